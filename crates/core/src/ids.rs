@@ -1,0 +1,34 @@
+//! Identifiers, so that a thread is never mistaken for a PE or an application.
+
+use serde::{Deserialize, Serialize};
+
+/// A processing element by its OS index: what Linux calls a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PeId(pub u32);
+
+/// One thread over its whole life. Linux reuses thread ids, so the id alone names no thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ThreadId {
+    /// The kernel's thread id (`gettid`).
+    pub tid: u32,
+    /// Tells two users of the same `tid` apart: when the thread started, in a unit of the world's choice.
+    pub generation: u64,
+}
+
+/// A process tree that was started or attached as one unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AppId(pub u32);
+
+impl std::fmt::Display for PeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.tid)
+    }
+}

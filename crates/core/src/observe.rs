@@ -1,0 +1,149 @@
+//! What a world reports at one instant: raw, cumulative and monotonic. Rates are made of two of these in
+//! [`crate::view`]; a raw reading and a derived view are different types, so that they are never mixed up.
+
+use crate::cpuset::CpuSet;
+use crate::ids::{AppId, PeId, ThreadId};
+use crate::plan::Outcome;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Everything a world reports at one instant.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Observation {
+    /// When.
+    pub at: Time,
+    /// The PEs that are online and allowed for the whole application now.
+    pub allowed: CpuSet,
+    /// Every living thread, and each ended thread exactly once with its last readings.
+    pub threads: Vec<ThreadReading>,
+    /// Every application.
+    pub applications: Vec<ApplicationReading>,
+    /// What became of the actions applied since the last observation.
+    pub outcomes: Vec<Outcome>,
+    /// CPU time that corewise itself has used so far, in nanoseconds.
+    pub own_cpu_ns: u64,
+}
+
+/// One thread at one instant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadReading {
+    /// Which thread.
+    pub thread: ThreadId,
+    /// Its process (thread group).
+    pub pid: u32,
+    /// The application it belongs to.
+    pub app: AppId,
+    /// Its name (`comm`).
+    pub name: Arc<str>,
+    /// CPU time used since its start, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Time it has been runnable since its start: running or waiting for a PE. `None` where unknown.
+    pub runnable_ns: Option<u64>,
+    /// Whether it ran or waited for a PE at this instant.
+    pub runnable: bool,
+    /// The PE it runs on or ran on last.
+    pub last_pe: Option<PeId>,
+    /// Whether it may be placed, and if not, why.
+    pub standing: Standing,
+    /// The PEs that its user lets it have: its mask before corewise touched it, within the cpuset.
+    pub permitted: Arc<CpuSet>,
+    /// Counters, where a source gives them.
+    pub counters: Option<CounterReading>,
+    /// Whether this is its last reading.
+    pub ended: bool,
+}
+
+/// Who decides where a thread may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Nobody yet: corewise may place it.
+    Free,
+    /// corewise bound it.
+    Bound,
+    /// It inherited corewise's mask from the thread that created it and must be given back its own.
+    Inherited,
+    /// It set its own mask. It is left alone.
+    SelfPinned,
+    /// Its user placed it by `OMP_PLACES`, `GOMP_CPU_AFFINITY`, `KMP_AFFINITY` or the like. It is left alone.
+    UserPlaced,
+}
+
+/// One application at one instant, cumulative since its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApplicationReading {
+    /// Which application.
+    pub app: AppId,
+    /// Its name: the command that started it.
+    pub name: Arc<str>,
+    /// Integral over time of the number of runnable threads, in thread-nanoseconds.
+    pub runnable_thread_ns: u64,
+    /// Time with at least one runnable thread, in nanoseconds.
+    pub active_ns: u64,
+    /// Time with exactly one runnable thread, in nanoseconds.
+    pub sequential_ns: u64,
+    /// The largest number of threads that were runnable at once.
+    pub runnable_max: u32,
+    /// Whether the numbers are integrated at every scheduler switch (`true`) or estimated by polling.
+    pub exact: bool,
+}
+
+/// A thread's counters: cumulative since the source began to watch it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub enum CounterReading {
+    /// Hardware counters.
+    Pmu(PmuReading),
+    /// Statistics of sampled instruction pointers.
+    Sample(SampleReading),
+}
+
+/// Hardware counters of one thread, already scaled for multiplexing. What a machine lacks is `None`, never 0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PmuReading {
+    /// The event file that was used, for instance `amd_fam15h`.
+    pub events: Arc<str>,
+    /// Core cycles.
+    pub cycles: u64,
+    /// Retired instructions.
+    pub instructions: Option<u64>,
+    /// Cycles in which the FPU was busy by the event file's formula.
+    pub fpu_busy_cycles: Option<u64>,
+    /// Cycles in which the shared vector unit was busy by the event file's formula.
+    pub vector_busy_cycles: Option<u64>,
+    /// How far the formula can be trusted, 0..1, as its event file says (1: the event counts just this).
+    pub formula_confidence: f32,
+    /// L2 misses.
+    pub l2_misses: Option<u64>,
+    /// Retired branches.
+    pub branches: Option<u64>,
+    /// Mispredicted retired branches.
+    pub branch_misses: Option<u64>,
+    /// Time the events wanted to count, in nanoseconds.
+    pub enabled_ns: u64,
+    /// Time they did count; less than `enabled_ns` when the PMU was shared out in turns.
+    pub running_ns: u64,
+}
+
+/// Statistics of clock samples of one thread. All are counts of samples; fractional where a sample adds a
+/// probability.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct SampleReading {
+    /// Samples in user code that could be judged and were not spinning. The sums below are over these.
+    pub judged: u64,
+    /// Samples in a busy-wait loop. Kept apart: they say nothing about what the thread computes.
+    pub spinning: u64,
+    /// Samples in the kernel.
+    pub kernel: u64,
+    /// Samples in user code that could not be read or decoded.
+    pub unknown: u64,
+    /// Sum of the probabilities that floating-point arithmetic is in flight at a sample.
+    pub fp: f64,
+    /// Sum of the probabilities that the shared vector unit is occupied (floating-point or integer SIMD).
+    pub vector: f64,
+    /// Sum of the shares of memory instructions in the window around a sample.
+    pub memory: f64,
+    /// Sum of the shares of branches in the window around a sample.
+    pub branches: f64,
+}

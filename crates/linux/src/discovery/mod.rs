@@ -1,0 +1,108 @@
+//! Which threads an application has, from the first instant of each to its last.
+//!
+//! Two sources behind one interface: [`bpf`] (exact, at once, needs privileges) and [`poll`] (`/proc`, for
+//! everybody). Which one is in use is part of every report.
+
+use corewise_core::ids::PeId;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A source of threads. It follows one process tree: every descendant of the root, also those whose parent
+/// has ended (corewise is a child subreaper, so they become its children and stay visible).
+pub trait Discovery {
+    /// The name for reports: `bpf` or `poll`.
+    fn name(&self) -> &'static str;
+
+    /// A descriptor that becomes readable when there is something new; `None` if the source must be asked.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// How long the source may go without a call of [`Discovery::refresh`].
+    fn refresh_within(&self) -> Option<Duration>;
+
+    /// Takes in what is new since the last call. Cheap: called at every wake-up.
+    /// Returns the threads that appeared, so that counters can be opened at once.
+    fn refresh(&mut self) -> Result<Vec<NewThread>, DiscoveryError>;
+
+    /// Every living thread, and each ended one exactly once.
+    fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError>;
+
+    /// The application's runnable threads integrated over time so far.
+    fn parallelism(&mut self) -> Parallelism;
+
+    /// What could not be seen, in words: lost events, more threads than the map holds.
+    fn losses(&self) -> Vec<String>;
+}
+
+/// A thread that was not known before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewThread {
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+    /// The thread that created it, where the source knows it.
+    pub creator_tid: Option<u32>,
+    /// Tells it from an earlier user of the same id.
+    pub generation: u64,
+    /// When it was created, as far as the source knows.
+    pub created: Instant,
+}
+
+/// What is known of one thread; times are cumulative since its start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadFacts {
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Tells it from an earlier user of the same id.
+    pub generation: u64,
+    /// Its name (`comm`).
+    pub name: Arc<str>,
+    /// CPU time in nanoseconds.
+    pub cpu_ns: u64,
+    /// Time runnable (running or waiting for a PE) in nanoseconds, where known.
+    pub runnable_ns: Option<u64>,
+    /// Whether it is runnable now.
+    pub runnable: bool,
+    /// The PE it runs on or ran on last.
+    pub last_pe: Option<PeId>,
+    /// Whether it has ended.
+    pub ended: bool,
+}
+
+/// Thread-level parallelism of the followed tree since the start. See
+/// [`corewise_core::observe::ApplicationReading`] for the fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Parallelism {
+    /// Integral of the number of runnable threads, thread-nanoseconds.
+    pub runnable_thread_ns: u64,
+    /// Time with at least one runnable thread, nanoseconds.
+    pub active_ns: u64,
+    /// Time with exactly one runnable thread, nanoseconds.
+    pub sequential_ns: u64,
+    /// Most threads runnable at once.
+    pub runnable_max: u32,
+    /// Integrated at every switch, or estimated by polling.
+    pub exact: bool,
+}
+
+/// Why threads cannot be discovered.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoveryError {
+    /// A file under `/proc` could not be read for a reason other than the thread's end.
+    #[error("cannot read {path}: {source}")]
+    Proc {
+        /// The file.
+        path: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// BPF is not permitted, or the kernel lacks something.
+    #[error("BPF cannot be used: {reason}")]
+    Bpf {
+        /// What was refused and what would help.
+        reason: String,
+    },
+}

@@ -1,0 +1,6 @@
+//! The real machine: what Linux tells of topology, threads and counters, and how threads are bound.
+//!
+//! Unsafe code stands here (system calls, libpfm), each block with the reason why it is sound.
+
+pub mod counters;
+pub mod discovery;
