@@ -10,18 +10,17 @@
 //! observe -> view -> classify -> policy -> plan -> actions -> world, whose outcomes are observed next
 //! ```
 
-// pub mod classify;
+pub mod classify;
 pub mod cpuset;
-// pub mod engine;
+pub mod engine;
 pub mod ids;
 pub mod observe;
 pub mod plan;
-// pub mod policy;
-// pub mod profile;
-// pub mod recording;
-// pub mod report;
-// pub mod stats;
+pub mod policy;
+pub mod recording;
+pub mod report;
+pub mod stats;
 pub mod time;
 pub mod topology;
-// pub mod view;
-// pub mod world;
+pub mod view;
+pub mod world;

@@ -1,0 +1,69 @@
+//! Policies: each turns what is known of the threads into the placement it wants. One policy, one file.
+//!
+//! A policy never acts. It gets a [`Scene`] and returns a [`Placement`]; the engine makes the difference to
+//! the present placement, keeps to the limits of users and machine, and the world carries it out.
+
+use crate::classify::FpuClass;
+use crate::cpuset::CpuSet;
+use crate::plan::Placement;
+use crate::time::Time;
+use crate::topology::Topology;
+use crate::view::ThreadView;
+
+mod default;
+mod spread;
+
+pub use default::Default;
+pub use spread::Spread;
+
+/// What a policy is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// The time.
+    pub now: Time,
+    /// The machine.
+    pub topology: &'a Topology,
+    /// The PEs that may be used now.
+    pub allowed: &'a CpuSet,
+    /// Every living thread.
+    pub threads: &'a [Subject],
+    /// The present placement.
+    pub present: &'a Placement,
+}
+
+/// One thread as a policy sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subject {
+    /// What it did lately.
+    pub view: ThreadView,
+    /// Its FPU class.
+    pub fpu_class: FpuClass,
+    /// Whether corewise may place it now.
+    pub placeable: bool,
+    /// Whether it was bound so lately that it should stay where it is.
+    pub resident: bool,
+}
+
+/// A scheduling policy.
+pub trait Policy {
+    /// The name that users give to `--policy`.
+    fn name(&self) -> &'static str;
+
+    /// Whether it decides by FPU usage, and so needs counters.
+    fn needs_fpu_usage(&self) -> bool;
+
+    /// The placement it wants. Only threads that are `placeable` may be bound.
+    fn place(&mut self, scene: &Scene<'_>) -> Placement;
+}
+
+/// The policies by name, for help texts and errors.
+pub const NAMES: &[&str] = &["spread", "default"];
+
+/// The policy of that name, with the paper's parameters.
+pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
+    match name {
+        "spread" => Some(Box::new(Spread)),
+        "default" => Some(Box::new(Default)),
+        _ => None,
+    }
+}

@@ -1,0 +1,147 @@
+//! From rates to classes, with "unknown" as a class of its own: no decision is taken on a guess.
+
+use crate::view::{Estimate, Usage};
+use serde::{Deserialize, Serialize};
+
+/// How much a thread uses the FPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FpuClass {
+    /// Above the threshold.
+    Intensive,
+    /// Below it.
+    Light,
+    /// Too little is known.
+    Unknown,
+}
+
+/// The BulldOver daemon only ranks; a threshold keeps threads that hardly use the FPU from being bound at
+/// all. 0.4 lies in the wide gap of the paper's Table I between h264ref (0.15) and povray (0.72).
+pub const FPU_THRESHOLD: f64 = 0.4;
+
+/// Half the width of the band around the threshold in which a thread keeps the class it had.
+const FPU_HYSTERESIS: f64 = 0.1;
+
+/// Below this an estimate decides nothing. About 40 clock samples, or a formula of fair quality.
+pub const CONFIDENCE_MIN: f64 = 0.7;
+
+/// How a program's threads run in time (parallelism-aware scheduling, §4: the 7 % are the paper's).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ParallelismClass {
+    /// Single-threaded: never more than one runnable thread for a time that matters.
+    #[serde(rename = "ST")]
+    SingleThreaded,
+    /// Partially sequential: more than 7 % of its active time with one runnable thread.
+    #[serde(rename = "PS")]
+    PartiallySequential,
+    /// Highly parallel: the rest.
+    #[serde(rename = "HP")]
+    HighlyParallel,
+}
+
+/// What limits a program: computing or memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum IntensityClass {
+    /// Compute-intensive.
+    #[serde(rename = "CI")]
+    Compute,
+    /// Memory-intensive.
+    #[serde(rename = "MI")]
+    Memory,
+}
+
+/// L2 misses per 100 cycles from which a program counts as memory-intensive: in Table I of BulldOver the
+/// programs known as memory-bound (mcf 1.62, milc 1.74, soplex 2.14, bwaves 0.98) lie above it, the
+/// compute-bound ones (hmmer 0.07, gobmk 0.08, gromacs 0.05) far below.
+pub const MEMORY_INTENSIVE_L2_MISSES: f64 = 0.7;
+
+/// The usage that counts for a shared FPU: that of the whole unit, which also executes integer SIMD, where it
+/// is known.
+pub fn shared_unit_usage(usage: &Usage) -> Option<Estimate> {
+    usage.vector.or(usage.fpu)
+}
+
+/// The FPU class by usage and the class before, which a thread keeps while it is near the threshold.
+pub fn fpu_class(usage: &Usage, threshold: f64, before: FpuClass) -> FpuClass {
+    let Some(estimate) = shared_unit_usage(usage).filter(|e| e.confidence >= CONFIDENCE_MIN) else {
+        // A thread that slept through the interval is what it was.
+        return before;
+    };
+    let needed = match before {
+        FpuClass::Intensive => threshold - FPU_HYSTERESIS,
+        FpuClass::Light => threshold + FPU_HYSTERESIS,
+        FpuClass::Unknown => threshold,
+    };
+    if estimate.value >= needed { FpuClass::Intensive } else { FpuClass::Light }
+}
+
+/// The class of an application by the fraction of its active time with exactly one runnable thread and the
+/// most threads that were runnable at once; `None` if it was never active.
+pub fn parallelism_class(sequential_fraction: Option<f64>, runnable_max: u32) -> Option<ParallelismClass> {
+    let sequential = sequential_fraction?;
+    // A helper thread that wakes for an instant (a JVM's, a runtime's) makes no parallel program.
+    const SINGLE_THREADED: f64 = 0.99;
+    Some(if runnable_max <= 1 || sequential >= SINGLE_THREADED {
+        ParallelismClass::SingleThreaded
+    } else if sequential > 0.07 {
+        ParallelismClass::PartiallySequential
+    } else {
+        ParallelismClass::HighlyParallel
+    })
+}
+
+/// Compute- or memory-intensive by L2 misses per 100 cycles; `None` without that counter.
+pub fn intensity_class(l2_misses_per_100_cycles: Option<f64>) -> Option<IntensityClass> {
+    let misses = l2_misses_per_100_cycles?;
+    Some(if misses >= MEMORY_INTENSIVE_L2_MISSES { IntensityClass::Memory } else { IntensityClass::Compute })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(value: f64, confidence: f64) -> Usage {
+        Usage { vector: Some(Estimate { value, confidence }), ..Usage::default() }
+    }
+
+    #[test]
+    fn near_the_threshold_a_thread_keeps_its_class() {
+        use FpuClass::*;
+        for (value, before, expected) in [
+            (0.45, Unknown, Intensive),
+            (0.39, Unknown, Light),
+            (0.45, Light, Light),
+            (0.35, Intensive, Intensive),
+            (0.29, Intensive, Light),
+            (0.51, Light, Intensive),
+        ] {
+            assert_eq!(fpu_class(&usage(value, 0.9), 0.4, before), expected, "{value} after {before:?}");
+        }
+    }
+
+    #[test]
+    fn a_guess_decides_nothing() {
+        assert_eq!(fpu_class(&usage(0.99, 0.5), 0.4, FpuClass::Unknown), FpuClass::Unknown);
+        assert_eq!(fpu_class(&Usage::default(), 0.4, FpuClass::Intensive), FpuClass::Intensive);
+    }
+
+    #[test]
+    fn parallelism_classes_are_the_papers() {
+        use ParallelismClass::*;
+        let check = |sequential, max, expected| {
+            assert_eq!(parallelism_class(sequential, max), expected, "{sequential:?} {max}");
+        };
+        check(Some(1.0), 1, Some(SingleThreaded));
+        check(Some(0.995), 4, Some(SingleThreaded));
+        check(Some(0.08), 4, Some(PartiallySequential));
+        check(Some(0.07), 4, Some(HighlyParallel));
+        check(None, 4, None);
+    }
+
+    #[test]
+    fn intensity_needs_its_counter() {
+        assert_eq!(intensity_class(None), None);
+        assert_eq!(intensity_class(Some(1.62)), Some(IntensityClass::Memory));
+        assert_eq!(intensity_class(Some(0.07)), Some(IntensityClass::Compute));
+    }
+}

@@ -1,0 +1,276 @@
+//! The engine: from one observation to the next actions.
+//!
+//! Problem: a policy says what would be best now; carried out blindly that makes threads flap, fights with
+//! users who placed their own threads, and repeats what the system has refused. Approach: the engine keeps, per
+//! thread, the reading since which its rates are taken and the class it has, asks the policy, and lets through
+//! only what stays within the rules of the [module invariants](#what-the-engine-guarantees). Sources: the
+//! one-second control loop and the caching of BulldOver §IV and §V.C; the guarantees are ours.
+//!
+//! # What the engine guarantees
+//!
+//! - A thread is bound only to PEs that its user lets it have and that are allowed now.
+//! - A thread that placed itself, or was placed by its user, is never touched.
+//! - A thread that inherited corewise's mask is given back its own.
+//! - A thread that was bound stays for [`EngineConfig::min_residence`], unless its PE goes away.
+//! - A refused action is not repeated for [`RETRY_AFTER`].
+//! - At most [`BINDS_PER_PE_MAX`] binds per allowed PE and step.
+//!
+//! Limits: the engine reads no clock; if steps come late, so do its decisions.
+
+use crate::classify::{CONFIDENCE_MIN, FPU_THRESHOLD, FpuClass, fpu_class, shared_unit_usage};
+use crate::cpuset::CpuSet;
+use crate::ids::ThreadId;
+use crate::observe::{CounterReading, Observation, Standing, ThreadReading};
+use crate::plan::{Action, Change, Outcome, OutcomeKind, Placement, Seat};
+use crate::policy::{Policy, Scene, Subject};
+use crate::time::Time;
+use crate::topology::Topology;
+use crate::view::{ThreadView, Usage, cpu_share};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// How long a thread that the system refused to bind is left alone.
+pub const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// The most binds in one step, per allowed PE: a bound on the work that a step may ask for.
+pub const BINDS_PER_PE_MAX: usize = 4;
+
+/// The engine's parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EngineConfig {
+    /// Time between two steps (BulldOver: one second).
+    pub interval: Duration,
+    /// FPU usage from which a thread counts as FPU-intensive, 0..1.
+    pub fpu_threshold: f64,
+    /// How long a thread stays where it was bound.
+    pub min_residence: Duration,
+}
+
+impl std::default::Default for EngineConfig {
+    fn default() -> Self {
+        let interval = Duration::from_secs(1);
+        Self { interval, fpu_threshold: FPU_THRESHOLD, min_residence: 3 * interval }
+    }
+}
+
+/// The decision maker: one machine, one policy, and what is known of each thread.
+pub struct Engine {
+    topology: Topology,
+    policy: Box<dyn Policy>,
+    config: EngineConfig,
+    tracks: HashMap<ThreadId, Track>,
+    present: Placement,
+    last_step: Option<Time>,
+    nothing_to_gain: Option<String>,
+}
+
+/// What the engine remembers of one thread.
+struct Track {
+    /// CPU time at the last step, for the share of the interval.
+    cpu_ns: u64,
+    /// The reading from which the current rates are counted. It moves on when enough is known since.
+    base: Option<CounterReading>,
+    usage: Usage,
+    class: FpuClass,
+    bound_at: Option<Time>,
+    refused_at: Option<Time>,
+}
+
+impl Engine {
+    /// An engine for one machine and one policy.
+    pub fn new(topology: Topology, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
+        Self {
+            topology,
+            policy,
+            config,
+            tracks: HashMap::new(),
+            present: Placement::default(),
+            last_step: None,
+            nothing_to_gain: None,
+        }
+    }
+
+    /// Time between two steps.
+    pub fn interval(&self) -> Duration {
+        self.config.interval
+    }
+
+    /// The machine.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The policy's name.
+    pub fn policy_name(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    /// Why the policy does nothing on this machine, if it said so.
+    pub fn nothing_to_gain(&self) -> Option<&str> {
+        self.nothing_to_gain.as_deref()
+    }
+
+    /// The class of a thread as last decided.
+    pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
+        self.tracks.get(&thread).map_or(FpuClass::Unknown, |track| track.class)
+    }
+
+    /// Takes in an observation and says what to change.
+    pub fn step(&mut self, observation: &Observation) -> Vec<Action> {
+        for outcome in &observation.outcomes {
+            self.take_outcome(outcome, observation.at);
+        }
+        let interval =
+            self.last_step.map_or(observation.at.since(Time(0)), |last| observation.at.since(last));
+        self.last_step = Some(observation.at);
+        let mut actions = Vec::new();
+        let mut subjects = Vec::with_capacity(observation.threads.len());
+        for reading in &observation.threads {
+            if reading.ended {
+                self.tracks.remove(&reading.thread);
+                self.present.bound.remove(&reading.thread);
+                continue;
+            }
+            if reading.standing == Standing::Inherited {
+                actions.push(Action {
+                    thread: reading.thread,
+                    change: Change::Free,
+                    reason: "it inherited the mask of the bound thread that created it".to_owned(),
+                });
+            }
+            subjects.push(self.subject(reading, interval, observation.at));
+        }
+        let scene = Scene {
+            now: observation.at,
+            topology: &self.topology,
+            allowed: &observation.allowed,
+            threads: &subjects,
+            present: &self.present,
+        };
+        let mut wanted = self.policy.place(&scene);
+        self.nothing_to_gain = wanted.nothing_to_gain.take();
+        guard(&mut wanted, &subjects, &observation.allowed);
+        let most = BINDS_PER_PE_MAX * observation.allowed.len();
+        self.take_up(self.present.actions_towards(&wanted), most, observation.at, &mut actions);
+        actions
+    }
+
+    /// The actions that give back everything that is still bound.
+    pub fn release_all(&mut self) -> Vec<Action> {
+        let mut actions = self.present.actions_towards(&Placement::default());
+        for action in &mut actions {
+            action.reason = "the run is over".to_owned();
+        }
+        self.present = Placement::default();
+        actions
+    }
+
+    /// Takes note of a reading and makes the policy's view of the thread.
+    fn subject(&mut self, reading: &ThreadReading, interval: Duration, now: Time) -> Subject {
+        let track = self.tracks.entry(reading.thread).or_insert(Track {
+            cpu_ns: 0,
+            base: None,
+            usage: Usage::default(),
+            class: FpuClass::Unknown,
+            bound_at: None,
+            refused_at: None,
+        });
+        if let Some(counters) = &reading.counters {
+            track.take_counters(counters, self.config.fpu_threshold);
+        }
+        let share = cpu_share(track.cpu_ns, reading, interval);
+        track.cpu_ns = reading.cpu_ns;
+        let refused = track.refused_at.is_some_and(|at| now.since(at) < RETRY_AFTER);
+        Subject {
+            view: ThreadView {
+                thread: reading.thread,
+                app: reading.app,
+                cpu_share: share,
+                last_pe: reading.last_pe,
+                standing: reading.standing,
+                permitted: reading.permitted.clone(),
+                usage: track.usage,
+            },
+            fpu_class: track.class,
+            placeable: matches!(reading.standing, Standing::Free | Standing::Bound) && !refused,
+            resident: track.bound_at.is_some_and(|at| now.since(at) < self.config.min_residence),
+        }
+    }
+
+    fn take_outcome(&mut self, outcome: &Outcome, now: Time) {
+        match (&outcome.result, &outcome.change) {
+            (OutcomeKind::Done, _) | (OutcomeKind::Gone, Change::Free) => {}
+            // Whoever took the thread over, or ended it, decides from now on.
+            (OutcomeKind::Gone | OutcomeKind::NotOurs, _) => {
+                self.present.bound.remove(&outcome.thread);
+            }
+            (OutcomeKind::Refused(_), _) => {
+                self.present.bound.remove(&outcome.thread);
+                if let Some(track) = self.tracks.get_mut(&outcome.thread) {
+                    track.bound_at = None;
+                    track.refused_at = Some(now);
+                }
+            }
+        }
+    }
+
+    /// Makes the changes the present placement, as far as the limit of binds allows, and passes them on.
+    fn take_up(&mut self, changes: Vec<Action>, most: usize, now: Time, actions: &mut Vec<Action>) {
+        let mut binds = 0;
+        for action in changes {
+            match &action.change {
+                Change::Free => {
+                    self.present.bound.remove(&action.thread);
+                    if let Some(track) = self.tracks.get_mut(&action.thread) {
+                        track.bound_at = None;
+                    }
+                }
+                Change::Bind(pes) => {
+                    if binds == most {
+                        continue;
+                    }
+                    binds += 1;
+                    let seat = Seat { pes: pes.clone(), reason: action.reason.clone() };
+                    self.present.bound.insert(action.thread, seat);
+                    if let Some(track) = self.tracks.get_mut(&action.thread) {
+                        track.bound_at = Some(now);
+                    }
+                }
+            }
+            actions.push(action);
+        }
+    }
+}
+
+impl Track {
+    /// Renews the rates. Clock samples gather until they say something: a thread that runs a tenth of the time
+    /// is judged by ten intervals, not never. Counts are exact at once.
+    fn take_counters(&mut self, counters: &CounterReading, threshold: f64) {
+        self.usage = Usage::between(self.base.as_ref(), counters);
+        self.class = fpu_class(&self.usage, threshold, self.class);
+        let enough = shared_unit_usage(&self.usage).is_some_and(|e| e.confidence >= CONFIDENCE_MIN);
+        if enough || matches!(counters, CounterReading::Pmu(_)) {
+            self.base = Some(counters.clone());
+        }
+    }
+}
+
+/// Drops from a wanted placement what no policy may want.
+fn guard(wanted: &mut Placement, subjects: &[Subject], allowed: &CpuSet) {
+    let by_id: HashMap<ThreadId, &Subject> = subjects
+        .iter()
+        .filter(|s| wanted.bound.contains_key(&s.view.thread))
+        .map(|s| (s.view.thread, s))
+        .collect();
+    wanted.bound.retain(|thread, seat| {
+        by_id.get(thread).is_some_and(|subject| {
+            subject.placeable
+                && !seat.pes.is_empty()
+                && seat.pes.is_subset(allowed)
+                && seat.pes.is_subset(&subject.view.permitted)
+        })
+    });
+}
+
+#[cfg(test)]
+mod tests;

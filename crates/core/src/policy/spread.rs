@@ -1,0 +1,220 @@
+//! FPU-intensive threads apart: the placement of BulldOver.
+//!
+//! Problem: two floating-point threads on PEs that share an FPU slow each other down, while an integer thread
+//! beside either of them costs little; the operating system does not know which thread is which.
+//!
+//! Approach (BulldOver §IV and §V.C): rank the FPU-intensive threads. With N FPU-sharing domains, bind the
+//! first N to the first PE of one domain each, the next N to the second PEs, and so on; leave the rest free. A
+//! thread that stays within its group keeps its PE (the paper's caching). Where a thread has to be given a
+//! PE, it gets the free one closest to where it ran, so that caches and memory stay near.
+//!
+//! A domain is what the FPU is shared in: the module where cores share an FPU, else the SMT core; where there
+//! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where no
+//! two allowed PEs share any of these, there is nothing to gain and nothing is bound.
+//!
+//! The paper ranks by FPU usage. We rank by usage times share of CPU time, the FPU cycles that the thread
+//! really wants: for threads that run all the time (the paper's) it is the same order, and a thread that
+//! hardly runs takes no FPU from one that does. A bound thread counts a little more than its rival, so
+//! that noise does not swap the two.
+//!
+//! Limits: the policy looks at FPU demand only, not at the caches or the memory node that threads of one process
+//! share; it takes all PEs for equally fast.
+
+use super::{Policy, Scene, Subject};
+use crate::classify::{FpuClass, shared_unit_usage};
+use crate::cpuset::CpuSet;
+use crate::ids::PeId;
+use crate::plan::{Placement, Seat};
+use crate::topology::{DomainKind, Topology};
+
+/// A thread that used less of a PE than this takes no place, unless it has one already.
+const CPU_SHARE_MIN: f64 = 0.05;
+
+/// By how much a rival's demand must exceed that of a bound thread to take its rank.
+const BOUND_BONUS: f64 = 1.15;
+
+/// The policy. It has no state: where threads sit now is part of the scene.
+#[derive(Debug, Clone, Copy)]
+pub struct Spread;
+
+impl Policy for Spread {
+    fn name(&self) -> &'static str {
+        "spread"
+    }
+
+    fn needs_fpu_usage(&self) -> bool {
+        true
+    }
+
+    fn place(&mut self, scene: &Scene<'_>) -> Placement {
+        let Some(units) = Units::of(scene.topology, scene.allowed) else {
+            let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, so keeping FPU-intensive threads apart gains nothing";
+            return Placement { nothing_to_gain: Some(reason.to_owned()), ..Placement::default() };
+        };
+        let ranked = rank(scene);
+        let total = ranked.len();
+        let mut waiting: Vec<(usize, &Subject)> = ranked.into_iter().enumerate().collect();
+        let mut placement = Placement::default();
+        for group in 0..units.groups() {
+            waiting = seat_group(scene, &units, group, waiting, total, &mut placement);
+        }
+        placement
+    }
+}
+
+/// The FPU-intensive threads that may be placed, most demanding first.
+fn rank<'a>(scene: &Scene<'a>) -> Vec<&'a Subject> {
+    let demand = |subject: &Subject| {
+        let usage = shared_unit_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
+        let bonus = if scene.present.bound.contains_key(&subject.view.thread) { BOUND_BONUS } else { 1.0 };
+        usage * subject.view.cpu_share * bonus
+    };
+    let has_seat = |subject: &Subject| scene.present.bound.contains_key(&subject.view.thread);
+    let mut ranked: Vec<(f64, &Subject)> = scene
+        .threads
+        .iter()
+        .filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive)
+        .filter(|s| s.view.cpu_share >= CPU_SHARE_MIN || has_seat(s))
+        .map(|s| (demand(s), s))
+        .collect();
+    // Residents first: what was bound a moment ago is not moved by the noise of one interval.
+    ranked.sort_by(|(a_demand, a), (b_demand, b)| {
+        b.resident.cmp(&a.resident).then(b_demand.total_cmp(a_demand)).then(a.view.thread.cmp(&b.view.thread))
+    });
+    ranked.into_iter().map(|(_, subject)| subject).collect()
+}
+
+/// Gives the PEs of one group to the best-ranked waiting threads; returns those that got none.
+fn seat_group<'a>(
+    scene: &Scene<'_>,
+    units: &Units,
+    group: usize,
+    waiting: Vec<(usize, &'a Subject)>,
+    total: usize,
+    placement: &mut Placement,
+) -> Vec<(usize, &'a Subject)> {
+    let group_pes = units.group(group);
+    let mut free = group_pes.clone();
+    let could_sit = |subject: &Subject| subject.view.permitted.intersects(&group_pes);
+    let (members, mut left): (Vec<_>, Vec<_>) = {
+        let mut seats = group_pes.len();
+        waiting.into_iter().partition(|(_, subject)| {
+            let member = seats > 0 && could_sit(subject);
+            seats -= usize::from(member);
+            member
+        })
+    };
+    // Those who sit in this group already keep their PE before anybody else chooses.
+    let mut standing = Vec::new();
+    for (rank, subject) in members {
+        let seat = scene.present.bound.get(&subject.view.thread);
+        match seat.filter(|seat| seat.pes.is_subset(&free) && seat.pes.is_subset(&subject.view.permitted)) {
+            Some(seat) => {
+                free = free.difference(&seat.pes);
+                placement.bound.insert(subject.view.thread, seat.clone());
+            }
+            None => standing.push((rank, subject)),
+        }
+    }
+    for (rank, subject) in standing {
+        let open = free.intersection(&subject.view.permitted);
+        let Some(pe) = closest(scene.topology, &open, subject.view.last_pe) else {
+            left.push((rank, subject));
+            continue;
+        };
+        free.remove(pe);
+        let reason = units.reason(subject, rank, total, group, pe);
+        placement.bound.insert(subject.view.thread, Seat { pes: CpuSet::single(pe), reason });
+    }
+    left.sort_by_key(|(rank, _)| *rank);
+    left
+}
+
+/// The open PE that shares most with where the thread ran; the lowest of equals.
+fn closest(topology: &Topology, open: &CpuSet, last: Option<PeId>) -> Option<PeId> {
+    let Some(last) = last else { return open.first() };
+    if open.contains(last) {
+        return Some(last);
+    }
+    let around = topology.domains.iter().filter(|domain| domain.pes.contains(last));
+    let mut nearest: Option<(DomainKind, PeId)> = None;
+    for domain in around {
+        if let Some(pe) = open.intersection(&domain.pes).first()
+            && nearest.is_none_or(|(kind, _)| domain.kind < kind)
+        {
+            nearest = Some((domain.kind, pe));
+        }
+    }
+    nearest.map(|(_, pe)| pe).or_else(|| open.first())
+}
+
+/// The allowed PEs by the unit whose FPU they share.
+struct Units {
+    kind: DomainKind,
+    /// Per unit its allowed PEs, those on different cores first.
+    pes: Vec<Vec<PeId>>,
+}
+
+impl Units {
+    fn of(topology: &Topology, allowed: &CpuSet) -> Option<Units> {
+        let shared = |kind: &DomainKind| {
+            topology.domains(*kind).any(|domain| domain.pes.intersection(allowed).len() > 1)
+        };
+        let kind = [DomainKind::Module, DomainKind::Core, DomainKind::L2].into_iter().find(shared)?;
+        let mut alone = allowed.clone();
+        let mut pes = Vec::new();
+        for domain in topology.domains(kind) {
+            let members = domain.pes.intersection(allowed);
+            alone = alone.difference(&members);
+            if !members.is_empty() {
+                pes.push(by_core(topology, &members));
+            }
+        }
+        pes.extend(alone.iter().map(|pe| vec![pe]));
+        Some(Units { kind, pes })
+    }
+
+    /// The largest number of PEs in a unit: so many groups of threads can be seated.
+    fn groups(&self) -> usize {
+        self.pes.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// The PEs of one group: the `group`-th of every unit that has so many.
+    fn group(&self, group: usize) -> CpuSet {
+        self.pes.iter().filter_map(|unit| unit.get(group).copied()).collect()
+    }
+
+    fn reason(&self, subject: &Subject, rank: usize, total: usize, group: usize, pe: PeId) -> String {
+        let unit = self.pes.iter().find(|unit| unit.contains(&pe));
+        let members: CpuSet = unit.into_iter().flatten().copied().collect();
+        let kind = match self.kind {
+            DomainKind::Module => "FPU module",
+            DomainKind::Core => "SMT core",
+            _ => "L2 domain",
+        };
+        let estimate = shared_unit_usage(&subject.view.usage);
+        let (usage, confidence) = estimate.map_or((0.0, 0.0), |e| (e.value, e.confidence));
+        format!(
+            "FPU usage {usage:.2} (confidence {confidence:.2}), rank {} of {total} FPU-intensive threads: PE {} of {} in the {kind} of PEs {members}; {} such units",
+            rank + 1,
+            group + 1,
+            members.len(),
+            self.pes.len(),
+        )
+    }
+}
+
+/// PEs in the order in which threads should fill them: first PEs of all cores, then their siblings.
+fn by_core(topology: &Topology, pes: &CpuSet) -> Vec<PeId> {
+    let mut ordered: Vec<(usize, PeId)> = pes
+        .iter()
+        .map(|pe| {
+            let core = topology.domain_of(DomainKind::Core, pe);
+            let before =
+                core.map_or(0, |core| core.pes.iter().filter(|&p| p < pe && pes.contains(p)).count());
+            (before, pe)
+        })
+        .collect();
+    ordered.sort();
+    ordered.into_iter().map(|(_, pe)| pe).collect()
+}

@@ -1,0 +1,243 @@
+//! Rates from two readings: what a thread did between them, and how well that is known.
+//!
+//! Problem: a policy wants "how much does this thread use the FPU now", the world gives ever-growing counts,
+//! from sources of very different quality. Approach: a view is a pure function of two readings of the same
+//! thread; every number carries the confidence that its source deserves, and what a source lacks stays
+//! absent. Sources: FPU usage is equation 1 of BulldOver §V.B (`1 - empty cycles / cycles`), the L2 miss
+//! ratio is misses per 100 cycles as in its Table I. Limits: a sampled estimate is a proportion of clock
+//! samples; its confidence is the statistical one and knows nothing of a systematic error of the estimator.
+
+use crate::cpuset::CpuSet;
+use crate::ids::{AppId, PeId, ThreadId};
+use crate::observe::{
+    ApplicationReading, CounterReading, PmuReading, SampleReading, Standing, ThreadReading,
+};
+use crate::stats::proportion_confidence;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What one thread did in one interval.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadView {
+    /// Which thread.
+    pub thread: ThreadId,
+    /// Its application.
+    pub app: AppId,
+    /// CPU time used divided by the interval, 0..1.
+    pub cpu_share: f64,
+    /// The PE it ran on last.
+    pub last_pe: Option<PeId>,
+    /// Whether it may be placed.
+    pub standing: Standing,
+    /// Where its user lets it run.
+    pub permitted: Arc<CpuSet>,
+    /// What its counters say.
+    pub usage: Usage,
+}
+
+/// Rates from the counters of one thread; what the source lacks is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Share of cycles in which floating-point work is in flight, 0..1.
+    pub fpu: Option<Estimate>,
+    /// Share of cycles in which the shared vector unit is occupied, 0..1. At least `fpu`.
+    pub vector: Option<Estimate>,
+    /// Share of user time spent busy-waiting, 0..1.
+    pub spin: Option<Estimate>,
+    /// Share of memory instructions, 0..1.
+    pub memory: Option<Estimate>,
+    /// Share of branches, 0..1.
+    pub branches: Option<Estimate>,
+    /// L2 misses per 100 cycles.
+    pub l2_misses_per_100_cycles: Option<f64>,
+    /// Instructions per cycle.
+    pub ipc: Option<f64>,
+    /// Mispredicted branches per 100 branches.
+    pub branch_misses_per_100: Option<f64>,
+}
+
+/// A number and how far it can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The number.
+    pub value: f64,
+    /// 0 (a guess) to 1 (counted).
+    pub confidence: f64,
+}
+
+/// What one application did in one interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ApplicationView {
+    /// Time-weighted mean number of runnable threads.
+    pub tlp_mean: f64,
+    /// Share of the time with at least one runnable thread in which there was exactly one, 0..1.
+    pub sequential_fraction: Option<f64>,
+    /// Whether the two are integrated exactly or estimated by polling.
+    pub exact: bool,
+}
+
+impl Usage {
+    /// The usage between two readings of one thread. Readings of different sources have nothing in common:
+    /// the later one then counts from its start.
+    pub fn between(earlier: Option<&CounterReading>, later: &CounterReading) -> Usage {
+        match (earlier, later) {
+            (Some(CounterReading::Pmu(a)), CounterReading::Pmu(b)) => pmu_usage(Some(a), b),
+            (_, CounterReading::Pmu(b)) => pmu_usage(None, b),
+            (Some(CounterReading::Sample(a)), CounterReading::Sample(b)) => sample_usage(a, b),
+            (_, CounterReading::Sample(b)) => sample_usage(&SampleReading::default(), b),
+        }
+    }
+}
+
+fn pmu_usage(earlier: Option<&PmuReading>, later: &PmuReading) -> Usage {
+    // Scaled values of a multiplexed group may step back a little: that is no negative work.
+    let change = |of: fn(&PmuReading) -> Option<u64>| -> Option<f64> {
+        Some(of(later)?.saturating_sub(earlier.and_then(of).unwrap_or(0)) as f64)
+    };
+    let cycles = change(|r| Some(r.cycles)).filter(|&cycles| cycles > 0.0);
+    let per_cycle = |of| Some(change(of)? / cycles?);
+    let enabled_ns = change(|r| Some(r.enabled_ns)).unwrap_or(0.0);
+    let running_ns = change(|r| Some(r.running_ns)).unwrap_or(0.0);
+    let counted = if enabled_ns > 0.0 { (running_ns / enabled_ns).min(1.0) } else { 0.0 };
+    let confidence = counted * f64::from(later.formula_confidence);
+    let share = |busy: Option<f64>| busy.map(|value| Estimate { value: value.clamp(0.0, 1.0), confidence });
+    let fpu = share(per_cycle(|r| r.fpu_busy_cycles));
+    let vector = share(per_cycle(|r| r.vector_busy_cycles));
+    Usage {
+        fpu,
+        vector: at_least(vector, fpu),
+        spin: None,
+        memory: None,
+        branches: None,
+        l2_misses_per_100_cycles: per_cycle(|r| r.l2_misses).map(|ratio| 100.0 * ratio),
+        ipc: per_cycle(|r| r.instructions),
+        branch_misses_per_100: change(|r| r.branches)
+            .filter(|&branches| branches > 0.0)
+            .and_then(|branches| Some(100.0 * change(|r| r.branch_misses)? / branches)),
+    }
+}
+
+fn sample_usage(earlier: &SampleReading, later: &SampleReading) -> Usage {
+    let judged = later.judged.saturating_sub(earlier.judged);
+    let spinning = later.spinning.saturating_sub(earlier.spinning);
+    let share = |sum: f64, of: u64| {
+        (of > 0).then(|| {
+            let value = (sum / of as f64).clamp(0.0, 1.0);
+            Estimate { value, confidence: proportion_confidence(value, of) }
+        })
+    };
+    let fpu = share(later.fp - earlier.fp, judged);
+    Usage {
+        fpu,
+        vector: at_least(share(later.vector - earlier.vector, judged), fpu),
+        spin: share(spinning as f64, judged + spinning),
+        memory: share(later.memory - earlier.memory, judged),
+        branches: share(later.branches - earlier.branches, judged),
+        ..Usage::default()
+    }
+}
+
+/// Floating-point work occupies the vector unit, so its usage is never below that of the FPU.
+fn at_least(vector: Option<Estimate>, fpu: Option<Estimate>) -> Option<Estimate> {
+    match (vector, fpu) {
+        (Some(vector), Some(fpu)) if vector.value < fpu.value => Some(fpu),
+        (vector, _) => vector,
+    }
+}
+
+/// CPU time between two readings divided by the interval, 0..1.
+pub fn cpu_share(earlier_cpu_ns: u64, later: &ThreadReading, interval: Duration) -> f64 {
+    let interval_ns = interval.as_nanos() as f64;
+    if interval_ns == 0.0 {
+        return 0.0;
+    }
+    (later.cpu_ns.saturating_sub(earlier_cpu_ns) as f64 / interval_ns).min(1.0)
+}
+
+impl ApplicationView {
+    /// What an application did between two readings `interval` apart; since its start without `earlier`.
+    pub fn between(
+        earlier: Option<&ApplicationReading>,
+        later: &ApplicationReading,
+        interval: Duration,
+    ) -> ApplicationView {
+        let change = |of: fn(&ApplicationReading) -> u64| of(later).saturating_sub(earlier.map_or(0, of));
+        let active_ns = change(|r| r.active_ns);
+        let interval_ns = interval.as_nanos().max(1) as f64;
+        ApplicationView {
+            tlp_mean: change(|r| r.runnable_thread_ns) as f64 / interval_ns,
+            sequential_fraction: (active_ns > 0)
+                .then(|| (change(|r| r.sequential_ns) as f64 / active_ns as f64).min(1.0)),
+            exact: later.exact,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pmu(cycles: u64, fpu_busy: Option<u64>, enabled_ns: u64, running_ns: u64) -> PmuReading {
+        PmuReading {
+            events: "test".into(),
+            cycles,
+            instructions: Some(cycles * 2),
+            fpu_busy_cycles: fpu_busy,
+            vector_busy_cycles: None,
+            formula_confidence: 1.0,
+            l2_misses: Some(cycles / 50),
+            branches: None,
+            branch_misses: None,
+            enabled_ns,
+            running_ns,
+        }
+    }
+
+    fn sample(judged: u64, spinning: u64, fp: f64, vector: f64) -> CounterReading {
+        CounterReading::Sample(SampleReading { judged, spinning, fp, vector, ..SampleReading::default() })
+    }
+
+    #[test]
+    fn fpu_usage_is_the_papers_equation_over_the_interval() {
+        let earlier = CounterReading::Pmu(pmu(1_000, Some(1_000), 10, 10));
+        let later = CounterReading::Pmu(pmu(2_000, Some(1_250), 20, 20));
+        let usage = Usage::between(Some(&earlier), &later);
+        assert_eq!(usage.fpu, Some(Estimate { value: 0.25, confidence: 1.0 }));
+        assert_eq!(usage.ipc, Some(2.0));
+        assert_eq!(usage.l2_misses_per_100_cycles, Some(2.0));
+        assert_eq!(usage.branch_misses_per_100, None);
+    }
+
+    #[test]
+    fn a_counter_that_the_machine_lacks_stays_absent() {
+        let usage = Usage::between(None, &CounterReading::Pmu(pmu(1_000, None, 10, 10)));
+        assert_eq!((usage.fpu, usage.vector), (None, None));
+        assert_eq!(Usage::between(None, &CounterReading::Pmu(pmu(0, Some(0), 0, 0))).fpu, None);
+    }
+
+    #[test]
+    fn multiplexing_lowers_the_confidence() {
+        let usage = Usage::between(None, &CounterReading::Pmu(pmu(1_000, Some(500), 100, 25)));
+        assert_eq!(usage.fpu, Some(Estimate { value: 0.5, confidence: 0.25 }));
+    }
+
+    #[test]
+    fn spinning_is_kept_apart_from_what_a_thread_computes() {
+        let usage = Usage::between(Some(&sample(100, 0, 90.0, 90.0)), &sample(200, 300, 140.0, 120.0));
+        let (fpu, vector, spin) = (usage.fpu.unwrap(), usage.vector.unwrap(), usage.spin.unwrap());
+        assert_eq!((fpu.value, vector.value, spin.value), (0.5, 0.5, 0.75));
+        assert!(fpu.confidence < spin.confidence, "300 samples say less than 400");
+    }
+
+    #[test]
+    fn no_samples_are_no_estimate() {
+        assert_eq!(Usage::between(Some(&sample(9, 0, 3.0, 3.0)), &sample(9, 0, 3.0, 3.0)), Usage::default());
+    }
+
+    #[test]
+    fn a_changed_source_counts_from_its_own_start() {
+        let pmu = CounterReading::Pmu(pmu(1_000, Some(0), 10, 10));
+        assert_eq!(Usage::between(Some(&pmu), &sample(10, 0, 10.0, 10.0)).fpu.unwrap().value, 1.0);
+    }
+}
