@@ -2,5 +2,10 @@
 //!
 //! Unsafe code stands here (system calls, libpfm), each block with the reason why it is sound.
 
+pub mod binding;
 pub mod counters;
 pub mod discovery;
+pub mod environment;
+pub mod launch;
+pub mod live;
+pub mod signals;

@@ -1,0 +1,78 @@
+//! A thread's affinity mask, for any number of PEs. (The sets of libc, nix and rustix end at 1,024.)
+
+use corewise_core::cpuset::CpuSet;
+use nix::errno::Errno;
+
+/// Leave to change threads. Only the live world and the guardian can mint it: a recorded or synthetic machine
+/// has none, so it cannot pin anything.
+#[derive(Debug)]
+pub struct ActToken(());
+
+impl ActToken {
+    pub(crate) fn mint() -> Self {
+        Self(())
+    }
+}
+
+/// More words than this no kernel wants: 2^20 PEs.
+const WORDS_MAX: usize = 1 << 14;
+
+/// The PEs that a thread may use now; 0 is the caller. `ESRCH` when there is no such thread.
+pub fn get(tid: u32) -> Result<CpuSet, Errno> {
+    let mut words = vec![0u64; 16];
+    loop {
+        // SAFETY: the kernel writes at most the given number of bytes into the vector, which is that long.
+        let written = unsafe {
+            libc::syscall(
+                libc::SYS_sched_getaffinity,
+                tid as libc::pid_t,
+                words.len() * 8,
+                words.as_mut_ptr(),
+            )
+        };
+        match Errno::result(written) {
+            Ok(_) => return Ok(CpuSet::from_words(words)),
+            // The kernel knows of more PEs than the vector has bits for.
+            Err(Errno::EINVAL) if words.len() < WORDS_MAX => words.resize(words.len() * 2, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Lets a thread use these PEs only.
+pub fn set(_: &ActToken, tid: u32, pes: &CpuSet) -> Result<(), Errno> {
+    let words = pes.words();
+    // SAFETY: the kernel reads the given number of bytes from the slice, which is that long.
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_setaffinity, tid as libc::pid_t, words.len() * 8, words.as_ptr())
+    };
+    Errno::result(result).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_that_is_set_is_read_back() {
+        // In a thread of its own, so that the other tests keep their PEs.
+        std::thread::spawn(|| {
+            let token = ActToken::mint();
+            let before = get(0).unwrap();
+            let one = CpuSet::single(before.last().unwrap());
+            set(&token, 0, &one).unwrap();
+            assert_eq!(get(0), Ok(one));
+            set(&token, 0, &before).unwrap();
+            assert_eq!(get(0), Ok(before));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_does_not_exist_is_reported() {
+        assert_eq!(get(u32::MAX / 2), Err(Errno::ESRCH));
+        let all = CpuSet::first_n(1);
+        assert_eq!(set(&ActToken::mint(), u32::MAX / 2, &all), Err(Errno::ESRCH));
+    }
+}

@@ -1,0 +1,6 @@
+//! Binding threads to PEs so that nothing stays changed: the masks, the book of changes, and the guardian
+//! that gives everything back should corewise die.
+
+pub mod affinity;
+pub mod guardian;
+pub mod ledger;

@@ -1,0 +1,127 @@
+//! Starting a command so that it can be watched from its first instruction.
+//!
+//! The child waits before `exec` until counters and discovery are attached to it, then becomes the command as
+//! if it had been started alone: same process group, same terminal, same standard streams, signals as
+//! inherited.
+
+use nix::errno::Errno;
+use nix::sys::signal::SigSet;
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+
+/// The variable by which a nested corewise knows that it runs inside another: the outer one's process id.
+pub const NESTED_VARIABLE: &str = "COREWISE_PID";
+
+/// A child that waits for [`Waiting::start`].
+#[derive(Debug)]
+pub struct Waiting {
+    pid: Pid,
+    go: File,
+    failure: File,
+}
+
+/// Why a command did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The command's text holds a zero byte.
+    #[error("`{0}` holds a zero byte, which no command can")]
+    ZeroByte(String),
+    /// There is no such program.
+    #[error("cannot find the command `{0}`: check the spelling and PATH")]
+    NotFound(String),
+    /// It exists but cannot be executed.
+    #[error("cannot execute `{command}`: {errno}")]
+    CannotExecute {
+        /// The command.
+        command: String,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// No process could be made.
+    #[error("cannot create a process: {0}")]
+    Fork(#[from] Errno),
+    /// The pipe to the child broke.
+    #[error("cannot talk to the new process: {0}")]
+    Pipe(#[from] std::io::Error),
+}
+
+impl LaunchError {
+    /// The exit status that a shell would give: 127 not found, 126 not executable.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            LaunchError::NotFound(_) => 127,
+            LaunchError::CannotExecute { .. } => 126,
+            _ => 125,
+        }
+    }
+}
+
+/// Makes the child. `signals` is the mask that the command gets: the one corewise was started with.
+///
+/// Must be called while this process has one thread, as the child runs ordinary code until `exec`.
+pub fn prepare(command: &[OsString], signals: &SigSet) -> Result<Waiting, LaunchError> {
+    let words = command
+        .iter()
+        .map(|word| CString::new(word.clone().into_vec()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| LaunchError::ZeroByte(String::from_utf8_lossy(&error.into_vec()).into_owned()))?;
+    let (wait, go) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let (failure, report) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    // SAFETY: this process has one thread, so the child may run any code before it executes the command.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(Waiting { pid: child, go: go.into(), failure: failure.into() }),
+        ForkResult::Child => {
+            drop((go, failure));
+            become_command(&words, signals, wait, report)
+        }
+    }
+}
+
+/// Runs in the child and does not return.
+fn become_command(words: &[CString], signals: &SigSet, wait: OwnedFd, report: OwnedFd) -> ! {
+    let mut go = [0u8];
+    // An end of file means that corewise died before the start: then nothing is run.
+    if File::from(wait).read_exact(&mut go).is_ok() {
+        let errno = match restore_signals(signals) {
+            Ok(()) => nix::unistd::execvp(&words[0], words).unwrap_err(),
+            Err(errno) => errno,
+        };
+        // If the parent is gone there is nobody to tell.
+        let _ = File::from(report).write_all(&(errno as i32).to_ne_bytes());
+    }
+    // SAFETY: `_exit` ends the process at once and runs none of the parent's exit handlers.
+    unsafe { libc::_exit(127) }
+}
+
+fn restore_signals(mask: &SigSet) -> Result<(), Errno> {
+    use nix::sys::signal::{SigHandler, SigmaskHow, Signal, signal, sigprocmask};
+    // Rust ignores SIGPIPE in every program; a command expects the default.
+    // SAFETY: the default action installs no handler.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }?;
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(mask), None)
+}
+
+impl Waiting {
+    /// The child's process id.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Lets the command start. Returns when it runs, or with the reason why it does not; the child is then reaped.
+    pub fn start(mut self, command: &str) -> Result<Pid, LaunchError> {
+        self.go.write_all(b"!")?;
+        let mut answer = Vec::new();
+        self.failure.read_to_end(&mut answer)?;
+        let Ok(code) = <[u8; 4]>::try_from(answer.as_slice()) else { return Ok(self.pid) };
+        let _ = nix::sys::wait::waitpid(self.pid, None);
+        let command = command.to_owned();
+        Err(match Errno::from_raw(i32::from_ne_bytes(code)) {
+            Errno::ENOENT => LaunchError::NotFound(command),
+            errno => LaunchError::CannotExecute { command, errno },
+        })
+    }
+}

@@ -1,0 +1,376 @@
+//! The real machine as a World: observes the threads of one application and binds them.
+
+use crate::binding::affinity::{self, ActToken};
+use crate::binding::guardian::Guardian;
+use crate::binding::ledger::{Entry, Ledger};
+use crate::counters::CounterSource;
+use crate::discovery::{Discovery, DiscoveryError, ThreadFacts};
+use crate::environment;
+use crate::signals::Signals;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::{AppId, ThreadId};
+use corewise_core::observe::{ApplicationReading, Observation, Standing, ThreadReading};
+use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
+use corewise_core::time::Time;
+use corewise_core::world::{Wake, World};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::Pid;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The real machine.
+pub struct LiveWorld {
+    parts: Parts,
+    hands: Option<Hands>,
+    started: Instant,
+    command: Option<Pid>,
+    exit_status: Option<u8>,
+    /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
+    baseline: Arc<CpuSet>,
+    processes: HashMap<u32, Process>,
+    outcomes: Vec<Outcome>,
+    finished: bool,
+}
+
+/// What a live world is made of.
+pub struct Parts {
+    /// The application's name.
+    pub name: Arc<str>,
+    /// The command's process.
+    pub command: Pid,
+    /// The source of threads.
+    pub discovery: Box<dyn Discovery>,
+    /// The source of counters.
+    pub counters: Box<dyn CounterSource>,
+    /// The signals.
+    pub signals: Signals,
+}
+
+/// What it takes to act: the token, the book of changes and the guardian that has a copy of it.
+struct Hands {
+    token: ActToken,
+    ledger: Ledger,
+    guardian: Guardian,
+}
+
+/// What is remembered of a process.
+struct Process {
+    /// The name of its first thread when its environment was read: another name means another program.
+    name: Arc<str>,
+    /// Whether its user placed its threads by an environment variable.
+    user_placed: bool,
+    /// The mask that the process started with: what its user gave it.
+    permitted: Arc<CpuSet>,
+}
+
+/// What can go wrong with the machine as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// Threads cannot be discovered any more.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    /// A system call that cannot fail did.
+    #[error("{call} failed: {errno}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// The system's answer.
+        errno: Errno,
+    },
+}
+
+impl LiveWorld {
+    /// The world around a command that is about to run. With a guardian it may bind threads, without it only
+    /// looks on.
+    pub fn new(parts: Parts, guardian: Option<Guardian>, started: Instant) -> Result<Self, LiveError> {
+        let baseline = Arc::new(own_mask()?);
+        let hands =
+            guardian.map(|guardian| Hands { token: ActToken::mint(), ledger: Ledger::default(), guardian });
+        Ok(Self {
+            command: Some(parts.command),
+            parts,
+            hands,
+            started,
+            exit_status: None,
+            baseline,
+            processes: HashMap::new(),
+            outcomes: Vec::new(),
+            finished: false,
+        })
+    }
+
+    /// The command's exit status, once it has ended.
+    pub fn exit_status(&self) -> Option<u8> {
+        self.exit_status
+    }
+
+    /// What the sources could not see, in words.
+    pub fn troubles(&self) -> Vec<String> {
+        let mut troubles = self.parts.discovery.losses();
+        troubles.extend(self.parts.counters.troubles());
+        troubles
+    }
+
+    fn system(call: &'static str) -> impl Fn(Errno) -> LiveError {
+        move |errno| LiveError::System { call, errno }
+    }
+
+    /// Takes in whatever has happened.
+    fn refresh(&mut self) -> Result<(), LiveError> {
+        for thread in self.parts.discovery.refresh()? {
+            self.parts.counters.watch(&thread);
+        }
+        self.parts.counters.drain();
+        let news = self.parts.signals.take(self.command).map_err(Self::system("waitpid"))?;
+        if news.ended.is_some() {
+            self.exit_status = news.ended;
+            self.command = None;
+        }
+        // As long as the command runs, a signal is its matter.
+        self.finished |= news.no_children || (news.asked_to_end && self.command.is_none());
+        Ok(())
+    }
+
+    fn reading(&mut self, facts: ThreadFacts) -> ThreadReading {
+        let (standing, permitted) =
+            if facts.ended { (Standing::Free, self.baseline.clone()) } else { self.standing(&facts) };
+        let counters = self.parts.counters.read(facts.tid);
+        if facts.ended {
+            self.parts.counters.forget(facts.tid);
+        }
+        ThreadReading {
+            thread: ThreadId { tid: facts.tid, generation: facts.generation },
+            pid: facts.pid,
+            app: AppId(0),
+            name: facts.name,
+            cpu_ns: facts.cpu_ns,
+            runnable_ns: facts.runnable_ns,
+            runnable: facts.runnable,
+            last_pe: facts.last_pe,
+            standing,
+            permitted,
+            counters,
+            ended: facts.ended,
+        }
+    }
+
+    /// Who decides where the thread runs, and where its user lets it run.
+    fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
+        let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, self.baseline.clone()) };
+        if let Some(bound) = self.hands.as_ref().and_then(|hands| hands.ledger.bound(facts.tid)) {
+            if bound.ours == mask {
+                return (Standing::Bound, Arc::new(bound.original.intersection(&self.baseline)));
+            }
+            // Somebody else has set it since: it is no longer ours to give back.
+            self.note(Entry::Free(facts.tid));
+        }
+        let process = self.process(facts, &mask);
+        let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
+        if user_placed {
+            return (Standing::UserPlaced, Arc::new(mask));
+        }
+        if mask == *permitted || mask == *self.baseline {
+            return (Standing::Free, Arc::new(mask));
+        }
+        let hands = self.hands.as_ref();
+        if hands.is_some_and(|h| h.ledger.heir_of(&mask).is_some() && !h.ledger.is_pinned(facts.tid)) {
+            return (Standing::Inherited, permitted);
+        }
+        if hands.is_some_and(|h| !h.ledger.is_pinned(facts.tid)) {
+            self.note(Entry::Pinned(facts.tid));
+        }
+        (Standing::SelfPinned, Arc::new(mask))
+    }
+
+    /// What is known of the thread's process; looked up when it is new or has become another program.
+    fn process(&mut self, facts: &ThreadFacts, mask: &CpuSet) -> &Process {
+        let leads = facts.tid == facts.pid;
+        let known = self.processes.get(&facts.pid);
+        let stale = known.is_none_or(|process| leads && process.name != facts.name);
+        if stale {
+            self.note(Entry::Member(facts.pid));
+            let hands = self.hands.as_ref();
+            let heir = hands.and_then(|hands| hands.ledger.heir_of(mask)).cloned();
+            // A single PE is a decision of the program or its user; several are a limit within which to place.
+            let permitted = match heir {
+                Some(original) => Arc::new(original.intersection(&self.baseline)),
+                None if mask.len() > 1 => Arc::new(mask.clone()),
+                None => self.baseline.clone(),
+            };
+            let user_placed = environment::places_threads(facts.pid);
+            self.processes.insert(facts.pid, Process { name: facts.name.clone(), user_placed, permitted });
+        }
+        &self.processes[&facts.pid]
+    }
+
+    /// Notes a change in the book and in the guardian's copy. `false` if the guardian is gone.
+    fn note(&mut self, entry: Entry) -> bool {
+        let Some(hands) = &mut self.hands else { return false };
+        let told = hands.guardian.tell(&entry).is_ok();
+        hands.ledger.note(entry);
+        told
+    }
+
+    fn carry_out(&mut self, action: &Action) -> OutcomeKind {
+        let tid = action.thread.tid;
+        let mask = match affinity::get(tid) {
+            Ok(mask) => mask,
+            Err(Errno::ESRCH) => {
+                self.note(Entry::Free(tid));
+                return OutcomeKind::Gone;
+            }
+            Err(errno) => return OutcomeKind::Refused(errno.to_string()),
+        };
+        match &action.change {
+            Change::Bind(pes) => self.bind(tid, mask, pes),
+            Change::Free => self.free(tid, &mask),
+        }
+    }
+
+    fn bind(&mut self, tid: u32, mask: CpuSet, pes: &CpuSet) -> OutcomeKind {
+        let Some(hands) = &self.hands else { return OutcomeKind::Refused("not permitted to act".to_owned()) };
+        if hands.ledger.bound(tid).is_some_and(|bound| bound.ours != mask) || hands.ledger.is_pinned(tid) {
+            self.note(Entry::Free(tid));
+            return OutcomeKind::NotOurs;
+        }
+        // Told before it is done: whenever we are killed, the guardian knows of every change.
+        if !self.note(Entry::Bind { tid, original: mask.clone(), ours: pes.clone() }) {
+            self.note(Entry::Free(tid));
+            return OutcomeKind::Refused("the guardian that would undo it after a crash is gone".to_owned());
+        }
+        let Some(hands) = &self.hands else { return OutcomeKind::NotOurs };
+        match affinity::set(&hands.token, tid, pes) {
+            Ok(()) => OutcomeKind::Done,
+            Err(errno) => {
+                // A thread that was bound before keeps that mask, which is still to be given back.
+                let held = mask != *pes && hands.ledger.heir_of(&mask).is_some();
+                if !held {
+                    self.note(Entry::Free(tid));
+                }
+                match errno {
+                    Errno::ESRCH => OutcomeKind::Gone,
+                    errno => OutcomeKind::Refused(errno.to_string()),
+                }
+            }
+        }
+    }
+
+    fn free(&mut self, tid: u32, mask: &CpuSet) -> OutcomeKind {
+        let Some(hands) = &self.hands else { return OutcomeKind::NotOurs };
+        let original = match hands.ledger.bound(tid) {
+            Some(bound) if bound.ours == *mask => Some(&bound.original),
+            Some(_) => None,
+            None => hands.ledger.heir_of(mask),
+        };
+        let Some(original) = original.filter(|_| !hands.ledger.is_pinned(tid)) else {
+            self.note(Entry::Free(tid));
+            return OutcomeKind::NotOurs;
+        };
+        let result = affinity::set(&hands.token, tid, original)
+            .or_else(|_| affinity::set(&hands.token, tid, &self.baseline));
+        match result {
+            Ok(()) => {
+                self.note(Entry::Free(tid));
+                OutcomeKind::Done
+            }
+            Err(Errno::ESRCH) => OutcomeKind::Gone,
+            Err(errno) => OutcomeKind::Refused(errno.to_string()),
+        }
+    }
+}
+
+impl World for LiveWorld {
+    type Error = LiveError;
+
+    fn now(&self) -> Time {
+        Time(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn observe(&mut self) -> Result<Observation, LiveError> {
+        self.baseline = Arc::new(own_mask()?);
+        let facts = self.parts.discovery.threads()?;
+        let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
+        self.processes.retain(|pid, _| processes.contains(pid));
+        let threads = facts.into_iter().map(|facts| self.reading(facts)).collect();
+        let parallelism = self.parts.discovery.parallelism();
+        Ok(Observation {
+            at: self.now(),
+            allowed: CpuSet::clone(&self.baseline),
+            threads,
+            applications: vec![ApplicationReading {
+                app: AppId(0),
+                name: self.parts.name.clone(),
+                runnable_thread_ns: parallelism.runnable_thread_ns,
+                active_ns: parallelism.active_ns,
+                sequential_ns: parallelism.sequential_ns,
+                runnable_max: parallelism.runnable_max,
+                exact: parallelism.exact,
+            }],
+            outcomes: std::mem::take(&mut self.outcomes),
+            own_cpu_ns: own_cpu_ns(),
+        })
+    }
+
+    fn apply(&mut self, actions: &[Action]) {
+        if self.hands.is_none() {
+            return;
+        }
+        for action in actions {
+            let result = self.carry_out(action);
+            let (thread, change) = (action.thread, action.change.clone());
+            self.outcomes.push(Outcome { thread, change, result });
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
+        loop {
+            self.refresh()?;
+            if self.finished {
+                return Ok(Wake::Finished);
+            }
+            let left = deadline.since(self.now());
+            if left.is_zero() {
+                return Ok(Wake::Deadline);
+            }
+            let nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
+            let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
+            let wakers = self.parts.discovery.wake_fd().into_iter().chain(self.parts.counters.wake_fds());
+            descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            match poll(&mut descriptors, timeout(nap)) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Self::system("poll")(errno)),
+            }
+        }
+    }
+}
+
+/// Whatever ended the run, nothing stays bound.
+impl Drop for LiveWorld {
+    fn drop(&mut self) {
+        if let Some(hands) = &mut self.hands {
+            hands.ledger.restore(&hands.token);
+            // If the guardian is gone, there is nobody to tell; if not, it will not do it again.
+            let _ = hands.guardian.tell(&Entry::Done);
+        }
+    }
+}
+
+/// Rounded up, so that a short rest of time does not become a busy loop.
+fn timeout(nap: Duration) -> PollTimeout {
+    let ms = nap.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+    PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+}
+
+fn own_mask() -> Result<CpuSet, LiveError> {
+    affinity::get(0).map_err(LiveWorld::system("sched_getaffinity"))
+}
+
+fn own_cpu_ns() -> u64 {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
+    getrusage(UsageWho::RUSAGE_SELF)
+        .map(|usage| (usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds()) as u64)
+        .unwrap_or(0)
+}
