@@ -1,1 +1,291 @@
+//! Policies and engine on the scripted machine: each test draws who is bound where, step by step.
+//!
+//! A line of the drawing is one thread, a column one second: the PE it is bound to, `.` while it is free, a
+//! blank while it does not live.
 
+use super::*;
+use crate::ids::PeId;
+use crate::policy;
+use crate::topology::{Domain, DomainKind};
+use crate::world::scripted::{ScriptedThread, ScriptedWorld, id};
+use crate::world::{World, control_loop};
+use proptest::prelude::*;
+
+/// A machine of `units` domains of one kind with `width` neighbouring PEs each.
+fn machine(kind: DomainKind, units: u32, width: u32) -> Topology {
+    let domain = |unit: u32| Domain {
+        kind,
+        logical: unit,
+        os: Some(unit),
+        pes: (unit * width..(unit + 1) * width).map(PeId).collect(),
+        bytes: None,
+    };
+    let pes = CpuSet::first_n(units * width);
+    Topology {
+        origin: "test".to_owned(),
+        pes: pes.clone(),
+        allowed: pes,
+        domains: (0..units).map(domain).collect(),
+        kinds: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// The paper's machine: 4 modules of 2 cores.
+fn bulldozer() -> Topology {
+    machine(DomainKind::Module, 4, 2)
+}
+
+fn second(n: u64) -> Time {
+    Time(n * 1_000_000_000)
+}
+
+/// Runs the threads under `spread` and draws their bindings.
+fn draw(topology: &Topology, seconds: u64, threads: Vec<ScriptedThread>) -> String {
+    let allowed = vec![(Time(0), topology.allowed.clone())];
+    draw_within(topology, allowed, seconds, threads)
+}
+
+fn draw_within(
+    topology: &Topology,
+    allowed: Vec<(Time, CpuSet)>,
+    seconds: u64,
+    threads: Vec<ScriptedThread>,
+) -> String {
+    let lives: Vec<_> = threads.iter().map(|thread| thread.lives.clone()).collect();
+    let mut world = ScriptedWorld::new(allowed, threads, second(seconds));
+    let policy = policy::by_name("spread").unwrap();
+    let mut engine = Engine::new(topology.clone(), policy, EngineConfig::default());
+    let mut rows = vec![String::new(); lives.len()];
+    let mut bound: HashMap<ThreadId, String> = HashMap::new();
+    control_loop(&mut world, &mut engine, |observation, actions, _| {
+        for action in actions {
+            match &action.change {
+                Change::Bind(pes) => bound.insert(action.thread, pes.to_string()),
+                Change::Free => bound.remove(&action.thread),
+            };
+        }
+        for (index, row) in rows.iter_mut().enumerate() {
+            let alive = lives[index].contains(&observation.at);
+            let cell = bound.get(&id(index)).map_or(".", String::as_str);
+            row.push_str(if alive { cell } else { " " });
+        }
+    })
+    .unwrap();
+    assert!(world.bound().is_empty(), "everything is given back at the end");
+    rows.iter().map(|row| row.trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+#[track_caller]
+fn check(drawn: String, expected: &str) {
+    let expected: Vec<&str> = expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let drawn: Vec<&str> = drawn.lines().map(str::trim).collect();
+    assert_eq!(drawn, expected);
+}
+
+fn steady(usages: &[f64]) -> Vec<ScriptedThread> {
+    usages.iter().map(|&usage| ScriptedThread::steady(usage)).collect()
+}
+
+#[test]
+fn fpu_intensive_threads_get_a_module_each_and_the_others_stay_free() {
+    // Figure 1 of the paper: four floating-point threads among eight.
+    check(
+        draw(&bulldozer(), 4, steady(&[0.9, 0.02, 0.8, 0.01, 0.95, 0.0, 0.85, 0.1])),
+        "0000
+         ....
+         2222
+         ....
+         4444
+         ....
+         6666
+         ....",
+    );
+}
+
+#[test]
+fn the_second_group_takes_the_second_pes_and_the_rest_is_left_free() {
+    let usages = [0.99, 0.98, 0.97, 0.96, 0.80, 0.79, 0.78, 0.77, 0.60, 0.59];
+    check(
+        draw(&bulldozer(), 3, steady(&usages)),
+        "000
+         222
+         444
+         666
+         555
+         111
+         777
+         333
+         ...
+         ...",
+    );
+}
+
+#[test]
+fn a_thread_that_stays_in_its_group_is_not_moved() {
+    // Thread 1 overtakes thread 0, both stay among the first four: nobody moves.
+    let mut threads = steady(&[0.8, 0.7, 0.9]);
+    threads[1].fpu_usage.push((second(3), 1.0));
+    check(
+        draw(&bulldozer(), 8, threads),
+        "00000000
+         44444444
+         22222222",
+    );
+}
+
+#[test]
+fn a_thread_that_stops_computing_is_freed_and_its_place_is_taken() {
+    let mut threads = steady(&[0.9, 0.9, 0.9, 0.9, 0.8]);
+    threads[0].fpu_usage.push((second(4), 0.0));
+    let drawn = draw(&bulldozer(), 9, threads);
+    let rows: Vec<&str> = drawn.lines().collect();
+    assert_eq!(rows[0], "0000.....");
+    assert!(rows[4].starts_with("5555") && rows[4].ends_with("0000"), "{drawn}");
+}
+
+#[test]
+fn ended_threads_free_their_place() {
+    let mut threads = steady(&[0.9, 0.9]);
+    threads[0].lives = Time(0)..second(3);
+    threads[1].lives = second(3)..second(9);
+    let drawn = draw(&machine(DomainKind::Core, 2, 2), 7, threads);
+    check(
+        drawn,
+        "00
+         .0000",
+    );
+}
+
+#[test]
+fn threads_that_others_placed_are_left_alone() {
+    let mut threads = steady(&[0.9, 0.9, 0.9]);
+    threads[0].standing = Standing::SelfPinned;
+    threads[1].standing = Standing::UserPlaced;
+    check(
+        draw(&bulldozer(), 3, threads),
+        "...
+         ...
+         222",
+    );
+}
+
+#[test]
+fn a_narrowed_thread_is_only_bound_within_its_limits() {
+    let mut threads = steady(&[0.9, 0.8]);
+    threads[0].permitted = Some("2-3".parse().unwrap());
+    threads[1].permitted = Some("2-3".parse().unwrap());
+    check(
+        draw(&bulldozer(), 3, threads),
+        "222
+         333",
+    );
+}
+
+#[test]
+fn when_a_pe_goes_away_its_thread_moves() {
+    let allowed = vec![(Time(0), CpuSet::first_n(8)), (second(3), "2-7".parse().unwrap())];
+    let drawn = draw_within(&bulldozer(), allowed, 6, steady(&[0.9, 0.8]));
+    check(
+        drawn,
+        "004444
+         222222",
+    );
+}
+
+#[test]
+fn a_refusal_is_not_repeated_at_once() {
+    let mut threads = steady(&[0.9, 0.9]);
+    threads[0].refuses = Some(OutcomeKind::Refused("EPERM".to_owned()));
+    let topology = bulldozer();
+    let allowed = vec![(Time(0), topology.allowed.clone())];
+    let mut world = ScriptedWorld::new(allowed, threads, second(40));
+    let policy = policy::by_name("spread").unwrap();
+    let mut engine = Engine::new(topology, policy, EngineConfig::default());
+    let mut tries = Vec::new();
+    control_loop(&mut world, &mut engine, |observation, actions, _| {
+        tries.extend(actions.iter().filter(|a| a.thread == id(0)).map(|_| observation.at));
+    })
+    .unwrap();
+    assert_eq!(tries, [second(1), second(32)]);
+}
+
+#[test]
+fn where_nothing_is_shared_nothing_is_bound() {
+    let topology = machine(DomainKind::L2, 4, 1);
+    let mut engine = Engine::new(topology.clone(), policy::by_name("spread").unwrap(), EngineConfig::default());
+    let mut world =
+        ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], steady(&[0.9, 0.9]), second(2));
+    control_loop(&mut world, &mut engine, |_, actions, _| assert!(actions.is_empty())).unwrap();
+    assert!(engine.nothing_to_gain().unwrap().contains("gains nothing"));
+}
+
+#[test]
+fn the_closest_shared_unit_is_the_domain() {
+    let check_kind = |kind, expected: &str| check(draw(&machine(kind, 2, 2), 3, steady(&[0.9, 0.8])), expected);
+    for kind in [DomainKind::Module, DomainKind::Core, DomainKind::L2] {
+        check_kind(kind, "000\n222");
+    }
+    for kind in [DomainKind::L3, DomainKind::Package] {
+        check_kind(kind, "...\n...");
+    }
+}
+
+#[test]
+fn a_thread_that_hardly_runs_is_judged_once_enough_is_known() {
+    let mut threads = steady(&[0.9]);
+    threads[0].cpu_share = 0.06;
+    let drawn = draw(&bulldozer(), 8, threads);
+    assert_eq!(drawn, ".0000000");
+}
+
+#[test]
+fn an_heir_is_given_back_its_own_mask() {
+    let mut threads = steady(&[0.0]);
+    threads[0].standing = Standing::Inherited;
+    let topology = bulldozer();
+    let mut world = ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], threads, second(3));
+    let mut engine = Engine::new(topology, policy::by_name("default").unwrap(), EngineConfig::default());
+    let mut frees = 0;
+    control_loop(&mut world, &mut engine, |_, actions, _| {
+        frees += actions.iter().filter(|action| action.change == Change::Free).count();
+    })
+    .unwrap();
+    assert_eq!(frees, 1);
+}
+
+proptest! {
+    /// Whatever threads come and go and whatever is allowed: no bind leaves the limits, and at the end
+    /// nothing is bound.
+    #[test]
+    fn no_bind_ever_leaves_the_limits(
+        usages in proptest::collection::vec((0.0f64..1.0, 0u64..6, 1u64..8, 1u8..255), 1..24),
+        late in 1u8..255,
+    ) {
+        let topology = bulldozer();
+        let set = |mask: u8| CpuSet::from_words(vec![u64::from(mask)]);
+        let threads: Vec<ScriptedThread> = usages.iter().map(|&(usage, from, long, mask)| ScriptedThread {
+            lives: second(from)..second(from + long),
+            permitted: Some(set(mask)),
+            ..ScriptedThread::steady(usage)
+        }).collect();
+        let allowed = vec![(Time(0), CpuSet::first_n(8)), (second(4), set(late))];
+        let mut world = ScriptedWorld::new(allowed, threads.clone(), second(10));
+        let mut engine = Engine::new(topology, policy::by_name("spread").unwrap(), EngineConfig::default());
+        control_loop(&mut world, &mut engine, |observation, actions, _| {
+            let mut taken = CpuSet::new();
+            for action in actions {
+                if let Change::Bind(pes) = &action.change {
+                    let index = (action.thread.tid - 100) as usize;
+                    assert_eq!(pes.len(), 1);
+                    assert!(pes.is_subset(&observation.allowed));
+                    assert!(pes.is_subset(threads[index].permitted.as_ref().unwrap()));
+                    assert!(!pes.intersects(&taken), "two threads were bound to PE {pes} in one step");
+                    taken = taken.union(pes);
+                }
+            }
+        }).unwrap();
+        prop_assert!(world.bound().is_empty());
+        prop_assert_eq!(world.now(), second(10));
+    }
+}

@@ -74,10 +74,11 @@ impl ScriptedWorld {
         Self { now: Time(0), end, allowed, threads, outcomes: Vec::new() }
     }
 
-    /// Where each thread is bound now, by its index in the script.
+    /// Where each living thread is bound now, by its index in the script.
     pub fn bound(&self) -> BTreeMap<usize, CpuSet> {
-        let bound = self.threads.iter().enumerate();
-        bound.filter_map(|(index, (_, state))| Some((index, state.bound.clone()?))).collect()
+        let threads = self.threads.iter().enumerate();
+        let alive = threads.filter(|(_, (thread, _))| thread.lives.contains(&self.now));
+        alive.filter_map(|(index, (_, state))| Some((index, state.bound.clone()?))).collect()
     }
 
     fn allowed_now(&self) -> &CpuSet {
