@@ -16,18 +16,19 @@ const PES: u32 = 512;
 const THREADS: u32 = 4096;
 
 fn topology() -> Topology {
-    let domains = [(DomainKind::Core, 2), (DomainKind::L2, 2), (DomainKind::L3, 16), (DomainKind::Package, 256)]
-        .into_iter()
-        .flat_map(|(kind, width)| {
-            (0..PES / width).map(move |unit| Domain {
-                kind,
-                logical: unit,
-                os: Some(unit),
-                pes: (unit * width..(unit + 1) * width).map(PeId).collect(),
-                bytes: None,
+    let domains =
+        [(DomainKind::Core, 2), (DomainKind::L2, 2), (DomainKind::L3, 16), (DomainKind::Package, 256)]
+            .into_iter()
+            .flat_map(|(kind, width)| {
+                (0..PES / width).map(move |unit| Domain {
+                    kind,
+                    logical: unit,
+                    os: Some(unit),
+                    pes: (unit * width..(unit + 1) * width).map(PeId).collect(),
+                    bytes: None,
+                })
             })
-        })
-        .collect();
+            .collect();
     let pes = CpuSet::first_n(PES);
     let origin = "synthetic".to_owned();
     Topology { origin, pes: pes.clone(), allowed: pes, domains, kinds: Vec::new(), notes: Vec::new() }

@@ -123,6 +123,7 @@ impl Engine {
         let interval =
             self.last_step.map_or(observation.at.since(Time(0)), |last| observation.at.since(last));
         self.last_step = Some(observation.at);
+        self.tracks.reserve(observation.threads.len().saturating_sub(self.tracks.len()));
         let mut actions = Vec::new();
         let mut subjects = Vec::with_capacity(observation.threads.len());
         for reading in &observation.threads {

@@ -1,4 +1,4 @@
-//! What a process's environment says about the placement of its threads.
+//! What a process's surroundings say: its environment about the placement of its threads, its ancestors about nesting.
 
 /// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
 /// LLVM's and Intel's OpenMP follow it at a time of their own choosing.
@@ -19,6 +19,26 @@ fn wishes(environ: &[u8]) -> bool {
             _ => false,
         }
     })
+}
+
+/// Whether a process is an ancestor of this one.
+pub fn is_ancestor(pid: u32) -> bool {
+    let mut process = std::process::id();
+    while process > 1 {
+        let Some(parent) = parent_of(process) else { return false };
+        if parent == pid {
+            return true;
+        }
+        process = parent;
+    }
+    false
+}
+
+/// The parent of a process, `None` if the process has ended.
+pub fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces and parentheses; the fields after the last parenthesis are plain.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

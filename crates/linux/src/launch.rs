@@ -16,6 +16,15 @@ use std::os::unix::ffi::OsStringExt;
 /// The variable by which a nested corewise knows that it runs inside another: the outer one's process id.
 pub const NESTED_VARIABLE: &str = "COREWISE_PID";
 
+/// Where the command's standard output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Where corewise's own would go: the command's output is what the user wants.
+    Own,
+    /// To standard error: what corewise prints is what the user wants.
+    ToStandardError,
+}
+
 /// A child that waits for [`Waiting::start`].
 #[derive(Debug)]
 pub struct Waiting {
@@ -63,7 +72,7 @@ impl LaunchError {
 /// Makes the child. `signals` is the mask that the command gets: the one corewise was started with.
 ///
 /// Must be called while this process has one thread, as the child runs ordinary code until `exec`.
-pub fn prepare(command: &[OsString], signals: &SigSet) -> Result<Waiting, LaunchError> {
+pub fn prepare(command: &[OsString], signals: &SigSet, output: Output) -> Result<Waiting, LaunchError> {
     let words = command
         .iter()
         .map(|word| CString::new(word.clone().into_vec()))
@@ -71,23 +80,27 @@ pub fn prepare(command: &[OsString], signals: &SigSet) -> Result<Waiting, Launch
         .map_err(|error| LaunchError::ZeroByte(String::from_utf8_lossy(&error.into_vec()).into_owned()))?;
     let (wait, go) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (failure, report) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    // SAFETY: this process has one thread, so nobody reads the environment meanwhile; the variable is for the
+    // command and whatever it starts.
+    unsafe { std::env::set_var(NESTED_VARIABLE, std::process::id().to_string()) };
     // SAFETY: this process has one thread, so the child may run any code before it executes the command.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Waiting { pid: child, go: go.into(), failure: failure.into() }),
         ForkResult::Child => {
             drop((go, failure));
-            become_command(&words, signals, wait, report)
+            become_command(&words, signals, output, wait, report)
         }
     }
 }
 
 /// Runs in the child and does not return.
-fn become_command(words: &[CString], signals: &SigSet, wait: OwnedFd, report: OwnedFd) -> ! {
+fn become_command(words: &[CString], signals: &SigSet, output: Output, wait: OwnedFd, report: OwnedFd) -> ! {
     let mut go = [0u8];
     // An end of file means that corewise died before the start: then nothing is run.
     if File::from(wait).read_exact(&mut go).is_ok() {
-        let errno = match restore_signals(signals) {
-            Ok(()) => nix::unistd::execvp(&words[0], words).unwrap_err(),
+        let ready = restore_signals(signals).and_then(|()| redirect(output));
+        let errno = match ready.and_then(|()| nix::unistd::execvp(&words[0], words)) {
+            Ok(never) => match never {},
             Err(errno) => errno,
         };
         // If the parent is gone there is nobody to tell.
@@ -103,6 +116,13 @@ fn restore_signals(mask: &SigSet) -> Result<(), Errno> {
     // SAFETY: the default action installs no handler.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }?;
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(mask), None)
+}
+
+fn redirect(output: Output) -> Result<(), Errno> {
+    match output {
+        Output::Own => Ok(()),
+        Output::ToStandardError => nix::unistd::dup2_stdout(std::io::stderr()),
+    }
 }
 
 impl Waiting {

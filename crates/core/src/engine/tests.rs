@@ -213,7 +213,8 @@ fn a_refusal_is_not_repeated_at_once() {
 #[test]
 fn where_nothing_is_shared_nothing_is_bound() {
     let topology = machine(DomainKind::L2, 4, 1);
-    let mut engine = Engine::new(topology.clone(), policy::by_name("spread").unwrap(), EngineConfig::default());
+    let mut engine =
+        Engine::new(topology.clone(), policy::by_name("spread").unwrap(), EngineConfig::default());
     let mut world =
         ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], steady(&[0.9, 0.9]), second(2));
     control_loop(&mut world, &mut engine, |_, actions, _| assert!(actions.is_empty())).unwrap();
@@ -222,7 +223,8 @@ fn where_nothing_is_shared_nothing_is_bound() {
 
 #[test]
 fn the_closest_shared_unit_is_the_domain() {
-    let check_kind = |kind, expected: &str| check(draw(&machine(kind, 2, 2), 3, steady(&[0.9, 0.8])), expected);
+    let check_kind =
+        |kind, expected: &str| check(draw(&machine(kind, 2, 2), 3, steady(&[0.9, 0.8])), expected);
     for kind in [DomainKind::Module, DomainKind::Core, DomainKind::L2] {
         check_kind(kind, "000\n222");
     }

@@ -25,7 +25,7 @@ use crate::classify::{FpuClass, shared_unit_usage};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use crate::plan::{Placement, Seat};
-use crate::topology::{DomainKind, Topology};
+use crate::topology::{Domain, DomainKind, Topology};
 
 /// A thread that used less of a PE than this takes no place, unless it has one already.
 const CPU_SHARE_MIN: f64 = 0.05;
@@ -87,7 +87,7 @@ fn rank<'a>(scene: &Scene<'a>) -> Vec<&'a Subject> {
 /// Gives the PEs of one group to the best-ranked waiting threads; returns those that got none.
 fn seat_group<'a>(
     scene: &Scene<'_>,
-    units: &Units,
+    units: &Units<'_>,
     group: usize,
     waiting: Vec<(usize, &'a Subject)>,
     total: usize,
@@ -118,7 +118,7 @@ fn seat_group<'a>(
     }
     for (rank, subject) in standing {
         let open = free.intersection(&subject.view.permitted);
-        let Some(pe) = closest(scene.topology, &open, subject.view.last_pe) else {
+        let Some(pe) = units.closest(&open, subject.view.last_pe) else {
             left.push((rank, subject));
             continue;
         };
@@ -130,48 +130,33 @@ fn seat_group<'a>(
     left
 }
 
-/// The open PE that shares most with where the thread ran; the lowest of equals.
-fn closest(topology: &Topology, open: &CpuSet, last: Option<PeId>) -> Option<PeId> {
-    let Some(last) = last else { return open.first() };
-    if open.contains(last) {
-        return Some(last);
-    }
-    let around = topology.domains.iter().filter(|domain| domain.pes.contains(last));
-    let mut nearest: Option<(DomainKind, PeId)> = None;
-    for domain in around {
-        if let Some(pe) = open.intersection(&domain.pes).first()
-            && nearest.is_none_or(|(kind, _)| domain.kind < kind)
-        {
-            nearest = Some((domain.kind, pe));
-        }
-    }
-    nearest.map(|(_, pe)| pe).or_else(|| open.first())
-}
-
 /// The allowed PEs by the unit whose FPU they share.
-struct Units {
+struct Units<'a> {
     kind: DomainKind,
     /// Per unit its allowed PEs, those on different cores first.
     pes: Vec<Vec<PeId>>,
+    /// Per PE the domains around it.
+    around: Vec<Vec<&'a Domain>>,
 }
 
-impl Units {
-    fn of(topology: &Topology, allowed: &CpuSet) -> Option<Units> {
+impl<'a> Units<'a> {
+    fn of(topology: &'a Topology, allowed: &CpuSet) -> Option<Units<'a>> {
         let shared = |kind: &DomainKind| {
             topology.domains(*kind).any(|domain| domain.pes.intersection(allowed).len() > 1)
         };
         let kind = [DomainKind::Module, DomainKind::Core, DomainKind::L2].into_iter().find(shared)?;
+        let around = topology.domains_by_pe();
         let mut alone = allowed.clone();
         let mut pes = Vec::new();
         for domain in topology.domains(kind) {
             let members = domain.pes.intersection(allowed);
             alone = alone.difference(&members);
             if !members.is_empty() {
-                pes.push(by_core(topology, &members));
+                pes.push(by_core(&around, &members));
             }
         }
         pes.extend(alone.iter().map(|pe| vec![pe]));
-        Some(Units { kind, pes })
+        Some(Units { kind, pes, around })
     }
 
     /// The largest number of PEs in a unit: so many groups of threads can be seated.
@@ -184,37 +169,44 @@ impl Units {
         self.pes.iter().filter_map(|unit| unit.get(group).copied()).collect()
     }
 
+    /// The open PE that shares most with where the thread ran; the lowest of equals.
+    fn closest(&self, open: &CpuSet, last: Option<PeId>) -> Option<PeId> {
+        let Some(last) = last.filter(|last| !open.contains(*last)) else {
+            return last.or_else(|| open.first());
+        };
+        let mut around = self.around.get(last.0 as usize).into_iter().flatten();
+        around.find_map(|domain| domain.pes.intersection(open).first()).or_else(|| open.first())
+    }
+
     fn reason(&self, subject: &Subject, rank: usize, total: usize, group: usize, pe: PeId) -> String {
-        let unit = self.pes.iter().find(|unit| unit.contains(&pe));
-        let members: CpuSet = unit.into_iter().flatten().copied().collect();
+        let mut around = self.around.get(pe.0 as usize).into_iter().flatten();
+        let unit = around.find(|domain| domain.kind == self.kind).map(|domain| &domain.pes);
         let kind = match self.kind {
             DomainKind::Module => "FPU module",
             DomainKind::Core => "SMT core",
             _ => "L2 domain",
         };
+        let unit = unit.map_or("a unit of its own".to_owned(), |pes| format!("the {kind} of PEs {pes}"));
         let estimate = shared_unit_usage(&subject.view.usage);
         let (usage, confidence) = estimate.map_or((0.0, 0.0), |e| (e.value, e.confidence));
         format!(
-            "FPU usage {usage:.2} (confidence {confidence:.2}), rank {} of {total} FPU-intensive threads: PE {} of {} in the {kind} of PEs {members}; {} such units",
+            "FPU usage {usage:.2} (confidence {confidence:.2}), rank {} of {total} FPU-intensive threads: \
+             PE number {} in {unit}, one of {}",
             rank + 1,
             group + 1,
-            members.len(),
             self.pes.len(),
         )
     }
 }
 
 /// PEs in the order in which threads should fill them: first PEs of all cores, then their siblings.
-fn by_core(topology: &Topology, pes: &CpuSet) -> Vec<PeId> {
-    let mut ordered: Vec<(usize, PeId)> = pes
-        .iter()
-        .map(|pe| {
-            let core = topology.domain_of(DomainKind::Core, pe);
-            let before =
-                core.map_or(0, |core| core.pes.iter().filter(|&p| p < pe && pes.contains(p)).count());
-            (before, pe)
-        })
-        .collect();
+fn by_core(around: &[Vec<&Domain>], pes: &CpuSet) -> Vec<PeId> {
+    let siblings_before = |pe: PeId| {
+        let mut domains = around.get(pe.0 as usize).into_iter().flatten();
+        let core = domains.find(|domain| domain.kind == DomainKind::Core);
+        core.map_or(0, |core| core.pes.iter().filter(|&p| p < pe && pes.contains(p)).count())
+    };
+    let mut ordered: Vec<(usize, PeId)> = pes.iter().map(|pe| (siblings_before(pe), pe)).collect();
     ordered.sort();
     ordered.into_iter().map(|(_, pe)| pe).collect()
 }

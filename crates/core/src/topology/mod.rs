@@ -82,6 +82,23 @@ impl Topology {
         self.domains(kind).find(|domain| domain.pes.contains(pe))
     }
 
+    /// For each PE (by OS index) the domains that hold it, closest first: an index for whoever asks often.
+    pub fn domains_by_pe(&self) -> Vec<Vec<&Domain>> {
+        let count = self.pes.last().map_or(0, |pe| pe.0 as usize + 1);
+        let mut by_pe = vec![Vec::new(); count];
+        for domain in &self.domains {
+            for pe in domain.pes.iter() {
+                if let Some(holders) = by_pe.get_mut(pe.0 as usize) {
+                    holders.push(domain);
+                }
+            }
+        }
+        for holders in &mut by_pe {
+            holders.sort_by_key(|domain| domain.kind);
+        }
+        by_pe
+    }
+
     /// How far apart two PEs are: the closest kind of domain that holds both, `None` across everything.
     pub fn closest_shared(&self, a: PeId, b: PeId) -> Option<DomainKind> {
         let shared = |domain: &&Domain| domain.pes.contains(a) && domain.pes.contains(b);

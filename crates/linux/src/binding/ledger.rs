@@ -10,6 +10,7 @@
 //! we had given to its creator, within one interval before the end, is taken for an heir.
 
 use super::affinity::{self, ActToken};
+use crate::environment::parent_of;
 use corewise_core::cpuset::CpuSet;
 use nix::errno::Errno;
 use std::collections::{HashMap, HashSet};
@@ -192,12 +193,6 @@ fn threads_of(pid: u32) -> Vec<u32> {
 fn numbered_entries(directory: &str) -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and parentheses; the fields after the last parenthesis are plain.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

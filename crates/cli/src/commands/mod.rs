@@ -1,0 +1,91 @@
+//! The subcommands, one a file, and the options that several of them have.
+
+use anyhow::{Result, bail};
+use corewise_core::classify::FPU_THRESHOLD;
+use corewise_core::engine::EngineConfig;
+use corewise_core::policy::{self, Policy};
+use corewise_core::time::parse_duration;
+use corewise_core::topology::Topology;
+use corewise_linux::{counters, discovery};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub mod characterize;
+pub mod replay;
+pub mod run;
+
+/// What is decided, and how often.
+#[derive(Debug, clap::Args)]
+pub struct PolicyOptions {
+    /// The policy: spread (FPU-intensive threads apart) or default (the operating system's own)
+    #[arg(long, value_name = "NAME", default_value = "spread")]
+    policy: String,
+    /// Time between two decisions, with its unit
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// FPU usage, 0 to 1, from which a thread counts as FPU-intensive
+    #[arg(long, value_name = "USAGE", default_value_t = FPU_THRESHOLD, value_parser = share)]
+    fpu_threshold: f64,
+}
+
+/// Where the knowledge of threads comes from.
+#[derive(Debug, clap::Args)]
+pub struct SourceOptions {
+    /// Where FPU usage comes from: hardware counters, clock samples, or nowhere
+    #[arg(long, value_name = "SOURCE", value_enum, default_value = "auto")]
+    pub counters: counters::Choice,
+    /// How threads are found: by BPF (needs privileges) or by polling /proc
+    #[arg(long, value_name = "SOURCE", value_enum, default_value = "auto")]
+    pub discovery: discovery::Choice,
+}
+
+/// What is known of the machine beside what it says itself.
+#[derive(Debug, clap::Args)]
+pub struct MachineOptions {
+    /// A file that says which cores share an FPU (see docs/topo.md)
+    #[arg(long, value_name = "FILE")]
+    fpu_modules: Option<PathBuf>,
+}
+
+impl PolicyOptions {
+    /// The policy of that name.
+    pub fn policy(&self) -> Result<Box<dyn Policy>> {
+        match policy::by_name(&self.policy) {
+            Some(policy) => Ok(policy),
+            None => bail!("there is no policy `{}`; there are: {}", self.policy, policy::NAMES.join(", ")),
+        }
+    }
+
+    /// The engine's parameters.
+    pub fn config(&self) -> EngineConfig {
+        EngineConfig {
+            interval: self.interval,
+            fpu_threshold: self.fpu_threshold,
+            min_residence: 3 * self.interval,
+        }
+    }
+}
+
+impl MachineOptions {
+    /// The machine that corewise runs on.
+    pub fn live(&self) -> Result<Topology> {
+        let _ = &self.fpu_modules;
+        todo!()
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    const SHORTEST: Duration = Duration::from_millis(10);
+    let interval = parse_duration(text).map_err(|error| error.to_string())?;
+    if interval < SHORTEST {
+        return Err(format!("`{text}` is too short: the shortest interval is 10ms"));
+    }
+    Ok(interval)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("`{text}` is no share: write a number from 0 to 1")),
+    }
+}

@@ -1,0 +1,95 @@
+//! `corewise replay`: another policy, or another machine, over a recording.
+
+use super::PolicyOptions;
+use crate::{recording_file, report_file};
+use anyhow::Result;
+use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::recording::RecordedWorld;
+use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
+use corewise_core::topology::Topology;
+use corewise_core::world::control_loop;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Run a policy over a recording: what would have been decided.
+///
+/// The threads do what they did when they were recorded; how fast they would have been is not told.
+#[derive(Debug, clap::Args)]
+pub struct Replay {
+    /// A recording by `corewise run --record`
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    policy: PolicyOptions,
+    /// Replay on this machine instead of the recorded one, for instance "pack:1 l2:4 core:2 pu:1"
+    #[arg(long, value_name = "MACHINE")]
+    synthetic: Option<String>,
+    /// Write a report: JSON, or a page to look at if FILE ends in .html
+    #[arg(long, value_name = "FILE")]
+    report: Vec<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Replay {
+    /// Replays; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        for path in &self.report {
+            report_file::check_writable(path)?;
+        }
+        let report = self.replay()?;
+        self.report.iter().try_for_each(|path| report_file::write(path, &report))?;
+        let text = if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { describe(&report) };
+        crate::output::print(&text)?;
+        Ok(0)
+    }
+
+    fn replay(&self) -> Result<Report> {
+        let recording = recording_file::read(&self.file)?;
+        let machine = self.synthetic.as_deref().map(Topology::synthetic).transpose()?;
+        let header = recording.header.clone();
+        let mut notes = Vec::new();
+        if recording.truncated {
+            notes.push(format!("the recording breaks off after {} observations", recording.observations.len()));
+        }
+        let topology = machine.clone().unwrap_or(header.topology);
+        let config = EngineConfig { interval: Duration::from_nanos(header.interval_ns), ..self.policy.config() };
+        let mut engine = Engine::new(topology, self.policy.policy()?, config);
+        let mut world = RecordedWorld::new(recording, machine);
+        let mut builder = ReportBuilder::default();
+        let Ok(()) = control_loop(&mut world, &mut engine, |observation, actions, engine| {
+            builder.watch(observation, actions, engine);
+        });
+        let sources = Sources { discovery: header.discovery, counters: header.counters };
+        let circumstances =
+            Circumstances { command: header.command, dry_run: true, evidence: "replayed", sources, notes };
+        Ok(builder.finish(&engine, circumstances))
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let mut text = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = write_description(&mut text, report);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+    writeln!(out, "replayed: {} on {}, policy {}", report.command.join(" "), report.machine, report.policy)?;
+    for note in &report.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    for decision in &report.decisions {
+        let what = match &decision.pes {
+            Some(pes) => format!("bind to {pes}"),
+            None => "free".to_owned(),
+        };
+        writeln!(out, "{:>9.3} s  {:>7}  {what}: {}", decision.at_ns as f64 / 1e9, decision.tid, decision.reason)?;
+    }
+    match &report.verdict {
+        Some(verdict) => writeln!(out, "nothing bound: {verdict}"),
+        None => writeln!(out, "{} decisions over {:.2} s", report.decisions.len(), report.wall_seconds),
+    }
+}

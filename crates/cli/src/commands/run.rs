@@ -1,0 +1,96 @@
+//! `corewise run`: a command, watched and placed.
+
+use super::{MachineOptions, PolicyOptions, SourceOptions};
+use crate::report_file;
+use crate::session::{self, Ended, Plan};
+use anyhow::Result;
+use corewise_core::report::Report;
+use corewise_linux::launch::Output;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Run a command and place its threads by what they use.
+///
+/// The command behaves as if it ran alone: its exit status is corewise's (126: it cannot be executed, 127: not
+/// found, 128+N: killed by signal N, 125: corewise itself failed), standard input and output are its own, and
+/// corewise speaks on standard error. Descendants that outlive the command are followed to their end. Whatever
+/// is bound is given back at the end.
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    #[command(flatten)]
+    policy: PolicyOptions,
+    #[command(flatten)]
+    sources: SourceOptions,
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// Decide and report, but bind nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Write a report: JSON, or a page to look at if FILE ends in .html
+    #[arg(long, value_name = "FILE")]
+    report: Vec<PathBuf>,
+    /// Write a recording, for `corewise replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Say nothing at the end
+    #[arg(long, short)]
+    quiet: bool,
+    /// Write the report as one line of JSON to standard error
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    /// Runs the command; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        for path in self.report.iter().chain(&self.record) {
+            report_file::check_writable(path)?;
+        }
+        let policy = self.policy.policy()?;
+        let plan = Plan {
+            command: self.command,
+            topology: self.machine.live()?,
+            act: !self.dry_run && policy.name() != "default",
+            policy,
+            config: self.policy.config(),
+            counters: self.sources.counters,
+            discovery: self.sources.discovery,
+            output: Output::Own,
+            record: self.record,
+        };
+        let Ended { report, exit_status, failure } = session::run(plan)?;
+        if self.json {
+            eprintln!("{}", serde_json::to_string(&report)?);
+        } else if !self.quiet {
+            eprintln!("corewise: {}", summary(&report));
+        }
+        let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
+        match failure.map_or(written, Err) {
+            // The command's own failure is the more important news, but ours is told in any case.
+            Err(error) if exit_status != 0 => {
+                eprintln!("corewise: {error:#}");
+                Ok(exit_status)
+            }
+            result => result.map(|()| exit_status),
+        }
+    }
+}
+
+/// The one line at the end.
+pub fn summary(report: &Report) -> String {
+    let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty()).count();
+    let placed = match (&report.verdict, report.dry_run, bound) {
+        (Some(verdict), _, _) => format!("{}: nothing bound, {verdict}", report.policy),
+        (None, true, _) => format!("{}: {} decisions, none carried out", report.policy, report.decisions.len()),
+        (None, false, 0) => format!("{}: nothing to bind", report.policy),
+        (None, false, bound) => format!("{}: bound {bound} of {} threads", report.policy, report.threads.len()),
+    };
+    let application = report.applications.first();
+    let parallel = application.map_or(String::new(), |app| format!(", {:.2} threads at work", app.tlp_mean));
+    let fpu = application.and_then(|app| app.fpu_usage);
+    let fpu = fpu.map_or(String::new(), |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters));
+    format!("{:.2} s{parallel}{fpu}; {placed}; own cost {:.2} % of a PE", report.wall_seconds, 100.0 * report.overhead.fraction_of_wall)
+}
