@@ -1,0 +1,112 @@
+//! A program whose threads have known needs, for trying and testing corewise.
+//!
+//! `burn SECONDS WHAT...` starts one thread for each WHAT: `fp` (floating-point arithmetic), `int` (integer
+//! arithmetic), `spin` (busy-waiting), `sleep`, `pin` (integer arithmetic, pinned by itself to the last PE),
+//! `spawner` (floating-point arithmetic; after half the time it starts a thread that sleeps). A number and a
+//! star repeat: `8*fp`. At the end it prints each thread's name and the PEs it may use.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+static FOREVER: AtomicBool = AtomicBool::new(true);
+
+fn main() {
+    let mut words = std::env::args().skip(1);
+    let seconds: f64 = words.next().and_then(|word| word.parse().ok()).expect("usage: burn SECONDS WHAT...");
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let mut threads = Vec::new();
+    for word in words {
+        let (count, what) = word.split_once('*').unwrap_or(("1", &word));
+        for _ in 0..count.parse().expect("a number before the star") {
+            threads.push(start(what, end, Duration::from_secs_f64(seconds / 2.0)));
+        }
+    }
+    for thread in threads {
+        println!("{}", thread.join().expect("the thread does not panic"));
+    }
+}
+
+/// Starts a thread; it returns its name and mask.
+fn start(what: &str, end: Instant, half: Duration) -> JoinHandle<String> {
+    let name = what.to_owned();
+    let work = move || {
+        let mut heir = None;
+        match name.as_str() {
+            "fp" => burn_fp(end),
+            "int" => burn_int(end),
+            "spin" => spin(end),
+            "sleep" => sleep(end.saturating_duration_since(Instant::now())),
+            "pin" => {
+                pin();
+                burn_int(end);
+            }
+            "spawner" => {
+                burn_fp(Instant::now() + half);
+                heir = Some(start("sleep", end, half));
+                burn_fp(end);
+            }
+            other => panic!("`{other}` is none of fp, int, spin, sleep, pin, spawner"),
+        }
+        let heir = heir.map(|heir| "\n".to_owned() + &heir.join().expect("the thread does not panic"));
+        format!("{name} {}{}", mask(), heir.unwrap_or_default())
+    };
+    Builder::new().name(what.to_owned()).spawn(work).expect("a thread can be started")
+}
+
+fn burn_fp(end: Instant) {
+    let mut x = [1.0f64, 1.1, 1.2, 1.3];
+    while Instant::now() < end {
+        for _ in 0..200_000 {
+            for value in &mut x {
+                *value = *value * 0.999_999 + 1e-6;
+            }
+        }
+        black_box(&mut x);
+    }
+}
+
+fn burn_int(end: Instant) {
+    let mut x = [1u64, 2, 3, 4];
+    while Instant::now() < end {
+        for _ in 0..200_000 {
+            for value in &mut x {
+                // Rotations keep the compiler from turning this into SIMD.
+                *value = value.rotate_left(7) ^ (*value >> 3).wrapping_add(black_box(0x9e37));
+            }
+        }
+        black_box(&mut x);
+    }
+}
+
+fn spin(end: Instant) {
+    while Instant::now() < end {
+        for _ in 0..1_000_000 {
+            if !FOREVER.load(Ordering::Relaxed) {
+                return;
+            }
+            spin_loop();
+        }
+    }
+}
+
+fn pin() {
+    let last = (0..CpuSet::count()).rfind(|&pe| mask_set().is_set(pe).unwrap_or(false)).expect("one PE is allowed");
+    let mut set = CpuSet::new();
+    set.set(last).expect("the PE is within the set");
+    sched_setaffinity(Pid::from_raw(0), &set).expect("a thread may narrow itself");
+}
+
+fn mask_set() -> CpuSet {
+    sched_getaffinity(Pid::from_raw(0)).expect("a thread knows its own mask")
+}
+
+fn mask() -> String {
+    let set = mask_set();
+    let pes: Vec<String> =
+        (0..CpuSet::count()).filter(|&pe| set.is_set(pe).unwrap_or(false)).map(|pe| pe.to_string()).collect();
+    pes.join(",")
+}
