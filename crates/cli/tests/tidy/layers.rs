@@ -1,0 +1,187 @@
+//! Rules about which part of the code may do what.
+
+use crate::lexer::lex;
+use crate::shape::lines_with;
+use crate::{Finding, Tree, check, finding, is_rust};
+
+/// What each crate may use of ours. `cli` may use all, and a crate that is not named here must be added.
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 6] = [
+    ("core", &[]),
+    ("sim", &["core"]),
+    ("linux", &["core"]),
+    ("paths", &["core"]),
+    ("scx", &["core"]),
+    ("rt", &[]),
+];
+
+/// The crates that may hold unsafe code.
+const UNSAFE_CRATES: [&str; 3] = ["linux", "scx", "rt"];
+
+/// The crate's directory under `crates`, of a path within it.
+fn crate_of(path: &str) -> Option<&str> {
+    path.strip_prefix("crates/")?.split_once('/').map(|(name, _)| name)
+}
+
+fn is_manifest(path: &str) -> bool {
+    crate_of(path).is_some() && path.ends_with("Cargo.toml")
+}
+
+/// `core` uses nothing of ours, the worlds use `core`, the command uses all.
+pub fn crates_depend_downwards(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.files(is_manifest) {
+        let Some(name) = crate_of(path).filter(|&name| name != "cli") else { continue };
+        let Some((_, allowed)) = ALLOWED_DEPENDENCIES.iter().find(|(crate_name, _)| *crate_name == name)
+        else {
+            findings.push(finding(path, 0, format!("say in this test what crate {name} may depend on")));
+            continue;
+        };
+        for (index, line) in text.lines().enumerate() {
+            let used = line.strip_prefix("corewise-").and_then(|rest| rest.split(['.', ' ', '=']).next());
+            if let Some(used) = used.filter(|used| !allowed.contains(used)) {
+                findings.push(finding(path, index, format!("{name} must not depend on {used}")));
+            }
+        }
+    }
+    findings
+}
+
+/// `core` is a function of its inputs: no files, clocks, environment, threads, output or globals.
+pub fn core_is_pure(tree: &Tree) -> Vec<Finding> {
+    const IMPURE: [&str; 18] = [
+        "std::fs",
+        "std::env",
+        "std::net",
+        "std::process",
+        "std::thread",
+        "std::os",
+        "std::{", // Would hide which parts are used.
+        "time::Instant",
+        "Instant::now",
+        "SystemTime",
+        "println!", // Also eprintln!.
+        "print!",
+        "static mut",
+        "thread_local!",
+        "OnceLock",
+        "LazyLock",
+        "Mutex",
+        "extern \"C\"",
+    ];
+    let in_file = |(path, text): (&str, &str)| {
+        let told = |(index, word)| finding(path, index, format!("`{word}` in the pure crate"));
+        lines_with(&lex(text).code, &IMPURE).into_iter().map(told).collect::<Vec<_>>()
+    };
+    tree.files(|path| is_rust(path) && path.starts_with("crates/core/src/")).flat_map(in_file).collect()
+}
+
+/// Unsafe code stands only in the crates that talk to the kernel or to C.
+pub fn unsafe_has_its_places(tree: &Tree) -> Vec<Finding> {
+    let elsewhere = |path: &str| is_rust(path) && !crate_of(path).is_some_and(|c| UNSAFE_CRATES.contains(&c));
+    let in_file = |(path, text): (&str, &str)| {
+        let told = |index| finding(path, index, format!("unsafe code outside of {UNSAFE_CRATES:?}"));
+        unsafe_lines(&lex(text).code).map(told).collect::<Vec<_>>()
+    };
+    tree.files(elsewhere).flat_map(in_file).collect()
+}
+
+/// Clippy wants a `SAFETY:` comment at each block; this wants a sentence in it.
+pub fn unsafe_says_why_it_is_sound(tree: &Tree) -> Vec<Finding> {
+    let in_file = |(path, text): (&str, &str)| {
+        let comments = lex(text).comments;
+        let reason_is_short = |(_, line): &(usize, &str)| {
+            line.split_once("SAFETY:").is_some_and(|(_, reason)| reason.split_whitespace().count() < 3)
+        };
+        let told = |(index, _)| finding(path, index, "say in a sentence why this is sound");
+        comments.lines().enumerate().filter(reason_is_short).map(told).collect::<Vec<_>>()
+    };
+    tree.files(is_rust).flat_map(in_file).collect()
+}
+
+/// The lines with the word `unsafe`.
+fn unsafe_lines(code: &str) -> impl Iterator<Item = usize> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let has_word = move |line: &str| line.split(|c| !is_word(c)).any(|word| word == "unsafe");
+    code.lines().enumerate().filter(move |(_, line)| has_word(line)).map(|(index, _)| index)
+}
+
+/// The lints of the workspace (documented unsafe blocks, documented items) hold in every crate.
+pub fn every_crate_takes_the_common_lints(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in
+        tree.files(is_manifest).filter(|(_, text)| !text.contains("[lints]\nworkspace = true"))
+    {
+        findings.push(finding(path, text.lines().count(), "add `[lints] workspace = true`"));
+    }
+    for (path, text) in tree.files(|path| path == "Cargo.toml") {
+        if !text.contains("undocumented_unsafe_blocks = \"deny\"") {
+            findings.push(finding(path, 0, "clippy must deny undocumented unsafe blocks"));
+        }
+    }
+    findings
+}
+
+/// A policy's file starts with the problem, the approach, its source and its limits.
+pub fn policies_start_with_an_essay(tree: &Tree) -> Vec<Finding> {
+    const ESSAY_LINES_MIN: usize = 5;
+    let is_policy = |path: &str| {
+        is_rust(path) && path.starts_with("crates/core/src/policy/") && !path.ends_with("/tests.rs")
+    };
+    let essay_lines = |text: &str| text.lines().take_while(|line| line.starts_with("//!")).count();
+    let short = tree.files(is_policy).filter(|(_, text)| essay_lines(text) < ESSAY_LINES_MIN);
+    let told = |(path, _)| finding(path, 0, format!("an essay of {ESSAY_LINES_MIN} lines of `//!` or more"));
+    short.map(told).collect()
+}
+
+#[test]
+fn a_dependency_upwards_is_found() {
+    let linux = ("crates/linux/Cargo.toml", "[dependencies]\ncorewise-core.workspace = true\n");
+    let cli = ("crates/cli/Cargo.toml", "[dependencies]\ncorewise-linux.workspace = true\n");
+    check(crates_depend_downwards, &[linux, cli], &[]);
+    let core = ("crates/core/Cargo.toml", "[dependencies]\ncorewise-linux = { path = \"../linux\" }\n");
+    check(crates_depend_downwards, &[core], &["crates/core/Cargo.toml:2: core must not depend on linux"]);
+    check(crates_depend_downwards, &[("crates/new/Cargo.toml", "")], &["crates/new/Cargo.toml:1: say"]);
+}
+
+#[test]
+fn an_impure_core_is_found() {
+    let pure = ("crates/core/src/a.rs", "use std::time::Duration; // not std::fs\n");
+    let other = ("crates/linux/src/a.rs", "use std::fs;\n");
+    check(core_is_pure, &[pure, other], &[]);
+    let path = "crates/core/src/a.rs";
+    let impure = ["use std::fs;", "let now = Instant::now();", "eprintln!();", "use std::{env, fs};"];
+    for line in impure {
+        check(core_is_pure, &[(path, &format!("\n{line}"))], &["crates/core/src/a.rs:2"]);
+    }
+}
+
+#[test]
+fn unsafe_code_in_the_wrong_place_is_found() {
+    let file = "#![forbid(unsafe_code)]\nfn f() {\n    unsafe { g() }\n}\n";
+    check(unsafe_has_its_places, &[("crates/linux/src/a.rs", file)], &[]);
+    check(unsafe_has_its_places, &[("crates/cli/src/a.rs", file)], &["crates/cli/src/a.rs:3"]);
+}
+
+#[test]
+fn an_empty_safety_comment_is_found() {
+    let sound = ("a.rs", "// SAFETY: the pointer comes from a live reference.\n");
+    check(unsafe_says_why_it_is_sound, &[sound], &[]);
+    check(unsafe_says_why_it_is_sound, &[("a.rs", "\n// SAFETY: fine\n")], &["a.rs:2"]);
+}
+
+#[test]
+fn a_crate_without_the_common_lints_is_found() {
+    let workspace = ("Cargo.toml", "undocumented_unsafe_blocks = \"deny\"\n");
+    let member = ("crates/a/Cargo.toml", "[lints]\nworkspace = true\n");
+    check(every_crate_takes_the_common_lints, &[workspace, member], &[]);
+    let bare = [("Cargo.toml", ""), ("crates/a/Cargo.toml", "[package]\n")];
+    check(every_crate_takes_the_common_lints, &bare, &["crates/a/Cargo.toml:2", "Cargo.toml:1"]);
+}
+
+#[test]
+fn a_policy_without_an_essay_is_found() {
+    let essay = ("crates/core/src/policy/a.rs", "//! 1\n//! 2\n//! 3\n//! 4\n//! 5\n");
+    check(policies_start_with_an_essay, &[essay], &[]);
+    let short = ("crates/core/src/policy/b.rs", "//! Short.\nfn f() {}\n");
+    check(policies_start_with_an_essay, &[short], &["crates/core/src/policy/b.rs:1"]);
+}
