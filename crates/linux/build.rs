@@ -1,0 +1,29 @@
+//! Compiles the BPF programs of `src/bpf/` with clang; the library embeds the resulting object files.
+
+use libbpf_cargo::SkeletonBuilder;
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=src/bpf");
+    println!("cargo::rerun-if-env-changed=CLANG");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
+    let built = SkeletonBuilder::new()
+        .source("src/bpf/discovery.bpf.c")
+        .obj(out.join("discovery.bpf.o"))
+        .clang(clang())
+        .clang_args(["-Wall", "-Werror"])
+        .build();
+    if let Err(error) = built {
+        println!("cargo::error=BPF programs need clang (package clang-19, or name another in $CLANG): {error:#}");
+    }
+}
+
+/// The compiler that `$CLANG` names, else clang-19, else whatever is called `clang`.
+fn clang() -> String {
+    if let Ok(named) = std::env::var("CLANG") {
+        return named;
+    }
+    let works = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    ["clang-19", "clang"].into_iter().find(|name| works(name)).unwrap_or("clang").to_owned()
+}
