@@ -15,7 +15,9 @@ fn main() {
         .clang_args(["-Wall", "-Werror"])
         .build();
     if let Err(error) = built {
-        println!("cargo::error=BPF programs need clang (package clang-19, or name another in $CLANG): {error:#}");
+        println!(
+            "cargo::error=BPF programs need clang (package clang-19, or name another in $CLANG): {error:#}"
+        );
     }
 }
 

@@ -42,7 +42,6 @@ struct thread {
 struct event {
 	struct thread thread; /* `ended` says whether it is new or has ended */
 	__u32 tid;
-	__u32 unused;
 };
 
 /* Mirrored by `RawApp`. */
@@ -158,7 +157,6 @@ static __always_inline bool tell(__u32 tid, const struct thread *thread)
 	}
 	event->thread = *thread;
 	event->tid = tid;
-	event->unused = 0;
 	bpf_ringbuf_submit(event, 0);
 	return 1;
 }
@@ -208,17 +206,15 @@ static __always_inline bool wants_to_run(struct task_struct *task)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	struct thread *leaves = prev->pid ? followed(prev->pid) : 0;
-	struct thread *comes = next->pid ? followed(next->pid) : 0;
-	__u64 now;
+	struct thread *thread;
 
-	if (!leaves && !comes)
-		return 0;
-	now = bpf_ktime_get_ns();
-	if (leaves)
-		stops_running(leaves, preempt || wants_to_run(prev), now);
-	if (comes)
-		begins_to_run(comes, now);
+	/* The idle task has the tid 0. */
+	thread = prev->pid ? followed(prev->pid) : 0;
+	if (thread)
+		stops_running(thread, preempt || wants_to_run(prev), bpf_ktime_get_ns());
+	thread = next->pid ? followed(next->pid) : 0;
+	if (thread)
+		begins_to_run(thread, bpf_ktime_get_ns());
 	return 0;
 }
 

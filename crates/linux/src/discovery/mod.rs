@@ -3,10 +3,53 @@
 //! Two sources behind one interface: [`bpf`] (exact, at once, needs privileges) and [`poll`] (`/proc`, for
 //! everybody). Which one is in use is part of every report.
 
+pub mod bpf;
+pub mod poll;
+pub mod procfs;
+
 use corewise_core::ids::PeId;
+use procfs::Proc;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Whom to follow, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The process whose descendants are followed: corewise. Its own threads are never followed.
+    pub parent: u32,
+    /// Children of `parent` that are not followed either: its guardian. They must run already.
+    pub excluded: Vec<u32>,
+    /// Where `/proc` is. BPF reads it for the threads that were there before it.
+    pub proc: Proc,
+    /// Which source to use.
+    pub choice: Choice,
+}
+
+/// Which source of threads to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// BPF where it is permitted, else polling.
+    #[default]
+    Auto,
+    /// BPF or nothing.
+    Bpf,
+    /// Polling.
+    Poll,
+}
+
+/// Opens the source that `options.choice` asks for. Returns with it why BPF is not used, if it was to be tried.
+pub fn open(options: &Options) -> Result<(Box<dyn Discovery>, Vec<String>), DiscoveryError> {
+    let mut why_not_bpf = Vec::new();
+    if options.choice != Choice::Poll {
+        match bpf::Bpf::open(options) {
+            Ok(bpf) => return Ok((Box::new(bpf), why_not_bpf)),
+            Err(error) if options.choice == Choice::Bpf => return Err(error),
+            Err(error) => why_not_bpf.push(error.to_string()),
+        }
+    }
+    Ok((Box::new(poll::Poll::open(options)?), why_not_bpf))
+}
 
 /// A source of threads. It follows one process tree: every descendant of the root, also those whose parent
 /// has ended (corewise is a child subreaper, so they become its children and stay visible).

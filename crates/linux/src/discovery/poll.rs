@@ -1,0 +1,347 @@
+//! Threads by polling `/proc`: for everybody, on every kernel, with estimates where BPF has facts.
+//!
+//! Problem: learn of new threads soon, of the times of 10,000 threads within a tenth of a second, and use next
+//! to no CPU time while nothing happens.
+//!
+//! Approach:
+//! - *New threads.* `/proc/loadavg` tells which id the kernel gave out last. While it stays the same nothing was
+//!   created anywhere, and one small read has settled the matter. Otherwise `/proc` and the task directories
+//!   of the followed processes are listed; only what was not listed before is read. A process is followed if
+//!   its parent is, or if it is a child of corewise; as corewise is a child subreaper, a daemon whose parent
+//!   ended before we looked is one too. Once followed, always followed.
+//! - *Times* come from `schedstat`, whose descriptors are kept open while there are enough. Only of threads
+//!   whose times moved is `stat` read, too: the others still do what they did, wait or sleep.
+//! - *Parallelism.* The times runnable (running and waiting) of all threads add up to the exact integral of the
+//!   number of runnable threads, up to what died between two polls. How much of an interval had none or just one
+//!   runnable is estimated: the state at the poll stands for the interval, corrected to lie within what the
+//!   threads' times allow (see [`estimate`]).
+//! - *When.* [`INTERVAL_MIN`] after a change, then ever longer up to [`INTERVAL_MAX`], and never so often that
+//!   polling costs more than [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
+//!
+//! Limits: threads that live between two polls are not seen, and an ended thread's last interval is lost. The
+//! kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
+//! the wait ends. Kernels without `schedstat` have ticks of `stat` only, and no waiting times.
+
+use super::procfs::{Proc, Schedstat, SchedstatFile, Stat};
+use super::{Discovery, DiscoveryError, NewThread, Options, Parallelism, ThreadFacts};
+use corewise_core::ids::PeId;
+use std::collections::{BTreeMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// The interval after a change.
+const INTERVAL_MIN: Duration = Duration::from_millis(5);
+/// The longest interval, unless polling costs too much.
+const INTERVAL_MAX: Duration = Duration::from_millis(250);
+/// The longest interval whatever polling costs.
+const INTERVAL_LIMIT: Duration = Duration::from_secs(1);
+/// Threads are listed at least this often, should the last id not tell of a creation (`clone3` with `set_tid`).
+const LISTED_WITHIN: Duration = Duration::from_secs(1);
+/// Share of one CPU that polling may cost while threads come and go.
+const SHARE_CHANGING: f64 = 0.05;
+/// Share of one CPU that polling may cost while nothing happens.
+const SHARE_QUIET: f64 = 0.003;
+
+/// The polling source. See the module's text.
+pub struct Poll {
+    proc: Proc,
+    parent: u32,
+    excluded: Vec<u32>,
+    /// Every process of the machine at the last listing.
+    listed: HashSet<u32>,
+    members: HashSet<u32>,
+    threads: BTreeMap<u32, Thread>,
+    ended: Vec<ThreadFacts>,
+    last_created: Option<u32>,
+    listed_at: Option<Instant>,
+    sampled_at: Instant,
+    interval: Duration,
+    due: Instant,
+    parallelism: Parallelism,
+    /// How many more `schedstat` files may be kept open.
+    descriptors_left: usize,
+    ns_per_tick: u64,
+}
+
+/// A followed thread at the last poll.
+#[derive(Debug)]
+struct Thread {
+    facts: ThreadFacts,
+    file: Option<SchedstatFile>,
+    times: Option<Schedstat>,
+    /// It has ended and its parent has not asked for its status, or it is the leader of living threads.
+    is_zombie: bool,
+}
+
+/// What one reading of a thread came to.
+struct Reading {
+    times: Option<Schedstat>,
+    /// `None` if its times have not moved.
+    stat: Option<Stat>,
+}
+
+impl Poll {
+    /// Takes in what descends from `options.parent`. Half of the descriptors that this process may open (its
+    /// soft limit) are used to keep files open.
+    pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
+        let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+        let descriptors = limit.map_or(0, |(soft, _)| soft / 2) as usize;
+        Poll::with_descriptors(options, descriptors, Instant::now())
+    }
+
+    fn with_descriptors(options: &Options, descriptors: usize, now: Instant) -> Result<Self, DiscoveryError> {
+        let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+        Ok(Poll {
+            proc: options.proc.clone(),
+            parent: options.parent,
+            excluded: options.excluded.clone(),
+            listed: HashSet::new(),
+            members: HashSet::new(),
+            threads: BTreeMap::new(),
+            ended: Vec::new(),
+            last_created: None,
+            listed_at: None,
+            sampled_at: now,
+            interval: INTERVAL_MIN,
+            due: now,
+            parallelism: Parallelism::default(),
+            descriptors_left: descriptors,
+            ns_per_tick: 1_000_000_000 / ticks.max(1) as u64,
+        })
+    }
+
+    /// One poll at `now`.
+    fn poll(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
+        let created = self.proc.last_created();
+        let stale = self.listed_at.is_none_or(|at| now.duration_since(at) >= LISTED_WITHIN);
+        let mut appeared = Vec::new();
+        if stale || created.is_none() || created != self.last_created {
+            appeared = self.list(now)?;
+            self.last_created = created;
+            self.listed_at = Some(now);
+        }
+        let ended_before = self.ended.len();
+        self.sample(now)?;
+        let changed = !appeared.is_empty() || self.ended.len() != ended_before;
+        self.schedule(now, changed, now.elapsed());
+        Ok(appeared)
+    }
+
+    fn schedule(&mut self, now: Instant, changed: bool, cost: Duration) {
+        self.interval = if changed { INTERVAL_MIN } else { (self.interval * 2).min(INTERVAL_MAX) };
+        let share = if changed { SHARE_CHANGING } else { SHARE_QUIET };
+        let affordable = cost.div_f64(share).min(INTERVAL_LIMIT);
+        self.due = now + self.interval.max(affordable);
+    }
+
+    /// Finds processes and threads that were not there at the last listing.
+    fn list(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
+        let processes = self.proc.processes()?;
+        let unlisted: Vec<u32> = processes.iter().copied().filter(|pid| !self.listed.contains(pid)).collect();
+        let joined = self.proc.descendants(&unlisted, self.parent, &self.members, &self.excluded)?;
+        self.members.extend(joined);
+        self.listed = processes.into_iter().collect();
+        let first = self.listed_at.is_none();
+        let mut appeared = Vec::new();
+        for pid in self.members.clone() {
+            let Some(tids) = self.proc.threads(pid)? else {
+                self.members.remove(&pid);
+                continue;
+            };
+            for tid in tids {
+                if !self.threads.contains_key(&tid)
+                    && let Some(thread) = self.meet(pid, tid, first)?
+                {
+                    appeared.push(NewThread {
+                        tid,
+                        pid,
+                        creator_tid: None,
+                        generation: thread.facts.generation,
+                        created: now,
+                    });
+                    self.threads.insert(tid, thread);
+                }
+            }
+        }
+        Ok(appeared)
+    }
+
+    /// Reads a thread for the first time. What it did before the first listing does not count for parallelism.
+    fn meet(&mut self, pid: u32, tid: u32, first: bool) -> Result<Option<Thread>, DiscoveryError> {
+        let Some(stat) = self.proc.stat(pid, tid)? else { return Ok(None) };
+        let keep = self.descriptors_left > 0;
+        let file = self.proc.schedstat(pid, tid, keep)?;
+        self.descriptors_left -= usize::from(matches!(file, Some(SchedstatFile::Open(_))));
+        let times = match (&file, first) {
+            (Some(file), true) => file.read()?,
+            _ => None,
+        };
+        let facts = ThreadFacts {
+            tid,
+            pid,
+            generation: stat.start_ticks,
+            name: stat.name.as_str().into(),
+            cpu_ns: if first { stat.cpu_ticks * self.ns_per_tick } else { 0 },
+            runnable_ns: None,
+            runnable: stat.state == 'R',
+            last_pe: Some(PeId(stat.last_pe)),
+            ended: false,
+        };
+        Ok(Some(Thread { facts, file, times, is_zombie: false }))
+    }
+
+    /// Reads every thread and adds the interval since the last reading to the parallelism.
+    fn sample(&mut self, now: Instant) -> Result<(), DiscoveryError> {
+        let elapsed_ns = now.duration_since(self.sampled_at).as_nanos() as u64;
+        self.sampled_at = now;
+        let mut runnable_ns = Vec::new();
+        let mut runnable_now = 0;
+        let mut vanished = Vec::new();
+        for (&tid, thread) in &mut self.threads {
+            let Some(reading) = thread.read(&self.proc)? else {
+                vanished.push(tid);
+                continue;
+            };
+            let added_ns = thread.take_in(reading, elapsed_ns, self.ns_per_tick);
+            self.parallelism.runnable_thread_ns += added_ns;
+            runnable_ns.push(added_ns);
+            runnable_now += u32::from(thread.facts.runnable);
+            if thread.is_zombie {
+                self.descriptors_left += thread.end(&mut self.ended);
+            }
+        }
+        for tid in vanished {
+            if let Some(mut thread) = self.threads.remove(&tid) {
+                self.descriptors_left += thread.end(&mut self.ended);
+            }
+            // Its id may be in use again already: have a look at the next poll.
+            self.last_created = None;
+        }
+        let (active_ns, sequential_ns) = estimate(&runnable_ns, runnable_now, elapsed_ns);
+        self.parallelism.active_ns += active_ns;
+        self.parallelism.sequential_ns += sequential_ns;
+        self.parallelism.runnable_max = self.parallelism.runnable_max.max(runnable_now);
+        Ok(())
+    }
+}
+
+impl Thread {
+    /// What `/proc` says of it now; `None` if it is no more, even if another thread has its id.
+    fn read(&self, proc: &Proc) -> Result<Option<Reading>, DiscoveryError> {
+        let times = match &self.file {
+            Some(file) => match file.read()? {
+                Some(times) => Some(times),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        // Zeros mean that it has not run yet, or that the kernel does not account for waiting.
+        let times = times.filter(|times| times.run_ns + times.wait_ns > 0);
+        if times.is_some() && times == self.times {
+            return Ok(Some(Reading { times, stat: None }));
+        }
+        let stat = proc.stat(self.facts.pid, self.facts.tid)?;
+        let still_it = stat.filter(|stat| stat.start_ticks == self.facts.generation);
+        Ok(still_it.map(|stat| Reading { times, stat: Some(stat) }))
+    }
+
+    /// Takes over a reading; returns the time that it was runnable since the last one.
+    fn take_in(&mut self, reading: Reading, elapsed_ns: u64, ns_per_tick: u64) -> u64 {
+        if let Some(stat) = reading.stat {
+            self.is_zombie = matches!(stat.state, 'Z' | 'X');
+            self.facts.runnable = stat.state == 'R';
+            self.facts.last_pe = Some(PeId(stat.last_pe));
+            if *self.facts.name != stat.name {
+                self.facts.name = stat.name.as_str().into();
+            }
+            if reading.times.is_none() {
+                self.facts.cpu_ns = self.facts.cpu_ns.max(stat.cpu_ticks * ns_per_tick);
+            }
+        }
+        let Some(times) = reading.times else {
+            return if self.facts.runnable { elapsed_ns } else { 0 };
+        };
+        let total_ns = |times: Schedstat| times.run_ns + times.wait_ns;
+        let before_ns = self.times.map_or(0, total_ns);
+        self.times = Some(times);
+        self.facts.cpu_ns = times.run_ns;
+        self.facts.runnable_ns = Some(total_ns(times));
+        total_ns(times).saturating_sub(before_ns)
+    }
+
+    /// Reports the end, once. Returns the number of descriptors that this sets free.
+    fn end(&mut self, ended: &mut Vec<ThreadFacts>) -> usize {
+        if !self.facts.ended {
+            self.facts.ended = true;
+            self.facts.runnable = false;
+            ended.push(self.facts.clone());
+        }
+        usize::from(matches!(self.file.take(), Some(SchedstatFile::Open(_))))
+    }
+}
+
+/// Estimates how long at least one and how long exactly one thread was runnable in an interval, from the time
+/// that each was runnable in it and from how many were at its end.
+///
+/// The state at the end is taken for the whole interval, which is right in the mean over many. What the times
+/// tell for certain corrects it: at least one thread was runnable for as long as the busiest was (`first`)
+/// and for no longer than all together (`sum`). Of the active time, at least `2·active - sum` had just one,
+/// since the rest had two or more; and the busiest two overlapped for at least `first + second - elapsed`.
+fn estimate(runnable_ns: &[u64], runnable_now: u32, elapsed_ns: u64) -> (u64, u64) {
+    let (mut first, mut second, mut sum) = (0, 0, 0u64);
+    for &ns in runnable_ns {
+        let ns = ns.min(elapsed_ns);
+        sum += ns;
+        if ns > first {
+            (first, second) = (ns, first);
+        } else {
+            second = second.max(ns);
+        }
+    }
+    let seen_active = if runnable_now > 0 { elapsed_ns } else { 0 };
+    let active = seen_active.clamp(first, sum.min(elapsed_ns));
+    let least = (2 * active).saturating_sub(sum);
+    let most = active - (first + second).saturating_sub(elapsed_ns);
+    let seen_sequential = if runnable_now == 1 { active } else { 0 };
+    (active, seen_sequential.clamp(least.min(most), most))
+}
+
+impl Discovery for Poll {
+    fn name(&self) -> &'static str {
+        "poll"
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn refresh_within(&self) -> Option<Duration> {
+        Some(self.due.saturating_duration_since(Instant::now()))
+    }
+
+    fn refresh(&mut self) -> Result<Vec<NewThread>, DiscoveryError> {
+        let now = Instant::now();
+        if now < self.due { Ok(Vec::new()) } else { self.poll(now) }
+    }
+
+    fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
+        self.sample(Instant::now())?;
+        let mut facts = std::mem::take(&mut self.ended);
+        facts.extend(
+            self.threads.values().filter(|thread| !thread.facts.ended).map(|thread| thread.facts.clone()),
+        );
+        Ok(facts)
+    }
+
+    fn parallelism(&mut self) -> Parallelism {
+        self.parallelism
+    }
+
+    fn losses(&self) -> Vec<String> {
+        vec!["threads that live for less than the polling interval (5 to 250 ms) are not seen".to_owned()]
+    }
+}
+
+#[cfg(test)]
+#[path = "poll_tests.rs"]
+mod tests;
