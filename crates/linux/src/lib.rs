@@ -3,6 +3,7 @@
 //! Unsafe code stands here (system calls, libpfm), each block with the reason why it is sound.
 
 pub mod binding;
+pub mod code;
 pub mod counters;
 pub mod discovery;
 pub mod environment;

@@ -1,6 +1,8 @@
 //! Per-thread counter readings from one of three sources: hardware counters ([`pmu`]), clock samples of the
 //! instruction pointer ([`sample`]), or none.
 
+pub mod sample;
+
 use crate::discovery::NewThread;
 use corewise_core::observe::CounterReading;
 use std::os::fd::BorrowedFd;

@@ -1,0 +1,137 @@
+//! Machine code of running programs: where it lies, its bytes, and what each instruction does.
+//!
+//! [`AddressSpace`] maps an address of a process to a place: an offset in a mapped file, or the memory of
+//! the process itself (compilers at run time, the vDSO). [`CodeStore`] reads and decodes places and keeps
+//! what it decoded: for a file once for all processes, for memory only as long as the bytes stay the same.
+//! [`Instruction`] is the same for every architecture; [`x86`] and [`aarch64`] make it of bytes.
+
+pub mod aarch64;
+pub mod space;
+pub mod store;
+pub mod x86;
+
+pub use space::{AddressSpace, Backing, FileKey, Mapping};
+pub use store::{CodeStore, CodeView, Place};
+
+/// What one instruction does, as far as corewise wants to know. Relative to its own address, so that it
+/// holds wherever the code is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    /// Length in bytes.
+    pub length: u8,
+    /// Which instruction comes next.
+    pub flow: Flow,
+    /// What it asks of the floating-point and vector unit.
+    pub unit: Unit,
+    /// Whether it reads memory.
+    pub loads: bool,
+    /// Where it writes memory.
+    pub store: Store,
+    /// General registers read, one bit each.
+    pub reads: u32,
+    /// General registers written, one bit each.
+    pub writes: u32,
+    /// Whether it tells the core that the program waits (PAUSE, YIELD, WFE).
+    pub waits: bool,
+}
+
+/// Where control goes after an instruction. Displacements count from the instruction's own address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// To the next instruction.
+    Next,
+    /// Always elsewhere.
+    Jump(i64),
+    /// Elsewhere or to the next instruction.
+    Branch(i64),
+    /// Into a function that returns to the next instruction.
+    Call(i64),
+    /// To the address that a memory slot holds (a jump through the linkage table).
+    JumpThrough(i64),
+    /// Into the function whose address a memory slot holds.
+    CallThrough(i64),
+    /// To an address that only the running program knows.
+    JumpAnywhere,
+    /// Into a function that only the running program knows.
+    CallAnywhere,
+    /// Back to the caller.
+    Return,
+    /// Into the kernel: nothing of user code is in flight meanwhile.
+    Kernel,
+}
+
+/// What an instruction asks of the floating-point and vector unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Nothing; also zeroing a register, which register renaming does.
+    None,
+    /// Passing data through its registers without computing.
+    Move,
+    /// Integer, logic and shuffle work.
+    Integer,
+    /// Floating-point arithmetic, comparison and conversion.
+    Float,
+}
+
+/// Where an instruction writes memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Store {
+    /// Nowhere.
+    None,
+    /// Relative to the stack pointer or frame pointer.
+    Stack,
+    /// Elsewhere.
+    Data,
+    /// Elsewhere, as an atomic read-modify-write.
+    Atomic,
+}
+
+/// An instruction set that can be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// x86 in 32-bit mode.
+    X86,
+    /// x86 in 64-bit mode.
+    X86_64,
+    /// A64.
+    Aarch64,
+}
+
+impl Isa {
+    /// The instruction set of corewise itself: what the code of a process without an ELF file is taken for.
+    pub const HOST: Isa = if cfg!(target_arch = "aarch64") { Isa::Aarch64 } else { Isa::X86_64 };
+
+    /// Bytes that hold at least one whole instruction.
+    pub const INSTRUCTION_BYTES_MAX: usize = 15;
+
+    /// The instruction set that an ELF header names; `None` if it is none of ours or no ELF header.
+    pub fn of_elf(header: &[u8]) -> Option<Isa> {
+        if header.get(..4)? != b"\x7fELF" {
+            return None;
+        }
+        match u16::from_le_bytes([*header.get(18)?, *header.get(19)?]) {
+            3 => Some(Isa::X86),
+            62 => Some(Isa::X86_64),
+            183 => Some(Isa::Aarch64),
+            _ => None,
+        }
+    }
+
+    /// Decodes the instruction at the start of `bytes`, `None` if there is no valid one.
+    pub fn decode(self, bytes: &[u8]) -> Option<Instruction> {
+        match self {
+            Isa::X86 => x86::decode(bytes, 32),
+            Isa::X86_64 => x86::decode(bytes, 64),
+            Isa::Aarch64 => aarch64::decode(bytes),
+        }
+    }
+}
+
+/// Code by virtual address, as one process sees it.
+pub trait Code {
+    /// The instruction at an address, `None` if there is none or it cannot be read.
+    fn instruction(&mut self, address: u64) -> Option<Instruction>;
+
+    /// The pointer that memory holds at an address, `None` if it cannot be read.
+    fn pointer(&mut self, address: u64) -> Option<u64>;
+}

@@ -1,0 +1,209 @@
+//! Bytes and decoded instructions of code, read once and kept.
+//!
+//! Code in a file is kept for good, for all processes that map it. Code in memory may be replaced at any
+//! time by a compiler at run time: [`CodeStore::begin_epoch`] makes every process's kept pages be compared
+//! with its memory before they are used again, and a difference discards all that is kept of that process.
+
+use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+const PAGE: usize = 4096;
+
+/// Where an instruction lies, independent of where a process maps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In a file, at an offset.
+    File(FileKey, u64),
+    /// In a process's memory, at an address. The version changes when the memory has changed.
+    Memory {
+        /// The process.
+        pid: u32,
+        /// Another number after each change.
+        version: u32,
+        /// Virtual address.
+        address: u64,
+    },
+}
+
+/// Bytes, page by page, with what they decode to. A page that cannot be read is kept as `None`.
+#[derive(Default)]
+struct Text {
+    pages: HashMap<u64, Option<Box<[u8]>>>,
+    decoded: HashMap<u64, Option<Instruction>>,
+}
+
+struct FileText {
+    file: File,
+    isa: Isa,
+    text: Text,
+}
+
+struct MemoryText {
+    version: u32,
+    checked_in: u64,
+    text: Text,
+}
+
+/// All code that was needed so far.
+#[derive(Default)]
+pub struct CodeStore {
+    /// `None`: the file could not be opened, or is another one by now.
+    files: HashMap<FileKey, Option<FileText>>,
+    memories: HashMap<u32, MemoryText>,
+    epoch: u64,
+    /// Versions of memories given out so far; never reused, so that a reused process id is no danger.
+    versions: u32,
+}
+
+impl CodeStore {
+    /// Code in memory that was read before this call is compared before it is trusted again.
+    pub fn begin_epoch(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Forgets the memory of a process that ended or executed another program.
+    pub fn forget_process(&mut self, pid: u32) {
+        self.memories.remove(&pid);
+    }
+
+    /// The code of one process.
+    pub fn view<'a>(&'a mut self, pid: u32, space: &'a AddressSpace) -> CodeView<'a> {
+        CodeView { store: self, pid, space }
+    }
+
+    fn file(&mut self, pid: u32, key: FileKey, path: &str) -> Option<&mut FileText> {
+        self.files.entry(key).or_insert_with(|| open(pid, key, path)).as_mut()
+    }
+
+    fn memory(&mut self, pid: u32) -> &mut MemoryText {
+        let epoch = self.epoch;
+        let mut new_version = || {
+            self.versions += 1;
+            self.versions
+        };
+        let memory = self.memories.entry(pid).or_insert_with(|| MemoryText {
+            version: new_version(),
+            checked_in: epoch,
+            text: Text::default(),
+        });
+        if memory.checked_in != epoch {
+            memory.checked_in = epoch;
+            let same = |(&page, kept): (&u64, &Option<Box<[u8]>>)| *kept == read_memory(pid, page);
+            if !memory.text.pages.iter().all(same) {
+                memory.text = Text::default();
+                memory.version = new_version();
+            }
+        }
+        memory
+    }
+}
+
+/// Opens a mapped file: through the process's own root, else (it may have ended) through ours; and only if it is
+/// still the file that was mapped.
+fn open(pid: u32, key: FileKey, path: &str) -> Option<FileText> {
+    let candidates = [format!("/proc/{pid}/root{path}"), path.to_owned()];
+    let file = candidates.iter().find_map(|candidate| {
+        let file = File::open(candidate).ok()?;
+        (file.metadata().ok()?.ino() == key.inode).then_some(file)
+    })?;
+    let mut header = [0; 20];
+    let isa = file.read_exact_at(&mut header, 0).ok().and_then(|()| Isa::of_elf(&header));
+    Some(FileText { file, isa: isa.unwrap_or(Isa::HOST), text: Text::default() })
+}
+
+fn read_file(file: &File, page: u64) -> Option<Box<[u8]>> {
+    let mut bytes = vec![0; PAGE];
+    let length = file.read_at(&mut bytes, page).ok().filter(|&length| length > 0)?;
+    bytes.truncate(length);
+    Some(bytes.into())
+}
+
+fn read_memory(pid: u32, page: u64) -> Option<Box<[u8]>> {
+    let mut bytes = vec![0; PAGE];
+    read_remote(pid, page, &mut bytes).then(|| bytes.into())
+}
+
+fn read_remote(pid: u32, address: u64, bytes: &mut [u8]) -> bool {
+    let length = bytes.len();
+    let remote = RemoteIoVec { base: address as usize, len: length };
+    let local = &mut [IoSliceMut::new(bytes)];
+    process_vm_readv(Pid::from_raw(pid as i32), local, &[remote]) == Ok(length)
+}
+
+impl Text {
+    /// The instruction at `at`; an instruction may reach into the next page.
+    fn instruction(
+        &mut self,
+        at: u64,
+        isa: Isa,
+        read_page: &dyn Fn(u64) -> Option<Box<[u8]>>,
+    ) -> Option<Instruction> {
+        if let Some(&decoded) = self.decoded.get(&at) {
+            return decoded;
+        }
+        let page = at & !(PAGE as u64 - 1);
+        let mut bytes = [0; Isa::INSTRUCTION_BYTES_MAX];
+        let mut length = 0;
+        for page in [page, page + PAGE as u64] {
+            let from = (at + length as u64).wrapping_sub(page) as usize;
+            if length < bytes.len() && from < PAGE {
+                let kept = self.pages.entry(page).or_insert_with(|| read_page(page));
+                let rest = kept.as_deref().and_then(|kept| kept.get(from..)).unwrap_or_default();
+                let taken = rest.len().min(bytes.len() - length);
+                bytes[length..length + taken].copy_from_slice(&rest[..taken]);
+                length += taken;
+            }
+        }
+        let decoded = isa.decode(&bytes[..length]);
+        self.decoded.insert(at, decoded);
+        decoded
+    }
+}
+
+/// The code of one process, by virtual address.
+pub struct CodeView<'a> {
+    store: &'a mut CodeStore,
+    pid: u32,
+    space: &'a AddressSpace,
+}
+
+impl CodeView<'_> {
+    /// Where an address lies. `None` if nothing executable is known to be mapped there.
+    pub fn place(&mut self, address: u64) -> Option<Place> {
+        let mapping = self.space.find(address)?;
+        if let Backing::File(key, path) = &mapping.backing
+            && self.store.file(self.pid, *key, path).is_some()
+        {
+            return Some(Place::File(*key, file_offset(mapping, address)));
+        }
+        let version = self.store.memory(self.pid).version;
+        Some(Place::Memory { pid: self.pid, version, address })
+    }
+}
+
+impl Code for CodeView<'_> {
+    fn instruction(&mut self, address: u64) -> Option<Instruction> {
+        let mapping = self.space.find(address)?;
+        if let Backing::File(key, path) = &mapping.backing
+            && let Some(FileText { file, isa, text }) = self.store.file(self.pid, *key, path)
+        {
+            return text.instruction(file_offset(mapping, address), *isa, &|page| read_file(file, page));
+        }
+        let pid = self.pid;
+        self.store.memory(pid).text.instruction(address, Isa::HOST, &|page| read_memory(pid, page))
+    }
+
+    fn pointer(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        read_remote(self.pid, address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+}
+
+fn file_offset(mapping: &Mapping, address: u64) -> u64 {
+    mapping.offset + (address - mapping.start)
+}

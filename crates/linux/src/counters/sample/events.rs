@@ -1,0 +1,199 @@
+//! The kernel's side of sampling: one `cpu-clock` event per PE that the child and all its descendants inherit, and
+//! the records it leaves in each PE's ring buffer.
+
+use crate::code::{Backing, FileKey, Mapping};
+use corewise_core::cpuset::CpuSet;
+use perf_event::events::Software;
+use perf_event::{Builder, Clock, SampleFlag, Sampler};
+use perf_event_open_sys::bindings;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Largest ring buffer per PE: 5 s of 1,000 samples/s and the mappings of a large build fit.
+const RING_BYTES_MAX: usize = 512 << 10;
+const RING_BYTES_MIN: usize = 16 << 10;
+
+/// Something that the kernel recorded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// See [`Event`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum EventKind {
+    /// The clock ticked while the thread ran.
+    Sample {
+        /// The next instruction to execute.
+        ip: u64,
+        /// Whether it is the kernel's.
+        kernel: bool,
+        /// The PE.
+        pe: u32,
+    },
+    /// The process mapped executable memory.
+    Map(Mapping),
+    /// The process executed another program.
+    Exec,
+    /// The thread was created by another; `parent` is that one's process.
+    Fork {
+        /// The creator's process.
+        parent: u32,
+    },
+    /// The thread ended.
+    Exit,
+    /// Records were lost: the ring was full.
+    Lost(u64),
+}
+
+/// Why sampling cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleError {
+    /// The event was refused.
+    #[error("cpu-clock event of process {pid} on PE {pe} refused: {source} (see kernel.perf_event_paranoid)")]
+    Open {
+        /// The process.
+        pid: u32,
+        /// The PE.
+        pe: u32,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No ring buffer, not even a small one.
+    #[error("no ring buffer of {bytes} bytes for PE {pe}: {source}")]
+    Ring {
+        /// The smallest size tried.
+        bytes: usize,
+        /// The PE.
+        pe: u32,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// One event and ring buffer per PE.
+pub struct Events {
+    samplers: Vec<Sampler>,
+    /// Whether samples in the kernel are recorded, too.
+    pub with_kernel: bool,
+}
+
+impl Events {
+    /// Opens the events on a process that has not yet executed its program; they begin when it does.
+    pub fn open(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
+        let mut events = Events { samplers: Vec::with_capacity(pes.len()), with_kernel: true };
+        let mut ring_bytes = RING_BYTES_MAX;
+        for pe in pes.iter().map(|pe| pe.0) {
+            let sampler = events.open_one(pid, pe, rate_hz, &mut ring_bytes)?;
+            events.samplers.push(sampler);
+        }
+        Ok(events)
+    }
+
+    /// Asks for less until it is granted: user code only (`perf_event_paranoid` 2 for ordinary users), then a
+    /// smaller ring (`perf_event_mlock_kb`).
+    fn open_one(
+        &mut self,
+        pid: u32,
+        pe: u32,
+        rate_hz: u64,
+        ring_bytes: &mut usize,
+    ) -> Result<Sampler, SampleError> {
+        loop {
+            let counter = match builder(pid, pe, rate_hz, self.with_kernel, *ring_bytes).build() {
+                Ok(counter) => counter,
+                Err(error) if self.with_kernel && error.kind() == io::ErrorKind::PermissionDenied => {
+                    self.with_kernel = false;
+                    continue;
+                }
+                Err(source) => return Err(SampleError::Open { pid, pe, source }),
+            };
+            match counter.sampled(*ring_bytes) {
+                Ok(sampler) => return Ok(sampler),
+                Err(_) if *ring_bytes > RING_BYTES_MIN => *ring_bytes /= 2,
+                Err(source) => return Err(SampleError::Ring { bytes: *ring_bytes, pe, source }),
+            }
+        }
+    }
+
+    /// Descriptors that become readable when a ring is half full.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        // SAFETY: the samplers own the descriptors and outlive the borrow of `self`.
+        self.samplers.iter().map(|sampler| unsafe { BorrowedFd::borrow_raw(sampler.as_raw_fd()) }).collect()
+    }
+
+    /// Takes all records out of the rings, in no order between PEs.
+    pub fn drain(&mut self, mut take: impl FnMut(Event)) {
+        for sampler in &mut self.samplers {
+            while let Some(record) = sampler.next_record() {
+                event_of(record.ty(), record.misc(), &record.to_contiguous()).into_iter().for_each(&mut take);
+            }
+        }
+    }
+}
+
+fn builder<'a>(pid: u32, pe: u32, rate_hz: u64, with_kernel: bool, ring_bytes: usize) -> Builder<'a> {
+    let mut builder = Builder::new(Software::CPU_CLOCK);
+    builder
+        .observe_pid(pid as i32)
+        .one_cpu(pe as usize)
+        .inherit(true)
+        .enable_on_exec(true)
+        .exclude_kernel(!with_kernel)
+        .sample_frequency(rate_hz)
+        .sample(SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
+        .sample_id_all(true)
+        .clockid(Clock::MONOTONIC)
+        .wakeup_watermark(ring_bytes / 2)
+        // `mmap` asks for executable mappings, `mmap2` for their inodes.
+        .mmap(true)
+        .mmap2(true)
+        .comm(true)
+        .comm_exec(true)
+        .task(true);
+    builder
+}
+
+/// The record of one type, less its header. Layout: `perf_event_open(2)`, "struct perf_event_header"; the fields
+/// of [`builder`]'s sample type, also at the end of every record that is no sample. `None` for other types.
+fn event_of(record_type: u32, misc: u16, bytes: &[u8]) -> Option<Event> {
+    const CPU_MODE: u16 = 7;
+    const KERNEL: u16 = 1;
+    const COMM_EXEC: u16 = 1 << 13;
+    let u32_at = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    if record_type == bindings::PERF_RECORD_SAMPLE {
+        // ip, pid, tid, time, cpu.
+        let kind = EventKind::Sample { ip: u64_at(0)?, kernel: misc & CPU_MODE == KERNEL, pe: u32_at(24)? };
+        return Some(Event { pid: u32_at(8)?, tid: u32_at(12)?, time: u64_at(16)?, kind });
+    }
+    // The end of the others: pid, tid, time, cpu, reserved.
+    let time = u64_at(bytes.len().checked_sub(16)?)?;
+    let event = |tid_at, kind| Some(Event { time, pid: u32_at(0)?, tid: u32_at(tid_at)?, kind });
+    match record_type {
+        bindings::PERF_RECORD_MMAP2 => {
+            // pid, tid, addr, len, pgoff, maj, min, ino, ino_generation, prot, flags, filename.
+            let device = (u32_at(32)?, u32_at(36)?);
+            let key = FileKey { device, inode: u64_at(40)?, generation: u64_at(48)? };
+            let path = CStr::from_bytes_until_nul(bytes.get(64..)?).ok()?.to_string_lossy();
+            let (start, length, offset) = (u64_at(8)?, u64_at(16)?, u64_at(24)?);
+            let backing = Backing::of(key, &path);
+            event(4, EventKind::Map(Mapping { start, end: start.checked_add(length)?, offset, backing }))
+        }
+        bindings::PERF_RECORD_COMM if misc & COMM_EXEC != 0 => event(4, EventKind::Exec),
+        // pid, ppid, tid, ptid, time.
+        bindings::PERF_RECORD_FORK => event(8, EventKind::Fork { parent: u32_at(4)? }),
+        bindings::PERF_RECORD_EXIT => event(8, EventKind::Exit),
+        // id, lost.
+        bindings::PERF_RECORD_LOST => event(0, EventKind::Lost(u64_at(8)?)),
+        _ => None,
+    }
+}
