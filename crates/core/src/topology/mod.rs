@@ -8,6 +8,18 @@ use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use serde::{Deserialize, Serialize};
 
+mod check;
+mod draw;
+pub mod kinds;
+mod locate;
+mod summary;
+mod synthetic;
+
+pub use check::TopologyError;
+pub use locate::LocateError;
+pub use summary::{KindSummary, Summary};
+pub use synthetic::SyntheticError;
+
 /// One machine as told by its operating system, an export of hwloc, or a synthetic description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
@@ -17,9 +29,11 @@ pub struct Topology {
     pub pes: CpuSet,
     /// The PEs that the current cpuset allows; a subset of `pes`.
     pub allowed: CpuSet,
-    /// What is shared by whom; sorted by kind, then by lowest PE. Domains of one kind do not overlap.
+    /// What is shared by whom; sorted by kind, then by logical index. Any two domains are nested or disjoint,
+    /// domains of one kind are disjoint, and every PE belongs to a core.
     pub domains: Vec<Domain>,
-    /// Groups of PEs of equal kind (fast, slow, …). Empty when nothing is known about kinds.
+    /// Groups of PEs of equal kind, fastest first. Empty when nothing is known about kinds; one kind `all`
+    /// when what is known tells no PE from another.
     pub kinds: Vec<CpuKind>,
     /// What was unclear or contradictory in the sources, for the user to read.
     pub notes: Vec<String>,
@@ -54,6 +68,8 @@ pub enum DomainKind {
     L2,
     /// Third-level cache.
     L3,
+    /// A piece of silicon within a package.
+    Die,
     /// A memory controller.
     NumaNode,
     /// A processor package: power budget, socket.
@@ -63,7 +79,8 @@ pub enum DomainKind {
 /// PEs of one kind, and how that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuKind {
-    /// `fast`, `slow`, `mid1`… in order of speed; `unknown` where the evidence contradicts itself.
+    /// `fast`, `mid1`…, `slow` in order of speed; `all` where there is one kind only; `unknown` where the
+    /// evidence contradicts itself.
     pub name: String,
     /// The PEs of this kind.
     pub pes: CpuSet,
@@ -71,7 +88,75 @@ pub struct CpuKind {
     pub evidence: Vec<String>,
 }
 
+impl DomainKind {
+    /// What people write for it in a location or a synthetic description.
+    pub fn word(self) -> &'static str {
+        match self {
+            DomainKind::Core => "core",
+            DomainKind::L1 => "l1",
+            DomainKind::Module => "module",
+            DomainKind::L2 => "l2",
+            DomainKind::L3 => "l3",
+            DomainKind::Die => "die",
+            DomainKind::NumaNode => "numa",
+            DomainKind::Package => "package",
+        }
+    }
+
+    /// The kind that a word names: [`DomainKind::word`] or one of hwloc's spellings; case does not matter.
+    pub fn from_word(word: &str) -> Option<DomainKind> {
+        Some(match word.to_ascii_lowercase().as_str() {
+            "core" => DomainKind::Core,
+            "l1" | "l1d" | "l1cache" | "l1dcache" => DomainKind::L1,
+            "module" => DomainKind::Module,
+            "l2" | "l2cache" => DomainKind::L2,
+            "l3" | "l3cache" => DomainKind::L3,
+            "die" => DomainKind::Die,
+            "numa" | "node" | "numanode" => DomainKind::NumaNode,
+            "pack" | "package" | "socket" => DomainKind::Package,
+            _ => return None,
+        })
+    }
+}
+
+impl Domain {
+    /// A domain that has no place in a topology yet: [`Topology::arranged`] numbers it.
+    pub fn new(kind: DomainKind, pes: CpuSet) -> Self {
+        Self { kind, logical: 0, os: None, pes, bytes: None }
+    }
+}
+
 impl Topology {
+    /// Brings the parts of a model into order: domains sorted by kind (within a kind they keep the order in
+    /// which they are given) and numbered, a core for each PE that has none, everything checked.
+    pub fn arranged(mut self) -> Result<Self, TopologyError> {
+        let in_cores = self.domains(DomainKind::Core).fold(CpuSet::new(), |all, core| all.union(&core.pes));
+        for pe in self.pes.difference(&in_cores).iter() {
+            self.domains.push(Domain::new(DomainKind::Core, CpuSet::single(pe)));
+        }
+        self.domains.sort_by_key(|domain| domain.kind);
+        for same_kind in self.domains.chunk_by_mut(|a, b| a.kind == b.kind) {
+            for (index, domain) in same_kind.iter_mut().enumerate() {
+                domain.logical = index as u32;
+            }
+        }
+        self.check()?;
+        Ok(self)
+    }
+
+    /// Every PE in logical order: the cores one after another, within a core by OS index.
+    pub fn pes_in_logical_order(&self) -> Vec<PeId> {
+        self.domains(DomainKind::Core).flat_map(|core| core.pes.iter()).collect()
+    }
+
+    /// The groups of two or more cores that are known to share an FPU, in logical order.
+    pub fn fpu_modules(&self) -> impl Iterator<Item = &Domain> {
+        let cores_within = |module: &Domain| {
+            self.domains(DomainKind::Core).filter(|core| core.pes.is_subset(&module.pes)).count()
+        };
+        self.domains(DomainKind::Module).filter(move |module| cores_within(module) >= 2)
+    }
+
     /// The domains of one kind, in logical order.
     pub fn domains(&self, kind: DomainKind) -> impl Iterator<Item = &Domain> {
         self.domains.iter().filter(move |domain| domain.kind == kind)

@@ -1,0 +1,184 @@
+//! Which PEs are fast and which are slow: sources vote.
+//!
+//! Problem: the core type, the kernel's capacity, the highest frequency and hwloc's ranking each say something
+//! about speed, none is always there, and firmware makes each of them wrong at times.
+//!
+//! Approach: a source orders the PEs in classes from slow to fast, so each PE gets one rank per source. PE `a`
+//! is at most as fast as `b` if no source ranks it higher. Where this makes a chain of all groups of equal
+//! rank, the groups are the kinds; a source that sees no difference between two PEs does not object to another
+//! that does. Where two groups cannot be compared (one source ranks the first higher, another the second), the
+//! sources contradict each other: the answer is one kind `unknown`, with a note that says who said what.
+//!
+//! Limits: numbers that differ by less than [`TOLERANCE_PERCENT`] are one class. Cores of one design differ
+//! that much in their highest frequency (Intel's and AMD's "favoured cores"), and that makes no kind of its own.
+
+use super::CpuKind;
+use crate::cpuset::CpuSet;
+use crate::ids::PeId;
+use std::collections::BTreeMap;
+
+/// Neighbouring values that differ by at most this share are one class. hwloc merges frequencies by the same.
+pub const TOLERANCE_PERCENT: u64 = 10;
+
+/// What one source says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vote {
+    /// Name of the source: `max frequency`.
+    pub source: String,
+    /// Its classes from slow to fast, each with the finding in words: `max frequency 3.9 GHz`.
+    pub classes: Vec<(CpuSet, String)>,
+}
+
+impl Vote {
+    /// A vote from one number per PE, larger is faster. Numbers within `tolerance_percent` of their neighbour
+    /// are one class. `words` shows a number.
+    pub fn from_numbers(
+        source: &str,
+        numbers: &BTreeMap<PeId, u64>,
+        tolerance_percent: u64,
+        words: impl Fn(u64) -> String,
+    ) -> Vote {
+        let mut by_number: BTreeMap<u64, CpuSet> = BTreeMap::new();
+        for (&pe, &number) in numbers {
+            by_number.entry(number).or_default().insert(pe);
+        }
+        let mut ranges: Vec<(u64, u64, CpuSet)> = Vec::new();
+        for (number, pes) in by_number {
+            match ranges.last_mut() {
+                Some((_, high, set)) if number * 100 <= *high * (100 + tolerance_percent) => {
+                    *high = number;
+                    *set = set.union(&pes);
+                }
+                _ => ranges.push((number, number, pes)),
+            }
+        }
+        let describe = |(low, high, pes): (u64, u64, CpuSet)| {
+            let shown = if low == high { words(low) } else { format!("{} to {}", words(low), words(high)) };
+            (pes, format!("{source} {shown}"))
+        };
+        Vote { source: source.to_owned(), classes: ranges.into_iter().map(describe).collect() }
+    }
+
+    fn rank(&self, pe: PeId) -> Option<usize> {
+        self.classes.iter().position(|(pes, _)| pes.contains(pe))
+    }
+}
+
+/// The kinds (fastest first) and notes for the user. A source that does not know every PE has no vote.
+pub fn decide(pes: &CpuSet, votes: &[Vote]) -> (Vec<CpuKind>, Vec<String>) {
+    let mut notes = Vec::new();
+    let (votes, partial): (Vec<&Vote>, Vec<&Vote>) =
+        votes.iter().partition(|vote| pes.iter().all(|pe| vote.rank(pe).is_some()));
+    for vote in partial.iter().filter(|vote| !vote.classes.is_empty()) {
+        notes.push(format!("{} is known for some PEs only and has no vote on kinds", vote.source));
+    }
+    if votes.is_empty() {
+        return (Vec::new(), notes);
+    }
+    let mut groups: BTreeMap<Vec<usize>, CpuSet> = BTreeMap::new();
+    for pe in pes.iter() {
+        let ranks = votes.iter().filter_map(|vote| vote.rank(pe)).collect();
+        groups.entry(ranks).or_default().insert(pe);
+    }
+    if let Some(note) = contradiction(&votes, &groups) {
+        notes.push(note);
+        let evidence = votes.iter().flat_map(|vote| &vote.classes);
+        let evidence = evidence.map(|(pes, words)| format!("{words} on PEs {pes}")).collect();
+        let unknown = CpuKind { name: "unknown".to_owned(), pes: pes.clone(), evidence };
+        return (vec![unknown], notes);
+    }
+    // The groups form a chain, and in a chain the order of the map is the order of speed.
+    let count = groups.len();
+    let kinds = groups.into_iter().rev().enumerate().map(|(index, (ranks, pes))| CpuKind {
+        name: name(index, count),
+        pes,
+        evidence: votes.iter().zip(&ranks).map(|(vote, &rank)| vote.classes[rank].1.clone()).collect(),
+    });
+    (kinds.collect(), notes)
+}
+
+/// Two groups that two sources put in opposite order, in words.
+fn contradiction(votes: &[&Vote], groups: &BTreeMap<Vec<usize>, CpuSet>) -> Option<String> {
+    let groups: Vec<_> = groups.iter().collect();
+    for (index, (low, low_pes)) in groups.iter().enumerate() {
+        for (high, high_pes) in &groups[index + 1..] {
+            let order = |wanted| low.iter().zip(high.iter()).position(|(a, b)| a.cmp(b) == wanted);
+            if let (Some(up), Some(down)) =
+                (order(std::cmp::Ordering::Less), order(std::cmp::Ordering::Greater))
+            {
+                return Some(format!(
+                    "kinds are unknown: {} says that PEs {high_pes} are faster than PEs {low_pes}, \
+                     {} says that they are slower",
+                    votes[up].source, votes[down].source
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn name(index: usize, count: usize) -> String {
+    match index {
+        _ if count == 1 => "all".to_owned(),
+        0 => "fast".to_owned(),
+        _ if index + 1 == count => "slow".to_owned(),
+        _ => format!("mid{index}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `numbers[i]` belongs to PE `i`.
+    fn vote(source: &str, numbers: &[u64]) -> Vote {
+        let numbers = (0..).map(PeId).zip(numbers.iter().copied()).collect();
+        Vote::from_numbers(source, &numbers, TOLERANCE_PERCENT, |n| n.to_string())
+    }
+
+    fn check(votes: &[Vote], pes: u32, expected: &str) {
+        let (kinds, notes) = decide(&CpuSet::first_n(pes), votes);
+        let kinds = kinds.iter().map(|kind| format!("{}={}", kind.name, kind.pes));
+        let found = kinds.chain(notes).collect::<Vec<_>>().join(" ");
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn sources_that_agree_make_kinds() {
+        check(&[], 4, "");
+        check(&[vote("f", &[5, 5, 5, 5])], 4, "all=0-3");
+        check(&[vote("f", &[50, 50, 30, 30])], 4, "fast=0-1 slow=2-3");
+        check(&[vote("f", &[50, 50, 30, 30]), vote("c", &[9, 9, 4, 4])], 4, "fast=0-1 slow=2-3");
+        check(&[vote("f", &[10, 20, 30, 40])], 4, "fast=3 mid1=2 mid2=1 slow=0");
+    }
+
+    #[test]
+    fn favoured_cores_are_no_kind_of_their_own() {
+        check(&[vote("f", &[5000, 5200, 5000, 5200])], 4, "all=0-3");
+        check(&[vote("f", &[5000, 5200, 3900, 3900])], 4, "fast=0-1 slow=2-3");
+    }
+
+    #[test]
+    fn a_finer_source_refines_a_coarser_one() {
+        let core_type = vote("type", &[1, 1, 2, 2]);
+        let capacity = vote("capacity", &[300, 300, 800, 1024]);
+        check(&[core_type, capacity], 4, "fast=3 mid1=2 slow=0-1");
+    }
+
+    #[test]
+    fn opposite_orders_are_unknown_and_say_why() {
+        let votes = [vote("frequency", &[50, 50, 30, 30]), vote("capacity", &[4, 4, 9, 9])];
+        check(
+            &votes,
+            4,
+            "unknown=0-3 kinds are unknown: frequency says that PEs 0-1 are faster than PEs 2-3, \
+             capacity says that they are slower",
+        );
+    }
+
+    #[test]
+    fn a_source_with_gaps_has_no_vote() {
+        let votes = [vote("frequency", &[50, 30]), vote("capacity", &[9, 9, 4, 4])];
+        check(&votes, 4, "fast=0-1 slow=2-3 frequency is known for some PEs only and has no vote on kinds");
+    }
+}

@@ -1,0 +1,79 @@
+//! The counts that people and scripts ask for first.
+
+use super::{DomainKind, Topology};
+use crate::cpuset::CpuSet;
+use serde::Serialize;
+use std::fmt;
+
+/// Counts of one machine. The field names are the names in `corewise topo --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Number of online PEs.
+    pub pes: usize,
+    /// Number of SMT cores.
+    pub cores: usize,
+    /// Number of groups of two or more cores that are known to share an FPU; 0 where none is known.
+    pub fpu_modules: usize,
+    /// Number of second-level caches.
+    pub l2_caches: usize,
+    /// Number of third-level caches.
+    pub l3_caches: usize,
+    /// Number of NUMA nodes that have PEs.
+    pub numa_nodes: usize,
+    /// Number of PEs that the current cpuset allows.
+    pub allowed_pes: usize,
+    /// The kinds of PE, fastest first; empty where nothing is known about kinds.
+    pub kinds: Vec<KindSummary>,
+}
+
+/// One kind of PE.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KindSummary {
+    /// `fast`, `slow`, …; see [`super::CpuKind::name`].
+    pub name: String,
+    /// The PEs as a kernel list.
+    pub pes: CpuSet,
+    /// How that is known.
+    pub evidence: Vec<String>,
+}
+
+impl Topology {
+    /// Counts what is there.
+    pub fn summary(&self) -> Summary {
+        let count = |kind| self.domains(kind).count();
+        Summary {
+            pes: self.pes.len(),
+            cores: count(DomainKind::Core),
+            fpu_modules: self.fpu_modules().count(),
+            l2_caches: count(DomainKind::L2),
+            l3_caches: count(DomainKind::L3),
+            numa_nodes: count(DomainKind::NumaNode),
+            allowed_pes: self.allowed.len(),
+            kinds: self
+                .kinds
+                .iter()
+                .map(|kind| KindSummary {
+                    name: kind.name.clone(),
+                    pes: kind.pes.clone(),
+                    evidence: kind.evidence.clone(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// One line of counts, then one line per kind.
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { pes, cores, fpu_modules, l2_caches, l3_caches, numa_nodes, allowed_pes, kinds } = self;
+        writeln!(
+            f,
+            "PEs {pes} (allowed {allowed_pes}), cores {cores}, FPU modules {fpu_modules}, \
+             L2 caches {l2_caches}, L3 caches {l3_caches}, NUMA nodes {numa_nodes}"
+        )?;
+        for kind in kinds {
+            writeln!(f, "kind {}: PEs {} ({})", kind.name, kind.pes, kind.evidence.join("; "))?;
+        }
+        Ok(())
+    }
+}
