@@ -1,0 +1,73 @@
+//! What the tests of the command share: the command itself, the test program, reports.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The `corewise` command.
+pub fn corewise() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_corewise"))
+}
+
+/// The test program `examples/burn.rs`, which cargo builds along with the tests.
+pub fn burn() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_corewise")).parent().expect("a file is in a directory").join("examples/burn")
+}
+
+/// A directory with a file that says that the PEs 0 and 1 share an FPU, so that `spread` acts on any machine.
+pub fn shared_fpu() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("fpu-modules.toml");
+    std::fs::write(&file, "[[machine]]\nfpu_modules = [\"0-1\"]\n").unwrap();
+    (directory, file)
+}
+
+/// Whether this machine has the two PEs that the tests of binding need; says so if not.
+pub fn two_pes() -> bool {
+    let allowed = masks_of(std::process::id());
+    let enough = allowed.iter().any(|mask| mask == "0-1" || mask.starts_with("0-"));
+    if !enough {
+        eprintln!("skipped: PEs 0 and 1 are not both allowed");
+    }
+    enough
+}
+
+/// The masks of a process's threads, as lists.
+pub fn masks_of(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| mask_in(&std::fs::read_to_string(task.path().join("status")).ok()?)).collect()
+}
+
+fn mask_in(status: &str) -> Option<String> {
+    status.lines().find_map(|line| Some(line.strip_prefix("Cpus_allowed_list:")?.trim().to_owned()))
+}
+
+/// Runs corewise and reads the report that it writes.
+pub fn report_of(arguments: &[&str], command: &[&str]) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.json");
+    let output =
+        corewise().arg("run").arg("--report").arg(&file).args(arguments).arg("--").args(command).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap()
+}
+
+/// The one child of a process.
+pub fn child_of(process: &Child) -> u32 {
+    let children = format!("/proc/{0}/task/{0}/children", process.id());
+    wait_for(|| std::fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok())
+}
+
+/// Asks again and again until there is an answer, at most for 20 seconds.
+pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "what was waited for did not happen within 20 seconds");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,76 @@
+//! Recordings: what is recorded can be replayed, with other policies and on other machines.
+
+mod common;
+
+use common::{burn, corewise};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+fn record() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("run.cwr");
+    let mut command = corewise();
+    command.args(["run", "-q", "--interval", "250ms", "--record"]).arg(&file).arg(burn());
+    assert!(command.args(["2.5", "4*fp", "2*int"]).output().unwrap().status.success());
+    (directory, file)
+}
+
+fn replay(file: &Path, arguments: &[&str]) -> std::process::Output {
+    corewise().arg("replay").arg(file).args(arguments).output().unwrap()
+}
+
+fn decisions(file: &Path, arguments: &[&str]) -> Vec<(u64, String)> {
+    let output = replay(file, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["evidence"], "replayed");
+    let decisions = report["decisions"].as_array().unwrap();
+    decisions.iter().map(|d| (d["tid"].as_u64().unwrap(), d["pes"].as_str().unwrap_or("free").to_owned())).collect()
+}
+
+#[test]
+fn a_recording_is_replayed_on_the_papers_machine() {
+    let (_directory, file) = record();
+    let bound = decisions(&file, &["--synthetic", "pack:1 module:4 core:2 pu:1"]);
+    let mut pes: Vec<&str> = bound.iter().map(|(_, pes)| pes.as_str()).take(4).collect();
+    pes.sort();
+    assert_eq!(pes, ["0", "2", "4", "6"], "{bound:?}");
+    assert_eq!(decisions(&file, &["--synthetic", "pack:1 module:4 core:2 pu:1", "--policy", "default"]), []);
+    // The same recording gives the same decisions.
+    assert_eq!(decisions(&file, &["--synthetic", "pack:1 module:4 core:2 pu:1"]), bound);
+}
+
+#[test]
+fn a_damaged_recording_is_named_and_a_cut_one_is_read_up_to_the_cut() {
+    let (directory, file) = record();
+    let bytes = std::fs::read(&file).unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let cut = write("cut.cwr", &bytes[..bytes.len() * 2 / 3]);
+    let output = replay(&cut, &[]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("breaks off"), "{output:?}");
+    let check = |path: &Path, expected: &str| {
+        let output = replay(path, &[]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(expected) && said.contains(path.to_str().unwrap()), "{said}");
+    };
+    check(&write("empty.cwr", b""), "empty");
+    check(&write("text.cwr", b"hello\n"), "no header");
+    check(&write("noise.cwr", &[0x1f, 0x8b, 1, 2, 3]), "damaged");
+    check(&write("version.cwr", b"{\"format\":\"corewise-recording\",\"version\":99}\n"), "version 99");
+    check(Path::new("/no/such/recording"), "cannot read");
+}
+
+#[test]
+fn a_bad_machine_is_named() {
+    let (_directory, file) = record();
+    let output = replay(&file, &["--synthetic", "pack:0 nonsense"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nonsense"), "{output:?}");
+}

@@ -1,0 +1,317 @@
+//! `corewise run` on real threads of this machine: transparency, placement, restoration, faults.
+
+mod common;
+
+use common::{burn, child_of, corewise, masks_of, report_of, shared_fpu, two_pes, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+fn run(arguments: &[&str]) -> std::process::Output {
+    corewise().arg("run").args(arguments).output().unwrap()
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid as i32), signal).unwrap();
+}
+
+fn threads<'a>(report: &'a Value, name: &str) -> Vec<&'a Value> {
+    report["threads"].as_array().unwrap().iter().filter(|thread| thread["name"] == name).collect()
+}
+
+#[test]
+fn the_exit_status_is_the_commands() {
+    for (arguments, status) in [
+        (vec!["true"], 0),
+        (vec!["--", "false"], 1),
+        (vec!["sh", "-c", "exit 42"], 42),
+        (vec!["sh", "-c", "kill -TERM $$"], 128 + 15),
+        (vec!["sh", "-c", "kill -KILL $$"], 128 + 9),
+        (vec!["/no/such/program"], 127),
+        (vec!["no-such-program"], 127),
+        (vec!["/etc/passwd"], 126),
+        (vec!["/"], 126),
+    ] {
+        assert_eq!(run(&arguments).status.code(), Some(status), "{arguments:?}");
+    }
+}
+
+#[test]
+fn standard_streams_belong_to_the_command() {
+    let mut child = corewise();
+    child.args(["run", "--quiet", "sh", "-c", "cat; echo err >&2"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"through\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.stdout, output.stderr), (b"through\n".to_vec(), b"err\n".to_vec()));
+}
+
+#[test]
+fn options_after_the_command_are_the_commands() {
+    let output = run(&["--quiet", "echo", "--policy", "--", "-x"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--policy -- -x\n");
+}
+
+#[test]
+fn one_line_is_said_at_the_end() {
+    let output = run(&["true"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.starts_with("corewise: ") && said.lines().count() == 1, "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_signal_to_corewise_reaches_the_command() {
+    let script = "trap 'echo got; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child =
+        corewise().args(["run", "-q", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    wait_for(|| std::fs::read_to_string(format!("/proc/{}/task/{0}/children", child.id())).ok()?.contains(' ').then_some(()));
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    signal(child.id(), Signal::SIGTERM);
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+}
+
+#[test]
+fn a_command_that_stops_itself_stops_corewise_and_goes_on_with_it() {
+    let mut child = corewise().args(["run", "-q", "sh", "-c", "kill -STOP $$; exit 5"]).spawn().unwrap();
+    let state = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    wait_for(|| (state(child.id()) == Some('T')).then_some(()));
+    signal(child.id(), Signal::SIGCONT);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn inherited_signal_settings_reach_the_command() {
+    // As under nohup: an ignored SIGHUP stays ignored.
+    let script = format!("trap '' HUP; exec {} run -q grep SigIgn /proc/self/status", env!("CARGO_BIN_EXE_corewise"));
+    let alone = Command::new("sh").args(["-c", "trap '' HUP; exec grep SigIgn /proc/self/status"]).output().unwrap();
+    let under = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&under.stdout), String::from_utf8_lossy(&alone.stdout));
+    let blocked = run(&["-q", "grep", "SigBlk", "/proc/self/status"]);
+    assert_eq!(String::from_utf8_lossy(&blocked.stdout), "SigBlk:\t0000000000000000\n");
+}
+
+#[test]
+fn a_daemon_is_followed_to_its_end() {
+    let report = report_of(&["--interval", "100ms"], &["sh", "-c", "(setsid sleep 0.6 &) ; exit 0"]);
+    assert!(report["wall_seconds"].as_f64().unwrap() >= 0.5, "{report}");
+    assert_eq!(threads(&report, "sleep").len(), 1);
+}
+
+#[test]
+fn an_inner_corewise_only_watches() {
+    let inner = env!("CARGO_BIN_EXE_corewise");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("inner.json");
+    let status = run(&["-q", inner, "run", "-q", "--report", file.to_str().unwrap(), "sh", "-c", "exit 3"]).status;
+    assert_eq!(status.code(), Some(3));
+    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(report["dry_run"], true);
+    assert!(report["notes"].to_string().contains("inside another"), "{report}");
+}
+
+/// Two FPU-intensive threads, an integer thread and a thread that pins itself, on PEs 0 and 1 that are said to
+/// share an FPU. Returns the report and what the program printed of its threads' masks.
+fn placed(extra: &[&str], what: &[&str]) -> (Value, String) {
+    let (directory, modules) = shared_fpu();
+    let file = directory.path().join("report.json");
+    let mut command = corewise();
+    command.args(["run", "-q", "--interval", "250ms", "--report"]).arg(&file).arg("--fpu-modules").arg(&modules);
+    let output = command.args(extra).arg("--").arg(burn()).args(what).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    (report, String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn fpu_intensive_threads_are_told_apart_and_bound() {
+    if !two_pes() {
+        return;
+    }
+    let (report, _) = placed(&[], &["4", "2*fp", "int", "pin"]);
+    let usage = |name: &str| threads(&report, name)[0]["fpu_usage"].as_f64().unwrap();
+    assert!(usage("fp") > 0.6 && usage("int") < 0.2, "{report:#}");
+    let bound: Vec<&Value> = threads(&report, "fp").iter().map(|thread| &thread["bindings"][0]["pes"]).collect();
+    assert!(bound.contains(&&Value::from("0")) && bound.contains(&&Value::from("1")), "{report:#}");
+    for free in ["int", "pin"] {
+        assert_eq!(threads(&report, free)[0]["bindings"], Value::Array(vec![]), "{free}");
+    }
+    assert_eq!(threads(&report, "pin")[0]["standing"], "self_pinned");
+    let decision = &report["decisions"][0];
+    assert!(decision["reason"].as_str().unwrap().contains("FPU usage"), "{decision}");
+    assert_eq!(decision["outcome"], "done");
+}
+
+#[test]
+fn a_dry_run_decides_and_binds_nothing() {
+    if !two_pes() {
+        return;
+    }
+    let (report, masks) = placed(&["--dry-run"], &["2", "2*fp"]);
+    assert!(!report["decisions"].as_array().unwrap().is_empty());
+    assert_eq!(threads(&report, "fp")[0]["bindings"], Value::Array(vec![]));
+    assert!(masks.lines().all(|line| line.contains(',')), "a thread was bound: {masks}");
+}
+
+#[test]
+fn an_heir_of_a_bound_thread_is_given_the_whole_machine() {
+    if !two_pes() {
+        return;
+    }
+    let (report, masks) = placed(&[], &["4", "2*spawner"]);
+    assert_eq!(threads(&report, "spawner")[0]["bindings"].as_array().unwrap().len(), 1, "{report:#}");
+    let heirs: Vec<&str> = masks.lines().filter(|line| line.starts_with("sleep")).collect();
+    assert_eq!(heirs.len(), 2);
+    assert!(heirs.iter().all(|heir| heir.contains("0,1")), "{masks}");
+}
+
+#[test]
+fn a_users_placement_wins() {
+    if !two_pes() {
+        return;
+    }
+    let burn = burn();
+    let script = format!("OMP_PLACES=cores {0} 1.5 2*fp; taskset -c 1 {0} 1.5 2*fp", burn.display());
+    let (directory, modules) = shared_fpu();
+    let file = directory.path().join("report.json");
+    let mut command = corewise();
+    command.args(["run", "-q", "--interval", "250ms", "--report"]).arg(&file).arg("--fpu-modules").arg(&modules);
+    assert!(command.args(["sh", "-c", &script]).stdout(Stdio::null()).status().unwrap().success());
+    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(report["decisions"], Value::Array(vec![]), "{report:#}");
+}
+
+/// Starts burning threads under corewise and waits until two are bound. Returns corewise and the program.
+fn bound_run(report: Option<&Path>) -> (Child, u32, tempfile::TempDir) {
+    let (directory, modules) = shared_fpu();
+    let mut command = corewise();
+    command.args(["run", "-q", "--interval", "250ms", "--fpu-modules"]).arg(&modules);
+    if let Some(report) = report {
+        command.arg("--report").arg(report);
+    }
+    let child = command.arg(burn()).args(["8", "2*fp", "spawner"]).stdout(Stdio::null()).spawn().unwrap();
+    let program = child_of(&child);
+    wait_for(|| (masks_of(program).iter().filter(|mask| !mask.contains('-')).count() >= 2).then_some(()));
+    (child, program, directory)
+}
+
+fn all_free(pid: u32) -> bool {
+    masks_of(pid).iter().all(|mask| mask.contains('-'))
+}
+
+#[test]
+fn after_kill_9_of_corewise_every_mask_is_given_back_and_the_program_goes_on() {
+    if !two_pes() {
+        return;
+    }
+    let (mut child, program, _directory) = bound_run(None);
+    signal(child.id(), Signal::SIGKILL);
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    wait_for(|| all_free(program).then_some(()));
+    assert!(!masks_of(program).is_empty(), "the program was ended");
+    signal(program, Signal::SIGKILL);
+}
+
+#[test]
+fn after_a_signal_every_mask_is_given_back() {
+    if !two_pes() {
+        return;
+    }
+    for sent in [Signal::SIGINT, Signal::SIGTERM] {
+        let (mut child, _, _directory) = bound_run(None);
+        signal(child.id(), sent);
+        assert_eq!(child.wait().unwrap().code(), Some(128 + sent as i32));
+    }
+}
+
+#[test]
+fn after_kill_9_of_the_program_corewise_ends_with_its_status_and_a_report() {
+    if !two_pes() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.json");
+    let (mut child, program, _modules) = bound_run(Some(&file));
+    signal(program, Signal::SIGKILL);
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
+    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(!threads(&report, "fp").is_empty());
+}
+
+#[test]
+fn the_report_has_the_names_that_scripts_rely_on() {
+    let report = report_of(&[], &["sh", "-c", "sleep 0.1"]);
+    let thread = &report["threads"][0];
+    for name in [
+        "tid", "pid", "name", "cpu_seconds", "fpu_usage", "vector_usage", "fpu_usage_source",
+        "fpu_usage_confidence", "spin_share", "l2_misses_per_100_cycles", "ipc", "bindings",
+    ] {
+        assert!(thread.get(name).is_some(), "threads[].{name} is missing: {thread}");
+    }
+    let application = &report["applications"][0];
+    for name in ["name", "tlp_mean", "sequential_fraction", "parallelism_class", "intensity_class"] {
+        assert!(application.get(name).is_some(), "applications[].{name} is missing");
+    }
+    for (group, name) in [("overhead", "cpu_seconds"), ("overhead", "fraction_of_wall"), ("sources", "discovery"), ("sources", "counters")] {
+        assert!(report[group].get(name).is_some(), "{group}.{name} is missing");
+    }
+    assert!(report["decisions"].is_array());
+}
+
+#[test]
+fn without_counters_usage_is_unknown_and_said_so() {
+    let report = report_of(&["--counters", "none"], &["true"]);
+    assert_eq!(report["sources"]["counters"], "none");
+    assert_eq!(report["threads"][0]["fpu_usage"], Value::Null);
+    assert!(report["notes"].to_string().contains("needs FPU usage"), "{report}");
+}
+
+#[test]
+fn polling_does_without_privileges() {
+    let report = report_of(&["--discovery", "poll", "--interval", "100ms"], &["sh", "-c", "sleep 0.5 & sleep 0.5; wait"]);
+    assert_eq!(report["sources"]["discovery"], "poll");
+    assert_eq!(report["applications"][0]["parallelism_evidence"], "estimated");
+    assert_eq!(threads(&report, "sleep").len(), 2);
+}
+
+#[test]
+fn bad_input_is_named_and_nothing_is_run() {
+    let check = |arguments: &[&str], expected: &str| {
+        let mut with_command = arguments.to_vec();
+        with_command.extend(["sh", "-c", "echo was run"]);
+        let output = run(&with_command);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty(), "{arguments:?} was run");
+    };
+    check(&["--policy", "best"], "there is no policy `best`");
+    check(&["--interval", "1"], "`1` is no duration");
+    check(&["--interval", "1ms"], "too short");
+    check(&["--fpu-threshold", "2"], "`2` is no share");
+    check(&["--counters", "magic"], "magic");
+    check(&["--discovery", "magic"], "magic");
+    check(&["--report", "/no/such/directory/r.json"], "/no/such/directory");
+    check(&["--record", "/no/such/directory/r.cwr"], "/no/such/directory");
+    check(&["--report", "/"], "is a directory");
+    check(&["--fpu-modules", "/no/such/file"], "/no/such/file");
+}
+
+#[test]
+fn a_full_disk_is_told_and_costs_neither_the_run_nor_the_command() {
+    let output = run(&["--record", "/dev/full", "sh", "-c", "echo done"]);
+    assert_eq!(output.stdout, b"done\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("/dev/full") && output.status.code() == Some(125), "{said}");
+    let output = run(&["--report", "/dev/full", "sh", "-c", "exit 9"]);
+    assert_eq!(output.status.code(), Some(9));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/dev/full"));
+}
