@@ -94,7 +94,8 @@ fn spin(end: Instant) {
 }
 
 fn pin() {
-    let last = (0..CpuSet::count()).rfind(|&pe| mask_set().is_set(pe).unwrap_or(false)).expect("one PE is allowed");
+    let last =
+        (0..CpuSet::count()).rfind(|&pe| mask_set().is_set(pe).unwrap_or(false)).expect("one PE is allowed");
     let mut set = CpuSet::new();
     set.set(last).expect("the PE is within the set");
     sched_setaffinity(Pid::from_raw(0), &set).expect("a thread may narrow itself");

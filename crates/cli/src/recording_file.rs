@@ -41,7 +41,8 @@ impl RecordingWriter {
 
     /// Ends the recording; the error of the first write that failed.
     pub fn finish(self) -> Result<()> {
-        let context = || format!("cannot write the recording {}: check space and permission", self.path.display());
+        let context =
+            || format!("cannot write the recording {}: check space and permission", self.path.display());
         self.state.and_then(GzEncoder::finish).map(drop).with_context(context)
     }
 }
@@ -63,6 +64,8 @@ fn unpack(bytes: &[u8], path: &Path) -> Result<(Vec<u8>, bool)> {
     match MultiGzDecoder::new(bytes).read_to_end(&mut text) {
         Ok(_) => Ok((text, false)),
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok((text, true)),
-        Err(error) => Err(error).with_context(|| format!("{} is damaged: it cannot be unpacked", path.display())),
+        Err(error) => {
+            Err(error).with_context(|| format!("{} is damaged: it cannot be unpacked", path.display()))
+        }
     }
 }

@@ -13,7 +13,13 @@ pub fn check_writable(path: &Path) -> Result<()> {
     }
     let directory = directory_of(path);
     let probe = tempfile::Builder::new().prefix(".corewise-").tempfile_in(&directory);
-    probe.map(drop).with_context(|| format!("cannot write {}: check that {} exists and may be written", path.display(), directory.display()))
+    probe.map(drop).with_context(|| {
+        format!(
+            "cannot write {}: check that {} exists and may be written",
+            path.display(),
+            directory.display()
+        )
+    })
 }
 
 /// Writes the report as a page if the name ends in `.html`, else as JSON.

@@ -10,7 +10,7 @@ use corewise_core::topology::Topology;
 use corewise_core::world::{World, control_loop};
 use corewise_linux::binding::guardian::Guardian;
 use corewise_linux::counters;
-use corewise_linux::discovery;
+use corewise_linux::discovery::{self, procfs::Proc};
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
 use corewise_linux::live::{LiveWorld, Parts};
 use corewise_linux::signals::Signals;
@@ -58,14 +58,16 @@ pub fn run(plan: Plan) -> Result<Ended> {
     let mut notes = Vec::new();
     let act = plan.act && !nested(&mut notes);
     // Before anything else is started: the guardian must be no child of the application's adopter.
-    let guardian = if act { Some(Guardian::start().context("cannot start the guardian process")?) } else { None };
+    let guardian =
+        if act { Some(Guardian::start().context("cannot start the guardian process")?) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     let signals = Signals::open().context("cannot block signals")?;
     let waiting = launch::prepare(&plan.command, signals.inherited(), plan.output)?;
     let started = Instant::now();
     let (parts, sources) = attach(&plan, &waiting, signals, name.into(), &mut notes)?;
     let mut engine = Engine::new(plan.topology, plan.policy, plan.config);
-    let mut recorder = plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources)));
+    let mut recorder =
+        plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources)));
     let mut world = LiveWorld::new(parts, guardian, started)?;
     waiting.start(&words[0])?;
     let mut builder = ReportBuilder::default();
@@ -81,8 +83,7 @@ pub fn run(plan: Plan) -> Result<Ended> {
     }
     notes.extend(world.troubles());
     let exit_status = finish(&mut world)?;
-    let circumstances =
-        Circumstances { command: words, dry_run: !act, evidence: "measured", sources, notes };
+    let circumstances = Circumstances { command: words, dry_run: !act, evidence: "measured", sources, notes };
     Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
 }
 
@@ -95,12 +96,22 @@ fn attach(
     notes: &mut Vec<String>,
 ) -> Result<(Parts, Sources)> {
     let pid = waiting.pid().as_raw() as u32;
-    let (discovery, fallbacks) = discovery::open(plan.discovery, pid)?;
+    let options = discovery::Options {
+        parent: std::process::id(),
+        // The guardian is nobody's child.
+        excluded: Vec::new(),
+        proc: Proc::at("/proc"),
+        choice: plan.discovery,
+    };
+    let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
-    let (counters, fallbacks) = counters::open(plan.counters, pid, &plan.topology)?;
+    let (counters, fallbacks) = counters::open(plan.counters, pid, &plan.topology.allowed)?;
     notes.extend(fallbacks);
     if plan.policy.needs_fpu_usage() && counters.name() == "none" {
-        notes.push(format!("the policy {} needs FPU usage, which `--counters none` does not give: nothing is bound", plan.policy.name()));
+        notes.push(format!(
+            "the policy {} needs FPU usage, which `--counters none` does not give: nothing is bound",
+            plan.policy.name()
+        ));
     }
     let sources = Sources { discovery: discovery.name().to_owned(), counters: counters.name() };
     Ok((Parts { name, command: waiting.pid(), discovery, counters, signals }, sources))
@@ -135,7 +146,9 @@ fn nested(notes: &mut Vec<String>) -> bool {
     let outer = std::env::var(launch::NESTED_VARIABLE).ok().and_then(|pid| pid.parse().ok());
     let nested = outer.is_some_and(corewise_linux::environment::is_ancestor);
     if nested {
-        notes.push("inside another `corewise run`, which places these threads: this one only watches".to_owned());
+        notes.push(
+            "inside another `corewise run`, which places these threads: this one only watches".to_owned(),
+        );
     }
     nested
 }

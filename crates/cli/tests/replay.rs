@@ -26,7 +26,10 @@ fn decisions(file: &Path, arguments: &[&str]) -> Vec<(u64, String)> {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["evidence"], "replayed");
     let decisions = report["decisions"].as_array().unwrap();
-    decisions.iter().map(|d| (d["tid"].as_u64().unwrap(), d["pes"].as_str().unwrap_or("free").to_owned())).collect()
+    decisions
+        .iter()
+        .map(|d| (d["tid"].as_u64().unwrap(), d["pes"].as_str().unwrap_or("free").to_owned()))
+        .collect()
 }
 
 #[test]

@@ -43,7 +43,8 @@ fn the_exit_status_is_the_commands() {
 fn standard_streams_belong_to_the_command() {
     let mut child = corewise();
     child.args(["run", "--quiet", "sh", "-c", "cat; echo err >&2"]);
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"through\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.stdout, output.stderr), (b"through\n".to_vec(), b"err\n".to_vec()));
@@ -68,7 +69,12 @@ fn a_signal_to_corewise_reaches_the_command() {
     let script = "trap 'echo got; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     let mut child =
         corewise().args(["run", "-q", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-    wait_for(|| std::fs::read_to_string(format!("/proc/{}/task/{0}/children", child.id())).ok()?.contains(' ').then_some(()));
+    wait_for(|| {
+        std::fs::read_to_string(format!("/proc/{}/task/{0}/children", child.id()))
+            .ok()?
+            .contains(' ')
+            .then_some(())
+    });
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
@@ -92,8 +98,10 @@ fn a_command_that_stops_itself_stops_corewise_and_goes_on_with_it() {
 #[test]
 fn inherited_signal_settings_reach_the_command() {
     // As under nohup: an ignored SIGHUP stays ignored.
-    let script = format!("trap '' HUP; exec {} run -q grep SigIgn /proc/self/status", env!("CARGO_BIN_EXE_corewise"));
-    let alone = Command::new("sh").args(["-c", "trap '' HUP; exec grep SigIgn /proc/self/status"]).output().unwrap();
+    let script =
+        format!("trap '' HUP; exec {} run -q grep SigIgn /proc/self/status", env!("CARGO_BIN_EXE_corewise"));
+    let alone =
+        Command::new("sh").args(["-c", "trap '' HUP; exec grep SigIgn /proc/self/status"]).output().unwrap();
     let under = Command::new("sh").args(["-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&under.stdout), String::from_utf8_lossy(&alone.stdout));
     let blocked = run(&["-q", "grep", "SigBlk", "/proc/self/status"]);
@@ -112,7 +120,8 @@ fn an_inner_corewise_only_watches() {
     let inner = env!("CARGO_BIN_EXE_corewise");
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("inner.json");
-    let status = run(&["-q", inner, "run", "-q", "--report", file.to_str().unwrap(), "sh", "-c", "exit 3"]).status;
+    let status =
+        run(&["-q", inner, "run", "-q", "--report", file.to_str().unwrap(), "sh", "-c", "exit 3"]).status;
     assert_eq!(status.code(), Some(3));
     let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(report["dry_run"], true);
@@ -125,7 +134,11 @@ fn placed(extra: &[&str], what: &[&str]) -> (Value, String) {
     let (directory, modules) = shared_fpu();
     let file = directory.path().join("report.json");
     let mut command = corewise();
-    command.args(["run", "-q", "--interval", "250ms", "--report"]).arg(&file).arg("--fpu-modules").arg(&modules);
+    command
+        .args(["run", "-q", "--interval", "250ms", "--report"])
+        .arg(&file)
+        .arg("--fpu-modules")
+        .arg(&modules);
     let output = command.args(extra).arg("--").arg(burn()).args(what).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let report = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -140,7 +153,8 @@ fn fpu_intensive_threads_are_told_apart_and_bound() {
     let (report, _) = placed(&[], &["4", "2*fp", "int", "pin"]);
     let usage = |name: &str| threads(&report, name)[0]["fpu_usage"].as_f64().unwrap();
     assert!(usage("fp") > 0.6 && usage("int") < 0.2, "{report:#}");
-    let bound: Vec<&Value> = threads(&report, "fp").iter().map(|thread| &thread["bindings"][0]["pes"]).collect();
+    let bound: Vec<&Value> =
+        threads(&report, "fp").iter().map(|thread| &thread["bindings"][0]["pes"]).collect();
     assert!(bound.contains(&&Value::from("0")) && bound.contains(&&Value::from("1")), "{report:#}");
     for free in ["int", "pin"] {
         assert_eq!(threads(&report, free)[0]["bindings"], Value::Array(vec![]), "{free}");
@@ -184,7 +198,11 @@ fn a_users_placement_wins() {
     let (directory, modules) = shared_fpu();
     let file = directory.path().join("report.json");
     let mut command = corewise();
-    command.args(["run", "-q", "--interval", "250ms", "--report"]).arg(&file).arg("--fpu-modules").arg(&modules);
+    command
+        .args(["run", "-q", "--interval", "250ms", "--report"])
+        .arg(&file)
+        .arg("--fpu-modules")
+        .arg(&modules);
     assert!(command.args(["sh", "-c", &script]).stdout(Stdio::null()).status().unwrap().success());
     let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(report["decisions"], Value::Array(vec![]), "{report:#}");
@@ -252,8 +270,18 @@ fn the_report_has_the_names_that_scripts_rely_on() {
     let report = report_of(&[], &["sh", "-c", "sleep 0.1"]);
     let thread = &report["threads"][0];
     for name in [
-        "tid", "pid", "name", "cpu_seconds", "fpu_usage", "vector_usage", "fpu_usage_source",
-        "fpu_usage_confidence", "spin_share", "l2_misses_per_100_cycles", "ipc", "bindings",
+        "tid",
+        "pid",
+        "name",
+        "cpu_seconds",
+        "fpu_usage",
+        "vector_usage",
+        "fpu_usage_source",
+        "fpu_usage_confidence",
+        "spin_share",
+        "l2_misses_per_100_cycles",
+        "ipc",
+        "bindings",
     ] {
         assert!(thread.get(name).is_some(), "threads[].{name} is missing: {thread}");
     }
@@ -261,7 +289,12 @@ fn the_report_has_the_names_that_scripts_rely_on() {
     for name in ["name", "tlp_mean", "sequential_fraction", "parallelism_class", "intensity_class"] {
         assert!(application.get(name).is_some(), "applications[].{name} is missing");
     }
-    for (group, name) in [("overhead", "cpu_seconds"), ("overhead", "fraction_of_wall"), ("sources", "discovery"), ("sources", "counters")] {
+    for (group, name) in [
+        ("overhead", "cpu_seconds"),
+        ("overhead", "fraction_of_wall"),
+        ("sources", "discovery"),
+        ("sources", "counters"),
+    ] {
         assert!(report[group].get(name).is_some(), "{group}.{name} is missing");
     }
     assert!(report["decisions"].is_array());
@@ -277,7 +310,10 @@ fn without_counters_usage_is_unknown_and_said_so() {
 
 #[test]
 fn polling_does_without_privileges() {
-    let report = report_of(&["--discovery", "poll", "--interval", "100ms"], &["sh", "-c", "sleep 0.5 & sleep 0.5; wait"]);
+    let report = report_of(
+        &["--discovery", "poll", "--interval", "100ms"],
+        &["sh", "-c", "sleep 0.5 & sleep 0.5; wait"],
+    );
     assert_eq!(report["sources"]["discovery"], "poll");
     assert_eq!(report["applications"][0]["parallelism_evidence"], "estimated");
     assert_eq!(threads(&report, "sleep").len(), 2);

@@ -10,3 +10,4 @@ pub mod environment;
 pub mod launch;
 pub mod live;
 pub mod signals;
+pub mod topology;

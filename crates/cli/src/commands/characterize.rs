@@ -1,6 +1,6 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
-use super::{MachineOptions, SourceOptions};
+use super::{FpuModules, SourceOptions};
 use crate::session::{self, Ended, Plan};
 use anyhow::Result;
 use corewise_core::engine::EngineConfig;
@@ -18,7 +18,7 @@ pub struct Characterize {
     #[command(flatten)]
     sources: SourceOptions,
     #[command(flatten)]
-    machine: MachineOptions,
+    modules: FpuModules,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -32,7 +32,7 @@ impl Characterize {
     pub fn execute(self) -> Result<u8> {
         let plan = Plan {
             command: self.command,
-            topology: self.machine.live()?,
+            topology: self.modules.live()?,
             policy: Box::new(policy::Default),
             config: EngineConfig::default(),
             counters: self.sources.counters,
@@ -73,7 +73,8 @@ fn table(report: &Report) -> String {
             number(thread.ipc)
         );
     }
-    let evidence = report.applications.first().map_or("estimated", |application| application.parallelism_evidence);
+    let evidence =
+        report.applications.first().map_or("estimated", |application| application.parallelism_evidence);
     text + &format!(
         "FPU usage: share of cycles with floating-point work in flight, by {}; L2/100: misses per 100 cycles;\n\
          threads: mean number at work, seq.: share of the time with one, {evidence} by {}.\n",

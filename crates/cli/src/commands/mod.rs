@@ -6,6 +6,7 @@ use corewise_core::engine::EngineConfig;
 use corewise_core::policy::{self, Policy};
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
+use corewise_linux::topology::{self, Source};
 use corewise_linux::{counters, discovery};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub mod characterize;
 pub mod replay;
 pub mod run;
+pub mod topo;
 
 /// What is decided, and how often.
 #[derive(Debug, clap::Args)]
@@ -32,17 +34,32 @@ pub struct PolicyOptions {
 #[derive(Debug, clap::Args)]
 pub struct SourceOptions {
     /// Where FPU usage comes from: hardware counters, clock samples, or nowhere
-    #[arg(long, value_name = "SOURCE", value_enum, default_value = "auto")]
+    #[arg(long, value_name = "auto|pmu|sample|none", default_value = "auto")]
     pub counters: counters::Choice,
     /// How threads are found: by BPF (needs privileges) or by polling /proc
-    #[arg(long, value_name = "SOURCE", value_enum, default_value = "auto")]
+    #[arg(long, value_name = "auto|bpf|poll", default_value = "auto")]
     pub discovery: discovery::Choice,
 }
 
-/// What is known of the machine beside what it says itself.
+/// Another machine than this one.
 #[derive(Debug, clap::Args)]
-pub struct MachineOptions {
-    /// A file that says which cores share an FPU (see docs/topo.md)
+#[group(id = "machine", multiple = false)]
+pub struct OtherMachine {
+    /// A machine in one line, such as "pack:1 l2:4 core:2 pu:1"
+    #[arg(long, value_name = "MACHINE")]
+    synthetic: Option<String>,
+    /// A machine that hwloc exported as XML
+    #[arg(long, value_name = "FILE")]
+    xml: Option<PathBuf>,
+    /// A recorded machine: a directory with its /sys and /proc, or a .tar.gz of one
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+}
+
+/// What is known of a machine beside what it says itself.
+#[derive(Debug, clap::Args)]
+pub struct FpuModules {
+    /// Which cores share an FPU, for machines where corewise does not know it (TOML, see docs/topo.md)
     #[arg(long, value_name = "FILE")]
     fpu_modules: Option<PathBuf>,
 }
@@ -66,11 +83,23 @@ impl PolicyOptions {
     }
 }
 
-impl MachineOptions {
+impl OtherMachine {
+    /// The machine that an option names, `None` if none does.
+    pub fn topology(&self, modules: &FpuModules) -> Result<Option<Topology>> {
+        let source = match (&self.synthetic, &self.xml, &self.root) {
+            (Some(text), _, _) => return Ok(Some(Topology::synthetic(text)?)),
+            (_, Some(path), _) => Source::Xml(path.clone()),
+            (_, _, Some(path)) => Source::Root(path.clone()),
+            _ => return Ok(None),
+        };
+        Ok(Some(topology::load(&source, modules.fpu_modules.as_deref())?))
+    }
+}
+
+impl FpuModules {
     /// The machine that corewise runs on.
     pub fn live(&self) -> Result<Topology> {
-        let _ = &self.fpu_modules;
-        todo!()
+        Ok(topology::load(&Source::Live, self.fpu_modules.as_deref())?)
     }
 }
 

@@ -1,12 +1,11 @@
 //! `corewise replay`: another policy, or another machine, over a recording.
 
-use super::PolicyOptions;
+use super::{FpuModules, OtherMachine, PolicyOptions};
 use crate::{recording_file, report_file};
 use anyhow::Result;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::recording::RecordedWorld;
 use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
-use corewise_core::topology::Topology;
 use corewise_core::world::control_loop;
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,9 +21,10 @@ pub struct Replay {
     file: PathBuf,
     #[command(flatten)]
     policy: PolicyOptions,
-    /// Replay on this machine instead of the recorded one, for instance "pack:1 l2:4 core:2 pu:1"
-    #[arg(long, value_name = "MACHINE")]
-    synthetic: Option<String>,
+    #[command(flatten)]
+    machine: OtherMachine,
+    #[command(flatten)]
+    modules: FpuModules,
     /// Write a report: JSON, or a page to look at if FILE ends in .html
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
@@ -48,14 +48,18 @@ impl Replay {
 
     fn replay(&self) -> Result<Report> {
         let recording = recording_file::read(&self.file)?;
-        let machine = self.synthetic.as_deref().map(Topology::synthetic).transpose()?;
+        let machine = self.machine.topology(&self.modules)?;
         let header = recording.header.clone();
         let mut notes = Vec::new();
         if recording.truncated {
-            notes.push(format!("the recording breaks off after {} observations", recording.observations.len()));
+            notes.push(format!(
+                "the recording breaks off after {} observations",
+                recording.observations.len()
+            ));
         }
         let topology = machine.clone().unwrap_or(header.topology);
-        let config = EngineConfig { interval: Duration::from_nanos(header.interval_ns), ..self.policy.config() };
+        let config =
+            EngineConfig { interval: Duration::from_nanos(header.interval_ns), ..self.policy.config() };
         let mut engine = Engine::new(topology, self.policy.policy()?, config);
         let mut world = RecordedWorld::new(recording, machine);
         let mut builder = ReportBuilder::default();
@@ -86,7 +90,13 @@ fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<(
             Some(pes) => format!("bind to {pes}"),
             None => "free".to_owned(),
         };
-        writeln!(out, "{:>9.3} s  {:>7}  {what}: {}", decision.at_ns as f64 / 1e9, decision.tid, decision.reason)?;
+        writeln!(
+            out,
+            "{:>9.3} s  {:>7}  {what}: {}",
+            decision.at_ns as f64 / 1e9,
+            decision.tid,
+            decision.reason
+        )?;
     }
     match &report.verdict {
         Some(verdict) => writeln!(out, "nothing bound: {verdict}"),

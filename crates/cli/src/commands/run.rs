@@ -1,6 +1,6 @@
 //! `corewise run`: a command, watched and placed.
 
-use super::{MachineOptions, PolicyOptions, SourceOptions};
+use super::{FpuModules, PolicyOptions, SourceOptions};
 use crate::report_file;
 use crate::session::{self, Ended, Plan};
 use anyhow::Result;
@@ -22,7 +22,7 @@ pub struct Run {
     #[command(flatten)]
     sources: SourceOptions,
     #[command(flatten)]
-    machine: MachineOptions,
+    modules: FpuModules,
     /// Decide and report, but bind nothing
     #[arg(long)]
     dry_run: bool,
@@ -52,7 +52,7 @@ impl Run {
         let policy = self.policy.policy()?;
         let plan = Plan {
             command: self.command,
-            topology: self.machine.live()?,
+            topology: self.modules.live()?,
             act: !self.dry_run && policy.name() != "default",
             policy,
             config: self.policy.config(),
@@ -84,13 +84,22 @@ pub fn summary(report: &Report) -> String {
     let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty()).count();
     let placed = match (&report.verdict, report.dry_run, bound) {
         (Some(verdict), _, _) => format!("{}: nothing bound, {verdict}", report.policy),
-        (None, true, _) => format!("{}: {} decisions, none carried out", report.policy, report.decisions.len()),
+        (None, true, _) => {
+            format!("{}: {} decisions, none carried out", report.policy, report.decisions.len())
+        }
         (None, false, 0) => format!("{}: nothing to bind", report.policy),
-        (None, false, bound) => format!("{}: bound {bound} of {} threads", report.policy, report.threads.len()),
+        (None, false, bound) => {
+            format!("{}: bound {bound} of {} threads", report.policy, report.threads.len())
+        }
     };
     let application = report.applications.first();
     let parallel = application.map_or(String::new(), |app| format!(", {:.2} threads at work", app.tlp_mean));
     let fpu = application.and_then(|app| app.fpu_usage);
-    let fpu = fpu.map_or(String::new(), |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters));
-    format!("{:.2} s{parallel}{fpu}; {placed}; own cost {:.2} % of a PE", report.wall_seconds, 100.0 * report.overhead.fraction_of_wall)
+    let fpu =
+        fpu.map_or(String::new(), |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters));
+    format!(
+        "{:.2} s{parallel}{fpu}; {placed}; own cost {:.2} % of a PE",
+        report.wall_seconds,
+        100.0 * report.overhead.fraction_of_wall
+    )
 }

@@ -13,7 +13,10 @@ pub fn corewise() -> Command {
 
 /// The test program `examples/burn.rs`, which cargo builds along with the tests.
 pub fn burn() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_corewise")).parent().expect("a file is in a directory").join("examples/burn")
+    Path::new(env!("CARGO_BIN_EXE_corewise"))
+        .parent()
+        .expect("a file is in a directory")
+        .join("examples/burn")
 }
 
 /// A directory with a file that says that the PEs 0 and 1 share an FPU, so that `spread` acts on any machine.
@@ -48,8 +51,15 @@ fn mask_in(status: &str) -> Option<String> {
 pub fn report_of(arguments: &[&str], command: &[&str]) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report.json");
-    let output =
-        corewise().arg("run").arg("--report").arg(&file).args(arguments).arg("--").args(command).output().unwrap();
+    let output = corewise()
+        .arg("run")
+        .arg("--report")
+        .arg(&file)
+        .args(arguments)
+        .arg("--")
+        .args(command)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap()
 }

@@ -97,13 +97,26 @@ fn draw_children(children: &[Node], indent: &str, text: &mut String) {
 
 /// The PEs of each node, shortened in the middle where they are many.
 fn pe_lists(nodes: &[Node]) -> String {
-    let lists: Vec<String> = nodes.iter().map(|node| node.pes.to_string()).collect();
+    let lists: Vec<String> = nodes.iter().map(|node| short_list(&node.pes)).collect();
     let all = lists.join(" | ");
     match lists.as_slice() {
         [first, second, .., last] if all.len() > PES_COLUMNS_MAX => {
             format!("{first} | {second} | … | {last}")
         }
         _ => all,
+    }
+}
+
+/// A kernel list, or `0-30:1/2` for PEs in equal steps: even and odd PEs are often the two packages.
+fn short_list(pes: &CpuSet) -> String {
+    let indices: Vec<u32> = pes.iter().map(|pe| pe.0).collect();
+    match indices.as_slice() {
+        [first, second, .., last] if indices.len() > 2 && second - first > 1 => {
+            let step = second - first;
+            let equal = indices.windows(2).all(|pair| pair[1] - pair[0] == step);
+            if equal { format!("{first}-{last}:1/{step}") } else { pes.to_string() }
+        }
+        _ => pes.to_string(),
     }
 }
 
@@ -124,13 +137,14 @@ fn label(domain: &Domain) -> String {
     }
 }
 
-/// Bytes in the largest binary unit that leaves at least 1, with one decimal where it says something.
+/// Bytes in the largest binary unit that leaves at least 1, with one decimal where it says something: not for
+/// many GiB, because nodes of equal memory differ by what the kernel keeps for itself.
 fn size(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let (unit, factor) = units.into_iter().find(|&(_, factor)| bytes >= factor).unwrap_or(("B", 1));
     let tenths = (bytes as f64 / factor as f64 * 10.0).round() as u64;
-    if tenths.is_multiple_of(10) {
-        format!("{} {unit}", tenths / 10)
+    if tenths.is_multiple_of(10) || (unit == "GiB" && tenths > 100) {
+        format!("{} {unit}", (tenths + 5) / 10)
     } else {
         format!("{}.{} {unit}", tenths / 10, tenths % 10)
     }
@@ -154,10 +168,25 @@ mod tests {
     }
 
     #[test]
+    fn equal_steps_are_drawn_short() {
+        for (list, expected) in [("0,2,4,6", "0-6:1/2"), ("0,2", "0,2"), ("0-3", "0-3"), ("0,2,5", "0,2,5")] {
+            let pes: CpuSet = list.parse().unwrap();
+            assert_eq!(short_list(&pes), expected);
+            assert_eq!(expected.parse(), Ok(pes));
+        }
+    }
+
+    #[test]
     fn sizes_are_short() {
-        for (bytes, expected) in
-            [(1, "1 B"), (512, "512 B"), (49152, "48 KiB"), (1280 << 10, "1.3 MiB"), (1 << 40, "1024 GiB")]
-        {
+        for (bytes, expected) in [
+            (1, "1 B"),
+            (512, "512 B"),
+            (49152, "48 KiB"),
+            (1280 << 10, "1.3 MiB"),
+            (126 << 30, "126 GiB"),
+            ((126 << 30) - (400 << 20), "126 GiB"),
+            (1 << 40, "1024 GiB"),
+        ] {
             assert_eq!(size(bytes), expected);
         }
     }

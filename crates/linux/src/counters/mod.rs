@@ -7,6 +7,41 @@ use crate::discovery::NewThread;
 use corewise_core::observe::CounterReading;
 use std::os::fd::BorrowedFd;
 
+/// Which source of counters to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// The best that works here.
+    #[default]
+    Auto,
+    /// Clock samples.
+    Sample,
+    /// None.
+    None,
+}
+
+impl std::str::FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Choice::Auto),
+            "sample" => Ok(Choice::Sample),
+            "none" => Ok(Choice::None),
+            _ => Err(format!("`{text}` is none of auto, pmu, sample, none")),
+        }
+    }
+}
+
+/// x
+pub fn open(
+    choice: Choice,
+    pid: u32,
+    pes: &corewise_core::cpuset::CpuSet,
+) -> Result<(Box<dyn CounterSource>, Vec<String>), sample::events::SampleError> {
+    let _ = choice;
+    Ok((Box::new(sample::SampleSource::new(pid, pes, sample::RATE_HZ)?), vec![]))
+}
+
 /// A source of counter readings for the threads of one process tree.
 pub trait CounterSource {
     /// The name for reports: `pmu amd_fam15h`, `sample`, `none`.

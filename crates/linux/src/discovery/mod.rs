@@ -38,6 +38,19 @@ pub enum Choice {
     Poll,
 }
 
+impl std::str::FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Choice::Auto),
+            "bpf" => Ok(Choice::Bpf),
+            "poll" => Ok(Choice::Poll),
+            _ => Err(format!("`{text}` is none of auto, bpf, poll")),
+        }
+    }
+}
+
 /// Opens the source that `options.choice` asks for. Returns with it why BPF is not used, if it was to be tried.
 pub fn open(options: &Options) -> Result<(Box<dyn Discovery>, Vec<String>), DiscoveryError> {
     let mut why_not_bpf = Vec::new();

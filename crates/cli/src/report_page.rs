@@ -1,0 +1,5 @@
+//! x
+/// x
+pub fn render(report: &serde_json::Value) -> String {
+    report.to_string()
+}

@@ -1,0 +1,156 @@
+//! Recorded machines: the files of `/sys` and `/proc` that [`super::load`] reads, in a directory or a `.tar.gz`.
+
+use super::LoadError;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Files and folders to record, below `/`. A `*` stands for a number. Folders are recorded without what is in
+/// their folders.
+const RECORDED: &[&str] = &[
+    "proc/cpuinfo",
+    "proc/meminfo",
+    "proc/self/status",
+    "sys/devices/cpu_atom/cpus",
+    "sys/devices/cpu_core/cpus",
+    "sys/devices/system/cpu/kernel_max",
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/cpu/possible",
+    "sys/devices/system/cpu/present",
+    "sys/devices/system/cpu/cpu*/acpi_cppc",
+    "sys/devices/system/cpu/cpu*/cache/index*",
+    "sys/devices/system/cpu/cpu*/cpu_capacity",
+    "sys/devices/system/cpu/cpu*/cpufreq/base_frequency",
+    "sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_max_freq",
+    "sys/devices/system/cpu/cpu*/online",
+    "sys/devices/system/cpu/cpu*/regs/identification",
+    "sys/devices/system/cpu/cpu*/topology",
+    "sys/devices/system/node/online",
+    "sys/devices/system/node/possible",
+    "sys/devices/system/node/node*/cpulist",
+    "sys/devices/system/node/node*/cpumap",
+    "sys/devices/system/node/node*/distance",
+    "sys/devices/system/node/node*/meminfo",
+];
+
+/// Records this machine as a `.tar.gz` that [`super::Source::Root`] takes.
+///
+/// The file appears complete or not at all. The recording holds the hardware, and of the calling process only
+/// which PEs it may use.
+pub fn record(target: &Path) -> io::Result<()> {
+    record_root(Path::new("/"), target)
+}
+
+fn record_root(root: &Path, target: &Path) -> io::Result<()> {
+    let folder = match target.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut archive = tar::Builder::new(GzEncoder::new(&mut file, Compression::best()));
+    for pattern in RECORDED {
+        for path in matches(root, pattern) {
+            add(&mut archive, root, &path)?;
+        }
+    }
+    archive.into_inner()?.finish()?.flush()?;
+    file.persist(target).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// The paths below `root` that a pattern names and that exist, relative to `root`.
+fn matches(root: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut paths = vec![PathBuf::new()];
+    for name in pattern.split('/') {
+        paths = paths.into_iter().flat_map(|path| step(root, path, name)).collect();
+    }
+    paths
+}
+
+fn step(root: &Path, path: PathBuf, name: &str) -> Vec<PathBuf> {
+    let Some(prefix) = name.strip_suffix('*') else {
+        let path = path.join(name);
+        return if root.join(&path).exists() { vec![path] } else { Vec::new() };
+    };
+    let number = |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+    let entries = fs::read_dir(root.join(&path)).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> = entries.filter_map(|entry| number(&entry)).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().map(|number| path.join(format!("{prefix}{number}"))).collect()
+}
+
+/// Adds a file, or the files of a folder. A file that the kernel refuses to read is left out: it would be
+/// refused to the reader of a live machine as well.
+fn add(archive: &mut tar::Builder<impl Write>, root: &Path, path: &Path) -> io::Result<()> {
+    let source = root.join(path);
+    if source.is_dir() {
+        for entry in fs::read_dir(source)? {
+            let name = entry?.file_name();
+            if root.join(path).join(&name).is_file() {
+                add(archive, root, &path.join(name))?;
+            }
+        }
+        return Ok(());
+    }
+    let Ok(mut bytes) = fs::read(&source) else { return Ok(()) };
+    if path.ends_with("proc/self/status") {
+        bytes = affinity_only(&bytes);
+    }
+    let mut header = tar::Header::new_gnu();
+    header.set_size(bytes.len() as u64);
+    header.set_mode(0o644);
+    archive.append_data(&mut header, path, bytes.as_slice())
+}
+
+/// Of a status file the one line that [`super::kernel`] reads: a recording tells nothing of who made it.
+fn affinity_only(status: &[u8]) -> Vec<u8> {
+    let lines = status.split_inclusive(|&byte| byte == b'\n');
+    lines.filter(|line| line.starts_with(b"Cpus_allowed_list:")).flatten().copied().collect()
+}
+
+/// A recorded machine's root directory: it holds `sys` and `proc`.
+pub struct OpenRoot {
+    pub path: PathBuf,
+    /// Deletes what was unpacked for us when the root is no longer needed.
+    _unpacked: Option<tempfile::TempDir>,
+}
+
+/// Takes a directory as it is and unpacks a `.tar.gz`.
+pub fn open(path: &Path) -> Result<OpenRoot, LoadError> {
+    let metadata = fs::metadata(path).map_err(LoadError::read(path))?;
+    if metadata.is_dir() {
+        let root = path.canonicalize().map_err(LoadError::read(path))?;
+        let path = find_root(&root).ok_or_else(|| no_recording(path, "it has no sys/devices"))?;
+        return Ok(OpenRoot { path, _unpacked: None });
+    }
+    let file = File::open(path).map_err(LoadError::read(path))?;
+    let folder = tempfile::tempdir().map_err(LoadError::read(&std::env::temp_dir()))?;
+    tar::Archive::new(GzDecoder::new(file))
+        .unpack(folder.path())
+        .map_err(|error| no_recording(path, &format!("it does not unpack: {error}")))?;
+    let root = find_root(folder.path()).ok_or_else(|| no_recording(path, "it has no sys/devices"))?;
+    Ok(OpenRoot { path: root, _unpacked: Some(folder) })
+}
+
+fn no_recording(path: &Path, problem: &str) -> LoadError {
+    LoadError::Content {
+        path: path.to_owned(),
+        expected: "recorded machine (a directory or .tar.gz with its /sys and /proc; \
+                   `corewise topo --record FILE` makes one)",
+        problem: problem.to_owned(),
+    }
+}
+
+/// The directory itself, or the only directory in it: archives often have one folder around everything.
+fn find_root(folder: &Path) -> Option<PathBuf> {
+    let holds_machine = |path: &Path| path.join("sys/devices").is_dir();
+    if holds_machine(folder) {
+        return Some(folder.to_owned());
+    }
+    let mut entries = fs::read_dir(folder).ok()?.flatten();
+    let only = entries.next()?.path();
+    (entries.next().is_none() && holds_machine(&only)).then_some(only)
+}

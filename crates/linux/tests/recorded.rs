@@ -1,0 +1,182 @@
+//! Machines made of files: what the kernel's files say, FPU modules, recordings, and what is no machine.
+
+use corewise_core::topology::{DomainKind, Topology};
+use corewise_linux::topology::{Source, load, record};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// One PE of a made machine.
+struct Pe {
+    midr: u64,
+    capacity: u32,
+    max_khz: u32,
+    /// The PEs that share its L2, as a mask.
+    l2: u32,
+}
+
+const A510: u64 = 0x411f_d461;
+const A715: u64 = 0x411f_d4d0;
+const X3: u64 = 0x411f_d4e0;
+
+/// Writes the files of a machine with one PE per core.
+fn machine(pes: &[Pe]) -> TempDir {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let write = |path: &str, text: String| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("created");
+        fs::write(path, text + "\n").expect("written");
+    };
+    let all = (1u32 << pes.len()) - 1;
+    write("sys/devices/system/cpu/online", format!("0-{}", pes.len() - 1));
+    write("sys/devices/system/cpu/possible", format!("0-{}", pes.len() - 1));
+    write("proc/cpuinfo", (0..pes.len()).map(|pe| format!("processor\t: {pe}\n\n")).collect());
+    for (index, pe) in pes.iter().enumerate() {
+        let file = |name: &str| format!("sys/devices/system/cpu/cpu{index}/{name}");
+        write(&file("topology/core_cpus"), format!("{:x}", 1 << index));
+        write(&file("topology/package_cpus"), format!("{all:x}"));
+        write(&file("topology/core_id"), index.to_string());
+        write(&file("topology/physical_package_id"), "0".to_owned());
+        write(&file("cache/index0/level"), "2".to_owned());
+        write(&file("cache/index0/type"), "Unified".to_owned());
+        write(&file("cache/index0/size"), "256K".to_owned());
+        write(&file("cache/index0/shared_cpu_map"), format!("{:x}", pe.l2));
+        write(&file("cpu_capacity"), pe.capacity.to_string());
+        write(&file("cpufreq/cpuinfo_max_freq"), pe.max_khz.to_string());
+        write(&file("regs/identification/midr_el1"), format!("0x{:016x}", pe.midr));
+    }
+    root
+}
+
+fn pe(midr: u64, capacity: u32, max_khz: u32, l2: u32) -> Pe {
+    Pe { midr, capacity, max_khz, l2 }
+}
+
+/// Two A510 complexes of two cores, three A715, one X3.
+fn phone() -> Vec<Pe> {
+    let mut pes: Vec<Pe> = [3, 3, 12, 12].map(|l2| pe(A510, 300, 2_000_000, l2)).into();
+    pes.extend([16, 32, 64].map(|l2| pe(A715, 800, 2_800_000, l2)));
+    pes.push(pe(X3, 1024, 3_200_000, 128));
+    pes
+}
+
+fn load_root(root: &Path) -> Topology {
+    load(&Source::Root(root.to_owned()), None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn kinds(topology: &Topology) -> String {
+    let kinds = topology.kinds.iter().map(|kind| format!("{}={}", kind.name, kind.pes));
+    kinds.collect::<Vec<_>>().join(" ")
+}
+
+fn modules(topology: &Topology) -> String {
+    let modules = topology.domains(DomainKind::Module).map(|module| module.pes.to_string());
+    modules.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_phone_has_three_kinds_and_its_complexes_are_modules() {
+    let topology = load_root(machine(&phone()).path());
+    assert_eq!(kinds(&topology), "fast=7 mid1=4-6 slow=0-3", "{:?}", topology.notes);
+    assert_eq!(modules(&topology), "0-1 2-3");
+    assert_eq!(topology.summary().fpu_modules, 2);
+    let evidence = topology.kinds[0].evidence.join("; ");
+    assert!(evidence.contains("MIDR Cortex-X3; cpu_capacity 1024; max frequency 3.2 GHz"), "{evidence}");
+}
+
+#[test]
+fn contradictory_evidence_is_unknown() {
+    let mut pes = phone();
+    pes.iter_mut().filter(|pe| pe.midr == A510).for_each(|pe| pe.max_khz = 4_000_000);
+    let topology = load_root(machine(&pes).path());
+    assert_eq!(kinds(&topology), "unknown=0-7");
+    assert!(topology.notes.iter().any(|note| note.contains("max frequency says")), "{:?}", topology.notes);
+}
+
+#[test]
+fn a_complex_that_is_too_large_is_no_module() {
+    let pes = [15, 15, 15, 15].map(|l2| pe(A510, 1024, 2_000_000, l2));
+    let topology = load_root(machine(&pes).path());
+    assert_eq!(modules(&topology), "");
+    assert!(topology.notes.iter().any(|note| note.contains("modules are unknown")), "{:?}", topology.notes);
+}
+
+/// Loads the phone with an override file.
+fn overridden(toml: &str) -> Result<Topology, String> {
+    let root = machine(&phone());
+    let file = root.path().join("modules.toml");
+    fs::write(&file, toml).expect("written");
+    load(&Source::Root(root.path().to_owned()), Some(&file)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_override_file_decides() {
+    for (toml, expected) in [
+        ("[[machine]]\nfpu_modules = [\"4-5\", \"core:6@7\"]", "4-5 6-7"),
+        ("[[machine]]\nfpu_modules = []", ""),
+        ("[[machine]]\nfpu_shared_by = \"package\"", "0-7"),
+        ("[[machine]]\nmodel = \"Nonesuch\"\nfpu_modules = []", "0-1 2-3"),
+        ("[[machine]]\nmodel = \"Nonesuch\"\nfpu_modules = []\n[[machine]]\nfpu_modules = [\"4-5\"]", "4-5"),
+    ] {
+        assert_eq!(overridden(toml).map(|topology| modules(&topology)), Ok(expected.to_owned()), "{toml}");
+    }
+    for (toml, problem) in [
+        ("[[machine]]\nfpu_modules = [\"0-99\"]", "0-99"),
+        ("[[machine]]\nfpu_modules = [\"0-1\", \"1-2\"]", "overlap"),
+        ("[[machine]]\nfpu_shared_by = \"bus\"", "bus"),
+        ("[[machine]]\n", "either"),
+        ("[[machine]]\nmodule = []", "module"),
+        ("machine", "modules.toml"),
+    ] {
+        let error = overridden(toml).expect_err(toml);
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn a_recorded_affinity_narrows_what_is_allowed() {
+    let root = machine(&phone());
+    fs::create_dir_all(root.path().join("proc/self")).expect("created");
+    fs::write(root.path().join("proc/self/status"), "Cpus_allowed_list:\t2-4\n").expect("written");
+    assert_eq!(load_root(root.path()).allowed.to_string(), "2-4");
+}
+
+#[test]
+fn this_machine_and_its_recording_are_the_same() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("machine.tar.gz");
+    record(&file).expect("recorded");
+    let mut recorded = load_root(&file);
+    let live = load(&Source::Live, None).expect("this machine");
+    recorded.origin = live.origin.clone();
+    assert_eq!(recorded, live);
+}
+
+#[test]
+fn what_is_no_machine_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("written");
+        path
+    };
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).expect("created");
+    for source in [
+        Source::Xml(folder.path().join("missing.xml")),
+        Source::Xml(file("words.xml", "hello")),
+        Source::Xml(file(
+            "cut.xml",
+            "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n  <object type=\"Mach",
+        )),
+        Source::Xml(file("bare.xml", "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n</topology>\n")),
+        Source::Xml(empty.clone()),
+        Source::Root(folder.path().join("missing")),
+        Source::Root(file("words.tar.gz", "hello")),
+        Source::Root(empty),
+    ] {
+        let (Source::Xml(path) | Source::Root(path)) = &source else { unreachable!("no live source here") };
+        let error = load(&source, None).expect_err("no machine").to_string();
+        assert!(error.contains(path.to_str().expect("UTF-8")), "{error}");
+    }
+}
