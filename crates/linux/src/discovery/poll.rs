@@ -13,10 +13,11 @@
 //!   whose times moved is `stat` read, too: the others still do what they did, wait or sleep.
 //! - *Parallelism.* The times runnable (running and waiting) of all threads add up to the exact integral of the
 //!   number of runnable threads, up to what died between two polls. How much of an interval had none or just one
-//!   runnable is estimated: the state at the poll stands for the interval, corrected to lie within what the
+//!   runnable is estimated, over [`WINDOW`] or more: the state at its end stands for it, corrected to lie within what the
 //!   threads' times allow (see [`estimate`]).
-//! - *When.* [`INTERVAL_MIN`] after a change, then ever longer up to [`INTERVAL_MAX`], and never so often that
-//!   polling costs more than [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
+//! - *When.* The last id is read every [`GLANCE`], and a new one makes for a full poll. Without one, full polls
+//!   come [`INTERVAL_MIN`] after a change, then ever more rarely up to [`INTERVAL_MAX`]. Neither comes so often
+//!   that polling costs more than [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
 //!
 //! Limits: threads that live between two polls are not seen, and an ended thread's last interval is lost. The
 //! kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
@@ -29,6 +30,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+/// How often to look for a new id.
+const GLANCE: Duration = Duration::from_millis(20);
 /// The interval after a change.
 const INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// The longest interval, unless polling costs too much.
@@ -37,8 +40,11 @@ const INTERVAL_MAX: Duration = Duration::from_millis(250);
 const INTERVAL_LIMIT: Duration = Duration::from_secs(1);
 /// Threads are listed at least this often, should the last id not tell of a creation (`clone3` with `set_tid`).
 const LISTED_WITHIN: Duration = Duration::from_secs(1);
+/// The shortest interval that parallelism is estimated for: many ticks of the kernel's clock, at which the
+/// times of running threads move.
+const WINDOW: Duration = Duration::from_millis(50);
 /// Share of one CPU that polling may cost while threads come and go.
-const SHARE_CHANGING: f64 = 0.05;
+const SHARE_CHANGING: f64 = 0.02;
 /// Share of one CPU that polling may cost while nothing happens.
 const SHARE_QUIET: f64 = 0.003;
 
@@ -56,8 +62,15 @@ pub struct Poll {
     listed_at: Option<Instant>,
     sampled_at: Instant,
     interval: Duration,
+    /// When the next full poll may be, if something was created.
+    earliest: Instant,
+    /// When the next full poll is, if nothing was.
     due: Instant,
     parallelism: Parallelism,
+    opened_at: Instant,
+    estimated_at: Instant,
+    /// Time runnable of threads that ended, not yet part of the estimate.
+    left_over_ns: Vec<u64>,
     /// How many more `schedstat` files may be kept open.
     descriptors_left: usize,
     ns_per_tick: u64,
@@ -69,6 +82,8 @@ struct Thread {
     facts: ThreadFacts,
     file: Option<SchedstatFile>,
     times: Option<Schedstat>,
+    /// Time that it was runnable, not yet part of the estimate.
+    unestimated_ns: u64,
     /// It has ended and its parent has not asked for its status, or it is the leader of living threads.
     is_zombie: bool,
 }
@@ -103,8 +118,12 @@ impl Poll {
             listed_at: None,
             sampled_at: now,
             interval: INTERVAL_MIN,
+            earliest: now,
             due: now,
             parallelism: Parallelism::default(),
+            opened_at: now,
+            estimated_at: now,
+            left_over_ns: Vec::new(),
             descriptors_left: descriptors,
             ns_per_tick: 1_000_000_000 / ticks.max(1) as u64,
         })
@@ -129,9 +148,10 @@ impl Poll {
 
     fn schedule(&mut self, now: Instant, changed: bool, cost: Duration) {
         self.interval = if changed { INTERVAL_MIN } else { (self.interval * 2).min(INTERVAL_MAX) };
+        let affordable = |share: f64| cost.div_f64(share).min(INTERVAL_LIMIT);
         let share = if changed { SHARE_CHANGING } else { SHARE_QUIET };
-        let affordable = cost.div_f64(share).min(INTERVAL_LIMIT);
-        self.due = now + self.interval.max(affordable);
+        self.earliest = now + INTERVAL_MIN.max(affordable(SHARE_CHANGING));
+        self.due = now + self.interval.max(affordable(share));
     }
 
     /// Finds processes and threads that were not there at the last listing.
@@ -187,25 +207,20 @@ impl Poll {
             last_pe: Some(PeId(stat.last_pe)),
             ended: false,
         };
-        Ok(Some(Thread { facts, file, times, is_zombie: false }))
+        Ok(Some(Thread { facts, file, times, unestimated_ns: 0, is_zombie: false }))
     }
 
-    /// Reads every thread and adds the interval since the last reading to the parallelism.
+    /// Reads every thread.
     fn sample(&mut self, now: Instant) -> Result<(), DiscoveryError> {
         let elapsed_ns = now.duration_since(self.sampled_at).as_nanos() as u64;
         self.sampled_at = now;
-        let mut runnable_ns = Vec::new();
-        let mut runnable_now = 0;
         let mut vanished = Vec::new();
         for (&tid, thread) in &mut self.threads {
             let Some(reading) = thread.read(&self.proc)? else {
                 vanished.push(tid);
                 continue;
             };
-            let added_ns = thread.take_in(reading, elapsed_ns, self.ns_per_tick);
-            self.parallelism.runnable_thread_ns += added_ns;
-            runnable_ns.push(added_ns);
-            runnable_now += u32::from(thread.facts.runnable);
+            self.parallelism.runnable_thread_ns += thread.take_in(reading, elapsed_ns, self.ns_per_tick);
             if thread.is_zombie {
                 self.descriptors_left += thread.end(&mut self.ended);
             }
@@ -213,15 +228,39 @@ impl Poll {
         for tid in vanished {
             if let Some(mut thread) = self.threads.remove(&tid) {
                 self.descriptors_left += thread.end(&mut self.ended);
+                self.left_over_ns.push(thread.unestimated_ns);
             }
             // Its id may be in use again already: have a look at the next poll.
             self.last_created = None;
+        }
+        if now.duration_since(self.estimated_at) >= WINDOW {
+            self.estimate(now);
+        }
+        Ok(())
+    }
+
+    /// Adds the time since the last estimate to the active and the sequential time.
+    fn estimate(&mut self, now: Instant) {
+        let window_ns = now.duration_since(self.estimated_at).as_nanos() as u64;
+        let inactive_ns = now.duration_since(self.opened_at).as_nanos() as u64 - self.parallelism.active_ns;
+        self.estimated_at = now;
+        let mut runnable_ns = std::mem::take(&mut self.left_over_ns);
+        let times = self.threads.values().map(|thread| thread.unestimated_ns);
+        let longest_ns = times.chain(runnable_ns.iter().copied()).max().unwrap_or(0);
+        // Threads that we met late, or whose times the kernel told late, ran for longer than the window. They
+        // ran in time that was taken for inactive before, as far as there is such time.
+        let elapsed_ns = longest_ns.clamp(window_ns, inactive_ns.max(window_ns));
+        let mut runnable_now = 0;
+        for thread in self.threads.values_mut() {
+            let fitting_ns = thread.unestimated_ns.min(elapsed_ns);
+            thread.unestimated_ns -= fitting_ns;
+            runnable_ns.push(fitting_ns);
+            runnable_now += u32::from(thread.facts.runnable);
         }
         let (active_ns, sequential_ns) = estimate(&runnable_ns, runnable_now, elapsed_ns);
         self.parallelism.active_ns += active_ns;
         self.parallelism.sequential_ns += sequential_ns;
         self.parallelism.runnable_max = self.parallelism.runnable_max.max(runnable_now);
-        Ok(())
     }
 }
 
@@ -258,15 +297,19 @@ impl Thread {
                 self.facts.cpu_ns = self.facts.cpu_ns.max(stat.cpu_ticks * ns_per_tick);
             }
         }
-        let Some(times) = reading.times else {
-            return if self.facts.runnable { elapsed_ns } else { 0 };
+        let added_ns = match reading.times {
+            Some(times) => {
+                let total_ns = |times: Schedstat| times.run_ns + times.wait_ns;
+                self.facts.cpu_ns = times.run_ns;
+                self.facts.runnable_ns = Some(total_ns(times));
+                let before_ns = self.times.replace(times).map_or(0, total_ns);
+                total_ns(times).saturating_sub(before_ns)
+            }
+            None if self.facts.runnable => elapsed_ns,
+            None => 0,
         };
-        let total_ns = |times: Schedstat| times.run_ns + times.wait_ns;
-        let before_ns = self.times.map_or(0, total_ns);
-        self.times = Some(times);
-        self.facts.cpu_ns = times.run_ns;
-        self.facts.runnable_ns = Some(total_ns(times));
-        total_ns(times).saturating_sub(before_ns)
+        self.unestimated_ns += added_ns;
+        added_ns
     }
 
     /// Reports the end, once. Returns the number of descriptors that this sets free.
@@ -316,12 +359,15 @@ impl Discovery for Poll {
     }
 
     fn refresh_within(&self) -> Option<Duration> {
-        Some(self.due.saturating_duration_since(Instant::now()))
+        let now = Instant::now();
+        let next = self.earliest.max(self.due.min(now + GLANCE));
+        Some(next.saturating_duration_since(now))
     }
 
     fn refresh(&mut self) -> Result<Vec<NewThread>, DiscoveryError> {
         let now = Instant::now();
-        if now < self.due { Ok(Vec::new()) } else { self.poll(now) }
+        let wanted = now >= self.due || self.proc.last_created() != self.last_created;
+        if wanted && now >= self.earliest { self.poll(now) } else { Ok(Vec::new()) }
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {

@@ -233,8 +233,15 @@ fn the_interval_grows_while_nothing_happens_and_pays_for_its_cost() {
         intervals.push((poll.due - fixture.now).as_millis());
     }
     assert_eq!(intervals, [5, 10, 20, 40, 80, 160, 250, 5]);
-    for (changed, cost_ms, interval_ms) in [(true, 2, 40), (false, 3, 1000), (true, 500, 1000)] {
+    for (changed, cost_ms, earliest_ms, due_ms) in [
+        (true, 2, 100, 100),
+        (false, 0, 5, 10),
+        (false, 2, 100, 666),
+        (false, 9, 450, 1000),
+        (true, 500, 1000, 1000),
+    ] {
         poll.schedule(fixture.now, changed, Duration::from_millis(cost_ms));
-        assert_eq!((poll.due - fixture.now).as_millis(), interval_ms, "a poll of {cost_ms} ms");
+        let ms = |at: Instant| (at - fixture.now).as_millis();
+        assert_eq!((ms(poll.earliest), ms(poll.due)), (earliest_ms, due_ms), "a poll of {cost_ms} ms");
     }
 }
