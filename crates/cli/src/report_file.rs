@@ -24,11 +24,10 @@ pub fn check_writable(path: &Path) -> Result<()> {
 
 /// Writes the report as a page if the name ends in `.html`, else as JSON.
 pub fn write(path: &Path, report: &Report) -> Result<()> {
-    let value = serde_json::to_value(report)?;
     let text = if path.extension().is_some_and(|extension| extension == "html") {
-        report_page::render(&value)
+        report_page::render(&serde_json::to_value(report)?)
     } else {
-        format!("{}\n", serde_json::to_string_pretty(&value)?)
+        format!("{}\n", serde_json::to_string_pretty(report)?)
     };
     write_whole(path, text.as_bytes())
         .with_context(|| format!("cannot write the report {}: check space and permission", path.display()))
