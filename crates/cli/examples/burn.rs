@@ -3,26 +3,28 @@
 //! `burn SECONDS WHAT...` starts one thread for each WHAT: `fp` (floating-point arithmetic), `int` (integer
 //! arithmetic), `spin` (busy-waiting), `sleep`, `pin` (integer arithmetic, pinned by itself to the last PE),
 //! `spawner` (floating-point arithmetic; after half the time it starts a thread that sleeps). A number and a
-//! star repeat: `8*fp`. At the end it prints each thread's name and the PEs it may use.
+//! star repeat: `8*fp`. Each thread uses SECONDS of CPU time, however busy the machine is; `sleep` sleeps so
+//! long. At the end it prints each thread's name and the PEs it may use.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 static FOREVER: AtomicBool = AtomicBool::new(true);
 
 fn main() {
     let mut words = std::env::args().skip(1);
     let seconds: f64 = words.next().and_then(|word| word.parse().ok()).expect("usage: burn SECONDS WHAT...");
-    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let seconds = Duration::from_secs_f64(seconds);
     let mut threads = Vec::new();
     for word in words {
         let (count, what) = word.split_once('*').unwrap_or(("1", &word));
         for _ in 0..count.parse().expect("a number before the star") {
-            threads.push(start(what, end, Duration::from_secs_f64(seconds / 2.0)));
+            threads.push(start(what, seconds));
         }
     }
     for thread in threads {
@@ -31,23 +33,23 @@ fn main() {
 }
 
 /// Starts a thread; it returns its name and mask.
-fn start(what: &str, end: Instant, half: Duration) -> JoinHandle<String> {
+fn start(what: &str, seconds: Duration) -> JoinHandle<String> {
     let name = what.to_owned();
     let work = move || {
         let mut heir = None;
         match name.as_str() {
-            "fp" => burn_fp(end),
-            "int" => burn_int(end),
-            "spin" => spin(end),
-            "sleep" => sleep(end.saturating_duration_since(Instant::now())),
+            "fp" => burn_fp(seconds),
+            "int" => burn_int(seconds),
+            "spin" => spin(seconds),
+            "sleep" => sleep(seconds),
             "pin" => {
                 pin();
-                burn_int(end);
+                burn_int(seconds);
             }
             "spawner" => {
-                burn_fp(Instant::now() + half);
-                heir = Some(start("sleep", end, half));
-                burn_fp(end);
+                burn_fp(seconds / 2);
+                heir = Some(start("sleep", seconds));
+                burn_fp(seconds);
             }
             other => panic!("`{other}` is none of fp, int, spin, sleep, pin, spawner"),
         }
@@ -57,9 +59,14 @@ fn start(what: &str, end: Instant, half: Duration) -> JoinHandle<String> {
     Builder::new().name(what.to_owned()).spawn(work).expect("a thread can be started")
 }
 
-fn burn_fp(end: Instant) {
+/// CPU time that this thread has used.
+fn used() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux counts CPU time").into()
+}
+
+fn burn_fp(until: Duration) {
     let mut x = [1.0f64, 1.1, 1.2, 1.3];
-    while Instant::now() < end {
+    while used() < until {
         for _ in 0..200_000 {
             for value in &mut x {
                 *value = *value * 0.999_999 + 1e-6;
@@ -69,9 +76,9 @@ fn burn_fp(end: Instant) {
     }
 }
 
-fn burn_int(end: Instant) {
+fn burn_int(until: Duration) {
     let mut x = [1u64, 2, 3, 4];
-    while Instant::now() < end {
+    while used() < until {
         for _ in 0..200_000 {
             for value in &mut x {
                 // Rotations keep the compiler from turning this into SIMD.
@@ -82,8 +89,8 @@ fn burn_int(end: Instant) {
     }
 }
 
-fn spin(end: Instant) {
-    while Instant::now() < end {
+fn spin(until: Duration) {
+    while used() < until {
         for _ in 0..1_000_000 {
             if !FOREVER.load(Ordering::Relaxed) {
                 return;

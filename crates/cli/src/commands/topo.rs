@@ -2,7 +2,7 @@
 
 use super::{FpuModules, OtherMachine};
 use crate::output;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use corewise_core::topology::{Summary, Topology};
 use corewise_linux::topology;
 use serde::Serialize;
@@ -37,9 +37,7 @@ impl Topo {
     /// Shows or records the machine; the exit status.
     pub fn execute(self) -> Result<u8> {
         if let Some(path) = &self.record {
-            topology::record(path).with_context(|| {
-                format!("cannot write the recording {}; choose another place", path.display())
-            })?;
+            topology::record(path)?;
             return Ok(0);
         }
         let topology = match self.machine.topology(&self.modules)? {

@@ -14,8 +14,8 @@
 //!
 //! The paper ranks by FPU usage. We rank by usage times share of CPU time, the FPU cycles that the thread
 //! really wants: for threads that run all the time (the paper's) it is the same order, and a thread that
-//! hardly runs takes no FPU from one that does. A bound thread counts a little more than its rival, so
-//! that noise does not swap the two.
+//! hardly runs takes no FPU from one that does. A seated thread counts a little more than its rival, so that
+//! noise does not swap the two, and one that was seated a moment ago stays in any case.
 //!
 //! Limits: the policy looks at FPU demand only, not at the caches or the memory node that threads of one process
 //! share; it takes all PEs for equally fast.
@@ -30,8 +30,9 @@ use crate::topology::{Domain, DomainKind, Topology};
 /// A thread that used less of a PE than this takes no place, unless it has one already.
 const CPU_SHARE_MIN: f64 = 0.05;
 
-/// By how much a rival's demand must exceed that of a bound thread to take its rank.
-const BOUND_BONUS: f64 = 1.15;
+/// By how much a rival's demand must exceed that of a seated thread to take its place, per group that the
+/// place is better.
+const SEAT_BONUS: f64 = 0.15;
 
 /// The policy. It has no state: where threads sit now is part of the scene.
 #[derive(Debug, Clone, Copy)]
@@ -51,10 +52,12 @@ impl Policy for Spread {
             let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, so keeping FPU-intensive threads apart gains nothing";
             return Placement { nothing_to_gain: Some(reason.to_owned()), ..Placement::default() };
         };
-        let ranked = rank(scene);
+        let mut placement = residents(scene);
+        let ranked = rank(scene, &units);
         let total = ranked.len();
-        let mut waiting: Vec<(usize, &Subject)> = ranked.into_iter().enumerate().collect();
-        let mut placement = Placement::default();
+        let unseated = ranked.into_iter().enumerate();
+        let mut waiting: Vec<(usize, &Subject)> =
+            unseated.filter(|(_, subject)| !placement.bound.contains_key(&subject.view.thread)).collect();
         for group in 0..units.groups() {
             waiting = seat_group(scene, &units, group, waiting, total, &mut placement);
         }
@@ -62,24 +65,40 @@ impl Policy for Spread {
     }
 }
 
+/// Those who were seated a moment ago keep their seats, whatever the noise of one interval says.
+fn residents(scene: &Scene<'_>) -> Placement {
+    let mut placement = Placement::default();
+    for subject in scene.threads.iter().filter(|s| s.resident && s.placeable) {
+        let thread = subject.view.thread;
+        if let Some(seat) = scene.present.bound.get(&thread)
+            && seat.pes.is_subset(&subject.view.permitted)
+            && seat.pes.is_subset(scene.allowed)
+        {
+            placement.bound.insert(thread, seat.clone());
+        }
+    }
+    placement
+}
+
 /// The FPU-intensive threads that may be placed, most demanding first.
-fn rank<'a>(scene: &Scene<'a>) -> Vec<&'a Subject> {
-    let demand = |subject: &Subject| {
-        let usage = shared_unit_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
-        let bonus = if scene.present.bound.contains_key(&subject.view.thread) { BOUND_BONUS } else { 1.0 };
-        usage * subject.view.cpu_share * bonus
+fn rank<'a>(scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
+    let groups = units.groups();
+    let group_of = units.group_by_pe();
+    let seat_bonus = |subject: &Subject| {
+        let seat = scene.present.bound.get(&subject.view.thread).and_then(|seat| seat.pes.first());
+        let group = seat.and_then(|pe| *group_of.get(pe.0 as usize)?);
+        group.map(|group| SEAT_BONUS * (groups - group) as f64)
     };
-    let has_seat = |subject: &Subject| scene.present.bound.contains_key(&subject.view.thread);
-    let mut ranked: Vec<(f64, &Subject)> = scene
-        .threads
-        .iter()
-        .filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive)
-        .filter(|s| s.view.cpu_share >= CPU_SHARE_MIN || has_seat(s))
-        .map(|s| (demand(s), s))
-        .collect();
-    // Residents first: what was bound a moment ago is not moved by the noise of one interval.
+    let mut ranked: Vec<(f64, &Subject)> = Vec::new();
+    for subject in scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive) {
+        let bonus = seat_bonus(subject);
+        if subject.view.cpu_share >= CPU_SHARE_MIN || bonus.is_some() {
+            let usage = shared_unit_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
+            ranked.push((usage * subject.view.cpu_share * (1.0 + bonus.unwrap_or(0.0)), subject));
+        }
+    }
     ranked.sort_by(|(a_demand, a), (b_demand, b)| {
-        b.resident.cmp(&a.resident).then(b_demand.total_cmp(a_demand)).then(a.view.thread.cmp(&b.view.thread))
+        b_demand.total_cmp(a_demand).then(a.view.thread.cmp(&b.view.thread))
     });
     ranked.into_iter().map(|(_, subject)| subject).collect()
 }
@@ -93,7 +112,8 @@ fn seat_group<'a>(
     total: usize,
     placement: &mut Placement,
 ) -> Vec<(usize, &'a Subject)> {
-    let group_pes = units.group(group);
+    let taken = placement.bound.values().fold(CpuSet::new(), |taken, seat| taken.union(&seat.pes));
+    let group_pes = units.group(group).difference(&taken);
     let mut free = group_pes.clone();
     let could_sit = |subject: &Subject| subject.view.permitted.intersects(&group_pes);
     let (members, mut left): (Vec<_>, Vec<_>) = {
@@ -167,6 +187,19 @@ impl<'a> Units<'a> {
     /// The PEs of one group: the `group`-th of every unit that has so many.
     fn group(&self, group: usize) -> CpuSet {
         self.pes.iter().filter_map(|unit| unit.get(group).copied()).collect()
+    }
+
+    /// The group of each PE, by OS index.
+    fn group_by_pe(&self) -> Vec<Option<usize>> {
+        let mut groups = vec![None; self.around.len()];
+        for unit in &self.pes {
+            for (group, pe) in unit.iter().enumerate() {
+                if let Some(slot) = groups.get_mut(pe.0 as usize) {
+                    *slot = Some(group);
+                }
+            }
+        }
+        groups
     }
 
     /// The open PE that shares most with where the thread ran; the lowest of equals.

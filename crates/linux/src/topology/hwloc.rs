@@ -10,7 +10,7 @@ use hwlocality::object::TopologyObject;
 use hwlocality::object::attributes::ObjectAttributes;
 use hwlocality::object::types::ObjectType;
 use hwlocality::topology::Topology as Hwloc;
-use hwlocality::topology::builder::BuildFlags;
+use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -68,9 +68,12 @@ pub fn load(source: &Source) -> Result<Found, LoadError> {
     Ok(convert(&hwloc))
 }
 
-fn build(builder: hwlocality::topology::builder::TopologyBuilder) -> Result<Hwloc, String> {
+fn build(builder: TopologyBuilder) -> Result<Hwloc, String> {
     let builder = builder.with_flags(BuildFlags::INCLUDE_DISALLOWED).map_err(|error| error.to_string())?;
-    builder.build().map_err(|error| error.to_string())
+    builder.build().map_err(|error| match error.errno {
+        Some(errno) => errno.to_string(),
+        None => format!("{} gives no reason", error.api),
+    })
 }
 
 fn hwloc_error(what: &str, problem: String) -> LoadError {
@@ -145,9 +148,9 @@ fn add_domain(found: &mut Found, kind: DomainKind, object: &TopologyObject) {
     // Memory without PEs (CXL) and a second memory of the same PEs (HBM beside DDR) are no domains of their own.
     let taken = found.domains.iter().any(|d| d.kind == kind && d.pes.intersects(&pes));
     if pes.is_empty() || taken {
-        let index = os.map_or("?".to_owned(), |index| index.to_string());
+        let index = os.map_or(String::new(), |index| format!(" {index}"));
         let reason = if pes.is_empty() { "has no PEs" } else { "shares its PEs with another one" };
-        found.notes.push(format!("{} {index} {reason} and is left out", kind.word()));
+        found.notes.push(format!("{}{index} {reason} and is left out", kind.word()));
         return;
     }
     let bytes = match object.attributes() {

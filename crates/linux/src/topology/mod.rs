@@ -12,7 +12,7 @@ mod hwloc;
 mod kernel;
 mod record;
 
-pub use record::record;
+pub use record::{RecordError, record};
 
 /// Where a topology comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

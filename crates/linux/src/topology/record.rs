@@ -6,6 +6,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Files and folders to record, below `/`. A `*` stands for a number. Folders are recorded without what is in
@@ -36,20 +37,44 @@ const RECORDED: &[&str] = &[
     "sys/devices/system/node/node*/meminfo",
 ];
 
+/// Why there is no recording.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file cannot be written.
+    #[error("cannot write the recording {}: {source}; choose another place", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A device, a pipe or a directory stands there. It would be replaced by the recording.
+    #[error("{} exists and is no regular file; choose another place for the recording", path.display())]
+    NoRegularFile {
+        /// What stands there.
+        path: PathBuf,
+    },
+}
+
 /// Records this machine as a `.tar.gz` that [`super::Source::Root`] takes.
 ///
 /// The file appears complete or not at all. The recording holds the hardware, and of the calling process only
 /// which PEs it may use.
-pub fn record(target: &Path) -> io::Result<()> {
-    record_root(Path::new("/"), target)
+pub fn record(target: &Path) -> Result<(), RecordError> {
+    if fs::metadata(target).is_ok_and(|there| !there.is_file()) {
+        return Err(RecordError::NoRegularFile { path: target.to_owned() });
+    }
+    write(Path::new("/"), target).map_err(|source| RecordError::Write { path: target.to_owned(), source })
 }
 
-fn record_root(root: &Path, target: &Path) -> io::Result<()> {
+fn write(root: &Path, target: &Path) -> io::Result<()> {
     let folder = match target.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    // As for any new file, the process's umask narrows these permissions.
+    let permissions = fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(folder)?;
     let mut archive = tar::Builder::new(GzEncoder::new(&mut file, Compression::best()));
     for pattern in RECORDED {
         for path in matches(root, pattern) {

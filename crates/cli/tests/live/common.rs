@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -62,12 +62,6 @@ pub fn report_of(arguments: &[&str], command: &[&str]) -> Value {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap()
-}
-
-/// The one child of a process.
-pub fn child_of(process: &Child) -> u32 {
-    let children = format!("/proc/{0}/task/{0}/children", process.id());
-    wait_for(|| std::fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok())
 }
 
 /// Asks again and again until there is an answer, at most for 20 seconds.

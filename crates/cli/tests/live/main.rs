@@ -1,0 +1,5 @@
+//! The command on real threads of this machine.
+
+mod common;
+mod replay;
+mod run;
