@@ -1,0 +1,34 @@
+//! No counters: times and states only. Policies that need more find `None` and say so.
+
+use super::CounterSource;
+use crate::discovery::NewThread;
+use corewise_core::observe::CounterReading;
+use std::os::fd::BorrowedFd;
+
+/// The source that counts nothing.
+#[derive(Debug, Default)]
+pub struct NoCounters;
+
+impl CounterSource for NoCounters {
+    fn name(&self) -> String {
+        "none".into()
+    }
+
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    fn watch(&mut self, _thread: &NewThread) {}
+
+    fn drain(&mut self) {}
+
+    fn read(&mut self, _tid: u32) -> Option<CounterReading> {
+        None
+    }
+
+    fn forget(&mut self, _tid: u32) {}
+
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
