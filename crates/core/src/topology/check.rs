@@ -2,6 +2,8 @@
 
 use super::{Domain, DomainKind, Topology};
 use crate::cpuset::CpuSet;
+use crate::ids::PeId;
+use std::collections::BTreeMap;
 
 /// Which rule a topology breaks. The texts name the domains and PEs concerned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,10 +72,17 @@ impl Topology {
             self.check_online("the allowed set", &self.allowed)?;
         }
         self.check_order()?;
-        for (index, a) in self.domains.iter().enumerate() {
-            self.check_online(&name(a), &a.pes)?;
-            for b in &self.domains[index + 1..] {
-                check_pair(a, b)?;
+        // Domains that overlap have a PE in common: looking at the few domains of each PE finds every pair.
+        let mut domains_of: BTreeMap<PeId, Vec<&Domain>> = BTreeMap::new();
+        for domain in &self.domains {
+            self.check_online(&name(domain), &domain.pes)?;
+            for pe in domain.pes.iter() {
+                domains_of.entry(pe).or_default().push(domain);
+            }
+        }
+        for domains in domains_of.values() {
+            for (index, a) in domains.iter().enumerate() {
+                domains[index + 1..].iter().try_for_each(|b| check_pair(a, b))?;
             }
         }
         let cores = self.domains(DomainKind::Core).map(|core| &core.pes);
@@ -133,11 +142,8 @@ impl Topology {
     }
 }
 
-/// Two domains: disjoint, or (of different kinds) nested; and no domain ends inside a core.
+/// Two domains with a PE in common are of different kinds and nested, and none of them ends inside a core.
 fn check_pair(a: &Domain, b: &Domain) -> Result<(), TopologyError> {
-    if !a.pes.intersects(&b.pes) {
-        return Ok(());
-    }
     let nested = a.pes.is_subset(&b.pes) || b.pes.is_subset(&a.pes);
     if a.kind == b.kind || !nested {
         return Err(TopologyError::Overlap {

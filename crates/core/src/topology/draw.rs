@@ -1,11 +1,14 @@
 //! A machine drawn as a tree of text.
 //!
-//! Domains are nested or disjoint, so they form a tree. Two things keep a large machine on one screen: domains
-//! of the same PEs stand on one line (`L2 2 MiB + module`), and neighbours that look alike are drawn once, with
-//! their number in front and the PEs of each behind (`4 × package 0-3   0-15 | 16-31 | 32-47 | 48-63`).
+//! Domains are nested or disjoint, so they form a tree. Two things keep a large machine on one screen:
+//! domains of the same PEs stand on one line (`L2 2 MiB + FPU module`), and neighbours that look alike are
+//! drawn once, with their number in front and the PEs of each behind (`2 × package   0-15 | 16-31`).
 
 use super::{Domain, DomainKind, Topology};
 use crate::cpuset::CpuSet;
+use crate::ids::PeId;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Columns that the PE lists of one line may take before they are cut short.
@@ -14,54 +17,77 @@ const PES_COLUMNS_MAX: usize = 48;
 /// The domains of one set of PEs, largest kind first, and what is within.
 struct Node<'a> {
     domains: Vec<&'a Domain>,
-    pes: CpuSet,
-    children: Vec<Node<'a>>,
+    /// Places in the list of nodes.
+    children: Vec<usize>,
     /// What the whole subtree looks like, without indices: equal for subtrees that can be drawn as one.
     look: String,
 }
 
+impl Node<'_> {
+    fn pes(&self) -> &CpuSet {
+        &self.domains[0].pes
+    }
+}
+
 impl Topology {
-    /// The machine as a tree: caches with their sizes, FPU modules, kinds; PEs that the cpuset forbids are marked.
+    /// The machine as a tree: caches with their sizes, FPU modules, kinds; PEs that the cpuset forbids are
+    /// marked.
     pub fn draw(&self) -> String {
-        let mut domains: Vec<&Domain> = self.domains.iter().collect();
-        domains.sort_by_key(|d| (std::cmp::Reverse(d.pes.len()), d.pes.first(), std::cmp::Reverse(d.kind)));
         let mut text = format!("machine with {}", plural(self.pes.len(), "PE"));
         let forbidden = self.pes.difference(&self.allowed);
         if !forbidden.is_empty() {
             let _ = write!(text, ", forbidden: {forbidden}");
         }
         text.push('\n');
-        draw_children(&self.nodes(&domains), "", &mut text);
+        let (mut nodes, roots) = self.tree();
+        // A child stands behind its parent, so its look is ready when the parent's is made.
+        for index in (0..nodes.len()).rev() {
+            nodes[index].look = self.look(&nodes[index], &nodes);
+        }
+        draw_children(&nodes, &roots, "", &mut text);
         text
     }
 
-    /// The outermost of the given domains (sorted: larger sets first) with everything within them.
-    fn nodes<'a>(&self, domains: &[&'a Domain]) -> Vec<Node<'a>> {
-        let mut nodes = Vec::new();
-        let mut rest = domains.to_vec();
-        while let Some(&outer) = rest.first() {
-            let (inside, outside): (Vec<_>, Vec<_>) =
-                rest.into_iter().partition(|domain| domain.pes.is_subset(&outer.pes));
-            let (same, within): (Vec<_>, Vec<_>) = inside.into_iter().partition(|d| d.pes == outer.pes);
-            let children = self.nodes(&within);
-            let mut node = Node { domains: same, pes: outer.pes.clone(), children, look: String::new() };
-            node.look = self.look(&node);
-            nodes.push(node);
-            rest = outside;
+    /// Every node, parents before children, and the places of the outermost ones.
+    fn tree(&self) -> (Vec<Node<'_>>, Vec<usize>) {
+        let mut domains: Vec<&Domain> = self.domains.iter().collect();
+        domains.sort_by_key(|d| (Reverse(d.pes.len()), Reverse(d.kind), d.logical));
+        let (mut nodes, mut roots): (Vec<Node>, Vec<usize>) = (Vec::new(), Vec::new());
+        // The innermost node so far of each PE. Larger domains come first, so it is the parent of what
+        // follows.
+        let mut innermost: BTreeMap<PeId, usize> = BTreeMap::new();
+        for domain in domains {
+            let parent = domain.pes.first().and_then(|pe| innermost.get(&pe).copied());
+            if let Some(parent) = parent.filter(|&parent| nodes[parent].pes() == &domain.pes) {
+                nodes[parent].domains.push(domain);
+                continue;
+            }
+            let place = nodes.len();
+            nodes.push(Node { domains: vec![domain], children: Vec::new(), look: String::new() });
+            parent.map_or(&mut roots, |parent| &mut nodes[parent].children).push(place);
+            innermost.extend(domain.pes.iter().map(|pe| (pe, place)));
         }
-        let logical = |node: &Node| node.domains.first().map(|domain| domain.logical);
-        nodes.sort_by_key(|node| (node.domains.first().map(|d| std::cmp::Reverse(d.kind)), logical(node)));
-        nodes
+        let order = |&place: &usize, nodes: &[Node]| {
+            let outer = nodes[place].domains[0];
+            (Reverse(outer.kind), outer.logical)
+        };
+        roots.sort_by_key(|place| order(place, &nodes));
+        for index in 0..nodes.len() {
+            let mut children = std::mem::take(&mut nodes[index].children);
+            children.sort_by_key(|place| order(place, &nodes));
+            nodes[index].children = children;
+        }
+        (nodes, roots)
     }
 
-    fn look(&self, node: &Node) -> String {
+    fn look(&self, node: &Node, nodes: &[Node]) -> String {
         let names: Vec<String> = node.domains.iter().map(|domain| label(domain)).collect();
         let mut look = names.join(" + ");
         if node.domains.iter().any(|domain| domain.kind == DomainKind::Core) {
-            look += &self.core_details(&node.pes);
+            look += &self.core_details(node.pes());
         }
-        for child in &node.children {
-            let _ = write!(look, "[{}]", child.look);
+        for alike in groups(nodes, &node.children) {
+            let _ = write!(look, "[{} × {}]", alike.len(), nodes[alike[0]].look);
         }
         look
     }
@@ -82,22 +108,28 @@ impl Topology {
     }
 }
 
-fn draw_children(children: &[Node], indent: &str, text: &mut String) {
-    let alike: Vec<&[Node]> = children.chunk_by(|a, b| a.look == b.look).collect();
-    for (index, group) in alike.iter().enumerate() {
-        let last = index + 1 == alike.len();
+/// Neighbours that look alike.
+fn groups<'a>(nodes: &[Node], places: &'a [usize]) -> Vec<&'a [usize]> {
+    places.chunk_by(|&a, &b| nodes[a].look == nodes[b].look).collect()
+}
+
+fn draw_children(nodes: &[Node], places: &[usize], indent: &str, text: &mut String) {
+    let groups = groups(nodes, places);
+    for (index, alike) in groups.iter().enumerate() {
+        let last = index + 1 == groups.len();
         let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let first = &nodes[alike[0]];
         // The look of a node starts with its own label; what it contains follows in brackets.
-        let own_look = group[0].look.split('[').next().unwrap_or_default();
-        let times = if group.len() > 1 { format!("{} × ", group.len()) } else { String::new() };
-        let _ = writeln!(text, "{indent}{branch}{times}{own_look}   {}", pe_lists(group));
-        draw_children(&group[0].children, &format!("{indent}{below}"), text);
+        let own_look = first.look.split('[').next().unwrap_or_default();
+        let times = if alike.len() > 1 { format!("{} × ", alike.len()) } else { String::new() };
+        let _ = writeln!(text, "{indent}{branch}{times}{own_look}   {}", pe_lists(nodes, alike));
+        draw_children(nodes, &first.children, &format!("{indent}{below}"), text);
     }
 }
 
 /// The PEs of each node, shortened in the middle where they are many.
-fn pe_lists(nodes: &[Node]) -> String {
-    let lists: Vec<String> = nodes.iter().map(|node| short_list(&node.pes)).collect();
+fn pe_lists(nodes: &[Node], places: &[usize]) -> String {
+    let lists: Vec<String> = places.iter().map(|&place| short_list(nodes[place].pes())).collect();
     let all = lists.join(" | ");
     match lists.as_slice() {
         [first, second, .., last] if all.len() > PES_COLUMNS_MAX => {

@@ -5,9 +5,9 @@
 //! | part | means |
 //! | --- | --- |
 //! | `0-3,8`, `0-15:2/4`, `0xff` | OS indices, as [`CpuSet`] parses them |
-//! | `pu:0-3`, `core:0,2`, `module:1`, `l1:`, `l2:`, `l3:`, `die:`, `numa:`, `package:` | objects by *logical* index, all their PEs |
-//! | `N`, `S0`, `D0`, `C0`, `M0` | likwid's thread domains: node, package ("socket"), die, last-level cache, memory domain, by logical index |
-//! | `S0:0-3` | positions within such a domain; the first PE of every core comes before the second of any |
+//! | `core:0,2`, `l3:1`, … | objects by *logical* index, all their PEs; [`DomainKind::word`], or `pu` |
+//! | `N`, `S0`, `D0`, `C0`, `M0` | likwid's machine, package, die, last-level cache, memory; logical index |
+//! | `S0:0-3` | positions within these; the first PE of every core comes before the second of any |
 //! | `fast`, `slow`, `mid1`, … | the PEs of a kind |
 //!
 //! A likwid domain wins over a hexadecimal mask: `C0` and `D0` are domains, `0xc0` is a mask. Where a machine
@@ -256,8 +256,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_object_is_found_under_its_index(packages in 1u32..4, l2 in 1u32..4, cores in 1u32..4, pus in 1u32..4) {
-            let machine = Topology::synthetic(&format!("pack:{packages} l2:{l2} core:{cores} pu:{pus}")).unwrap();
+        fn each_object_is_found_under_its_index(counts in proptest::array::uniform4(1u32..4)) {
+            let [packages, l2, cores, pus] = counts;
+            let text = format!("pack:{packages} l2:{l2} core:{cores} pu:{pus}");
+            let machine = Topology::synthetic(&text).unwrap();
             for domain in &machine.domains {
                 let location = format!("{}:{}", domain.kind.word(), domain.logical);
                 prop_assert_eq!(machine.locate(&location).unwrap(), domain.pes.clone());

@@ -151,9 +151,9 @@ impl Topology {
 
     /// The groups of two or more cores that are known to share an FPU, in logical order.
     pub fn fpu_modules(&self) -> impl Iterator<Item = &Domain> {
-        let cores_within = |module: &Domain| {
-            self.domains(DomainKind::Core).filter(|core| core.pes.is_subset(&module.pes)).count()
-        };
+        let first_of_each_core: CpuSet =
+            self.domains(DomainKind::Core).filter_map(|core| core.pes.first()).collect();
+        let cores_within = move |module: &Domain| module.pes.intersection(&first_of_each_core).len();
         self.domains(DomainKind::Module).filter(move |module| cores_within(module) >= 2)
     }
 

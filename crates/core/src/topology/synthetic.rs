@@ -3,15 +3,15 @@
 //! The notation is hwloc's (its manual, "Synthetic topologies"): levels from the outside in, each with the
 //! number of children that an object of the level before has. PEs are numbered in the order of the tree.
 //! Beyond hwloc there is `module:N` for cores that share one FPU. Of hwloc's attributes `size=` (of a cache)
-//! and `memory=` (of a NUMA node) are understood: `l2:4(size=2MB)`. A machine without a NUMA level is one node,
-//! as in hwloc. `group` levels only multiply.
+//! and `memory=` (of a NUMA node) are understood: `l2:4(size=2MB)`. A machine without a NUMA level is one
+//! node, as in hwloc. `group` levels only multiply.
 
 use super::{Domain, DomainKind, Topology};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 
-/// The largest machine that a description may make. Linux itself stops at 8,192 CPUs.
-const PES_MAX: u32 = 1 << 16;
+/// The largest machine that a description may make: what Linux can be built for (`NR_CPUS` on x86).
+const PES_MAX: u32 = 8192;
 
 /// Why a text describes no machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -216,8 +216,8 @@ mod tests {
             ("l2:1(size=99999999999999GB) pu:1", "l2:1(size=99999999999999GB)"),
             ("l2:1(colour=red) pu:1", "l2:1(colour=red)"),
             ("l2:1(size=4MB pu:1", "l2:1(size=4MB pu:1"),
-            ("pack:70000 pu:1", "pack:70000"),
-            ("pack:60000 core:99999 pu:2", "core:99999"),
+            ("pack:9000 pu:1", "pack:9000"),
+            ("pack:8000 core:4294967295 pu:2", "core:4294967295"),
         ] {
             let error = Topology::synthetic(text).expect_err(text);
             assert_eq!((error.text.as_str(), error.level.as_str()), (text, level));

@@ -3,10 +3,10 @@
 //! No kernel interface and no hwloc object says so; it has to be known per processor:
 //!
 //! - AMD family 15h (Bulldozer to Excavator): the two cores of a compute unit share one FPU and the L2 cache,
-//!   so the sets of cores below one L2 are the modules. Source: "Software Optimization Guide for AMD Family 15h
-//!   Processors", section 2.1.
-//! - Arm Cortex-A510: a complex has one or two cores; two share the vector unit and the L2 cache. Source: "Arm
-//!   Cortex-A510 Core Technical Reference Manual", "Core complex". An L2 of more than two A510 cores is
+//!   so the sets of cores below one L2 are the modules. Source: "Software Optimization Guide for AMD Family
+//!   15h Processors" (AMD publication 47414).
+//! - Arm Cortex-A510: a complex has one or two cores; two share the vector unit and the L2 cache. Source:
+//!   "Arm Cortex-A510 Core Technical Reference Manual". An L2 of more than two A510 cores is
 //!   firmware that describes it wrongly: then nothing is assumed, and a note says so.
 //! - others: an override file, which also corrects the above.
 //!

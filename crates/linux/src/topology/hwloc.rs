@@ -145,7 +145,8 @@ fn convert(hwloc: &Hwloc) -> Found {
 fn add_domain(found: &mut Found, kind: DomainKind, object: &TopologyObject) {
     let pes = object.cpuset().map(|set| pe_set(&set)).unwrap_or_default().intersection(&found.pes);
     let os = object.os_index().map(|index| index as u32);
-    // Memory without PEs (CXL) and a second memory of the same PEs (HBM beside DDR) are no domains of their own.
+    // Memory without PEs (CXL) and a second memory of the same PEs (HBM beside DDR) are no domains of their
+    // own.
     let taken = found.domains.iter().any(|d| d.kind == kind && d.pes.intersects(&pes));
     if pes.is_empty() || taken {
         let index = os.map_or(String::new(), |index| format!(" {index}"));

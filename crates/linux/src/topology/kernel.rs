@@ -60,7 +60,8 @@ fn allowed_list(status: &str) -> Option<CpuSet> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.parse().ok()
 }
 
-/// ARM's `/proc/cpuinfo` has the register in fields; implementer in bits 24–31 and part in bits 4–15 are enough.
+/// ARM's `/proc/cpuinfo` has the register in fields; implementer in bits 24–31 and part in bits 4–15 are
+/// enough.
 fn midr_of_cpuinfo(cpuinfo: &str) -> BTreeMap<PeId, u64> {
     let mut midr = BTreeMap::new();
     let (mut pe, mut implementer) = (None, None);
@@ -81,8 +82,8 @@ fn midr_of_cpuinfo(cpuinfo: &str) -> BTreeMap<PeId, u64> {
     midr
 }
 
-/// The ARM design that a MIDR names: name and size class (0 little, 1 big, 2 largest). Source: the part numbers
-/// in Linux, `arch/arm64/include/asm/cputype.h`; the classes are how ARM markets the designs.
+/// The ARM design that a MIDR names: name and size class (0 little, 1 big, 2 largest). Source: the part
+/// numbers in Linux, `arch/arm64/include/asm/cputype.h`; the classes are how ARM markets the designs.
 pub fn arm_design(midr: u64) -> Option<(&'static str, u64)> {
     const ARM_LTD: u64 = 0x41;
     if midr >> 24 & 0xff != ARM_LTD {

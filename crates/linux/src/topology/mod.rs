@@ -1,7 +1,7 @@
 //! The topology of a real machine: this one, or a recorded one.
 //!
-//! libhwloc finds PEs, caches and nodes; [`fpu`] adds the cores that share an FPU, which hwloc does not tell;
-//! [`kernel`] reads what the kernel says about speed and affinity. Everything that is read comes from a root
+//! libhwloc finds PEs, caches and nodes; `fpu` adds the cores that share an FPU, which hwloc does not tell;
+//! `kernel` reads what the kernel says about speed and affinity. Everything that is read comes from a root
 //! directory, so a recorded machine takes the same way as the live one.
 
 use corewise_core::topology::{Topology, TopologyError, kinds};

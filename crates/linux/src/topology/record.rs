@@ -1,4 +1,5 @@
-//! Recorded machines: the files of `/sys` and `/proc` that [`super::load`] reads, in a directory or a `.tar.gz`.
+//! Recorded machines: the files of `/sys` and `/proc` that [`super::load`] reads, in a directory or a
+//! `.tar.gz`.
 
 use super::LoadError;
 use flate2::Compression;
@@ -130,7 +131,7 @@ fn add(archive: &mut tar::Builder<impl Write>, root: &Path, path: &Path) -> io::
     archive.append_data(&mut header, path, bytes.as_slice())
 }
 
-/// Of a status file the one line that [`super::kernel`] reads: a recording tells nothing of who made it.
+/// Of a status file the one line that `kernel` reads: a recording tells nothing of who made it.
 fn affinity_only(status: &[u8]) -> Vec<u8> {
     let lines = status.split_inclusive(|&byte| byte == b'\n');
     lines.filter(|line| line.starts_with(b"Cpus_allowed_list:")).flatten().copied().collect()
