@@ -102,7 +102,7 @@ fn load_or_store(word: u32, plain: Instruction) -> Instruction {
     // Literal loads have no base; of the others, opc (bits 23..22) is 00 for stores; pairs, exclusive and
     // SIMD structure instructions keep the load flag in bit 22.
     let (literal, load, second) = match bits(word, 29, 28) {
-        0b01 => (bits(word, 29, 24) & 0b111011 == 0b011000, bits(word, 24, 24) == 0, 0),
+        0b01 => (bits(word, 29, 24) & 0b111011 == 0b011000, bits(word, 23, 22) != 0, 0),
         0b10 => (false, bits(word, 22, 22) == 1, register(bits(word, 14, 10))),
         0b11 if vector => (false, bits(word, 22, 22) == 1, 0),
         0b11 => (false, bits(word, 23, 22) != 0, 0),

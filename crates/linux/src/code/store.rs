@@ -52,8 +52,9 @@ struct MemoryText {
 /// All code that was needed so far.
 #[derive(Default)]
 pub struct CodeStore {
-    /// `None`: the file could not be opened, or is another one by now.
-    files: HashMap<FileKey, Option<FileText>>,
+    files: Vec<FileText>,
+    /// Index in `files`; `None` if the file could not be opened, or is another one by now.
+    file_by_key: HashMap<FileKey, Option<usize>>,
     memories: HashMap<u32, MemoryText>,
     epoch: u64,
     /// Versions of memories given out so far; never reused, so that a reused process id is no danger.
@@ -73,11 +74,14 @@ impl CodeStore {
 
     /// The code of one process.
     pub fn view<'a>(&'a mut self, pid: u32, space: &'a AddressSpace) -> CodeView<'a> {
-        CodeView { store: self, pid, space }
+        CodeView { store: self, pid, space, last: None }
     }
 
-    fn file(&mut self, pid: u32, key: FileKey, path: &str) -> Option<&mut FileText> {
-        self.files.entry(key).or_insert_with(|| open(pid, key, path)).as_mut()
+    fn file(&mut self, pid: u32, key: FileKey, path: &str) -> Option<usize> {
+        *self.file_by_key.entry(key).or_insert_with(|| {
+            self.files.push(open(pid, key, path)?);
+            Some(self.files.len() - 1)
+        })
     }
 
     fn memory(&mut self, pid: u32) -> &mut MemoryText {
@@ -170,32 +174,49 @@ pub struct CodeView<'a> {
     store: &'a mut CodeStore,
     pid: u32,
     space: &'a AddressSpace,
+    /// The mapping of the last address, and the index of its file if it has one: code stays in a mapping.
+    last: Option<(&'a Mapping, Option<usize>)>,
 }
 
-impl CodeView<'_> {
+impl<'a> CodeView<'a> {
     /// Where an address lies. `None` if nothing executable is known to be mapped there.
     pub fn place(&mut self, address: u64) -> Option<Place> {
-        let mapping = self.space.find(address)?;
-        if let Backing::File(key, path) = &mapping.backing
-            && self.store.file(self.pid, *key, path).is_some()
-        {
+        let (mapping, file) = self.mapping(address)?;
+        if let (Backing::File(key, _), Some(_)) = (&mapping.backing, file) {
             return Some(Place::File(*key, file_offset(mapping, address)));
         }
         let version = self.store.memory(self.pid).version;
         Some(Place::Memory { pid: self.pid, version, address })
     }
+
+    fn mapping(&mut self, address: u64) -> Option<(&'a Mapping, Option<usize>)> {
+        if let Some((mapping, _)) = self.last
+            && (mapping.start..mapping.end).contains(&address)
+        {
+            return self.last;
+        }
+        let mapping = self.space.find(address)?;
+        let file = match &mapping.backing {
+            Backing::File(key, path) => self.store.file(self.pid, *key, path),
+            Backing::Memory => None,
+        };
+        self.last = Some((mapping, file));
+        self.last
+    }
 }
 
 impl Code for CodeView<'_> {
     fn instruction(&mut self, address: u64) -> Option<Instruction> {
-        let mapping = self.space.find(address)?;
-        if let Backing::File(key, path) = &mapping.backing
-            && let Some(FileText { file, isa, text }) = self.store.file(self.pid, *key, path)
-        {
-            return text.instruction(file_offset(mapping, address), *isa, &|page| read_file(file, page));
+        match self.mapping(address)? {
+            (mapping, Some(file)) => {
+                let FileText { file, isa, text } = &mut self.store.files[file];
+                text.instruction(file_offset(mapping, address), *isa, &|page| read_file(file, page))
+            }
+            (_, None) => {
+                let pid = self.pid;
+                self.store.memory(pid).text.instruction(address, Isa::HOST, &|page| read_memory(pid, page))
+            }
         }
-        let pid = self.pid;
-        self.store.memory(pid).text.instruction(address, Isa::HOST, &|page| read_memory(pid, page))
     }
 
     fn pointer(&mut self, address: u64) -> Option<u64> {

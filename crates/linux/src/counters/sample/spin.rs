@@ -18,7 +18,7 @@ use crate::code::{Code, Flow, Instruction, Store, Unit};
 const LOOP_LENGTH_MAX: usize = 32;
 
 /// Instructions looked at before giving up: bounds the ways through branchy code.
-const STEPS_MAX: usize = 1024;
+const STEPS_MAX: usize = 256;
 
 struct Search<'a, C: Code> {
     code: &'a mut C,

@@ -79,154 +79,61 @@ impl Mass {
     }
 }
 
-/// A point of the walk: an address and the calls that were entered since the sample, as an index into
-/// [`Walk::calls`]; 0 is the function of the sample itself.
-type Point = (u64, usize);
-
-/// Masses below this are dropped; they could not change the third decimal.
-const MASS_MIN: f64 = 1e-3;
+/// Masses below this are dropped: they could not change the second decimal.
+const MASS_MIN: f64 = 0.01;
 
 /// Calls that are entered within each other. Deeper ones are stepped over.
 const CALL_DEPTH_MAX: u32 = 4;
 
+/// Instructions behind a branch among which the end of its loop is looked for.
+const LOOP_LENGTH_MAX: u32 = 32;
+
+/// An instruction reached with certain calls entered: what it does to the mass that passes it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Point {
+    address: u64,
+    /// Index of the innermost call entered, in [`Walk::calls`]; 0 is the function of the sample itself.
+    call: usize,
+    expanded: bool,
+    /// What remains of the mass without work.
+    passes_fp: f64,
+    passes_vector: f64,
+    is_memory: bool,
+    is_branch: bool,
+    /// Where it goes on, with shares.
+    next: [(usize, f64); 2],
+    /// The share that ends here: with the window's content known, or with the way lost.
+    ended: f64,
+    lost: f64,
+}
+
+/// A call that was entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Call {
+    returns_to: u64,
+    caller: usize,
+    depth: u32,
+}
+
 struct Walk<'a, C: Code> {
     code: &'a mut C,
     window: &'a Window,
-    /// `(return address, index of the caller's entry, depth)`.
-    calls: Vec<(u64, usize, u32)>,
-    next: HashMap<Point, Mass>,
-    lost: Mass,
-    /// Mass that reached the window's end, or the kernel.
-    ended: Mass,
-    instructions: f64,
-    memory: f64,
-    branches: f64,
+    calls: Vec<Call>,
+    points: Vec<Point>,
+    known: HashMap<(u64, usize), usize>,
 }
 
 impl Window {
     /// Judges the code from `address` on. `None` if there is no valid instruction.
     pub fn judge<C: Code>(&self, code: &mut C, address: u64) -> Option<Judgement> {
         code.instruction(address)?;
-        let mut walk = Walk {
-            code,
-            window: self,
-            calls: vec![(0, 0, 0)],
-            next: HashMap::new(),
-            lost: Mass::default(),
-            ended: Mass::default(),
-            instructions: 0.0,
-            memory: 0.0,
-            branches: 0.0,
-        };
-        let mut points =
-            HashMap::from([((address, 0), Mass { all: 1.0, without_fp: 1.0, without_vector: 1.0 })]);
-        for _ in 0..self.length {
-            for (point, mass) in points.drain() {
-                walk.step(point, mass);
-            }
-            std::mem::swap(&mut points, &mut walk.next);
-        }
-        for mass in points.into_values() {
-            walk.ended.add(mass);
-        }
-        Some(walk.judgement())
-    }
-}
-
-impl<C: Code> Walk<'_, C> {
-    fn step(&mut self, point: Point, mut mass: Mass) {
-        let (address, calls) = point;
-        let Some(instruction) = self.code.instruction(address) else {
-            self.lost.add(mass);
-            return;
-        };
-        self.instructions += mass.all;
-        if instruction.loads || instruction.store != Store::None {
-            self.memory += mass.all;
-        }
-        if !matches!(instruction.flow, Flow::Next | Flow::Kernel) {
-            self.branches += mass.all;
-        }
-        let (fp, vector) = self.window.occupancy(instruction.unit);
-        mass.without_fp *= 1.0 - fp;
-        mass.without_vector *= 1.0 - vector;
-        self.follow(instruction, address, calls, mass);
+        let outermost = Call { returns_to: 0, caller: 0, depth: 0 };
+        let mut walk =
+            Walk { code, window: self, calls: vec![outermost], points: Vec::new(), known: HashMap::new() };
+        let start = walk.point(address, 0);
+        Some(walk.flow_from(start))
     }
 
-    fn follow(&mut self, instruction: Instruction, address: u64, calls: usize, mass: Mass) {
-        let behind = address + u64::from(instruction.length);
-        let at = |displacement: i64| address.wrapping_add_signed(displacement);
-        match instruction.flow {
-            Flow::Next => self.arrive((behind, calls), mass),
-            Flow::Jump(displacement) => self.arrive((at(displacement), calls), mass),
-            Flow::Branch(displacement) => {
-                let taken =
-                    if displacement < 0 { self.window.backward_taken } else { self.window.forward_taken };
-                self.arrive((at(displacement), calls), mass.scaled(taken));
-                self.arrive((behind, calls), mass.scaled(1.0 - taken));
-            }
-            Flow::Call(displacement) => self.enter(Some(at(displacement)), behind, calls, mass),
-            Flow::CallThrough(slot) => {
-                let target = self.code.pointer(at(slot));
-                self.enter(target, behind, calls, mass);
-            }
-            Flow::CallAnywhere => self.arrive((behind, calls), mass),
-            Flow::JumpThrough(slot) => match self.code.pointer(at(slot)) {
-                Some(target) => self.arrive((target, calls), mass),
-                None => self.leave(calls, mass),
-            },
-            Flow::Return => self.leave(calls, mass),
-            Flow::JumpAnywhere => self.lost.add(mass),
-            Flow::Kernel => self.ended.add(mass),
-        }
-    }
-
-    fn arrive(&mut self, point: Point, mass: Mass) {
-        if mass.all >= MASS_MIN {
-            self.next.entry(point).or_default().add(mass);
-        } else {
-            self.lost.add(mass);
-        }
-    }
-
-    fn enter(&mut self, target: Option<u64>, behind: u64, calls: usize, mass: Mass) {
-        let depth = self.calls[calls].2 + 1;
-        match target {
-            Some(target) if depth <= CALL_DEPTH_MAX => {
-                let call = (behind, calls, depth);
-                let index = self.calls.iter().position(|&known| known == call).unwrap_or_else(|| {
-                    self.calls.push(call);
-                    self.calls.len() - 1
-                });
-                self.arrive((target, index), mass);
-            }
-            _ => self.arrive((behind, calls), mass),
-        }
-    }
-
-    fn leave(&mut self, calls: usize, mass: Mass) {
-        match self.calls[calls] {
-            (_, _, 0) => self.lost.add(mass),
-            (behind, caller, _) => self.arrive((behind, caller), mass),
-        }
-    }
-
-    /// Lost ways are taken to be like the known ones; where all is lost, what was seen until then counts.
-    fn judgement(&self) -> Judgement {
-        let share = |ended: f64, lost: f64| {
-            let met = 1.0 - ended - lost;
-            if met + ended > MASS_MIN { met / (met + ended) } else { 0.0 }
-        };
-        Judgement {
-            fp: share(self.ended.without_fp, self.lost.without_fp),
-            vector: share(self.ended.without_vector, self.lost.without_vector),
-            memory: self.memory / self.instructions,
-            branches: self.branches / self.instructions,
-        }
-    }
-}
-
-impl Window {
     /// Probability that an instruction in the window makes the unit not empty: by arithmetic, by anything.
     fn occupancy(&self, unit: Unit) -> (f64, f64) {
         match unit {
@@ -236,4 +143,159 @@ impl Window {
             Unit::Float => (1.0, 1.0),
         }
     }
+}
+
+impl<C: Code> Walk<'_, C> {
+    /// Lets a mass of 1 flow from a point for the length of the window.
+    fn flow_from(&mut self, start: usize) -> Judgement {
+        let mut here = vec![(start, Mass { all: 1.0, without_fp: 1.0, without_vector: 1.0 })];
+        let mut arrived: Vec<Mass> = Vec::new();
+        let (mut lost, mut ended) = (Mass::default(), Mass::default());
+        let (mut instructions, mut memory, mut branches) = (0.0, 0.0, 0.0);
+        for _ in 0..self.window.length {
+            let mut reached = Vec::with_capacity(here.len() * 2);
+            for (index, mass) in here.drain(..) {
+                let point = self.expanded(index);
+                arrived.resize(self.points.len(), Mass::default());
+                instructions += mass.all;
+                memory += if point.is_memory { mass.all } else { 0.0 };
+                branches += if point.is_branch { mass.all } else { 0.0 };
+                let mass = Mass {
+                    all: mass.all,
+                    without_fp: mass.without_fp * point.passes_fp,
+                    without_vector: mass.without_vector * point.passes_vector,
+                };
+                ended.add(mass.scaled(point.ended));
+                lost.add(mass.scaled(point.lost));
+                for (next, share) in point.next {
+                    if mass.all * share < MASS_MIN {
+                        lost.add(mass.scaled(share));
+                        continue;
+                    }
+                    if arrived[next].all == 0.0 {
+                        reached.push(next);
+                    }
+                    arrived[next].add(mass.scaled(share));
+                }
+            }
+            here.extend(reached.into_iter().map(|next| (next, std::mem::take(&mut arrived[next]))));
+        }
+        here.iter().for_each(|(_, mass)| ended.add(*mass));
+        Judgement {
+            fp: share_met(ended.without_fp, lost.without_fp),
+            vector: share_met(ended.without_vector, lost.without_vector),
+            memory: memory / instructions,
+            branches: branches / instructions,
+        }
+    }
+
+    fn point(&mut self, address: u64, call: usize) -> usize {
+        *self.known.entry((address, call)).or_insert_with(|| {
+            self.points.push(Point { address, call, ..Point::default() });
+            self.points.len() - 1
+        })
+    }
+
+    fn expanded(&mut self, index: usize) -> Point {
+        let point = self.points[index];
+        if point.expanded {
+            return point;
+        }
+        let Point { address, call, .. } = point;
+        let expanded = match self.code.instruction(address) {
+            None => Point { expanded: true, passes_fp: 1.0, passes_vector: 1.0, lost: 1.0, ..point },
+            Some(instruction) => {
+                let (fp, vector) = self.window.occupancy(instruction.unit);
+                let point = Point {
+                    expanded: true,
+                    passes_fp: 1.0 - fp,
+                    passes_vector: 1.0 - vector,
+                    is_memory: instruction.loads || instruction.store != Store::None,
+                    is_branch: !matches!(instruction.flow, Flow::Next | Flow::Kernel),
+                    ..point
+                };
+                self.follow(instruction, address, call, point)
+            }
+        };
+        self.points[index] = expanded;
+        expanded
+    }
+
+    /// Fills in where the point goes on.
+    fn follow(&mut self, instruction: Instruction, address: u64, call: usize, point: Point) -> Point {
+        let behind = address + u64::from(instruction.length);
+        let at = |displacement: i64| address.wrapping_add_signed(displacement);
+        let to = |next| Point { next: [(next, 1.0), (0, 0.0)], ..point };
+        match instruction.flow {
+            Flow::Next | Flow::CallAnywhere => to(self.point(behind, call)),
+            Flow::Jump(displacement) => to(self.point(at(displacement), call)),
+            Flow::Branch(displacement) => {
+                let taken = self.taken(address, behind, displacement);
+                let next =
+                    [(self.point(at(displacement), call), taken), (self.point(behind, call), 1.0 - taken)];
+                Point { next, ..point }
+            }
+            Flow::Call(displacement) => to(self.enter(Some(at(displacement)), behind, call)),
+            Flow::CallThrough(slot) => {
+                let target = self.code.pointer(at(slot));
+                to(self.enter(target, behind, call))
+            }
+            Flow::JumpThrough(slot) => match self.code.pointer(at(slot)) {
+                Some(target) => to(self.point(target, call)),
+                None => Point { lost: 1.0, ..point },
+            },
+            Flow::Return if self.calls[call].depth > 0 => {
+                let Call { returns_to, caller, .. } = self.calls[call];
+                to(self.point(returns_to, caller))
+            }
+            Flow::Return | Flow::JumpAnywhere => Point { lost: 1.0, ..point },
+            Flow::Kernel => Point { ended: 1.0, ..point },
+        }
+    }
+
+    fn enter(&mut self, target: Option<u64>, returns_to: u64, caller: usize) -> usize {
+        let depth = self.calls[caller].depth + 1;
+        match target {
+            Some(target) if depth <= CALL_DEPTH_MAX => {
+                let call = Call { returns_to, caller, depth };
+                let index = self.calls.iter().position(|&known| known == call).unwrap_or_else(|| {
+                    self.calls.push(call);
+                    self.calls.len() - 1
+                });
+                self.point(target, index)
+            }
+            _ => self.point(returns_to, caller),
+        }
+    }
+
+    /// How often a branch is taken. Backwards it closes a loop; a branch forwards over the end of a loop that
+    /// it is in leaves that loop.
+    fn taken(&mut self, address: u64, behind: u64, displacement: i64) -> f64 {
+        if displacement < 0 {
+            return self.window.backward_taken;
+        }
+        let target = address.wrapping_add_signed(displacement);
+        let mut at = behind;
+        for _ in 0..LOOP_LENGTH_MAX {
+            let Some(instruction) = self.code.instruction(at).filter(|_| at < target) else { break };
+            if let Flow::Branch(back) | Flow::Jump(back) = instruction.flow
+                && back < 0
+                && at.wrapping_add_signed(back) <= address
+            {
+                return 1.0 - self.window.backward_taken;
+            }
+            if !matches!(instruction.flow, Flow::Next | Flow::Branch(_) | Flow::Call(_) | Flow::CallAnywhere)
+            {
+                break;
+            }
+            at += u64::from(instruction.length);
+        }
+        self.window.forward_taken
+    }
+}
+
+/// The share of the known ways that met work: lost ways are taken to be like them. Where no way is known to its end, 0.
+fn share_met(ended: f64, lost: f64) -> f64 {
+    let met = (1.0 - ended - lost).max(0.0);
+    if met + ended > MASS_MIN { met / (met + ended) } else { 0.0 }
 }
