@@ -1,6 +1,6 @@
 //! A64 instructions by their encoding groups (Arm Architecture Reference Manual, DDI 0487, section C4.1:
-//! "A64 instruction set encoding"). The encodings are regular, so the groups tell all that is wanted here;
-//! SVE and SME count as integer vector work unless their floating-point groups are met.
+//! "A64 instruction set encoding"). The encodings are regular, so the groups tell all that is wanted here.
+//! SME is not known.
 
 use super::{Flow, Instruction, Store, Unit};
 
@@ -33,7 +33,7 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
         waits: false,
     };
     match bits(word, 28, 25) {
-        0b0010 => Some(Instruction { unit: scalable(word), ..plain }),
+        0b0010 => Some(scalable(word, plain)),
         0b1000 | 0b1001 => Some(data_immediate(word, plain)),
         0b1010 | 0b1011 => Some(branch_or_system(word, plain)),
         0b0100 | 0b0110 | 0b1100 | 0b1110 => Some(load_or_store(word, plain)),
@@ -108,14 +108,15 @@ fn load_or_store(word: u32, plain: Instruction) -> Instruction {
         0b11 => (false, bits(word, 23, 22) != 0, 0),
         _ => (false, bits(word, 22, 22) == 1, 0),
     };
-    let atomic = !vector
-        && (bits(word, 29, 24) == 0b001000
-            || (bits(word, 29, 24) == 0b111000 && bits(word, 21, 21) == 1 && bits(word, 11, 10) == 0));
+    let exclusive = !vector && bits(word, 29, 24) == 0b001000;
+    let third_operand =
+        bits(word, 29, 28) == 0b11 && bits(word, 24, 24) == 0 && bits(word, 21, 21) == 1 && !literal;
+    let atomic = third_operand && !vector && bits(word, 11, 10) == 0;
     let loads = literal || load || atomic;
-    let writes_memory = !literal && (!load || (atomic && bits(word, 29, 24) == 0b111000));
+    let writes_memory = !literal && (!load || atomic);
     let store = match () {
         () if !writes_memory => Store::None,
-        () if atomic => Store::Atomic,
+        () if atomic || exclusive => Store::Atomic,
         () if base == STACK_POINTER || base == FRAME_POINTER => Store::Stack,
         () => Store::Data,
     };
@@ -127,12 +128,18 @@ fn load_or_store(word: u32, plain: Instruction) -> Instruction {
         _ => false,
     };
     let base_bit = if literal { 0 } else { register(base) };
+    // The operand of an atomic, or an index; a store-exclusive writes its status there.
+    let third = register(bits(word, 20, 16));
     Instruction {
         unit: if vector { Unit::Move } else { Unit::None },
         loads,
         store,
-        reads: base_bit | if writes_memory { data } else { 0 },
-        writes: if loads { data } else { 0 } | if moves_base { base_bit } else { 0 },
+        reads: base_bit
+            | if writes_memory && !atomic { data } else { 0 }
+            | if third_operand { third } else { 0 },
+        writes: if loads { data } else { 0 }
+            | if exclusive && !load { third } else { 0 }
+            | if moves_base { base_bit } else { 0 },
         ..plain
     }
 }
@@ -187,11 +194,12 @@ fn is_float_vector(word: u32) -> bool {
         || (miscellaneous && (two_register >= 0b11000 || (0b01100..=0b01111).contains(&two_register)))
 }
 
-/// SVE: the floating-point groups are those with bits 31..24 `011001x1`, `01100100` and `01100101`.
-fn scalable(word: u32) -> Unit {
+/// SVE: bits 31 to 29 are the group.
+fn scalable(word: u32, plain: Instruction) -> Instruction {
     match bits(word, 31, 29) {
-        0b011 => Unit::Float,
-        0b100 | 0b101 | 0b110 | 0b111 => Unit::Move,
-        _ => Unit::Integer,
+        0b011 => Instruction { unit: Unit::Float, ..plain },
+        0b111 => Instruction { unit: Unit::Move, store: Store::Data, ..plain },
+        0b100..=0b110 => Instruction { unit: Unit::Move, loads: true, ..plain },
+        _ => Instruction { unit: Unit::Integer, ..plain },
     }
 }

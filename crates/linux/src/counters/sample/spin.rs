@@ -109,3 +109,44 @@ fn carries(turn: &[Instruction]) -> bool {
 fn members(mask: u32) -> impl Iterator<Item = usize> {
     (0..32).filter(move |register| mask >> register & 1 == 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::tests::Snippet;
+
+    fn check(name: &str, hex: &str, expected: bool) {
+        assert_eq!(is_waiting(&mut Snippet::new(hex), Snippet::BASE), expected, "{name}");
+    }
+
+    #[test]
+    fn waiting_loops_are_recognised() {
+        for (name, hex) in [
+            ("1: mov eax,[rdi]; test eax,eax; je 1b", "8b0785c074fac3"),
+            ("1: test eax,eax; mov eax,[rdi]; je 1b (entered in its middle)", "85c08b0774fac3"),
+            ("libgomp: pause, a counter of turns, a flag", "f3904883c0014839c274068b0f39f174efc3"),
+            ("pthread_spin_lock", "f0ff0f7501c3f390833f007ff3ebf7"),
+            ("1: xor eax,eax; lock cmpxchg [rdi],ecx; jne 1b", "31c0f00fb10f75f8c3"),
+            ("pause in a function with a stack frame", "e8070000008b0785c074f5c3554889e5f3905dc3"),
+            ("1: rdtsc; shl rdx,32; or rax,rdx; cmp rax,rsi; jb 1b", "0f3148c1e2204809d04839f072f2c3"),
+        ] {
+            check(name, hex, true);
+        }
+    }
+
+    #[test]
+    fn loops_that_get_on_are_no_waiting() {
+        for (name, hex) in [
+            ("1: inc rax; cmp byte [rax],0; jne 1b", "48ffc080380075f8c3"),
+            ("1: mov rax,[rax]; test rax,rax; jne 1b", "488b004885c075f8c3"),
+            ("1: lea edx,[rax+1]; lock cmpxchg [rdi],edx; jne 1b; jmp 1b", "8d5001f00fb11775f7ebf5"),
+            ("a counter on the stack", "8b45fc83c0018945fc83f86475f2c3"),
+            ("1: mov eax,[rdi]; mov [rsi],eax; test eax,eax; je 1b", "8b07890685c074f8c3"),
+            ("Fibonacci numbers around three registers", "4889d14889c2488d04114839f072f1c3"),
+            ("a sum of doubles", "f20f100cc7f20f58c148ffc04839c875efc3"),
+            ("no loop at all", "9090c3"),
+        ] {
+            check(name, hex, false);
+        }
+    }
+}

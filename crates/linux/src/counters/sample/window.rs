@@ -299,3 +299,64 @@ fn share_met(ended: f64, lost: f64) -> f64 {
     let met = (1.0 - ended - lost).max(0.0);
     if met + ended > MASS_MIN { met / (met + ended) } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::tests::Snippet;
+
+    fn judged(snippet: &mut Snippet) -> Judgement {
+        let window = Window {
+            length: 16,
+            backward_taken: 0.9,
+            forward_taken: 0.5,
+            move_weight: 0.1,
+            integer_weight: 1.0,
+        };
+        window.judge(snippet, Snippet::BASE).expect("the snippet decodes")
+    }
+
+    #[test]
+    fn work_ahead_is_met_on_every_kind_of_way() {
+        for (name, hex, fp, vector) in [
+            ("1: movsd; addsd; inc; cmp; jne 1b", "f20f100cc7f20f58c148ffc04839c875efc3", 1.0, 1.0),
+            ("a loop that hashes", "6bc01f0fb61701d048ffc784d275f1c3", 0.0, 0.0),
+            ("a copy of 16 bytes: two moves", "0f10070f11060f05", 0.0, 1.0 - 0.9 * 0.9),
+            ("call 1f; syscall; 1: addsd; ret", "e8020000000f05f20f58c0c3", 1.0, 1.0),
+            ("test; je 1f; syscall; 1: addsd; syscall", "85c074020f05f20f58c00f05", 0.5, 0.5),
+            ("nop; nop; ret to nobody knows where", "9090c3", 0.0, 0.0),
+            ("addsd; ret", "f20f58c0c3", 1.0, 1.0),
+            ("syscall; addsd", "0f05f20f58c0", 0.0, 0.0),
+            ("paddd; syscall", "660ffec10f05", 0.0, 1.0),
+            ("pxor xmm0,xmm0; syscall", "660fefc00f05", 0.0, 0.0),
+        ] {
+            let judgement = judged(&mut Snippet::new(hex));
+            assert!((judgement.fp - fp).abs() < 1e-6, "{name}: fp {}", judgement.fp);
+            assert!((judgement.vector - vector).abs() < 1e-6, "{name}: vector {}", judgement.vector);
+        }
+    }
+
+    #[test]
+    fn a_branch_over_the_end_of_its_loop_is_rarely_taken() {
+        // 1: cmp rax,rcx; jae 2f; add rax,1; jmp 1b; 2: addsd xmm0,xmm0; syscall
+        let judgement = judged(&mut Snippet::new("4839c873064883c001ebf5f20f58c00f05"));
+        // Four turns of four instructions; the last turn's way out ends at the window's.
+        assert!((judgement.fp - (1.0 - 0.9f64.powi(4))).abs() < 1e-6, "{}", judgement.fp);
+        assert!((judgement.branches - 0.5).abs() < 0.05, "{}", judgement.branches);
+    }
+
+    #[test]
+    fn the_linkage_table_is_followed() {
+        // jmp [rip+10]; four nops; addsd xmm0,xmm0; ret
+        let hex = "ff250a00000090909090f20f58c0c3";
+        assert_eq!(judged(&mut Snippet::new(hex).with_pointer(10)).fp, 1.0);
+        assert_eq!(judged(&mut Snippet::new(hex)).fp, 0.0, "the pointer cannot be read");
+    }
+
+    #[test]
+    fn memory_and_branch_shares_are_those_of_the_window() {
+        let judgement = judged(&mut Snippet::new("f20f100cc7f20f58c148ffc04839c875efc3"));
+        assert!((judgement.memory - 0.2).abs() < 0.06, "{}", judgement.memory);
+        assert!((judgement.branches - 0.2).abs() < 0.06, "{}", judgement.branches);
+    }
+}
