@@ -144,7 +144,7 @@ fn scenario() {
         "burn 2" => burn_and_rest(2),
         "phases" => phases(),
         "exec from a thread" => {
-            sleep_ms(700);
+            sleep_ms(1200);
             panic!("{}", Command::new("sleep").arg("60").exec());
         }
         "reuse" => reuse(),
@@ -229,7 +229,7 @@ fn phases() {
 fn reuse() {
     let hold = || {
         let tid = nix::unistd::gettid().as_raw();
-        sleep_ms(700);
+        sleep_ms(1200);
         tid
     };
     let tid = spawn_named("first", hold).join().unwrap();

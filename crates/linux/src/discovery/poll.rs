@@ -148,10 +148,10 @@ impl Poll {
 
     fn schedule(&mut self, now: Instant, changed: bool, cost: Duration) {
         self.interval = if changed { INTERVAL_MIN } else { (self.interval * 2).min(INTERVAL_MAX) };
-        let affordable = |share: f64| cost.div_f64(share).min(INTERVAL_LIMIT);
         let share = if changed { SHARE_CHANGING } else { SHARE_QUIET };
-        self.earliest = now + INTERVAL_MIN.max(affordable(SHARE_CHANGING));
-        self.due = now + self.interval.max(affordable(share));
+        let affordable = cost.div_f64(share).min(INTERVAL_LIMIT);
+        self.earliest = now + INTERVAL_MIN.max(affordable);
+        self.due = now + self.interval.max(affordable);
     }
 
     /// Finds processes and threads that were not there at the last listing.

@@ -236,8 +236,8 @@ fn the_interval_grows_while_nothing_happens_and_pays_for_its_cost() {
     for (changed, cost_ms, earliest_ms, due_ms) in [
         (true, 2, 100, 100),
         (false, 0, 5, 10),
-        (false, 2, 100, 666),
-        (false, 9, 450, 1000),
+        (false, 2, 666, 666),
+        (false, 9, 1000, 1000),
         (true, 500, 1000, 1000),
     ] {
         poll.schedule(fixture.now, changed, Duration::from_millis(cost_ms));
