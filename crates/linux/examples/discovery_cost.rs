@@ -1,11 +1,13 @@
 //! What following threads costs and how soon it tells, on this machine:
 //!
 //! ```text
-//! cargo run --release -p corewise-linux --example discovery_cost -- scale     # time per reading, 10 to 10,000 threads
-//! cargo run --release -p corewise-linux --example discovery_cost -- latency   # from a thread's creation to knowing it
-//! cargo run --release -p corewise-linux --example discovery_cost -- idle      # own CPU time with 10 sleeping threads
-//! cargo run --release -p corewise-linux --example discovery_cost -- switches  # the BPF programs' time per call (root)
-//! cargo run --release -p corewise-linux --example discovery_cost -- files     # schedstat kept open or opened each time
+//! cargo run --release -p corewise-linux --example discovery_cost -- WHAT
+//!
+//! scale     time per reading, 10 to 10,000 threads
+//! latency   from a thread's creation to knowing it
+//! idle      own CPU time with 10 sleeping threads
+//! switches  the BPF programs' time per call (root)
+//! files     schedstat kept open or opened each time
 //! ```
 //!
 //! Each runs for BPF, where permitted, and for polling. The programs that are followed are this one again.

@@ -1,8 +1,8 @@
 //! Both sources of threads against real programs.
 //!
 //! The programs are this test binary itself, started again with a scenario's name in the environment (see
-//! [`scenario`]). Between it and us stands a supervisor, in corewise's place: a child subreaper that starts the
-//! program when told, so that the source is open by then. Without the privilege for BPF only polling is
+//! [`scenario`]). Between it and us stands a supervisor, in corewise's place: a child subreaper that starts
+//! the program when told, so that the source is open by then. Without the privilege for BPF only polling is
 //! tested, and the reason printed.
 
 use corewise_linux::discovery::procfs::Proc;
@@ -109,7 +109,11 @@ impl Drop for Live {
 }
 
 fn with_both(scenario: &str, check: impl Fn(&mut Live)) {
-    for choice in [Choice::Bpf, Choice::Poll] {
+    with(&[Choice::Bpf, Choice::Poll], scenario, check);
+}
+
+fn with(choices: &[Choice], scenario: &str, check: impl Fn(&mut Live)) {
+    for &choice in choices {
         if let Some(mut live) = Live::start(scenario, choice) {
             check(&mut live);
             let once: HashSet<_> = live.ended.iter().map(|thread| (thread.tid, thread.generation)).collect();
@@ -143,10 +147,7 @@ fn scenario() {
         "burn 1" => burn_and_rest(1),
         "burn 2" => burn_and_rest(2),
         "phases" => phases(),
-        "exec from a thread" => {
-            sleep_ms(1200);
-            panic!("{}", Command::new("sleep").arg("60").exec());
-        }
+        "exec from a thread" => panic!("{}", Command::new("sleep").arg("60").exec()),
         "reuse" => reuse(),
         other => panic!("no scenario {other}"),
     }
@@ -229,7 +230,7 @@ fn phases() {
 fn reuse() {
     let hold = || {
         let tid = nix::unistd::gettid().as_raw();
-        sleep_ms(1200);
+        sleep_ms(20);
         tid
     };
     let tid = spawn_named("first", hold).join().unwrap();
@@ -269,16 +270,11 @@ fn a_tree_with_threads_exec_and_a_daemon_is_followed() {
 
 #[test]
 fn bpf_sees_every_thread_that_lives_for_a_millisecond() {
-    with_both("short threads", |live| {
+    with(&[Choice::Bpf], "short threads", |live| {
         live.finish();
-        let short = live.ended.iter().filter(|thread| &*thread.name == "short").count();
-        if live.source.name() == "bpf" {
-            assert_eq!(short, 300);
-            assert_eq!(live.appeared.len(), live.ended.len());
-            assert!(live.source.losses().is_empty(), "{:?}", live.source.losses());
-        } else {
-            assert!(!live.source.losses().is_empty());
-        }
+        assert_eq!(live.ended.iter().filter(|thread| &*thread.name == "short").count(), 300);
+        assert_eq!(live.appeared.len(), live.ended.len());
+        assert!(live.source.losses().is_empty(), "{:?}", live.source.losses());
     });
 }
 
@@ -298,10 +294,15 @@ fn parallelism_of_one_and_of_two_busy_threads() {
                 busy_ns(live).is_some_and(|ns| ns > 900_000_000) && live.alive.iter().all(|t| !t.runnable)
             });
             let seen = live.parallelism();
-            let mean = seen.runnable_thread_ns as f64 / seen.active_ns as f64;
+            // The sum is exact by polling, too.
+            let sum = seen.runnable_thread_ns as f64 / 1e9;
             let wanted = threads as f64;
-            assert!((wanted * 0.8..wanted * 1.1).contains(&mean), "{}: {mean} {seen:?}", live.source.name());
+            assert!((wanted * 0.9..wanted * 1.2 + 0.3).contains(&sum), "{}: {seen:?}", live.source.name());
             assert_eq!(seen.exact, live.source.name() == "bpf");
+            if seen.exact {
+                let mean = seen.runnable_thread_ns as f64 / seen.active_ns as f64;
+                assert!((wanted * 0.8..wanted * 1.1).contains(&mean), "{mean} {seen:?}");
+            }
             assert_times_agree_with_proc(live);
         });
     }
@@ -326,14 +327,12 @@ fn assert_times_agree_with_proc(live: &mut Live) {
 
 #[test]
 fn the_sequential_share_of_a_program_is_its_own_by_its_own_clock() {
-    with_both("phases", |live| {
+    with(&[Choice::Bpf], "phases", |live| {
         let measured = live.finish();
         let (one, two) = (measured[0] as f64, measured[1] as f64);
-        let seen = live.parallelism();
+        let (seen, own) = (live.parallelism(), one / (one + two));
         let share = seen.sequential_ns as f64 / seen.active_ns as f64;
-        let tolerance = if seen.exact { 0.1 } else { 0.25 };
-        let own = one / (one + two);
-        assert!((share - own).abs() < tolerance, "{}: {share} {own} {seen:?}", live.source.name());
+        assert!((share - own).abs() < 0.1, "{share} {own} {seen:?}");
         assert!(seen.runnable_max >= 2);
     });
 }
@@ -344,7 +343,9 @@ fn a_thread_that_calls_exec_takes_over_the_leaders_id() {
         live.until("exec", |live| live.alive.len() == 1 && live.alive_named("sleep") == 1);
         let sleeper = live.alive[0].clone();
         assert_eq!(sleeper.tid, sleeper.pid);
-        assert!(live.ended.iter().any(|thread| thread.pid == sleeper.pid && thread.tid != sleeper.tid));
+        if live.source.name() == "bpf" {
+            assert!(live.ended.iter().any(|thread| thread.pid == sleeper.pid && thread.tid != sleeper.tid));
+        }
     });
 }
 
@@ -354,7 +355,7 @@ fn a_reused_id_is_another_thread() {
         eprintln!("skipped: only root may choose thread ids");
         return;
     }
-    with_both("reuse", |live| {
+    with(&[Choice::Bpf], "reuse", |live| {
         let measured = live.finish();
         let Some(&tid) = measured.first() else {
             eprintln!("skipped: other programs took the id each time");

@@ -51,7 +51,7 @@ impl std::str::FromStr for Choice {
     }
 }
 
-/// Opens the source that `options.choice` asks for. Returns with it why BPF is not used, if it was to be tried.
+/// Opens the source that `options.choice` asks for. Returns with it why BPF is not used, if it was tried.
 pub fn open(options: &Options) -> Result<(Box<dyn Discovery>, Vec<String>), DiscoveryError> {
     let mut why_not_bpf = Vec::new();
     if options.choice != Choice::Poll {

@@ -1,23 +1,23 @@
 //! Threads by polling `/proc`: for everybody, on every kernel, with estimates where BPF has facts.
 //!
-//! Problem: learn of new threads soon, of the times of 10,000 threads within a tenth of a second, and use next
-//! to no CPU time while nothing happens.
+//! Problem: learn of new threads soon, of the times of 10,000 threads within a tenth of a second, and use
+//! next to no CPU time while nothing happens.
 //!
 //! Approach:
-//! - *New threads.* `/proc/loadavg` tells which id the kernel gave out last. While it stays the same nothing was
-//!   created anywhere, and one small read has settled the matter. Otherwise `/proc` and the task directories
-//!   of the followed processes are listed; only what was not listed before is read. A process is followed if
-//!   its parent is, or if it is a child of corewise; as corewise is a child subreaper, a daemon whose parent
-//!   ended before we looked is one too. Once followed, always followed.
+//! - *New threads.* `/proc/loadavg` tells which id the kernel gave out last. While it stays the same nothing
+//!   was created anywhere, and one small read has settled the matter. Otherwise `/proc` and the task
+//!   directories of the followed processes are listed; only what was not listed before is read. A process is
+//!   followed if its parent is, or if it is a child of corewise; as corewise is a child subreaper, a daemon
+//!   whose parent ended before we looked is one too. Once followed, always followed.
 //! - *Times* come from `schedstat`, whose descriptors are kept open while there are enough. Only of threads
 //!   whose times moved is `stat` read, too: the others still do what they did, wait or sleep.
-//! - *Parallelism.* The times runnable (running and waiting) of all threads add up to the exact integral of the
-//!   number of runnable threads, up to what died between two polls. How much of an interval had none or just one
-//!   runnable is estimated, over [`WINDOW`] or more: the state at its end stands for it, corrected to lie within what the
-//!   threads' times allow (see [`estimate`]).
-//! - *When.* The last id is read every [`GLANCE`], and a new one makes for a full poll. Without one, full polls
-//!   come [`INTERVAL_MIN`] after a change, then ever more rarely up to [`INTERVAL_MAX`]. Neither comes so often
-//!   that polling costs more than [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
+//! - *Parallelism.* The times runnable (running and waiting) of all threads add up to the exact integral of
+//!   the number of runnable threads, up to what died between two polls. How much of an interval had none or
+//!   just one runnable is estimated, over [`WINDOW`] or more: the state at its end stands for it, corrected
+//!   to lie within what the threads' times allow (see [`estimate`]).
+//! - *When.* The last id is read every [`GLANCE`], and a new one makes for a full poll. Without one, full
+//!   polls come [`INTERVAL_MIN`] after a change, then ever more rarely up to [`INTERVAL_MAX`]. Neither comes
+//!   so often that polling costs more than [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
 //!
 //! Limits: threads that live between two polls are not seen, and an ended thread's last interval is lost. The
 //! kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
@@ -31,14 +31,15 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// How often to look for a new id.
-const GLANCE: Duration = Duration::from_millis(20);
+const GLANCE: Duration = Duration::from_millis(25);
 /// The interval after a change.
 const INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// The longest interval, unless polling costs too much.
 const INTERVAL_MAX: Duration = Duration::from_millis(250);
 /// The longest interval whatever polling costs.
 const INTERVAL_LIMIT: Duration = Duration::from_secs(1);
-/// Threads are listed at least this often, should the last id not tell of a creation (`clone3` with `set_tid`).
+/// Threads are listed at least this often, as the last id does not tell of every creation (`clone3` with
+/// `set_tid`).
 const LISTED_WITHIN: Duration = Duration::from_secs(1);
 /// The shortest interval that parallelism is estimated for: many ticks of the kernel's clock, at which the
 /// times of running threads move.
@@ -46,7 +47,7 @@ const WINDOW: Duration = Duration::from_millis(50);
 /// Share of one CPU that polling may cost while threads come and go.
 const SHARE_CHANGING: f64 = 0.02;
 /// Share of one CPU that polling may cost while nothing happens.
-const SHARE_QUIET: f64 = 0.003;
+const SHARE_QUIET: f64 = 0.002;
 
 /// The polling source. See the module's text.
 pub struct Poll {
@@ -186,7 +187,7 @@ impl Poll {
         Ok(appeared)
     }
 
-    /// Reads a thread for the first time. What it did before the first listing does not count for parallelism.
+    /// Reads a thread for the first time. What it did before the first listing is no part of the parallelism.
     fn meet(&mut self, pid: u32, tid: u32, first: bool) -> Result<Option<Thread>, DiscoveryError> {
         let Some(stat) = self.proc.stat(pid, tid)? else { return Ok(None) };
         let keep = self.descriptors_left > 0;

@@ -44,7 +44,7 @@ pub struct Schedstat {
 
 /// The file of one thread's `schedstat`: kept open, or opened anew for every reading.
 ///
-/// A reading from an open descriptor takes a third of the time (README of `examples/discovery_cost.rs`), but
+/// A reading from an open descriptor takes a third of the time (`discovery_cost files`), but
 /// descriptors are few, so the caller chooses.
 #[derive(Debug)]
 pub enum SchedstatFile {
@@ -93,7 +93,7 @@ impl Proc {
         text.split_ascii_whitespace().nth(4)?.parse().ok()
     }
 
-    /// The processes among `candidates` that descend from `parent`, given those that are known to (`members`).
+    /// The processes among `candidates` that descend from `parent`, given those known to (`members`).
     /// Processes that end meanwhile are left out; so are `excluded` ones and what descends from them.
     pub fn descendants(
         &self,
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_parentheses_and_spaces() {
-        let text = "7 (a) b (c) S 5 7 7 0 -1 4194560 1 0 0 0 30 12 0 0 20 0 3 0 9001 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 \
-                    3 0 0 0 0 0";
+        let text = "7 (a) b (c) S 5 7 7 0 -1 4194560 1 0 0 0 30 12 0 0 20 0 3 0 9001 1 2 3 4 5 6 7 8 9 0 \
+                    0 0 0 0 0 17 3 0 0 0 0 0";
         let stat = parse_stat(text).unwrap();
         assert_eq!(stat.name, "a) b (c");
         assert_eq!(
