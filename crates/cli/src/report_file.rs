@@ -25,7 +25,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
 /// Writes the report as a page if the name ends in `.html`, else as JSON.
 pub fn write(path: &Path, report: &Report) -> Result<()> {
     let text = if path.extension().is_some_and(|extension| extension == "html") {
-        report_page::render(&serde_json::to_value(report)?)
+        report_page::render(report)
     } else {
         format!("{}\n", serde_json::to_string_pretty(report)?)
     };
