@@ -2,9 +2,9 @@
 //!
 //! The page is a single file: style and drawing are in it, there is no script, and its content security
 //! policy forbids it every request, so it can be mailed, archived and opened anywhere. Every text in it comes
-//! from outside (a program names its threads as it likes) and is written through [`markup::Text`] only. A page
-//! stays readable and small whatever the run: it draws the busiest threads and the first decisions and says
-//! how many it left out; the JSON report holds them all.
+//! from outside (a program names its threads as it likes) and is written through [`markup::Text`] only. A
+//! page stays readable and small whatever the run: it draws the busiest threads and the first decisions and
+//! says how many it left out; the JSON report holds them all.
 
 mod markup;
 mod tables;

@@ -1,4 +1,5 @@
-//! The cost of one `engine.step`: 4,096 running threads on 512 PEs (256 SMT cores), every fourth FPU-intensive.
+//! The cost of one `engine.step`: 4,096 running threads on 512 PEs (256 SMT cores), every fourth
+//! FPU-intensive.
 //!
 //! `cargo bench -p corewise-core`
 
@@ -9,7 +10,7 @@ use corewise_core::observe::{CounterReading, Observation, SampleReading, Standin
 use corewise_core::policy;
 use corewise_core::time::Time;
 use corewise_core::topology::{Domain, DomainKind, Topology};
-use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion};
 use std::sync::Arc;
 
 const PES: u32 = 512;
@@ -91,5 +92,8 @@ fn step(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, step);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    step(&mut criterion);
+    criterion.final_summary();
+}
