@@ -436,6 +436,20 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_lists_every_file() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/counters.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        for file in events_table(&[]).unwrap() {
+            let usage = file.formulas.get(&Metric::FpuBusyCycles);
+            let cell =
+                usage.map_or("unknown".into(), |usage| usage.confidence.to_string().replace('1', "exact"));
+            let row = text.lines().find(|line| line.starts_with(&format!("| `{}` |", file.name)));
+            let fpu_busy = row.and_then(|row| row.split(" | ").nth(2)).unwrap_or_default();
+            assert!(fpu_busy.ends_with(&cell), "{}: {cell} against {row:?}", file.name);
+        }
+    }
+
+    #[test]
     fn exactness_is_claimed_only_for_the_papers_processor() {
         for file in events_table(&[]).unwrap() {
             for metric in [Metric::FpuBusyCycles, Metric::VectorBusyCycles] {

@@ -7,7 +7,7 @@
 
 use super::group::Encoded;
 use perf_event_open_sys::bindings::perf_event_attr;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 
 /// Why an event cannot be encoded.
@@ -34,7 +34,8 @@ pub enum PfmError {
 /// `pfm_perf_encode_arg_t` of `perfmon/pfmlib_perf_event.h`.
 #[repr(C)]
 struct EncodeArgument {
-    attr: *mut perf_event_attr,
+    /// A `perf_event_attr`.
+    attr: *mut c_void,
     fstr: *mut *mut c_char,
     size: usize,
     idx: c_int,
@@ -77,7 +78,7 @@ pub fn encode(pmu: &str, event: &str) -> Result<Encoded, PfmError> {
     }
     let mut attr = perf_event_attr::default();
     let mut argument = EncodeArgument {
-        attr: &mut attr,
+        attr: (&raw mut attr).cast(),
         fstr: std::ptr::null_mut(),
         size: size_of::<EncodeArgument>(),
         idx: 0,

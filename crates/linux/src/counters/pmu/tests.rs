@@ -76,12 +76,10 @@ impl Worker {
         assert_eq!(answer, "done\n");
     }
 
-    /// Ends it, but leaves it for its parent to reap, as a thread that ended a moment ago.
-    fn end(self) -> Child {
-        drop(self.input);
-        let mut child = self.child;
+    fn end(self) {
+        let Self { mut child, input, output: _output } = self;
+        drop(input);
         assert!(child.wait().unwrap().success());
-        child
     }
 }
 
@@ -193,4 +191,32 @@ fn this_machine_has_counters_or_a_reason() {
         }
         Err(reason) => assert!(reason.to_string().len() > 20, "{reason}"),
     }
+}
+
+/// Makes the calling thread, and it alone, one of an unprivileged user. Needs root.
+fn become_nobody() {
+    // SAFETY: the raw call takes three integers and changes the credentials of the calling thread only.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
+}
+
+#[test]
+fn without_privileges_own_threads_are_counted_in_user_mode_and_those_of_others_are_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: only root can give up its privileges");
+    }
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if paranoid.trim() != "2" {
+        return println!("skipped: written for kernel.perf_event_paranoid 2, not {}", paranoid.trim());
+    }
+    let troubles = std::thread::spawn(|| {
+        become_nobody();
+        let ready = Ready::probe(Path::new("/"), vec![software_kind(SOFTWARE)]).unwrap();
+        assert!(ready.user_only);
+        let mut source = PmuSource::new(ready, 100);
+        source.watch(&thread(nix::unistd::gettid().as_raw() as u32));
+        source.watch(&thread(1));
+        assert_eq!(source.watched.len(), 1);
+        source.troubles()
+    });
+    assert_eq!(troubles.join().unwrap(), ["1 threads that this user may not count"]);
 }
