@@ -24,7 +24,7 @@ const SOFTWARE: &str = r#"
     [formula]
     cycles = { is = "clock", confidence = 1, note = "Nanoseconds." }
     instructions = { is = "faults + major", confidence = 1, note = "Not instructions." }
-    fpu_busy_cycles = { is = "clock * (1 - pow(1 - min(1, faults / clock), 10))", confidence = 0, note = "None." }
+    fpu_busy_cycles = { is = "clock * (1 - pow(1 - min(1, faults / clock), 10))", confidence = 0, note = "-" }
 "#;
 
 fn source() -> PmuSource {

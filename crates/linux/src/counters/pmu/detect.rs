@@ -1,8 +1,8 @@
 //! Which event files fit this machine: one per kind of core.
 //!
-//! The kernel shows one device per core PMU under `/sys/bus/event_source/devices`: `cpu` on a uniform x86, and
-//! devices that list their PEs in a file `cpus` where there are kinds (`cpu_core` and `cpu_atom` on Intel) and
-//! on ARM. The processor behind a device is that of its first PE: vendor, family and model in
+//! The kernel shows one device per core PMU under `/sys/bus/event_source/devices`: `cpu` on a uniform x86,
+//! and devices that list their PEs in a file `cpus` where there are kinds (`cpu_core` and `cpu_atom` on
+//! Intel) and on ARM. The processor behind a device is that of its first PE: vendor, family and model in
 //! `/proc/cpuinfo`, on ARM MIDR_EL1. Everything is read below a root directory, so that a recorded machine is
 //! recognised as a live one.
 
@@ -282,7 +282,8 @@ mod tests {
         ];
         assert_eq!(
             hybrid(0xc5, &low),
-            "cpu_atom/10 8-15 intel_skymont; cpu_core/4 0-7 intel_lion_cove; cpu_lowpower/11 14-15 intel_crestmont"
+            "cpu_atom/10 8-15 intel_skymont; cpu_core/4 0-7 intel_lion_cove; \
+             cpu_lowpower/11 14-15 intel_crestmont"
         );
     }
 

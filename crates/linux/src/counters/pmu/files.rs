@@ -1,8 +1,9 @@
 //! Event files: what to count on which processor, and how usage is computed from it.
 //!
 //! One TOML file per microarchitecture in `crates/linux/events`, compiled in. A file of the same name in
-//! `/usr/share/corewise/events`, `/etc/corewise/events` or the user's `corewise/events` (XDG) replaces it; a file
-//! of a new name is asked before those that come with corewise. `docs/counters.md` says how to write one.
+//! `/usr/share/corewise/events`, `/etc/corewise/events` or the user's `corewise/events` (XDG) replaces it; a
+//! file of a new name is asked before those that come with corewise. `docs/counters.md` says how to write
+//! one.
 
 use super::formula::{Formula, FormulaError};
 use serde::Deserialize;

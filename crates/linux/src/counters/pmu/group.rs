@@ -1,4 +1,5 @@
-//! Groups of events on one thread: opened, read and closed together, so that their counts are of the same time.
+//! Groups of events on one thread: opened, read and closed together, so that their counts are of the same
+//! time.
 
 use corewise_core::cpuset::CpuSet;
 use perf_event_open_sys::bindings as sys;
@@ -39,7 +40,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens `events` on the thread `tid` (0: the calling one), wherever it runs, and lets them count at once.
+    /// Opens `events` on the thread `tid` (0: the calling one), wherever it runs, and lets them count at
+    /// once.
     ///
     /// `user_only` leaves out what the kernel does for the thread; without privileges it must be set. Threads
     /// that this one starts later are not counted.
@@ -86,7 +88,8 @@ fn open_event(tid: u32, event: Encoded, user_only: bool, group: i32) -> io::Resu
     attr.set_exclude_hv(1);
     let tid = i32::try_from(tid).map_err(|_| io::ErrorKind::InvalidInput)?;
     let flags = sys::PERF_FLAG_FD_CLOEXEC.into();
-    // SAFETY: `attr` is a whole perf_event_attr that carries its own size; the kernel keeps no reference to it.
+    // SAFETY: `attr` is a whole perf_event_attr that carries its own size; the kernel keeps no reference to
+    // it.
     let fd = unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid, -1, group, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

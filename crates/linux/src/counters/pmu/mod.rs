@@ -64,8 +64,8 @@ struct Watched {
 }
 
 impl PmuSource {
-    /// Counts with what was tried. At most `descriptors_max` descriptors are held; threads beyond that have no
-    /// reading. See [`super::descriptors::DescriptorLimit`].
+    /// Counts with what was tried. At most `descriptors_max` descriptors are held; threads beyond that have
+    /// no reading. See [`super::descriptors::DescriptorLimit`].
     pub fn new(ready: Ready, descriptors_max: usize) -> Self {
         Self {
             files: ready.files().into(),

@@ -1,5 +1,5 @@
-//! Event encoding by libpfm4: from a name such as `amd64_fam15h_interlagos::CYCLES_FPU_EMPTY` to the numbers that
-//! `perf_event_open` takes.
+//! Event encoding by libpfm4: from a name such as `amd64_fam15h_interlagos::CYCLES_FPU_EMPTY` to the numbers
+//! that `perf_event_open` takes.
 //!
 //! libpfm4 offers only the PMUs that it finds on the machine, unless `LIBPFM_ENCODE_INACTIVE` is set when it
 //! starts. It is set here: which file fits the machine is decided by [`super::detect`], which knows more
@@ -45,7 +45,8 @@ struct EncodeArgument {
 }
 
 const PFM_SUCCESS: c_int = 0;
-/// `PFM_PLM3`: count in user mode. Only a default; whether the kernel counts is decided when a group is opened.
+/// `PFM_PLM3`: count in user mode. Only a default; whether the kernel counts is decided when a group is
+/// opened.
 const PFM_PLM3: c_int = 0x08;
 /// `PFM_OS_PERF_EVENT` of `pfm_os_t`.
 const PFM_OS_PERF_EVENT: c_int = 1;
@@ -86,8 +87,9 @@ pub fn encode(pmu: &str, event: &str) -> Result<Encoded, PfmError> {
         flags: 0,
         pad0: 0,
     };
-    // SAFETY: the library is initialised, the lock is held, `name` is zero-terminated, and `argument` is of the
-    // C type's layout with its own size; `attr` is at least as long as libpfm4's idea of it (it only grows).
+    // SAFETY: the library is initialised, the lock is held, `name` is zero-terminated, and `argument` is of
+    // the C type's layout with its own size; `attr` is at least as long as libpfm4's idea of it (it only
+    // grows).
     let code =
         unsafe { pfm_get_os_event_encoding(name.as_ptr(), PFM_PLM3, PFM_OS_PERF_EVENT, &mut argument) };
     if code != PFM_SUCCESS {

@@ -27,8 +27,8 @@ pub enum Reason {
     Pfm(#[from] PfmError),
     /// The kernel forbids it.
     #[error(
-        "counting is not permitted ({error}; kernel.perf_event_paranoid is {paranoid}; 2 or less or CAP_PERFMON \
-         would permit it, unless a container's seccomp filter forbids it)"
+        "counting is not permitted ({error}; kernel.perf_event_paranoid is {paranoid}; 2 or less or \
+         CAP_PERFMON would permit it, unless a container's seccomp filter forbids it)"
     )]
     Denied {
         /// The value of `/proc/sys/kernel/perf_event_paranoid`.
@@ -231,8 +231,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Whether a group of these events counts on the calling thread. The file's first event, which stands in the
-    /// first group, counts cycles: it must have happened.
+    /// Whether a group of these events counts on the calling thread. The file's first event, which stands in
+    /// the first group, counts cycles: it must have happened.
     fn counts(&self, group: &[Encoded], holds_cycles: bool) -> bool {
         let Ok(opened) = Group::open(0, group, self.user_only) else { return false };
         let start = Instant::now();

@@ -2,8 +2,8 @@
 //!
 //! Each reading closes an interval: what was counted since the last one is scaled for the time in which the
 //! group did not count, the formulas of each kind of core are applied to that kind's counts, and the results
-//! are added up. So the sums are monotonic, formulas may be other than linear, and a thread that changes between
-//! kinds of core is accounted by each kind's own formulas.
+//! are added up. So the sums are monotonic, formulas may be other than linear, and a thread that changes
+//! between kinds of core is accounted by each kind's own formulas.
 //!
 //! Scaling: a thread's group is *enabled* while the thread runs and *running* while the group counts. Where
 //! groups take turns, a count is multiplied by enabled / running. On a machine with several kinds of core the
@@ -25,7 +25,8 @@ pub struct Layout {
 }
 
 /// A group that wanted to count for this long without a turn is given up for the interval: its events are
-/// unknown. Until then the interval is held open, as a thread that ran a moment may just have met the others' turns.
+/// unknown. Until then the interval is held open, as a thread that ran a moment may just have met the others'
+/// turns.
 const STARVED_NS: u64 = 1_000_000_000;
 
 /// The metrics of one thread since it is watched.

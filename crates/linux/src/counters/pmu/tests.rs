@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-/// Task clock stands for cycles, page faults for L2 misses; the formulas are of the kind that real files have.
+/// Task clock stands for cycles, page faults for L2 misses; the formulas are of the kind that real files
+/// have.
 const SOFTWARE: &str = r#"
     title = "software events"
     source = "perf_event_open(2)"
@@ -24,7 +25,7 @@ const SOFTWARE: &str = r#"
     cycles = { is = "clock", confidence = 1, note = "Nanoseconds." }
     l2_misses = { is = "faults", confidence = 1, note = "Exact." }
     branches = { is = "major", confidence = 1, note = "Not often." }
-    fpu_busy_cycles = { is = "clock * (1 - pow(1 - min(1, 0.25), 2))", confidence = 0.5, note = "An estimate." }
+    fpu_busy_cycles = { is = "clock * (1 - pow(1 - min(1, 0.25), 2))", confidence = 0.5, note = "Made up." }
 "#;
 
 fn software_kind(text: &str) -> Kind {
