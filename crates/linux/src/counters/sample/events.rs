@@ -197,3 +197,67 @@ fn event_of(record_type: u32, misc: u16, bytes: &[u8]) -> Option<Event> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Concatenates 32-bit (`d`) and 64-bit (`q`) fields as the kernel lays them out.
+    fn record(d: &[u32], q: &[u64], rest: &[u8]) -> Vec<u8> {
+        let mut bytes: Vec<u8> = d.iter().flat_map(|field| field.to_ne_bytes()).collect();
+        bytes.extend(q.iter().flat_map(|field| field.to_ne_bytes()));
+        bytes.extend(rest);
+        bytes
+    }
+
+    /// What ends each record but a sample: pid 7, tid 8, a time, PE 3.
+    fn trailer(time: u64) -> Vec<u8> {
+        [record(&[7, 8], &[time], &[]), record(&[3, 0], &[], &[])].concat()
+    }
+
+    #[test]
+    fn records_are_understood() {
+        let sample =
+            [record(&[], &[0x1234], &[]), record(&[7, 8], &[99], &[]), record(&[3, 0], &[], &[])].concat();
+        for (misc, kernel) in [(1, true), (2, false)] {
+            let kind = EventKind::Sample { ip: 0x1234, kernel, pe: 3 };
+            let expected = Event { time: 99, pid: 7, tid: 8, kind };
+            assert_eq!(event_of(bindings::PERF_RECORD_SAMPLE, misc, &sample), Some(expected));
+        }
+
+        let map = [
+            record(&[5, 6], &[0x1000, 0x2000, 0x3000], &[]),
+            record(&[8, 1], &[42, 2], &[]),
+            record(&[5, 2], &[], b"/bin/a b\0\0\0\0\0\0\0\0"),
+            trailer(100),
+        ]
+        .concat();
+        let key = FileKey { device: (8, 1), inode: 42, generation: 2 };
+        let backing = Backing::File(key, "/bin/a b".into());
+        let mapping = Mapping { start: 0x1000, end: 0x3000, offset: 0x3000, backing };
+        let expected = Event { time: 100, pid: 5, tid: 6, kind: EventKind::Map(mapping) };
+        assert_eq!(event_of(bindings::PERF_RECORD_MMAP2, 0, &map), Some(expected));
+
+        let task = [record(&[20, 10, 21, 11], &[55], &[]), trailer(55)].concat();
+        let fork = Event { time: 55, pid: 20, tid: 21, kind: EventKind::Fork { parent: 10 } };
+        assert_eq!(event_of(bindings::PERF_RECORD_FORK, 0, &task), Some(fork.clone()));
+        let exit = Event { kind: EventKind::Exit, ..fork };
+        assert_eq!(event_of(bindings::PERF_RECORD_EXIT, 0, &task), Some(exit));
+
+        let comm = [record(&[7, 8], &[], b"name\0\0\0\0"), trailer(60)].concat();
+        let exec = Event { time: 60, pid: 7, tid: 8, kind: EventKind::Exec };
+        assert_eq!(event_of(bindings::PERF_RECORD_COMM, 1 << 13, &comm), Some(exec));
+        assert_eq!(event_of(bindings::PERF_RECORD_COMM, 0, &comm), None, "renamed, not executed");
+
+        let lost = [record(&[], &[1, 17], &[]), trailer(70)].concat();
+        let lost = event_of(bindings::PERF_RECORD_LOST, 0, &lost).unwrap();
+        assert_eq!(lost.kind, EventKind::Lost(17));
+    }
+
+    #[test]
+    fn a_truncated_record_is_no_event() {
+        for record_type in 0..20 {
+            assert_eq!(event_of(record_type, 0, &[0; 12]), None);
+        }
+    }
+}

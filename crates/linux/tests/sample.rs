@@ -1,0 +1,90 @@
+//! The counter source `sample` on real threads of a real process.
+
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use corewise_core::observe::{CounterReading, SampleReading};
+use corewise_linux::counters::CounterSource;
+use corewise_linux::counters::sample::{RATE_HZ, SampleSource};
+use nix::sched::{CpuSet as KernelMask, sched_getaffinity};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn compiled(directory: &Path) -> String {
+    let program = directory.join("burners").to_str().unwrap().to_owned();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/burners.c");
+    let status = Command::new("cc").args(["-O2", "-pthread", "-o", &program, source]).status();
+    assert!(status.expect("the C compiler runs").success());
+    program
+}
+
+fn allowed() -> CpuSet {
+    let mask = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    (0..KernelMask::count()).filter(|&pe| mask.is_set(pe) == Ok(true)).map(|pe| PeId(pe as u32)).collect()
+}
+
+/// Samples the program as the child of a shell until it ends; its thread ids by kind, and the source.
+fn sampled(program: &str, output: &Path) -> Option<(HashMap<String, u32>, SampleSource)> {
+    // The last command keeps the shell from executing the program in its own process.
+    let script = "kill -STOP $$; exec sh -c '\"$0\"; true' \"$0\"";
+    let mut shell = Command::new("sh")
+        .args(["-c", script, program])
+        .stdout(Stdio::from(std::fs::File::create(output).unwrap()))
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_raw(shell.id() as i32);
+    waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+    let mut source = match SampleSource::new(shell.id(), &allowed(), RATE_HZ) {
+        Ok(source) => source,
+        Err(refused) => {
+            println!("skipped: {refused}");
+            shell.kill().unwrap();
+            shell.wait().unwrap();
+            return None;
+        }
+    };
+    kill(pid, Signal::SIGCONT).unwrap();
+    while waitpid(pid, Some(WaitPidFlag::WNOHANG)).unwrap() == WaitStatus::StillAlive {
+        std::thread::sleep(Duration::from_millis(50));
+        source.drain();
+    }
+    source.drain();
+    let kinds = std::fs::read_to_string(output).unwrap();
+    let kinds = kinds.lines().map(|line| line.split_once(' ').unwrap());
+    Some((kinds.map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())).collect(), source))
+}
+
+#[test]
+fn threads_of_one_process_are_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled(directory.path());
+    let Some((tids, mut source)) = sampled(&program, &directory.path().join("output")) else { return };
+    let mut reading = |kind: &str| -> SampleReading {
+        match source.read(tids[kind]) {
+            Some(CounterReading::Sample(reading)) => reading,
+            other => panic!("{kind}: {other:?}"),
+        }
+    };
+    let (float, integer, waiting) = (reading("float"), reading("integer"), reading("waiting"));
+    let share = |sum: f64, reading: &SampleReading| sum / reading.judged as f64;
+    for burning in [&float, &integer] {
+        assert!(burning.judged > RATE_HZ / 4, "half a second of CPU time gives samples: {burning:?}");
+        assert!(burning.spinning <= burning.judged / 20, "{burning:?}");
+        assert!(burning.unknown <= burning.judged / 20, "{burning:?}");
+    }
+    assert!(share(float.fp, &float) > 0.9, "{float:?}");
+    assert!(share(float.vector, &float) > 0.9, "{float:?}");
+    assert!(share(integer.fp, &integer) < 0.1, "{integer:?}");
+    assert!(share(integer.vector, &integer) < 0.1, "{integer:?}");
+    assert!(waiting.spinning > 9 * (waiting.judged + waiting.unknown), "{waiting:?}");
+
+    let on: u32 = source.ran_on(tids["float"]).values().sum();
+    assert_eq!(u64::from(on), float.judged + float.spinning + float.kernel + float.unknown);
+    assert!(source.ran_on(tids["float"]).is_empty(), "counts begin anew");
+    source.forget(tids["float"]);
+    assert_eq!(source.read(tids["float"]), None);
+}
