@@ -79,17 +79,7 @@ impl SampleSource {
     /// Samples a process that has been created but has not executed its program, with all its threads and
     /// descendants, on the PEs that they are allowed.
     pub fn new(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<SampleSource, SampleError> {
-        let state = Sampling {
-            window: Window::default(),
-            code: CodeStore::default(),
-            verdicts: HashMap::new(),
-            spaces: HashMap::new(),
-            threads: HashMap::new(),
-            early: Vec::new(),
-            cost: SampleCost::default(),
-            lost: 0,
-        };
-        Ok(SampleSource { events: Events::open(pid, pes, rate_hz)?, state })
+        Ok(SampleSource { events: Events::open(pid, pes, rate_hz)?, state: Sampling::new() })
     }
 
     /// The PEs that a thread was sampled on since the last call, and how often on each.
@@ -151,6 +141,19 @@ impl CounterSource for SampleSource {
 }
 
 impl Sampling {
+    fn new() -> Sampling {
+        Sampling {
+            window: Window::default(),
+            code: CodeStore::default(),
+            verdicts: HashMap::new(),
+            spaces: HashMap::new(),
+            threads: HashMap::new(),
+            early: Vec::new(),
+            cost: SampleCost::default(),
+            lost: 0,
+        }
+    }
+
     /// Takes in records in the order of time.
     fn take_all(&mut self, events: Vec<Event>) {
         self.code.begin_epoch();
@@ -235,3 +238,6 @@ impl Sampling {
         verdict
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Bookkeeping of processes, threads and code, by records made up over this test's own memory.
+
+use super::*;
+use crate::code::{Backing, FileKey, Mapping};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+use std::num::NonZeroUsize;
+
+/// `addsd xmm0,xmm0; syscall` and `add eax,eax; nop; nop; syscall`.
+const FLOAT: &[u8] = &[0xf2, 0x0f, 0x58, 0xc0, 0x0f, 0x05];
+const INTEGER: &[u8] = &[0x01, 0xc0, 0x90, 0x90, 0x0f, 0x05];
+
+/// A page of this process that a compiler at run time could use.
+struct Page(std::ptr::NonNull<u8>);
+
+impl Page {
+    fn new() -> Page {
+        let length = NonZeroUsize::new(4096).unwrap();
+        let writable = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new anonymous mapping, not placed over anything.
+        let page = unsafe { mmap_anonymous(None, length, writable, MapFlags::MAP_PRIVATE) };
+        Page(page.unwrap().cast())
+    }
+
+    fn write(&self, code: &[u8]) {
+        // SAFETY: the page is mapped writable, longer than the code, and nobody else refers to it.
+        unsafe { self.0.copy_from_nonoverlapping(std::ptr::NonNull::from(code).cast(), code.len()) };
+    }
+
+    fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+}
+
+fn event(pid: u32, tid: u32, kind: EventKind) -> Event {
+    Event { time: 0, pid, tid, kind }
+}
+
+fn sample(pid: u32, tid: u32, ip: u64) -> Event {
+    event(pid, tid, EventKind::Sample { ip, kernel: false, pe: 0 })
+}
+
+fn memory_map(pid: u32, page: &Page) -> Event {
+    let (start, end) = (page.address(), page.address() + 4096);
+    event(pid, pid, EventKind::Map(Mapping { start, end, offset: 0, backing: Backing::Memory }))
+}
+
+fn file_map(pid: u32, path: &std::path::Path) -> Event {
+    use std::os::unix::fs::MetadataExt;
+    let inode = std::fs::metadata(path).unwrap().ino();
+    let key = FileKey { device: (0, 0), inode, generation: 0 };
+    let backing = Backing::File(key, path.to_str().unwrap().into());
+    event(pid, pid, EventKind::Map(Mapping { start: 0x10000, end: 0x11000, offset: 0, backing }))
+}
+
+/// `(judged, unknown, fp)` of a thread.
+fn counts(sampling: &Sampling, tid: u32) -> (u64, u64, f64) {
+    let reading = sampling.threads[&tid].reading;
+    (reading.judged, reading.unknown, reading.fp)
+}
+
+#[test]
+fn replaced_code_in_memory_is_judged_anew() {
+    let own = std::process::id();
+    let page = Page::new();
+    let mut sampling = Sampling::new();
+    page.write(FLOAT);
+    sampling.take_all(vec![memory_map(own, &page), sample(own, 1, page.address())]);
+    assert_eq!(counts(&sampling, 1), (1, 0, 1.0));
+    sampling.take_all(vec![sample(own, 1, page.address())]);
+    assert_eq!(counts(&sampling, 1), (2, 0, 2.0));
+    assert_eq!(sampling.cost.judged_anew, 1, "unchanged memory costs a comparison only");
+    page.write(INTEGER);
+    sampling.take_all(vec![sample(own, 1, page.address())]);
+    assert_eq!(counts(&sampling, 1), (3, 0, 2.0));
+}
+
+#[test]
+fn a_forked_process_has_its_parents_code_until_it_executes_another_program() {
+    // Process ids above the kernel's limit: no such process is there to be read.
+    const PARENT: u32 = 1 << 23;
+    const CHILD: u32 = PARENT + 1;
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::write(&program, FLOAT).unwrap();
+    let mut sampling = Sampling::new();
+    sampling.take_all(vec![
+        file_map(PARENT, &program),
+        event(CHILD, CHILD, EventKind::Fork { parent: PARENT }),
+        sample(CHILD, CHILD, 0x10000),
+        event(CHILD, CHILD, EventKind::Exec),
+        sample(CHILD, CHILD, 0x10000),
+        sample(PARENT, PARENT, 0x10000),
+        sample(PARENT, PARENT, 0x20000),
+    ]);
+    assert_eq!(counts(&sampling, CHILD), (1, 1, 1.0));
+    assert_eq!(counts(&sampling, PARENT), (1, 1, 1.0));
+}
+
+#[test]
+fn a_replaced_file_is_not_taken_for_the_mapped_one() {
+    const PID: u32 = 1 << 23;
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::write(&program, FLOAT).unwrap();
+    let map = file_map(PID, &program);
+    std::fs::write(directory.path().join("newer"), INTEGER).unwrap();
+    std::fs::rename(directory.path().join("newer"), &program).unwrap();
+    let mut sampling = Sampling::new();
+    sampling.take_all(vec![map, sample(PID, PID, 0x10000)]);
+    assert_eq!(counts(&sampling, PID), (0, 1, 0.0));
+}
+
+#[test]
+fn kernel_samples_are_kept_apart_and_ended_threads_are_forgotten_in_the_end() {
+    let mut sampling = Sampling::new();
+    let in_kernel = EventKind::Sample { ip: 0xffff_ffff_8100_0000, kernel: true, pe: 5 };
+    sampling.take_all(vec![
+        event(1, 2, in_kernel),
+        event(1, 2, EventKind::Exit),
+        event(1, 2, EventKind::Lost(3)),
+    ]);
+    assert_eq!(sampling.threads[&2].reading, SampleReading { kernel: 1, ..SampleReading::default() });
+    assert_eq!(sampling.threads[&2].ran_on, BTreeMap::from([(PeId(5), 1)]));
+    assert_eq!(sampling.lost, 3);
+    for _ in 0..ENDED_KEPT_DRAINS {
+        sampling.take_all(Vec::new());
+    }
+    assert!(sampling.threads.is_empty());
+}
