@@ -17,7 +17,7 @@
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 
-use crate::classify::{CONFIDENCE_MIN, FPU_THRESHOLD, FpuClass, fpu_class, shared_unit_usage};
+use crate::classify::{FPU_THRESHOLD, FpuClass, fpu_class, shared_unit_usage};
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
 use crate::observe::{CounterReading, Observation, Standing, ThreadReading};
@@ -249,8 +249,7 @@ impl Track {
     fn take_counters(&mut self, counters: &CounterReading, threshold: f64) {
         self.usage = Usage::between(self.base.as_ref(), counters);
         self.class = fpu_class(&self.usage, threshold, self.class);
-        let enough = shared_unit_usage(&self.usage).is_some_and(|e| e.confidence >= CONFIDENCE_MIN);
-        if enough || matches!(counters, CounterReading::Pmu(_)) {
+        if shared_unit_usage(&self.usage).is_some() || matches!(counters, CounterReading::Pmu(_)) {
             self.base = Some(counters.clone());
         }
     }

@@ -15,9 +15,10 @@ pub fn wilson_half_width(p: f64, n: u64) -> f64 {
     (Z / (1.0 + Z * Z / n) * spread).min(0.5)
 }
 
-/// How far a proportion can be trusted, 0..1: one minus the width of its 95 % interval.
+/// How far a proportion can be trusted, 0..1: 1 when it is known exactly, 0.5 when its 95 % interval is ±0.125,
+/// 0 when that is ±0.25 or wider.
 pub fn proportion_confidence(p: f64, n: u64) -> f64 {
-    1.0 - 2.0 * wilson_half_width(p.clamp(0.0, 1.0), n)
+    (1.0 - 4.0 * wilson_half_width(p.clamp(0.0, 1.0), n)).max(0.0)
 }
 
 /// The median, `None` of nothing. The values need no order; the middle two are averaged.
@@ -42,11 +43,12 @@ mod tests {
     fn confidence_grows_with_trials_and_is_zero_without() {
         assert_eq!(proportion_confidence(0.5, 0), 0.0);
         let at = |n| proportion_confidence(0.5, n);
-        assert!(at(10) < at(100) && at(100) < at(1000));
+        assert!(at(10) < at(60) && at(60) < at(100) && at(100) < at(1000));
+        assert!((at(60) - 0.5).abs() < 0.02, "sixty samples in the middle: about ±0.125");
         // The textbook value for p = 0.5, n = 100: interval 0.404..0.596.
         assert!((wilson_half_width(0.5, 100) - 0.096).abs() < 0.001);
         // Ten samples that all say "yes" are still no proof: the interval is 0.72..1.
-        assert!((proportion_confidence(1.0, 10) - 0.72).abs() < 0.01);
+        assert!((proportion_confidence(1.0, 10) - 0.44).abs() < 0.01);
     }
 
     #[test]

@@ -7,18 +7,25 @@ pub mod pmu;
 pub mod sample;
 
 use crate::discovery::NewThread;
+use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::CounterReading;
+use descriptors::DescriptorLimit;
+use pmu::Metric;
+use sample::SampleSource;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 /// Which source of counters to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The best that works here.
+    /// Hardware counters where they work and tell FPU usage, else clock samples, else none.
     #[default]
     Auto,
-    /// Clock samples.
+    /// Hardware counters or nothing.
+    Pmu,
+    /// Clock samples or nothing.
     Sample,
-    /// None.
+    /// No counters.
     None,
 }
 
@@ -28,6 +35,7 @@ impl std::str::FromStr for Choice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Choice::Auto),
+            "pmu" => Ok(Choice::Pmu),
             "sample" => Ok(Choice::Sample),
             "none" => Ok(Choice::None),
             _ => Err(format!("`{text}` is none of auto, pmu, sample, none")),
@@ -35,14 +43,57 @@ impl std::str::FromStr for Choice {
     }
 }
 
-/// x
+/// Why the source that was asked for cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CountersError {
+    /// Hardware counters cannot.
+    #[error("hardware counters cannot be used: {0}")]
+    Pmu(#[from] pmu::Reason),
+    /// Hardware counters work, but nothing is known that tells FPU usage.
+    #[error("hardware counters ({files}) do not tell FPU usage here")]
+    NoFpuUsage {
+        /// The event files in use.
+        files: String,
+    },
+    /// Clock samples cannot.
+    #[error("clock samples cannot be taken: {0}")]
+    Sample(#[from] sample::events::SampleError),
+}
+
+/// Opens the source that `choice` asks for, on a process that has not executed its program yet and runs on `pes`.
+/// Returns with it why a better one is not used.
 pub fn open(
     choice: Choice,
     pid: u32,
-    pes: &corewise_core::cpuset::CpuSet,
-) -> Result<(Box<dyn CounterSource>, Vec<String>), sample::events::SampleError> {
-    let _ = choice;
-    Ok((Box::new(sample::SampleSource::new(pid, pes, sample::RATE_HZ)?), vec![]))
+    pes: &CpuSet,
+) -> Result<(Box<dyn CounterSource>, Vec<String>), CountersError> {
+    let sample = || Ok(Box::new(SampleSource::new(pid, pes, sample::RATE_HZ)?) as Box<dyn CounterSource>);
+    let mut why_not = Vec::new();
+    let source = match choice {
+        Choice::Pmu => open_pmu(false)?,
+        Choice::Sample => sample()?,
+        Choice::None => Box::new(none::NoCounters),
+        Choice::Auto => open_pmu(true)
+            .or_else(|error| {
+                why_not.push(error.to_string());
+                sample()
+            })
+            .unwrap_or_else(|error: CountersError| {
+                why_not.push(error.to_string());
+                Box::new(none::NoCounters)
+            }),
+    };
+    Ok((source, why_not))
+}
+
+fn open_pmu(must_tell_fpu_usage: bool) -> Result<Box<dyn CounterSource>, CountersError> {
+    let ready = pmu::Ready::available(Path::new("/"))?;
+    if must_tell_fpu_usage && !ready.gives(Metric::FpuBusyCycles) {
+        return Err(CountersError::NoFpuUsage { files: ready.files() });
+    }
+    // A limit that cannot be raised is as good as it is; threads beyond it are reported.
+    let descriptors = DescriptorLimit::raise().map_or(512, |limit| limit.now / 2);
+    Ok(Box::new(pmu::PmuSource::new(ready, descriptors as usize)))
 }
 
 /// A source of counter readings for the threads of one process tree.
