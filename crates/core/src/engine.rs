@@ -68,6 +68,7 @@ pub struct Engine {
 struct Track {
     /// CPU time at the last step, for the share of the interval.
     cpu_ns: u64,
+    cpu_share: Option<f64>,
     /// The reading from which the current rates are counted. It moves on when enough is known since.
     base: Option<CounterReading>,
     usage: Usage,
@@ -170,6 +171,7 @@ impl Engine {
     fn subject(&mut self, reading: &ThreadReading, interval: Duration, now: Time) -> Subject {
         let track = self.tracks.entry(reading.thread).or_insert(Track {
             cpu_ns: 0,
+            cpu_share: None,
             base: None,
             usage: Usage::default(),
             class: FpuClass::Unknown,
@@ -179,7 +181,7 @@ impl Engine {
         if let Some(counters) = &reading.counters {
             track.take_counters(counters, self.config.fpu_threshold);
         }
-        let share = cpu_share(track.cpu_ns, reading, interval);
+        let share = track.take_cpu_share(cpu_share(track.cpu_ns, reading, interval));
         track.cpu_ns = reading.cpu_ns;
         let refused = track.refused_at.is_some_and(|at| now.since(at) < RETRY_AFTER);
         Subject {
@@ -244,14 +246,23 @@ impl Engine {
 }
 
 impl Track {
-    /// Renews the rates. Clock samples gather until they say something: a thread that runs a tenth of the time
-    /// is judged by ten intervals, not never. Counts are exact at once.
+    /// Renews the rates once enough is known for them; until then the last ones hold. Clock samples gather: a
+    /// thread that runs a tenth of the time is judged by ten intervals, not never. Counts are exact at once.
     fn take_counters(&mut self, counters: &CounterReading, threshold: f64) {
-        self.usage = Usage::between(self.base.as_ref(), counters);
-        self.class = fpu_class(&self.usage, threshold, self.class);
-        if shared_unit_usage(&self.usage).is_some() || matches!(counters, CounterReading::Pmu(_)) {
+        let usage = Usage::between(self.base.as_ref(), counters);
+        if shared_unit_usage(&usage).is_some() || matches!(counters, CounterReading::Pmu(_)) {
+            self.usage = usage;
+            self.class = fpu_class(&usage, threshold, self.class);
             self.base = Some(counters.clone());
         }
+    }
+
+    /// The share of a PE that the thread wants lately: half this interval's, half what it was before, as a
+    /// single interval says more about its neighbours than about the thread.
+    fn take_cpu_share(&mut self, share: f64) -> f64 {
+        let smoothed = self.cpu_share.map_or(share, |before| (before + share) / 2.0);
+        self.cpu_share = Some(smoothed);
+        smoothed
     }
 }
 

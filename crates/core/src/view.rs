@@ -24,7 +24,7 @@ pub struct ThreadView {
     pub thread: ThreadId,
     /// Its application.
     pub app: AppId,
-    /// CPU time used divided by the interval, 0..1.
+    /// The share of a PE that it used lately, 0..1.
     pub cpu_share: f64,
     /// The PE it ran on last.
     pub last_pe: Option<PeId>,

@@ -32,7 +32,7 @@ const CPU_SHARE_MIN: f64 = 0.05;
 
 /// By how much a rival's demand must exceed that of a seated thread to take its place, per group that the
 /// place is better.
-const SEAT_BONUS: f64 = 0.15;
+const SEAT_BONUS: f64 = 0.25;
 
 /// The policy. It has no state: where threads sit now is part of the scene.
 #[derive(Debug, Clone, Copy)]
