@@ -25,7 +25,7 @@ use crate::plan::{Action, Change, Outcome, OutcomeKind, Placement, Seat};
 use crate::policy::{Policy, Scene, Subject};
 use crate::time::Time;
 use crate::topology::Topology;
-use crate::view::{ThreadView, Usage, cpu_share};
+use crate::view::{ThreadView, Usage, runnable_share, wanted_ns};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -66,9 +66,9 @@ pub struct Engine {
 
 /// What the engine remembers of one thread.
 struct Track {
-    /// CPU time at the last step, for the share of the interval.
-    cpu_ns: u64,
-    cpu_share: Option<f64>,
+    /// Time for which it had wanted a PE at the last step, for the share of the interval.
+    wanted_ns: u64,
+    share: Option<f64>,
     /// The reading from which the current rates are counted. It moves on when enough is known since.
     base: Option<CounterReading>,
     usage: Usage,
@@ -170,8 +170,8 @@ impl Engine {
     /// Takes note of a reading and makes the policy's view of the thread.
     fn subject(&mut self, reading: &ThreadReading, interval: Duration, now: Time) -> Subject {
         let track = self.tracks.entry(reading.thread).or_insert(Track {
-            cpu_ns: 0,
-            cpu_share: None,
+            wanted_ns: 0,
+            share: None,
             base: None,
             usage: Usage::default(),
             class: FpuClass::Unknown,
@@ -181,14 +181,14 @@ impl Engine {
         if let Some(counters) = &reading.counters {
             track.take_counters(counters, self.config.fpu_threshold);
         }
-        let share = track.take_cpu_share(cpu_share(track.cpu_ns, reading, interval));
-        track.cpu_ns = reading.cpu_ns;
+        let share = track.take_share(runnable_share(track.wanted_ns, reading, interval));
+        track.wanted_ns = wanted_ns(reading);
         let refused = track.refused_at.is_some_and(|at| now.since(at) < RETRY_AFTER);
         Subject {
             view: ThreadView {
                 thread: reading.thread,
                 app: reading.app,
-                cpu_share: share,
+                runnable_share: share,
                 last_pe: reading.last_pe,
                 standing: reading.standing,
                 permitted: reading.permitted.clone(),
@@ -257,11 +257,11 @@ impl Track {
         }
     }
 
-    /// The share of a PE that the thread wants lately: half this interval's, half what it was before, as a
-    /// single interval says more about its neighbours than about the thread.
-    fn take_cpu_share(&mut self, share: f64) -> f64 {
-        let smoothed = self.cpu_share.map_or(share, |before| (before + share) / 2.0);
-        self.cpu_share = Some(smoothed);
+    /// The share of the time in which the thread wants a PE: half this interval's, half what it was before, so
+    /// that one odd interval changes no rank.
+    fn take_share(&mut self, share: f64) -> f64 {
+        let smoothed = self.share.map_or(share, |before| (before + share) / 2.0);
+        self.share = Some(smoothed);
         smoothed
     }
 }

@@ -24,8 +24,8 @@ pub struct ThreadView {
     pub thread: ThreadId,
     /// Its application.
     pub app: AppId,
-    /// The share of a PE that it used lately, 0..1.
-    pub cpu_share: f64,
+    /// The share of the time, lately, in which it ran or waited for a PE, 0..1: what it wants, not what it got.
+    pub runnable_share: f64,
     /// The PE it ran on last.
     pub last_pe: Option<PeId>,
     /// Whether it may be placed.
@@ -146,13 +146,19 @@ fn at_least(vector: Option<Estimate>, fpu: Option<Estimate>) -> Option<Estimate>
     }
 }
 
-/// CPU time between two readings divided by the interval, 0..1.
-pub fn cpu_share(earlier_cpu_ns: u64, later: &ThreadReading, interval: Duration) -> f64 {
+/// Time for which a thread has wanted a PE so far: running or waiting for one. Where waiting is unknown, the
+/// time that it ran.
+pub fn wanted_ns(reading: &ThreadReading) -> u64 {
+    reading.runnable_ns.unwrap_or(reading.cpu_ns)
+}
+
+/// The share of an interval in which a thread wanted a PE, 0..1.
+pub fn runnable_share(earlier_wanted_ns: u64, later: &ThreadReading, interval: Duration) -> f64 {
     let interval_ns = interval.as_nanos() as f64;
     if interval_ns == 0.0 {
         return 0.0;
     }
-    (later.cpu_ns.saturating_sub(earlier_cpu_ns) as f64 / interval_ns).min(1.0)
+    (wanted_ns(later).saturating_sub(earlier_wanted_ns) as f64 / interval_ns).min(1.0)
 }
 
 impl ApplicationView {

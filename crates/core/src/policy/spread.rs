@@ -12,9 +12,10 @@
 //! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where no
 //! two allowed PEs share any of these, there is nothing to gain and nothing is bound.
 //!
-//! The paper ranks by FPU usage. We rank by usage times share of CPU time, the FPU cycles that the thread
-//! really wants: for threads that run all the time (the paper's) it is the same order, and a thread that
-//! hardly runs takes no FPU from one that does. A seated thread counts a little more than its rival, so that
+//! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run, the
+//! FPU cycles that it really wants: for threads that run all the time (the paper's) it is the same order, and
+//! a thread that hardly runs takes no FPU from one that does. (Not the share of time that it *got*: that tells
+//! more about its neighbours.) A seated thread counts a little more than its rival, so that
 //! noise does not swap the two, and one that was seated a moment ago stays in any case.
 //!
 //! Limits: the policy looks at FPU demand only, not at the caches or the memory node that threads of one process
@@ -27,8 +28,8 @@ use crate::ids::PeId;
 use crate::plan::{Placement, Seat};
 use crate::topology::{Domain, DomainKind, Topology};
 
-/// A thread that used less of a PE than this takes no place, unless it has one already.
-const CPU_SHARE_MIN: f64 = 0.05;
+/// A thread that wants a PE for less of the time than this takes no place, unless it has one already.
+const RUNNABLE_SHARE_MIN: f64 = 0.05;
 
 /// By how much a rival's demand must exceed that of a seated thread to take its place, per group that the
 /// place is better.
@@ -92,9 +93,9 @@ fn rank<'a>(scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
     let mut ranked: Vec<(f64, &Subject)> = Vec::new();
     for subject in scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive) {
         let bonus = seat_bonus(subject);
-        if subject.view.cpu_share >= CPU_SHARE_MIN || bonus.is_some() {
+        if subject.view.runnable_share >= RUNNABLE_SHARE_MIN || bonus.is_some() {
             let usage = shared_unit_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
-            ranked.push((usage * subject.view.cpu_share * (1.0 + bonus.unwrap_or(0.0)), subject));
+            ranked.push((usage * subject.view.runnable_share * (1.0 + bonus.unwrap_or(0.0)), subject));
         }
     }
     ranked.sort_by(|(a_demand, a), (b_demand, b)| {
