@@ -1,4 +1,4 @@
-/* Threads of one process that differ: `mixed` runs one that computes in floating point and one that hashes. */
+/* Threads of one process that differ: one computes in floating point, one hashes. */
 #include <pthread.h>
 
 static void *float_work(void *unused) {

@@ -49,7 +49,8 @@ impl CpuSet {
         (0..count).map(PeId).collect()
     }
 
-    /// The set whose bit `i` of word `w` says whether PE `64 w + i` is a member (`sched_setaffinity`'s layout).
+    /// The set whose bit `i` of word `w` says whether PE `64 w + i` is a member (`sched_setaffinity`'s
+    /// layout).
     pub fn from_words(mut words: Vec<u64>) -> Self {
         while words.last() == Some(&0) {
             words.pop();

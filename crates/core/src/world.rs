@@ -39,7 +39,8 @@ pub enum Wake {
 
 /// Runs the loop until the world is finished, then gives back every mask that is still bound.
 ///
-/// `watch` sees each observation and the actions that followed from it: the recorder and the report listen here.
+/// `watch` sees each observation and the actions that followed from it: the recorder and the report listen
+/// here.
 pub fn control_loop<W: World>(
     world: &mut W,
     engine: &mut Engine,

@@ -1,6 +1,6 @@
 //! Runs a command under the counter source `sample` and prints what it says of each thread, as tab-separated
-//! values: `fpu_usage [--seconds CPU_SECONDS] [--rate HZ] -- COMMAND [ARGS]`. The command is killed after that much CPU
-//! time. Used by `studies/fpu-usage`.
+//! values: `fpu_usage [--seconds CPU_SECONDS] [--rate HZ] -- COMMAND [ARGS]`. The command is killed after
+//! that much CPU time. Used by `studies/fpu-usage`.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;

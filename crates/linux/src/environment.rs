@@ -1,4 +1,5 @@
-//! What a process's surroundings say: its environment about the placement of its threads, its ancestors about nesting.
+//! What a process's surroundings say: its environment about the placement of its threads, its ancestors about
+//! nesting.
 
 /// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
 /// LLVM's and Intel's OpenMP follow it at a time of their own choosing.

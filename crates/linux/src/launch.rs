@@ -131,7 +131,8 @@ impl Waiting {
         self.pid
     }
 
-    /// Lets the command start. Returns when it runs, or with the reason why it does not; the child is then reaped.
+    /// Lets the command start. Returns when it runs, or with the reason why it does not; the child is then
+    /// reaped.
     pub fn start(mut self, command: &str) -> Result<Pid, LaunchError> {
         self.go.write_all(b"!")?;
         let mut answer = Vec::new();

@@ -193,7 +193,8 @@ impl LiveWorld {
             self.note(Entry::Member(facts.pid));
             let hands = self.hands.as_ref();
             let heir = hands.and_then(|hands| hands.ledger.heir_of(mask)).cloned();
-            // A single PE is a decision of the program or its user; several are a limit within which to place.
+            // A single PE is a decision of the program or its user; several are a limit within which to
+            // place.
             let permitted = match heir {
                 Some(original) => Arc::new(original.intersection(&self.baseline)),
                 None if mask.len() > 1 => Arc::new(mask.clone()),

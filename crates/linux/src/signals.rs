@@ -1,9 +1,9 @@
 //! Signals and children: corewise stands between a shell and a command, and both should not notice.
 //!
-//! Signals are read from a descriptor, so their dispositions stay as inherited. A signal that the terminal sends
-//! goes to the whole foreground group, so the command has it already and nothing is done; one that somebody
-//! sent to corewise is passed on. When the command is stopped by a signal of its own, corewise stops too, as
-//! the shell expects of its job.
+//! Signals are read from a descriptor, so their dispositions stay as inherited. A signal that the terminal
+//! sends goes to the whole foreground group, so the command has it already and nothing is done; one that
+//! somebody sent to corewise is passed on. When the command is stopped by a signal of its own, corewise stops
+//! too, as the shell expects of its job.
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};

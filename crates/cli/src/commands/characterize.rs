@@ -76,7 +76,8 @@ fn table(report: &Report) -> String {
     let evidence =
         report.applications.first().map_or("estimated", |application| application.parallelism_evidence);
     text + &format!(
-        "FPU usage: share of cycles with floating-point work in flight, by {}; L2/100: misses per 100 cycles;\n\
+        "FPU usage: share of cycles with floating-point work in flight, by {}; \
+         L2/100: misses per 100 cycles;\n\
          threads: mean number at work, seq.: share of the time with one, {evidence} by {}.\n",
         report.sources.counters, report.sources.discovery
     )

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 
 /// Run a command and place its threads by what they use.
 ///
-/// The command behaves as if it ran alone: its exit status is corewise's (126: it cannot be executed, 127: not
-/// found, 128+N: killed by signal N, 125: corewise itself failed), standard input and output are its own, and
-/// corewise speaks on standard error. Descendants that outlive the command are followed to their end. Whatever
-/// is bound is given back at the end.
+/// The command behaves as if it ran alone: its exit status is corewise's (126: it cannot be executed, 127:
+/// not found, 128+N: killed by signal N, 125: corewise itself failed), standard input and output are its own,
+/// and corewise speaks on standard error. Descendants that outlive the command are followed to their end.
+/// Whatever is bound is given back at the end.
 #[derive(Debug, clap::Args)]
 pub struct Run {
     #[command(flatten)]

@@ -126,8 +126,8 @@ fn an_inner_corewise_only_watches() {
     assert!(report["notes"].to_string().contains("inside another"), "{report}");
 }
 
-/// Two FPU-intensive threads, an integer thread and a thread that pins itself, on PEs 0 and 1 that are said to
-/// share an FPU. Returns the report and what the program printed of its threads' masks.
+/// Two FPU-intensive threads, an integer thread and a thread that pins itself, on PEs 0 and 1 that are said
+/// to share an FPU. Returns the report and what the program printed of its threads' masks.
 fn placed(extra: &[&str], what: &[&str]) -> (Value, String) {
     let (directory, modules) = shared_fpu();
     let file = directory.path().join("report.json");

@@ -4,13 +4,13 @@
 //! beside either of them costs little; the operating system does not know which thread is which.
 //!
 //! Approach (BulldOver §IV and §V.C): rank the FPU-intensive threads. With N FPU-sharing domains, bind the
-//! first N to the first PE of one domain each, the next N to the second PEs, and so on; leave the rest free. A
-//! thread that stays within its group keeps its PE (the paper's caching). Where a thread has to be given a
+//! first N to the first PE of one domain each, the next N to the second PEs, and so on; leave the rest free.
+//! A thread that stays within its group keeps its PE (the paper's caching). Where a thread has to be given a
 //! PE, it gets the free one closest to where it ran, so that caches and memory stay near.
 //!
 //! A domain is what the FPU is shared in: the module where cores share an FPU, else the SMT core; where there
-//! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where no
-//! two allowed PEs share any of these, there is nothing to gain and nothing is bound.
+//! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where
+//! no two allowed PEs share any of these, there is nothing to gain and nothing is bound.
 //!
 //! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run, the
 //! FPU cycles that it really wants: for threads that run all the time (the paper's) it is the same order, and
@@ -18,8 +18,8 @@
 //! more about its neighbours.) A seated thread counts a little more than its rival, so that
 //! noise does not swap the two, and one that was seated a moment ago stays in any case.
 //!
-//! Limits: the policy looks at FPU demand only, not at the caches or the memory node that threads of one process
-//! share; it takes all PEs for equally fast.
+//! Limits: the policy looks at FPU demand only, not at the caches or the memory node that threads of one
+//! process share; it takes all PEs for equally fast.
 
 use super::{Policy, Scene, Subject};
 use crate::classify::{FpuClass, shared_unit_usage};
@@ -50,7 +50,8 @@ impl Policy for Spread {
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         let Some(units) = Units::of(scene.topology, scene.allowed) else {
-            let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, so keeping FPU-intensive threads apart gains nothing";
+            let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, \
+                so keeping FPU-intensive threads apart gains nothing";
             return Placement { nothing_to_gain: Some(reason.to_owned()), ..Placement::default() };
         };
         let mut placement = residents(scene);

@@ -1,8 +1,8 @@
 //! A minimal machine for tests: threads with a fixed FPU demand on PEs of equal speed, and nothing random.
 //!
 //! It does one thing: it lets time pass in the steps that the engine asks for, gives each thread its share of
-//! the PEs it may use, and produces cumulative readings from that. No caches, no contention, no waiting: a test
-//! of a policy needs just enough world to show its decisions.
+//! the PEs it may use, and produces cumulative readings from that. No caches, no contention, no waiting: a
+//! test of a policy needs just enough world to show its decisions.
 
 use super::{Wake, World};
 use crate::cpuset::CpuSet;

@@ -1,7 +1,7 @@
 //! The guardian: a small process that gives every mask back when corewise dies without doing so itself.
 //!
-//! corewise writes each change to a pipe before it makes it. When the pipe closes without the word that all is
-//! given back, corewise was killed, and the guardian restores what its book says. It lives in a session of
+//! corewise writes each change to a pipe before it makes it. When the pipe closes without the word that all
+//! is given back, corewise was killed, and the guardian restores what its book says. It lives in a session of
 //! its own, out of reach of the terminal's signals, and is a child of nobody in the application, so it is
 //! neither followed nor waited for.
 
@@ -20,8 +20,8 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts this binary as guardian. Call it before corewise becomes a child subreaper, so that the guardian's
-    /// orphaned process is not adopted.
+    /// Starts this binary as guardian. Call it before corewise becomes a child subreaper, so that the
+    /// guardian's orphaned process is not adopted.
     pub fn start() -> std::io::Result<Guardian> {
         let mut starter = Command::new("/proc/self/exe")
             .arg(SUBCOMMAND)

@@ -155,7 +155,8 @@ fn give_back(token: &ActToken, tid: u32, ours: &CpuSet, original: &CpuSet) -> bo
     affinity::get(tid).as_ref() == Ok(ours)
         && match affinity::set(token, tid, original) {
             Ok(()) => true,
-            // None of the original PEs is left (taken offline, or out of the cpuset): everything is the nearest.
+            // None of the original PEs is left (taken offline, or out of the cpuset): everything is the
+            // nearest.
             Err(Errno::EINVAL) => affinity::set(token, tid, &all_pes()).is_ok(),
             Err(_) => false,
         }

@@ -107,8 +107,8 @@ impl CodeStore {
     }
 }
 
-/// Opens a mapped file: through the process's own root, else (it may have ended) through ours; and only if it is
-/// still the file that was mapped.
+/// Opens a mapped file: through the process's own root, else (it may have ended) through ours; and only if it
+/// is still the file that was mapped.
 fn open(pid: u32, key: FileKey, path: &str) -> Option<FileText> {
     let candidates = [format!("/proc/{pid}/root{path}"), path.to_owned()];
     let file = candidates.iter().find_map(|candidate| {

@@ -37,9 +37,7 @@ fn unit_by_name(name: &str) -> Unit {
         Unit::None
     } else if starts(&FLOAT_PREFIXES, plain) {
         Unit::Float
-    } else if plain == "lddqu" || plain.starts_with("kmov") {
-        Unit::Move
-    } else if plain.starts_with("mov") && !plain.starts_with("movmsk") {
+    } else if starts(&["lddqu", "kmov", "mov"], plain) && !plain.starts_with("movmsk") {
         Unit::Move
     } else {
         Unit::Integer

@@ -105,7 +105,7 @@ fn load_root(path: &Path) -> Result<Hwloc, LoadError> {
     }
     let built = build(Hwloc::builder());
     for (name, value) in before {
-        // SAFETY: as above.
+        // SAFETY: as for the call above, `ENVIRONMENT` is held.
         unsafe {
             match value {
                 Some(value) => std::env::set_var(name, value),

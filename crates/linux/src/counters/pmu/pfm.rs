@@ -97,7 +97,7 @@ pub fn encode(pmu: &str, event: &str) -> Result<Encoded, PfmError> {
     }
     // SAFETY: both fields of the union are plain integers of the same size.
     let config1 = unsafe { attr.__bindgen_anon_3.config1 };
-    // SAFETY: as above.
+    // SAFETY: this union, too, is of plain integers of the same size.
     let config2 = unsafe { attr.__bindgen_anon_4.config2 };
     Ok(Encoded { perf_type: attr.type_, config: attr.config, config1, config2 })
 }

@@ -1,5 +1,5 @@
-//! The kernel's side of sampling: one `cpu-clock` event per PE that the child and all its descendants inherit, and
-//! the records it leaves in each PE's ring buffer.
+//! The kernel's side of sampling: one `cpu-clock` event per PE that the child and all its descendants
+//! inherit, and the records it leaves in each PE's ring buffer.
 
 use crate::code::{Backing, FileKey, Mapping};
 use corewise_core::cpuset::CpuSet;
@@ -162,8 +162,9 @@ fn builder<'a>(pid: u32, pe: u32, rate_hz: u64, with_kernel: bool, ring_bytes: u
     builder
 }
 
-/// The record of one type, less its header. Layout: `perf_event_open(2)`, "struct perf_event_header"; the fields
-/// of [`builder`]'s sample type, also at the end of every record that is no sample. `None` for other types.
+/// The record of one type, less its header. Layout: `perf_event_open(2)`, "struct perf_event_header"; the
+/// fields of [`builder`]'s sample type, also at the end of every record that is no sample. `None` for other
+/// types.
 fn event_of(record_type: u32, misc: u16, bytes: &[u8]) -> Option<Event> {
     const CPU_MODE: u16 = 7;
     const KERNEL: u16 = 1;

@@ -1,5 +1,5 @@
-//! Counter readings without a PMU: the kernel's clock interrupts each thread some hundred times per second of CPU
-//! time, and the code at each interrupted instruction tells what the thread was doing.
+//! Counter readings without a PMU: the kernel's clock interrupts each thread some hundred times per second of
+//! CPU time, and the code at each interrupted instruction tells what the thread was doing.
 //!
 //! [`events`] takes the samples, [`crate::code`] reads the code, [`spin`] tells whether a thread only waits,
 //! and [`window`] judges what occupies the processor. An instruction once judged costs one look-up.
@@ -21,7 +21,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use window::{Judgement, Window};
 
-/// Samples per second of a thread's CPU time. No divisor of usual timer rates, so that it never beats with them.
+/// Samples per second of a thread's CPU time. No divisor of usual timer rates, so that it never beats with
+/// them.
 pub const RATE_HZ: u64 = 199;
 
 /// Judged instructions that are kept; beyond, all are forgotten (code made at run time leaves stale ones).

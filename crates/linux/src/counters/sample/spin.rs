@@ -1,13 +1,13 @@
 //! Does a thread wait busily at a sampled instruction?
 //!
 //! Two signs, either of which is enough. A loop through the instruction that holds a PAUSE (YIELD, WFE) and
-//! stores nothing outside the stack: libgomp, pthread spin locks, `std::hint::spin_loop`. Or a loop that stores nothing
-//! and carries no value from one turn to the next: it does the same each time, so only somebody else
-//! can end it. Such is a bare `while (!flag);`.
+//! stores nothing outside the stack: libgomp, pthread spin locks, `std::hint::spin_loop`. Or a loop that
+//! stores nothing and carries no value from one turn to the next: it does the same each time, so only
+//! somebody else can end it. Such is a bare `while (!flag);`.
 //!
 //! What a loop carries is found by following each register through one turn: register A feeds B if B's value
-//! at the end is computed from A's at the start. A register that feeds itself, directly or through others, is progress (a
-//! counter, a pointer that advances).
+//! at the end is computed from A's at the start. A register that feeds itself, directly or through others, is
+//! progress (a counter, a pointer that advances).
 //!
 //! Limits: loops longer than [`LOOP_LENGTH_MAX`]; waiting by system calls (those samples are the kernel's);
 //! unoptimised code without PAUSE, which keeps what it loads on the stack.

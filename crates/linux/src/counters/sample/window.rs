@@ -1,19 +1,20 @@
 //! How likely is it that the floating-point unit holds work at the instant of a clock sample?
 //!
 //! Problem. The unit counts as used in every cycle in which it is not empty: an addition that waits for its
-//! load occupies it as much as one that computes. Whether the sampled instruction is itself floating-point says
-//! little, because a clock interrupt lands on the instruction that waits longest, mostly a load.
+//! load occupies it as much as one that computes. Whether the sampled instruction is itself floating-point
+//! says little, because a clock interrupt lands on the instruction that waits longest, mostly a load.
 //!
-//! Approach. A processor executes out of order: while the sampled instruction waits to retire, those behind it
-//! in program order have entered the window already. So the code is followed forwards from the sampled
+//! Approach. A processor executes out of order: while the sampled instruction waits to retire, those behind
+//! it in program order have entered the window already. So the code is followed forwards from the sampled
 //! instruction for the length of the window, and the estimate is the probability that this meets
-//! floating-point work. At a conditional branch the walk divides: backwards branches are mostly taken, forwards
-//! branches as often as not. Probabilities flow through the code and are absorbed where work is met. Calls are entered and
-//! return to where they came from. Where the walk loses the way (a return to an unknown caller, a jump through
-//! a table), the rest is taken to be like what was seen.
+//! floating-point work. At a conditional branch the walk divides: backwards branches are mostly taken,
+//! forwards branches as often as not. Probabilities flow through the code and are absorbed where work is met.
+//! Calls are entered and return to where they came from. Where the walk loses the way (a return to an unknown
+//! caller, a jump through a table), the rest is taken to be like what was seen.
 //!
-//! Source. `FPUusage = 1 - empty / cycles` is equation 1 of the BulldOver paper, whose Table I is the reference that the
-//! constants were chosen by (`docs/fpu-usage.md`, which has the comparison and a leave-one-out check).
+//! Source. `FPUusage = 1 - empty / cycles` is equation 1 of the BulldOver paper, whose Table I is the
+//! reference that the constants were chosen by (`docs/fpu-usage.md`, which has the comparison and a
+//! leave-one-out check).
 //!
 //! Limits. It knows nothing of latencies, of cache misses, or of which way a branch really goes.
 
@@ -294,7 +295,8 @@ impl<C: Code> Walk<'_, C> {
     }
 }
 
-/// The share of the known ways that met work: lost ways are taken to be like them. Where no way is known to its end, 0.
+/// The share of the known ways that met work: lost ways are taken to be like them. Where no way is known to
+/// its end, 0.
 fn share_met(ended: f64, lost: f64) -> f64 {
     let met = (1.0 - ended - lost).max(0.0);
     if met + ended > MASS_MIN { met / (met + ended) } else { 0.0 }
