@@ -93,7 +93,7 @@ pub struct ThreadReport {
     pub standing: Standing,
     /// The times in which corewise had it bound.
     pub bindings: Vec<Binding>,
-    /// Where it was seen running, noted at each change.
+    /// Where it ran, noted at each change; known to the interval.
     pub ran_on: Vec<RanOn>,
 }
 
@@ -230,10 +230,14 @@ impl ReportBuilder {
             bindings: Vec::new(),
             ran_on: Vec::new(),
         });
-        let ran = life.ran_on.is_empty() || reading.cpu_ns > life.last.cpu_ns;
-        let pe = if ran { reading.last_pe } else { None };
+        // What it has run since the last look, it ran after the last look, where it is seen now.
+        let cpu_ns_before = if life.ran_on.is_empty() { 0 } else { life.last.cpu_ns };
+        let pe = reading.last_pe.filter(|_| reading.cpu_ns > cpu_ns_before);
         if life.ran_on.last().is_none_or(|seen| seen.pe != pe) {
-            life.ran_on.push(RanOn { at_ns: at.0, pe });
+            life.ran_on.push(RanOn { at_ns: self.last.0, pe });
+        }
+        if reading.ended && pe.is_some() {
+            life.ran_on.push(RanOn { at_ns: at.0, pe: None });
         }
         if let Some(binding) = life.bindings.last_mut()
             && reading.standing == Standing::Bound
@@ -365,5 +369,49 @@ fn application_report(
         fpu_usage: whole.fpu,
         l2_misses_per_100_cycles: whole.l2_misses_per_100_cycles,
         ipc: whole.ipc,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::AppId;
+
+    /// The readings of one thread, a second apart: CPU time in total, PE, whether it has ended.
+    fn ran_on(readings: &[(u64, u32, bool)]) -> Vec<(u64, Option<u32>)> {
+        let thread = ThreadId { tid: 7, generation: 0 };
+        let mut builder = ReportBuilder::default();
+        for (at, &(cpu_ns, pe, ended)) in (1..).map(|second| Time(second * 1_000_000_000)).zip(readings) {
+            let reading = ThreadReading {
+                thread,
+                pid: 7,
+                app: AppId(0),
+                name: "t".into(),
+                cpu_ns,
+                runnable_ns: None,
+                runnable: false,
+                last_pe: Some(PeId(pe)),
+                standing: Standing::Free,
+                permitted: Arc::new(CpuSet::first_n(2)),
+                counters: None,
+                ended,
+            };
+            builder.take_reading(&reading, at);
+            builder.last = at;
+        }
+        builder.threads[&thread]
+            .ran_on
+            .iter()
+            .map(|r| (r.at_ns / 1_000_000_000, r.pe.map(|pe| pe.0)))
+            .collect()
+    }
+
+    #[test]
+    fn a_thread_is_on_a_pe_from_the_look_before_it_ran_to_its_rest_or_end() {
+        assert_eq!(ran_on(&[(5, 0, false), (9, 0, false), (9, 0, false)]), [(0, Some(0)), (2, None)]);
+        assert_eq!(ran_on(&[(5, 0, false), (9, 1, false)]), [(0, Some(0)), (1, Some(1))]);
+        assert_eq!(ran_on(&[(5, 0, true)]), [(0, Some(0)), (1, None)]);
+        assert_eq!(ran_on(&[(5, 0, false), (5, 0, true)]), [(0, Some(0)), (1, None)]);
+        assert_eq!(ran_on(&[(0, 0, false)]), [(0, None)]);
     }
 }
