@@ -145,6 +145,31 @@ fn a_thread_that_stops_computing_is_freed_and_its_place_is_taken() {
 }
 
 #[test]
+fn threads_of_one_unit_never_change_places() {
+    // One module, two threads; the second wants more from the fourth second on.
+    let mut threads = steady(&[0.9, 0.6]);
+    threads[0].fpu_usage.push((second(4), 0.5));
+    threads[1].fpu_usage.push((second(4), 1.0));
+    check(
+        draw(&machine(DomainKind::Module, 1, 2), 9, threads),
+        "000000000
+         111111111",
+    );
+}
+
+#[test]
+fn a_thread_that_shares_a_unit_takes_one_that_becomes_free() {
+    let mut threads = steady(&[0.9, 0.8, 0.7]);
+    threads[0].lives = Time(0)..second(5);
+    check(
+        draw(&machine(DomainKind::Module, 2, 2), 9, threads),
+        "0000
+         222222222
+         333300000",
+    );
+}
+
+#[test]
 fn ended_threads_free_their_place() {
     let mut threads = steady(&[0.9, 0.9]);
     threads[0].lives = Time(0)..second(3);

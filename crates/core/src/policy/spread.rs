@@ -49,11 +49,12 @@ impl Policy for Spread {
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        let Some(units) = Units::of(scene.topology, scene.allowed) else {
+        let Some(mut units) = Units::of(scene.topology, scene.allowed) else {
             let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, \
                 so keeping FPU-intensive threads apart gains nothing";
             return Placement { nothing_to_gain: Some(reason.to_owned()), ..Placement::default() };
         };
+        units.put_demanding_first(scene);
         let mut placement = residents(scene);
         let ranked = rank(scene, &units);
         let total = ranked.len();
@@ -95,14 +96,19 @@ fn rank<'a>(scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
     for subject in scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive) {
         let bonus = seat_bonus(subject);
         if subject.view.runnable_share >= RUNNABLE_SHARE_MIN || bonus.is_some() {
-            let usage = shared_unit_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
-            ranked.push((usage * subject.view.runnable_share * (1.0 + bonus.unwrap_or(0.0)), subject));
+            ranked.push((demand(subject) * (1.0 + bonus.unwrap_or(0.0)), subject));
         }
     }
     ranked.sort_by(|(a_demand, a), (b_demand, b)| {
         b_demand.total_cmp(a_demand).then(a.view.thread.cmp(&b.view.thread))
     });
     ranked.into_iter().map(|(_, subject)| subject).collect()
+}
+
+/// The FPU cycles that a thread wants, as a share of all cycles.
+fn demand(subject: &Subject) -> f64 {
+    let usage = shared_unit_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
+    usage * subject.view.runnable_share
 }
 
 /// Gives the PEs of one group to the best-ranked waiting threads; returns those that got none.
@@ -179,6 +185,24 @@ impl<'a> Units<'a> {
         }
         pes.extend(alone.iter().map(|pe| vec![pe]));
         Some(Units { kind, pes, around })
+    }
+
+    /// Counts as first PE of a unit the one whose thread wants most: threads that share a unit anyway never gain
+    /// by changing places within it. The order of empty PEs stays.
+    fn put_demanding_first(&mut self, scene: &Scene<'_>) {
+        let mut demand_on = vec![-1.0; self.around.len()];
+        for subject in scene.threads.iter().filter(|s| s.placeable) {
+            let seat = scene.present.bound.get(&subject.view.thread);
+            for pe in seat.into_iter().flat_map(|seat| seat.pes.iter()) {
+                if let Some(slot) = demand_on.get_mut(pe.0 as usize) {
+                    *slot = demand(subject);
+                }
+            }
+        }
+        let on = |pe: &PeId| demand_on.get(pe.0 as usize).copied().unwrap_or(-1.0);
+        for unit in &mut self.pes {
+            unit.sort_by(|a, b| on(b).total_cmp(&on(a)));
+        }
     }
 
     /// The largest number of PEs in a unit: so many groups of threads can be seated.
