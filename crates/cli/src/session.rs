@@ -83,7 +83,9 @@ pub fn run(plan: Plan) -> Result<Ended> {
     }
     notes.extend(world.troubles());
     let exit_status = finish(&mut world)?;
-    let circumstances = Circumstances { command: words, dry_run: !act, evidence: "measured", sources, notes };
+    let rounds = world.rounds().to_vec();
+    let circumstances =
+        Circumstances { command: words, dry_run: !act, evidence: "measured", sources, rounds, notes };
     Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
 }
 

@@ -1,9 +1,9 @@
 //! The engine: from one observation to the next actions.
 //!
 //! Problem: a policy says what would be best now; carried out blindly that makes threads flap, fights with
-//! users who placed their own threads, and repeats what the system has refused. Approach: the engine keeps, per
-//! thread, the reading since which its rates are taken and the class it has, asks the policy, and lets through
-//! only what stays within the rules of the [module invariants](#what-the-engine-guarantees). Sources: the
+//! users who placed their own threads, and repeats what the system has refused. Approach: the engine keeps,
+//! per thread, the reading since which its rates are taken and the class it has, asks the policy, and lets
+//! through only what stays within the rules of the [module invariants](#what-the-engine-guarantees). Sources: the
 //! one-second control loop and the caching of BulldOver §IV and §V.C; the guarantees are ours.
 //!
 //! # What the engine guarantees

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::ids::{PeId, ThreadId};
 use crate::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
+use crate::stats::{median, quantile};
 use crate::time::Time;
 use crate::view::{ApplicationView, Usage};
 use serde::Serialize;
@@ -164,6 +165,10 @@ pub struct Overhead {
     pub cpu_seconds: f64,
     /// The same divided by the wall time: the share of one PE.
     pub fraction_of_wall: f64,
+    /// Median time of a round, from waking up to the last action, in milliseconds; `null` in a replay.
+    pub round_ms_median: Option<f64>,
+    /// The longest round, in milliseconds.
+    pub round_ms_max: Option<f64>,
 }
 
 /// What the report says beside what the loop saw.
@@ -177,6 +182,8 @@ pub struct Circumstances {
     pub evidence: &'static str,
     /// The sources in use.
     pub sources: Sources,
+    /// How long each round of the loop took.
+    pub rounds: Vec<Duration>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -239,13 +246,15 @@ impl ReportBuilder {
         if reading.ended && pe.is_some() {
             life.ran_on.push(RanOn { at_ns: at.0, pe: None });
         }
+        // An ended thread has no mask any more; who decided last stays true of its life.
+        let standing = if reading.ended { life.last.standing } else { reading.standing };
         if let Some(binding) = life.bindings.last_mut()
-            && reading.standing == Standing::Bound
+            && standing == Standing::Bound
         {
             binding.to_ns = at.0;
         }
         let counters = reading.counters.clone().or_else(|| life.last.counters.take());
-        life.last = ThreadReading { counters, ..reading.clone() };
+        life.last = ThreadReading { counters, standing, ..reading.clone() };
     }
 
     fn take_outcome(&mut self, outcome: &Outcome) {
@@ -278,6 +287,8 @@ impl ReportBuilder {
         let applications =
             self.applications.iter().map(|reading| application_report(reading, elapsed, &whole)).collect();
         let cpu_seconds = self.own_cpu_ns as f64 / 1e9;
+        let rounds_ms: Vec<f64> =
+            circumstances.rounds.iter().map(|round| round.as_secs_f64() * 1e3).collect();
         Report {
             command: circumstances.command,
             policy: engine.policy_name(),
@@ -293,6 +304,8 @@ impl ReportBuilder {
             overhead: Overhead {
                 cpu_seconds,
                 fraction_of_wall: if wall_seconds > 0.0 { cpu_seconds / wall_seconds } else { 0.0 },
+                round_ms_median: median(&rounds_ms),
+                round_ms_max: quantile(&rounds_ms, 1.0),
             },
             notes: circumstances.notes,
         }

@@ -32,6 +32,9 @@ pub struct LiveWorld {
     processes: HashMap<u32, Process>,
     outcomes: Vec<Outcome>,
     finished: bool,
+    /// Since when the present round is under way.
+    woken: Option<Instant>,
+    rounds: Vec<Duration>,
 }
 
 /// What a live world is made of.
@@ -98,12 +101,19 @@ impl LiveWorld {
             processes: HashMap::new(),
             outcomes: Vec::new(),
             finished: false,
+            woken: None,
+            rounds: Vec::new(),
         })
     }
 
     /// The command's exit status, once it has ended.
     pub fn exit_status(&self) -> Option<u8> {
         self.exit_status
+    }
+
+    /// How long each round took, from waking up to the last action carried out.
+    pub fn rounds(&self) -> &[Duration] {
+        &self.rounds
     }
 
     /// What the sources could not see, in words.
@@ -315,18 +325,18 @@ impl World for LiveWorld {
     }
 
     fn apply(&mut self, actions: &[Action]) {
-        if self.hands.is_none() {
-            return;
-        }
+        let actions = if self.hands.is_some() { actions } else { &[] };
         for action in actions {
             let result = self.carry_out(action);
             let (thread, change) = (action.thread, action.change.clone());
             self.outcomes.push(Outcome { thread, change, result });
         }
+        self.rounds.extend(self.woken.take().map(|woken| woken.elapsed()));
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
         loop {
+            self.woken = Some(Instant::now());
             self.refresh()?;
             if self.finished {
                 return Ok(Wake::Finished);

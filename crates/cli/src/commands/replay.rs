@@ -67,8 +67,14 @@ impl Replay {
             builder.watch(observation, actions, engine);
         });
         let sources = Sources { discovery: header.discovery, counters: header.counters };
-        let circumstances =
-            Circumstances { command: header.command, dry_run: true, evidence: "replayed", sources, notes };
+        let circumstances = Circumstances {
+            command: header.command,
+            dry_run: true,
+            evidence: "replayed",
+            sources,
+            rounds: Vec::new(),
+            notes,
+        };
         Ok(builder.finish(&engine, circumstances))
     }
 }

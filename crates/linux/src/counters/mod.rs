@@ -18,7 +18,8 @@ use std::path::Path;
 /// Which source of counters to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// Hardware counters where they work and tell FPU usage, else clock samples, else none.
+    /// Hardware counters where they work and tell FPU usage, else clock samples, else hardware counters that do
+    /// not tell it, else none.
     #[default]
     Auto,
     /// Hardware counters or nothing.
@@ -74,14 +75,15 @@ pub fn open(
         Choice::Sample => sample()?,
         Choice::None => Box::new(none::NoCounters),
         Choice::Auto => open_pmu(true)
-            .or_else(|error| {
+            .or_else(|error: CountersError| {
                 why_not.push(error.to_string());
                 sample()
             })
-            .unwrap_or_else(|error: CountersError| {
+            .or_else(|error: CountersError| {
                 why_not.push(error.to_string());
-                Box::new(none::NoCounters)
-            }),
+                open_pmu(false)
+            })
+            .unwrap_or_else(|_| Box::new(none::NoCounters)),
     };
     Ok((source, why_not))
 }
