@@ -1,5 +1,5 @@
-! Stands in for bwaves: block relaxation of five coupled quantities on a three-dimensional grid with seven-point
-! neighbourhoods, as its stabilised bi-conjugate gradient solver does; written for this study.
+! Stands in for bwaves: block relaxation of five coupled quantities on a three-dimensional grid with
+! seven-point neighbourhoods, as its stabilised bi-conjugate gradient solver does; written for this study.
 program solver7
   implicit none
   integer, parameter :: n = 40

@@ -1,5 +1,5 @@
-/* Stands in for milc: products of complex 3x3 matrices with vectors over a four-dimensional lattice that
- * does not fit the caches, the main loop of lattice QCD; written for this study. */
+/* Stands in for milc: products of complex 3x3 matrices with vectors over a four-dimensional lattice that does
+ * not fit the caches, the main loop of lattice QCD; written for this study. */
 #include <stdlib.h>
 
 typedef struct { double re, im; } complex_t;

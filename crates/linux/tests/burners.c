@@ -1,5 +1,5 @@
-/* Three threads that use half a second of CPU time each: one computes in floating point, one hashes, one
- * waits for a flag. Each first writes a line with its kind and its thread id. */
+/* Three threads: one computes in floating point and one hashes, for half a second of CPU time each; one waits
+ * busily for their end. Each first writes a line with its kind and its thread id. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -87,4 +88,31 @@ fn threads_of_one_process_are_told_apart() {
     assert!(source.ran_on(tids["float"]).is_empty(), "counts begin anew");
     source.forget(tids["float"]);
     assert_eq!(source.read(tids["float"]), None);
+}
+
+#[test]
+fn a_running_process_is_sampled_from_then_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled(directory.path());
+    let mut running = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
+    let kinds = BufReader::new(running.stdout.take().unwrap());
+    // All three threads have announced themselves: they are running.
+    let tids: HashMap<String, u32> = kinds
+        .lines()
+        .take(3)
+        .map(|line| line.unwrap().split_once(' ').map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())))
+        .map(Option::unwrap)
+        .collect();
+    let mut source = match SampleSource::attach(running.id(), &allowed(), RATE_HZ) {
+        Ok(source) => source,
+        Err(refused) => {
+            println!("skipped: {refused}");
+            running.wait().unwrap();
+            return;
+        }
+    };
+    running.wait().unwrap();
+    source.drain();
+    let Some(CounterReading::Sample(float)) = source.read(tids["float"]) else { panic!("no reading") };
+    assert!(float.judged > 0 && float.fp > 0.9 * float.judged as f64, "{float:?}");
 }

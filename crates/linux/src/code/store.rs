@@ -7,7 +7,7 @@
 use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -30,12 +30,23 @@ pub enum Place {
     },
 }
 
-/// Bytes, page by page, with what they decode to. A page that cannot be read is kept as `None`.
+/// Code, page by page.
 #[derive(Default)]
 struct Text {
-    pages: HashMap<u64, Option<Box<[u8]>>>,
-    decoded: HashMap<u64, Option<Instruction>>,
+    pages: FxHashMap<u64, Page>,
 }
+
+struct Page {
+    /// `None` if the page cannot be read; shorter than a page at the end of a file.
+    bytes: Option<Box<[u8]>>,
+    /// For each offset: [`NOT_DECODED`], [`INVALID`], or [`FIRST`] plus its index in `decoded`.
+    index: Box<[u16; PAGE]>,
+    decoded: Vec<Instruction>,
+}
+
+const NOT_DECODED: u16 = 0;
+const INVALID: u16 = 1;
+const FIRST: u16 = 2;
 
 struct FileText {
     file: File,
@@ -54,8 +65,8 @@ struct MemoryText {
 pub struct CodeStore {
     files: Vec<FileText>,
     /// Index in `files`; `None` if the file could not be opened, or is another one by now.
-    file_by_key: HashMap<FileKey, Option<usize>>,
-    memories: HashMap<u32, MemoryText>,
+    file_by_key: FxHashMap<FileKey, Option<usize>>,
+    memories: FxHashMap<u32, MemoryText>,
     epoch: u64,
     /// Versions of memories given out so far; never reused, so that a reused process id is no danger.
     versions: u32,
@@ -97,7 +108,7 @@ impl CodeStore {
         });
         if memory.checked_in != epoch {
             memory.checked_in = epoch;
-            let same = |(&page, kept): (&u64, &Option<Box<[u8]>>)| *kept == read_memory(pid, page);
+            let same = |(&at, page): (&u64, &Page)| page.bytes == read_memory(pid, at);
             if !memory.text.pages.iter().all(same) {
                 memory.text = Text::default();
                 memory.version = new_version();
@@ -107,8 +118,8 @@ impl CodeStore {
     }
 }
 
-/// Opens a mapped file: through the process's own root, else (it may have ended) through ours; and only if it
-/// is still the file that was mapped.
+/// Opens a mapped file: through the process's own root, else (it may have ended) through ours; and only if
+/// it is still the file that was mapped.
 fn open(pid: u32, key: FileKey, path: &str) -> Option<FileText> {
     let candidates = [format!("/proc/{pid}/root{path}"), path.to_owned()];
     let file = candidates.iter().find_map(|candidate| {
@@ -140,32 +151,54 @@ fn read_remote(pid: u32, address: u64, bytes: &mut [u8]) -> bool {
 }
 
 impl Text {
-    /// The instruction at `at`; an instruction may reach into the next page.
+    /// The instruction at `at`.
     fn instruction(
         &mut self,
         at: u64,
         isa: Isa,
         read_page: &dyn Fn(u64) -> Option<Box<[u8]>>,
     ) -> Option<Instruction> {
-        if let Some(&decoded) = self.decoded.get(&at) {
-            return decoded;
+        let start = at & !(PAGE as u64 - 1);
+        let offset = (at - start) as usize;
+        let page = self.page(start, read_page);
+        match page.index[offset] {
+            NOT_DECODED => {}
+            INVALID => return None,
+            known => return Some(page.decoded[usize::from(known - FIRST)]),
         }
-        let page = at & !(PAGE as u64 - 1);
         let mut bytes = [0; Isa::INSTRUCTION_BYTES_MAX];
-        let mut length = 0;
-        for page in [page, page + PAGE as u64] {
-            let from = (at + length as u64).wrapping_sub(page) as usize;
-            if length < bytes.len() && from < PAGE {
-                let kept = self.pages.entry(page).or_insert_with(|| read_page(page));
-                let rest = kept.as_deref().and_then(|kept| kept.get(from..)).unwrap_or_default();
-                let taken = rest.len().min(bytes.len() - length);
-                bytes[length..length + taken].copy_from_slice(&rest[..taken]);
-                length += taken;
-            }
+        let mut length = page.copy(offset, &mut bytes);
+        if offset + bytes.len() > PAGE {
+            length += self.page(start + PAGE as u64, read_page).copy(0, &mut bytes[length..]);
         }
         let decoded = isa.decode(&bytes[..length]);
-        self.decoded.insert(at, decoded);
+        let page = self.page(start, read_page);
+        page.index[offset] = match decoded {
+            None => INVALID,
+            Some(instruction) => {
+                page.decoded.push(instruction);
+                page.decoded.len() as u16 - 1 + FIRST
+            }
+        };
         decoded
+    }
+
+    fn page(&mut self, start: u64, read_page: &dyn Fn(u64) -> Option<Box<[u8]>>) -> &mut Page {
+        self.pages.entry(start).or_insert_with(|| Page {
+            bytes: read_page(start),
+            index: Box::new([NOT_DECODED; PAGE]),
+            decoded: Vec::new(),
+        })
+    }
+}
+
+impl Page {
+    /// Copies what the page holds from an offset on, as far as there is room; how many bytes that were.
+    fn copy(&self, offset: usize, room: &mut [u8]) -> usize {
+        let bytes = self.bytes.as_deref().and_then(|bytes| bytes.get(offset..)).unwrap_or_default();
+        let length = bytes.len().min(room.len());
+        room[..length].copy_from_slice(&bytes[..length]);
+        length
     }
 }
 

@@ -37,7 +37,7 @@ fn unit_by_name(name: &str) -> Unit {
         Unit::None
     } else if starts(&FLOAT_PREFIXES, plain) {
         Unit::Float
-    } else if starts(&["lddqu", "kmov", "mov"], plain) && !plain.starts_with("movmsk") {
+    } else if starts(&["mov", "lddqu", "kmov"], plain) && !plain.starts_with("movmsk") {
         Unit::Move
     } else {
         Unit::Integer

@@ -6,6 +6,7 @@ use corewise_core::cpuset::CpuSet;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use perf_event_open_sys::bindings;
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -58,12 +59,20 @@ pub enum EventKind {
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
     /// The event was refused.
-    #[error("cpu-clock event of process {pid} on PE {pe} refused: {source} (see kernel.perf_event_paranoid)")]
+    #[error("cpu-clock event of thread {tid} on PE {pe} refused: {source} (see kernel.perf_event_paranoid)")]
     Open {
-        /// The process.
-        pid: u32,
+        /// The thread.
+        tid: u32,
         /// The PE.
         pe: u32,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The process cannot be looked at.
+    #[error("cannot read {path}: {source}")]
+    Proc {
+        /// The file.
+        path: String,
         /// The system's answer.
         source: io::Error,
     },
@@ -79,7 +88,16 @@ pub enum SampleError {
     },
 }
 
-/// One event and ring buffer per PE.
+/// What to sample: a thread and all that it creates.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    tid: u32,
+    /// Whether to begin when it executes a program, or at once.
+    on_exec: bool,
+    rate_hz: u64,
+}
+
+/// One event and ring buffer per PE and target.
 pub struct Events {
     samplers: Vec<Sampler>,
     /// Whether samples in the kernel are recorded, too.
@@ -89,32 +107,50 @@ pub struct Events {
 impl Events {
     /// Opens the events on a process that has not yet executed its program; they begin when it does.
     pub fn open(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
-        let mut events = Events { samplers: Vec::with_capacity(pes.len()), with_kernel: true };
-        let mut ring_bytes = RING_BYTES_MAX;
-        for pe in pes.iter().map(|pe| pe.0) {
-            let sampler = events.open_one(pid, pe, rate_hz, &mut ring_bytes)?;
-            events.samplers.push(sampler);
-        }
+        let mut events = Events { samplers: Vec::new(), with_kernel: true };
+        events.open_all(Target { tid: pid, on_exec: true, rate_hz }, pes, RING_BYTES_MAX)?;
         Ok(events)
+    }
+
+    /// Opens the events on every thread of a running process; they begin at once. Each thread needs rings of
+    /// its own, so these are small.
+    pub fn attach(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
+        let mut events = Events { samplers: Vec::new(), with_kernel: true };
+        let mut known = BTreeSet::new();
+        // A thread that is created meanwhile inherits from its creator or is found in the next round.
+        loop {
+            let new: Vec<u32> = tasks(pid)?.into_iter().filter(|&tid| known.insert(tid)).collect();
+            if new.is_empty() {
+                return Ok(events);
+            }
+            for tid in new {
+                match events.open_all(Target { tid, on_exec: false, rate_hz }, pes, RING_BYTES_MIN) {
+                    Err(SampleError::Open { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+                    opened => opened?,
+                }
+            }
+        }
+    }
+
+    fn open_all(&mut self, target: Target, pes: &CpuSet, mut ring_bytes: usize) -> Result<(), SampleError> {
+        for pe in pes.iter().map(|pe| pe.0) {
+            let sampler = self.open_one(target, pe, &mut ring_bytes)?;
+            self.samplers.push(sampler);
+        }
+        Ok(())
     }
 
     /// Asks for less until it is granted: user code only (`perf_event_paranoid` 2 for ordinary users), then a
     /// smaller ring (`perf_event_mlock_kb`).
-    fn open_one(
-        &mut self,
-        pid: u32,
-        pe: u32,
-        rate_hz: u64,
-        ring_bytes: &mut usize,
-    ) -> Result<Sampler, SampleError> {
+    fn open_one(&mut self, target: Target, pe: u32, ring_bytes: &mut usize) -> Result<Sampler, SampleError> {
         loop {
-            let counter = match builder(pid, pe, rate_hz, self.with_kernel, *ring_bytes).build() {
+            let counter = match builder(target, pe, self.with_kernel, *ring_bytes).build() {
                 Ok(counter) => counter,
                 Err(error) if self.with_kernel && error.kind() == io::ErrorKind::PermissionDenied => {
                     self.with_kernel = false;
                     continue;
                 }
-                Err(source) => return Err(SampleError::Open { pid, pe, source }),
+                Err(source) => return Err(SampleError::Open { tid: target.tid, pe, source }),
             };
             match counter.sampled(*ring_bytes) {
                 Ok(sampler) => return Ok(sampler),
@@ -140,15 +176,23 @@ impl Events {
     }
 }
 
-fn builder<'a>(pid: u32, pe: u32, rate_hz: u64, with_kernel: bool, ring_bytes: usize) -> Builder<'a> {
+/// The threads of a running process.
+fn tasks(pid: u32) -> Result<Vec<u32>, SampleError> {
+    let path = format!("/proc/{pid}/task");
+    let entries = std::fs::read_dir(&path).map_err(|source| SampleError::Proc { path, source })?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+fn builder<'a>(target: Target, pe: u32, with_kernel: bool, ring_bytes: usize) -> Builder<'a> {
     let mut builder = Builder::new(Software::CPU_CLOCK);
     builder
-        .observe_pid(pid as i32)
+        .observe_pid(target.tid as i32)
         .one_cpu(pe as usize)
         .inherit(true)
-        .enable_on_exec(true)
+        .enabled(!target.on_exec)
+        .enable_on_exec(target.on_exec)
         .exclude_kernel(!with_kernel)
-        .sample_frequency(rate_hz)
+        .sample_frequency(target.rate_hz)
         .sample(SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
         .sample_id_all(true)
         .clockid(Clock::MONOTONIC)

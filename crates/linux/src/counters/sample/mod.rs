@@ -1,5 +1,5 @@
-//! Counter readings without a PMU: the kernel's clock interrupts each thread some hundred times per second of
-//! CPU time, and the code at each interrupted instruction tells what the thread was doing.
+//! Counter readings without a PMU: the kernel's clock interrupts each thread some hundred times per second
+//! of CPU time, and the code at each interrupted instruction tells what the thread was doing.
 //!
 //! [`events`] takes the samples, [`crate::code`] reads the code, [`spin`] tells whether a thread only waits,
 //! and [`window`] judges what occupies the processor. An instruction once judged costs one look-up.
@@ -16,6 +16,7 @@ use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
 use events::{Event, EventKind, Events, SampleError};
 use nix::time::{ClockId, clock_gettime};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub struct SampleSource {
 struct Sampling {
     window: Window,
     code: CodeStore,
-    verdicts: HashMap<Place, Verdict>,
+    verdicts: FxHashMap<Place, Verdict>,
     spaces: HashMap<u32, Arc<AddressSpace>>,
     threads: HashMap<u32, Thread>,
     /// Records younger than the last drain's start: another PE's ring may still hold older ones.
@@ -81,6 +82,17 @@ impl SampleSource {
     /// descendants, on the PEs that they are allowed.
     pub fn new(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<SampleSource, SampleError> {
         Ok(SampleSource { events: Events::open(pid, pes, rate_hz)?, state: Sampling::new() })
+    }
+
+    /// Samples a process that runs already, with all its threads and the descendants that it will have.
+    pub fn attach(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<SampleSource, SampleError> {
+        // First the events: what is mapped after the list was read, they report.
+        let events = Events::attach(pid, pes, rate_hz)?;
+        let path = format!("/proc/{pid}/maps");
+        let maps = std::fs::read_to_string(&path).map_err(|source| SampleError::Proc { path, source })?;
+        let mut state = Sampling::new();
+        state.spaces.insert(pid, Arc::new(AddressSpace::from_maps(&maps)));
+        Ok(SampleSource { events, state })
     }
 
     /// The PEs that a thread was sampled on since the last call, and how often on each.
@@ -146,7 +158,7 @@ impl Sampling {
         Sampling {
             window: Window::default(),
             code: CodeStore::default(),
-            verdicts: HashMap::new(),
+            verdicts: FxHashMap::default(),
             spaces: HashMap::new(),
             threads: HashMap::new(),
             early: Vec::new(),

@@ -6,8 +6,8 @@
 //! somebody else can end it. Such is a bare `while (!flag);`.
 //!
 //! What a loop carries is found by following each register through one turn: register A feeds B if B's value
-//! at the end is computed from A's at the start. A register that feeds itself, directly or through others, is
-//! progress (a counter, a pointer that advances).
+//! at the end is computed from A's at the start. A register that feeds itself, directly or through others,
+//! is progress (a counter, a pointer that advances).
 //!
 //! Limits: loops longer than [`LOOP_LENGTH_MAX`]; waiting by system calls (those samples are the kernel's);
 //! unoptimised code without PAUSE, which keeps what it loads on the stack.
@@ -18,7 +18,7 @@ use crate::code::{Code, Flow, Instruction, Store, Unit};
 const LOOP_LENGTH_MAX: usize = 32;
 
 /// Instructions looked at before giving up: bounds the ways through branchy code.
-const STEPS_MAX: usize = 256;
+const STEPS_MAX: usize = 128;
 
 struct Search<'a, C: Code> {
     code: &'a mut C,

@@ -7,10 +7,11 @@
 //! Approach. A processor executes out of order: while the sampled instruction waits to retire, those behind
 //! it in program order have entered the window already. So the code is followed forwards from the sampled
 //! instruction for the length of the window, and the estimate is the probability that this meets
-//! floating-point work. At a conditional branch the walk divides: backwards branches are mostly taken,
-//! forwards branches as often as not. Probabilities flow through the code and are absorbed where work is met.
-//! Calls are entered and return to where they came from. Where the walk loses the way (a return to an unknown
-//! caller, a jump through a table), the rest is taken to be like what was seen.
+//! floating-point work. At a conditional branch the walk divides: branches that close a loop are mostly
+//! taken, those that leave it or skip far ahead hardly ever, others as often as not. Probabilities flow
+//! through the code and are absorbed where work is met. Calls are entered and return to where they came
+//! from. Where the walk loses the way (a return to an unknown caller, a jump through a table), the rest is
+//! taken to be like what was seen.
 //!
 //! Source. `FPUusage = 1 - empty / cycles` is equation 1 of the BulldOver paper, whose Table I is the
 //! reference that the constants were chosen by (`docs/fpu-usage.md`, which has the comparison and a
@@ -19,7 +20,7 @@
 //! Limits. It knows nothing of latencies, of cache misses, or of which way a branch really goes.
 
 use crate::code::{Code, Flow, Instruction, Store, Unit};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// What the estimator assumes of a processor and of code.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,15 +31,25 @@ pub struct Window {
     pub backward_taken: f64,
     /// How often a branch forwards is taken.
     pub forward_taken: f64,
-    /// The share of a cycle's worth of occupancy that passing data through the unit counts for.
+    /// Code that a branch skips more than this many bytes to reach is out of the way because it is rarely
+    /// needed: errors, checks of bounds.
+    pub far_bytes: i64,
+    /// How much an instruction that only passes data through the unit counts, in the vector value.
     pub move_weight: f64,
-    /// The same for integer SIMD work in the vector value.
+    /// How much one of integer SIMD counts, in the vector value: it is mostly one of few among other work.
     pub integer_weight: f64,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { length: 64, backward_taken: 0.9, forward_taken: 0.5, move_weight: 0.1, integer_weight: 1.0 }
+        Self {
+            length: 48,
+            backward_taken: 0.95,
+            forward_taken: 0.5,
+            far_bytes: 256,
+            move_weight: 0.1,
+            integer_weight: 0.5,
+        }
     }
 }
 
@@ -81,7 +92,7 @@ impl Mass {
 }
 
 /// Masses below this are dropped: they could not change the second decimal.
-const MASS_MIN: f64 = 0.01;
+const MASS_MIN: f64 = 0.02;
 
 /// Calls that are entered within each other. Deeper ones are stepped over.
 const CALL_DEPTH_MAX: u32 = 4;
@@ -121,7 +132,7 @@ struct Walk<'a, C: Code> {
     window: &'a Window,
     calls: Vec<Call>,
     points: Vec<Point>,
-    known: HashMap<(u64, usize), usize>,
+    known: FxHashMap<(u64, usize), usize>,
 }
 
 impl Window {
@@ -129,8 +140,13 @@ impl Window {
     pub fn judge<C: Code>(&self, code: &mut C, address: u64) -> Option<Judgement> {
         code.instruction(address)?;
         let outermost = Call { returns_to: 0, caller: 0, depth: 0 };
-        let mut walk =
-            Walk { code, window: self, calls: vec![outermost], points: Vec::new(), known: HashMap::new() };
+        let mut walk = Walk {
+            code,
+            window: self,
+            calls: vec![outermost],
+            points: Vec::new(),
+            known: FxHashMap::default(),
+        };
         let start = walk.point(address, 0);
         Some(walk.flow_from(start))
     }
@@ -269,29 +285,39 @@ impl<C: Code> Walk<'_, C> {
         }
     }
 
-    /// How often a branch is taken. Backwards it closes a loop; a branch forwards over the end of a loop that
-    /// it is in leaves that loop.
+    /// How often a branch is taken: hardly ever if it leaves a loop or goes far ahead, mostly if it goes
+    /// back.
     fn taken(&mut self, address: u64, behind: u64, displacement: i64) -> f64 {
-        if displacement < 0 {
-            return self.window.backward_taken;
-        }
+        let Window { backward_taken, forward_taken, far_bytes, .. } = *self.window;
         let target = address.wrapping_add_signed(displacement);
+        if displacement > far_bytes || self.leaves_loop(address, behind, target) {
+            1.0 - backward_taken
+        } else if displacement < 0 {
+            backward_taken
+        } else {
+            forward_taken
+        }
+    }
+
+    /// Whether the code behind a branch soon jumps back to before it, closing a loop that does not hold the
+    /// branch's target.
+    fn leaves_loop(&mut self, address: u64, behind: u64, target: u64) -> bool {
         let mut at = behind;
         for _ in 0..LOOP_LENGTH_MAX {
-            let Some(instruction) = self.code.instruction(at).filter(|_| at < target) else { break };
-            if let Flow::Branch(back) | Flow::Jump(back) = instruction.flow
-                && back < 0
-                && at.wrapping_add_signed(back) <= address
-            {
-                return 1.0 - self.window.backward_taken;
+            let Some(instruction) = self.code.instruction(at).filter(|_| at != target) else { return false };
+            if let Flow::Branch(back) | Flow::Jump(back) = instruction.flow {
+                let head = at.wrapping_add_signed(back);
+                if head <= address && !(head..=at).contains(&target) {
+                    return true;
+                }
             }
             if !matches!(instruction.flow, Flow::Next | Flow::Branch(_) | Flow::Call(_) | Flow::CallAnywhere)
             {
-                break;
+                return false;
             }
             at += u64::from(instruction.length);
         }
-        self.window.forward_taken
+        false
     }
 }
 
@@ -312,8 +338,9 @@ mod tests {
             length: 16,
             backward_taken: 0.9,
             forward_taken: 0.5,
+            far_bytes: 256,
             move_weight: 0.1,
-            integer_weight: 1.0,
+            integer_weight: 0.5,
         };
         window.judge(snippet, Snippet::BASE).expect("the snippet decodes")
     }
@@ -329,7 +356,7 @@ mod tests {
             ("nop; nop; ret to nobody knows where", "9090c3", 0.0, 0.0),
             ("addsd; ret", "f20f58c0c3", 1.0, 1.0),
             ("syscall; addsd", "0f05f20f58c0", 0.0, 0.0),
-            ("paddd; syscall", "660ffec10f05", 0.0, 1.0),
+            ("paddd; syscall", "660ffec10f05", 0.0, 0.5),
             ("pxor xmm0,xmm0; syscall", "660fefc00f05", 0.0, 0.0),
         ] {
             let judgement = judged(&mut Snippet::new(hex));
