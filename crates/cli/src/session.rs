@@ -83,9 +83,15 @@ pub fn run(plan: Plan) -> Result<Ended> {
     }
     notes.extend(world.troubles());
     let exit_status = finish(&mut world)?;
-    let rounds = world.rounds().to_vec();
-    let circumstances =
-        Circumstances { command: words, dry_run: !act, evidence: "measured", sources, rounds, notes };
+    let circumstances = Circumstances {
+        command: words,
+        dry_run: !act,
+        evidence: "measured",
+        sources,
+        rounds: world.rounds().to_vec(),
+        peak_memory_bytes: corewise_linux::live::peak_memory_bytes(),
+        notes,
+    };
     Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
 }
 

@@ -169,6 +169,8 @@ pub struct Overhead {
     pub round_ms_median: Option<f64>,
     /// The longest round, in milliseconds.
     pub round_ms_max: Option<f64>,
+    /// The most memory that corewise held; `null` in a replay.
+    pub peak_memory_bytes: Option<u64>,
 }
 
 /// What the report says beside what the loop saw.
@@ -184,6 +186,8 @@ pub struct Circumstances {
     pub sources: Sources,
     /// How long each round of the loop took.
     pub rounds: Vec<Duration>,
+    /// The most memory that corewise held, in bytes.
+    pub peak_memory_bytes: Option<u64>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -306,6 +310,7 @@ impl ReportBuilder {
                 fraction_of_wall: if wall_seconds > 0.0 { cpu_seconds / wall_seconds } else { 0.0 },
                 round_ms_median: median(&rounds_ms),
                 round_ms_max: quantile(&rounds_ms, 1.0),
+                peak_memory_bytes: circumstances.peak_memory_bytes,
             },
             notes: circumstances.notes,
         }

@@ -15,6 +15,7 @@ use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -379,9 +380,13 @@ fn own_mask() -> Result<CpuSet, LiveError> {
 }
 
 fn own_cpu_ns() -> u64 {
-    use nix::sys::resource::{UsageWho, getrusage};
     use nix::sys::time::TimeValLike;
     getrusage(UsageWho::RUSAGE_SELF)
         .map(|usage| (usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds()) as u64)
         .unwrap_or(0)
+}
+
+/// The most memory that this process has held so far.
+pub fn peak_memory_bytes() -> Option<u64> {
+    getrusage(UsageWho::RUSAGE_SELF).ok().map(|usage| usage.max_rss() as u64 * 1024)
 }

@@ -73,6 +73,7 @@ impl Replay {
             evidence: "replayed",
             sources,
             rounds: Vec::new(),
+            peak_memory_bytes: None,
             notes,
         };
         Ok(builder.finish(&engine, circumstances))

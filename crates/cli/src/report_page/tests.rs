@@ -67,7 +67,13 @@ fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         threads,
         applications: vec![application],
         decisions,
-        overhead: Overhead { cpu_seconds: 0.031, fraction_of_wall: 0.003 },
+        overhead: Overhead {
+            cpu_seconds: 0.031,
+            fraction_of_wall: 0.003,
+            round_ms_median: Some(0.3),
+            round_ms_max: Some(1.2),
+            peak_memory_bytes: Some(12 << 20),
+        },
         notes: vec!["2 samples were lost".into()],
     }
 }
