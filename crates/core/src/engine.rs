@@ -3,8 +3,8 @@
 //! Problem: a policy says what would be best now; carried out blindly that makes threads flap, fights with
 //! users who placed their own threads, and repeats what the system has refused. Approach: the engine keeps,
 //! per thread, the reading since which its rates are taken and the class it has, asks the policy, and lets
-//! through only what stays within the rules of the [module invariants](#what-the-engine-guarantees). Sources: the
-//! one-second control loop and the caching of BulldOver §IV and §V.C; the guarantees are ours.
+//! through only what stays within the rules of the [module invariants](#what-the-engine-guarantees). Sources:
+//! the one-second control loop and the caching of BulldOver §IV and §V.C; the guarantees are ours.
 //!
 //! # What the engine guarantees
 //!
@@ -257,8 +257,8 @@ impl Track {
         }
     }
 
-    /// The share of the time in which the thread wants a PE: half this interval's, half what it was before, so
-    /// that one odd interval changes no rank.
+    /// The share of the time in which the thread wants a PE: half this interval's, half what it was before,
+    /// so that one odd interval changes no rank.
     fn take_share(&mut self, share: f64) -> f64 {
         let smoothed = self.share.map_or(share, |before| (before + share) / 2.0);
         self.share = Some(smoothed);

@@ -15,8 +15,8 @@ pub fn wilson_half_width(p: f64, n: u64) -> f64 {
     (Z / (1.0 + Z * Z / n) * spread).min(0.5)
 }
 
-/// How far a proportion can be trusted, 0..1: 1 when it is known exactly, 0.5 when its 95 % interval is ±0.125,
-/// 0 when that is ±0.25 or wider.
+/// How far a proportion can be trusted, 0..1: 1 when it is known exactly, 0.5 when its 95 % interval is
+/// ±0.125, 0 when that is ±0.25 or wider.
 pub fn proportion_confidence(p: f64, n: u64) -> f64 {
     (1.0 - 4.0 * wilson_half_width(p.clamp(0.0, 1.0), n)).max(0.0)
 }

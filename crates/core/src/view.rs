@@ -24,7 +24,8 @@ pub struct ThreadView {
     pub thread: ThreadId,
     /// Its application.
     pub app: AppId,
-    /// The share of the time, lately, in which it ran or waited for a PE, 0..1: what it wants, not what it got.
+    /// The share of the time, lately, in which it ran or waited for a PE, 0..1: what it wants, not what it
+    /// got.
     pub runnable_share: f64,
     /// The PE it ran on last.
     pub last_pe: Option<PeId>,

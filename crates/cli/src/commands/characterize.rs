@@ -55,7 +55,7 @@ impl Characterize {
 fn table(report: &Report) -> String {
     const THREADS_MAX: usize = 8;
     let mut text = format!(
-        "{:<16} {:>8} {:>9} {:>11} {:>6} {:>6} {:>8} {:>6} {:>6}\n",
+        "{:<20} {:>8} {:>9} {:>11} {:>6} {:>6} {:>8} {:>6} {:>6}\n",
         "program", "CPU s", "FPU usage", "vector unit", "L2/100", "IPC", "threads", "seq.", "class"
     );
     for application in &report.applications {
@@ -64,7 +64,7 @@ fn table(report: &Report) -> String {
     for thread in report.threads.iter().take(THREADS_MAX) {
         let name = format!("  {} {}", thread.name, thread.tid);
         text += &format!(
-            "{:<16} {:>8.2} {:>9} {:>11} {:>6} {:>6}\n",
+            "{:<20} {:>8.2} {:>9} {:>11} {:>6} {:>6}\n",
             name,
             thread.cpu_seconds,
             number(thread.fpu_usage),
@@ -90,7 +90,7 @@ fn application_row(application: &ApplicationReport, report: &Report) -> String {
     let parallel = application.parallelism_class.map_or("-".to_owned(), |class| json_name(&class));
     let intensity = application.intensity_class.map_or(String::new(), |class| json_name(&class));
     format!(
-        "{:<16} {:>8.2} {:>9} {:>11} {:>6} {:>6} {:>8.2} {:>6} {:>6}\n",
+        "{:<20} {:>8.2} {:>9} {:>11} {:>6} {:>6} {:>8.2} {:>6} {:>6}\n",
         application.name,
         cpu,
         number(application.fpu_usage),

@@ -3,3 +3,4 @@
 mod common;
 mod replay;
 mod run;
+mod terminal;

@@ -12,10 +12,10 @@
 //! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where
 //! no two allowed PEs share any of these, there is nothing to gain and nothing is bound.
 //!
-//! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run, the
-//! FPU cycles that it really wants: for threads that run all the time (the paper's) it is the same order, and
-//! a thread that hardly runs takes no FPU from one that does. (Not the share of time that it *got*: that tells
-//! more about its neighbours.) A seated thread counts a little more than its rival, so that
+//! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run,
+//! the FPU cycles that it really wants: for threads that run all the time (the paper's) it is the same order,
+//! and a thread that hardly runs takes no FPU from one that does. (Not the share of time that it *got*: that
+//! tells more about its neighbours.) A seated thread counts a little more than its rival, so that
 //! noise does not swap the two, and one that was seated a moment ago stays in any case.
 //!
 //! Limits: the policy looks at FPU demand only, not at the caches or the memory node that threads of one
@@ -187,8 +187,8 @@ impl<'a> Units<'a> {
         Some(Units { kind, pes, around })
     }
 
-    /// Counts as first PE of a unit the one whose thread wants most: threads that share a unit anyway never gain
-    /// by changing places within it. The order of empty PEs stays.
+    /// Counts as first PE of a unit the one whose thread wants most: threads that share a unit anyway never
+    /// gain by changing places within it. The order of empty PEs stays.
     fn put_demanding_first(&mut self, scene: &Scene<'_>) {
         let mut demand_on = vec![-1.0; self.around.len()];
         for subject in scene.threads.iter().filter(|s| s.placeable) {

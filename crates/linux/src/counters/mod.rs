@@ -18,8 +18,8 @@ use std::path::Path;
 /// Which source of counters to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// Hardware counters where they work and tell FPU usage, else clock samples, else hardware counters that do
-    /// not tell it, else none.
+    /// Hardware counters where they work and tell FPU usage, else clock samples, else hardware counters that
+    /// do not tell it, else none.
     #[default]
     Auto,
     /// Hardware counters or nothing.
@@ -61,8 +61,8 @@ pub enum CountersError {
     Sample(#[from] sample::events::SampleError),
 }
 
-/// Opens the source that `choice` asks for, on a process that has not executed its program yet and runs on `pes`.
-/// Returns with it why a better one is not used.
+/// Opens the source that `choice` asks for, on a process that has not executed its program yet and runs on
+/// `pes`. Returns with it why a better one is not used.
 pub fn open(
     choice: Choice,
     pid: u32,
@@ -106,7 +106,8 @@ pub trait CounterSource {
     /// Descriptors that become readable when buffers should be drained.
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Begins to watch a thread. Failure is noted in [`CounterSource::troubles`]: the thread then has no reading.
+    /// Begins to watch a thread. Failure is noted in [`CounterSource::troubles`]: the thread then has no
+    /// reading.
     fn watch(&mut self, thread: &NewThread);
 
     /// Empties the kernel's buffers into the tallies. Cheap; called at every wake-up and before readings.

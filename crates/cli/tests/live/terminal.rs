@@ -1,0 +1,70 @@
+//! Job control: on a terminal, corewise behaves as the command alone would.
+
+use crate::common::wait_for;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// An interactive shell on a terminal of its own, which script(1) makes.
+struct Shell {
+    script: Child,
+    screen: Arc<Mutex<String>>,
+}
+
+impl Shell {
+    fn start() -> Shell {
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--command", "bash --norc --noprofile -i", "/dev/null"]);
+        let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let screen = Arc::new(Mutex::new(String::new()));
+        let (mut terminal, shown) = (script.stdout.take().unwrap(), screen.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = terminal.read(&mut bytes) {
+                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+        });
+        Shell { script, screen }
+    }
+
+    /// Types the keys, and waits until the screen has shown the text since.
+    fn type_and_expect(&mut self, keys: &str, text: &str) {
+        self.screen.lock().unwrap().clear();
+        self.script.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+        let mut last = String::new();
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_for(|| {
+                last.clone_from(&self.screen.lock().unwrap());
+                last.contains(text).then_some(())
+            })
+        }));
+        assert!(shown.is_ok(), "after {keys:?} there is no {text:?} in {last:?}");
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // The terminal goes with it, and whatever still runs there.
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+#[test]
+fn the_keys_of_the_terminal_work_as_for_the_command_alone() {
+    let corewise = env!("CARGO_BIN_EXE_corewise");
+    let mut shell = Shell::start();
+    // The quotes keep the typed line from containing what is waited for.
+    let script = r#"trap "echo INTER''RUPTED; exit 9" INT; echo REA''DY; while :; do sleep 0.05; done"#;
+    shell.type_and_expect(&format!("{corewise} run -q sh -c '{script}'\n").replace("''", "\"\""), "READY");
+    shell.type_and_expect("\x1a", "Stopped");
+    shell.type_and_expect("fg\n", "run -q");
+    shell.type_and_expect("\x1a", "Stopped");
+    shell.type_and_expect("bg\n", "&");
+    shell.type_and_expect("fg\n", "run -q");
+    shell.type_and_expect("\x03", "INTERRUPTED");
+    shell.type_and_expect("echo status=$?.\n", "status=9.");
+    shell.type_and_expect(&format!("{corewise} run -q cat\n"), "run -q cat");
+    shell.type_and_expect("typed\n", "typed\r\ntyped");
+    shell.type_and_expect("\x04echo status=$?.\n", "status=0.");
+}
