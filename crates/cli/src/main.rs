@@ -5,6 +5,7 @@ mod output;
 mod recording_file;
 mod report_file;
 mod report_page;
+mod report_table;
 mod session;
 
 use clap::{Parser, Subcommand};

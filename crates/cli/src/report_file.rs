@@ -1,6 +1,6 @@
 //! Writing a report: whole or not at all, so that a full disk costs no earlier report.
 
-use crate::report_page;
+use crate::{report_page, report_table};
 use anyhow::{Context, Result, bail};
 use corewise_core::report::Report;
 use std::io::Write;
@@ -22,12 +22,12 @@ pub fn check_writable(path: &Path) -> Result<()> {
     })
 }
 
-/// Writes the report as a page if the name ends in `.html`, else as JSON.
+/// Writes the report as a page if the name ends in `.html`, as a table if it ends in `.txt`, else as JSON.
 pub fn write(path: &Path, report: &Report) -> Result<()> {
-    let text = if path.extension().is_some_and(|extension| extension == "html") {
-        report_page::render(report)
-    } else {
-        format!("{}\n", serde_json::to_string_pretty(report)?)
+    let text = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html") => report_page::render(report),
+        Some("txt") => report_table::render(report),
+        _ => format!("{}\n", serde_json::to_string_pretty(report)?),
     };
     write_whole(path, text.as_bytes())
         .with_context(|| format!("cannot write the report {}: check space and permission", path.display()))

@@ -25,7 +25,7 @@ pub struct Replay {
     machine: OtherMachine,
     #[command(flatten)]
     modules: FpuModules,
-    /// Write a report: JSON, or a page to look at if FILE ends in .html
+    /// Write a report: JSON, a page to look at if FILE ends in .html, a table if it ends in .txt
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
     /// Print the report as JSON

@@ -26,7 +26,7 @@ pub struct Run {
     /// Decide and report, but bind nothing
     #[arg(long)]
     dry_run: bool,
-    /// Write a report: JSON, or a page to look at if FILE ends in .html
+    /// Write a report: JSON, a page to look at if FILE ends in .html, a table if it ends in .txt
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
     /// Write a recording, for `corewise replay`
