@@ -177,7 +177,7 @@ impl LiveWorld {
             // Somebody else has set it since: it is no longer ours to give back.
             self.note(Entry::Free(facts.tid));
         }
-        let process = self.process(facts, &mask);
+        let process = self.process(facts);
         let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
         if user_placed {
             return (Standing::UserPlaced, Arc::new(mask));
@@ -196,19 +196,21 @@ impl LiveWorld {
     }
 
     /// What is known of the thread's process; looked up when it is new or has become another program.
-    fn process(&mut self, facts: &ThreadFacts, mask: &CpuSet) -> &Process {
+    fn process(&mut self, facts: &ThreadFacts) -> &Process {
         let leads = facts.tid == facts.pid;
         let known = self.processes.get(&facts.pid);
         let stale = known.is_none_or(|process| leads && process.name != facts.name);
         if stale {
             self.note(Entry::Member(facts.pid));
+            // The first thread's mask is what the process was started with; the others may have pinned themselves.
+            let mask = affinity::get(facts.pid).unwrap_or_default();
             let hands = self.hands.as_ref();
-            let heir = hands.and_then(|hands| hands.ledger.heir_of(mask)).cloned();
+            let heir = hands.and_then(|hands| hands.ledger.heir_of(&mask)).cloned();
             // A single PE is a decision of the program or its user; several are a limit within which to
             // place.
             let permitted = match heir {
                 Some(original) => Arc::new(original.intersection(&self.baseline)),
-                None if mask.len() > 1 => Arc::new(mask.clone()),
+                None if mask.len() > 1 => Arc::new(mask),
                 None => self.baseline.clone(),
             };
             let user_placed = environment::places_threads(facts.pid);

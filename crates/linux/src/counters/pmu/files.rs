@@ -8,6 +8,7 @@
 use super::formula::{Formula, FormulaError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -407,12 +408,15 @@ pub fn events_table(dirs: &[PathBuf]) -> Result<Vec<Arc<EventFile>>, EventFileEr
     Ok(table)
 }
 
-/// The `.toml` files of a directory by name; none if there is no such directory.
+/// The `.toml` files of a directory by name; none if there is no such directory, or if it is somebody else's (the
+/// home of the user before `sudo -u`).
 fn files_in(dir: &Path) -> Result<Vec<PathBuf>, EventFileError> {
     let failed = |source| EventFileError::Read { path: dir.to_owned(), source };
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            return Ok(Vec::new());
+        }
         Err(error) => return Err(failed(error)),
     };
     let mut paths = entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect::<Result<Vec<_>, _>>()?;
