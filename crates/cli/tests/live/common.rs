@@ -12,11 +12,9 @@ pub fn corewise() -> Command {
 }
 
 /// The test program `examples/burn.rs`, which cargo builds along with the tests.
-pub fn burn() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_corewise"))
-        .parent()
-        .expect("a file is in a directory")
-        .join("examples/burn")
+pub fn burn() -> String {
+    let directory = Path::new(env!("CARGO_BIN_EXE_corewise")).parent().expect("a file is in a directory");
+    directory.join("examples/burn").to_str().expect("the target directory has a plain name").to_owned()
 }
 
 /// A directory with a file that says that the PEs 0 and 1 share an FPU, so that `spread` acts on any machine.

@@ -126,18 +126,17 @@ fn an_inner_corewise_only_watches() {
     assert!(report["notes"].to_string().contains("inside another"), "{report}");
 }
 
-/// Two FPU-intensive threads, an integer thread and a thread that pins itself, on PEs 0 and 1 that are said
-/// to share an FPU. Returns the report and what the program printed of its threads' masks.
-fn placed(extra: &[&str], what: &[&str]) -> (Value, String) {
+/// Runs a command where PEs 0 and 1 are said to share an FPU. Returns the report and what the command printed.
+fn placed(extra: &[&str], command: &[&str]) -> (Value, String) {
     let (directory, modules) = shared_fpu();
     let file = directory.path().join("report.json");
-    let mut command = corewise();
-    command
+    let mut corewise = corewise();
+    corewise
         .args(["run", "-q", "--interval", "250ms", "--report"])
         .arg(&file)
         .arg("--fpu-modules")
         .arg(&modules);
-    let output = command.args(extra).arg("--").arg(burn()).args(what).output().unwrap();
+    let output = corewise.args(extra).arg("--").args(command).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let report = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     (report, String::from_utf8(output.stdout).unwrap())
@@ -148,7 +147,7 @@ fn fpu_intensive_threads_are_told_apart_and_bound() {
     if !two_pes() {
         return;
     }
-    let (report, _) = placed(&[], &["2", "2*fp", "int", "pin"]);
+    let (report, _) = placed(&[], &[&burn(), "2", "2*fp", "int", "pin"]);
     let usage = |name: &str| threads(&report, name)[0]["fpu_usage"].as_f64().unwrap();
     assert!(usage("fp") > 0.6 && usage("int") < 0.2, "{report:#}");
     let bound: Vec<&Value> =
@@ -168,7 +167,7 @@ fn a_dry_run_decides_and_binds_nothing() {
     if !two_pes() {
         return;
     }
-    let (report, masks) = placed(&["--dry-run"], &["2", "2*fp"]);
+    let (report, masks) = placed(&["--dry-run"], &[&burn(), "2", "2*fp"]);
     assert!(!report["decisions"].as_array().unwrap().is_empty());
     assert_eq!(threads(&report, "fp")[0]["bindings"], Value::Array(vec![]));
     assert!(masks.lines().all(|line| line.contains(',')), "a thread was bound: {masks}");
@@ -179,7 +178,7 @@ fn an_heir_of_a_bound_thread_is_given_the_whole_machine() {
     if !two_pes() {
         return;
     }
-    let (report, masks) = placed(&[], &["3", "2*spawner"]);
+    let (report, masks) = placed(&[], &[&burn(), "3", "2*spawner"]);
     assert_eq!(threads(&report, "spawner")[0]["bindings"].as_array().unwrap().len(), 1, "{report:#}");
     let heirs: Vec<&str> = masks.lines().filter(|line| line.starts_with("sleep")).collect();
     assert_eq!(heirs.len(), 2);
@@ -192,17 +191,8 @@ fn a_users_placement_wins() {
         return;
     }
     let burn = burn();
-    let script = format!("OMP_PLACES=cores {0} 1.5 2*fp; taskset -c 1 {0} 1.5 2*fp", burn.display());
-    let (directory, modules) = shared_fpu();
-    let file = directory.path().join("report.json");
-    let mut command = corewise();
-    command
-        .args(["run", "-q", "--interval", "250ms", "--report"])
-        .arg(&file)
-        .arg("--fpu-modules")
-        .arg(&modules);
-    assert!(command.args(["sh", "-c", &script]).stdout(Stdio::null()).status().unwrap().success());
-    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let script = format!("OMP_PLACES=cores {burn} 1.5 2*fp; taskset -c 1 {burn} 1.5 2*fp");
+    let (report, _) = placed(&[], &["sh", "-c", &script]);
     assert_eq!(report["decisions"], Value::Array(vec![]), "{report:#}");
 }
 
