@@ -1,6 +1,8 @@
 //! What a process's surroundings say: its environment about the placement of its threads, its ancestors about
 //! nesting.
 
+use crate::launch::NESTED_VARIABLE;
+
 /// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
 /// LLVM's and Intel's OpenMP follow it at a time of their own choosing.
 pub fn places_threads(pid: u32) -> bool {
@@ -20,6 +22,14 @@ fn wishes(environ: &[u8]) -> bool {
             _ => false,
         }
     })
+}
+
+/// The corewise that a process was started by, as its environment says; inherited by all that descend from it.
+pub fn started_by(pid: u32) -> Option<u32> {
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let name = format!("{NESTED_VARIABLE}=");
+    let value = environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(name.as_bytes()))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 /// Whether a process is an ancestor of this one.

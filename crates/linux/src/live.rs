@@ -2,7 +2,7 @@
 
 use crate::binding::affinity::{self, ActToken};
 use crate::binding::guardian::Guardian;
-use crate::binding::ledger::{Entry, Ledger};
+use crate::binding::ledger::{Bound, Entry, Ledger, seen};
 use crate::counters::CounterSource;
 use crate::discovery::{Discovery, DiscoveryError, ThreadFacts};
 use crate::environment;
@@ -57,6 +57,9 @@ struct Hands {
     token: ActToken,
     ledger: Ledger,
     guardian: Guardian,
+    guardian_is_gone: bool,
+    /// What is given back to a thread that was not narrowed.
+    unnarrowed: CpuSet,
 }
 
 /// What is remembered of a process.
@@ -85,14 +88,23 @@ pub enum LiveError {
     },
 }
 
+const GUARDIAN_GONE: &str = "the guardian that gives everything back after a crash is gone";
+
+impl Hands {
+    fn new(guardian: Guardian) -> Result<Hands, Errno> {
+        let token = ActToken::mint();
+        let unnarrowed = affinity::unnarrowed(&token)?;
+        Ok(Hands { token, ledger: Ledger::default(), guardian, guardian_is_gone: false, unnarrowed })
+    }
+}
+
 impl LiveWorld {
     /// The world around a command that is about to run. With a guardian it may bind threads, without it only
     /// looks on.
     pub fn new(parts: Parts, guardian: Option<Guardian>, started: Instant) -> Result<Self, LiveError> {
         let baseline = Arc::new(own_mask()?);
-        let hands =
-            guardian.map(|guardian| Hands { token: ActToken::mint(), ledger: Ledger::default(), guardian });
-        Ok(Self {
+        let hands = guardian.map(Hands::new).transpose().map_err(Self::system("sched_setaffinity"))?;
+        let mut world = Self {
             command: Some(parts.command),
             parts,
             hands,
@@ -104,7 +116,10 @@ impl LiveWorld {
             finished: false,
             woken: None,
             rounds: Vec::new(),
-        })
+        };
+        // Orphans become children of corewise.
+        world.note(Entry::Member(std::process::id()));
+        Ok(world)
     }
 
     /// The command's exit status, once it has ended.
@@ -121,6 +136,9 @@ impl LiveWorld {
     pub fn troubles(&self) -> Vec<String> {
         let mut troubles = self.parts.discovery.losses();
         troubles.extend(self.parts.counters.troubles());
+        if self.hands.as_ref().is_some_and(|hands| hands.guardian_is_gone) {
+            troubles.push(format!("{GUARDIAN_GONE}: from then on nothing was bound"));
+        }
         troubles
     }
 
@@ -150,6 +168,9 @@ impl LiveWorld {
         let counters = self.parts.counters.read(facts.tid);
         if facts.ended {
             self.parts.counters.forget(facts.tid);
+            if self.ledger().is_some_and(|l| l.bound(facts.tid).is_some() || l.is_pinned(facts.tid)) {
+                self.note(Entry::Forget(facts.tid));
+            }
         }
         ThreadReading {
             thread: ThreadId { tid: facts.tid, generation: facts.generation },
@@ -170,8 +191,8 @@ impl LiveWorld {
     /// Who decides where the thread runs, and where its user lets it run.
     fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
         let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, self.baseline.clone()) };
-        if let Some(bound) = self.hands.as_ref().and_then(|hands| hands.ledger.bound(facts.tid)) {
-            if bound.ours == mask {
+        if let Some(bound) = self.ledger().and_then(|ledger| ledger.bound(facts.tid)) {
+            if seen(&bound.ours, &self.baseline) == mask {
                 return (Standing::Bound, Arc::new(bound.original.intersection(&self.baseline)));
             }
             // Somebody else has set it since: it is no longer ours to give back.
@@ -180,18 +201,21 @@ impl LiveWorld {
         let process = self.process(facts);
         let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
         if user_placed {
+            if self.ledger().is_some_and(|ledger| ledger.heir_of(&mask).is_some()) {
+                self.note_pinned(facts.tid);
+            }
             return (Standing::UserPlaced, Arc::new(mask));
         }
         if mask == *permitted || mask == *self.baseline {
+            if self.ledger().is_some_and(|ledger| ledger.is_pinned(facts.tid)) {
+                self.note(Entry::Forget(facts.tid));
+            }
             return (Standing::Free, Arc::new(mask));
         }
-        let hands = self.hands.as_ref();
-        if hands.is_some_and(|h| h.ledger.heir_of(&mask).is_some() && !h.ledger.is_pinned(facts.tid)) {
+        if self.ledger().is_some_and(|l| l.heir_of(&mask).is_some() && !l.is_pinned(facts.tid)) {
             return (Standing::Inherited, permitted);
         }
-        if hands.is_some_and(|h| !h.ledger.is_pinned(facts.tid)) {
-            self.note(Entry::Pinned(facts.tid));
-        }
+        self.note_pinned(facts.tid);
         (Standing::SelfPinned, Arc::new(mask))
     }
 
@@ -202,10 +226,10 @@ impl LiveWorld {
         let stale = known.is_none_or(|process| leads && process.name != facts.name);
         if stale {
             self.note(Entry::Member(facts.pid));
-            // The first thread's mask is what the process was started with; the others may have pinned themselves.
+            // The first thread's mask is what the process was started with; the others may have pinned
+            // themselves.
             let mask = affinity::get(facts.pid).unwrap_or_default();
-            let hands = self.hands.as_ref();
-            let heir = hands.and_then(|hands| hands.ledger.heir_of(&mask)).cloned();
+            let heir = self.ledger().and_then(|ledger| ledger.heir_of(&mask)).cloned();
             // A single PE is a decision of the program or its user; several are a limit within which to
             // place.
             let permitted = match heir {
@@ -219,12 +243,23 @@ impl LiveWorld {
         &self.processes[&facts.pid]
     }
 
+    fn ledger(&self) -> Option<&Ledger> {
+        self.hands.as_ref().map(|hands| &hands.ledger)
+    }
+
+    /// Notes once that somebody else decides where the thread runs.
+    fn note_pinned(&mut self, tid: u32) {
+        if self.ledger().is_some_and(|ledger| !ledger.is_pinned(tid)) {
+            self.note(Entry::Pinned(tid));
+        }
+    }
+
     /// Notes a change in the book and in the guardian's copy. `false` if the guardian is gone.
     fn note(&mut self, entry: Entry) -> bool {
         let Some(hands) = &mut self.hands else { return false };
-        let told = hands.guardian.tell(&entry).is_ok();
+        hands.guardian_is_gone |= hands.guardian.tell(&entry).is_err();
         hands.ledger.note(entry);
-        told
+        !hands.guardian_is_gone
     }
 
     fn carry_out(&mut self, action: &Action) -> OutcomeKind {
@@ -245,14 +280,15 @@ impl LiveWorld {
 
     fn bind(&mut self, tid: u32, mask: CpuSet, pes: &CpuSet) -> OutcomeKind {
         let Some(hands) = &self.hands else { return OutcomeKind::Refused("not permitted to act".to_owned()) };
-        if hands.ledger.bound(tid).is_some_and(|bound| bound.ours != mask) || hands.ledger.is_pinned(tid) {
+        let is_ours = |bound: &Bound| seen(&bound.ours, &self.baseline) == mask;
+        if hands.ledger.bound(tid).is_some_and(|bound| !is_ours(bound)) || hands.ledger.is_pinned(tid) {
             self.note(Entry::Free(tid));
             return OutcomeKind::NotOurs;
         }
         // Told before it is done: whenever we are killed, the guardian knows of every change.
-        if !self.note(Entry::Bind { tid, original: mask.clone(), ours: pes.clone() }) {
-            self.note(Entry::Free(tid));
-            return OutcomeKind::Refused("the guardian that would undo it after a crash is gone".to_owned());
+        let original = if mask == *self.baseline { hands.unnarrowed.clone() } else { mask.clone() };
+        if hands.guardian_is_gone || !self.note(Entry::Bind { tid, original, ours: pes.clone() }) {
+            return OutcomeKind::Refused(GUARDIAN_GONE.to_owned());
         }
         let Some(hands) = &self.hands else { return OutcomeKind::NotOurs };
         match affinity::set(&hands.token, tid, pes) {
@@ -274,7 +310,7 @@ impl LiveWorld {
     fn free(&mut self, tid: u32, mask: &CpuSet) -> OutcomeKind {
         let Some(hands) = &self.hands else { return OutcomeKind::NotOurs };
         let original = match hands.ledger.bound(tid) {
-            Some(bound) if bound.ours == *mask => Some(&bound.original),
+            Some(bound) if seen(&bound.ours, &self.baseline) == *mask => Some(&bound.original),
             Some(_) => None,
             None => hands.ledger.heir_of(mask),
         };
@@ -306,7 +342,11 @@ impl World for LiveWorld {
         self.baseline = Arc::new(own_mask()?);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
-        self.processes.retain(|pid, _| processes.contains(pid));
+        let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !processes.contains(pid)).collect();
+        for pid in left {
+            self.processes.remove(&pid);
+            self.note(Entry::Left(pid));
+        }
         let threads = facts.into_iter().map(|facts| self.reading(facts)).collect();
         let parallelism = self.parts.discovery.parallelism();
         Ok(Observation {
@@ -364,7 +404,8 @@ impl World for LiveWorld {
 impl Drop for LiveWorld {
     fn drop(&mut self) {
         if let Some(hands) = &mut self.hands {
-            hands.ledger.restore(&hands.token);
+            let own = own_mask().unwrap_or_else(|_| CpuSet::clone(&self.baseline));
+            hands.ledger.restore(&hands.token, &own);
             // If the guardian is gone, there is nobody to tell; if not, it will not do it again.
             let _ = hands.guardian.tell(&Entry::Done);
         }

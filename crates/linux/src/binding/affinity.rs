@@ -49,6 +49,26 @@ pub fn set(_: &ActToken, tid: u32, pes: &CpuSet) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
+/// Every PE that the machine has or may get.
+pub fn all_pes() -> CpuSet {
+    std::fs::read_to_string("/sys/devices/system/cpu/possible")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or_else(|| CpuSet::first_n(64))
+}
+
+/// The mask to give back to a thread that may use whatever the caller may: every PE, so that the kernel
+/// goes on to follow its cpuset when that changes; or the caller's mask where a user has narrowed that.
+pub fn unnarrowed(token: &ActToken) -> Result<CpuSet, Errno> {
+    let (own, all) = (get(0)?, all_pes());
+    set(token, 0, &all)?;
+    if get(0)? == own {
+        return Ok(all);
+    }
+    set(token, 0, &own)?;
+    Ok(own)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +84,25 @@ mod tests {
             assert_eq!(get(0), Ok(one));
             set(&token, 0, &before).unwrap();
             assert_eq!(get(0), Ok(before));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_users_limit_is_kept_and_a_cpusets_followed() {
+        std::thread::spawn(|| {
+            let token = ActToken::mint();
+            let before = unnarrowed(&token).unwrap();
+            if before.len() < 2 {
+                eprintln!("skipped: there is one PE only");
+                return;
+            }
+            assert_eq!(before, all_pes());
+            let one = CpuSet::single(get(0).unwrap().last().unwrap());
+            set(&token, 0, &one).unwrap();
+            assert_eq!(unnarrowed(&token), Ok(one.clone()));
+            assert_eq!(get(0), Ok(one));
         })
         .join()
         .unwrap();

@@ -5,7 +5,7 @@
 //! its own, out of reach of the terminal's signals, and is a child of nobody in the application, so it is
 //! neither followed nor waited for.
 
-use super::affinity::ActToken;
+use super::affinity::{self, ActToken};
 use super::ledger::{Entry, Ledger};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -53,7 +53,7 @@ pub fn main() -> std::io::Result<()> {
     };
     ignore_polite_signals()?;
     let mut ledger = keep_book(std::io::stdin())?;
-    ledger.restore(&ActToken::mint());
+    ledger.restore(&ActToken::mint(), &affinity::get(0)?);
     Ok(())
 }
 

@@ -2,15 +2,18 @@
 //!
 //! Problem: a bound thread must get its own mask back whatever happens, threads that it created meanwhile
 //! have inherited the narrow mask without being in the book, and a mask that somebody else set since must
-//! be kept. Approach: the book holds each bound thread with both masks, the processes that were followed, and
-//! every mask that was ever handed out. To give back, each bound thread is restored if its mask is still the
-//! one we set; then every thread of the followed processes and of their descendants that carries a mask we
-//! handed out, and did not set it itself, is restored as well. The entries have a line form, so that the
-//! guardian process keeps the same book from a pipe. Limits: a thread that pins itself to just the PEs
-//! we had given to its creator, within one interval before the end, is taken for an heir.
+//! be kept. Approach: the book holds each bound thread with both masks, the processes that were followed,
+//! and every mask that was ever handed out. To give back, each bound thread is restored if its mask is
+//! still the one we set; then every thread of the followed processes and of their descendants that carries
+//! a mask we handed out, and did not set it itself, is restored as well. A process whose parent has ended
+//! says in its environment whose it is. When a cpuset shrinks, the kernel overrides a mask but remembers it
+//! for the time when it grows again: what it made of our mask counts as our mask ([`seen`]). The entries
+//! have a line form, so that the guardian process keeps the same book from a pipe. Limits: a thread that
+//! pins itself to just the PEs we had given to its creator, within one interval before the end, is taken
+//! for an heir; an orphan that cleared its environment is not found.
 
 use super::affinity::{self, ActToken};
-use crate::environment::parent_of;
+use crate::environment::{parent_of, started_by};
 use corewise_core::cpuset::CpuSet;
 use nix::errno::Errno;
 use std::collections::{HashMap, HashSet};
@@ -18,8 +21,10 @@ use std::collections::{HashMap, HashSet};
 /// One line of the book.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// A process belongs to the application.
+    /// A process belongs to the application; or is corewise, to which its orphans belong.
     Member(u32),
+    /// A process has ended: its number may be given to another.
+    Left(u32),
     /// A thread is about to be bound.
     Bind {
         /// The thread.
@@ -29,8 +34,11 @@ pub enum Entry {
         /// The mask that it gets.
         ours: CpuSet,
     },
-    /// A thread has its own mask again, or has ended, or is somebody else's now.
+    /// A thread has its own mask again, or is somebody else's now.
     Free(u32),
+    /// A thread is nobody's special case any more: it has ended (its number may be given to another), or
+    /// has undone its own pinning.
+    Forget(u32),
     /// A thread pinned itself.
     Pinned(u32),
     /// Everything was given back.
@@ -63,7 +71,9 @@ impl Entry {
         match self {
             Entry::Member(pid) => format!("member {pid}\n"),
             Entry::Bind { tid, original, ours } => format!("bind {tid} {original} {ours}\n"),
+            Entry::Left(pid) => format!("left {pid}\n"),
             Entry::Free(tid) => format!("free {tid}\n"),
+            Entry::Forget(tid) => format!("forget {tid}\n"),
             Entry::Pinned(tid) => format!("pinned {tid}\n"),
             Entry::Done => "done\n".to_owned(),
         }
@@ -79,7 +89,9 @@ impl Entry {
                 original: words.next()?.parse().ok()?,
                 ours: words.next()?.parse().ok()?,
             },
+            "left" => Entry::Left(words.next()?.parse().ok()?),
             "free" => Entry::Free(words.next()?.parse().ok()?),
+            "forget" => Entry::Forget(words.next()?.parse().ok()?),
             "pinned" => Entry::Pinned(words.next()?.parse().ok()?),
             "done" => Entry::Done,
             _ => return None,
@@ -93,6 +105,7 @@ impl Ledger {
     pub fn note(&mut self, entry: Entry) {
         match entry {
             Entry::Member(pid) => drop(self.members.insert(pid)),
+            Entry::Left(pid) => drop(self.members.remove(&pid)),
             Entry::Bind { tid, original, ours } => {
                 // Bound again: what is given back is the mask from before the first time.
                 let original = self.bound.get(&tid).map_or(original, |bound| bound.original.clone());
@@ -100,6 +113,10 @@ impl Ledger {
                 self.bound.insert(tid, Bound { original, ours });
             }
             Entry::Free(tid) => drop(self.bound.remove(&tid)),
+            Entry::Forget(tid) => {
+                self.bound.remove(&tid);
+                self.pinned.remove(&tid);
+            }
             Entry::Pinned(tid) => drop(self.pinned.insert(tid)),
             Entry::Done => self.done = true,
         }
@@ -125,55 +142,74 @@ impl Ledger {
         self.handed_out.get(mask)
     }
 
-    /// Gives back every mask that is still ours; returns how many.
-    pub fn restore(&mut self, token: &ActToken) -> usize {
+    /// Gives back every mask that is still ours; returns how many. `own` is what the cpuset allows.
+    pub fn restore(&mut self, token: &ActToken, own: &CpuSet) -> usize {
         if self.done || self.handed_out.is_empty() {
             return 0;
         }
         let mut restored = 0;
         for (tid, bound) in self.bound.drain() {
-            restored += usize::from(give_back(token, tid, &bound.ours, &bound.original));
+            restored += usize::from(give_back(token, tid, &seen(&bound.ours, own), &bound.original));
         }
-        // Twice: a thread may create another between our look and our change. What is created by a restored
-        // thread has the right mask, so the second look finds the last heirs.
-        for _ in 0..2 {
-            for pid in with_descendants(&self.members) {
-                for tid in threads_of(pid).into_iter().filter(|tid| !self.pinned.contains(tid)) {
-                    let Ok(mask) = affinity::get(tid) else { continue };
-                    if let Some(original) = self.handed_out.get(&mask) {
-                        restored += usize::from(give_back(token, tid, &mask, original));
-                    }
+        let as_seen = self.handed_out.iter().map(|(ours, original)| (ours, seen(ours, own), original));
+        // Where the cpuset overrides our mask, others may have the same without us: to them, ours must be
+        // no loss.
+        let handed_out: HashMap<CpuSet, &CpuSet> = as_seen
+            .filter(|(ours, seen, original)| *ours == seen || seen.is_subset(original))
+            .map(|(_, seen, original)| (seen, original))
+            .collect();
+        // Again and again: a thread may create another between our look and our change, and end. Nobody whom
+        // we have restored leaves an heir, so the looks come to an end.
+        let mut in_vain = 0;
+        for _ in 0..LOOKS_MAX {
+            let mut found = 0;
+            for tid in family(&self.members).into_iter().flat_map(threads_of) {
+                let Ok(mask) = affinity::get(tid) else { continue };
+                if let Some(original) = handed_out.get(&mask).filter(|_| !self.pinned.contains(&tid)) {
+                    found += usize::from(give_back(token, tid, &mask, original));
                 }
+            }
+            restored += found;
+            in_vain = if found == 0 { in_vain + 1 } else { 0 };
+            if in_vain == 2 {
+                break;
             }
         }
         restored
     }
 }
 
-/// Sets `original` if the mask is still `ours`; `false` if it is not, or the thread has ended.
+/// The most looks for heirs: a bound on the time at the end.
+const LOOKS_MAX: usize = 100;
+
+/// What the kernel makes of a mask where the cpuset allows `own`: what both have in common; if that is
+/// nothing, the cpuset's.
+pub fn seen(mask: &CpuSet, own: &CpuSet) -> CpuSet {
+    let common = mask.intersection(own);
+    if common.is_empty() { own.clone() } else { common }
+}
+
+/// Sets `original` if the mask is still `ours`; `false` if that changes nothing that can be seen, or the
+/// thread has ended.
 fn give_back(token: &ActToken, tid: u32, ours: &CpuSet, original: &CpuSet) -> bool {
+    let set = |mask: &CpuSet| affinity::set(token, tid, mask);
     affinity::get(tid).as_ref() == Ok(ours)
-        && match affinity::set(token, tid, original) {
-            Ok(()) => true,
+        && match set(original) {
             // None of the original PEs is left (taken offline, or out of the cpuset): everything is the
             // nearest.
-            Err(Errno::EINVAL) => affinity::set(token, tid, &all_pes()).is_ok(),
-            Err(_) => false,
+            Err(Errno::EINVAL) => set(&affinity::all_pes()).is_ok(),
+            result => result.is_ok(),
         }
+        && affinity::get(tid).as_ref() != Ok(ours)
 }
 
-fn all_pes() -> CpuSet {
-    std::fs::read_to_string("/sys/devices/system/cpu/possible")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or_else(|| CpuSet::first_n(64))
-}
-
-/// The processes and everything that descends from them.
-fn with_descendants(members: &HashSet<u32>) -> HashSet<u32> {
+/// The processes, and everything that descends from them or was started by them.
+fn family(members: &HashSet<u32>) -> HashSet<u32> {
     let parents: Vec<(u32, u32)> =
         numbered_entries("/proc").filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
     let mut all = members.clone();
+    let orphans = parents.iter().map(|(pid, _)| *pid);
+    all.extend(orphans.filter(|&pid| started_by(pid).is_some_and(|starter| members.contains(&starter))));
     loop {
         let found: Vec<u32> = parents
             .iter()
@@ -210,6 +246,8 @@ mod tests {
             Entry::Member(7),
             Entry::Bind { tid: 8, original: set("0-3,8"), ours: set("2") },
             Entry::Free(8),
+            Entry::Forget(8),
+            Entry::Left(7),
             Entry::Pinned(9),
             Entry::Done,
         ] {
@@ -229,6 +267,25 @@ mod tests {
         assert_eq!(ledger.heir_of(&set("2")), Some(&set("0-3")));
     }
 
+    #[test]
+    fn the_number_of_an_ended_thread_or_process_says_nothing_of_its_next_owner() {
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::Member(7));
+        ledger.note(Entry::Bind { tid: 8, original: set("0-3"), ours: set("2") });
+        ledger.note(Entry::Pinned(9));
+        for entry in [Entry::Left(7), Entry::Forget(8), Entry::Forget(9)] {
+            ledger.note(entry);
+        }
+        assert!(!ledger.is_member(7) && ledger.bound(8).is_none() && !ledger.is_pinned(9));
+    }
+
+    #[test]
+    fn a_cpuset_leaves_of_a_mask_what_both_allow_or_overrides_it() {
+        assert_eq!(seen(&set("2"), &set("0-3")), set("2"));
+        assert_eq!(seen(&set("2-5"), &set("0-3")), set("2-3"));
+        assert_eq!(seen(&set("5"), &set("0-3")), set("0-3"));
+    }
+
     /// In a thread of its own: binds it, calls `then`, restores, and returns the masks before and after.
     fn restore_after(then: impl FnOnce(&mut Ledger, &ActToken, u32) + Send + 'static) -> (CpuSet, CpuSet) {
         std::thread::spawn(move || {
@@ -240,7 +297,7 @@ mod tests {
             ledger.note(Entry::Bind { tid, original: original.clone(), ours: ours.clone() });
             affinity::set(&token, 0, &ours).unwrap();
             then(&mut ledger, &token, tid);
-            ledger.restore(&token);
+            ledger.restore(&token, &original);
             let after = affinity::get(0).unwrap();
             affinity::set(&token, 0, &original).unwrap();
             (original, after)
