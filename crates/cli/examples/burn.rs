@@ -1,18 +1,21 @@
 //! A program whose threads have known needs, for trying and testing corewise.
 //!
 //! `burn SECONDS WHAT...` starts one thread for each WHAT: `fp` (floating-point arithmetic), `int` (integer
-//! arithmetic), `spin` (busy-waiting), `sleep`, `pin` (integer arithmetic, pinned by itself to the last PE),
-//! `spawner` (floating-point arithmetic; after half the time it starts a thread that sleeps). A number and a
-//! star repeat: `8*fp`. Each thread uses SECONDS of CPU time, however busy the machine is; `sleep` sleeps so
-//! long. At the end it prints each thread's name and the PEs it may use.
+//! arithmetic), `spin` (busy-waiting), `sleep`, `pin` (integer arithmetic, pinned by itself to the last
+//! PE), `spawner` (floating-point arithmetic; after half the time it starts a thread that sleeps), `churn`
+//! (starts one `fp` thread after the other, each for a short time), `forker` (floating-point arithmetic;
+//! again and again it starts a process that leaves another one behind). A number and a star repeat: `8*fp`.
+//! Each thread uses SECONDS of CPU time, however busy the machine is; `sleep` and `churn` last so long. At
+//! the end it prints each thread's name and the PEs it may use.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::hint::{black_box, spin_loop};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 static FOREVER: AtomicBool = AtomicBool::new(true);
 
@@ -51,7 +54,9 @@ fn start(what: &str, seconds: Duration) -> JoinHandle<String> {
                 heir = Some(start("sleep", seconds));
                 burn_fp(seconds);
             }
-            other => panic!("`{other}` is none of fp, int, spin, sleep, pin, spawner"),
+            "churn" => churn(seconds),
+            "forker" => fork(seconds),
+            other => panic!("`{other}` is none of fp, int, spin, sleep, pin, spawner, churn, forker"),
         }
         let heir = heir.map(|heir| "\n".to_owned() + &heir.join().expect("the thread does not panic"));
         format!("{name} {}{}", mask(), heir.unwrap_or_default())
@@ -97,6 +102,26 @@ fn spin(until: Duration) {
             }
             spin_loop();
         }
+    }
+}
+
+/// Short lives around the time after which a thread is judged, so that some end while they are being bound.
+fn churn(until: Duration) {
+    let started = Instant::now();
+    for turn in 0.. {
+        if started.elapsed() >= until {
+            return;
+        }
+        let brief = start("fp", Duration::from_millis(60 + 35 * (turn % 7)));
+        brief.join().expect("the thread does not panic");
+    }
+}
+
+/// The shell ends at once and leaves an orphan that has inherited this thread's PEs.
+fn fork(until: Duration) {
+    while used() < until {
+        burn_fp(used() + Duration::from_millis(40));
+        Command::new("sh").args(["-c", "sleep 2 &"]).status().expect("a shell can be started");
     }
 }
 

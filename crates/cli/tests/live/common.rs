@@ -11,10 +11,16 @@ pub fn corewise() -> Command {
     Command::new(env!("CARGO_BIN_EXE_corewise"))
 }
 
-/// The test program `examples/burn.rs`, which cargo builds along with the tests.
+/// The test program `examples/burn.rs`.
 pub fn burn() -> String {
+    example("burn")
+}
+
+/// A program of `examples`, which cargo builds along with the tests.
+pub fn example(name: &str) -> String {
     let directory = Path::new(env!("CARGO_BIN_EXE_corewise")).parent().expect("a file is in a directory");
-    directory.join("examples/burn").to_str().expect("the target directory has a plain name").to_owned()
+    let program = directory.join("examples").join(name);
+    program.to_str().expect("the target directory has a plain name").to_owned()
 }
 
 /// A directory with a file that says that the PEs 0 and 1 share an FPU, so that `spread` acts on any machine.
