@@ -80,6 +80,7 @@ pub fn run(plan: Plan) -> Result<Ended> {
     let failure = recorder.and_then(|recorder| recorder.finish().err());
     if let Err(error) = result {
         notes.push(format!("the run was no longer watched: {error}"));
+        world.stop_watching();
     }
     notes.extend(world.troubles());
     let exit_status = finish(&mut world)?;

@@ -32,6 +32,7 @@ pub struct LiveWorld {
     baseline: Arc<CpuSet>,
     processes: HashMap<u32, Process>,
     outcomes: Vec<Outcome>,
+    watching: bool,
     finished: bool,
     /// Since when the present round is under way.
     woken: Option<Instant>,
@@ -113,6 +114,7 @@ impl LiveWorld {
             baseline,
             processes: HashMap::new(),
             outcomes: Vec::new(),
+            watching: true,
             finished: false,
             woken: None,
             rounds: Vec::new(),
@@ -142,16 +144,33 @@ impl LiveWorld {
         troubles
     }
 
+    /// After an error: gives everything back, and from then on only follows the command and its orphans to their end.
+    pub fn stop_watching(&mut self) {
+        self.watching = false;
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
+        let Some(mut hands) = self.hands.take() else { return };
+        let own = own_mask().unwrap_or_else(|_| CpuSet::clone(&self.baseline));
+        if hands.ledger.restore(&hands.token, &own).is_ok() {
+            // If the guardian is gone, there is nobody to tell; if not, it will not do it again.
+            let _ = hands.guardian.tell(&Entry::Done);
+        }
+    }
+
     fn system(call: &'static str) -> impl Fn(Errno) -> LiveError {
         move |errno| LiveError::System { call, errno }
     }
 
     /// Takes in whatever has happened.
     fn refresh(&mut self) -> Result<(), LiveError> {
-        for thread in self.parts.discovery.refresh()? {
-            self.parts.counters.watch(&thread);
+        if self.watching {
+            for thread in self.parts.discovery.refresh()? {
+                self.parts.counters.watch(&thread);
+            }
+            self.parts.counters.drain();
         }
-        self.parts.counters.drain();
         let news = self.parts.signals.take(self.command).map_err(Self::system("waitpid"))?;
         if news.ended.is_some() {
             self.exit_status = news.ended;
@@ -388,10 +407,13 @@ impl World for LiveWorld {
             if left.is_zero() {
                 return Ok(Wake::Deadline);
             }
-            let nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
+            let mut nap = left;
             let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
-            let wakers = self.parts.discovery.wake_fd().into_iter().chain(self.parts.counters.wake_fds());
-            descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            if self.watching {
+                nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
+                let wakers = self.parts.discovery.wake_fd().into_iter().chain(self.parts.counters.wake_fds());
+                descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            }
             match poll(&mut descriptors, timeout(nap)) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(Self::system("poll")(errno)),
@@ -403,12 +425,7 @@ impl World for LiveWorld {
 /// Whatever ended the run, nothing stays bound.
 impl Drop for LiveWorld {
     fn drop(&mut self) {
-        if let Some(hands) = &mut self.hands {
-            let own = own_mask().unwrap_or_else(|_| CpuSet::clone(&self.baseline));
-            hands.ledger.restore(&hands.token, &own);
-            // If the guardian is gone, there is nobody to tell; if not, it will not do it again.
-            let _ = hands.guardian.tell(&Entry::Done);
-        }
+        self.let_go();
     }
 }
 

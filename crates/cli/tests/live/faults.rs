@@ -140,6 +140,30 @@ fn a_kill_of_the_whole_process_group_does_not_reach_the_guardian() {
     assert_eq!(left, 0);
 }
 
+#[test]
+fn where_corewise_cannot_go_on_watching_the_program_does_not_notice() {
+    if !two_pes() {
+        return;
+    }
+    let mut run =
+        Faulty::start(&[], &["--interval", "100ms", "--discovery", "poll"], &["2", "2*fp", "churn"]);
+    run.wait_bound(1);
+    let allow_descriptors = |count: &str| {
+        let pid = run.corewise.id().to_string();
+        let limit = format!("--nofile={count}:");
+        assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
+    };
+    allow_descriptors("3");
+    wait_for(|| run.guardian().is_none().then_some(()));
+    assert_eq!(run.narrow(), 0);
+    assert!(!run.processes().is_empty(), "the program was over before");
+    // The report needs one again.
+    allow_descriptors("256");
+    let (status, report) = run.end();
+    assert_eq!(status, Some(0));
+    assert!(report["notes"].to_string().contains("no longer watched"), "{:#}", report["notes"]);
+}
+
 /// Moments of every kind: before a thread is bound, while it is, between a fork and its discovery.
 #[test]
 fn whenever_corewise_is_killed_no_thread_keeps_a_mask_of_its() {

@@ -53,8 +53,7 @@ pub fn main() -> std::io::Result<()> {
     };
     ignore_polite_signals()?;
     let mut ledger = keep_book(std::io::stdin())?;
-    ledger.restore(&ActToken::mint(), &affinity::get(0)?);
-    Ok(())
+    ledger.restore(&ActToken::mint(), &affinity::get(0)?)
 }
 
 fn keep_book(pipe: impl Read) -> std::io::Result<Ledger> {

@@ -142,14 +142,14 @@ impl Ledger {
         self.handed_out.get(mask)
     }
 
-    /// Gives back every mask that is still ours; returns how many. `own` is what the cpuset allows.
-    pub fn restore(&mut self, token: &ActToken, own: &CpuSet) -> usize {
+    /// Gives back every mask that is still ours. `own` is what the cpuset allows. Heirs cannot be looked for
+    /// where `/proc` cannot be read (for instance for want of descriptors).
+    pub fn restore(&mut self, token: &ActToken, own: &CpuSet) -> std::io::Result<()> {
         if self.done || self.handed_out.is_empty() {
-            return 0;
+            return Ok(());
         }
-        let mut restored = 0;
         for (tid, bound) in self.bound.drain() {
-            restored += usize::from(give_back(token, tid, &seen(&bound.ours, own), &bound.original));
+            give_back(token, tid, &seen(&bound.ours, own), &bound.original);
         }
         let as_seen = self.handed_out.iter().map(|(ours, original)| (ours, seen(ours, own), original));
         // Where the cpuset overrides our mask, others may have the same without us: to them, ours must be
@@ -163,19 +163,18 @@ impl Ledger {
         let mut in_vain = 0;
         for _ in 0..LOOKS_MAX {
             let mut found = 0;
-            for tid in family(&self.members).into_iter().flat_map(threads_of) {
+            for tid in family(&self.members)?.into_iter().flat_map(threads_of) {
                 let Ok(mask) = affinity::get(tid) else { continue };
                 if let Some(original) = handed_out.get(&mask).filter(|_| !self.pinned.contains(&tid)) {
                     found += usize::from(give_back(token, tid, &mask, original));
                 }
             }
-            restored += found;
             in_vain = if found == 0 { in_vain + 1 } else { 0 };
             if in_vain == 2 {
                 break;
             }
         }
-        restored
+        Ok(())
     }
 }
 
@@ -204,9 +203,9 @@ fn give_back(token: &ActToken, tid: u32, ours: &CpuSet, original: &CpuSet) -> bo
 }
 
 /// The processes, and everything that descends from them or was started by them.
-fn family(members: &HashSet<u32>) -> HashSet<u32> {
-    let parents: Vec<(u32, u32)> =
-        numbered_entries("/proc").filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
+fn family(members: &HashSet<u32>) -> std::io::Result<HashSet<u32>> {
+    let pids = numbered_entries("/proc")?;
+    let parents: Vec<(u32, u32)> = pids.filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
     let mut all = members.clone();
     let orphans = parents.iter().map(|(pid, _)| *pid);
     all.extend(orphans.filter(|&pid| started_by(pid).is_some_and(|starter| members.contains(&starter))));
@@ -217,19 +216,20 @@ fn family(members: &HashSet<u32>) -> HashSet<u32> {
             .map(|(pid, _)| *pid)
             .collect();
         if found.is_empty() {
-            return all;
+            return Ok(all);
         }
         all.extend(found);
     }
 }
 
+/// None of a process that has ended.
 fn threads_of(pid: u32) -> Vec<u32> {
-    numbered_entries(&format!("/proc/{pid}/task")).collect()
+    numbered_entries(&format!("/proc/{pid}/task")).map(Iterator::collect).unwrap_or_default()
 }
 
-fn numbered_entries(directory: &str) -> impl Iterator<Item = u32> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+fn numbered_entries(directory: &str) -> std::io::Result<impl Iterator<Item = u32> + use<>> {
+    let entries = std::fs::read_dir(directory)?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
             ledger.note(Entry::Bind { tid, original: original.clone(), ours: ours.clone() });
             affinity::set(&token, 0, &ours).unwrap();
             then(&mut ledger, &token, tid);
-            ledger.restore(&token, &original);
+            ledger.restore(&token, &original).unwrap();
             let after = affinity::get(0).unwrap();
             affinity::set(&token, 0, &original).unwrap();
             (original, after)
