@@ -144,7 +144,8 @@ impl LiveWorld {
         troubles
     }
 
-    /// After an error: gives everything back, and from then on only follows the command and its orphans to their end.
+    /// After an error: gives everything back, and from then on only follows the command and its orphans to
+    /// their end.
     pub fn stop_watching(&mut self) {
         self.watching = false;
         self.let_go();
