@@ -127,7 +127,7 @@ fn a_kill_of_the_whole_process_group_does_not_reach_the_guardian() {
         return;
     }
     // What left the group with a session of its own lives on, with its masks.
-    let script = format!("setsid {} 60 2*fp & wait", burn().display());
+    let script = format!("setsid {} 60 2*fp & wait", burn());
     let (directory, modules) = shared_fpu();
     let mark = format!("{MARK}={}", directory.path().display());
     let mut command = corewise();
@@ -253,7 +253,7 @@ fn a_refusal_to_bind_is_reported_and_not_fatal() {
         eprintln!("skipped: needs two PEs, and root to give up a capability");
         return;
     }
-    let script = format!("setpriv --reuid 65534 --regid 65534 --clear-groups {} 2 2*fp", burn().display());
+    let script = format!("setpriv --reuid 65534 --regid 65534 --clear-groups {} 2 2*fp", burn());
     let (directory, modules) = shared_fpu();
     let file = directory.path().join("report.json");
     let mut command = Command::new("setpriv");
@@ -274,7 +274,7 @@ fn a_refusal_to_bind_is_reported_and_not_fatal() {
 #[test]
 fn without_counters_and_bpf_the_program_runs_and_the_report_says_what_was_missing() {
     let refused = example("refused");
-    let before = [refused.to_str().unwrap(), "bpf,perf_event_open"];
+    let before = [refused.as_str(), "bpf,perf_event_open"];
     let mut run = Faulty::start(&before, &["--interval", "250ms"], &["1", "2*fp"]);
     let (status, report) = run.end();
     assert_eq!(status, Some(0));
