@@ -24,7 +24,8 @@ fn wishes(environ: &[u8]) -> bool {
     })
 }
 
-/// The corewise that a process was started by, as its environment says; inherited by all that descend from it.
+/// The corewise that a process was started by, as its environment says; inherited by all that descend from
+/// it.
 pub fn started_by(pid: u32) -> Option<u32> {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     let name = format!("{NESTED_VARIABLE}=");

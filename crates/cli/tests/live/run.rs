@@ -126,7 +126,8 @@ fn an_inner_corewise_only_watches() {
     assert!(report["notes"].to_string().contains("inside another"), "{report}");
 }
 
-/// Runs a command where PEs 0 and 1 are said to share an FPU. Returns the report and what the command printed.
+/// Runs a command where PEs 0 and 1 are said to share an FPU. Returns the report and what the command
+/// printed.
 fn placed(extra: &[&str], command: &[&str]) -> (Value, String) {
     let (directory, modules) = shared_fpu();
     let file = directory.path().join("report.json");
@@ -310,10 +311,8 @@ fn without_counters_usage_is_unknown_and_said_so() {
 
 #[test]
 fn polling_does_without_privileges() {
-    let report = report_of(
-        &["--discovery", "poll", "--interval", "100ms"],
-        &["sh", "-c", "sleep 0.5 & sleep 0.5; wait"],
-    );
+    let report =
+        report_of(&["--discovery", "poll", "--interval", "100ms"], &["sh", "-c", "sleep 2 & sleep 2; wait"]);
     assert_eq!(report["sources"]["discovery"], "poll");
     assert_eq!(report["applications"][0]["parallelism_evidence"], "estimated");
     assert_eq!(threads(&report, "sleep").len(), 2);

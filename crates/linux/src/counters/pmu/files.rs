@@ -408,8 +408,8 @@ pub fn events_table(dirs: &[PathBuf]) -> Result<Vec<Arc<EventFile>>, EventFileEr
     Ok(table)
 }
 
-/// The `.toml` files of a directory by name; none if there is no such directory, or if it is somebody else's (the
-/// home of the user before `sudo -u`).
+/// The `.toml` files of a directory by name; none if there is no such directory, or if it is somebody else's
+/// (the home of the user before `sudo -u`).
 fn files_in(dir: &Path) -> Result<Vec<PathBuf>, EventFileError> {
     let failed = |source| EventFileError::Read { path: dir.to_owned(), source };
     let entries = match std::fs::read_dir(dir) {
