@@ -35,6 +35,8 @@ until_true() {
 }
 at_least_bound() { (($(bound) >= $1)); }
 on_cores() { (($(bound) == $1 && $(cores) == $1)); }
+# Neither corewise nor its guardian, which is started as /proc/self/exe.
+nobody_left() { ! pgrep -x 'corewise|exe' >/dev/null; }
 pe_is_free() { ! masks | grep -qE " $1\$"; }
 
 start() {
@@ -45,7 +47,7 @@ start() {
 stop() {
   kill -KILL $(pgrep -x burn) 2>/dev/null
   wait "$run" 2>/dev/null
-  until_true 20 eval '! pgrep -x burn >/dev/null && ! pgrep -x corewise >/dev/null'
+  until_true 20 eval '! pgrep -x burn >/dev/null && nobody_left'
 }
 
 mount -t tmpfs none /tmp 2>/dev/null
@@ -71,7 +73,7 @@ start
 victim=$(masks | awk '/^fp [0-9]+$/ && $2 > 0 { print $2; exit }')
 echo 0 >"/sys/devices/system/cpu/cpu$victim/online"
 kill -KILL "$run"
-until_true 30 eval '! pgrep -x corewise >/dev/null'
+until_true 30 nobody_left
 echo 1 >"/sys/devices/system/cpu/cpu$victim/online"
 check "kill -9 while PE $victim was offline: every mask is given back" until_true 10 wide 0-7
 stop
@@ -91,7 +93,7 @@ echo 2-3 >/sys/fs/cgroup/small/cpuset.cpus
 sleep 3
 check "cpuset shrunk: corewise goes on" kill -0 "$run"
 kill -KILL "$run"
-until_true 30 eval '! pgrep -x corewise >/dev/null'
+until_true 30 nobody_left
 check "cpuset shrunk, kill -9: all have the cpuset" wide 2-3
 echo 0-7 >/sys/fs/cgroup/small/cpuset.cpus
 check "cpuset grown after the end: no thread is narrower" until_true 10 wide 0-7
