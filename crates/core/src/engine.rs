@@ -11,7 +11,6 @@
 //! - A thread is bound only to PEs that its user lets it have and that are allowed now.
 //! - A thread that placed itself, or was placed by its user, is never touched.
 //! - A thread that inherited corewise's mask is given back its own.
-//! - A thread that was bound stays for [`EngineConfig::min_residence`], unless its PE goes away.
 //! - A refused action is not repeated for [`RETRY_AFTER`].
 //! - At most [`BINDS_PER_PE_MAX`] binds per allowed PE and step.
 //!
@@ -19,14 +18,14 @@
 
 use crate::classify::{FPU_THRESHOLD, FpuClass, fpu_class, shared_unit_usage};
 use crate::cpuset::CpuSet;
-use crate::ids::ThreadId;
-use crate::observe::{CounterReading, Observation, Standing, ThreadReading};
+use crate::ids::{AppId, ThreadId};
+use crate::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Placement, Seat};
 use crate::policy::{Policy, Scene, Subject};
 use crate::time::Time;
 use crate::topology::Topology;
-use crate::view::{ThreadView, Usage, runnable_share, wanted_ns};
-use std::collections::HashMap;
+use crate::view::{ApplicationView, ThreadView, Usage, runnable_share, wanted_ns};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// How long a thread that the system refused to bind is left alone.
@@ -42,7 +41,8 @@ pub struct EngineConfig {
     pub interval: Duration,
     /// FPU usage from which a thread counts as FPU-intensive, 0..1.
     pub fpu_threshold: f64,
-    /// How long a thread stays where it was bound.
+    /// For how long a bound thread counts as [resident](Subject::resident): a policy that answers to usage
+    /// leaves it where it is, one that shares PEs in turns has a period of its own.
     pub min_residence: Duration,
 }
 
@@ -59,6 +59,8 @@ pub struct Engine {
     policy: Box<dyn Policy>,
     config: EngineConfig,
     tracks: HashMap<ThreadId, Track>,
+    /// Each application's reading at the last step.
+    applications: BTreeMap<AppId, ApplicationReading>,
     present: Placement,
     last_step: Option<Time>,
     nothing_to_gain: Option<String>,
@@ -85,6 +87,7 @@ impl Engine {
             policy,
             config,
             tracks: HashMap::new(),
+            applications: BTreeMap::new(),
             present: Placement::default(),
             last_step: None,
             nothing_to_gain: None,
@@ -142,11 +145,13 @@ impl Engine {
             }
             subjects.push(self.subject(reading, interval, observation.at));
         }
+        let applications = self.take_applications(&observation.applications, interval);
         let scene = Scene {
             now: observation.at,
             topology: &self.topology,
             allowed: &observation.allowed,
             threads: &subjects,
+            applications: &applications,
             present: &self.present,
         };
         let mut wanted = self.policy.place(&scene);
@@ -181,7 +186,10 @@ impl Engine {
         if let Some(counters) = &reading.counters {
             track.take_counters(counters, self.config.fpu_threshold);
         }
-        let share = track.take_share(runnable_share(track.wanted_ns, reading, interval));
+        let share = runnable_share(track.wanted_ns, reading, interval);
+        let known = track.share.is_some() && reading.runnable_ns.is_some();
+        let runnable = if known { share >= 0.5 } else { reading.runnable };
+        let share = track.take_share(share);
         track.wanted_ns = wanted_ns(reading);
         let refused = track.refused_at.is_some_and(|at| now.since(at) < RETRY_AFTER);
         Subject {
@@ -194,10 +202,27 @@ impl Engine {
                 permitted: reading.permitted.clone(),
                 usage: track.usage,
             },
+            name: reading.name.clone(),
+            runnable,
             fpu_class: track.class,
             placeable: matches!(reading.standing, Standing::Free | Standing::Bound) && !refused,
             resident: track.bound_at.is_some_and(|at| now.since(at) < self.config.min_residence),
         }
+    }
+
+    /// What each application did since the last step.
+    fn take_applications(
+        &mut self,
+        readings: &[ApplicationReading],
+        interval: Duration,
+    ) -> BTreeMap<AppId, ApplicationView> {
+        let before = std::mem::take(&mut self.applications);
+        let view = |reading: &ApplicationReading| {
+            (reading.app, ApplicationView::between(before.get(&reading.app), reading, interval))
+        };
+        let views = readings.iter().map(view).collect();
+        self.applications = readings.iter().map(|reading| (reading.app, reading.clone())).collect();
+        views
     }
 
     fn take_outcome(&mut self, outcome: &Outcome, now: Time) {

@@ -110,7 +110,12 @@ fn pmu_usage(earlier: Option<&PmuReading>, later: &PmuReading) -> Usage {
         vector: at_least(vector, fpu),
         spin: None,
         memory: None,
-        branches: None,
+        branches: change(|r| r.instructions).filter(|&instructions| instructions > 0.0).and_then(
+            |instructions| {
+                let value = (change(|r| r.branches)? / instructions).min(1.0);
+                Some(Estimate { value, confidence: counted })
+            },
+        ),
         l2_misses_per_100_cycles: per_cycle(|r| r.l2_misses).map(|ratio| 100.0 * ratio),
         ipc: per_cycle(|r| r.instructions),
         branch_misses_per_100: change(|r| r.branches)
@@ -221,6 +226,13 @@ mod tests {
         let usage = Usage::between(None, &CounterReading::Pmu(pmu(1_000, None, 10, 10)));
         assert_eq!((usage.fpu, usage.vector), (None, None));
         assert_eq!(Usage::between(None, &CounterReading::Pmu(pmu(0, Some(0), 0, 0))).fpu, None);
+    }
+
+    #[test]
+    fn branches_are_a_share_of_the_instructions() {
+        let reading = PmuReading { branches: Some(300), ..pmu(1_000, None, 10, 10) };
+        let usage = Usage::between(None, &CounterReading::Pmu(reading));
+        assert_eq!(usage.branches, Some(Estimate { value: 0.15, confidence: 1.0 }));
     }
 
     #[test]

@@ -5,12 +5,16 @@
 
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
+use crate::ids::AppId;
 use crate::plan::Placement;
 use crate::time::Time;
 use crate::topology::Topology;
-use crate::view::ThreadView;
+use crate::view::{ApplicationView, ThreadView};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 mod default;
+mod near;
 mod spread;
 
 pub use default::Default;
@@ -27,6 +31,8 @@ pub struct Scene<'a> {
     pub allowed: &'a CpuSet,
     /// Every living thread.
     pub threads: &'a [Subject],
+    /// What each application did since the last step.
+    pub applications: &'a BTreeMap<AppId, ApplicationView>,
     /// The present placement.
     pub present: &'a Placement,
 }
@@ -36,6 +42,11 @@ pub struct Scene<'a> {
 pub struct Subject {
     /// What it did lately.
     pub view: ThreadView,
+    /// Its name (`comm`).
+    pub name: Arc<str>,
+    /// Whether it wanted a PE for at least half of the time since the last step; by the present instant where
+    /// that is not known.
+    pub runnable: bool,
     /// Its FPU class.
     pub fpu_class: FpuClass,
     /// Whether corewise may place it now.

@@ -21,6 +21,7 @@
 //! Limits: the policy looks at FPU demand only, not at the caches or the memory node that threads of one
 //! process share; it takes all PEs for equally fast.
 
+use super::near::{by_core, closest};
 use super::{Policy, Scene, Subject};
 use crate::classify::{FpuClass, shared_unit_usage};
 use crate::cpuset::CpuSet;
@@ -146,7 +147,7 @@ fn seat_group<'a>(
     }
     for (rank, subject) in standing {
         let open = free.intersection(&subject.view.permitted);
-        let Some(pe) = units.closest(&open, subject.view.last_pe) else {
+        let Some(pe) = closest(&units.around, &open, subject.view.last_pe) else {
             left.push((rank, subject));
             continue;
         };
@@ -228,15 +229,6 @@ impl<'a> Units<'a> {
         groups
     }
 
-    /// The open PE that shares most with where the thread ran; the lowest of equals.
-    fn closest(&self, open: &CpuSet, last: Option<PeId>) -> Option<PeId> {
-        let Some(last) = last.filter(|last| !open.contains(*last)) else {
-            return last.or_else(|| open.first());
-        };
-        let mut around = self.around.get(last.0 as usize).into_iter().flatten();
-        around.find_map(|domain| domain.pes.intersection(open).first()).or_else(|| open.first())
-    }
-
     fn reason(&self, subject: &Subject, rank: usize, total: usize, group: usize, pe: PeId) -> String {
         let mut around = self.around.get(pe.0 as usize).into_iter().flatten();
         let unit = around.find(|domain| domain.kind == self.kind).map(|domain| &domain.pes);
@@ -256,16 +248,4 @@ impl<'a> Units<'a> {
             self.pes.len(),
         )
     }
-}
-
-/// PEs in the order in which threads should fill them: first PEs of all cores, then their siblings.
-fn by_core(around: &[Vec<&Domain>], pes: &CpuSet) -> Vec<PeId> {
-    let siblings_before = |pe: PeId| {
-        let mut domains = around.get(pe.0 as usize).into_iter().flatten();
-        let core = domains.find(|domain| domain.kind == DomainKind::Core);
-        core.map_or(0, |core| core.pes.iter().filter(|&p| p < pe && pes.contains(p)).count())
-    };
-    let mut ordered: Vec<(usize, PeId)> = pes.iter().map(|pe| (siblings_before(pe), pe)).collect();
-    ordered.sort();
-    ordered.into_iter().map(|(_, pe)| pe).collect()
 }

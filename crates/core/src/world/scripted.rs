@@ -1,4 +1,4 @@
-//! A minimal machine for tests: threads with a fixed FPU demand on PEs of equal speed, and nothing random.
+//! A minimal machine for tests: threads with a scripted demand, and nothing random.
 //!
 //! It does one thing: it lets time pass in the steps that the engine asks for, gives each thread its share of
 //! the PEs it may use, and produces cumulative readings from that. No caches, no contention, no waiting: a
@@ -8,21 +8,32 @@ use super::{Wake, World};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Observation, SampleReading, Standing, ThreadReading,
+    ApplicationReading, CounterReading, Observation, PmuReading, SampleReading, Standing, ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::time::Time;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Clock samples that a thread gives per second of CPU time.
 const SAMPLES_PER_SECOND: f64 = 200.0;
+
+/// The world looks this often at who is runnable: what is shorter goes unseen.
+const SLICE: Duration = Duration::from_millis(10);
 
 /// One scripted thread.
 #[derive(Debug, Clone)]
 pub struct ScriptedThread {
     /// When it appears and when it ends.
-    pub lives: std::ops::Range<Time>,
+    pub lives: Range<Time>,
+    /// Its application.
+    pub app: AppId,
+    /// When it waits for something and wants no PE.
+    pub blocked: Vec<Range<Time>>,
+    /// What hardware counters would tell in each phase; empty on a machine without, which samples instead.
+    pub rates: Vec<(Time, ScriptedRates)>,
     /// FPU usage in each phase: the usage that holds from that time on.
     pub fpu_usage: Vec<(Time, f64)>,
     /// The share of a PE that it wants, 0..1.
@@ -35,11 +46,27 @@ pub struct ScriptedThread {
     pub refuses: Option<OutcomeKind>,
 }
 
+/// Events per cycle or instruction of one thread in one phase.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ScriptedRates {
+    /// Instructions per cycle on a fast PE (every PE, unless told otherwise).
+    pub ipc: f64,
+    /// Instructions per cycle on a slow PE.
+    pub ipc_on_slow: f64,
+    /// L2 misses per 100 cycles.
+    pub l2_misses_per_100_cycles: f64,
+    /// Share of branches among the instructions, 0..1.
+    pub branches: f64,
+}
+
 impl ScriptedThread {
     /// A thread that runs all the time with one FPU usage.
     pub fn steady(fpu_usage: f64) -> Self {
         Self {
             lives: Time(0)..Time(u64::MAX),
+            app: AppId(0),
+            blocked: Vec::new(),
+            rates: Vec::new(),
             fpu_usage: vec![(Time(0), fpu_usage)],
             cpu_share: 1.0,
             permitted: None,
@@ -54,24 +81,53 @@ pub struct ScriptedWorld {
     now: Time,
     end: Time,
     allowed: Vec<(Time, CpuSet)>,
+    slow: CpuSet,
     threads: Vec<(ScriptedThread, State)>,
+    applications: BTreeMap<AppId, ApplicationReading>,
     outcomes: Vec<Outcome>,
 }
 
 #[derive(Default, Clone)]
 struct State {
-    cpu_ns: u64,
-    counters: SampleReading,
+    cpu_ns: f64,
+    counted: Counted,
     bound: Option<CpuSet>,
     last_pe: Option<PeId>,
     reported_end: bool,
 }
 
+/// What counters have counted so far, before they are rounded to whole events.
+#[derive(Default, Clone, Copy)]
+struct Counted {
+    samples: f64,
+    fp: f64,
+    fpu_busy_cycles: f64,
+    instructions: f64,
+    branches: f64,
+    l2_misses: f64,
+}
+
 impl ScriptedWorld {
     /// A machine that allows the PEs of `allowed` (each set from its time on) and runs until `end`.
     pub fn new(allowed: Vec<(Time, CpuSet)>, threads: Vec<ScriptedThread>, end: Time) -> Self {
+        let application = |thread: &ScriptedThread| ApplicationReading {
+            app: thread.app,
+            name: format!("script {}", thread.app.0).into(),
+            runnable_thread_ns: 0,
+            active_ns: 0,
+            sequential_ns: 0,
+            runnable_max: 0,
+            exact: true,
+        };
+        let applications = threads.iter().map(|thread| (thread.app, application(thread))).collect();
         let threads = threads.into_iter().map(|thread| (thread, State::default())).collect();
-        Self { now: Time(0), end, allowed, threads, outcomes: Vec::new() }
+        let (now, slow, outcomes) = (Time(0), CpuSet::new(), Vec::new());
+        Self { now, end, allowed, slow, threads, applications, outcomes }
+    }
+
+    /// The same with slow PEs, on which threads have their `ipc_on_slow`.
+    pub fn with_slow(self, slow: CpuSet) -> Self {
+        Self { slow, ..self }
     }
 
     /// Where each living thread is bound now, by its index in the script.
@@ -87,23 +143,34 @@ impl ScriptedWorld {
     }
 
     fn advance(&mut self, to: Time) {
-        let seconds = to.since(self.now).as_secs_f64();
-        let allowed = self.allowed_now().clone();
-        for (index, (thread, state)) in self.threads.iter_mut().enumerate() {
-            if !thread.lives.contains(&self.now) {
-                continue;
-            }
-            let phase = thread.fpu_usage.iter().rev().find(|(from, _)| *from <= self.now);
-            let usage = phase.map_or(0.0, |(_, usage)| *usage);
-            let samples = SAMPLES_PER_SECOND * seconds * thread.cpu_share;
-            state.cpu_ns += (seconds * thread.cpu_share * 1e9) as u64;
-            state.counters.judged += samples as u64;
-            state.counters.fp += samples * usage;
-            state.counters.vector += samples * usage;
-            let may_use = state.bound.as_ref().unwrap_or(&allowed);
-            state.last_pe = may_use.iter().nth(index % may_use.len().max(1));
+        while self.now < to {
+            let next = (self.now + SLICE).min(to);
+            self.run_slice(next.since(self.now));
+            self.now = next;
         }
-        self.now = to;
+    }
+
+    /// Lets everybody who wants a PE now have one for a slice.
+    fn run_slice(&mut self, slice: Duration) {
+        let allowed = self.allowed_now().clone();
+        let mut runnable: BTreeMap<AppId, u32> = BTreeMap::new();
+        for (index, (thread, state)) in self.threads.iter_mut().enumerate() {
+            if thread.wants_pe(self.now) {
+                let may_use = state.bound.as_ref().unwrap_or(&allowed);
+                state.last_pe = may_use.iter().nth(index % may_use.len().max(1));
+                let on_slow = state.last_pe.is_some_and(|pe| self.slow.contains(pe));
+                state.run(thread, self.now, slice, on_slow);
+                *runnable.entry(thread.app).or_default() += 1;
+            }
+        }
+        let slice_ns = slice.as_nanos() as u64;
+        for (app, count) in runnable {
+            let Some(reading) = self.applications.get_mut(&app) else { continue };
+            reading.runnable_thread_ns += slice_ns * u64::from(count);
+            reading.active_ns += slice_ns;
+            reading.sequential_ns += if count == 1 { slice_ns } else { 0 };
+            reading.runnable_max = reading.runnable_max.max(count);
+        }
     }
 
     fn reading(&self, index: usize) -> ThreadReading {
@@ -115,18 +182,70 @@ impl ScriptedWorld {
         ThreadReading {
             thread: id(index),
             pid: 1,
-            app: AppId(0),
+            app: thread.app,
             name: format!("thread {index}").into(),
-            cpu_ns: state.cpu_ns,
-            runnable_ns: Some(state.cpu_ns),
-            runnable: thread.cpu_share > 0.0,
+            cpu_ns: state.cpu_ns.round() as u64,
+            runnable_ns: Some(state.cpu_ns.round() as u64),
+            runnable: thread.wants_pe(self.now),
             last_pe: state.last_pe,
             standing: if state.bound.is_some() { Standing::Bound } else { thread.standing },
             permitted: Arc::new(permitted),
-            counters: Some(CounterReading::Sample(state.counters)),
+            counters: Some(state.counters(!thread.rates.is_empty())),
             ended: thread.lives.end <= self.now,
         }
     }
+}
+
+impl ScriptedThread {
+    fn wants_pe(&self, now: Time) -> bool {
+        let blocked = self.blocked.iter().any(|range| range.contains(&now));
+        self.lives.contains(&now) && !blocked && self.cpu_share > 0.0
+    }
+}
+
+impl State {
+    fn run(&mut self, thread: &ScriptedThread, now: Time, slice: Duration, on_slow: bool) {
+        let usage = in_force(&thread.fpu_usage, now).unwrap_or(0.0);
+        let rates = in_force(&thread.rates, now).unwrap_or_default();
+        let seconds = slice.as_secs_f64() * thread.cpu_share;
+        // The clock of every PE runs at 1 GHz.
+        let cycles = seconds * 1e9;
+        let instructions = cycles * if on_slow { rates.ipc_on_slow } else { rates.ipc };
+        self.cpu_ns += cycles;
+        self.counted.samples += SAMPLES_PER_SECOND * seconds;
+        self.counted.fp += SAMPLES_PER_SECOND * seconds * usage;
+        self.counted.fpu_busy_cycles += cycles * usage;
+        self.counted.instructions += instructions;
+        self.counted.branches += instructions * rates.branches;
+        self.counted.l2_misses += cycles * rates.l2_misses_per_100_cycles / 100.0;
+    }
+
+    fn counters(&self, pmu: bool) -> CounterReading {
+        let whole = |events: f64| events.round() as u64;
+        let Counted { samples, fp, fpu_busy_cycles, instructions, branches, l2_misses } = self.counted;
+        if !pmu {
+            let judged = whole(samples);
+            return CounterReading::Sample(SampleReading { judged, fp, vector: fp, ..Default::default() });
+        }
+        CounterReading::Pmu(PmuReading {
+            events: "script".into(),
+            cycles: whole(self.cpu_ns),
+            instructions: Some(whole(instructions)),
+            fpu_busy_cycles: Some(whole(fpu_busy_cycles)),
+            vector_busy_cycles: None,
+            formula_confidence: 1.0,
+            l2_misses: Some(whole(l2_misses)),
+            branches: Some(whole(branches)),
+            branch_misses: None,
+            enabled_ns: whole(self.cpu_ns),
+            running_ns: whole(self.cpu_ns),
+        })
+    }
+}
+
+/// The value of the phase that holds at an instant.
+fn in_force<T: Copy>(phases: &[(Time, T)], now: Time) -> Option<T> {
+    phases.iter().rev().find(|(from, _)| *from <= now).map(|(_, value)| *value)
 }
 
 /// The identity of the thread at an index of the script.
@@ -150,20 +269,11 @@ impl World for ScriptedWorld {
                 self.threads[index].1.reported_end = readings.last().is_some_and(|reading| reading.ended);
             }
         }
-        let running: u64 = self.threads.iter().map(|(_, state)| state.cpu_ns).sum();
         Ok(Observation {
             at: self.now,
             allowed: self.allowed_now().clone(),
             threads: readings,
-            applications: vec![ApplicationReading {
-                app: AppId(0),
-                name: "script".into(),
-                runnable_thread_ns: running,
-                active_ns: self.now.0,
-                sequential_ns: 0,
-                runnable_max: self.threads.len() as u32,
-                exact: true,
-            }],
+            applications: self.applications.values().cloned().collect(),
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,
         })

@@ -1,0 +1,30 @@
+//! Which PEs are near to which: questions that several policies ask of the topology.
+
+use crate::cpuset::CpuSet;
+use crate::ids::PeId;
+use crate::topology::Domain;
+
+/// The open PE that shares most with where a thread ran; the lowest of equals. `around` holds for each PE the
+/// domains that hold it, closest first ([`crate::topology::Topology::domains_by_pe`]).
+pub fn closest(around: &[Vec<&Domain>], open: &CpuSet, last: Option<PeId>) -> Option<PeId> {
+    let Some(last) = last.filter(|last| !open.contains(*last)) else {
+        return last.or_else(|| open.first());
+    };
+    let mut around = around.get(last.0 as usize).into_iter().flatten();
+    around.find_map(|domain| domain.pes.intersection(open).first()).or_else(|| open.first())
+}
+
+/// PEs in the order in which threads should fill them: first PEs of all cores, then their siblings.
+pub fn by_core(around: &[Vec<&Domain>], pes: &CpuSet) -> Vec<PeId> {
+    let siblings_before = |pe: PeId| siblings(around, pes, pe).iter().filter(|&sibling| sibling < pe).count();
+    let mut ordered: Vec<(usize, PeId)> = pes.iter().map(|pe| (siblings_before(pe), pe)).collect();
+    ordered.sort();
+    ordered.into_iter().map(|(_, pe)| pe).collect()
+}
+
+/// The others of `pes` on the SMT core of a PE.
+pub fn siblings(around: &[Vec<&Domain>], pes: &CpuSet, pe: PeId) -> CpuSet {
+    let mut domains = around.get(pe.0 as usize).into_iter().flatten();
+    let core = domains.find(|domain| domain.kind == crate::topology::DomainKind::Core);
+    core.map_or(CpuSet::new(), |core| core.pes.intersection(pes).difference(&CpuSet::single(pe)))
+}
