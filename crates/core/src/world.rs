@@ -5,7 +5,7 @@
 
 use crate::engine::Engine;
 use crate::observe::Observation;
-use crate::plan::Action;
+use crate::plan::{Action, Change};
 use crate::time::Time;
 
 pub mod scripted;
@@ -62,8 +62,11 @@ fn steps<W: World>(
         deadline = (deadline + engine.interval()).max(world.now());
         let wake = world.wait_until(deadline)?;
         let observation = world.observe()?;
-        let actions = engine.step(&observation);
+        let mut actions = engine.step(&observation);
         if wake == Wake::Finished {
+            // Nobody is bound any more, but whom this step frees the engine no longer counts as bound.
+            actions.retain(|action| action.change == Change::Free);
+            world.apply(&actions);
             watch(&observation, &[], engine);
             return Ok(());
         }
