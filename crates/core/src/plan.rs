@@ -70,6 +70,11 @@ pub enum OutcomeKind {
 }
 
 impl Placement {
+    /// Nobody bound, as there is nothing to gain, and why.
+    pub fn without_gain(reason: impl Into<String>) -> Placement {
+        Placement { nothing_to_gain: Some(reason.into()), ..Placement::default() }
+    }
+
     /// The actions that turn `self` into `wanted`, frees first so that PEs are empty before they are filled.
     pub fn actions_towards(&self, wanted: &Placement) -> Vec<Action> {
         let frees =

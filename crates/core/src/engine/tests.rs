@@ -1,15 +1,17 @@
 //! Policies and engine on the scripted machine: each test draws who is bound where, step by step.
 //!
-//! A line of the drawing is one thread, a column one second: the PE it is bound to, `.` while it is free, a
-//! blank while it does not live.
+//! A line of the drawing is one thread, a column one second: the PE it is bound to (a hexadecimal digit), `s`
+//! for a set of several, `.` while it is free, a blank while it does not live.
 
 use super::*;
-use crate::ids::PeId;
+use crate::ids::{AppId, PeId};
 use crate::policy;
-use crate::topology::{Domain, DomainKind};
-use crate::world::scripted::{ScriptedThread, ScriptedWorld, id};
+use crate::topology::{CpuKind, Domain, DomainKind};
+use crate::world::scripted::{ScriptedRates, ScriptedThread, ScriptedWorld, id};
 use crate::world::{World, control_loop};
 use proptest::prelude::*;
+
+mod amp;
 
 /// A machine of `units` domains of one kind with `width` neighbouring PEs each.
 fn machine(kind: DomainKind, units: u32, width: u32) -> Topology {
@@ -52,16 +54,27 @@ fn draw_within(
     seconds: u64,
     threads: Vec<ScriptedThread>,
 ) -> String {
+    draw_policy(policy::by_name("spread").unwrap(), topology, allowed, seconds, threads)
+}
+
+/// Runs the threads under a policy and draws their bindings.
+fn draw_policy(
+    policy: Box<dyn Policy>,
+    topology: &Topology,
+    allowed: Vec<(Time, CpuSet)>,
+    seconds: u64,
+    threads: Vec<ScriptedThread>,
+) -> String {
     let lives: Vec<_> = threads.iter().map(|thread| thread.lives.clone()).collect();
-    let mut world = ScriptedWorld::new(allowed, threads, second(seconds));
-    let policy = policy::by_name("spread").unwrap();
+    let slow = topology.kinds.last().map_or(CpuSet::new(), |kind| kind.pes.clone());
+    let mut world = ScriptedWorld::new(allowed, threads, second(seconds)).with_slow(slow);
     let mut engine = Engine::new(topology.clone(), policy, EngineConfig::default());
     let mut rows = vec![String::new(); lives.len()];
     let mut bound: HashMap<ThreadId, String> = HashMap::new();
     control_loop(&mut world, &mut engine, |observation, actions, _| {
         for action in actions {
             match &action.change {
-                Change::Bind(pes) => bound.insert(action.thread, pes.to_string()),
+                Change::Bind(pes) => bound.insert(action.thread, cell(pes)),
                 Change::Free => bound.remove(&action.thread),
             };
         }
@@ -74,6 +87,13 @@ fn draw_within(
     .unwrap();
     assert!(world.bound().is_empty(), "everything is given back at the end");
     rows.iter().map(|row| row.trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+fn cell(pes: &CpuSet) -> String {
+    if pes.len() > 1 {
+        return "s".to_owned();
+    }
+    pes.first().map_or("?".to_owned(), |pe| format!("{:x}", pe.0))
 }
 
 #[track_caller]
@@ -267,6 +287,16 @@ fn a_thread_that_hardly_runs_is_judged_once_enough_is_known() {
 }
 
 #[test]
+fn whom_the_last_step_frees_is_free() {
+    let mut threads = steady(&[0.9]);
+    threads[0].fpu_usage.push((second(4), 0.0));
+    let topology = bulldozer();
+    for seconds in 5..9 {
+        draw(&topology, seconds, threads.clone());
+    }
+}
+
+#[test]
 fn an_heir_is_given_back_its_own_mask() {
     let mut threads = steady(&[0.0]);
     threads[0].standing = Standing::Inherited;
@@ -281,38 +311,68 @@ fn an_heir_is_given_back_its_own_mask() {
     assert_eq!(frees, 1);
 }
 
+/// Two fast and two slow SMT cores, so that every policy has something to do.
+fn every_policys_machine() -> Topology {
+    let kind = |name: &str, pes: &str| CpuKind {
+        name: name.to_owned(),
+        pes: pes.parse().unwrap(),
+        evidence: Vec::new(),
+    };
+    let kinds = vec![kind("fast", "0-3"), kind("slow", "4-7")];
+    Topology { kinds, ..machine(DomainKind::Core, 4, 2) }
+}
+
 proptest! {
-    /// Whatever threads come and go and whatever is allowed: no bind leaves the limits, and at the end
-    /// nothing is bound.
+    /// Whatever threads come and go, sleep and wake, and whatever is allowed: no bind of any policy leaves the
+    /// limits, and at the end nothing is bound.
     #[test]
     fn no_bind_ever_leaves_the_limits(
-        usages in proptest::collection::vec((0.0f64..1.0, 0u64..6, 1u64..8, 1u8..255), 1..24),
+        drawn in proptest::collection::vec(
+            (0.0f64..1.0, 0u64..6, 1u64..8, 1u8..255, (0u32..4, 0u64..10, 0u64..4), 0.0f64..3.0),
+            1..24,
+        ),
         late in 1u8..255,
     ) {
-        let topology = bulldozer();
         let set = |mask: u8| CpuSet::from_words(vec![u64::from(mask)]);
-        let threads: Vec<ScriptedThread> = usages.iter().map(|&(usage, from, long, mask)| ScriptedThread {
-            lives: second(from)..second(from + long),
-            permitted: Some(set(mask)),
-            ..ScriptedThread::steady(usage)
-        }).collect();
-        let allowed = vec![(Time(0), CpuSet::first_n(8)), (second(4), set(late))];
-        let mut world = ScriptedWorld::new(allowed, threads.clone(), second(10));
-        let mut engine = Engine::new(topology, policy::by_name("spread").unwrap(), EngineConfig::default());
-        control_loop(&mut world, &mut engine, |observation, actions, _| {
-            let mut taken = CpuSet::new();
-            for action in actions {
-                if let Change::Bind(pes) = &action.change {
-                    let index = (action.thread.tid - 100) as usize;
-                    assert_eq!(pes.len(), 1);
-                    assert!(pes.is_subset(&observation.allowed));
-                    assert!(pes.is_subset(threads[index].permitted.as_ref().unwrap()));
-                    assert!(!pes.intersects(&taken), "two threads were bound to PE {pes} in one step");
-                    taken = taken.union(pes);
+        let threads: Vec<ScriptedThread> = drawn
+            .iter()
+            .map(|&(usage, from, long, mask, (app, sleeps, slept), misses)| ScriptedThread {
+                lives: second(from)..second(from + long),
+                permitted: Some(set(mask)),
+                app: AppId(app),
+                blocked: vec![second(sleeps)..second(sleeps + slept)],
+                rates: vec![(Time(0), ScriptedRates {
+                    ipc: 1.0 + usage,
+                    ipc_on_slow: 1.0,
+                    l2_misses_per_100_cycles: misses,
+                    branches: 0.1,
+                })],
+                ..ScriptedThread::steady(usage)
+            })
+            .collect();
+        for name in policy::NAMES {
+            let allowed = vec![(Time(0), CpuSet::first_n(8)), (second(4), set(late))];
+            let mut world = ScriptedWorld::new(allowed, threads.clone(), second(10));
+            let policy = policy::by_name(name).unwrap();
+            let mut engine = Engine::new(every_policys_machine(), policy, EngineConfig::default());
+            control_loop(&mut world, &mut engine, |observation, actions, _| {
+                let mut taken = CpuSet::new();
+                for action in actions {
+                    if let Change::Bind(pes) = &action.change {
+                        let index = (action.thread.tid - 100) as usize;
+                        assert!(!pes.is_empty());
+                        assert!(pes.is_subset(&observation.allowed));
+                        assert!(pes.is_subset(threads[index].permitted.as_ref().unwrap()));
+                        assert!(
+                            *name != "spread" || (pes.len() == 1 && !pes.intersects(&taken)),
+                            "two threads were bound to PE {pes} in one step",
+                        );
+                        taken = taken.union(pes);
+                    }
                 }
-            }
-        }).unwrap();
-        prop_assert!(world.bound().is_empty());
-        prop_assert_eq!(world.now(), second(10));
+            }).unwrap();
+            prop_assert!(world.bound().is_empty());
+            prop_assert_eq!(world.now(), second(10));
+        }
     }
 }

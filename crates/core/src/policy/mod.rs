@@ -13,12 +13,24 @@ use crate::view::{ApplicationView, ThreadView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+mod amp;
+mod busyfcs;
 mod default;
+mod mintlp;
 mod near;
+mod pa;
+mod rr;
 mod spread;
+mod static_ipc;
+mod turns;
 
+pub use busyfcs::BusyFcs;
 pub use default::Default;
+pub use mintlp::MinTlp;
+pub use pa::{Pa, PaParameters};
+pub use rr::RoundRobin;
 pub use spread::Spread;
+pub use static_ipc::{MeasuredIpc, StaticIpc};
 
 /// What a policy is told.
 #[derive(Debug, Clone, Copy)]
@@ -67,14 +79,27 @@ pub trait Policy {
     fn place(&mut self, scene: &Scene<'_>) -> Placement;
 }
 
+/// The number of runnable threads of an application: the mean since the last step, rounded. `None` where the
+/// world does not tell.
+fn tlp(scene: &Scene<'_>, app: AppId) -> Option<usize> {
+    scene.applications.get(&app).map(|view| view.tlp_mean.round() as usize)
+}
+
 /// The policies by name, for help texts and errors.
-pub const NAMES: &[&str] = &["spread", "default"];
+pub const NAMES: &[&str] =
+    &["spread", "default", "busyfcs", "rr", "static-ipc", "measured-ipc", "mintlp", "pa"];
 
 /// The policy of that name, with the paper's parameters.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
     match name {
         "spread" => Some(Box::new(Spread)),
         "default" => Some(Box::new(Default)),
+        "busyfcs" => Some(Box::new(BusyFcs)),
+        "rr" => Some(Box::<RoundRobin>::default()),
+        "static-ipc" => Some(Box::<StaticIpc>::default()),
+        "measured-ipc" => Some(Box::<MeasuredIpc>::default()),
+        "mintlp" => Some(Box::new(MinTlp)),
+        "pa" => Some(Box::<Pa>::default()),
         _ => None,
     }
 }

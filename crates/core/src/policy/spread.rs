@@ -53,7 +53,7 @@ impl Policy for Spread {
         let Some(mut units) = Units::of(scene.topology, scene.allowed) else {
             let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, \
                 so keeping FPU-intensive threads apart gains nothing";
-            return Placement { nothing_to_gain: Some(reason.to_owned()), ..Placement::default() };
+            return Placement::without_gain(reason);
         };
         units.put_demanding_first(scene);
         let mut placement = residents(scene);

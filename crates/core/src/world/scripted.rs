@@ -21,7 +21,7 @@ use std::time::Duration;
 const SAMPLES_PER_SECOND: f64 = 200.0;
 
 /// The world looks this often at who is runnable: what is shorter goes unseen.
-const SLICE: Duration = Duration::from_millis(10);
+const SLICE: Duration = Duration::from_millis(50);
 
 /// One scripted thread.
 #[derive(Debug, Clone)]

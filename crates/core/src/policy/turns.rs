@@ -1,0 +1,64 @@
+//! Fast PEs in turns: who has had how much of them, and who is next.
+//!
+//! Problem: several threads have an equal right to too few fast PEs. Approach: for each of them the time on
+//! fast PEs is added up; who is in the middle of a turn stays, then come those who had least. A newcomer,
+//! or one that comes back, counts as having had as much as the one that had least, so that it takes its place
+//! in the round and not all turns until it has caught up. Source: the round-robin sharing of fast cores of
+//! Saez et al., CF'10, §2.1 and §2.3; the accounts are ours. Limits: time counts while a thread is bound to a
+//! fast PE and wants to run, whether or not the operating system let it.
+
+use super::amp::Amp;
+use super::{Scene, Subject};
+use crate::ids::ThreadId;
+use crate::time::Time;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a turn on a fast PE lasts. The paper does not say; it is as long as its boost of a sequential phase.
+pub const TURN: Duration = Duration::from_secs(1);
+
+/// The accounts of those who share.
+#[derive(Debug, Clone, Default)]
+pub struct Turns {
+    accounts: BTreeMap<ThreadId, Account>,
+    last: Time,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    /// Time on fast PEs so far.
+    had: Duration,
+    /// Since when it is on one.
+    since: Option<Time>,
+}
+
+impl Turns {
+    /// Brings those who share into the order in which they deserve a fast PE now.
+    pub fn order(&mut self, scene: &Scene<'_>, amp: &Amp, turn: Duration, sharing: &mut [&Subject]) {
+        let elapsed = scene.now.since(self.last);
+        let before = std::mem::take(&mut self.accounts);
+        let known = sharing.iter().filter_map(|subject| before.get(&subject.view.thread));
+        let least = known.map(|account| account.had).min().unwrap_or_default();
+        for subject in sharing.iter() {
+            let thread = subject.view.thread;
+            let account = match (before.get(&thread), amp.on_fast(scene, subject)) {
+                (Some(account), true) => {
+                    Account { had: account.had + elapsed, since: Some(account.since.unwrap_or(self.last)) }
+                }
+                (Some(account), false) => Account { since: None, ..*account },
+                (None, on_fast) => Account { had: least, since: on_fast.then_some(scene.now) },
+            };
+            self.accounts.insert(thread, account);
+        }
+        self.last = scene.now;
+        // A step that comes a little early or late must not double or halve a turn.
+        let amid_turn = |account: &Account| {
+            account.since.is_some_and(|since| scene.now.since(since) + elapsed / 2 < turn)
+        };
+        let accounts = &self.accounts;
+        sharing.sort_by_key(|subject| {
+            let account = accounts.get(&subject.view.thread).copied().unwrap_or_default();
+            (!amid_turn(&account), account.had, subject.view.thread)
+        });
+    }
+}
