@@ -12,6 +12,7 @@ use crate::world::{World, control_loop};
 use proptest::prelude::*;
 
 mod amp;
+mod cosched;
 
 /// A machine of `units` domains of one kind with `width` neighbouring PEs each.
 fn machine(kind: DomainKind, units: u32, width: u32) -> Topology {
@@ -323,8 +324,8 @@ fn every_policys_machine() -> Topology {
 }
 
 proptest! {
-    /// Whatever threads come and go, sleep and wake, and whatever is allowed: no bind of any policy leaves the
-    /// limits, and at the end nothing is bound.
+    /// Whatever threads come and go, sleep and wake, and whatever is allowed: no bind of any policy leaves
+    /// the limits, and at the end nothing is bound.
     #[test]
     fn no_bind_ever_leaves_the_limits(
         drawn in proptest::collection::vec(

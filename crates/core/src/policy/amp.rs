@@ -1,15 +1,15 @@
 //! Fast and slow PEs: what the schedulers of asymmetric machines have in common.
 //!
-//! Problem: a scheduler of the parallelism-aware paper (Saez et al., CF'10, §2) decides at every tick and wake-up
-//! which threads run on the few fast PEs; we decide once per step and can only bind.
+//! Problem: a scheduler of the parallelism-aware paper (Saez et al., CF'10, §2) decides at every tick and
+//! wake-up which threads run on the few fast PEs; we decide once per step and can only bind.
 //!
 //! Approach: a policy ranks the runnable threads, and the best are bound to one fast PE each until these are
-//! full. Whoever is among the best and has a fast PE keeps it, so a step moves nobody without need and a change
-//! is a swap: one thread leaves a fast PE, another takes its place, in the same step (the swapping mechanism of
-//! §2.1). A promoted thread gets the free fast PE that shares most with where it ran, so that it stays within its
-//! last-level cache if it can (the topology-awareness of §3.4). While every fast PE is taken the other threads
-//! may be kept on the slow PEs; within those the operating system chooses. While one is free nobody is kept
-//! away from it.
+//! full. Whoever is among the best and has a fast PE keeps it, so a step moves nobody without need and a
+//! change is a swap: one thread leaves a fast PE, another takes its place, in the same step (the swapping
+//! mechanism of §2.1). A promoted thread gets the free fast PE that shares most with where it ran, so that it
+//! stays within its last-level cache if it can (the topology-awareness of §3.4). While every fast PE is taken
+//! the other threads may be kept on the slow PEs; within those the operating system chooses. While one is
+//! free nobody is kept away from it.
 //!
 //! The fast PEs are those of the fastest kind, the slow ones all others (§2.1 assumes two kinds). With more
 //! runnable threads than PEs each fast PE takes its fair number of them, "to preserve load balance" (§2.1).

@@ -2,15 +2,15 @@
 //!
 //! Problem: a scheduler that takes all PEs for equal leaves fast ones idle while threads run on slow ones.
 //!
-//! Approach: the policy "guarantees that fast cores never go idle before slow cores" (Saez et al., CF'10, §2.3,
-//! after Balakrishnan et al., ISCA'05). Runnable threads are bound to fast PEs until each has its thread; who
-//! has one keeps it, whoever it is. All others stay free: binding them to slow PEs would keep them from a
-//! fast PE that falls idle between two steps.
+//! Approach: the policy "guarantees that fast cores never go idle before slow cores" (Saez et al., CF'10,
+//! §2.3, after Balakrishnan et al., ISCA'05). Runnable threads are bound to fast PEs until each has its
+//! thread; who has one keeps it, whoever it is. All others stay free: binding them to slow PEs would keep
+//! them from a fast PE that falls idle between two steps.
 //!
 //! Parameters: none.
 //!
-//! Limits: which thread gets a fast PE is chance (here: the lowest thread id), neither its parallelism nor its
-//! speedup counts. Those of [`super::amp`].
+//! Limits: which thread gets a fast PE is chance (here: the lowest thread id), neither its parallelism nor
+//! its speedup counts. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::{Policy, Scene};

@@ -6,10 +6,10 @@
 //! Approach (Saez et al., CF'10, §2.1): "selects applications with the smallest thread-level parallelism and
 //! maps threads of these applications to fast cores. Thread-level parallelism is determined by examining the
 //! number of runnable (i.e., not blocked) threads. If not enough fast cores are available to accommodate all
-//! these threads, some will be left running on slow cores. MinTLP makes no effort to fairly share." Changes are
-//! made by swaps once per step, as §2.1 has it "to avoid premature migrations". An application of equal
-//! parallelism takes nobody's place, so the first that is served stays. An idle fast PE takes a thread of
-//! any application (§2.2 has it migrate at once, we at the next step).
+//! these threads, some will be left running on slow cores. MinTLP makes no effort to fairly share." Changes
+//! are made by swaps once per step, as §2.1 has it "to avoid premature migrations". An application of equal
+//! parallelism takes nobody's place, so the first that is served stays. An idle fast PE takes a thread of any
+//! application (§2.2 has it migrate at once, we at the next step).
 //!
 //! Parameters: none.
 //!

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 mod amp;
 mod busyfcs;
+mod cosched;
 mod default;
 mod mintlp;
 mod near;
@@ -25,6 +26,7 @@ mod static_ipc;
 mod turns;
 
 pub use busyfcs::BusyFcs;
+pub use cosched::{Cosched, CoschedParameters, Weights};
 pub use default::Default;
 pub use mintlp::MinTlp;
 pub use pa::{Pa, PaParameters};
@@ -87,7 +89,7 @@ fn tlp(scene: &Scene<'_>, app: AppId) -> Option<usize> {
 
 /// The policies by name, for help texts and errors.
 pub const NAMES: &[&str] =
-    &["spread", "default", "busyfcs", "rr", "static-ipc", "measured-ipc", "mintlp", "pa"];
+    &["spread", "default", "busyfcs", "rr", "static-ipc", "measured-ipc", "mintlp", "pa", "cosched"];
 
 /// The policy of that name, with the paper's parameters.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
@@ -100,6 +102,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
         "measured-ipc" => Some(Box::<MeasuredIpc>::default()),
         "mintlp" => Some(Box::new(MinTlp)),
         "pa" => Some(Box::<Pa>::default()),
+        "cosched" => Some(Box::<Cosched>::default()),
         _ => None,
     }
 }

@@ -1,27 +1,28 @@
 //! Fast PEs for sequential phases and for programs of low parallelism: `pa`.
 //!
-//! Problem: fast PEs serve best where a program has a single runnable thread, but a scheduler that always gives
-//! them to the least parallel program (`mintlp`) lets that one monopolise them.
+//! Problem: fast PEs serve best where a program has a single runnable thread, but a scheduler that always
+//! gives them to the least parallel program (`mintlp`) lets that one monopolise them.
 //!
 //! Approach (Saez et al., CF'10, §2.1). Each runnable thread is of one class:
 //!
 //! - SP: the thread "of parallel applications that have just entered a sequential phase". First right to fast
 //!   PEs, for [`PaParameters::amp_boost_ticks`], then MP, "to avoid monopolizing fast cores".
-//! - MP, mildly parallel: of an application with few runnable threads, single-threaded ones included. They share
-//!   in turns the fast PEs that SP threads leave ("the remaining fast cores will be shared among MP threads in a
-//!   round-robin fashion").
+//! - MP, mildly parallel: of an application with few runnable threads, single-threaded ones included. They
+//!   share in turns the fast PEs that SP threads leave ("the remaining fast cores will be shared among MP
+//!   threads in a round-robin fashion").
 //! - HP, highly parallel: of an application whose number of runnable threads exceeds
 //!   [`PaParameters::hp_threshold`]. On slow PEs, unless a fast one is left over.
 //!
-//! Classes follow the number of runnable threads; threads are swapped once per step ("a thread swapping mechanism
-//! to perform those adjustments periodically, instead of reacting to those transitions immediately"), and a
-//! thread that is promoted takes a fast PE within its last-level cache where one is to be had (§3.4).
+//! Classes follow the number of runnable threads; threads are swapped once per step ("a thread swapping
+//! mechanism to perform those adjustments periodically, instead of reacting to those transitions
+//! immediately"), and a thread that is promoted takes a fast PE within its last-level cache where one is to
+//! be had (§3.4).
 //!
 //! Parameters: [`PaParameters`].
 //!
 //! Limits: the number of runnable threads is the mean since the last step, rounded, and a boost lasts whole
-//! steps; the paper counts at every change and in ticks of 10 ms. The runtime extensions of §2.2 (threads that
-//! spin, the master thread) need hints that programs do not give here. Those of [`super::amp`].
+//! steps; the paper counts at every change and in ticks of 10 ms. The runtime extensions of §2.2 (threads
+//! that spin, the master thread) need hints that programs do not give here. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::turns::{TURN, Turns};

@@ -3,9 +3,9 @@
 //! Problem: with fewer fast PEs than threads somebody has to wait, and without any knowledge of the threads
 //! the only just answer is: everybody equally.
 //!
-//! Approach: the policy "equally shares fast and slow cores among all threads" (Saez et al., CF'10, §2.3, after
-//! Becchi and Crowley, CF'06). Runnable threads take the fast PEs in turns, those who had least of them first;
-//! the others are kept on the slow PEs, or the fast ones would be shared by chance.
+//! Approach: the policy "equally shares fast and slow cores among all threads" (Saez et al., CF'10, §2.3,
+//! after Becchi and Crowley, CF'06). Runnable threads take the fast PEs in turns, those who had least of them
+//! first; the others are kept on the slow PEs, or the fast ones would be shared by chance.
 //!
 //! Parameters: `turn`, the time that a thread stays on a fast PE; the paper does not give it ([`TURN`]).
 //!

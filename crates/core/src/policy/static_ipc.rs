@@ -1,24 +1,24 @@
 //! Fast PEs for the threads that gain most by them: `static-ipc`, and `measured-ipc` without foreknowledge.
 //!
-//! Problem: a compute-bound thread runs about twice as fast on a PE of twice the speed, one that waits for memory
-//! hardly any faster; a fast PE is wasted on the second.
+//! Problem: a compute-bound thread runs about twice as fast on a PE of twice the speed, one that waits for
+//! memory hardly any faster; a fast PE is wasted on the second.
 //!
 //! Approach (Saez et al., CF'10, §2.3, after Becchi and Crowley, CF'06): the IPC ratio of a thread is the
-//! "quotient of IPCs on fast and slow cores"; "threads with the highest IPC ratios are scheduled on fast cores
-//! while remaining threads are scheduled on slow cores". The paper's version is static: the ratios "of all threads
-//! are measured a priori", here given as data by thread name. `measured-ipc` measures them itself: a thread of
-//! unknown ratio goes first to a fast PE, then to the slow ones, each for a step; later readings, on whichever
-//! kind it runs, keep its ratio up to date. That is the sampling of the original, without its new sample at every
-//! phase, the overhead of which made the paper choose the static version.
+//! "quotient of IPCs on fast and slow cores"; "threads with the highest IPC ratios are scheduled on fast
+//! cores while remaining threads are scheduled on slow cores". The paper's version is static: the ratios "of
+//! all threads are measured a priori", here given as data by thread name. `measured-ipc` measures them
+//! itself: a thread of unknown ratio goes first to a fast PE, then to the slow ones, each for a step; later
+//! readings, on whichever kind it runs, keep its ratio up to date. That is the sampling of the original,
+//! without its new sample at every phase, the overhead of which made the paper choose the static version.
 //!
 //! The paper counts instructions per second, we per cycle: with one frequency per kind of PE the two ratios
 //! differ by a factor that is the same for all threads, and the order is the same.
 //!
 //! Parameters: the ratios; [`SEAT_BONUS`] (ours) for measured ones.
 //!
-//! Limits: parallelism counts for nothing (the paper's own finding against this policy). A busy-waiting thread
-//! shows the highest ratio of all (§2.2.1). A thread whose nature changes while it is on a slow PE is found
-//! out by its IPC there alone. Those of [`super::amp`].
+//! Limits: parallelism counts for nothing (the paper's own finding against this policy). A busy-waiting
+//! thread shows the highest ratio of all (§2.2.1). A thread whose nature changes while it is on a slow PE is
+//! found out by its IPC there alone. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::{Policy, Scene, Subject};
@@ -26,7 +26,8 @@ use crate::ids::ThreadId;
 use crate::plan::Placement;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// By what factor a rival's measured ratio must exceed that of a thread on a fast PE, so that noise moves nobody.
+/// By what factor a rival's measured ratio must exceed that of a thread on a fast PE, so that noise moves
+/// nobody.
 pub const SEAT_BONUS: f64 = 1.05;
 
 /// The policy with ratios that are known beforehand.

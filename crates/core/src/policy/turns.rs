@@ -14,7 +14,8 @@ use crate::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a turn on a fast PE lasts. The paper does not say; it is as long as its boost of a sequential phase.
+/// How long a turn on a fast PE lasts. The paper does not say; it is as long as its boost of a sequential
+/// phase.
 pub const TURN: Duration = Duration::from_secs(1);
 
 /// The accounts of those who share.

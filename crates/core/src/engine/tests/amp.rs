@@ -164,8 +164,8 @@ fn pa_hp_threshold_is_one_more_than_the_fast_pes_and_can_be_set() {
 
 #[test]
 fn pa_puts_a_thread_that_enters_a_sequential_phase_before_all_others_until_its_boost_is_spent() {
-    // Application 0 is sequential from 2 s on, which is seen at 3 s; application 1 has always one thread. After
-    // the boost (one second, then three) both are MP, and the turn of the first begins.
+    // Application 0 is sequential from 2 s on, which is seen at 3 s; application 1 has always one thread.
+    // After the boost (one second, then three) both are MP, and the turn of the first begins.
     let threads = || vec![thread(0), blocked(0, 2..20), blocked(0, 2..20), thread(1)];
     check(
         timeline(Pa::default(), &one_fast(), 8, threads()),
@@ -324,7 +324,8 @@ fn measured_ipc_samples_each_thread_on_both_kinds_and_then_ranks() {
 
 #[test]
 fn measured_ipc_follows_a_change_and_not_the_noise() {
-    // At 5 s the ratio of the thread on the fast PE falls from 2.0 to 1.8 (noise: its rival has 1.85), at 8 s to 1.
+    // At 5 s the ratio of the thread on the fast PE falls from 2.0 to 1.8 (noise: its rival has 1.85), at 8 s
+    // to 1.
     let threads = vec![with_ipc(&[(0, 2.0, 1.0), (5, 1.8, 1.0), (8, 1.0, 1.0)]), with_ipc(&[(0, 1.85, 1.0)])];
     check(
         timeline(MeasuredIpc::default(), &one_fast(), 11, threads),
