@@ -1,4 +1,8 @@
 //! Which PEs are near to which: questions that several policies ask of the topology.
+//!
+//! Problem: a thread that moves far loses what it has in its caches. Approach: the closest PE is the one with
+//! which the closest level is shared. Source: the topology-aware migrations of Saez et al., CF'10, §3.4.
+//! Limits: what a move costs is not known, only which of two is shorter.
 
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
