@@ -245,6 +245,29 @@ fn a_promoted_thread_takes_the_fast_pe_of_its_own_cache() {
 }
 
 #[test]
+fn who_stays_among_the_best_keeps_its_fast_pe() {
+    // Two chips, PEs 0 and 4 are fast. Thread 6 is promoted from the chip of PE 0, but thread 0 is there.
+    let mut threads = vec![thread(1)];
+    threads.extend(vec![blocked(0, 2..20); 5]);
+    threads.push(ScriptedThread { permitted: Some(CpuSet::first_n(5)), ..thread(0) });
+    let drawn = timeline(Pa::default(), &asymmetric(2, 4, "0,4"), 6, threads);
+    let rows: Vec<&str> = drawn.lines().collect();
+    assert_eq!((rows[0], rows[1], rows[6]), ("000000", "44ssss", "ss4444"), "{drawn}");
+}
+
+#[test]
+fn nobody_is_kept_on_slow_pes_while_a_fast_one_is_free() {
+    // From 2 s on one thread is left for two fast PEs: the sleepers may wake up on the other.
+    let threads = vec![thread(0), blocked(0, 2..20), blocked(0, 2..20)];
+    check(
+        timeline(MinTlp, &asymmetric(1, 4, "0-1"), 5, threads),
+        "00000
+         11...
+         ss...",
+    );
+}
+
+#[test]
 fn more_threads_than_pes_share_the_fast_ones_in_proportion() {
     // §2.1 "to preserve load balance": eight threads on four PEs, so two on the fast one.
     let drawn = timeline(MinTlp, &one_fast(), 3, application(0, 8));
