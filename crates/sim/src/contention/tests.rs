@@ -1,0 +1,98 @@
+use super::*;
+
+fn machine(extra: &str) -> Machine {
+    let topology = "pack:1 l3:1(size=8MB) l2:4(size=2MB) module:1 core:2 pu:1";
+    let text = format!("name = 'm'\ntopology = '{topology}'\nghz = 2.0\n{extra}");
+    Machine::new(toml::from_str(&text).expect("TOML")).expect("a machine")
+}
+
+fn paces(machine: &Machine, demands: &[(usize, Demand)]) -> Vec<f64> {
+    let loads: Vec<Load> = demands.iter().map(|&(pe, demand)| Load { pe, demand, remote: false }).collect();
+    let mut paces = Vec::new();
+    Model::default().solve(machine, &loads, &mut paces);
+    paces.iter().map(|pace| pace.work_per_ns).collect()
+}
+
+fn fp(fpu: f64) -> Demand {
+    Demand { fpu, ..Demand::default() }
+}
+
+fn memory(misses: f64, working_set_mib: f64) -> Demand {
+    Demand { l2_misses_per_100_cycles: misses, working_set_mib, ..Demand::default() }
+}
+
+fn check(found: f64, expected: f64) {
+    assert!((found / expected - 1.0).abs() < 1e-6, "{found} is not {expected}");
+}
+
+#[test]
+fn alone_every_demand_runs_at_the_clock() {
+    let machine = machine("");
+    for demand in [fp(0.0), fp(1.0), memory(0.1, 1.0), memory(1.6, 300.0), memory(5.0, 1e4)] {
+        check(paces(&machine, &[(3, demand)])[0], 2.0);
+    }
+}
+
+#[test]
+fn two_saturating_threads_halve_a_module_and_others_are_not_touched() {
+    let machine = machine("");
+    let paces = paces(&machine, &[(0, fp(1.0)), (1, fp(1.0)), (2, fp(1.0)), (3, fp(0.0))]);
+    for (found, expected) in paces.iter().zip([1.0, 1.0, 2.0, 2.0]) {
+        check(*found, expected);
+    }
+}
+
+#[test]
+fn no_unit_serves_more_than_it_can() {
+    let machine = machine("");
+    for (u, v) in [(0.2, 0.9), (0.7, 0.7), (1.0, 0.5), (1.0, 1.0)] {
+        let paces = paces(&machine, &[(0, fp(u)), (1, fp(v))]);
+        let served = (u * paces[0] + v * paces[1]) / 2.0;
+        assert!(served <= 1.0 + 1e-9, "{u} and {v}: {served}");
+    }
+}
+
+#[test]
+fn a_memory_stall_does_not_shrink_with_the_clock() {
+    let machine = machine("speeds = [{ pes = '0', speed = 2.0 }]");
+    check(paces(&machine, &[(0, fp(1.0))])[0], 4.0);
+    let bound = paces(&machine, &[(0, memory(1.0, 100.0))])[0];
+    assert!(bound > 2.0 && bound < 3.0, "stalled 60 % of the time: {bound}");
+}
+
+#[test]
+fn memory_never_delivers_more_than_its_bandwidth() {
+    let machine = machine("memory = { bandwidth_gb_per_s = 4.0, overlap = 0.9 }");
+    let demand = memory(3.0, 1e4);
+    let mut last = f64::INFINITY;
+    for count in 1..=8 {
+        let demands: Vec<(usize, Demand)> = (0..count).map(|pe| (pe, demand)).collect();
+        let paces = paces(&machine, &demands);
+        let traffic: f64 = paces.iter().sum::<f64>() * 0.03 * LINE_BYTES;
+        assert!(traffic <= 4.0, "{count} threads move {traffic} GB/s");
+        assert!(paces[0] < last, "a further thread costs the others something");
+        last = paces[0];
+    }
+}
+
+#[test]
+fn neighbours_on_an_l2_compete_by_insertion_rate() {
+    let machine = machine("");
+    let quiet = memory(0.1, 1.5);
+    let apart = paces(&machine, &[(0, quiet), (2, memory(2.0, 1.5))])[0];
+    let beside_quiet = paces(&machine, &[(0, quiet), (1, quiet)])[0];
+    let beside_greedy = paces(&machine, &[(0, quiet), (1, memory(2.0, 1.5))])[0];
+    assert!(apart > beside_quiet && beside_quiet > beside_greedy, "{apart} {beside_quiet} {beside_greedy}");
+    let fitting = paces(&machine, &[(0, memory(0.1, 1.0)), (1, memory(0.1, 1.0))])[0];
+    assert!(fitting > beside_quiet, "two that fit take nothing from each other");
+}
+
+#[test]
+fn shares_use_the_whole_cache_and_give_nobody_more_than_it_wants() {
+    let slot = |inserts, wanted| Slot { index: 0, inserts, wanted, exponent: 0.5, growth: 1.0, bytes: 0.0 };
+    let mut slots = [slot(5.0, 1e5), slot(1.0, 1e6), slot(2.0, 1e6)];
+    divide(&mut slots, 1.2e6);
+    check(slots.iter().map(|slot| slot.bytes).sum(), 1.2e6);
+    assert_eq!(slots[0].bytes, 1e5);
+    assert!(slots[2].bytes > slots[1].bytes);
+}

@@ -1,0 +1,306 @@
+//! Programs: what the threads of an application do, step by step.
+//!
+//! Every thread of an application runs the same list of steps; the first thread is the master. A fork-join loop
+//! is a `parallel` step, a serial part a `serial` one; both end in a barrier of all threads. Work is given in
+//! millions of cycles of the machine's clock, as it takes when run alone at speed 1.
+
+use crate::contention::Demand;
+use corewise_core::time::parse_duration;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// One step as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Step {
+    /// The master works, the others wait.
+    Serial(WorkSpec),
+    /// The work is divided among all threads, who wait for the last.
+    Parallel(WorkSpec),
+    /// Each thread does this much, and waits for nobody.
+    Each(WorkSpec),
+    /// Each thread does this much while it holds the lock.
+    Critical {
+        /// Name of the lock.
+        lock: String,
+        /// What is done under it.
+        work: WorkSpec,
+    },
+    /// All threads wait for each other.
+    Barrier,
+    /// Each thread sleeps: input, output, or nothing to do.
+    Sleep(#[serde(deserialize_with = "duration")] Duration),
+    /// Steps done several times.
+    Repeat {
+        /// How often.
+        times: u32,
+        /// What.
+        steps: Vec<Step>,
+    },
+}
+
+/// An amount of work.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkSpec {
+    /// Millions of cycles.
+    pub mcycles: f64,
+    /// Name of the demand that it makes.
+    pub demand: String,
+    /// How unequal the threads' shares are: each is up to this fraction larger or smaller.
+    #[serde(default)]
+    pub imbalance: f64,
+}
+
+/// How a thread waits at a lock or barrier. Thresholds are CPU time spent spinning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Waiting {
+    /// Busy-waits to the end.
+    Spin,
+    /// Blocks at once.
+    #[default]
+    Sleep,
+    /// Busy-waits, then blocks.
+    Adaptive {
+        /// When it blocks.
+        #[serde(deserialize_with = "duration")]
+        block_after: Duration,
+    },
+    /// Busy-waits, then tells the system that it does, then blocks: from the notice on it does not count as
+    /// runnable (parallelism-aware scheduling §2.2.1).
+    SpinThenNotify {
+        /// When it tells.
+        #[serde(deserialize_with = "duration")]
+        notify_after: Duration,
+        /// When it blocks.
+        #[serde(deserialize_with = "duration")]
+        block_after: Duration,
+    },
+}
+
+/// Reads a duration with its unit.
+pub fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    parse_duration(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+/// One step as it is run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Op {
+    /// The master works, the others go on.
+    Serial(Work),
+    /// Works its share.
+    Share(Work),
+    /// Works.
+    Each(Work),
+    /// Waits for all.
+    Barrier,
+    /// Takes the lock.
+    Lock(usize),
+    /// Gives the lock back.
+    Unlock(usize),
+    /// Sleeps.
+    Sleep(Duration),
+    /// Goes back to an earlier step, so often; the loop's own number tells its counter.
+    Again {
+        /// The first step of the loop.
+        first: usize,
+        /// How often it is run.
+        times: u32,
+        /// Which counter.
+        counter: usize,
+    },
+}
+
+/// Work of one op.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Work {
+    /// Cycles.
+    pub cycles: f64,
+    /// What it asks for.
+    pub demand: Demand,
+    /// How unequal shares are.
+    pub imbalance: f64,
+}
+
+/// A program, ready to run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Program {
+    /// The steps.
+    pub ops: Vec<Op>,
+    /// Number of its locks.
+    pub locks: usize,
+    /// Number of its loops.
+    pub loops: usize,
+}
+
+/// Why steps make no program.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ProgramError {
+    /// A step names a demand that is not there.
+    #[error("there is no [demand.{demand}]; there are: {}", known.join(", "))]
+    NoSuchDemand {
+        /// The name.
+        demand: String,
+        /// Those that are.
+        known: Vec<String>,
+    },
+    /// A number makes no sense.
+    #[error("{field} is {value}, it must be {range}")]
+    Range {
+        /// The parameter.
+        field: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// Nothing in it takes time, so it would never end, or end at once.
+    #[error("the steps hold no work and no sleep")]
+    Empty,
+}
+
+impl Program {
+    /// The program of a list of steps.
+    pub fn new(steps: &[Step], demands: &BTreeMap<String, Demand>) -> Result<Self, ProgramError> {
+        let mut builder = Builder { program: Program::default(), locks: BTreeMap::new(), demands };
+        builder.steps(steps)?;
+        let takes_time = |op: &Op| matches!(op, Op::Serial(_) | Op::Share(_) | Op::Each(_) | Op::Sleep(_));
+        if !builder.program.ops.iter().any(takes_time) {
+            return Err(ProgramError::Empty);
+        }
+        Ok(builder.program)
+    }
+}
+
+struct Builder<'a> {
+    program: Program,
+    locks: BTreeMap<String, usize>,
+    demands: &'a BTreeMap<String, Demand>,
+}
+
+impl Builder<'_> {
+    fn steps(&mut self, steps: &[Step]) -> Result<(), ProgramError> {
+        for step in steps {
+            match step {
+                Step::Serial(work) => {
+                    let op = Op::Serial(self.work(work)?);
+                    self.program.ops.extend([op, Op::Barrier]);
+                }
+                Step::Parallel(work) => {
+                    let op = Op::Share(self.work(work)?);
+                    self.program.ops.extend([op, Op::Barrier]);
+                }
+                Step::Each(work) => {
+                    let op = Op::Each(self.work(work)?);
+                    self.program.ops.push(op);
+                }
+                Step::Critical { lock, work } => {
+                    let op = Op::Each(self.work(work)?);
+                    let next = self.locks.len();
+                    let lock = *self.locks.entry(lock.clone()).or_insert(next);
+                    self.program.locks = self.locks.len();
+                    self.program.ops.extend([Op::Lock(lock), op, Op::Unlock(lock)]);
+                }
+                Step::Barrier => self.program.ops.push(Op::Barrier),
+                Step::Sleep(time) => {
+                    let seconds = time.as_secs_f64();
+                    in_range("sleep", seconds, seconds > 0.0, "above 0")?;
+                    self.program.ops.push(Op::Sleep(*time));
+                }
+                Step::Repeat { times, steps } => {
+                    in_range("times", f64::from(*times), *times > 0, "1 or more")?;
+                    let (first, counter) = (self.program.ops.len(), self.program.loops);
+                    self.program.loops += 1;
+                    self.steps(steps)?;
+                    self.program.ops.push(Op::Again { first, times: *times, counter });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn work(&self, spec: &WorkSpec) -> Result<Work, ProgramError> {
+        let demand = self.demands.get(&spec.demand).ok_or_else(|| ProgramError::NoSuchDemand {
+            demand: spec.demand.clone(),
+            known: self.demands.keys().cloned().collect(),
+        })?;
+        in_range("mcycles", spec.mcycles, spec.mcycles > 0.0 && spec.mcycles.is_finite(), "above 0")?;
+        in_range("imbalance", spec.imbalance, (0.0..1.0).contains(&spec.imbalance), "0 to below 1")?;
+        Ok(Work { cycles: spec.mcycles * 1e6, demand: *demand, imbalance: spec.imbalance })
+    }
+}
+
+fn in_range(field: &'static str, value: f64, holds: bool, range: &'static str) -> Result<(), ProgramError> {
+    if holds { Ok(()) } else { Err(ProgramError::Range { field, value, range }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Steps {
+        steps: Vec<Step>,
+        #[serde(default)]
+        wait: Waiting,
+    }
+
+    fn program(steps: &str) -> Result<Program, String> {
+        let steps: Steps = toml::from_str(&format!("steps = [{steps}]")).map_err(|e| e.to_string())?;
+        let demands = BTreeMap::from([("int".to_owned(), Demand::default())]);
+        Program::new(&steps.steps, &demands).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn steps_become_ops() {
+        let work = "{ mcycles = 2.0, demand = 'int' }";
+        let program = program(&format!(
+            "{{ repeat = {{ times = 3, steps = [{{ serial = {work} }}, {{ critical = {{ lock = 'a', work = {work} }} }}] }} }}, 'barrier', {{ sleep = '5ms' }}"
+        ))
+        .unwrap();
+        assert_eq!((program.locks, program.loops, program.ops.len()), (1, 1, 8));
+        assert!(matches!(program.ops[0], Op::Serial(Work { cycles: 2e6, .. })));
+        assert_eq!(program.ops[5], Op::Again { first: 0, times: 3, counter: 0 });
+        assert_eq!(program.ops[7], Op::Sleep(Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn every_way_to_wait_can_be_written() {
+        for (text, expected) in [
+            ("'spin'", Waiting::Spin),
+            ("'sleep'", Waiting::Sleep),
+            (
+                "{ adaptive = { block_after = '1ms' } }",
+                Waiting::Adaptive { block_after: Duration::from_millis(1) },
+            ),
+            (
+                "{ spin_then_notify = { notify_after = '10us', block_after = '1s' } }",
+                Waiting::SpinThenNotify {
+                    notify_after: Duration::from_micros(10),
+                    block_after: Duration::from_secs(1),
+                },
+            ),
+        ] {
+            let steps: Steps = toml::from_str(&format!("steps = []\nwait = {text}")).expect(text);
+            assert_eq!(steps.wait, expected);
+        }
+    }
+
+    #[test]
+    fn errors_say_what_may_be_written() {
+        for (steps, words) in [
+            ("{ each = { mcycles = 1, demand = 'fp' } }", "[demand.fp]; there are: int"),
+            ("{ each = { mcycles = 0, demand = 'int' } }", "mcycles is 0, it must be above 0"),
+            ("{ each = { mcycles = 1, demand = 'int', imbalance = 1.0 } }", "imbalance is 1"),
+            ("{ repeat = { times = 0, steps = [] } }", "times is 0"),
+            ("{ repeat = { times = 9, steps = ['barrier'] } }", "hold no work"),
+            ("{ sleep = '5' }", "`5` is no duration"),
+            ("{ wait = 1 }", "unknown variant"),
+        ] {
+            let error = program(steps).expect_err(steps);
+            assert!(error.contains(words), "{steps}: {error}");
+        }
+    }
+}

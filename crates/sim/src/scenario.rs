@@ -1,0 +1,308 @@
+//! Scenario files: a machine, applications, variants of their scheduling, a stop rule.
+//!
+//! A scenario holds everything that a result depends on but the seed. Its variants are what is compared: each
+//! is a policy, and the PEs to which some applications are pinned.
+
+use crate::contention::Demand;
+use crate::machine::{Machine, MachineError, MachineSpec};
+use crate::program::{Program, ProgramError, Step, Waiting, duration};
+use crate::sim::os::Os;
+use crate::sim::{Sim, Stop};
+use crate::thread::AppPlan;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::policy;
+use corewise_core::time::Time;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most threads of one scenario: a bound on what a slip of the pen may ask for.
+const THREADS_MAX: usize = 1 << 20;
+
+/// A scenario as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it shows.
+    pub name: String,
+    /// The machine.
+    pub machine: MachineSpec,
+    /// The operating system's scheduler.
+    #[serde(default)]
+    pub os: Os,
+    /// Time between two decisions of a policy.
+    #[serde(default = "one_second", deserialize_with = "duration")]
+    pub interval: Duration,
+    /// The first seed.
+    #[serde(default = "first_seed")]
+    pub seed: u64,
+    /// How many seeds are run, one after another.
+    #[serde(default = "default_runs")]
+    pub runs: u32,
+    /// When a run ends.
+    #[serde(default)]
+    pub stop: StopSpec,
+    /// What phases ask of a PE, by name.
+    pub demand: BTreeMap<String, Demand>,
+    /// The applications.
+    #[serde(rename = "application")]
+    pub applications: Vec<AppSpec>,
+    /// What is compared; without any, the policy `spread`.
+    #[serde(default, rename = "variant")]
+    pub variants: Vec<Variant>,
+}
+
+/// When a run ends, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StopSpec {
+    /// Once every application has completed so often. Applications that end earlier start again.
+    pub completions: usize,
+    /// At the latest after so much time.
+    #[serde(deserialize_with = "duration")]
+    pub time: Duration,
+}
+
+/// An application as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppSpec {
+    /// Its name.
+    pub name: String,
+    /// How many of it run at once.
+    #[serde(default = "one")]
+    pub copies: usize,
+    /// Threads of each.
+    #[serde(default = "one")]
+    pub threads: usize,
+    /// How they wait for each other.
+    #[serde(default)]
+    pub wait: Waiting,
+    /// When they start.
+    #[serde(default, deserialize_with = "duration")]
+    pub start: Duration,
+    /// Relative standard deviation of the work from run to run.
+    #[serde(default)]
+    pub variation: f64,
+    /// What each thread does.
+    pub steps: Vec<Step>,
+}
+
+/// One way to schedule the applications.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Its name in the results.
+    pub name: String,
+    /// The policy.
+    pub policy: String,
+    /// For an application's name, the PEs to which each copy is pinned, copy by copy.
+    #[serde(default)]
+    pub pin: BTreeMap<String, Vec<String>>,
+}
+
+impl Default for StopSpec {
+    fn default() -> Self {
+        Self { completions: 1, time: Duration::from_secs(3600) }
+    }
+}
+
+impl Variant {
+    /// A policy under its own name.
+    pub fn policy(name: &str) -> Self {
+        Self { name: name.to_owned(), policy: name.to_owned(), pin: BTreeMap::new() }
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+fn one_second() -> Duration {
+    Duration::from_secs(1)
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+fn default_runs() -> u32 {
+    10
+}
+
+/// Why a text is no scenario.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// The text is not understood.
+    #[error("{0}")]
+    Syntax(String),
+    /// The machine is at fault.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A program is at fault.
+    #[error("application `{app}`: {source}")]
+    Program {
+        /// The application.
+        app: String,
+        /// What is wrong.
+        source: ProgramError,
+    },
+    /// Something else is at fault.
+    #[error("{item} `{name}`: {problem}")]
+    Item {
+        /// What it is.
+        item: &'static str,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl Scenario {
+    /// Reads and checks a scenario.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let mut scenario: Scenario =
+            toml::from_str(text).map_err(|error| ScenarioError::Syntax(error.to_string()))?;
+        if scenario.variants.is_empty() {
+            scenario.variants.push(Variant::policy("spread"));
+        }
+        scenario.check()?;
+        for variant in &scenario.variants {
+            scenario.simulation(variant, scenario.seed)?;
+        }
+        Ok(scenario)
+    }
+
+    /// A simulation of one variant that has not begun.
+    pub fn simulation(&self, variant: &Variant, seed: u64) -> Result<Sim, ScenarioError> {
+        let machine = Machine::new(self.machine.clone())?;
+        let mut plans = Vec::new();
+        for app in &self.applications {
+            let program = Program::new(&app.steps, &self.demand)
+                .map_err(|source| ScenarioError::Program { app: app.name.clone(), source })?;
+            let pins = self.pins(variant, app, &machine)?;
+            let plan = AppPlan {
+                name: app.name.as_str().into(),
+                program: Arc::new(program),
+                threads: app.threads,
+                waiting: app.wait,
+                start: Time(0) + app.start,
+                pin: None,
+                variation: app.variation,
+            };
+            plans.extend(
+                (0..app.copies).map(|copy| AppPlan {
+                    pin: pins.as_ref().map(|pins| pins[copy].clone()),
+                    ..plan.clone()
+                }),
+            );
+        }
+        let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
+        Ok(Sim::new(machine, self.os, plans, stop, seed))
+    }
+
+    fn pins(
+        &self,
+        variant: &Variant,
+        app: &AppSpec,
+        machine: &Machine,
+    ) -> Result<Option<Vec<CpuSet>>, ScenarioError> {
+        let Some(pins) = variant.pin.get(&app.name) else { return Ok(None) };
+        let fault = |problem| ScenarioError::Item { item: "variant", name: variant.name.clone(), problem };
+        if pins.len() != app.copies {
+            return Err(fault(format!("{} pins for {} copies of {}", pins.len(), app.copies, app.name)));
+        }
+        let located = pins.iter().map(|pin| machine.topology.locate(pin));
+        located.collect::<Result<_, _>>().map(Some).map_err(|error| fault(error.to_string()))
+    }
+
+    fn check(&self) -> Result<(), ScenarioError> {
+        let fault = |item, name: &str, problem: &str| {
+            Err(ScenarioError::Item { item, name: name.to_owned(), problem: problem.to_owned() })
+        };
+        let mut threads = 0;
+        for app in &self.applications {
+            threads += app.copies.saturating_mul(app.threads);
+            if app.copies == 0 || app.threads == 0 {
+                return fault("application", &app.name, "copies and threads must be 1 or more");
+            }
+            if !(0.0..=0.3).contains(&app.variation) {
+                return fault("application", &app.name, "variation must be 0 to 0.3");
+            }
+        }
+        for (name, demand) in &self.demand {
+            if let Some((field, range)) = demand.fault() {
+                return fault("demand", name, &format!("{field} must be {range}"));
+            }
+        }
+        for variant in &self.variants {
+            if policy::by_name(&variant.policy).is_none() {
+                let problem = format!(
+                    "there is no policy `{}`; there are: {}",
+                    variant.policy,
+                    policy::NAMES.join(", ")
+                );
+                return fault("variant", &variant.name, &problem);
+            }
+            if let Some(app) =
+                variant.pin.keys().find(|pin| !self.applications.iter().any(|a| a.name == **pin))
+            {
+                return fault("variant", &variant.name, &format!("pins `{app}`, which is no application"));
+            }
+        }
+        let rules = [
+            (self.applications.is_empty(), "it has no application"),
+            (threads > THREADS_MAX, "it has more than 1048576 threads"),
+            (self.runs == 0, "runs must be 1 or more"),
+            (self.stop.completions == 0, "stop.completions must be 1 or more"),
+            (self.stop.time.is_zero(), "stop.time must be above 0"),
+            (self.interval < Duration::from_millis(1), "interval must be 1ms or more"),
+            (self.os.slice < Duration::from_micros(1), "os.slice must be 1us or more"),
+            (self.os.balance < Duration::from_micros(1), "os.balance must be 1us or more"),
+        ];
+        match rules.iter().find(|(broken, _)| *broken) {
+            Some((_, problem)) => fault("scenario", &self.name, problem),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name = 's'\nmachine = { name = 'm', topology = 'core:2 pu:1' }\ndemand.int = {}\n\
+        application = [{ name = 'a', steps = [{ each = { mcycles = 1, demand = 'int' } }] }]\n";
+
+    #[test]
+    fn a_short_scenario_has_defaults_for_the_rest() {
+        let scenario = Scenario::parse(GOOD).unwrap();
+        assert_eq!(scenario.variants, [Variant::policy("spread")]);
+        assert_eq!((scenario.runs, scenario.stop.completions), (10, 1));
+    }
+
+    #[test]
+    fn errors_name_the_item() {
+        for (text, words) in [
+            ("runs = 0", "scenario `s`: runs"),
+            (
+                "variant = [{ name = 'v', policy = 'best' }]",
+                "variant `v`: there is no policy `best`; there are: ",
+            ),
+            ("variant = [{ name = 'v', policy = 'default', pin = { b = ['0'] } }]", "pins `b`"),
+            (
+                "variant = [{ name = 'v', policy = 'default', pin = { a = ['0', '1'] } }]",
+                "2 pins for 1 copies",
+            ),
+            ("variant = [{ name = 'v', policy = 'default', pin = { a = ['7'] } }]", "`7`"),
+            ("demand.fp = { fpu = 2.0 }", "demand `fp`: fpu must be 0 to 1"),
+            ("stop = { completions = 0 }", "stop.completions"),
+            ("colour = 'red'", "unknown field `colour`"),
+        ] {
+            let error = Scenario::parse(&format!("{GOOD}{text}")).expect_err(text).to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

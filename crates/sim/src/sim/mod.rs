@@ -1,0 +1,354 @@
+//! The simulation: events, and what they do to threads and PEs.
+//!
+//! Problem: thousands of threads share PEs and slow each other down; stepping through time in small steps is
+//! slow and inexact. Approach: nothing happens between events. Each PE has one pending event at most: the time
+//! when its thread has done its work, has spun long enough, or must give way. After all events of an instant
+//! the paces of the memory nodes in which anything changed are worked out anew ([`crate::contention`]) and the
+//! pending events moved. Slices end at common ticks, so that many switches share one instant, as they do with a
+//! periodic timer. Chance comes from seeded streams only, and ties are broken by order, so a seed fixes a run.
+//! Source: the textbook event list; the waiting modes are those of parallelism-aware scheduling §2.2 and §3.2.
+//! Limits: the system's own work costs only what [`crate::machine::Costs`] says; no interrupts, no priorities.
+
+use crate::contention::{Load, Model, Pace};
+use crate::machine::{Distance, Machine};
+use crate::program::Waiting;
+use crate::queue::{Event, Queue};
+use crate::random::Random;
+use crate::thread::{Activity, App, AppPlan, Thread};
+use crate::timeline::Timeline;
+use corewise_core::time::Time;
+use os::Os;
+use std::collections::{BTreeMap, VecDeque};
+
+pub mod os;
+mod steps;
+
+/// Work below this many cycles is done: the rounding of fractions.
+const DONE_CYCLES: f64 = 1e-3;
+
+/// When a simulation ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stop {
+    /// Once every application has completed so often; until then those that end start again.
+    pub completions: usize,
+    /// At this time at the latest.
+    pub at: Time,
+}
+
+/// A PE while the simulation runs.
+#[derive(Debug, Default)]
+struct Cpu {
+    running: Option<usize>,
+    queue: VecDeque<usize>,
+    slice_end: Time,
+    /// Up to when its thread's progress is accounted.
+    settled: Time,
+    pace: Pace,
+    /// The thread that ran last.
+    last: Option<usize>,
+    /// The pending event.
+    event_at: Option<Time>,
+    stamp: u32,
+}
+
+/// The simulation.
+pub struct Sim {
+    pub(crate) now: Time,
+    pub(crate) machine: Machine,
+    pub(crate) os: Os,
+    pub(crate) threads: Vec<Thread>,
+    /// Threads that have not ended, or whose end was not told.
+    pub(crate) present: Vec<usize>,
+    pub(crate) apps: Vec<App>,
+    pub(crate) timeline: Option<Timeline>,
+    cpus: Vec<Cpu>,
+    /// Busy PEs by FPU unit.
+    unit_busy: Vec<u32>,
+    queued: usize,
+    queue: Queue,
+    model: Model,
+    stop: Stop,
+    chance: Random,
+    finished: bool,
+    /// Threads that may go on, PEs without a thread, PEs whose event may have moved, nodes to work out.
+    released: VecDeque<usize>,
+    vacant: VecDeque<usize>,
+    moved: Vec<usize>,
+    dirty: Vec<usize>,
+    migrations: BTreeMap<Distance, u64>,
+    events: u64,
+    loads: Vec<Load>,
+    paces: Vec<Pace>,
+}
+
+impl Sim {
+    /// A simulation that has not begun.
+    pub fn new(machine: Machine, os: Os, plans: Vec<AppPlan>, stop: Stop, seed: u64) -> Self {
+        let count = machine.pes.len();
+        let mut queue = Queue::default();
+        for (app, plan) in plans.iter().enumerate() {
+            queue.push(plan.start, Event::Start { app: app as u32 });
+        }
+        queue.push(Time(0) + os.balance, Event::Balance);
+        Self {
+            now: Time(0),
+            os,
+            threads: Vec::new(),
+            present: Vec::new(),
+            apps: plans.into_iter().map(App::new).collect(),
+            timeline: None,
+            cpus: (0..count).map(|_| Cpu::default()).collect(),
+            unit_busy: vec![0; 2 * count],
+            queued: 0,
+            queue,
+            model: Model::default(),
+            stop,
+            chance: Random::new(seed, 0),
+            finished: false,
+            released: VecDeque::new(),
+            vacant: VecDeque::new(),
+            moved: Vec::new(),
+            dirty: Vec::new(),
+            migrations: BTreeMap::new(),
+            events: 0,
+            loads: Vec::new(),
+            paces: Vec::new(),
+            machine,
+        }
+    }
+
+    /// Lets time pass until then, or until the simulation is finished; whether it is.
+    pub fn run_until(&mut self, until: Time) -> bool {
+        let until = until.min(self.stop.at);
+        while !self.finished
+            && let Some(at) = self.queue.next_at().filter(|&at| at <= until)
+        {
+            self.now = at;
+            while let Some(event) = self.queue.pop_until(at) {
+                self.take(event);
+            }
+            self.catch_up();
+        }
+        if !self.finished {
+            self.now = self.now.max(until);
+            self.finished = self.now >= self.stop.at;
+        }
+        for pe in 0..self.cpus.len() {
+            self.settle(pe);
+        }
+        self.finished
+    }
+
+    /// Moves by distance so far.
+    pub fn migrations(&self) -> &BTreeMap<Distance, u64> {
+        &self.migrations
+    }
+
+    /// Events that were taken so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Each application's name, durations of its completed runs in seconds, CPU time and CPU time on the
+    /// fastest PEs in nanoseconds.
+    pub fn applications(&self) -> impl Iterator<Item = (&str, &[f64], u64, u64)> {
+        self.apps.iter().map(|app| (&*app.plan.name, app.completions.as_slice(), app.cpu_ns, app.fast_ns))
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Pe { pe, stamp } => {
+                let pe = pe as usize;
+                if self.cpus[pe].stamp != stamp {
+                    return;
+                }
+                self.cpus[pe].event_at = None;
+                self.look(pe);
+            }
+            Event::Wake { thread } => self.released.push_back(thread as usize),
+            Event::Start { app } => self.start(app as usize),
+            Event::Balance => {
+                self.balance();
+                self.queue.push(self.now + self.os.balance, Event::Balance);
+            }
+        }
+        self.events += 1;
+    }
+
+    /// The thread of a PE has done its work, spun long enough, or used up its slice.
+    fn look(&mut self, pe: usize) {
+        self.settle(pe);
+        self.moved.push(pe);
+        let Some(thread) = self.cpus[pe].running else { return };
+        match self.threads[thread].activity {
+            Activity::Work { left, .. } if left <= DONE_CYCLES => self.proceed(thread),
+            Activity::Work { .. } => {}
+            Activity::Spin { spun_ns } => self.spun(thread, spun_ns),
+        }
+        let cpu = &mut self.cpus[pe];
+        if cpu.running == Some(thread) && cpu.slice_end <= self.now && !cpu.queue.is_empty() {
+            cpu.queue.push_back(thread);
+            self.queued += 1;
+            self.vacate(pe);
+        }
+    }
+
+    /// Notifies or blocks if the thread has spun long enough for that.
+    fn spun(&mut self, thread: usize, spun_ns: f64) {
+        let (notify, block) = thresholds(self.apps[self.threads[thread].app].plan.waiting);
+        if spun_ns >= block {
+            self.leave(thread);
+        } else if spun_ns >= notify {
+            self.count(thread, false);
+        }
+    }
+
+    /// After the events of an instant: threads go on, PEs take threads, paces and pending events follow.
+    fn catch_up(&mut self) {
+        loop {
+            if let Some(thread) = self.released.pop_front() {
+                self.proceed(thread);
+            } else if let Some(pe) = self.vacant.pop_front() {
+                self.dispatch(pe);
+            } else {
+                break;
+            }
+        }
+        self.dirty.sort_unstable();
+        self.dirty.dedup();
+        for node in std::mem::take(&mut self.dirty) {
+            self.work_out(node);
+        }
+        for pe in std::mem::take(&mut self.moved) {
+            self.schedule(pe);
+        }
+    }
+
+    /// New paces for all threads on one memory node.
+    fn work_out(&mut self, node: usize) {
+        let members = std::mem::take(&mut self.machine.nodes[node]);
+        self.loads.clear();
+        for &pe in &members {
+            self.settle(pe);
+            if let Some(thread) = self.cpus[pe].running {
+                let thread = &self.threads[thread];
+                let remote = thread.home != Some(node);
+                self.loads.push(Load { pe, demand: thread.activity.demand(), remote });
+            }
+        }
+        self.model.solve(&self.machine, &self.loads, &mut self.paces);
+        for index in 0..self.loads.len() {
+            let pe = self.loads[index].pe;
+            self.cpus[pe].pace = self.paces[index];
+            self.schedule(pe);
+        }
+        self.machine.nodes[node] = members;
+    }
+
+    /// Accounts for what the thread of a PE did since the last time.
+    fn settle(&mut self, pe: usize) {
+        let cpu = &mut self.cpus[pe];
+        let ns = self.now.0 - cpu.settled.0;
+        cpu.settled = self.now;
+        let Some(index) = cpu.running.filter(|_| ns > 0) else { return };
+        let thread = &mut self.threads[index];
+        let app = &mut self.apps[thread.app];
+        let speed = self.machine.pes[pe].speed;
+        thread.cpu_ns += ns;
+        app.cpu_ns += ns;
+        app.fast_ns += if speed == self.machine.fastest { ns } else { 0 };
+        thread.counters.add_cycles(ns as f64 * self.machine.spec.ghz * speed);
+        let paid = thread.debt_ns.min(ns as f64);
+        thread.debt_ns -= paid;
+        let useful_ns = ns as f64 - paid;
+        let work = useful_ns * cpu.pace.work_per_ns;
+        thread.counters.add_work(work, &thread.activity.demand(), &cpu.pace);
+        match &mut thread.activity {
+            Activity::Work { left, .. } => *left -= work,
+            Activity::Spin { spun_ns } => *spun_ns += useful_ns,
+        }
+        if let Some(timeline) = &mut self.timeline {
+            timeline.ran(pe, thread.app, self.now.0 - ns, self.now.0);
+        }
+    }
+
+    /// Enters the PE's next event, unless it is entered already.
+    fn schedule(&mut self, pe: usize) {
+        let cpu = &mut self.cpus[pe];
+        let next = cpu.running.and_then(|index| {
+            let thread = &self.threads[index];
+            let ns = match thread.activity {
+                Activity::Work { left, .. } => (left.max(0.0) / cpu.pace.work_per_ns).ceil(),
+                Activity::Spin { spun_ns } => {
+                    let (notify, block) = thresholds(self.apps[thread.app].plan.waiting);
+                    let next = if thread.counted { notify.min(block) } else { block };
+                    (next - spun_ns).max(0.0).ceil()
+                }
+            };
+            let own = (ns < 1e18).then(|| Time(cpu.settled.0 + (thread.debt_ns + ns).ceil() as u64));
+            let slice = (!cpu.queue.is_empty()).then_some(cpu.slice_end.max(self.now));
+            [own, slice].into_iter().flatten().min()
+        });
+        if next != cpu.event_at {
+            cpu.event_at = next;
+            cpu.stamp = cpu.stamp.wrapping_add(1);
+            if let Some(at) = next {
+                self.queue.push(at, Event::Pe { pe: pe as u32, stamp: cpu.stamp });
+            }
+        }
+    }
+
+    /// Something about the thread on a PE changed: the paces of its node are worked out anew.
+    fn touch(&mut self, pe: usize) {
+        self.dirty.push(self.machine.pes[pe].node);
+    }
+
+    /// Takes the running thread off a PE.
+    fn vacate(&mut self, pe: usize) {
+        self.settle(pe);
+        self.cpus[pe].last = self.cpus[pe].running.take();
+        self.unit_busy[self.machine.pes[pe].fpu] -= 1;
+        self.vacant.push_back(pe);
+        self.moved.push(pe);
+        self.touch(pe);
+    }
+
+    /// Gives an idle PE its next thread, if there is one.
+    fn dispatch(&mut self, pe: usize) {
+        if self.cpus[pe].running.is_some() {
+            return;
+        }
+        let Some(index) = self.take_queued(pe).or_else(|| self.steal_for(pe)) else { return };
+        let switch_us = self.machine.spec.costs.switch_us;
+        let switched = self.cpus[pe].last != Some(index);
+        let thread = &mut self.threads[index];
+        if let Some(from) = thread.warm_pe.filter(|&from| from != pe) {
+            let distance = self.machine.distance(from, pe);
+            *self.migrations.entry(distance).or_default() += 1;
+            thread.debt_ns += self.machine.migration_ns(distance, from, &thread.activity.demand());
+        }
+        thread.debt_ns += if switched { 1e3 * switch_us } else { 0.0 };
+        thread.pe = Some(pe);
+        thread.warm_pe = Some(pe);
+        thread.home.get_or_insert(self.machine.pes[pe].node);
+        let cpu = &mut self.cpus[pe];
+        cpu.running = Some(index);
+        cpu.settled = self.now;
+        cpu.slice_end = self.os.slice_end(self.now);
+        self.unit_busy[self.machine.pes[pe].fpu] += 1;
+        self.moved.push(pe);
+        self.touch(pe);
+    }
+}
+
+/// CPU time spent spinning after which a thread notifies and blocks, in nanoseconds.
+fn thresholds(waiting: Waiting) -> (f64, f64) {
+    const NEVER: f64 = f64::INFINITY;
+    let ns = |time: std::time::Duration| time.as_nanos() as f64;
+    match waiting {
+        Waiting::Spin => (NEVER, NEVER),
+        Waiting::Sleep => (NEVER, 0.0),
+        Waiting::Adaptive { block_after } => (NEVER, ns(block_after)),
+        Waiting::SpinThenNotify { notify_after, block_after } => (ns(notify_after), ns(block_after)),
+    }
+}

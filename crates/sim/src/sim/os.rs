@@ -1,0 +1,255 @@
+//! The operating system's scheduler: it runs whatever policies leave free.
+//!
+//! Problem: a baseline is needed that does what common systems do, no better and no worse. Approach: each PE has
+//! a queue, served in turns of one slice. A new thread goes where the load is smallest, then where least runs on
+//! the same FPU, then by chance. A woken thread goes back where it ran if that is idle, else to the
+//! least loaded PE, closest first. A PE that runs out of work takes a waiting thread from the longest queue, and a
+//! periodic balancer moves threads from queues that are two longer than the shortest. [`Kind::Fair`] takes all
+//! PEs for equally fast, like the baselines of the papers; [`Kind::Capacity`] prefers fast idle PEs and moves
+//! a running thread to a faster PE that is idle, like today's Linux (capacity-aware wake-ups, misfit migration).
+//! Masks hold always. Sources: parallelism-aware scheduling §3 (Default keeps threads where they are), BulldOver
+//! §V.D (whether like threads meet on a module is chance), Linux's `select_idle_sibling` and `load_balance`.
+//! Limits: equal weights, no wake-up preemption within a slice, and a surplus thread (three on two PEs) stays
+//! where it is, as the queues differ by one only.
+
+use super::Sim;
+use crate::contention::{Demand, LINE_BYTES};
+use crate::machine::{Distance, Machine};
+use crate::program::duration;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::time::Time;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// L1 data cache that a move empties, in bytes; the L2 refills it.
+const L1_BYTES: f64 = 32.0 * 1024.0;
+/// Latency of an L1 miss that the L2 serves, in cycles.
+const L2_LATENCY_CYCLES: f64 = 15.0;
+
+/// The scheduler's parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Os {
+    /// What it knows of speeds.
+    pub scheduler: Kind,
+    /// How long a thread runs while others wait.
+    #[serde(deserialize_with = "duration")]
+    pub slice: Duration,
+    /// Time between two rounds of the balancer.
+    #[serde(deserialize_with = "duration")]
+    pub balance: Duration,
+}
+
+/// The two variants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// All PEs are taken for equally fast.
+    #[default]
+    Fair,
+    /// Fast PEs are preferred.
+    Capacity,
+}
+
+impl Default for Os {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self { scheduler: Kind::Fair, slice: ms(4), balance: ms(20) }
+    }
+}
+
+impl Os {
+    /// The tick at which a slice ends that begins now: half a slice away or more.
+    pub(super) fn slice_end(&self, now: Time) -> Time {
+        let slice = (self.slice.as_nanos() as u64).max(1);
+        Time(((now.0 + slice / 2) / slice + 1) * slice)
+    }
+}
+
+impl Machine {
+    /// What a move costs the thread, in nanoseconds: it fetches again what it used in the caches that it left,
+    /// at the exposed latency of the next level that both PEs share. At most what those caches hold.
+    pub(super) fn migration_ns(&self, distance: Distance, from: usize, demand: &Demand) -> f64 {
+        let memory = &self.spec.memory;
+        let pe = &self.pes[from];
+        let l2 = self.l2_bytes[pe.l2].unwrap_or(0.0);
+        let l3 = self.l3_bytes[pe.l3].unwrap_or(0.0);
+        let (bytes, latency) = match distance {
+            Distance::None | Distance::Core => (0.0, 0.0),
+            Distance::L2 => (L1_BYTES, L2_LATENCY_CYCLES),
+            Distance::L3 => (L1_BYTES.max(l2), memory.l3_latency_cycles),
+            Distance::Node => (L1_BYTES.max(l2 + l3), memory.memory_latency_cycles),
+            Distance::System => (L1_BYTES.max(l2 + l3), memory.memory_latency_cycles * memory.remote_factor),
+        };
+        let lines = bytes.min(demand.working_set()) / LINE_BYTES;
+        1e3 * self.spec.costs.migration_us + lines * latency * (1.0 - memory.overlap) / self.spec.ghz
+    }
+}
+
+impl Sim {
+    fn load(&self, pe: usize) -> usize {
+        self.cpus[pe].queue.len() + usize::from(self.cpus[pe].running.is_some())
+    }
+
+    /// A thread wants to run: it gets a PE or a place in a queue.
+    pub(super) fn wake(&mut self, thread: usize) {
+        self.threads[thread].ready = true;
+        self.count(thread, true);
+        let pe = self.choose(thread);
+        self.enqueue(thread, pe);
+    }
+
+    fn enqueue(&mut self, thread: usize, pe: usize) {
+        self.threads[thread].pe = Some(pe);
+        self.cpus[pe].queue.push_back(thread);
+        self.queued += 1;
+        if self.cpus[pe].running.is_none() {
+            self.vacant.push_back(pe);
+        }
+        self.moved.push(pe);
+    }
+
+    /// The PE for a thread that became ready.
+    fn choose(&mut self, thread: usize) -> usize {
+        let warm = self.threads[thread].warm_pe.filter(|&pe| self.may_use(thread, pe));
+        let aware = self.os.scheduler == Kind::Capacity;
+        if let Some(warm) = warm
+            && self.load(warm) == 0
+            && (!aware || self.machine.pes[warm].speed == self.machine.fastest)
+        {
+            return warm;
+        }
+        let count = self.cpus.len();
+        let first = self.chance.below(count);
+        let key = |pe: usize| {
+            let machine = &self.machine.pes[pe];
+            let slowness = if aware { (1e6 / machine.speed) as u64 } else { 0 };
+            let closeness = warm.map_or(Distance::None, |warm| self.machine.distance(warm, pe));
+            let beside = self.unit_busy[machine.fpu];
+            if warm.is_some() {
+                (self.load(pe), slowness, closeness as u32, beside)
+            } else {
+                (self.load(pe), slowness, beside, 0)
+            }
+        };
+        let circle = (first..count).chain(0..first).filter(|&pe| self.may_use(thread, pe));
+        // A mask without a PE of this machine cannot arise: `restrict` and the scenario refuse it.
+        circle.min_by_key(|&pe| key(pe)).unwrap_or(first)
+    }
+
+    fn may_use(&self, thread: usize, pe: usize) -> bool {
+        self.threads[thread].mask.contains(corewise_core::ids::PeId(pe as u32))
+    }
+
+    /// A thread no longer wants to run: it leaves its PE or queue.
+    pub(super) fn leave(&mut self, thread: usize) {
+        self.count(thread, false);
+        self.threads[thread].ready = false;
+        self.withdraw(thread);
+    }
+
+    fn withdraw(&mut self, thread: usize) {
+        let Some(pe) = self.threads[thread].pe else { return };
+        if self.cpus[pe].running == Some(thread) {
+            self.vacate(pe);
+        } else if let Some(place) = self.cpus[pe].queue.iter().position(|&queued| queued == thread) {
+            self.cpus[pe].queue.remove(place);
+            self.queued -= 1;
+            self.moved.push(pe);
+        }
+    }
+
+    pub(super) fn take_queued(&mut self, pe: usize) -> Option<usize> {
+        let thread = self.cpus[pe].queue.pop_front()?;
+        self.queued -= 1;
+        Some(thread)
+    }
+
+    /// A waiting thread that an idle PE may take: from the longest queue that has one.
+    pub(super) fn steal_for(&mut self, pe: usize) -> Option<usize> {
+        if self.queued == 0 {
+            return None;
+        }
+        let takeable = |from: usize| {
+            let queue = &self.cpus[from].queue;
+            queue.iter().position(|&thread| self.may_use(thread, pe)).map(|place| (from, place))
+        };
+        let with_queue = (0..self.cpus.len()).filter(|&from| !self.cpus[from].queue.is_empty());
+        let (from, place) = with_queue
+            .filter_map(takeable)
+            .max_by_key(|&(from, _)| (self.cpus[from].queue.len(), usize::MAX - from))?;
+        let thread = self.cpus[from].queue.remove(place)?;
+        self.queued -= 1;
+        self.moved.push(from);
+        Some(thread)
+    }
+
+    /// Where threads may run changed: a thread that is at a wrong place moves at once.
+    pub(crate) fn restrict(&mut self, thread: usize, mask: CpuSet) {
+        self.threads[thread].mask = mask;
+        if let Some(pe) = self.threads[thread].pe
+            && self.threads[thread].ready
+            && !self.may_use(thread, pe)
+        {
+            self.relocate(thread);
+        }
+        self.catch_up();
+    }
+
+    fn relocate(&mut self, thread: usize) {
+        self.withdraw(thread);
+        let pe = self.choose(thread);
+        self.enqueue(thread, pe);
+    }
+
+    /// One round of the periodic balancer.
+    pub(super) fn balance(&mut self) {
+        if self.queued > 0 {
+            self.level_queues();
+        }
+        if self.os.scheduler == Kind::Capacity {
+            self.move_misfits();
+        }
+    }
+
+    /// Moves threads from queues that are two or more longer than the shortest that may take them.
+    fn level_queues(&mut self) {
+        let least = (0..self.cpus.len()).map(|pe| self.load(pe)).min().unwrap_or(0);
+        for from in 0..self.cpus.len() {
+            if self.load(from) < least + 2 {
+                continue;
+            }
+            let mut candidates: Vec<usize> = self.cpus[from].queue.iter().copied().collect();
+            candidates.extend(self.cpus[from].running);
+            for thread in candidates {
+                let target = (0..self.cpus.len())
+                    .filter(|&pe| pe != from && self.load(pe) + 2 <= self.load(from))
+                    .filter(|&pe| self.may_use(thread, pe))
+                    .min_by_key(|&pe| (self.load(pe), self.machine.distance(from, pe)));
+                if let Some(to) = target {
+                    self.withdraw(thread);
+                    self.enqueue(thread, to);
+                }
+            }
+        }
+    }
+
+    /// Moves running threads to faster PEs that are idle.
+    fn move_misfits(&mut self) {
+        for to in 0..self.cpus.len() {
+            let speed = self.machine.pes[to].speed;
+            if self.load(to) > 0 || speed < self.machine.fastest {
+                continue;
+            }
+            let slower = (0..self.cpus.len()).filter(|&from| self.machine.pes[from].speed < speed);
+            let misfit = slower
+                .filter_map(|from| Some((from, self.cpus[from].running?)))
+                .filter(|&(_, thread)| self.may_use(thread, to))
+                .min_by_key(|&(from, _)| self.machine.distance(from, to));
+            if let Some((_, thread)) = misfit {
+                self.withdraw(thread);
+                self.enqueue(thread, to);
+            }
+        }
+    }
+}

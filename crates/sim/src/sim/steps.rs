@@ -1,0 +1,212 @@
+//! Threads going through their programs: starts, ends, barriers, locks, sleeps.
+
+use super::Sim;
+use crate::contention::Demand;
+use crate::pmu::Counters;
+use crate::program::{Op, Waiting, Work};
+use crate::queue::Event;
+use crate::thread::{Activity, App, AppPlan, Lock, Parallelism, Thread};
+use corewise_core::ids::ThreadId;
+use corewise_core::time::Time;
+use std::sync::Arc;
+
+/// The first thread id that is given out.
+const FIRST_TID: u32 = 1000;
+
+/// What a thread does after its last step.
+enum Next {
+    /// It works or busy-waits.
+    Run,
+    /// It blocks.
+    Block,
+    /// It has ended.
+    End,
+}
+
+impl App {
+    /// An application that has not started.
+    pub fn new(plan: AppPlan) -> Self {
+        let locks = (0..plan.program.locks).map(|_| Lock::default()).collect();
+        Self {
+            plan,
+            alive: 0,
+            arrived: Vec::new(),
+            locks,
+            started: Time(0),
+            work_factor: 1.0,
+            completions: Vec::new(),
+            parallelism: Parallelism::default(),
+            cpu_ns: 0,
+            fast_ns: 0,
+        }
+    }
+}
+
+impl Sim {
+    /// Starts an application, or starts it again.
+    pub(super) fn start(&mut self, app: usize) {
+        let plan = self.apps[app].plan.clone();
+        let pid = FIRST_TID + self.threads.len() as u32;
+        self.apps[app].started = self.now;
+        self.apps[app].alive = plan.threads;
+        self.apps[app].work_factor = (1.0 + plan.variation * self.chance.normal()).max(0.1);
+        let all = &self.machine.topology.pes;
+        let permitted = Arc::new(plan.pin.as_ref().map_or_else(|| all.clone(), |pin| pin.intersection(all)));
+        for number in 0..plan.threads {
+            let index = self.threads.len();
+            self.threads.push(Thread {
+                id: ThreadId { tid: FIRST_TID + index as u32, generation: 0 },
+                pid,
+                app,
+                master: number == 0,
+                ready: false,
+                counted: false,
+                ended: false,
+                end_told: false,
+                activity: Activity::Work { left: 0.0, demand: Demand::default() },
+                next_op: 0,
+                rounds: vec![0; plan.program.loops],
+                debt_ns: 0.0,
+                permitted: permitted.clone(),
+                mask: (*permitted).clone(),
+                bound: false,
+                pe: None,
+                warm_pe: None,
+                home: None,
+                cpu_ns: 0,
+                runnable_ns: 0,
+                counted_since: self.now,
+                counters: Counters::default(),
+            });
+            self.present.push(index);
+            self.released.push_back(index);
+        }
+    }
+
+    /// A thread goes on to its next step that takes time.
+    pub(super) fn proceed(&mut self, thread: usize) {
+        let was_ready = self.threads[thread].ready;
+        match (self.next_step(thread), was_ready) {
+            (Next::Run, false) => self.wake(thread),
+            (Next::Run, true) => {
+                self.count(thread, true);
+                if let Some(pe) = self.running_on(thread) {
+                    self.touch(pe);
+                }
+            }
+            (Next::Block, true) => self.leave(thread),
+            (Next::Block, false) => {}
+            (Next::End, was_ready) => {
+                if was_ready {
+                    self.leave(thread);
+                }
+                self.end(thread);
+            }
+        }
+    }
+
+    /// The PE on which it runs at this moment.
+    pub(super) fn running_on(&self, thread: usize) -> Option<usize> {
+        self.threads[thread].pe.filter(|&pe| self.cpus[pe].running == Some(thread))
+    }
+
+    fn next_step(&mut self, index: usize) -> Next {
+        let program = self.apps[self.threads[index].app].plan.program.clone();
+        loop {
+            let thread = &mut self.threads[index];
+            let Some(op) = program.ops.get(thread.next_op) else { return Next::End };
+            thread.next_op += 1;
+            match *op {
+                Op::Serial(work) if thread.master => return self.begin(index, work, 1.0),
+                Op::Serial(_) => {}
+                Op::Share(work) => {
+                    let threads = self.apps[thread.app].plan.threads as f64;
+                    return self.begin(index, work, 1.0 / threads);
+                }
+                Op::Each(work) => return self.begin(index, work, 1.0),
+                Op::Barrier => {
+                    let app = &mut self.apps[thread.app];
+                    if app.arrived.len() + 1 < app.plan.threads {
+                        app.arrived.push(index);
+                        return self.wait(index);
+                    }
+                    self.released.extend(app.arrived.drain(..));
+                }
+                Op::Lock(lock) => {
+                    let lock = &mut self.apps[thread.app].locks[lock];
+                    if lock.holder.is_some() {
+                        lock.queue.push_back(index);
+                        return self.wait(index);
+                    }
+                    lock.holder = Some(index);
+                }
+                Op::Unlock(lock) => {
+                    let lock = &mut self.apps[thread.app].locks[lock];
+                    lock.holder = lock.queue.pop_front();
+                    self.released.extend(lock.holder);
+                }
+                Op::Sleep(time) => {
+                    self.queue.push(self.now + time, Event::Wake { thread: index as u32 });
+                    return Next::Block;
+                }
+                Op::Again { first, times, counter } => {
+                    thread.rounds[counter] += 1;
+                    if thread.rounds[counter] < times {
+                        thread.next_op = first;
+                    } else {
+                        thread.rounds[counter] = 0;
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, index: usize, work: Work, share: f64) -> Next {
+        let unequal =
+            if work.imbalance > 0.0 { 1.0 + work.imbalance * (2.0 * self.chance.unit() - 1.0) } else { 1.0 };
+        let thread = &mut self.threads[index];
+        let factor = self.apps[thread.app].work_factor;
+        thread.activity =
+            Activity::Work { left: work.cycles * share * unequal * factor, demand: work.demand };
+        Next::Run
+    }
+
+    fn wait(&mut self, index: usize) -> Next {
+        let thread = &mut self.threads[index];
+        thread.activity = Activity::Spin { spun_ns: 0.0 };
+        match self.apps[thread.app].plan.waiting {
+            Waiting::Sleep => Next::Block,
+            Waiting::Spin | Waiting::Adaptive { .. } | Waiting::SpinThenNotify { .. } => Next::Run,
+        }
+    }
+
+    /// A thread counts as runnable from now on, or no longer.
+    pub(super) fn count(&mut self, index: usize, runnable: bool) {
+        let thread = &mut self.threads[index];
+        if thread.counted == runnable {
+            return;
+        }
+        thread.counted = runnable;
+        if !runnable {
+            thread.runnable_ns += self.now.0 - thread.counted_since.0;
+        }
+        thread.counted_since = self.now;
+        self.apps[thread.app].parallelism.change(self.now, runnable);
+    }
+
+    fn end(&mut self, index: usize) {
+        let thread = &mut self.threads[index];
+        thread.ended = true;
+        let app = &mut self.apps[thread.app];
+        app.alive -= 1;
+        if app.alive > 0 {
+            return;
+        }
+        app.completions.push(self.now.since(app.started).as_secs_f64());
+        self.finished = self.apps.iter().all(|app| app.completions.len() >= self.stop.completions);
+        if !self.finished && self.stop.completions > 1 {
+            let app = self.threads[index].app as u32;
+            self.queue.push(self.now, Event::Start { app });
+        }
+    }
+}

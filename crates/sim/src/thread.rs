@@ -1,0 +1,177 @@
+//! What the simulation keeps of a thread and of an application.
+
+use crate::contention::Demand;
+use crate::pmu::Counters;
+use crate::program::{Program, Waiting};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::ThreadId;
+use corewise_core::time::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// An application as it is given to the simulation.
+#[derive(Debug, Clone)]
+pub struct AppPlan {
+    /// Its name; copies have the same.
+    pub name: Arc<str>,
+    /// What its threads do.
+    pub program: Arc<Program>,
+    /// How many threads it has.
+    pub threads: usize,
+    /// How they wait.
+    pub waiting: Waiting,
+    /// When it starts first.
+    pub start: Time,
+    /// The PEs that its user pinned it to.
+    pub pin: Option<CpuSet>,
+    /// Relative standard deviation of its work from run to run.
+    pub variation: f64,
+}
+
+/// An application.
+#[derive(Debug)]
+pub struct App {
+    /// As given.
+    pub plan: AppPlan,
+    /// Its threads that have not ended.
+    pub alive: usize,
+    /// Threads at the barrier.
+    pub arrived: Vec<usize>,
+    /// Its locks.
+    pub locks: Vec<Lock>,
+    /// When this run of it began, and how much more work than planned it does.
+    pub started: Time,
+    /// Factor on all work of this run.
+    pub work_factor: f64,
+    /// Duration of each finished run, in seconds.
+    pub completions: Vec<f64>,
+    /// Its parallelism.
+    pub parallelism: Parallelism,
+    /// CPU time of all its threads, and of that on the fastest PEs, in nanoseconds.
+    pub cpu_ns: u64,
+    /// CPU time on the fastest PEs.
+    pub fast_ns: u64,
+}
+
+/// A lock: who holds it, and who waits in which order.
+#[derive(Debug, Default)]
+pub struct Lock {
+    /// The holder.
+    pub holder: Option<usize>,
+    /// The waiting.
+    pub queue: VecDeque<usize>,
+}
+
+/// Integrals of the number of runnable threads, exact at every change.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Parallelism {
+    /// Runnable threads now.
+    pub runnable: u32,
+    /// The most there were.
+    pub runnable_max: u32,
+    /// Thread-nanoseconds.
+    pub runnable_thread_ns: u64,
+    /// Nanoseconds with at least one.
+    pub active_ns: u64,
+    /// Nanoseconds with exactly one.
+    pub sequential_ns: u64,
+    since: Time,
+}
+
+impl Parallelism {
+    /// Brings the integrals up to now.
+    pub fn settle(&mut self, now: Time) {
+        let ns = now.0 - self.since.0;
+        self.since = now;
+        self.runnable_thread_ns += ns * u64::from(self.runnable);
+        self.active_ns += if self.runnable > 0 { ns } else { 0 };
+        self.sequential_ns += if self.runnable == 1 { ns } else { 0 };
+    }
+
+    /// One thread more, or one less.
+    pub fn change(&mut self, now: Time, more: bool) {
+        self.settle(now);
+        if more {
+            self.runnable += 1;
+            self.runnable_max = self.runnable_max.max(self.runnable);
+        } else {
+            self.runnable -= 1;
+        }
+    }
+}
+
+/// What a thread is doing when it has a PE.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activity {
+    /// Works: cycles left.
+    Work {
+        /// Cycles left.
+        left: f64,
+        /// What they ask for.
+        demand: Demand,
+    },
+    /// Busy-waits.
+    Spin {
+        /// CPU time spent on it, in nanoseconds.
+        spun_ns: f64,
+    },
+}
+
+impl Activity {
+    /// What it asks of the PE.
+    pub fn demand(&self) -> Demand {
+        match self {
+            Activity::Work { demand, .. } => *demand,
+            Activity::Spin { .. } => Demand::SPIN,
+        }
+    }
+}
+
+/// A thread.
+#[derive(Debug)]
+pub struct Thread {
+    /// Its identity.
+    pub id: ThreadId,
+    /// Its process.
+    pub pid: u32,
+    /// Its application's index.
+    pub app: usize,
+    /// Whether it is the application's first.
+    pub master: bool,
+    /// Runs or wants to run. It is on a PE or in its queue just as long.
+    pub ready: bool,
+    /// Whether it counts as runnable: ready, and not known to spin.
+    pub counted: bool,
+    /// Whether it has ended, and whether that was told.
+    pub ended: bool,
+    /// Whether its end was part of an observation.
+    pub end_told: bool,
+    /// What it does.
+    pub activity: Activity,
+    /// The next op.
+    pub next_op: usize,
+    /// Rounds done, by loop.
+    pub rounds: Vec<u32>,
+    /// Time that it owes for switches and cold caches before it gets on with its work.
+    pub debt_ns: f64,
+    /// Where its user lets it run.
+    pub permitted: Arc<CpuSet>,
+    /// Where it may run now.
+    pub mask: CpuSet,
+    /// Whether corewise bound it.
+    pub bound: bool,
+    /// Where it is queued, runs, or ran last.
+    pub pe: Option<usize>,
+    /// Where it ran last: its caches are warm there.
+    pub warm_pe: Option<usize>,
+    /// The memory node of its data: where it ran first.
+    pub home: Option<usize>,
+    /// CPU time.
+    pub cpu_ns: u64,
+    /// Time in which it counted as runnable, up to `counted_since`.
+    pub runnable_ns: u64,
+    /// Since when it counts.
+    pub counted_since: Time,
+    /// Its counters.
+    pub counters: Counters,
+}
