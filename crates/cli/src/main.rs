@@ -9,7 +9,7 @@ mod report_table;
 mod session;
 
 use clap::{Parser, Subcommand};
-use commands::{characterize::Characterize, replay::Replay, run::Run, topo::Topo};
+use commands::{characterize::Characterize, replay::Replay, run::Run, sim::Sim, topo::Topo};
 use corewise_linux::binding::guardian;
 use std::process::ExitCode;
 
@@ -27,6 +27,7 @@ enum Command {
     Run(Run),
     Characterize(Characterize),
     Replay(Replay),
+    Sim(Sim),
     Topo(Topo),
     /// The process that gives every mask back if corewise is killed; started by `run`
     #[command(name = guardian::SUBCOMMAND, hide = true)]
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Run(run) => (run.execute(), session::exit_status_of),
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),
         Command::Replay(replay) => (replay.execute(), |_| 1),
+        Command::Sim(sim) => (sim.execute(), |_| 1),
         Command::Topo(topo) => (topo.execute(), |_| 1),
         Command::Guardian => (guardian::main().map(|()| 0).map_err(Into::into), |_| 1),
     };

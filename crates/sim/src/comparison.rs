@@ -48,6 +48,10 @@ pub struct VariantResult {
     pub applications: Vec<AppResult>,
     /// Geometric mean of the applications' speedups over the baseline; `null` if one did not complete.
     pub speedup: Option<f64>,
+    /// Mean over the seeds of the time until every application has completed once.
+    pub all_done_seconds: Option<f64>,
+    /// The baseline's such time divided by this one.
+    pub all_done_speedup: Option<f64>,
     /// Smallest progress divided by the largest, 0..1.
     pub fairness: Option<f64>,
     /// Migrations per run, by the closest thing that both PEs share.
@@ -67,14 +71,16 @@ pub struct AppResult {
     pub spread: Option<f64>,
     /// Mean time of the baseline divided by the mean time here.
     pub speedup: Option<f64>,
-    /// Share of its CPU time on the fastest PEs, 0..1.
-    pub fast_share: f64,
+    /// Share of its CPU time on the fastest PEs, 0..1; `null` where all PEs are equally fast.
+    pub fast_share: Option<f64>,
 }
 
 /// What one run gave.
 struct Run {
     /// By name: the time of each copy, CPU time and that on the fastest PEs.
     apps: BTreeMap<String, (Vec<Option<f64>>, u64, u64)>,
+    /// When the last of the first completions was, in seconds.
+    all_done: Option<f64>,
     migrations: BTreeMap<Distance, u64>,
     timeline: String,
 }
@@ -89,7 +95,7 @@ pub fn compare(scenario: &Scenario) -> Result<Comparison, ScenarioError> {
         let runs: Vec<Run> = (0..u64::from(scenario.runs))
             .map(|run| simulate(scenario, variant, scenario.seed + run))
             .collect::<Result<_, _>>()?;
-        let base = results.first().map(|result| result.applications.as_slice());
+        let base = results.first();
         let result = variant_result(scenario, variant, &runs, base, &alone);
         results.push(result);
     }
@@ -144,20 +150,22 @@ fn simulate(scenario: &Scenario, variant: &Variant, seed: u64) -> Result<Run, Sc
     }
     let names: Vec<&str> = sim.applications().map(|(name, _, _, _)| name).collect();
     let timeline = sim.timeline.as_ref().map(|t| t.draw(&names, sim.now, TIMELINE_COLUMNS));
-    Ok(Run { apps, migrations: sim.migrations().clone(), timeline: timeline.unwrap_or_default() })
+    let all_done = sim.all_done().map(|at| at.as_secs_f64());
+    Ok(Run { apps, all_done, migrations: sim.migrations().clone(), timeline: timeline.unwrap_or_default() })
 }
 
 fn variant_result(
     scenario: &Scenario,
     variant: &Variant,
     runs: &[Run],
-    baseline: Option<&[AppResult]>,
+    baseline: Option<&VariantResult>,
     alone: &BTreeMap<String, f64>,
 ) -> VariantResult {
+    let amp = !scenario.machine.speeds.is_empty();
     let mut applications: Vec<AppResult> = Vec::new();
     for app in &scenario.applications {
         if applications.iter().all(|result| result.name != app.name) {
-            applications.push(app_result(&app.name, runs, baseline));
+            applications.push(app_result(&app.name, amp, runs, baseline));
         }
     }
     let count = runs.len() as f64;
@@ -175,11 +183,16 @@ fn variant_result(
         let smallest = progress.iter().copied().fold(f64::INFINITY, f64::min);
         smallest / progress.iter().copied().fold(0.0, f64::max)
     });
+    let all_done: Option<Vec<f64>> = runs.iter().map(|run| run.all_done).collect();
+    let all_done = all_done.map(|times| times.iter().sum::<f64>() / count);
+    let all_done_baseline = baseline.map_or(all_done, |baseline| baseline.all_done_seconds);
     let speedups: Option<Vec<f64>> = applications.iter().map(|app| app.speedup).collect();
     VariantResult {
         name: variant.name.clone(),
         policy: variant.policy.clone(),
         speedup: speedups.and_then(|speedups| geometric_mean(speedups.into_iter())),
+        all_done_seconds: all_done,
+        all_done_speedup: all_done_baseline.zip(all_done).map(|(base, time)| base / time),
         fairness,
         migrations,
         timeline: runs.first().map(|run| run.timeline.clone()).unwrap_or_default(),
@@ -187,7 +200,7 @@ fn variant_result(
     }
 }
 
-fn app_result(name: &str, runs: &[Run], baseline: Option<&[AppResult]>) -> AppResult {
+fn app_result(name: &str, amp: bool, runs: &[Run], baseline: Option<&VariantResult>) -> AppResult {
     let entries = || runs.iter().filter_map(|run| run.apps.get(name));
     let times: Option<Vec<f64>> = entries()
         .map(|(times, _, _)| {
@@ -201,7 +214,7 @@ fn app_result(name: &str, runs: &[Run], baseline: Option<&[AppResult]>) -> AppRe
         (squares / (times.len().max(2) - 1) as f64).sqrt() / mean
     });
     let base = match baseline {
-        Some(results) => results.iter().find(|result| result.name == name).and_then(|r| r.seconds),
+        Some(result) => result.applications.iter().find(|result| result.name == name).and_then(|r| r.seconds),
         None => mean,
     };
     let (cpu, fast) = entries().fold((0, 0), |(cpu, fast), (_, c, f)| (cpu + c, fast + f));
@@ -210,7 +223,7 @@ fn app_result(name: &str, runs: &[Run], baseline: Option<&[AppResult]>) -> AppRe
         seconds: mean,
         spread: deviation,
         speedup: base.zip(mean).map(|(base, mean)| base / mean),
-        fast_share: if cpu > 0 { fast as f64 / cpu as f64 } else { 0.0 },
+        fast_share: (amp && cpu > 0).then(|| fast as f64 / cpu as f64),
     }
 }
 

@@ -390,7 +390,9 @@ fn divide(slots: &mut [Slot], capacity: f64) {
             if slot.bytes == 0.0 {
                 slot.bytes = left * slot.weight() / weight;
             }
-            slot.growth = (slot.wanted / slot.bytes.max(LINE_BYTES)).powf(slot.exponent).max(1.0);
+            let shortage = (slot.wanted / slot.bytes.max(LINE_BYTES)).max(1.0);
+            // The common exponent has a function of its own, ten times as fast.
+            slot.growth = if slot.exponent == 0.5 { shortage.sqrt() } else { shortage.powf(slot.exponent) };
         }
     }
 }

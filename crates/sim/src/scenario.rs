@@ -163,8 +163,22 @@ pub enum ScenarioError {
 impl Scenario {
     /// Reads and checks a scenario.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let mut scenario: Scenario =
-            toml::from_str(text).map_err(|error| ScenarioError::Syntax(error.to_string()))?;
+        Self::parse_with(text, &[])
+    }
+
+    /// Reads and checks a scenario in which some values are others: `machine.memory.overlap=0.5`.
+    pub fn parse_with(text: &str, settings: &[String]) -> Result<Self, ScenarioError> {
+        let syntax = |error: toml::de::Error| ScenarioError::Syntax(error.to_string());
+        // Without settings from the text itself, as errors then tell the line.
+        let mut scenario: Scenario = if settings.is_empty() {
+            toml::from_str(text).map_err(syntax)?
+        } else {
+            let mut table: toml::Table = toml::from_str(text).map_err(syntax)?;
+            for setting in settings {
+                set(&mut table, setting)?;
+            }
+            table.try_into().map_err(syntax)?
+        };
         if scenario.variants.is_empty() {
             scenario.variants.push(Variant::policy("spread"));
         }
@@ -269,9 +283,48 @@ impl Scenario {
     }
 }
 
+/// Puts the value of `a.b.c=VALUE` in place; tables on the way are made.
+fn set(table: &mut toml::Table, setting: &str) -> Result<(), ScenarioError> {
+    let fault = |problem: &str| ScenarioError::Item {
+        item: "setting",
+        name: setting.to_owned(),
+        problem: problem.to_owned(),
+    };
+    let (path, value) = setting.split_once('=').ok_or_else(|| fault("write PATH=VALUE"))?;
+    let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {value}"));
+    let value = parsed.ok().and_then(|mut table| table.remove("value"));
+    let value = value.ok_or_else(|| fault("the value is no TOML; a text needs quotes"))?;
+    let mut table = table;
+    let (parents, key) = path.rsplit_once('.').map_or((None, path), |(parents, key)| (Some(parents), key));
+    for parent in parents.into_iter().flat_map(|parents| parents.split('.')) {
+        let entry = table.entry(parent.trim()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        table = entry.as_table_mut().ok_or_else(|| fault("it leads through something that is no table"))?;
+    }
+    table.insert(key.trim().to_owned(), value);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_replace_values_by_path() {
+        let with = |setting: &str| Scenario::parse_with(GOOD, &[setting.to_owned()]);
+        assert_eq!(with("runs=3").unwrap().runs, 3);
+        let scenario = with("machine.units.fpu_conflict = 0.25").unwrap();
+        assert_eq!(scenario.machine.units.fpu_conflict, 0.25);
+        for (setting, words) in [
+            ("runs", "setting `runs`: write PATH=VALUE"),
+            ("name=x y", "a text needs quotes"),
+            ("name.x=1", "no table"),
+            ("machine.colour=1", "unknown field `colour`"),
+            ("machine.units.fpu_conflict=2", "fpu_conflict is 2"),
+        ] {
+            let error = with(setting).expect_err(setting).to_string();
+            assert!(error.contains(words), "{setting}: {error}");
+        }
+    }
 
     const GOOD: &str = "name = 's'\nmachine = { name = 'm', topology = 'core:2 pu:1' }\ndemand.int = {}\n\
         application = [{ name = 'a', steps = [{ each = { mcycles = 1, demand = 'int' } }] }]\n";

@@ -14,6 +14,7 @@ use std::time::Duration;
 pub mod characterize;
 pub mod replay;
 pub mod run;
+pub mod sim;
 pub mod topo;
 
 /// What is decided, and how often.

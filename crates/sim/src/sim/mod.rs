@@ -70,6 +70,7 @@ pub struct Sim {
     stop: Stop,
     chance: Random,
     finished: bool,
+    all_done: Option<Time>,
     /// Threads that may go on, PEs without a thread, PEs whose event may have moved, nodes to work out.
     released: VecDeque<usize>,
     vacant: VecDeque<usize>,
@@ -105,6 +106,7 @@ impl Sim {
             stop,
             chance: Random::new(seed, 0),
             finished: false,
+            all_done: None,
             released: VecDeque::new(),
             vacant: VecDeque::new(),
             moved: Vec::new(),
@@ -147,6 +149,11 @@ impl Sim {
     /// Events that were taken so far.
     pub fn events(&self) -> u64 {
         self.events
+    }
+
+    /// When every application had completed once.
+    pub fn all_done(&self) -> Option<Time> {
+        self.all_done
     }
 
     /// Each application's name, durations of its completed runs in seconds, CPU time and CPU time on the

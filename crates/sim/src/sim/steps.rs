@@ -203,6 +203,9 @@ impl Sim {
             return;
         }
         app.completions.push(self.now.since(app.started).as_secs_f64());
+        if self.all_done.is_none() && self.apps.iter().all(|app| !app.completions.is_empty()) {
+            self.all_done = Some(self.now);
+        }
         self.finished = self.apps.iter().all(|app| app.completions.len() >= self.stop.completions);
         if !self.finished && self.stop.completions > 1 {
             let app = self.threads[index].app as u32;

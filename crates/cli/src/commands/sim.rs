@@ -1,0 +1,131 @@
+//! `corewise sim`: a scenario on a simulated machine.
+
+use anyhow::{Context, Result, bail};
+use corewise_core::policy;
+use corewise_sim::comparison::{Comparison, VariantResult, compare};
+use corewise_sim::scenario::{Scenario, Variant};
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Simulate a scenario: the same policies on a machine that need not exist.
+///
+/// Every variant of the scenario, or the policies that are asked for, is compared with the operating system's own
+/// scheduler over the same seeds. All figures are simulated; docs/sim.md says what they can tell.
+#[derive(Debug, clap::Args)]
+pub struct Sim {
+    /// The scenario (TOML, see docs/sim.md)
+    #[arg(value_name = "SCENARIO")]
+    scenario: PathBuf,
+    /// Compare this policy instead of the scenario's variants; may be given several times
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<String>,
+    /// The first seed
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many seeds, one after another
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
+    /// Another value for something in the scenario, such as machine.units.fpu_conflict=0.25: what depends on it?
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Draw who ran where in the first run of each variant
+    #[arg(long)]
+    timeline: bool,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Sim {
+    /// Simulates; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        let name = self.scenario.display();
+        let text = std::fs::read_to_string(&self.scenario).with_context(|| format!("cannot read {name}"))?;
+        let mut scenario =
+            Scenario::parse_with(&text, &self.set).with_context(|| format!("cannot understand {name}"))?;
+        scenario.seed = self.seed.unwrap_or(scenario.seed);
+        scenario.runs = self.runs.unwrap_or(scenario.runs);
+        if !self.policy.is_empty() {
+            scenario.variants.clear();
+        }
+        for policy in &self.policy {
+            if policy::by_name(policy).is_none() {
+                bail!("there is no policy `{policy}`; there are: {}", policy::NAMES.join(", "));
+            }
+            scenario.variants.push(Variant::policy(policy));
+        }
+        let comparison = compare(&scenario).with_context(|| format!("cannot simulate {name}"))?;
+        let text = if self.json {
+            serde_json::to_string_pretty(&comparison)? + "\n"
+        } else {
+            describe(&comparison, self.timeline)
+        };
+        crate::output::print(&text)?;
+        Ok(0)
+    }
+}
+
+fn describe(comparison: &Comparison, timeline: bool) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_description(&mut text, comparison, timeline);
+    text
+}
+
+fn write_description(out: &mut String, comparison: &Comparison, timeline: bool) -> std::fmt::Result {
+    let last = comparison.seed + u64::from(comparison.runs) - 1;
+    writeln!(out, "{}: {}", comparison.evidence, comparison.scenario)?;
+    writeln!(out, "on {}, seeds {} to {last}", comparison.machine, comparison.seed)?;
+    for variant in &comparison.variants {
+        write_variant(out, variant)?;
+        if timeline {
+            write!(out, "{}", variant.timeline)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_variant(out: &mut String, variant: &VariantResult) -> std::fmt::Result {
+    let by =
+        if variant.name == variant.policy { String::new() } else { format!(" (policy {})", variant.policy) };
+    writeln!(out, "\n{}{by}", variant.name)?;
+    writeln!(
+        out,
+        "  {:<20} {:>10} {:>8} {:>9} {:>9}",
+        "application", "seconds", "spread", "speedup", "on fast"
+    )?;
+    for app in &variant.applications {
+        writeln!(
+            out,
+            "  {:<20} {:>10} {:>8} {:>9} {:>9}",
+            app.name,
+            known(app.seconds, |s| format!("{s:.3}")),
+            known(app.spread, percent),
+            known(app.speedup, |s| format!("{s:.3}")),
+            known(app.fast_share, percent),
+        )?;
+    }
+    writeln!(
+        out,
+        "  all done after {} s, speedup {}",
+        known(variant.all_done_seconds, |s| format!("{s:.3}")),
+        known(variant.all_done_speedup, |s| format!("{s:.3}"))
+    )?;
+    let moves: Vec<String> =
+        variant.migrations.iter().map(|(distance, count)| format!("{distance} {count:.1}")).collect();
+    writeln!(
+        out,
+        "  speedup {} (geometric mean), fairness {}, migrations a run: {}",
+        known(variant.speedup, |s| format!("{s:.3}")),
+        known(variant.fairness, |f| format!("{f:.2}")),
+        if moves.is_empty() { "none".to_owned() } else { moves.join(", ") }
+    )
+}
+
+fn known(value: Option<f64>, words: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), words)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

@@ -1,0 +1,121 @@
+//! `corewise sim` through the binary.
+
+use assert_cmd::Command;
+use std::path::PathBuf;
+
+/// Four threads on four PEs of two kinds; a second and a half of simulated time.
+const SCENARIO: &str = r#"
+name = "small"
+runs = 2
+stop = { completions = 2 }
+
+[machine]
+name = "1FC-3SC"
+topology = "pack:1 l3:1(size=2MB) core:4 pu:1"
+speeds = [{ pes = "1-3", speed = 0.5 }]
+
+[demand]
+int = { ipc = 1.2 }
+
+[[application]]
+name = "serial"
+steps = [{ each = { mcycles = 300, demand = "int" } }]
+
+[[application]]
+name = "loops"
+threads = 3
+wait = { adaptive = { block_after = "1ms" } }
+steps = [{ repeat = { times = 10, steps = [{ parallel = { mcycles = 60, demand = "int" } }] } }]
+"#;
+
+fn corewise(args: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("corewise"));
+    command.args(args);
+    command
+}
+
+fn file(directory: &tempfile::TempDir, text: &str) -> String {
+    let path = directory.path().join("scenario.toml");
+    std::fs::write(&path, text).expect("a temporary file");
+    path.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+fn stdout(args: &[&str]) -> String {
+    let output = corewise(args).assert().success().stderr("");
+    String::from_utf8(output.get_output().stdout.clone()).expect("UTF-8")
+}
+
+fn experiment(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name);
+    path.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+#[test]
+fn every_result_says_that_it_is_simulated() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = file(&directory, SCENARIO);
+    let text = stdout(&["sim", &path, "--timeline"]);
+    assert!(text.starts_with("simulated: small\non 1FC-3SC: "), "{text}");
+    for words in ["\ndefault\n", "\nspread\n", "geometric mean", "PE 3 ", "A serial\nB loops\n"] {
+        assert!(text.contains(words), "no `{words}` in: {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&stdout(&["sim", &path, "--json"])).expect("JSON");
+    assert_eq!(json["evidence"], "simulated");
+    let baseline = &json["variants"][0];
+    assert_eq!((&baseline["name"], &baseline["speedup"]), (&"default".into(), &1.0.into()));
+    let serial = &baseline["applications"][0];
+    let seconds = serial["seconds"].as_f64().expect("it completes");
+    assert!((0.3..=0.61).contains(&seconds), "300 million cycles at 0.5 to 1 GHz: {seconds}");
+    assert!(serial["fast_share"].is_number(), "{serial}");
+}
+
+#[test]
+fn a_seed_fixes_every_byte() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = file(&directory, SCENARIO);
+    let run = |seed: &str| stdout(&["sim", &path, "--seed", seed, "--runs", "1", "--json"]);
+    assert_eq!(run("4"), run("4"));
+    assert_ne!(run("4"), run("5"));
+}
+
+#[test]
+fn policies_and_values_can_be_others() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = file(&directory, SCENARIO);
+    let args = ["sim", &path, "--policy", "default", "--set", "machine.ghz=2.0", "--json"];
+    let json: serde_json::Value = serde_json::from_str(&stdout(&args)).expect("JSON");
+    assert_eq!(json["variants"].as_array().map(Vec::len), Some(1), "the baseline is not run twice");
+    let seconds = json["variants"][0]["applications"][0]["seconds"].as_f64().expect("it completes");
+    assert!((0.15..=0.31).contains(&seconds), "at twice the clock: {seconds}");
+}
+
+#[test]
+fn errors_name_the_file_and_the_item() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let good = file(&directory, SCENARIO);
+    for (args, words) in [
+        (vec!["sim", "no/such.toml"], "no/such.toml"),
+        (vec!["sim", &good, "--policy", "best"], "there is no policy `best`"),
+        (vec!["sim", &good, "--set", "runs=0"], "scenario.toml: scenario `small`: runs"),
+        (vec!["sim", &good, "--set", "machine.topology='core:2'"], "machine `1FC-3SC`"),
+    ] {
+        let output = corewise(&args).assert().code(1).stdout("");
+        let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        assert!(stderr.starts_with("corewise: ") && stderr.contains(words), "{args:?}: {stderr}");
+    }
+}
+
+/// The sign of the paper's result, with few seeds: the experiment's own file is run for the figures.
+#[test]
+fn bulldovers_placement_beats_the_worst_one() {
+    let path = experiment("bulldover/hmmer-povray.toml");
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&["sim", &path, "--runs", "3", "--json"])).expect("JSON");
+    let speedup = |name: &str| {
+        let variants = json["variants"].as_array().expect("variants");
+        let variant = variants.iter().find(|variant| variant["name"] == name).expect(name);
+        variant["speedup"].as_f64().expect("all complete")
+    };
+    assert!(speedup("BulldOver") > 1.02 && speedup("like with like") < 0.98);
+    assert!((speedup("BulldOver") / speedup("unlike together") - 1.0).abs() < 0.01);
+}
