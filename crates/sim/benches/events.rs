@@ -1,7 +1,8 @@
-//! The cost of simulating: 16 PEs with 32 threads, and 512 PEs with 4,096 threads, a mixture of compute- and
-//! memory-bound ones that use the FPU more or less, some of which wait for each other.
+//! The cost of simulating: 16 PEs with 32 threads, and 512 PEs with 4,096 threads. They are a mixture of
+//! compute- and memory-bound ones that use the FPU more or less, some of which wait for each other.
 //!
-//! `cargo bench -p corewise-sim`. Each benchmark simulates one second; a line before it tells the events in it.
+//! `cargo bench -p corewise-sim`. Each benchmark simulates one second; a line before it tells the events in
+//! it.
 
 use corewise_core::time::Time;
 use corewise_sim::scenario::{Scenario, Variant};
@@ -16,11 +17,16 @@ fn scenario(topology: &str, groups: u32) -> Scenario {
         "name = 'bench'\n[machine]\nname = 'm'\ntopology = '{topology}'\nghz = 2.0\n\
          [demand]\nint = {{ ipc = 1.5 }}\nfp = {{ fpu = 0.8 }}\n\
          mem = {{ l2_misses_per_100_cycles = 1.0, working_set_mib = 8.0 }}\n\
-         [[application]]\nname = 'int'\ncopies = {groups}\nsteps = [{{ each = {{ mcycles = 1e6, demand = 'int' }} }}]\n\
-         [[application]]\nname = 'fp'\ncopies = {groups}\nsteps = [{{ each = {{ mcycles = 1e6, demand = 'fp' }} }}]\n\
-         [[application]]\nname = 'mem'\ncopies = {groups}\nsteps = [{{ each = {{ mcycles = 1e6, demand = 'mem' }} }}]\n\
-         [[application]]\nname = 'loop'\ncopies = {}\nthreads = 4\nsteps = [{{ repeat = {{ times = 1000000, steps = [\
-         {{ serial = {{ mcycles = 2, demand = 'int' }} }}, {{ parallel = {{ mcycles = 80, demand = 'fp', imbalance = 0.1 }} }}] }} }}]\n",
+         [[application]]\nname = 'int'\ncopies = {groups}\nsteps = [{{ each = {{ mcycles = 1e6, \
+         demand = 'int' }} }}]\n\
+         [[application]]\nname = 'fp'\ncopies = {groups}\nsteps = [{{ each = {{ mcycles = 1e6, \
+         demand = 'fp' }} }}]\n\
+         [[application]]\nname = 'mem'\ncopies = {groups}\nsteps = [{{ each = {{ mcycles = 1e6, \
+         demand = 'mem' }} }}]\n\
+         [[application]]\nname = 'loop'\ncopies = {}\nthreads = 4\nsteps = \
+         [{{ repeat = {{ times = 1000000, steps = [\
+         {{ serial = {{ mcycles = 2, demand = 'int' }} }}, {{ parallel = {{ mcycles = 80, \
+         demand = 'fp', imbalance = 0.1 }} }}] }} }}]\n",
         groups / 4
     );
     Scenario::parse(&text).expect("a scenario")

@@ -1,11 +1,11 @@
 //! One scenario, its variants, several seeds: who completed when, and how that compares with the default.
 //!
-//! Every variant runs with the same seeds as the baseline, the operating system's own scheduler without pins. An
-//! application's time in one run is the geometric mean of its completions, as in parallelism-aware scheduling
-//! §3; copies of one name count together. A speedup is the ratio of the means over all seeds; its spread is the
-//! standard deviation of the time over the seeds, relative to its mean. Fairness is the smallest progress of an
-//! application divided by the largest, progress being its time alone on the machine over its time here: 1 is
-//! perfectly fair.
+//! Every variant runs with the same seeds as the baseline, the operating system's own scheduler without
+//! pins. An application's time in one run is the geometric mean of its completions, as in parallelism-aware
+//! scheduling §3; copies of one name count together. A speedup is the ratio of the means over all seeds; its
+//! spread is the standard deviation of the time over the seeds, relative to its mean. Fairness is the
+//! smallest progress of an application divided by the largest, progress being its time alone on the machine
+//! over its time here: 1 is perfectly fair.
 
 use crate::machine::Distance;
 use crate::scenario::{Scenario, ScenarioError, Variant};

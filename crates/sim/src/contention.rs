@@ -11,8 +11,8 @@
 //! l = m μ [(1-ρ) L3 + ρ M R λ(U)/λ(U0)] (1 - overlap)     stall of the L2 misses; m per cycle when alone
 //! ```
 //!
-//! *Units.* A unit is found busy by j with probability `u_j`. For two threads and κ = 1 no unit serves more than
-//! it can: `(1-u)(1-v) ≥ 0`. An SMT thread's demand for issue slots is its IPC divided by the width.
+//! *Units.* A unit is found busy by j with probability `u_j`. For two threads and κ = 1 no unit serves more
+//! than it can: `(1-u)(1-v) ≥ 0`. An SMT thread's demand for issue slots is its IPC divided by the width.
 //!
 //! *Caches* are divided by insertion rate (misses per cycle), no share larger than the working set; a thread
 //! that has `a` instead of `a0` bytes misses `μ = (a0/a)^θ` times as often, and of its L2 misses the L3 lets
@@ -20,18 +20,19 @@
 //! Puzak, Emma ("Cache miss behavior: is it √2?", 2006). Shares and miss rates depend on each other: a few
 //! rounds settle them.
 //!
-//! *Memory.* A node's utilisation U is the sum of the traffic of its threads at the speed that U leaves them:
-//! the fixed point is found by bisection with secants (the right side falls with U, so there is just one). The
-//! latency grows as the mean wait of an M/D/1 queue, `λ(U) = 1 + U / 2(1-U)`. U0 is the utilisation
-//! of the thread alone, so that a lone thread takes exactly its work (unless it asks for more than the node can
-//! deliver: then it gets that).
+//! *Memory.* A node's utilisation U is the sum of the traffic of its threads at the speed that U leaves
+//! them: the fixed point is found by bisection with secants (the right side falls with U, so there is just
+//! one). The latency grows as the mean wait of an M/D/1 queue, `λ(U) = 1 + U / 2(1-U)`. U0 is the
+//! utilisation of the thread alone, so that a lone thread takes exactly its work (unless it asks for more
+//! than the node can deliver: then it gets that).
 //!
 //! Parameters come from the machine's description ([`crate::machine`]) and the phase's ([`Demand`]).
 //!
 //! Limits: a thread without misses when alone never has any, so a phase that just fits must be given a small
 //! miss rate and a large θ. Insertion rates are those at full speed. Remote accesses load the node where the
-//! thread runs, not the one that serves it. Helpful sharing (a neighbour that fetches what I need) is absent,
-//! so are prefetchers, TLBs, way conflicts, and a front end that cores of a module share. Frequencies are fixed.
+//! thread runs, not the one that serves it. Helpful sharing (a neighbour that fetches what I need) is
+//! absent, so are prefetchers, TLBs, way conflicts, and a front end that cores of a module share.
+//! Frequencies are fixed.
 
 use crate::machine::Machine;
 

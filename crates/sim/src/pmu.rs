@@ -1,10 +1,11 @@
 //! Counters: what really happened, and what a PMU would show of it.
 //!
-//! Problem: policies must not see exact numbers that no machine gives. Approach: the truth is kept in fractions;
-//! each reading adds the change since the last one, off by a normal relative error that is drawn per counter,
-//! and shows whole counts. Readings never go back. An event set that shares the PMU shows `running_ns` below
-//! `enabled_ns`, and its error grows by the root of the share. Source: perf's scaling of multiplexed counts.
-//! Limits: errors of neighbouring readings are independent; systematic errors of real events are absent.
+//! Problem: policies must not see exact numbers that no machine gives. Approach: the truth is kept in
+//! fractions; each reading adds the change since the last one, off by a normal relative error that is drawn
+//! per counter, and shows whole counts. Readings never go back. An event set that shares the PMU shows
+//! `running_ns` below `enabled_ns`, and its error grows by the root of the share. Source: perf's scaling of
+//! multiplexed counts. Limits: errors of neighbouring readings are independent; systematic errors of real
+//! events are absent.
 
 use crate::contention::{Demand, Pace};
 use crate::machine::Pmu;

@@ -1,8 +1,8 @@
 //! Programs: what the threads of an application do, step by step.
 //!
-//! Every thread of an application runs the same list of steps; the first thread is the master. A fork-join loop
-//! is a `parallel` step, a serial part a `serial` one; both end in a barrier of all threads. Work is given in
-//! millions of cycles of the machine's clock, as it takes when run alone at speed 1.
+//! Every thread of an application runs the same list of steps; the first thread is the master. A fork-join
+//! loop is a `parallel` step, a serial part a `serial` one; both end in a barrier of all threads. Work is
+//! given in millions of cycles of the machine's clock, as it takes when run alone at speed 1.
 
 use crate::contention::Demand;
 use corewise_core::time::parse_duration;
@@ -257,7 +257,8 @@ mod tests {
     fn steps_become_ops() {
         let work = "{ mcycles = 2.0, demand = 'int' }";
         let program = program(&format!(
-            "{{ repeat = {{ times = 3, steps = [{{ serial = {work} }}, {{ critical = {{ lock = 'a', work = {work} }} }}] }} }}, 'barrier', {{ sleep = '5ms' }}"
+            "{{ repeat = {{ times = 3, steps = [{{ serial = {work} }}, {{ critical = {{ lock = 'a', \
+            work = {work} }} }}] }} }}, 'barrier', {{ sleep = '5ms' }}"
         ))
         .unwrap();
         assert_eq!((program.locks, program.loops, program.ops.len()), (1, 1, 8));

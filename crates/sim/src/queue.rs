@@ -7,8 +7,8 @@ use std::collections::BinaryHeap;
 /// Something that will happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// A PE wants a look: its thread has done its work, spun long enough, or used up its slice. Void if the PE's
-    /// stamp has moved on.
+    /// A PE wants a look: its thread has done its work, spun long enough, or used up its slice. Void if the
+    /// PE's stamp has moved on.
     Pe {
         /// Its index.
         pe: u32,

@@ -33,8 +33,8 @@ impl Timeline {
         }
     }
 
-    /// One line a PE, one letter for the application that ran most in each of `columns` equal parts, `.` where
-    /// the PE was idle most. `names` are the applications'; equal names have one letter.
+    /// One line a PE, one letter for the application that ran most in each of `columns` equal parts, `.`
+    /// where the PE was idle most. `names` are the applications'; equal names have one letter.
     pub fn draw(&self, names: &[&str], end: Time, columns: usize) -> String {
         let mut kinds: Vec<&str> = Vec::new();
         let letter_of: Vec<usize> = names

@@ -41,7 +41,8 @@ fn check(found: f64, expected: f64) {
 fn one_thread_on_one_pe_takes_exactly_its_work() {
     for demand in ["int", "fp", "mem"] {
         let app = format!(
-            "application = [{{ name = 'a', steps = [{{ each = {{ mcycles = 1234.5, demand = '{demand}' }} }}] }}]"
+            "application = [{{ name = 'a', steps = [{{ each = {{ mcycles = 1234.5, \
+            demand = '{demand}' }} }}] }}]"
         );
         check(times(&scenario("core:1 pu:1", &app))[0], 1.2345);
     }
@@ -51,18 +52,20 @@ fn one_thread_on_one_pe_takes_exactly_its_work() {
 fn a_slow_pe_takes_longer_by_its_speed() {
     let app = "application = [{ name = 'a', steps = [{ each = { mcycles = 1000, demand = 'int' } }] }]";
     let mut scenario = scenario("core:1 pu:1", app);
-    scenario.machine.speeds =
-        toml::from_str::<std::collections::BTreeMap<String, Vec<_>>>("speeds = [{ pes = '0', speed = 0.4 }]")
-            .expect("TOML")
-            .remove("speeds")
-            .expect("speeds");
+    scenario.machine.speeds = toml::from_str::<std::collections::BTreeMap<String, Vec<_>>>(
+        "speeds = [{ pes = '0', \
+        speed = 0.4 }]",
+    )
+    .expect("TOML")
+    .remove("speeds")
+    .expect("speeds");
     check(times(&scenario)[0], 2.5);
 }
 
 #[test]
 fn two_equal_threads_share_fairly() {
-    let app =
-        "application = [{ name = 'a', copies = 2, steps = [{ each = { mcycles = 1000, demand = 'int' } }] }]";
+    let app = "application = [{ name = 'a', copies = 2, steps = [{ each = { mcycles = 1000, \
+        demand = 'int' } }] }]";
     let scenario = scenario("core:1 pu:1", app);
     let mut world = SimWorld::new(scenario.simulation(&scenario.variants[0], 1).expect("a simulation"), 1);
     world.wait_until(Time(1_000_000_000)).expect("no error");
@@ -85,7 +88,8 @@ fn amdahls_bound_is_met_exactly() {
         for wait in ["'sleep'", "'spin'", "{ adaptive = { block_after = '1ms' } }"] {
             let app = format!(
                 "application = [{{ name = 'a', threads = {threads}, wait = {wait}, steps = [\
-                 {{ serial = {{ mcycles = 250, demand = 'int' }} }}, {{ parallel = {{ mcycles = 750, demand = 'int' }} }}] }}]"
+                 {{ serial = {{ mcycles = 250, demand = 'int' }} }}, {{ parallel = {{ mcycles = 750, \
+                 demand = 'int' }} }}] }}]"
             );
             check(times(&scenario("core:8 pu:1", &app))[0], 0.25 + 0.75 / f64::from(threads));
         }
@@ -97,7 +101,8 @@ fn hill_and_martys_bound_is_met_with_the_serial_part_on_the_fast_core() {
     // One core of speed 2, three of speed 1; shares are equal, so the loop ends with the slow cores.
     let app = "os = { scheduler = 'capacity' }\n\
         application = [{ name = 'a', threads = 4, steps = [{ repeat = { times = 10, steps = [\
-        { serial = { mcycles = 100, demand = 'int' } }, { parallel = { mcycles = 400, demand = 'int' } }] } }] }]";
+        { serial = { mcycles = 100, demand = 'int' } }, { parallel = { mcycles = 400, \
+        demand = 'int' } }] } }] }]";
     let mut amp = scenario("core:4 pu:1", app);
     amp.machine.speeds = vec![corewise_sim::machine::SpeedSpec { pes: "0".to_owned(), speed: 2.0 }];
     let found = times(&amp)[0];
@@ -116,7 +121,8 @@ fn locks_serialise() {
 
 #[test]
 fn a_sleeping_thread_uses_no_time() {
-    let app = "application = [{ name = 'a', steps = [{ sleep = '300ms' }, { each = { mcycles = 100, demand = 'int' } }] },\
+    let app = "application = [{ name = 'a', steps = [{ sleep = '300ms' }, { each = { mcycles = 100, \
+        demand = 'int' } }] },\
         { name = 'b', steps = [{ each = { mcycles = 300, demand = 'int' } }] }]";
     let found = times(&scenario("core:1 pu:1", app));
     check(found[0], 0.4);
@@ -132,7 +138,8 @@ fn spinning_hides_a_serial_part_and_notifying_shows_it() {
         ("{ spin_then_notify = { notify_after = '100ms', block_after = '2s' } }", 1.3),
     ] {
         let app = format!(
-            "application = [{{ name = 'a', threads = 4, wait = {wait}, steps = [{{ serial = {{ mcycles = 1000, demand = 'int' }} }}] }}]"
+            "application = [{{ name = 'a', threads = 4, wait = {wait}, steps = \
+            [{{ serial = {{ mcycles = 1000, demand = 'int' }} }}] }}]"
         );
         let scenario = scenario("core:4 pu:1", &app);
         let mut world =
@@ -158,7 +165,8 @@ fn counters_tell_what_happened() {
 
 #[test]
 fn bound_masks_hold_and_unbound_threads_make_room() {
-    let app = "application = [{ name = 'fp', copies = 4, steps = [{ each = { mcycles = 20000, demand = 'fp' } }] },\
+    let app = "application = [{ name = 'fp', copies = 4, steps = [{ each = { mcycles = 20000, \
+        demand = 'fp' } }] },\
         { name = 'int', copies = 4, steps = [{ each = { mcycles = 20000, demand = 'int' } }] }]";
     let scenario = scenario("pack:1 l2:4 module:1 core:2 pu:1", app);
     for seed in 0..10 {
@@ -188,8 +196,10 @@ fn bound_masks_hold_and_unbound_threads_make_room() {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
-    let app = "runs = 2\napplication = [{ name = 'a', threads = 3, copies = 3, variation = 0.05, wait = 'spin', steps = [\
-        { repeat = { times = 20, steps = [{ parallel = { mcycles = 300, demand = 'fp', imbalance = 0.2 } }] } }] }]";
+    let app = "runs = 2\napplication = [{ name = 'a', threads = 3, copies = 3, variation = 0.05, \
+        wait = 'spin', steps = [\
+        { repeat = { times = 20, steps = [{ parallel = { mcycles = 300, demand = 'fp', \
+        imbalance = 0.2 } }] } }] }]";
     let text = |seed| {
         let mut scenario = scenario("pack:1 l2:2 module:1 core:2 pu:1", app);
         scenario.seed = seed;
@@ -220,11 +230,13 @@ fn looking_does_not_change_what_happens() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Work is conserved: no PE is idle while a thread waits, so all is done in work / PEs plus the last turns.
+    /// Work is conserved: no PE is idle while a thread waits, so all is done in work / PEs plus the last
+    /// turns.
     #[test]
     fn no_pe_idles_while_threads_wait(pes in 1u32..9, copies in 1usize..20, seed in 0u64..1000) {
         let app = format!(
-            "seed = {seed}\napplication = [{{ name = 'a', copies = {copies}, steps = [{{ each = {{ mcycles = 500, demand = 'int' }} }}] }}]"
+            "seed = {seed}\napplication = [{{ name = 'a', copies = {copies}, steps = \
+            [{{ each = {{ mcycles = 500, demand = 'int' }} }}] }}]"
         );
         let scenario = scenario(&format!("core:{pes} pu:1"), &app);
         let sim = run(&scenario, seed);

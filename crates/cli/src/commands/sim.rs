@@ -9,8 +9,9 @@ use std::path::PathBuf;
 
 /// Simulate a scenario: the same policies on a machine that need not exist.
 ///
-/// Every variant of the scenario, or the policies that are asked for, is compared with the operating system's own
-/// scheduler over the same seeds. All figures are simulated; docs/sim.md says what they can tell.
+/// Every variant of the scenario, or the policies that are asked for, is compared with the operating
+/// system's own scheduler over the same seeds. All figures are simulated; docs/sim.md says what they can
+/// tell.
 #[derive(Debug, clap::Args)]
 pub struct Sim {
     /// The scenario (TOML, see docs/sim.md)
@@ -25,7 +26,8 @@ pub struct Sim {
     /// How many seeds, one after another
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
-    /// Another value for something in the scenario, such as machine.units.fpu_conflict=0.25: what depends on it?
+    /// Another value for something in the scenario, such as machine.units.fpu_conflict=0.25: what depends on
+    /// it?
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Draw who ran where in the first run of each variant

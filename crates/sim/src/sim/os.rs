@@ -1,16 +1,16 @@
 //! The operating system's scheduler: it runs whatever policies leave free.
 //!
-//! Problem: a baseline is needed that does what common systems do, no better and no worse. Approach: each PE has
-//! a queue, served in turns of one slice. A new thread goes where the load is smallest, then where least runs on
-//! the same FPU, then by chance. A woken thread goes back where it ran if that is idle, else to the
-//! least loaded PE, closest first. A PE that runs out of work takes a waiting thread from the longest queue, and a
-//! periodic balancer moves threads from queues that are two longer than the shortest. [`Kind::Fair`] takes all
-//! PEs for equally fast, like the baselines of the papers; [`Kind::Capacity`] prefers fast idle PEs and moves
-//! a running thread to a faster PE that is idle, like today's Linux (capacity-aware wake-ups, misfit migration).
-//! Masks hold always. Sources: parallelism-aware scheduling §3 (Default keeps threads where they are), BulldOver
-//! §V.D (whether like threads meet on a module is chance), Linux's `select_idle_sibling` and `load_balance`.
-//! Limits: equal weights, no wake-up preemption within a slice, and a surplus thread (three on two PEs) stays
-//! where it is, as the queues differ by one only.
+//! Problem: a baseline is needed that does what common systems do, no better and no worse. Approach: each PE
+//! has a queue, served in turns of one slice. A new thread goes where the load is smallest, then where least
+//! runs on the same FPU, then by chance. A woken thread goes back where it ran if that is idle, else to the
+//! least loaded PE, closest first. A PE that runs out of work takes a waiting thread from the longest queue,
+//! and a periodic balancer moves threads from queues that are two longer than the shortest. [`Kind::Fair`]
+//! takes all PEs for equally fast, like the baselines of the papers; [`Kind::Capacity`] prefers fast idle
+//! PEs and moves a running thread to a faster PE that is idle, like today's Linux (capacity-aware wake-ups,
+//! misfit migration). Masks hold always. Sources: parallelism-aware scheduling §3 (Default keeps threads
+//! where they are), BulldOver §V.D (whether like threads meet on a module is chance), Linux's
+//! `select_idle_sibling` and `load_balance`. Limits: equal weights, no wake-up preemption within a slice,
+//! and a surplus thread (three on two PEs) stays where it is, as the queues differ by one only.
 
 use super::Sim;
 use crate::contention::{Demand, LINE_BYTES};
@@ -67,8 +67,8 @@ impl Os {
 }
 
 impl Machine {
-    /// What a move costs the thread, in nanoseconds: it fetches again what it used in the caches that it left,
-    /// at the exposed latency of the next level that both PEs share. At most what those caches hold.
+    /// What a move costs the thread, in nanoseconds: it fetches again what it used in the caches that it
+    /// left, at the exposed latency of the next level that both PEs share. At most what those caches hold.
     pub(super) fn migration_ns(&self, distance: Distance, from: usize, demand: &Demand) -> f64 {
         let memory = &self.spec.memory;
         let pe = &self.pes[from];
