@@ -278,18 +278,23 @@ impl Model {
         if below >= 0.0 {
             return high;
         }
-        // Illinois: a secant whose stale end loses weight, so that both ends close in.
+        // Illinois: secants; an end that stays twice loses half its weight, so that both ends close in.
+        let mut moved_low = None;
         for _ in 0..60 {
             let middle = (low * below - high * above) / (below - above);
             let excess = caused(middle) - middle;
             if excess.abs() < 1e-9 {
                 return middle;
             }
-            if excess > 0.0 {
-                (low, above, below) = (middle, excess, below / 2.0);
+            let moves_low = excess > 0.0;
+            if moves_low {
+                (low, above) = (middle, excess);
+                below /= if moved_low == Some(true) { 2.0 } else { 1.0 };
             } else {
-                (high, below, above) = (middle, excess, above / 2.0);
+                (high, below) = (middle, excess);
+                above /= if moved_low == Some(false) { 2.0 } else { 1.0 };
             }
+            moved_low = Some(moves_low);
         }
         low
     }

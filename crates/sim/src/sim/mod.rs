@@ -360,3 +360,6 @@ fn thresholds(waiting: Waiting) -> (f64, f64) {
         Waiting::SpinThenNotify { notify_after, block_after } => (ns(notify_after), ns(block_after)),
     }
 }
+
+#[cfg(test)]
+mod tests;
