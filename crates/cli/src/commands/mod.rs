@@ -1,6 +1,6 @@
 //! The subcommands, one a file, and the options that several of them have.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use corewise_core::classify::FPU_THRESHOLD;
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy::{self, Policy};
@@ -8,7 +8,8 @@ use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
 use corewise_linux::topology::{self, Source};
 use corewise_linux::{counters, discovery};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub mod characterize;
@@ -23,6 +24,9 @@ pub struct PolicyOptions {
     /// The policy: spread (FPU-intensive threads apart) or default (the operating system's own)
     #[arg(long, value_name = "NAME", default_value = "spread")]
     policy: String,
+    /// For static-ipc: how much higher each program's IPC is on fast PEs (TOML: thread name = ratio)
+    #[arg(long, value_name = "FILE")]
+    ipc_ratios: Option<PathBuf>,
     /// Time between two decisions, with its unit
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
@@ -68,6 +72,13 @@ pub struct FpuModules {
 impl PolicyOptions {
     /// The policy of that name.
     pub fn policy(&self) -> Result<Box<dyn Policy>> {
+        if let Some(file) = &self.ipc_ratios {
+            let ratios = read_ratios(file)?;
+            if self.policy != "static-ipc" {
+                bail!("--ipc-ratios is for the policy static-ipc, not for {}", self.policy);
+            }
+            return Ok(Box::new(policy::StaticIpc::new(ratios)));
+        }
         match policy::by_name(&self.policy) {
             Some(policy) => Ok(policy),
             None => bail!("there is no policy `{}`; there are: {}", self.policy, policy::NAMES.join(", ")),
@@ -101,6 +112,18 @@ impl FpuModules {
     /// The machine that corewise runs on.
     pub fn live(&self) -> Result<Topology> {
         Ok(topology::load(&Source::Live, self.fpu_modules.as_deref())?)
+    }
+}
+
+fn read_ratios(file: &Path) -> Result<BTreeMap<String, f64>> {
+    let shown = file.display();
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the IPC ratios {shown}"))?;
+    let ratios: BTreeMap<String, f64> = toml::from_str(&text)
+        .with_context(|| format!("{shown} holds no IPC ratios: write lines such as povray = 1.8"))?;
+    match ratios.iter().find(|(_, ratio)| !(ratio.is_finite() && **ratio > 0.0)) {
+        Some((name, ratio)) => bail!("{shown}: the ratio {ratio} of {name} is not above 0"),
+        None => Ok(ratios),
     }
 }
 

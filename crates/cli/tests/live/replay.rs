@@ -69,6 +69,30 @@ fn a_damaged_recording_is_named_and_a_cut_one_is_read_up_to_the_cut() {
 }
 
 #[test]
+fn ipc_ratios_are_read_from_a_file() {
+    let (directory, file) = record();
+    let ratios = directory.path().join("ratios.toml");
+    let replay_with = |text: &str| {
+        std::fs::write(&ratios, text).unwrap();
+        let arguments = ["--policy", "static-ipc", "--ipc-ratios", ratios.to_str().unwrap()];
+        let output = replay(&file, &arguments);
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
+    };
+    // This machine's PEs are of one kind, which the policy says once it has ratios.
+    let (well, said) = replay_with("fp = 1.9\nint = 1.2\n");
+    assert!(well && !said.contains("no ratios"), "{said}");
+    for (text, expected) in
+        [("fp = -1\n", "not above 0"), ("fp = \"x\"\n", "holds no IPC ratios"), ("=", "TOML")]
+    {
+        let (well, said) = replay_with(text);
+        assert!(!well && said.contains(expected) && said.contains("ratios.toml"), "{said}");
+    }
+}
+
+#[test]
 fn a_bad_machine_is_named() {
     let (_directory, file) = record();
     let output = replay(&file, &["--synthetic", "pack:0 nonsense"]);
