@@ -222,17 +222,20 @@ impl Sim {
                 break;
             }
         }
-        self.dirty.sort_unstable();
-        self.dirty.dedup();
-        for node in std::mem::take(&mut self.dirty) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.sort_unstable();
+        dirty.dedup();
+        for &node in &dirty {
             self.work_out(node);
         }
         for pe in std::mem::take(&mut self.moved) {
-            self.schedule(pe);
+            if dirty.binary_search(&self.machine.pes[pe].node).is_err() {
+                self.schedule(pe);
+            }
         }
     }
 
-    /// New paces for all threads on one memory node.
+    /// New paces for all threads on one memory node, and new events for all its PEs.
     fn work_out(&mut self, node: usize) {
         let members = std::mem::take(&mut self.machine.nodes[node]);
         self.loads.clear();
@@ -245,9 +248,10 @@ impl Sim {
             }
         }
         self.model.solve(&self.machine, &self.loads, &mut self.paces);
-        for index in 0..self.loads.len() {
-            let pe = self.loads[index].pe;
-            self.cpus[pe].pace = self.paces[index];
+        for (load, pace) in self.loads.iter().zip(&self.paces) {
+            self.cpus[load.pe].pace = *pace;
+        }
+        for &pe in &members {
             self.schedule(pe);
         }
         self.machine.nodes[node] = members;
