@@ -119,3 +119,13 @@ fn bulldovers_placement_beats_the_worst_one() {
     assert!(speedup("BulldOver") > 1.02 && speedup("like with like") < 0.98);
     assert!((speedup("BulldOver") / speedup("unlike together") - 1.0).abs() < 0.01);
 }
+
+#[test]
+fn the_scenario_of_the_documentation_runs() {
+    let page = include_str!("../../../docs/sim.md");
+    let from = page.find("```toml\n").expect("an example") + "```toml\n".len();
+    let example = &page[from..from + page[from..].find("```").expect("its end")];
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = stdout(&["sim", &file(&directory, example), "--runs", "1"]);
+    assert!(text.contains("serial on the fast core (policy default)"), "{text}");
+}
