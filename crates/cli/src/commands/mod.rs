@@ -21,7 +21,8 @@ pub mod topo;
 /// What is decided, and how often.
 #[derive(Debug, clap::Args)]
 pub struct PolicyOptions {
-    /// The policy: spread (FPU-intensive threads apart) or default (the operating system's own)
+    /// The policy: spread (FPU-intensive threads apart), default (none), or one of busyfcs, rr, static-ipc,
+    /// measured-ipc, mintlp, pa, cosched: see docs/policies.md
     #[arg(long, value_name = "NAME", default_value = "spread")]
     policy: String,
     /// For static-ipc: how much higher each program's IPC is on fast PEs (TOML: thread name = ratio)
