@@ -447,7 +447,10 @@ fn own_cpu_ns() -> u64 {
         .unwrap_or(0)
 }
 
-/// The most memory that this process has held so far.
+/// The most memory that this process has held so far. (Not `getrusage`'s maximum, which begins with that of
+/// the process that started it.)
 pub fn peak_memory_bytes() -> Option<u64> {
-    getrusage(UsageWho::RUSAGE_SELF).ok().map(|usage| usage.max_rss() as u64 * 1024)
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(peak.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
