@@ -10,6 +10,7 @@
 //! observe -> view -> classify -> policy -> plan -> actions -> world, whose outcomes are observed next
 //! ```
 
+pub mod calibrate;
 pub mod classify;
 pub mod cpuset;
 pub mod engine;
@@ -17,6 +18,8 @@ pub mod ids;
 pub mod observe;
 pub mod plan;
 pub mod policy;
+pub mod profile;
+pub mod random;
 pub mod recording;
 pub mod report;
 pub mod stats;

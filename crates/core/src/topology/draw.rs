@@ -171,7 +171,7 @@ fn label(domain: &Domain) -> String {
 
 /// Bytes in the largest binary unit that leaves at least 1, with one decimal where it says something: not for
 /// many GiB, because nodes of equal memory differ by what the kernel keeps for itself.
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let (unit, factor) = units.into_iter().find(|&(_, factor)| bytes >= factor).unwrap_or(("B", 1));
     let tenths = (bytes as f64 / factor as f64 * 10.0).round() as u64;

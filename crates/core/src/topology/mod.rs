@@ -16,6 +16,7 @@ mod summary;
 mod synthetic;
 
 pub use check::TopologyError;
+pub use draw::size;
 pub use locate::LocateError;
 pub use summary::{KindSummary, Summary};
 pub use synthetic::SyntheticError;

@@ -1,0 +1,261 @@
+//! Profiles as text, and every check that a text must pass before its figures are used.
+
+use super::{Estimate, FORMAT, MachineProfile, PairClass, ProfileError, VERSION};
+use crate::cpuset::CpuSet;
+use crate::ids::PeId;
+use serde::Deserialize;
+
+/// What is looked at before the rest, so that a file of a later version is named as such.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+}
+
+/// Reads a profile and checks it: format and version, every index, every PE, every interval.
+pub fn parse(json: &str) -> Result<MachineProfile, ProfileError> {
+    let not_a_profile = |problem: String| ProfileError::NotAProfile { problem };
+    let head: Head = serde_json::from_str(json).map_err(|error| not_a_profile(error.to_string()))?;
+    if head.format != FORMAT {
+        return Err(not_a_profile(format!("its format is `{}`", head.format)));
+    }
+    if head.version > VERSION {
+        return Err(ProfileError::Version { found: head.version });
+    }
+    let damaged = |problem: String| ProfileError::Damaged { problem };
+    let profile: MachineProfile = serde_json::from_str(json).map_err(|error| damaged(error.to_string()))?;
+    profile.check().map_err(damaged)?;
+    Ok(profile)
+}
+
+/// The profile as indented JSON with a line feed at its end.
+pub fn to_json(profile: &MachineProfile) -> String {
+    // Maps with text keys and finite or absent numbers only: nothing that JSON cannot hold.
+    let mut text = serde_json::to_string_pretty(profile).expect("a profile is always JSON");
+    text.push('\n');
+    text
+}
+
+impl MachineProfile {
+    /// What is wrong with it, in words.
+    fn check(&self) -> Result<(), String> {
+        self.told.check().map_err(|error| error.to_string())?;
+        if !self.circumstances.seconds.is_finite() || !self.circumstances.lost_share.is_finite() {
+            return Err("the circumstances hold a figure that is no number".to_owned());
+        }
+        self.classes.iter().try_for_each(|class| self.check_class(class))?;
+        self.check_discovery()?;
+        self.check_pairs()?;
+        self.check_singles()
+    }
+
+    fn check_class(&self, class: &PairClass) -> Result<(), String> {
+        let what = format!("the class `{}`", class.name);
+        for &(a, b) in &class.measured {
+            self.check_pe(&what, a)?;
+            self.check_pe(&what, b)?;
+        }
+        match class.largest_deviation {
+            Some(ratio) if !ratio.is_finite() => Err(format!("{what} has no finite deviation")),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_discovery(&self) -> Result<(), String> {
+        let Some(discovery) = &self.discovered else { return Ok(()) };
+        for (index, (kind, pes)) in discovery.groups.iter().enumerate() {
+            if !pes.is_subset(&self.told.pes) || pes.len() < 2 {
+                return Err(format!("the discovered {} {{{pes}}} is no group of PEs", kind.word()));
+            }
+            let same_kind = discovery.groups[..index].iter().filter(|(other, _)| other == kind);
+            if let Some((_, other)) = same_kind.into_iter().find(|(_, other)| other.intersects(pes)) {
+                return Err(format!("the discovered {} {{{pes}}} and {{{other}}} overlap", kind.word()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_pairs(&self) -> Result<(), String> {
+        for pair in &self.pairs {
+            let what = format!("the pair result of {}", pair.workload);
+            self.check_index(&what, pair.class)?;
+            check_amount(&what, &pair.rate)?;
+            pair.delta_alone.iter().try_for_each(|delta| check_estimate(&what, delta))?;
+            if let Some((first, second)) = &pair.slowdowns {
+                check_amount(&what, first).and_then(|()| check_amount(&what, second))?;
+            }
+        }
+        for delta in &self.deltas {
+            let what = format!("Δ of {}", delta.subject);
+            self.check_index(&what, delta.close)?;
+            self.check_index(&what, delta.distant)?;
+            check_estimate(&what, &delta.delta)?;
+        }
+        for curve in &self.contention {
+            let what = format!("the contention curve of {}", curve.resource);
+            self.check_index(&what, curve.class)?;
+            for (duty, slowdown) in &curve.points {
+                check_amount(&what, slowdown)?;
+                if !(0.0..=1.0).contains(duty) {
+                    return Err(format!("{what} has a point at duty {duty}"));
+                }
+            }
+            if !curve.points.is_sorted_by(|a, b| a.0 < b.0) {
+                return Err(format!("{what} has its points out of order"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_singles(&self) -> Result<(), String> {
+        for latency in &self.latencies {
+            let what = format!("the latency of {}", latency.kernel.name());
+            self.check_pe(&what, latency.a).and_then(|()| self.check_pe(&what, latency.b))?;
+            check_amount(&what, &latency.ns)?;
+        }
+        for point in &self.memory {
+            check_amount(&format!("{} alone", point.load), &point.rate)?;
+        }
+        for speed in &self.speeds {
+            let what = format!("the speed of PE {}", speed.pe);
+            self.check_pe(&what, speed.pe)?;
+            check_amount(&what, &speed.relative)?;
+        }
+        for nas in &self.nas {
+            let what = format!("{}.{:?}", nas.nas.name(), nas.class);
+            nas.pair_class.iter().try_for_each(|&class| self.check_index(&what, class))?;
+            check_amount(&what, &nas.seconds)?;
+        }
+        Ok(())
+    }
+
+    fn check_pe(&self, what: &str, pe: PeId) -> Result<(), String> {
+        let online: &CpuSet = &self.told.pes;
+        if online.contains(pe) { Ok(()) } else { Err(format!("{what} names PE {pe} of {{{online}}}")) }
+    }
+
+    fn check_index(&self, what: &str, class: usize) -> Result<(), String> {
+        let count = self.classes.len();
+        if class < count { Ok(()) } else { Err(format!("{what} names class {class} of {count}")) }
+    }
+}
+
+/// An interval is finite, in order, and around its value.
+fn check_estimate(what: &str, estimate: &Estimate) -> Result<(), String> {
+    let Estimate { value, low, high, .. } = estimate;
+    let ordered = low <= value && value <= high;
+    if ordered && low.is_finite() && high.is_finite() {
+        return Ok(());
+    }
+    Err(format!("{what} has the interval {low} to {high} around {value}"))
+}
+
+/// Rates, times and ratios are above 0, too.
+fn check_amount(what: &str, estimate: &Estimate) -> Result<(), String> {
+    check_estimate(what, estimate)?;
+    if estimate.low >= 0.0 { Ok(()) } else { Err(format!("{what} is below 0: {}", estimate.low)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibrate::Kernel;
+    use crate::profile::{
+        ContentionCurve, Delta, Discovery, Evidence, Load, MemoryPoint, PairLatency, PairResult, PeSpeed,
+        Resource, Subject, Verdict, Workload,
+    };
+    use crate::topology::{DomainKind, Topology};
+
+    const GOOD: Estimate = Estimate { value: 1.0, low: 0.9, high: 1.2, repetitions: 7 };
+
+    /// One of everything.
+    fn full() -> MachineProfile {
+        let mut profile =
+            MachineProfile::empty(Topology::synthetic("core:2 pu:2").unwrap(), Evidence::Simulated);
+        let class = |name: &str, closest, measured| PairClass {
+            name: name.into(),
+            closest: Some(closest),
+            pairs: 2,
+            measured: vec![measured],
+            largest_deviation: Some(1.01),
+        };
+        profile.classes = vec![
+            class("same core", DomainKind::Core, (PeId(0), PeId(1))),
+            class("same node", DomainKind::NumaNode, (PeId(0), PeId(2))),
+        ];
+        let (workload, load) =
+            (Workload::both(Kernel::Read, 4096), Load { kernel: Kernel::Read, region_bytes: 4096 });
+        profile.pairs.push(PairResult {
+            class: 1,
+            workload,
+            rate: GOOD,
+            delta_alone: Some(GOOD),
+            slowdowns: Some((GOOD, GOOD)),
+            discarded: 0,
+        });
+        let subject = Subject::Workload(workload);
+        profile.deltas.push(Delta { close: 0, distant: 1, subject, delta: GOOD, verdict: Verdict::Close });
+        profile.latencies.push(PairLatency { a: PeId(0), b: PeId(3), kernel: Kernel::HandOver, ns: GOOD });
+        profile.memory.push(MemoryPoint { load, rate: GOOD });
+        let points = vec![(0.5, GOOD), (1.0, GOOD)];
+        profile.contention.push(ContentionCurve { class: 0, resource: Resource::L1, load, points });
+        profile.speeds.push(PeSpeed { pe: PeId(3), kernel: Kernel::IntAdd, relative: GOOD });
+        let groups = vec![(DomainKind::L2, "0-1".parse().unwrap())];
+        profile.discovered = Some(Discovery { groups, ..Discovery::default() });
+        profile
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(parse(&to_json(&full())), Ok(full()));
+    }
+
+    #[test]
+    fn other_files_are_told_from_damaged_and_later_ones() {
+        let good = to_json(&full());
+        for text in ["", "{}", "[1]", "not json", r#"{"format": "corewise recording", "version": 1}"#] {
+            let error = parse(text).unwrap_err();
+            assert!(matches!(error, ProfileError::NotAProfile { .. }), "{text}: {error}");
+        }
+        let later = good.replace("\"version\": 1", "\"version\": 7");
+        assert_eq!(parse(&later), Err(ProfileError::Version { found: 7 }));
+        let damaged = good.replace("\"classes\"", "\"clases\"");
+        let error = parse(&damaged).unwrap_err().to_string();
+        assert!(error.contains("missing field `classes`") && error.contains("calibrate again"), "{error}");
+    }
+
+    /// Damages a good profile; the error must name the place.
+    fn check(damage: impl FnOnce(&mut MachineProfile), place: &str) {
+        let mut profile = full();
+        damage(&mut profile);
+        let error = parse(&to_json(&profile)).expect_err(place).to_string();
+        assert!(error.contains(place), "{error}");
+    }
+
+    #[test]
+    fn every_contradiction_is_found_and_named() {
+        let turned = Estimate { low: 1.3, ..GOOD };
+        let negative = Estimate { low: -0.1, ..GOOD };
+        check(|p| p.told.domains.clear(), "belong to no core");
+        check(|p| p.classes[0].measured[0].1 = PeId(9), "class `same core` names PE 9");
+        check(|p| p.pairs[0].class = 2, "pair result of read 4 KiB names class 2 of 2");
+        check(|p| p.pairs[0].rate = negative, "below 0");
+        check(|p| p.pairs[0].delta_alone = Some(turned), "1.3 to 1.2 around 1");
+        check(|p| p.pairs[0].slowdowns = Some((GOOD, turned)), "pair result");
+        check(|p| p.deltas[0].distant = 5, "Δ of read 4 KiB names class 5");
+        check(|p| p.deltas[0].delta = turned, "Δ of read 4 KiB");
+        check(|p| p.latencies[0].b = PeId(4), "latency of hand-over names PE 4");
+        check(|p| p.latencies[0].ns = negative, "latency of hand-over");
+        check(|p| p.memory[0].rate = turned, "read 4 KiB alone");
+        check(|p| p.contention[0].class = 3, "contention curve of L1");
+        check(|p| p.contention[0].points[1].0 = 1.5, "duty 1.5");
+        check(|p| p.contention[0].points.reverse(), "out of order");
+        check(|p| p.speeds[0].pe = PeId(4), "speed of PE 4");
+        check(|p| p.speeds[0].relative = negative, "speed of PE 3");
+        check(|p| p.discovered.as_mut().unwrap().groups[0].1 = "0,7".parse().unwrap(), "l2 {0,7}");
+        let overlap = (DomainKind::L2, "1-2".parse().unwrap());
+        check(|p| p.discovered.as_mut().unwrap().groups.push(overlap), "overlap");
+        // What is not finite is `null` in JSON.
+        check(|p| p.memory[0].rate.high = f64::INFINITY, "invalid type: null");
+    }
+}
