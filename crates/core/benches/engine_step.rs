@@ -6,7 +6,7 @@
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::{AppId, PeId, ThreadId};
-use corewise_core::observe::{CounterReading, Observation, SampleReading, Standing, ThreadReading};
+use corewise_core::observe::{CounterReading, Hints, Observation, SampleReading, Standing, ThreadReading};
 use corewise_core::policy;
 use corewise_core::time::Time;
 use corewise_core::topology::{Domain, DomainKind, Topology};
@@ -59,6 +59,7 @@ fn observation(second: u64) -> Observation {
                 vector: samples * (usage + wander),
                 ..SampleReading::default()
             })),
+            hints: Hints::default(),
             ended: false,
         }
     };

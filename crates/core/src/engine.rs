@@ -77,6 +77,8 @@ struct Track {
     class: FpuClass,
     bound_at: Option<Time>,
     refused_at: Option<Time>,
+    /// The seat whose mask it carries, as the world has confirmed.
+    held: Option<Seat>,
 }
 
 impl Engine {
@@ -109,6 +111,11 @@ impl Engine {
         self.policy.name()
     }
 
+    /// Who is bound where, as far as the engine knows.
+    pub fn present(&self) -> &Placement {
+        &self.present
+    }
+
     /// Why the policy does nothing on this machine, if it said so.
     pub fn nothing_to_gain(&self) -> Option<&str> {
         self.nothing_to_gain.as_deref()
@@ -137,6 +144,7 @@ impl Engine {
                 continue;
             }
             if reading.standing == Standing::Inherited {
+                self.present.bound.remove(&reading.thread);
                 actions.push(Action {
                     thread: reading.thread,
                     change: Change::Free,
@@ -182,7 +190,13 @@ impl Engine {
             class: FpuClass::Unknown,
             bound_at: None,
             refused_at: None,
+            held: None,
         });
+        if reading.standing == Standing::Free && track.held.take().is_some() {
+            // The last PE of its mask was unplugged, say, and the system gave it all others.
+            self.present.bound.remove(&reading.thread);
+            track.bound_at = None;
+        }
         if let Some(counters) = &reading.counters {
             track.take_counters(counters, self.config.fpu_threshold);
         }
@@ -203,7 +217,8 @@ impl Engine {
                 usage: track.usage,
             },
             name: reading.name.clone(),
-            runnable,
+            runnable: runnable && !reading.hints.spinning,
+            hints: reading.hints,
             fpu_class: track.class,
             placeable: matches!(reading.standing, Standing::Free | Standing::Bound) && !refused,
             resident: track.bound_at.is_some_and(|at| now.since(at) < self.config.min_residence),
@@ -226,17 +241,23 @@ impl Engine {
     }
 
     fn take_outcome(&mut self, outcome: &Outcome, now: Time) {
+        let bound = &mut self.present.bound;
+        let Some(track) = self.tracks.get_mut(&outcome.thread) else { return };
         match (&outcome.result, &outcome.change) {
-            (OutcomeKind::Done, _) | (OutcomeKind::Gone, Change::Free) => {}
+            (OutcomeKind::Done, Change::Bind(_)) => track.held = bound.get(&outcome.thread).cloned(),
+            (OutcomeKind::Done, Change::Free) => track.held = None,
             // Whoever took the thread over, or ended it, decides from now on.
             (OutcomeKind::Gone | OutcomeKind::NotOurs, _) => {
-                self.present.bound.remove(&outcome.thread);
+                track.held = None;
+                bound.remove(&outcome.thread);
             }
             (OutcomeKind::Refused(_), _) => {
-                self.present.bound.remove(&outcome.thread);
-                if let Some(track) = self.tracks.get_mut(&outcome.thread) {
-                    track.bound_at = None;
-                    track.refused_at = Some(now);
+                track.bound_at = None;
+                track.refused_at = Some(now);
+                // Of an earlier binding it still has the mask, which is to be given back.
+                match &track.held {
+                    Some(seat) => drop(bound.insert(outcome.thread, seat.clone())),
+                    None => drop(bound.remove(&outcome.thread)),
                 }
             }
         }

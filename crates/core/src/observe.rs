@@ -50,8 +50,28 @@ pub struct ThreadReading {
     pub permitted: Arc<CpuSet>,
     /// Counters, where a source gives them.
     pub counters: Option<CounterReading>,
+    /// What its runtime library told of it.
+    #[serde(default, skip_serializing_if = "Hints::none")]
+    pub hints: Hints,
     /// Whether this is its last reading.
     pub ended: bool,
+}
+
+/// What a thread's runtime library tells of it (parallelism-aware scheduling §2.2); nothing where it has no
+/// such extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Hints {
+    /// It busy-waits and does nothing useful (§2.2.1). Such a thread counts as runnable nowhere.
+    pub spinning: bool,
+    /// It is its application's master thread, who does the serial parts (§2.2.2).
+    pub master: bool,
+}
+
+impl Hints {
+    /// Whether nothing was told.
+    pub fn none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Who decides where a thread may run.

@@ -394,6 +394,7 @@ fn application_report(
 mod tests {
     use super::*;
     use crate::ids::AppId;
+    use crate::observe::Hints;
 
     /// The readings of one thread, a second apart: CPU time in total, PE, whether it has ended.
     fn ran_on(readings: &[(u64, u32, bool)]) -> Vec<(u64, Option<u32>)> {
@@ -412,6 +413,7 @@ mod tests {
                 standing: Standing::Free,
                 permitted: Arc::new(CpuSet::first_n(2)),
                 counters: None,
+                hints: Hints::default(),
                 ended,
             };
             builder.take_reading(&reading, at);

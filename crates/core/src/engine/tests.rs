@@ -256,6 +256,75 @@ fn a_refusal_is_not_repeated_at_once() {
     assert_eq!(tries, [second(1), second(32)]);
 }
 
+/// Says of one thread what it is told to.
+fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observation {
+    let allowed = CpuSet::first_n(8);
+    let reading = ThreadReading {
+        thread: id(0),
+        pid: 1,
+        app: AppId(0),
+        name: "test".into(),
+        cpu_ns: second_ * 1_000_000_000,
+        runnable_ns: None,
+        runnable: true,
+        last_pe: None,
+        standing,
+        permitted: std::sync::Arc::new(allowed.clone()),
+        counters: None,
+        hints: crate::observe::Hints::default(),
+        ended: false,
+    };
+    Observation { at: second(second_), allowed, threads: vec![reading], outcomes, ..Observation::default() }
+}
+
+/// Binds every thread to the PE whose number is the second of the step.
+struct Wander;
+
+impl Policy for Wander {
+    fn name(&self) -> &'static str {
+        "wander"
+    }
+
+    fn needs_fpu_usage(&self) -> bool {
+        false
+    }
+
+    fn place(&mut self, scene: &crate::policy::Scene<'_>) -> Placement {
+        let pes = CpuSet::single(PeId(scene.now.as_secs_f64() as u32 / 2));
+        let seat = Seat { pes, reason: String::new() };
+        let threads = scene.threads.iter().map(|subject| (subject.view.thread, seat.clone()));
+        Placement { bound: threads.collect(), nothing_to_gain: None }
+    }
+}
+
+fn outcome(action: &Action, result: OutcomeKind) -> Outcome {
+    Outcome { thread: action.thread, change: action.change.clone(), result }
+}
+
+#[test]
+fn a_thread_that_was_refused_another_pe_is_given_back_the_mask_it_still_has() {
+    let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
+    let first = engine.step(&observe(1, Standing::Free, Vec::new()));
+    let second = engine.step(&observe(2, Standing::Bound, vec![outcome(&first[0], OutcomeKind::Done)]));
+    assert_eq!(second[0].change, Change::Bind(CpuSet::single(PeId(1))));
+    let refused = outcome(&second[0], OutcomeKind::Refused("EPERM".to_owned()));
+    let third = engine.step(&observe(3, Standing::Bound, vec![refused]));
+    assert_eq!(third.iter().map(|action| &action.change).collect::<Vec<_>>(), [&Change::Free]);
+    let freed = vec![outcome(&third[0], OutcomeKind::Done)];
+    assert!(engine.step(&observe(4, Standing::Free, freed)).is_empty(), "left alone for a while");
+    assert!(engine.release_all().is_empty());
+}
+
+#[test]
+fn a_thread_whose_mask_the_system_widened_is_bound_again() {
+    let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
+    let first = engine.step(&observe(2, Standing::Free, Vec::new()));
+    let done = vec![outcome(&first[0], OutcomeKind::Done)];
+    let second = engine.step(&observe(3, Standing::Free, done));
+    assert_eq!(second.len(), 1, "the same PE, but it no longer has it");
+    assert_eq!(second[0].change, first[0].change);
+}
+
 #[test]
 fn where_nothing_is_shared_nothing_is_bound() {
     let topology = machine(DomainKind::L2, 4, 1);

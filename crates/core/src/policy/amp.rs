@@ -4,12 +4,13 @@
 //! wake-up which threads run on the few fast PEs; we decide once per step and can only bind.
 //!
 //! Approach: a policy ranks the runnable threads, and the best are bound to one fast PE each until these are
-//! full. Whoever is among the best and has a fast PE keeps it, so a step moves nobody without need and a
-//! change is a swap: one thread leaves a fast PE, another takes its place, in the same step (the swapping
-//! mechanism of §2.1). A promoted thread gets the free fast PE that shares most with where it ran, so that it
-//! stays within its last-level cache if it can (the topology-awareness of §3.4). While every fast PE is taken
-//! the other threads may be kept on the slow PEs; within those the operating system chooses. While one is
-//! free nobody is kept away from it.
+//! full. Whoever is among the best and has a fast PE keeps it, be it that the operating system put it there,
+//! and of equals those come first who are on one: so a step moves nobody without need ("avoid cross-domain
+//! migrations whenever possible", §3.4), and a change is a swap: one thread leaves a fast PE, another takes
+//! its place, in the same step (the swapping mechanism of §2.1). A promoted thread gets the free fast PE
+//! that shares most with where it ran, so that it stays within its last-level cache if it can (the
+//! topology-awareness of §3.4). While every fast PE is taken the other threads may be kept on the slow PEs;
+//! within those the operating system chooses. While one is free nobody is kept away from it.
 //!
 //! The fast PEs are those of the fastest kind, the slow ones all others (§2.1 assumes two kinds). With more
 //! runnable threads than PEs each fast PE takes its fair number of them, "to preserve load balance" (§2.1).
@@ -29,6 +30,8 @@ use std::collections::BTreeMap;
 pub struct Amp {
     fast: CpuSet,
     slow: CpuSet,
+    /// The fast PEs to which nobody is bound: who runs there is free.
+    unclaimed: CpuSet,
 }
 
 /// A runnable thread that may be placed, and why it is ranked where it is.
@@ -53,7 +56,9 @@ impl Amp {
         let fast = kinds.first().map_or(CpuSet::new(), |kind| kind.pes.intersection(scene.allowed));
         let slow = scene.allowed.difference(&fast);
         if kinds.len() > 1 && !fast.is_empty() && !slow.is_empty() {
-            return Ok(Amp { fast, slow });
+            let seats = scene.present.bound.values().filter(|seat| seat.pes.is_subset(&fast));
+            let unclaimed = seats.fold(fast.clone(), |open, seat| open.difference(&seat.pes));
+            return Ok(Amp { fast, slow, unclaimed });
         }
         let why = match kinds.as_slice() {
             [] => "nothing is known about the speed of the PEs".to_owned(),
@@ -71,13 +76,25 @@ impl Amp {
         self.fast.len()
     }
 
-    /// Whether a thread is bound within the fast PEs.
+    /// Whether a thread is on a fast PE: bound to one, or free and seen last on one to which nobody is bound.
     pub fn on_fast(&self, scene: &Scene<'_>, subject: &Subject) -> bool {
+        self.fast_pe_of(scene, subject).is_some()
+    }
+
+    fn fast_pe_of(&self, scene: &Scene<'_>, subject: &Subject) -> Option<PeId> {
+        match scene.present.bound.get(&subject.view.thread) {
+            Some(seat) => seat.pes.first().filter(|_| seat.pes.is_subset(&self.fast)),
+            None => subject.view.last_pe.filter(|&pe| self.unclaimed.contains(pe)),
+        }
+    }
+
+    /// Whether a thread is bound within the fast PEs.
+    pub fn bound_to_fast(&self, scene: &Scene<'_>, subject: &Subject) -> bool {
         self.bound_within(&self.fast, scene, subject)
     }
 
     /// Whether a thread is bound within the slow PEs.
-    pub fn on_slow(&self, scene: &Scene<'_>, subject: &Subject) -> bool {
+    pub fn bound_to_slow(&self, scene: &Scene<'_>, subject: &Subject) -> bool {
         self.bound_within(&self.slow, scene, subject)
     }
 
@@ -127,12 +144,14 @@ impl Amp {
         placement: &mut Placement,
     ) {
         let view = &candidate.subject.view;
-        if let Some(seat) = scene.present.bound.get(&view.thread)
-            && seat.pes.is_subset(&view.permitted)
-            && let Some(pe) = seat.pes.first().filter(|pe| room.contains_key(pe))
-        {
+        let Some(pe) = self.fast_pe_of(scene, candidate.subject) else { return };
+        if room.contains_key(&pe) && view.permitted.contains(pe) {
             take_room(room, pe);
-            placement.bound.insert(view.thread, seat.clone());
+            let seat = scene.present.bound.get(&view.thread).cloned().unwrap_or_else(|| Seat {
+                pes: CpuSet::single(pe),
+                reason: format!("{}: it was on a fast PE and may stay", candidate.reason),
+            });
+            placement.bound.insert(view.thread, seat);
         }
     }
 

@@ -6,6 +6,7 @@
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::AppId;
+use crate::observe::Hints;
 use crate::plan::Placement;
 use crate::time::Time;
 use crate::topology::Topology;
@@ -59,8 +60,10 @@ pub struct Subject {
     /// Its name (`comm`).
     pub name: Arc<str>,
     /// Whether it wanted a PE for at least half of the time since the last step; by the present instant where
-    /// that is not known.
+    /// that is not known. A thread that told that it spins does not want one.
     pub runnable: bool,
+    /// What its runtime library told of it.
+    pub hints: Hints,
     /// Its FPU class.
     pub fpu_class: FpuClass,
     /// Whether corewise may place it now.

@@ -7,11 +7,17 @@
 //!
 //! - SP: the thread "of parallel applications that have just entered a sequential phase". First right to fast
 //!   PEs, for [`PaParameters::amp_boost_ticks`], then MP, "to avoid monopolizing fast cores".
+//! - Master: the thread that its runtime library has named as the one that does the serial parts
+//!   ([`crate::observe::Hints::master`]): PA "tries to ensure that the master thread runs on a fast core
+//!   whenever it is active, but without permanently binding the thread to that core" (§2.2.2). After SP.
 //! - MP, mildly parallel: of an application with few runnable threads, single-threaded ones included. They
 //!   share in turns the fast PEs that SP threads leave ("the remaining fast cores will be shared among MP
 //!   threads in a round-robin fashion").
 //! - HP, highly parallel: of an application whose number of runnable threads exceeds
 //!   [`PaParameters::hp_threshold`]. On slow PEs, unless a fast one is left over.
+//!
+//! A thread that has told that it spins does nothing useful: it is none of them, and gives up a fast PE for
+//! any other thread (§2.2.1, "marks this thread as a candidate for migration to slow cores").
 //!
 //! Classes follow the number of runnable threads; threads are swapped once per step ("a thread swapping
 //! mechanism to perform those adjustments periodically, instead of reacting to those transitions
@@ -21,8 +27,8 @@
 //! Parameters: [`PaParameters`].
 //!
 //! Limits: the number of runnable threads is the mean since the last step, rounded, and a boost lasts whole
-//! steps; the paper counts at every change and in ticks of 10 ms. The runtime extensions of §2.2 (threads
-//! that spin, the master thread) need hints that programs do not give here. Those of [`super::amp`].
+//! steps; the paper counts at every change and in ticks of 10 ms. The paper does not say where the master
+//! stands among the classes. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::turns::{TURN, Turns};
@@ -75,6 +81,7 @@ enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Sp,
+    Master,
     Mp,
     Hp,
 }
@@ -107,6 +114,7 @@ impl Pa {
         let hp_threshold = self.parameters.hp_threshold.unwrap_or(amp.fast_pes() + 1);
         match (self.phases.get(&app), tlp(scene, app)) {
             (Some(Phase::Boosted { .. }), _) => Class::Sp,
+            _ if subject.hints.master => Class::Master,
             (_, Some(tlp)) if tlp <= hp_threshold => Class::Mp,
             // An application of unknown parallelism has no claim either.
             _ => Class::Hp,
@@ -135,9 +143,9 @@ impl Policy for Pa {
             members.sort_by_key(|s| (!amp.on_fast(scene, s), s.view.thread));
             members
         };
-        let (sp, mut mp, hp) = (of_class(Class::Sp), of_class(Class::Mp), of_class(Class::Hp));
-        self.turns.order(scene, &amp, self.parameters.turn, &mut mp);
-        let classes = [(Class::Sp, sp), (Class::Mp, mp), (Class::Hp, hp)];
+        let mut classes =
+            [Class::Sp, Class::Master, Class::Mp, Class::Hp].map(|class| (class, of_class(class)));
+        self.turns.order(scene, &amp, self.parameters.turn, &mut classes[2].1);
         let ranked: Vec<_> = classes
             .into_iter()
             .flat_map(|(class, members)| members.into_iter().map(move |subject| (class, subject)))
@@ -154,6 +162,7 @@ fn reason(scene: &Scene<'_>, class: Class, subject: &Subject) -> String {
     };
     match class {
         Class::Sp => "SP: its application has just entered a sequential phase".to_owned(),
+        Class::Master => "its runtime library says that it is the master thread".to_owned(),
         Class::Mp => format!("MP: {runnable}"),
         Class::Hp => format!("HP: {runnable}"),
     }

@@ -94,9 +94,9 @@ impl Policy for MeasuredIpc {
         place_by(scene, |amp, subject| {
             let measured = self.measured.entry(subject.view.thread).or_default();
             // The present binding held since the last step, so that is where the reading was made.
-            if amp.on_fast(scene, subject) {
+            if amp.bound_to_fast(scene, subject) {
                 measured.on_fast = subject.view.usage.ipc.or(measured.on_fast);
-            } else if amp.on_slow(scene, subject) {
+            } else if amp.bound_to_slow(scene, subject) {
                 measured.on_slow = subject.view.usage.ipc.or(measured.on_slow);
             }
             match (measured.on_fast, measured.on_slow) {

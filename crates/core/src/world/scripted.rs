@@ -8,7 +8,8 @@ use super::{Wake, World};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Observation, PmuReading, SampleReading, Standing, ThreadReading,
+    ApplicationReading, CounterReading, Hints, Observation, PmuReading, SampleReading, Standing,
+    ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::time::Time;
@@ -42,6 +43,8 @@ pub struct ScriptedThread {
     pub permitted: Option<CpuSet>,
     /// Whether it may be placed.
     pub standing: Standing,
+    /// What its runtime library tells from each time on.
+    pub hints: Vec<(Time, Hints)>,
     /// What the system answers when it is bound; `None` lets it succeed.
     pub refuses: Option<OutcomeKind>,
 }
@@ -71,6 +74,7 @@ impl ScriptedThread {
             cpu_share: 1.0,
             permitted: None,
             standing: Standing::Free,
+            hints: Vec::new(),
             refuses: None,
         }
     }
@@ -191,6 +195,7 @@ impl ScriptedWorld {
             standing: if state.bound.is_some() { Standing::Bound } else { thread.standing },
             permitted: Arc::new(permitted),
             counters: Some(state.counters(!thread.rates.is_empty())),
+            hints: in_force(&thread.hints, self.now).unwrap_or_default(),
             ended: thread.lives.end <= self.now,
         }
     }

@@ -1,6 +1,7 @@
 //! The rules of the schedulers for fast and slow PEs (Saez et al., CF'10), one test per rule.
 
 use super::*;
+use crate::observe::Hints;
 use crate::policy::{BusyFcs, MeasuredIpc, MinTlp, Pa, PaParameters, RoundRobin, StaticIpc};
 use std::ops::Range;
 
@@ -112,7 +113,8 @@ fn mintlp_prefers_the_least_parallel_application_and_serves_it_first_come() {
 
 #[test]
 fn mintlp_gives_the_serial_phase_of_a_parallel_application_the_fast_pe() {
-    // The application is sequential from 2 to 5 s; its rival has two threads all the time.
+    // The application is sequential from 2 to 5 s; its rival has two threads all the time, the second of
+    // which is on PE 0 from the start.
     let mut threads = vec![thread(0), blocked(0, 2..5), blocked(0, 2..5)];
     threads.extend(application(1, 2));
     check(
@@ -120,8 +122,8 @@ fn mintlp_gives_the_serial_phase_of_a_parallel_application_the_fast_pe() {
         "ss000sss
          ssssssss
          ssssssss
-         00sss000
-         ssssssss",
+         sssss000
+         00ssssss",
     );
 }
 
@@ -217,6 +219,35 @@ fn pa_swaps_in_one_step_and_not_for_a_phase_that_is_over_before_it() {
 }
 
 #[test]
+fn pa_takes_the_fast_pe_from_a_thread_that_tells_it_spins() {
+    // §2.2.1. The turn of the first would last to the end; it spins from 2 to 5 s.
+    let mut threads = [application(0, 1), application(1, 1)].concat();
+    let spins = |spinning| Hints { spinning, master: false };
+    threads[0].hints = vec![(second(2), spins(true)), (second(5), spins(false))];
+    let long_turns = PaParameters { turn: Duration::from_secs(60), ..PaParameters::default() };
+    check(
+        timeline(Pa::new(long_turns), &one_fast(), 7, threads),
+        "0ssssss
+         s000000",
+    );
+}
+
+#[test]
+fn pa_keeps_the_master_thread_on_a_fast_pe_whenever_it_is_active() {
+    // §2.2.2. The master is the last thread of a highly parallel application; it sleeps from 3 to 5 s.
+    let mut threads = [application(0, 3), vec![blocked(0, 3..5)], application(1, 1)].concat();
+    threads[3].hints = vec![(Time(0), Hints { spinning: false, master: true })];
+    check(
+        timeline(Pa::default(), &one_fast(), 8, threads),
+        "ssssssss
+         ssssssss
+         ssssssss
+         000ss000
+         sss00sss",
+    );
+}
+
+#[test]
 fn pa_lets_highly_parallel_threads_have_the_fast_pes_that_are_left_over() {
     // Fast PEs never idle: one MP thread, four fast PEs, three of them for six HP threads, who then stay.
     let mut threads = application(0, 6);
@@ -246,13 +277,14 @@ fn a_promoted_thread_takes_the_fast_pe_of_its_own_cache() {
 
 #[test]
 fn who_stays_among_the_best_keeps_its_fast_pe() {
-    // Two chips, PEs 0 and 4 are fast. Thread 6 is promoted from the chip of PE 0, but thread 0 is there.
+    // Two chips, PEs 0 and 4 are fast; threads 0 and 4 are there from the start and stay while all are equal.
+    // Thread 6 is promoted from the chip of PE 0, but thread 0 is there.
     let mut threads = vec![thread(1)];
     threads.extend(vec![blocked(0, 2..20); 5]);
     threads.push(ScriptedThread { permitted: Some(CpuSet::first_n(5)), ..thread(0) });
     let drawn = timeline(Pa::default(), &asymmetric(2, 4, "0,4"), 6, threads);
     let rows: Vec<&str> = drawn.lines().collect();
-    assert_eq!((rows[0], rows[1], rows[6]), ("000000", "44ssss", "ss4444"), "{drawn}");
+    assert_eq!((rows[0], rows[4], rows[6]), ("000000", "44ssss", "ss4444"), "{drawn}");
 }
 
 #[test]
