@@ -9,7 +9,7 @@ use crate::environment;
 use crate::signals::Signals;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
-use corewise_core::observe::{ApplicationReading, Observation, Standing, ThreadReading};
+use corewise_core::observe::{ApplicationReading, Hints, Observation, Standing, ThreadReading};
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
@@ -204,6 +204,7 @@ impl LiveWorld {
             standing,
             permitted,
             counters,
+            hints: Hints::default(),
             ended: facts.ended,
         }
     }

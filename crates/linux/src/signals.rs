@@ -6,11 +6,14 @@
 //! too, as the shell expects of its job.
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The signals that are passed on to the command.
 const PASSED_ON: [Signal; 6] =
@@ -60,13 +63,20 @@ impl Signals {
 
     /// Takes in all pending signals and ended children. `command` is `None` once it has ended.
     pub fn take(&mut self, command: Option<Pid>) -> Result<News, Errno> {
-        let mut news = News::default();
+        let mut news = News { asked_to_end: self.take_signals(command)?, ..News::default() };
+        self.reap(command, &mut news)?;
+        Ok(news)
+    }
+
+    /// Takes in all pending signals and says whether one asks to end.
+    fn take_signals(&mut self, command: Option<Pid>) -> Result<bool, Errno> {
+        let mut asked_to_end = false;
         while let Some(info) = self.descriptor.read_signal()? {
             let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { continue };
             if signal == Signal::SIGCHLD {
                 continue;
             }
-            news.asked_to_end |= !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2);
+            asked_to_end |= !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2);
             // What the kernel sends (the terminal's keys, a hang-up) the command gets itself.
             if info.ssi_code != libc::SI_KERNEL
                 && let Some(command) = command
@@ -75,8 +85,7 @@ impl Signals {
                 let _ = kill(command, signal);
             }
         }
-        self.reap(command, &mut news)?;
-        Ok(news)
+        Ok(asked_to_end)
     }
 
     fn reap(&self, command: Option<Pid>, news: &mut News) -> Result<(), Errno> {
@@ -104,6 +113,32 @@ impl Signals {
             }
         }
     }
+}
+
+/// For work of corewise's own, without a command: a flag that is set when somebody asks corewise to end.
+/// Asked again, corewise ends at once, as without this.
+///
+/// To be called before other threads are started: they inherit that the signals are blocked. Processes that
+/// `std` starts do not.
+pub fn asked_to_end() -> std::io::Result<Arc<AtomicBool>> {
+    let mut signals = Signals::open()?;
+    let asked = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&asked);
+    let listen = move || {
+        // A descriptor that fails can tell nothing any more: better to end than to hear no wish.
+        while let Ok(false) = signals.take_signals(None) {
+            // Whether poll fails or not, the next reading shows whether there was a signal.
+            let _ = poll(&mut [PollFd::new(signals.fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+        }
+        flag.store(true, Ordering::Relaxed);
+        // This thread alone no longer blocks them, so the next one is for it and does what it always does.
+        let _ = signals.inherited().thread_set_mask();
+        loop {
+            std::thread::park();
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
+    Ok(asked)
 }
 
 /// Whether the process is stopped at this moment. After Ctrl-Z and `fg`, the news of the stop is old.

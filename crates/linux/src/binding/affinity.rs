@@ -1,6 +1,7 @@
 //! A thread's affinity mask, for any number of PEs. (The sets of libc, nix and rustix end at 1,024.)
 
 use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
 use nix::errno::Errno;
 
 /// Leave to change threads. Only the live world and the guardian can mint it: a recorded or synthetic machine
@@ -41,6 +42,20 @@ pub fn get(tid: u32) -> Result<CpuSet, Errno> {
 
 /// Lets a thread use these PEs only.
 pub fn set(_: &ActToken, tid: u32, pes: &CpuSet) -> Result<(), Errno> {
+    set_mask(tid, pes)
+}
+
+/// Binds the calling thread. It takes no leave, as the thread is one of corewise's own.
+pub fn bind_self(pe: PeId) -> Result<(), Errno> {
+    narrow_self(&CpuSet::single(pe))
+}
+
+/// Lets the calling thread, and what it will start, use these PEs only. Allocates nothing.
+pub fn narrow_self(pes: &CpuSet) -> Result<(), Errno> {
+    set_mask(0, pes)
+}
+
+fn set_mask(tid: u32, pes: &CpuSet) -> Result<(), Errno> {
     let words = pes.words();
     // SAFETY: the kernel reads the given number of bytes from the slice, which is that long.
     let result = unsafe {

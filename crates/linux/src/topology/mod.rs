@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 mod fpu;
 mod hwloc;
-mod kernel;
+pub(crate) mod kernel;
 mod record;
 
 pub use record::{RecordError, record};

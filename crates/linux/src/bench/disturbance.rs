@@ -1,0 +1,98 @@
+//! What kept a thread from running.
+//!
+//! Three sources, none of which tells all. The time of the thread's own clock falls behind the wall's
+//! whenever something else runs on its PE: another thread, and with the kernel's accounting of interrupts and
+//! steal time also these. `schedstat` tells the part of it in which the thread waited in the queue.
+//! `/proc/stat` tells the steal time of the PE, in steps of 10 ms.
+
+use nix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// The times of the thread that opened it.
+pub(super) struct Watch {
+    schedstat: Option<File>,
+}
+
+/// A thread's cumulative times.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reading {
+    /// On a PE.
+    on_pe: Duration,
+    /// Runnable in the queue; `None` on a kernel without `schedstat`.
+    queued: Option<Duration>,
+}
+
+impl Watch {
+    /// For the calling thread. The file stays open: to open it takes longer than to read it.
+    pub fn open() -> Watch {
+        Watch { schedstat: File::open("/proc/thread-self/schedstat").ok() }
+    }
+
+    pub fn read(&self) -> Reading {
+        let mut bytes = [0; 64];
+        let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut bytes, 0).ok());
+        let text = read.and_then(|length| std::str::from_utf8(&bytes[..length]).ok());
+        let queued = text.and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok());
+        // The calling thread's own clock is always there.
+        let on_pe = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
+        Reading { on_pe, queued: queued.map(Duration::from_nanos) }
+    }
+}
+
+/// How the thread's own times passed while the wall's clock went on by `elapsed`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Absence {
+    /// Time of the wall without time of the thread.
+    off_pe: Duration,
+    /// The part of it in the queue; zero if the kernel does not tell.
+    queued: Duration,
+}
+
+impl Absence {
+    pub fn between(before: Reading, after: Reading, elapsed: Duration) -> Absence {
+        let queued = after.queued.zip(before.queued);
+        Absence {
+            off_pe: elapsed.saturating_sub(after.on_pe.saturating_sub(before.on_pe)),
+            queued: queued.map_or(Duration::ZERO, |(after, before)| after.saturating_sub(before)),
+        }
+    }
+
+    /// The time lost, at most `elapsed`. Kernels differ in whether a thread's own clock goes on while a
+    /// hypervisor has the PE. Where it stops, `off_pe` holds everything; where it goes on, the queue and the
+    /// steal time are the sum. The larger of both is right in either case, and counts nothing twice.
+    pub fn lost(&self, steal: Duration, elapsed: Duration) -> Duration {
+        self.off_pe.max(self.queued + steal).min(elapsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_counted_twice() {
+        let ms = Duration::from_millis;
+        let check = |off_pe, queued, steal, expected| {
+            let absence = Absence { off_pe: ms(off_pe), queued: ms(queued) };
+            assert_eq!(absence.lost(ms(steal), ms(20)), ms(expected), "{absence:?}, steal {steal}");
+        };
+        check(0, 0, 0, 0);
+        check(5, 4, 0, 5); // An interrupt took 1 ms.
+        check(3, 0, 3, 3); // The thread's clock stopped for the hypervisor.
+        check(0, 0, 3, 3); // It went on.
+        check(4, 4, 3, 7);
+        check(15, 15, 10, 20); // Steps of 10 ms may say more than there was.
+    }
+
+    #[test]
+    fn a_sleep_is_an_absence() {
+        let watch = Watch::open();
+        let (begin, before) = (std::time::Instant::now(), watch.read());
+        std::thread::sleep(Duration::from_millis(5));
+        let elapsed = begin.elapsed();
+        let absence = Absence::between(before, watch.read(), elapsed);
+        assert!(absence.off_pe > Duration::from_millis(4), "{absence:?} in {elapsed:?}");
+    }
+}
