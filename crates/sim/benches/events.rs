@@ -1,4 +1,4 @@
-//! The cost of simulating: 16 PEs with 32 threads, and 512 PEs with 4,096 threads. They are a mixture of
+//! The cost of simulating, by number of PEs and threads. The threads are a mixture of
 //! compute- and memory-bound ones that use the FPU more or less, some of which wait for each other.
 //!
 //! `cargo bench -p corewise-sim`. Each benchmark simulates one second; a line before it tells the events in
@@ -51,9 +51,18 @@ fn simulate(criterion: &mut Criterion, name: &str, scenario: &Scenario) {
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args().sample_size(10);
-    let small = scenario("pack:1 l3:2(size=16MB) l2:4(size=2MB) module:1 core:2 pu:1", 8);
-    simulate(&mut criterion, "second of 16 PEs, 32 threads", &small);
-    let large = scenario("numa:8 pack:1 l3:4(size=32MB) l2:8(size=1MB) core:1 pu:2", 1024);
-    simulate(&mut criterion, "second of 512 PEs, 4096 threads", &large);
+    let small = "pack:1 l3:2(size=16MB) l2:4(size=2MB) module:1 core:2 pu:1";
+    let node = "pack:1 l3:4(size=32MB) l2:8(size=1MB) core:1 pu:2";
+    for (topology, pes, threads) in [
+        (small.to_owned(), 16, 32),
+        (small.to_owned(), 16, 128),
+        (format!("numa:1 {node}"), 64, 128),
+        (format!("numa:1 {node}"), 64, 512),
+        (format!("numa:8 {node}"), 512, 1024),
+        (format!("numa:8 {node}"), 512, 4096),
+    ] {
+        let name = format!("second of {pes} PEs, {threads} threads");
+        simulate(&mut criterion, &name, &scenario(&topology, threads / 4));
+    }
     criterion.final_summary();
 }

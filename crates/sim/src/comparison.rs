@@ -1,21 +1,28 @@
 //! One scenario, its variants, several seeds: who completed when, and how that compares with the default.
 //!
-//! Every variant runs with the same seeds as the baseline, the operating system's own scheduler without
-//! pins. An application's time in one run is the geometric mean of its completions, as in parallelism-aware
-//! scheduling §3; copies of one name count together. A speedup is the ratio of the means over all seeds; its
-//! spread is the standard deviation of the time over the seeds, relative to its mean. Fairness is the
-//! smallest progress of an application divided by the largest, progress being its time alone on the machine
-//! over its time here: 1 is perfectly fair.
+//! The baseline is the operating system's own scheduler without pins. Every variant runs with its seeds (or
+//! the first of them: [`Scenario::baseline_runs`]). An application's time in one run is the geometric mean
+//! of its completions, as in parallelism-aware scheduling §3; copies of one name count together. A speedup
+//! is the ratio of the means over all seeds; its spread is the standard deviation of the time over the
+//! seeds, relative to its mean. Fairness is the smallest progress of an application divided by the largest,
+//! progress being its time alone on the machine over its time here: 1 is perfectly fair.
+//!
+//! A comparison is made of [`Task`]s, one a run, that depend on nothing but the scenario: [`tasks`] lists
+//! them, each is run wherever there is time, and [`combine`] puts the results together in the order of the
+//! list. So it does not matter how many workers there are.
 
-use crate::machine::Distance;
-use crate::scenario::{Scenario, ScenarioError, Variant};
+use crate::machine::{Distance, Machine};
+use crate::scenario::{PolicySpec, Scenario, ScenarioError, StopSpec, Variant};
 use crate::timeline::Timeline;
 use crate::world::SimWorld;
 use corewise_core::engine::{Engine, EngineConfig};
-use corewise_core::policy;
+use corewise_core::ids::PeId;
+use corewise_core::policy::{self, Pa, PaParameters, Policy, RoundRobin, StaticIpc};
+use corewise_core::topology::CpuKind;
 use corewise_core::world::control_loop;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Columns of a timeline.
 const TIMELINE_COLUMNS: usize = 72;
@@ -33,6 +40,8 @@ pub struct Comparison {
     pub seed: u64,
     /// Number of seeds.
     pub runs: u32,
+    /// Number of seeds of the baseline.
+    pub baseline_runs: u32,
     /// The variants; the first is the baseline.
     pub variants: Vec<VariantResult>,
 }
@@ -52,6 +61,10 @@ pub struct VariantResult {
     pub all_done_seconds: Option<f64>,
     /// The baseline's such time divided by this one.
     pub all_done_speedup: Option<f64>,
+    /// Instructions of all applications a second, mean over the seeds; busy-waits count too.
+    pub instructions_per_second: f64,
+    /// The same divided by the baseline's; `null` where the baseline did nothing.
+    pub throughput_speedup: Option<f64>,
     /// Smallest progress divided by the largest, 0..1.
     pub fairness: Option<f64>,
     /// Migrations per run, by the closest thing that both PEs share.
@@ -71,57 +84,133 @@ pub struct AppResult {
     pub spread: Option<f64>,
     /// Mean time of the baseline divided by the mean time here.
     pub speedup: Option<f64>,
+    /// Mean share of its active time in which just one thread was seen to be runnable, 0..1.
+    pub sequential_fraction: Option<f64>,
+    /// Its instructions a second of the whole run, mean over the seeds.
+    pub instructions_per_second: f64,
     /// Share of its CPU time on the fastest PEs, 0..1; `null` where all PEs are equally fast.
     pub fast_share: Option<f64>,
 }
 
-/// What one run gave.
-struct Run {
-    /// By name: the time of each copy, CPU time and that on the fastest PEs.
-    apps: BTreeMap<String, (Vec<Option<f64>>, u64, u64)>,
+/// One run that a comparison needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task(Kind);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    /// A single copy of that application alone on the machine.
+    Alone(String),
+    /// A variant with a seed.
+    Together(Variant, u64),
+}
+
+/// What a run gave.
+#[derive(Debug)]
+pub struct Run {
+    /// By name.
+    apps: BTreeMap<String, AppRun>,
     /// When the last of the first completions was, in seconds.
     all_done: Option<f64>,
+    /// When it ended, in seconds.
+    seconds: f64,
     migrations: BTreeMap<Distance, u64>,
     timeline: String,
 }
 
+/// The copies of an application in one run.
+#[derive(Debug, Default)]
+struct AppRun {
+    /// The time of each copy.
+    times: Vec<Option<f64>>,
+    cpu_ns: u64,
+    instructions: f64,
+    /// CPU time on the fastest PEs.
+    fast_ns: u64,
+    active_ns: u64,
+    sequential_ns: u64,
+}
+
 /// Runs a scenario.
 pub fn compare(scenario: &Scenario) -> Result<Comparison, ScenarioError> {
-    let baseline = Variant::policy("default");
-    let alone = alone(scenario, &baseline)?;
+    let runs: Vec<Run> = tasks(scenario).iter().map(|task| task.run(scenario)).collect::<Result<_, _>>()?;
+    Ok(combine(scenario, &runs))
+}
+
+/// The runs that a comparison needs, in the order in which [`combine`] wants their results.
+pub fn tasks(scenario: &Scenario) -> Vec<Task> {
+    let alone = names(scenario).into_iter().map(|name| Task(Kind::Alone(name.to_owned())));
+    let together = variants(scenario).into_iter().flat_map(|(variant, runs)| {
+        let seeds = scenario.seed..scenario.seed + u64::from(runs);
+        seeds.map(move |seed| Task(Kind::Together(variant.clone(), seed)))
+    });
+    alone.chain(together).collect()
+}
+
+/// The comparison of a scenario from the results of all its [`tasks`].
+pub fn combine(scenario: &Scenario, runs: &[Run]) -> Comparison {
+    let names = names(scenario);
+    let (alone_runs, mut rest) = runs.split_at(names.len());
+    let mut alone = BTreeMap::new();
+    for (name, run) in names.iter().zip(alone_runs) {
+        if let Some(Some(time)) = run.apps.get(*name).and_then(|app| app.times.first()) {
+            alone.insert((*name).to_owned(), *time);
+        }
+    }
     let mut results: Vec<VariantResult> = Vec::new();
-    let others = scenario.variants.iter().filter(|variant| **variant != baseline);
-    for variant in std::iter::once(&baseline).chain(others) {
-        let runs: Vec<Run> = (0..u64::from(scenario.runs))
-            .map(|run| simulate(scenario, variant, scenario.seed + run))
-            .collect::<Result<_, _>>()?;
-        let base = results.first();
-        let result = variant_result(scenario, variant, &runs, base, &alone);
+    for (variant, count) in variants(scenario) {
+        let (runs, others) = rest.split_at(count as usize);
+        rest = others;
+        let result = variant_result(scenario, &variant, runs, results.first(), &alone);
         results.push(result);
     }
-    Ok(Comparison {
+    Comparison {
         scenario: scenario.name.clone(),
         evidence: "simulated",
         machine: format!("{}: {}", scenario.machine.name, scenario.machine.topology),
         seed: scenario.seed,
         runs: scenario.runs,
+        baseline_runs: scenario.baseline_runs.unwrap_or(scenario.runs),
         variants: results,
-    })
+    }
 }
 
-/// Each application's time when a single copy has the machine for itself.
-fn alone(scenario: &Scenario, baseline: &Variant) -> Result<BTreeMap<String, f64>, ScenarioError> {
-    let mut times = BTreeMap::new();
+/// The names of the applications, each once.
+fn names(scenario: &Scenario) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
     for app in &scenario.applications {
-        let mut single = scenario.clone();
-        single.applications.retain(|other| other.name == app.name);
-        single.applications[0].copies = 1;
-        let run = simulate(&single, baseline, scenario.seed)?;
-        if let Some(Some(time)) = run.apps.get(&app.name).and_then(|(times, _, _)| times.first()) {
-            times.insert(app.name.clone(), *time);
+        if !names.contains(&app.name.as_str()) {
+            names.push(&app.name);
         }
     }
-    Ok(times)
+    names
+}
+
+/// The variants with the numbers of their runs, the baseline first.
+fn variants(scenario: &Scenario) -> Vec<(Variant, u32)> {
+    let baseline = Variant::policy("default");
+    let others = scenario.variants.iter().filter(|variant| **variant != baseline);
+    let others = others.map(|variant| (variant.clone(), scenario.runs));
+    let first = (baseline.clone(), scenario.baseline_runs.unwrap_or(scenario.runs));
+    std::iter::once(first).chain(others).collect()
+}
+
+impl Task {
+    /// Runs it.
+    pub fn run(&self, scenario: &Scenario) -> Result<Run, ScenarioError> {
+        match &self.0 {
+            Kind::Alone(name) => simulate(&only(scenario, name), &Variant::policy("default"), scenario.seed),
+            Kind::Together(variant, seed) => simulate(scenario, variant, *seed),
+        }
+    }
+}
+
+/// The scenario with a single copy of one of its applications.
+fn only(scenario: &Scenario, name: &str) -> Scenario {
+    let mut single = scenario.clone();
+    single.applications.retain(|app| app.name == name);
+    single.applications.truncate(1);
+    single.applications[0].copies = 1;
+    single
 }
 
 fn simulate(scenario: &Scenario, variant: &Variant, seed: u64) -> Result<Run, ScenarioError> {
@@ -131,27 +220,82 @@ fn simulate(scenario: &Scenario, variant: &Variant, seed: u64) -> Result<Run, Sc
         sim.timeline = Some(Timeline::new(sim.machine.pes.len()));
     }
     let mut world = SimWorld::new(sim, seed);
-    let policy = policy::by_name(&variant.policy).ok_or_else(|| ScenarioError::Item {
-        item: "variant",
-        name: variant.name.clone(),
-        problem: format!("there is no policy `{}`", variant.policy),
-    })?;
-    let interval = scenario.interval;
+    // Nothing is decided under `default`, so it need not be looked at often.
+    let rarely = if variant.policy == "default" { Duration::from_secs(1) } else { Duration::ZERO };
+    let interval = scenario.interval.max(rarely);
     let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
-    let mut engine = Engine::new(topology, policy, config);
+    let mut engine = Engine::new(topology, policy_of(scenario, variant)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
     let sim = world.sim();
-    let mut apps: BTreeMap<String, (Vec<Option<f64>>, u64, u64)> = BTreeMap::new();
-    for (name, completions, cpu_ns, fast_ns) in sim.applications() {
-        let (times, cpu, fast) = apps.entry(name.to_owned()).or_default();
-        times.push(geometric_mean(completions.iter().copied()));
-        *cpu += cpu_ns;
-        *fast += fast_ns;
+    let mut apps: BTreeMap<String, AppRun> = BTreeMap::new();
+    for app in &sim.apps {
+        let run = apps.entry(app.plan.name.to_string()).or_default();
+        run.times.push(geometric_mean(app.completions.iter().copied()));
+        run.cpu_ns += app.cpu_ns;
+        run.instructions += app.instructions;
+        run.fast_ns += app.fast_ns;
+        run.active_ns += app.parallelism.active_ns;
+        run.sequential_ns += app.parallelism.sequential_ns;
     }
-    let names: Vec<&str> = sim.applications().map(|(name, _, _, _)| name).collect();
+    let names: Vec<&str> = sim.apps.iter().map(|app| &*app.plan.name).collect();
     let timeline = sim.timeline.as_ref().map(|t| t.draw(&names, sim.now, TIMELINE_COLUMNS));
     let all_done = sim.all_done().map(|at| at.as_secs_f64());
-    Ok(Run { apps, all_done, migrations: sim.migrations().clone(), timeline: timeline.unwrap_or_default() })
+    Ok(Run {
+        apps,
+        all_done,
+        seconds: sim.now.as_secs_f64(),
+        migrations: sim.migrations().clone(),
+        timeline: timeline.unwrap_or_default(),
+    })
+}
+
+/// The policy of a variant with the scenario's parameters.
+fn policy_of(scenario: &Scenario, variant: &Variant) -> Result<Box<dyn Policy>, ScenarioError> {
+    let PolicySpec { turn, hp_threshold, amp_boost_ticks } = scenario.policies;
+    let pa = PaParameters::default();
+    Ok(match variant.policy.as_str() {
+        "pa" => Box::new(Pa::new(PaParameters {
+            hp_threshold,
+            amp_boost_ticks: amp_boost_ticks.unwrap_or(pa.amp_boost_ticks),
+            turn: turn.unwrap_or(pa.turn),
+        })),
+        "rr" => Box::new(turn.map_or_else(RoundRobin::default, RoundRobin::new)),
+        "static-ipc" => Box::new(StaticIpc::new(ipc_ratios(scenario)?)),
+        name => policy::by_name(name).ok_or_else(|| ScenarioError::Item {
+            item: "variant",
+            name: variant.name.clone(),
+            problem: format!("there is no policy `{name}`"),
+        })?,
+    })
+}
+
+/// What `static-ipc` is told: how much faster one thread of each application is on a fast PE than on a slow
+/// one when it is alone there, "measured a priori" (parallelism-aware scheduling §2.3). By CPU time, which
+/// the waits between steps do not change.
+fn ipc_ratios(scenario: &Scenario) -> Result<BTreeMap<String, f64>, ScenarioError> {
+    let machine = Machine::new(scenario.machine.clone())?;
+    let on = |pe: &PeId| machine.topology.allowed.contains(*pe);
+    let pe_of = |kind: Option<&CpuKind>| kind.and_then(|kind| kind.pes.iter().find(on));
+    let (Some(fast), Some(slow)) =
+        (pe_of(machine.topology.kinds.first()), pe_of(machine.topology.kinds.last()))
+    else {
+        return Ok(BTreeMap::new());
+    };
+    let mut ratios = BTreeMap::new();
+    for name in names(scenario) {
+        let mut single = only(scenario, name);
+        single.applications[0].threads = 1;
+        single.stop = StopSpec { completions: 1, time: Duration::from_secs(1 << 32) };
+        let cpu_ns = |pe: PeId| {
+            let mut variant = Variant::policy("default");
+            variant.pin.insert(name.to_owned(), vec![format!("{}", pe.0)]);
+            let run = simulate(&single, &variant, scenario.seed)?;
+            Ok::<_, ScenarioError>(run.apps.get(name).map_or(0, |app| app.cpu_ns) as f64)
+        };
+        let ratio = cpu_ns(slow)? / cpu_ns(fast)?.max(1.0);
+        ratios.insert(name.to_owned(), ratio);
+    }
+    Ok(ratios)
 }
 
 fn variant_result(
@@ -162,12 +306,8 @@ fn variant_result(
     alone: &BTreeMap<String, f64>,
 ) -> VariantResult {
     let amp = !scenario.machine.speeds.is_empty();
-    let mut applications: Vec<AppResult> = Vec::new();
-    for app in &scenario.applications {
-        if applications.iter().all(|result| result.name != app.name) {
-            applications.push(app_result(&app.name, amp, runs, baseline));
-        }
-    }
+    let applications: Vec<AppResult> =
+        names(scenario).into_iter().map(|name| app_result(name, amp, runs, baseline)).collect();
     let count = runs.len() as f64;
     let migrations = Distance::MOVES
         .into_iter()
@@ -186,12 +326,17 @@ fn variant_result(
     let all_done: Option<Vec<f64>> = runs.iter().map(|run| run.all_done).collect();
     let all_done = all_done.map(|times| times.iter().sum::<f64>() / count);
     let all_done_baseline = baseline.map_or(all_done, |baseline| baseline.all_done_seconds);
+    let instructions_per_second = applications.iter().map(|app| app.instructions_per_second).sum();
+    let instructions_of_baseline = baseline.map_or(instructions_per_second, |b| b.instructions_per_second);
     let speedups: Option<Vec<f64>> = applications.iter().map(|app| app.speedup).collect();
     VariantResult {
         name: variant.name.clone(),
         policy: variant.policy.clone(),
         speedup: speedups.and_then(|speedups| geometric_mean(speedups.into_iter())),
         all_done_seconds: all_done,
+        instructions_per_second,
+        throughput_speedup: (instructions_of_baseline > 0.0)
+            .then(|| instructions_per_second / instructions_of_baseline),
         all_done_speedup: all_done_baseline.zip(all_done).map(|(base, time)| base / time),
         fairness,
         migrations,
@@ -203,8 +348,8 @@ fn variant_result(
 fn app_result(name: &str, amp: bool, runs: &[Run], baseline: Option<&VariantResult>) -> AppResult {
     let entries = || runs.iter().filter_map(|run| run.apps.get(name));
     let times: Option<Vec<f64>> = entries()
-        .map(|(times, _, _)| {
-            let copies: Option<Vec<f64>> = times.iter().copied().collect();
+        .map(|app| {
+            let copies: Option<Vec<f64>> = app.times.iter().copied().collect();
             geometric_mean(copies?.into_iter())
         })
         .collect();
@@ -217,12 +362,17 @@ fn app_result(name: &str, amp: bool, runs: &[Run], baseline: Option<&VariantResu
         Some(result) => result.applications.iter().find(|result| result.name == name).and_then(|r| r.seconds),
         None => mean,
     };
-    let (cpu, fast) = entries().fold((0, 0), |(cpu, fast), (_, c, f)| (cpu + c, fast + f));
+    let (cpu, fast) = entries().fold((0, 0), |(cpu, fast), app| (cpu + app.cpu_ns, fast + app.fast_ns));
+    let rates = runs.iter().filter_map(|run| Some(run.apps.get(name)?.instructions / run.seconds));
+    let (active, sequential) =
+        entries().fold((0, 0), |(a, s), app| (a + app.active_ns, s + app.sequential_ns));
     AppResult {
         name: name.to_owned(),
         seconds: mean,
         spread: deviation,
         speedup: base.zip(mean).map(|(base, mean)| base / mean),
+        sequential_fraction: (active > 0).then(|| sequential as f64 / active as f64),
+        instructions_per_second: rates.sum::<f64>() / runs.len() as f64,
         fast_share: (amp && cpu > 0).then(|| fast as f64 / cpu as f64),
     }
 }

@@ -151,6 +151,16 @@ pub struct Model {
     fpu: Vec<f64>,
     issue: Vec<f64>,
     states: Vec<State>,
+    users: Vec<MemoryUser>,
+}
+
+/// A load that misses: its traffic per work cycle, and the cycles that this takes without memory and per
+/// [`latency_growth`].
+#[derive(Debug, Clone, Copy)]
+struct MemoryUser {
+    traffic: f64,
+    cycles: f64,
+    cycles_per_growth: f64,
 }
 
 /// One load while its pace is worked out.
@@ -266,12 +276,18 @@ impl Model {
     }
 
     /// The utilisation of memory that the threads cause at the speed that it leaves them.
-    fn utilisation(&self, machine: &Machine) -> f64 {
+    fn utilisation(&mut self, machine: &Machine) -> f64 {
+        self.users.clear();
+        self.users.extend(self.states.iter().filter(|state| state.misses > 0.0).map(|s| MemoryUser {
+            traffic: s.misses * s.growth * s.to_memory,
+            cycles: s.core + s.stall_l3,
+            cycles_per_growth: s.stall_memory,
+        }));
         let per_cycle = machine.spec.ghz * LINE_BYTES / machine.spec.memory.bandwidth_gb_per_s;
         let caused = |utilisation: f64| -> f64 {
             let growth = latency_growth(utilisation);
-            let users = self.states.iter().filter(|state| state.misses > 0.0);
-            users.map(|s| s.misses * s.growth * s.to_memory / s.cycles(growth)).sum::<f64>() * per_cycle
+            let rate = |user: &MemoryUser| user.traffic / (user.cycles + user.cycles_per_growth * growth);
+            self.users.iter().map(rate).sum::<f64>() * per_cycle
         };
         let (mut low, mut high) = (0.0, UTILISATION_MAX);
         let (mut above, mut below) = (caused(low), caused(high) - high);

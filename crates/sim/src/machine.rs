@@ -4,26 +4,33 @@
 //! the PEs that are faster or slower, and the numbers of [`crate::contention`]. Whatever is left out has the
 //! default given here; a default is a plain round number, not a measurement of any machine.
 
+use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::topology::kinds::{self, Vote};
-use corewise_core::topology::{Domain, DomainKind, SyntheticError, Topology};
-use serde::Deserialize;
+use corewise_core::topology::{Domain, DomainKind, SyntheticError, Topology, TopologyError};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A machine as it is written.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineSpec {
     /// What people call it.
     pub name: String,
     /// Its shape: `pack:1 l3:1(size=8MB) l2:4(size=2MB) module:1 core:2 pu:1`.
     pub topology: String,
+    /// Its shape if no such text can describe it, as of a calibrated machine; `topology` is then for people.
+    #[serde(default)]
+    pub shape: Option<Topology>,
     /// The clock of a PE of speed 1, in GHz: work is counted in its cycles.
     #[serde(default = "default_ghz")]
     pub ghz: f64,
     /// The PEs whose clock differs.
     #[serde(default)]
     pub speeds: Vec<SpeedSpec>,
+    /// The PEs that are switched off, in any notation of `corewise topo --pes`.
+    #[serde(default)]
+    pub disabled: Option<String>,
     /// Execution units that PEs share.
     #[serde(default)]
     pub units: Units,
@@ -39,17 +46,21 @@ pub struct MachineSpec {
 }
 
 /// PEs of one speed.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpeedSpec {
     /// Which, in any notation of `corewise topo --pes`.
     pub pes: String,
     /// Their clock as a multiple of [`MachineSpec::ghz`].
     pub speed: f64,
+    /// The speed that schedulers take them to have, if another: to see what a policy costs without its gain
+    /// (parallelism-aware scheduling §3.4).
+    #[serde(default)]
+    pub told: Option<f64>,
 }
 
 /// Sharing of execution units.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Units {
     /// Cycles lost when two threads want the shared FPU at once, 0 (it serves both) to 1 (one waits).
@@ -61,7 +72,7 @@ pub struct Units {
 }
 
 /// Caches and memory. Their sizes stand in the topology.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// Latency of an L2 miss that the L3 serves, in cycles.
@@ -77,7 +88,7 @@ pub struct Memory {
 }
 
 /// Fixed costs, in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
     /// To switch a PE to another thread.
@@ -87,13 +98,31 @@ pub struct Costs {
 }
 
 /// How well the counters count.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pmu {
     /// Relative standard deviation of each counter between two readings.
     pub noise: f64,
     /// Share of the time in which the events are counted, 0..1; the rest is extrapolated.
     pub counting: f64,
+}
+
+impl MachineSpec {
+    /// A machine of this shape (a synthetic topology) with a clock of 3 GHz and the defaults for the rest.
+    pub fn plain(topology: &str) -> Self {
+        Self {
+            name: topology.to_owned(),
+            topology: topology.to_owned(),
+            shape: None,
+            disabled: None,
+            ghz: 3.0,
+            speeds: Vec::new(),
+            units: Units::default(),
+            memory: Memory::default(),
+            costs: Costs::default(),
+            pmu: Pmu::default(),
+        }
+    }
 }
 
 impl Default for Units {
@@ -141,11 +170,21 @@ pub enum MachineError {
         /// What is wrong.
         source: SyntheticError,
     },
-    /// The PEs of a speed cannot be found.
-    #[error("machine `{machine}`: speeds: {problem}")]
-    Speeds {
+    /// The shape contradicts itself.
+    #[error("machine `{machine}`: {source}")]
+    Shape {
         /// Its name.
         machine: String,
+        /// What is wrong.
+        source: Box<TopologyError>,
+    },
+    /// PEs cannot be found.
+    #[error("machine `{machine}`: {field}: {problem}")]
+    Pes {
+        /// Its name.
+        machine: String,
+        /// The parameter.
+        field: &'static str,
         /// What is wrong.
         problem: String,
     },
@@ -178,7 +217,7 @@ pub struct Machine {
     pub l2_bytes: Vec<Option<f64>>,
     /// Capacity in bytes of each L3, by [`Pe::l3`].
     pub l3_bytes: Vec<Option<f64>>,
-    /// The speed of the fastest PE.
+    /// The speed that the fastest PE is told to have.
     pub fastest: f64,
 }
 
@@ -187,6 +226,8 @@ pub struct Machine {
 pub struct Pe {
     /// Its clock as a multiple of the machine's.
     pub speed: f64,
+    /// What schedulers take that to be.
+    pub told: f64,
     /// The SMT core.
     pub core: usize,
     /// Who shares its FPU: the module, else the core.
@@ -237,16 +278,34 @@ impl Distance {
 impl Machine {
     /// Makes the machine of a specification.
     pub fn new(spec: MachineSpec) -> Result<Self, MachineError> {
+        let machine = || spec.name.clone();
+        let topology = match &spec.shape {
+            Some(shape) => (shape.clone().arranged())
+                .map_err(|source| MachineError::Shape { machine: machine(), source: Box::new(source) })?,
+            None => Topology::synthetic(&spec.topology)
+                .map_err(|source| MachineError::Topology { machine: machine(), source })?,
+        };
+        Self::with_topology(spec, topology)
+    }
+
+    /// Makes a machine of this shape, whatever the specification says about it. PEs may be numbered in any
+    /// order and with gaps.
+    pub fn with_topology(spec: MachineSpec, mut topology: Topology) -> Result<Self, MachineError> {
         check(&spec)?;
-        let mut topology = Topology::synthetic(&spec.topology)
-            .map_err(|source| MachineError::Topology { machine: spec.name.clone(), source })?;
         let speeds = speeds(&spec, &topology)?;
+        if let Some(disabled) = &spec.disabled {
+            topology.allowed = topology.pes.difference(&locate(&spec, &topology, "disabled", disabled)?);
+            if topology.allowed.is_empty() {
+                let problem = "no PE is left".to_owned();
+                return Err(MachineError::Pes { machine: spec.name, field: "disabled", problem });
+            }
+        }
         topology.origin = format!("{} (simulated)", spec.name);
         let permille: BTreeMap<PeId, u64> =
-            speeds.iter().enumerate().map(|(pe, speed)| (PeId(pe as u32), (1e3 * speed) as u64)).collect();
+            topology.pes.iter().map(|pe| (pe, (1e3 * speeds[pe.0 as usize].1) as u64)).collect();
         let vote = Vote::from_numbers("simulated speed", &permille, 0, |n| format!("{}", n as f64 / 1e3));
         (topology.kinds, topology.notes) = kinds::decide(&topology.pes, &[vote]);
-        let count = topology.pes.len();
+        let count = speeds.len();
         let unit = |kind, pe: usize| {
             let domain = topology.domain_of(kind, PeId(pe as u32));
             domain.map_or_else(|| topology.domains(kind).count() + pe, |domain| domain.logical as usize)
@@ -254,7 +313,8 @@ impl Machine {
         let cores = topology.domains(DomainKind::Core).count();
         let pes: Vec<Pe> = (0..count)
             .map(|pe| Pe {
-                speed: speeds[pe],
+                speed: speeds[pe].0,
+                told: speeds[pe].1,
                 core: unit(DomainKind::Core, pe),
                 fpu: topology
                     .domain_of(DomainKind::Module, PeId(pe as u32))
@@ -275,7 +335,9 @@ impl Machine {
             bytes
         };
         let (l2_bytes, l3_bytes) = (capacities(DomainKind::L2), capacities(DomainKind::L3));
-        let fastest = speeds.iter().copied().fold(0.0, f64::max);
+        let on = |pe: usize| topology.allowed.contains(PeId(pe as u32));
+        let told = speeds.iter().enumerate().filter(|(pe, _)| on(*pe)).map(|(_, (_, told))| *told);
+        let fastest = told.fold(0.0, f64::max);
         Ok(Self { topology, spec, pes, nodes, l2_bytes, l3_bytes, fastest })
     }
 
@@ -298,21 +360,34 @@ impl Machine {
     }
 }
 
-fn speeds(spec: &MachineSpec, topology: &Topology) -> Result<Vec<f64>, MachineError> {
-    let mut speeds = vec![1.0; topology.pes.len()];
-    for SpeedSpec { pes, speed } in &spec.speeds {
-        let fail = |problem| MachineError::Speeds { machine: spec.name.clone(), problem };
-        for pe in topology.locate(pes).map_err(|error| fail(error.to_string()))?.iter() {
-            speeds[pe.0 as usize] = *speed;
+/// Each PE's speed, and what schedulers take it to be.
+fn speeds(spec: &MachineSpec, topology: &Topology) -> Result<Vec<(f64, f64)>, MachineError> {
+    let mut speeds = vec![(1.0, 1.0); topology.pes.last().map_or(0, |pe| pe.0 as usize + 1)];
+    for SpeedSpec { pes, speed, told } in &spec.speeds {
+        for pe in locate(spec, topology, "speeds", pes)?.iter() {
+            speeds[pe.0 as usize] = (*speed, told.unwrap_or(*speed));
         }
     }
     Ok(speeds)
 }
 
+fn locate(
+    spec: &MachineSpec,
+    topology: &Topology,
+    field: &'static str,
+    pes: &str,
+) -> Result<CpuSet, MachineError> {
+    topology.locate(pes).map_err(|error| MachineError::Pes {
+        machine: spec.name.clone(),
+        field,
+        problem: error.to_string(),
+    })
+}
+
 fn check(spec: &MachineSpec) -> Result<(), MachineError> {
     let positive = "above 0";
     let (units, memory) = (&spec.units, &spec.memory);
-    let slowest = spec.speeds.iter().map(|s| s.speed).fold(1.0, f64::min);
+    let slowest = spec.speeds.iter().flat_map(|s| [s.speed, s.told.unwrap_or(s.speed)]).fold(1.0, f64::min);
     let rules = [
         ("ghz", spec.ghz, spec.ghz > 0.0, positive),
         ("speed", slowest, slowest > 0.0, positive),
@@ -367,11 +442,22 @@ mod tests {
     }
 
     #[test]
+    fn schedulers_can_be_told_other_speeds_and_pes_can_be_off() {
+        let text = "name='m'\ntopology='core:4 pu:1'\ndisabled='1'\n\
+                    speeds=[{pes='0', speed=0.5, told=1.0}, {pes='1-3', speed=0.5}]";
+        let machine = machine(text).unwrap();
+        assert_eq!(machine.topology.kinds[0].pes.to_string(), "0");
+        assert_eq!(machine.topology.allowed.to_string(), "0,2-3");
+        assert_eq!((machine.pes[0].speed, machine.pes[0].told, machine.fastest), (0.5, 1.0, 1.0));
+    }
+
+    #[test]
     fn errors_name_the_machine_and_the_parameter() {
         for (text, words) in [
             ("topology='core:2'", "core:2"),
             ("topology='pu:2'\nspeeds=[{pes='7', speed=1.0}]", "`7`"),
             ("topology='pu:2'\nspeeds=[{pes='1', speed=0.0}]", "speed is 0"),
+            ("topology='pu:2'\ndisabled='0-1'", "disabled: no PE is left"),
             ("topology='pu:2'\nmemory={overlap=1.0}", "overlap is 1, it must be 0 to 0.99"),
             ("topology='pu:2'\nghz=inf", "ghz is inf"),
         ] {

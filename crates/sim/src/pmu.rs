@@ -51,7 +51,9 @@ impl Counters {
         for counter in 0..COUNTERS {
             let change = self.truth[counter] - self.read[counter];
             if change > 0.0 {
-                self.shown[counter] += change * (1.0 + error * random.normal()).max(0.0);
+                // Without noise none is drawn, as that is most of the cost of a reading.
+                let factor = if error > 0.0 { (1.0 + error * random.normal()).max(0.0) } else { 1.0 };
+                self.shown[counter] += change * factor;
                 self.read[counter] = self.truth[counter];
             }
         }

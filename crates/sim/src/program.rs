@@ -172,6 +172,17 @@ impl Program {
         }
         Ok(builder.program)
     }
+
+    /// Multiplies all work by a factor, that of serial steps by another one beside.
+    pub fn scale(&mut self, work: f64, serial: f64) {
+        for op in &mut self.ops {
+            match op {
+                Op::Serial(part) => part.cycles *= work * serial,
+                Op::Share(part) | Op::Each(part) => part.cycles *= work,
+                Op::Barrier | Op::Lock(_) | Op::Unlock(_) | Op::Sleep(_) | Op::Again { .. } => {}
+            }
+        }
+    }
 }
 
 struct Builder<'a> {

@@ -1,4 +1,8 @@
 //! The queue of what will happen: ordered by time, and among equals by the order of entry.
+//!
+//! Most events are those of PEs, and most of these are moved before they happen. Each PE has one at most, so
+//! theirs are kept in a tournament (a tree in which each node holds the earlier of its two children): to move
+//! one takes a walk from its leaf to the root. All others are in a heap.
 
 use corewise_core::time::Time;
 use std::cmp::Reverse;
@@ -7,13 +11,10 @@ use std::collections::BinaryHeap;
 /// Something that will happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// A PE wants a look: its thread has done its work, spun long enough, or used up its slice. Void if the
-    /// PE's stamp has moved on.
+    /// A PE wants a look: its thread has done its work, spun long enough, or used up its slice.
     Pe {
         /// Its index.
         pe: u32,
-        /// Its stamp when the event was entered.
-        stamp: u32,
     },
     /// A thread's sleep is over.
     Wake {
@@ -27,33 +28,81 @@ pub enum Event {
     },
     /// The operating system evens out its queues.
     Balance,
+    /// A thread is killed.
+    Kill,
+    /// A PE goes.
+    Unplug,
+    /// A PE comes back.
+    Plug {
+        /// Its index.
+        pe: u32,
+    },
 }
 
+/// When an event is due, and as which it was entered.
+type Key = (Time, u64);
+
+/// The key of a PE without an event, behind all others.
+const NEVER: (Key, u32) = ((Time(u64::MAX), u64::MAX), 0);
+
 /// The queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Queue {
-    heap: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    heap: BinaryHeap<Reverse<(Key, Event)>>,
+    /// The tournament: children of node i are 2i and 2i + 1, leaves begin in the middle, the root is 1.
+    pes: Vec<(Key, u32)>,
     entered: u64,
 }
 
 impl Queue {
-    /// Enters an event.
+    /// An empty queue for that many PEs.
+    pub fn new(pes: usize) -> Self {
+        Self { heap: BinaryHeap::new(), pes: vec![NEVER; 2 * pes.next_power_of_two()], entered: 0 }
+    }
+
+    /// Enters the event of a PE in the place of the one that it had.
+    pub fn set_pe(&mut self, pe: usize, at: Option<Time>) {
+        let mut node = self.pes.len() / 2 + pe;
+        self.pes[node] = NEVER;
+        if let Some(at) = at {
+            self.pes[node] = ((at, self.entered), pe as u32);
+            self.entered += 1;
+        }
+        while node > 1 {
+            node /= 2;
+            let earlier = self.pes[2 * node].min(self.pes[2 * node + 1]);
+            if self.pes[node] == earlier {
+                return;
+            }
+            self.pes[node] = earlier;
+        }
+    }
+
+    /// Enters an event that is no PE's.
     pub fn push(&mut self, at: Time, event: Event) {
-        self.heap.push(Reverse((at, self.entered, event)));
+        self.heap.push(Reverse(((at, self.entered), event)));
         self.entered += 1;
     }
 
     /// When the next event is due.
     pub fn next_at(&self) -> Option<Time> {
-        self.heap.peek().map(|Reverse((at, _, _))| *at)
+        self.first_key().map(|(at, _)| at)
     }
 
     /// Takes the next event if it is due by then.
     pub fn pop_until(&mut self, until: Time) -> Option<Event> {
-        if self.next_at()? > until {
-            return None;
+        let key = self.first_key().filter(|(at, _)| *at <= until)?;
+        let (first_of_pes, pe) = self.pes[1];
+        if key == first_of_pes {
+            self.set_pe(pe as usize, None);
+            return Some(Event::Pe { pe });
         }
-        self.heap.pop().map(|Reverse((_, _, event))| event)
+        self.heap.pop().map(|Reverse((_, event))| event)
+    }
+
+    fn first_key(&self) -> Option<Key> {
+        let others = self.heap.peek().map_or(NEVER.0, |Reverse((key, _))| *key);
+        Some(others.min(self.pes[1].0)).filter(|key| *key != NEVER.0)
     }
 }
 
@@ -63,12 +112,17 @@ mod tests {
 
     #[test]
     fn events_come_in_order_of_time_then_entry() {
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(3);
         queue.push(Time(5), Event::Balance);
+        queue.set_pe(2, Some(Time(1)));
+        queue.set_pe(0, Some(Time(3)));
         queue.push(Time(3), Event::Wake { thread: 9 });
         queue.push(Time(3), Event::Wake { thread: 1 });
+        queue.set_pe(2, Some(Time(3)));
+        assert_eq!(queue.pop_until(Time(4)), Some(Event::Pe { pe: 0 }));
         assert_eq!(queue.pop_until(Time(4)), Some(Event::Wake { thread: 9 }));
         assert_eq!(queue.pop_until(Time(4)), Some(Event::Wake { thread: 1 }));
+        assert_eq!(queue.pop_until(Time(4)), Some(Event::Pe { pe: 2 }), "it was moved");
         assert_eq!(queue.pop_until(Time(4)), None);
         assert_eq!(queue.next_at(), Some(Time(5)));
     }

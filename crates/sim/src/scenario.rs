@@ -4,6 +4,7 @@
 //! is a policy, and the PEs to which some applications are pinned.
 
 use crate::contention::Demand;
+use crate::faults::Faults;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
 use crate::sim::os::Os;
@@ -31,6 +32,9 @@ pub struct Scenario {
     /// The operating system's scheduler.
     #[serde(default)]
     pub os: Os,
+    /// What goes wrong.
+    #[serde(default)]
+    pub faults: Faults,
     /// Time between two decisions of a policy.
     #[serde(default = "one_second", deserialize_with = "duration")]
     pub interval: Duration,
@@ -40,11 +44,23 @@ pub struct Scenario {
     /// How many seeds are run, one after another.
     #[serde(default = "default_runs")]
     pub runs: u32,
+    /// How many seeds the baseline is run with, if with others: where it places threads by chance it varies
+    /// most.
+    pub baseline_runs: Option<u32>,
     /// When a run ends.
     #[serde(default)]
     pub stop: StopSpec,
     /// What phases ask of a PE, by name.
     pub demand: BTreeMap<String, Demand>,
+    /// Factors on programs and demands: how much depends on them?
+    #[serde(default)]
+    pub scale: Scale,
+    /// Programs that applications can name.
+    #[serde(default, rename = "program")]
+    pub programs: BTreeMap<String, ProgramSpec>,
+    /// Parameters of the policies.
+    #[serde(default, rename = "policy")]
+    pub policies: PolicySpec,
     /// The applications.
     #[serde(rename = "application")]
     pub applications: Vec<AppSpec>,
@@ -76,17 +92,69 @@ pub struct AppSpec {
     /// Threads of each.
     #[serde(default = "one")]
     pub threads: usize,
-    /// How they wait for each other.
-    #[serde(default)]
-    pub wait: Waiting,
     /// When they start.
     #[serde(default, deserialize_with = "duration")]
     pub start: Duration,
+    /// The program that it runs if it has no steps of its own; left out: the one of its name.
+    pub program: Option<String>,
+    /// How its threads wait for each other; left out: as its program says.
+    pub wait: Option<Waiting>,
+    /// Relative standard deviation of the work from run to run; left out: as its program says.
+    pub variation: Option<f64>,
+    /// What each thread does.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+}
+
+/// A program as it is written.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramSpec {
+    /// How its threads wait for each other.
+    #[serde(default)]
+    pub wait: Waiting,
     /// Relative standard deviation of the work from run to run.
     #[serde(default)]
     pub variation: f64,
     /// What each thread does.
     pub steps: Vec<Step>,
+}
+
+/// Factors on what programs and demands say.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scale {
+    /// On all work.
+    pub work: f64,
+    /// On the work of serial steps, beside `work`.
+    pub serial: f64,
+    /// On the L2 misses of all demands.
+    pub l2_misses: f64,
+    /// On the working sets of all demands.
+    pub working_set: f64,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Self { work: 1.0, serial: 1.0, l2_misses: 1.0, working_set: 1.0 }
+    }
+}
+
+/// Parameters of the policies; what is left out is the policy's default.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicySpec {
+    /// Of `pa` and `rr`: how long a turn on a fast PE lasts.
+    #[serde(deserialize_with = "some_duration")]
+    pub turn: Option<Duration>,
+    /// Of `pa`: the runnable threads from which on an application is highly parallel, minus one.
+    pub hp_threshold: Option<usize>,
+    /// Of `pa`: how many ticks of 10 ms a sequential phase comes first.
+    pub amp_boost_ticks: Option<u32>,
+}
+
+fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
 }
 
 /// One way to schedule the applications.
@@ -100,6 +168,11 @@ pub struct Variant {
     /// For an application's name, the PEs to which each copy is pinned, copy by copy.
     #[serde(default)]
     pub pin: BTreeMap<String, Vec<String>>,
+    /// How threads wait for each other, if otherwise than their applications say.
+    pub wait: Option<Waiting>,
+    /// Whether runtime libraries tell which thread is the master.
+    #[serde(default)]
+    pub tells_master: bool,
 }
 
 impl Default for StopSpec {
@@ -111,7 +184,13 @@ impl Default for StopSpec {
 impl Variant {
     /// A policy under its own name.
     pub fn policy(name: &str) -> Self {
-        Self { name: name.to_owned(), policy: name.to_owned(), pin: BTreeMap::new() }
+        Self {
+            name: name.to_owned(),
+            policy: name.to_owned(),
+            pin: BTreeMap::new(),
+            wait: None,
+            tells_master: false,
+        }
     }
 }
 
@@ -170,15 +249,25 @@ impl Scenario {
     pub fn parse_with(text: &str, settings: &[String]) -> Result<Self, ScenarioError> {
         let syntax = |error: toml::de::Error| ScenarioError::Syntax(error.to_string());
         // Without settings from the text itself, as errors then tell the line.
-        let mut scenario: Scenario = if settings.is_empty() {
+        let scenario: Scenario = if settings.is_empty() {
             toml::from_str(text).map_err(syntax)?
         } else {
-            let mut table: toml::Table = toml::from_str(text).map_err(syntax)?;
-            for setting in settings {
-                set(&mut table, setting)?;
-            }
-            table.try_into().map_err(syntax)?
+            return Self::from_table(toml::from_str(text).map_err(syntax)?, settings);
         };
+        scenario.complete()
+    }
+
+    /// Reads and checks a scenario that was put together from several texts.
+    pub fn from_table(mut table: toml::Table, settings: &[String]) -> Result<Self, ScenarioError> {
+        for setting in settings {
+            set(&mut table, setting)?;
+        }
+        let read: Result<Scenario, _> = table.try_into();
+        read.map_err(|error| ScenarioError::Syntax(error.to_string()))?.complete()
+    }
+
+    fn complete(mut self) -> Result<Self, ScenarioError> {
+        let scenario = &mut self;
         if scenario.variants.is_empty() {
             scenario.variants.push(Variant::policy("spread"));
         }
@@ -186,25 +275,30 @@ impl Scenario {
         for variant in &scenario.variants {
             scenario.simulation(variant, scenario.seed)?;
         }
-        Ok(scenario)
+        Ok(self)
     }
 
     /// A simulation of one variant that has not begun.
     pub fn simulation(&self, variant: &Variant, seed: u64) -> Result<Sim, ScenarioError> {
         let machine = Machine::new(self.machine.clone())?;
         let mut plans = Vec::new();
+        let demands: BTreeMap<String, Demand> =
+            self.demand.iter().map(|(name, demand)| (name.clone(), self.scale.demand(demand))).collect();
         for app in &self.applications {
-            let program = Program::new(&app.steps, &self.demand)
+            let spec = self.program_of(app)?;
+            let mut program = Program::new(&spec.steps, &demands)
                 .map_err(|source| ScenarioError::Program { app: app.name.clone(), source })?;
+            program.scale(self.scale.work, self.scale.serial);
             let pins = self.pins(variant, app, &machine)?;
             let plan = AppPlan {
                 name: app.name.as_str().into(),
                 program: Arc::new(program),
                 threads: app.threads,
-                waiting: app.wait,
+                waiting: variant.wait.or(app.wait).unwrap_or(spec.wait),
+                tells_master: variant.tells_master,
                 start: Time(0) + app.start,
                 pin: None,
-                variation: app.variation,
+                variation: app.variation.unwrap_or(spec.variation),
             };
             plans.extend(
                 (0..app.copies).map(|copy| AppPlan {
@@ -214,7 +308,20 @@ impl Scenario {
             );
         }
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
-        Ok(Sim::new(machine, self.os, plans, stop, seed))
+        Ok(Sim::new(machine, self.os, plans, stop, seed).with_faults(self.faults))
+    }
+
+    /// What an application runs.
+    fn program_of(&self, app: &AppSpec) -> Result<ProgramSpec, ScenarioError> {
+        if !app.steps.is_empty() {
+            return Ok(ProgramSpec { steps: app.steps.clone(), ..ProgramSpec::default() });
+        }
+        let name = app.program.as_ref().unwrap_or(&app.name);
+        self.programs.get(name).cloned().ok_or_else(|| ScenarioError::Item {
+            item: "application",
+            name: app.name.clone(),
+            problem: format!("it has no steps, and there is no [program.{name}]"),
+        })
     }
 
     fn pins(
@@ -228,8 +335,12 @@ impl Scenario {
         if pins.len() != app.copies {
             return Err(fault(format!("{} pins for {} copies of {}", pins.len(), app.copies, app.name)));
         }
-        let located = pins.iter().map(|pin| machine.topology.locate(pin));
-        located.collect::<Result<_, _>>().map(Some).map_err(|error| fault(error.to_string()))
+        let located = pins.iter().map(|pin| {
+            let pes = machine.topology.locate(pin).map_err(|error| error.to_string())?;
+            let usable = pes.intersects(&machine.topology.allowed);
+            if usable { Ok(pes) } else { Err(format!("all PEs of `{pin}` are disabled")) }
+        });
+        located.collect::<Result<_, _>>().map(Some).map_err(fault)
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
@@ -242,9 +353,13 @@ impl Scenario {
             if app.copies == 0 || app.threads == 0 {
                 return fault("application", &app.name, "copies and threads must be 1 or more");
             }
-            if !(0.0..=0.3).contains(&app.variation) {
+            let variation = app.variation.unwrap_or(self.program_of(app)?.variation);
+            if !(0.0..=0.3).contains(&variation) {
                 return fault("application", &app.name, "variation must be 0 to 0.3");
             }
+        }
+        if let Some((field, range)) = self.faults.fault() {
+            return fault("faults", field, &format!("must be {range}"));
         }
         for (name, demand) in &self.demand {
             if let Some((field, range)) = demand.fault() {
@@ -266,10 +381,14 @@ impl Scenario {
                 return fault("variant", &variant.name, &format!("pins `{app}`, which is no application"));
             }
         }
+        let Scale { work, serial, l2_misses, working_set } = self.scale;
+        let factors_are_good =
+            [work, serial, l2_misses, working_set].iter().all(|f| *f > 0.0 && f.is_finite());
         let rules = [
+            (!factors_are_good, "the factors of scale must be above 0"),
             (self.applications.is_empty(), "it has no application"),
             (threads > THREADS_MAX, "it has more than 1048576 threads"),
-            (self.runs == 0, "runs must be 1 or more"),
+            (self.runs == 0 || self.baseline_runs == Some(0), "runs must be 1 or more"),
             (self.stop.completions == 0, "stop.completions must be 1 or more"),
             (self.stop.time.is_zero(), "stop.time must be above 0"),
             (self.interval < Duration::from_millis(1), "interval must be 1ms or more"),
@@ -279,6 +398,28 @@ impl Scenario {
         match rules.iter().find(|(broken, _)| *broken) {
             Some((_, problem)) => fault("scenario", &self.name, problem),
             None => Ok(()),
+        }
+    }
+}
+
+impl Scale {
+    fn demand(&self, demand: &Demand) -> Demand {
+        Demand {
+            l2_misses_per_100_cycles: demand.l2_misses_per_100_cycles * self.l2_misses,
+            working_set_mib: demand.working_set_mib * self.working_set,
+            ..*demand
+        }
+    }
+}
+
+/// Puts `over` over a table: tables within are united, all else is replaced.
+pub fn merge(table: &mut toml::Table, over: toml::Table) {
+    for (key, value) in over {
+        match (table.get_mut(&key), value) {
+            (Some(toml::Value::Table(inner)), toml::Value::Table(value)) => merge(inner, value),
+            (_, value) => {
+                table.insert(key, value);
+            }
         }
     }
 }
@@ -337,6 +478,31 @@ mod tests {
     }
 
     #[test]
+    fn applications_can_name_programs_and_texts_can_be_put_together() {
+        let table = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
+        let mut base = table(GOOD);
+        merge(
+            &mut base,
+            table(
+                "machine.ghz = 2.0\n[program.p]\nwait = 'spin'\n\
+                 steps = [{ serial = { mcycles = 4, demand = 'int' } }]\n\
+                 [[application]]\nname = 'p'\nthreads = 2\n[[application]]\nname = 'b'\nprogram = 'p'\n",
+            ),
+        );
+        let settings = ["scale = { work = 0.5, serial = 3.0 }".to_owned()];
+        let scenario = Scenario::from_table(base, &settings).unwrap();
+        assert_eq!((scenario.machine.ghz, scenario.machine.name.as_str()), (2.0, "m"));
+        let sim = scenario.simulation(&scenario.variants[0], 1).unwrap();
+        assert_eq!(sim.apps.len(), 2);
+        for app in &sim.apps {
+            assert_eq!(app.plan.waiting, Waiting::Spin);
+            assert!(
+                matches!(app.plan.program.ops[0], crate::program::Op::Serial(work) if work.cycles == 6e6)
+            );
+        }
+    }
+
+    #[test]
     fn errors_name_the_item() {
         for (text, words) in [
             ("runs = 0", "scenario `s`: runs"),
@@ -350,8 +516,14 @@ mod tests {
                 "2 pins for 1 copies",
             ),
             ("variant = [{ name = 'v', policy = 'default', pin = { a = ['7'] } }]", "`7`"),
+            ("scale = { serial = 0 }", "factors of scale"),
+            (
+                "machine.disabled = '1'\nvariant = [{ name = 'v', policy = 'default', pin = { a = ['1'] } }]",
+                "disabled",
+            ),
             ("demand.fp = { fpu = 2.0 }", "demand `fp`: fpu must be 0 to 1"),
             ("stop = { completions = 0 }", "stop.completions"),
+            ("faults = { kills_per_s = -1.0 }", "faults `kills_per_s`: must be 0 to 1000000"),
             ("colour = 'red'", "unknown field `colour`"),
         ] {
             let error = Scenario::parse(&format!("{GOOD}{text}")).expect_err(text).to_string();

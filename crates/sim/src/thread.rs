@@ -20,6 +20,8 @@ pub struct AppPlan {
     pub threads: usize,
     /// How they wait.
     pub waiting: Waiting,
+    /// Whether its runtime library tells which thread is the master.
+    pub tells_master: bool,
     /// When it starts first.
     pub start: Time,
     /// The PEs that its user pinned it to.
@@ -43,12 +45,16 @@ pub struct App {
     pub started: Time,
     /// Factor on all work of this run.
     pub work_factor: f64,
+    /// Whether a thread of this run was killed: the run will not count as a completion.
+    pub broken: bool,
     /// Duration of each finished run, in seconds.
     pub completions: Vec<f64>,
     /// Its parallelism.
     pub parallelism: Parallelism,
     /// CPU time of all its threads, and of that on the fastest PEs, in nanoseconds.
     pub cpu_ns: u64,
+    /// Instructions that its threads executed.
+    pub instructions: f64,
     /// CPU time on the fastest PEs.
     pub fast_ns: u64,
 }
@@ -142,10 +148,8 @@ pub struct Thread {
     pub ready: bool,
     /// Whether it counts as runnable: ready, and not known to spin.
     pub counted: bool,
-    /// Whether it has ended, and whether that was told.
+    /// Whether it has ended.
     pub ended: bool,
-    /// Whether its end was part of an observation.
-    pub end_told: bool,
     /// What it does.
     pub activity: Activity,
     /// The next op.
@@ -156,8 +160,12 @@ pub struct Thread {
     pub debt_ns: f64,
     /// Where its user lets it run.
     pub permitted: Arc<CpuSet>,
-    /// Where it may run now.
+    /// Where it may run as it was set last.
     pub mask: CpuSet,
+    /// The PEs of the mask that are online.
+    pub usable: CpuSet,
+    /// Whether its user pinned it.
+    pub pinned: bool,
     /// Whether corewise bound it.
     pub bound: bool,
     /// Where it is queued, runs, or ran last.

@@ -11,21 +11,29 @@
 //! [`crate::machine::Costs`] says; no interrupts, no priorities.
 
 use crate::contention::{Load, Model, Pace};
-use crate::machine::{Distance, Machine};
+use crate::faults::Faults;
+use crate::machine::{Costs, Distance, Machine};
 use crate::program::Waiting;
 use crate::queue::{Event, Queue};
 use crate::random::Random;
 use crate::thread::{Activity, App, AppPlan, Thread};
 use crate::timeline::Timeline;
+use corewise_core::cpuset::CpuSet;
 use corewise_core::time::Time;
 use os::Os;
 use std::collections::{BTreeMap, VecDeque};
 
+mod audit;
+mod faults;
 pub mod os;
 mod steps;
 
 /// Work below this many cycles is done: the rounding of fractions.
 const DONE_CYCLES: f64 = 1e-3;
+
+/// The stream of random numbers that puts the starts of an instant in order. 0 is the simulation's own, 1 the
+/// noise of the counters.
+const START_ORDER: u64 = 2;
 
 /// When a simulation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +53,13 @@ struct Cpu {
     /// Up to when its thread's progress is accounted.
     settled: Time,
     pace: Pace,
+    /// When its thread got it, and for how long those before it had it.
+    since: Time,
+    busy_ns: u64,
     /// The thread that ran last.
     last: Option<usize>,
     /// The pending event.
     event_at: Option<Time>,
-    stamp: u32,
 }
 
 /// The simulation.
@@ -62,6 +72,9 @@ pub struct Sim {
     pub(crate) present: Vec<usize>,
     pub(crate) apps: Vec<App>,
     pub(crate) timeline: Option<Timeline>,
+    pub(crate) faults: Faults,
+    /// The PEs that are there now.
+    pub(crate) online: CpuSet,
     cpus: Vec<Cpu>,
     /// Busy PEs by FPU unit.
     unit_busy: Vec<u32>,
@@ -70,6 +83,9 @@ pub struct Sim {
     model: Model,
     stop: Stop,
     chance: Random,
+    /// Apart from the other chance, so that faults change nothing but what they hit.
+    bad_luck: Random,
+    audit: Option<audit::Audit>,
     finished: bool,
     all_done: Option<Time>,
     /// Threads that may go on, PEs without a thread, PEs whose event may have moved, nodes to work out.
@@ -87,9 +103,15 @@ impl Sim {
     /// A simulation that has not begun.
     pub fn new(machine: Machine, os: Os, plans: Vec<AppPlan>, stop: Stop, seed: u64) -> Self {
         let count = machine.pes.len();
-        let mut queue = Queue::default();
-        for (app, plan) in plans.iter().enumerate() {
-            queue.push(plan.start, Event::Start { app: app as u32 });
+        let mut queue = Queue::new(count);
+        // Who of several that start at one instant is first, and so has the lowest thread ids, is chance.
+        let mut order: Vec<usize> = (0..plans.len()).collect();
+        let mut shuffle = Random::new(seed, START_ORDER);
+        for last in (1..order.len()).rev() {
+            order.swap(last, shuffle.below(last + 1));
+        }
+        for app in order {
+            queue.push(plans[app].start, Event::Start { app: app as u32 });
         }
         queue.push(Time(0) + os.balance, Event::Balance);
         Self {
@@ -99,6 +121,8 @@ impl Sim {
             present: Vec::new(),
             apps: plans.into_iter().map(App::new).collect(),
             timeline: None,
+            faults: Faults::default(),
+            online: machine.topology.allowed.clone(),
             cpus: (0..count).map(|_| Cpu::default()).collect(),
             unit_busy: vec![0; 2 * count],
             queued: 0,
@@ -106,6 +130,8 @@ impl Sim {
             model: Model::default(),
             stop,
             chance: Random::new(seed, 0),
+            bad_luck: Random::new(seed, 2),
+            audit: None,
             finished: false,
             all_done: None,
             released: VecDeque::new(),
@@ -120,6 +146,13 @@ impl Sim {
         }
     }
 
+    /// The same with faults.
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
+        self.begin_faults();
+        self
+    }
+
     /// Lets time pass until then, or until the simulation is finished; whether it is.
     pub fn run_until(&mut self, until: Time) -> bool {
         let until = until.min(self.stop.at);
@@ -131,6 +164,7 @@ impl Sim {
                 self.take(event);
             }
             self.catch_up();
+            self.audit_instant();
         }
         if !self.finished {
             self.now = self.now.max(until);
@@ -139,6 +173,7 @@ impl Sim {
         for pe in 0..self.cpus.len() {
             self.settle(pe);
         }
+        self.audit_stretch();
         self.finished
     }
 
@@ -165,20 +200,22 @@ impl Sim {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Pe { pe, stamp } => {
-                let pe = pe as usize;
-                if self.cpus[pe].stamp != stamp {
-                    return;
-                }
-                self.cpus[pe].event_at = None;
-                self.look(pe);
+            Event::Pe { pe } => {
+                self.cpus[pe as usize].event_at = None;
+                self.look(pe as usize);
             }
             Event::Wake { thread } => self.released.push_back(thread as usize),
             Event::Start { app } => self.start(app as usize),
             Event::Balance => {
                 self.balance();
+                if let Some(audit) = &mut self.audit {
+                    audit.balanced = true;
+                }
                 self.queue.push(self.now + self.os.balance, Event::Balance);
             }
+            Event::Kill => self.kill_one(),
+            Event::Unplug => self.unplug_one(),
+            Event::Plug { pe } => self.plug(pe),
         }
         self.events += 1;
     }
@@ -212,7 +249,7 @@ impl Sim {
     }
 
     /// After the events of an instant: threads go on, PEs take threads, paces and pending events follow.
-    fn catch_up(&mut self) {
+    pub(crate) fn catch_up(&mut self) {
         loop {
             if let Some(thread) = self.released.pop_front() {
                 self.proceed(thread);
@@ -265,16 +302,18 @@ impl Sim {
         let Some(index) = cpu.running.filter(|_| ns > 0) else { return };
         let thread = &mut self.threads[index];
         let app = &mut self.apps[thread.app];
-        let speed = self.machine.pes[pe].speed;
+        let (speed, told) = (self.machine.pes[pe].speed, self.machine.pes[pe].told);
         thread.cpu_ns += ns;
         app.cpu_ns += ns;
-        app.fast_ns += if speed == self.machine.fastest { ns } else { 0 };
+        app.fast_ns += if told == self.machine.fastest { ns } else { 0 };
         thread.counters.add_cycles(ns as f64 * self.machine.spec.ghz * speed);
         let paid = thread.debt_ns.min(ns as f64);
         thread.debt_ns -= paid;
         let useful_ns = ns as f64 - paid;
         let work = useful_ns * cpu.pace.work_per_ns;
-        thread.counters.add_work(work, &thread.activity.demand(), &cpu.pace);
+        let demand = thread.activity.demand();
+        thread.counters.add_work(work, &demand, &cpu.pace);
+        app.instructions += work * demand.ipc;
         match &mut thread.activity {
             Activity::Work { left, .. } => *left -= work,
             Activity::Spin { spun_ns } => *spun_ns += useful_ns,
@@ -303,10 +342,7 @@ impl Sim {
         });
         if next != cpu.event_at {
             cpu.event_at = next;
-            cpu.stamp = cpu.stamp.wrapping_add(1);
-            if let Some(at) = next {
-                self.queue.push(at, Event::Pe { pe: pe as u32, stamp: cpu.stamp });
-            }
+            self.queue.set_pe(pe, next);
         }
     }
 
@@ -318,7 +354,9 @@ impl Sim {
     /// Takes the running thread off a PE.
     fn vacate(&mut self, pe: usize) {
         self.settle(pe);
-        self.cpus[pe].last = self.cpus[pe].running.take();
+        let cpu = &mut self.cpus[pe];
+        cpu.last = cpu.running.take();
+        cpu.busy_ns += self.now.0 - cpu.since.0;
         self.unit_busy[self.machine.pes[pe].fpu] -= 1;
         self.vacant.push_back(pe);
         self.moved.push(pe);
@@ -331,13 +369,15 @@ impl Sim {
             return;
         }
         let Some(index) = self.take_queued(pe).or_else(|| self.steal_for(pe)) else { return };
-        let switch_us = self.machine.spec.costs.switch_us;
+        let Costs { switch_us, migration_us } = self.machine.spec.costs;
         let switched = self.cpus[pe].last != Some(index);
         let thread = &mut self.threads[index];
         if let Some(from) = thread.warm_pe.filter(|&from| from != pe) {
             let distance = self.machine.distance(from, pe);
             *self.migrations.entry(distance).or_default() += 1;
-            thread.debt_ns += self.machine.migration_ns(distance, from, &thread.activity.demand());
+            // What it has not fetched yet it does not lose: refills never add up.
+            let refill_ns = self.machine.refill_ns(distance, from, &thread.activity.demand());
+            thread.debt_ns = thread.debt_ns.max(refill_ns) + 1e3 * migration_us;
         }
         thread.debt_ns += if switched { 1e3 * switch_us } else { 0.0 };
         thread.pe = Some(pe);
@@ -345,7 +385,7 @@ impl Sim {
         thread.home.get_or_insert(self.machine.pes[pe].node);
         let cpu = &mut self.cpus[pe];
         cpu.running = Some(index);
-        cpu.settled = self.now;
+        (cpu.settled, cpu.since) = (self.now, self.now);
         cpu.slice_end = self.os.slice_end(self.now);
         self.unit_busy[self.machine.pes[pe].fpu] += 1;
         self.moved.push(pe);
@@ -364,6 +404,3 @@ fn thresholds(waiting: Waiting) -> (f64, f64) {
         Waiting::SpinThenNotify { notify_after, block_after } => (ns(notify_after), ns(block_after)),
     }
 }
-
-#[cfg(test)]
-mod tests;

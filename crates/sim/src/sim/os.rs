@@ -67,9 +67,9 @@ impl Os {
 }
 
 impl Machine {
-    /// What a move costs the thread, in nanoseconds: it fetches again what it used in the caches that it
-    /// left, at the exposed latency of the next level that both PEs share. At most what those caches hold.
-    pub(super) fn migration_ns(&self, distance: Distance, from: usize, demand: &Demand) -> f64 {
+    /// How long a thread that has moved fetches what it used in the caches that it left, in nanoseconds: at
+    /// the exposed latency of the next level that both PEs share. At most what those caches hold.
+    pub(super) fn refill_ns(&self, distance: Distance, from: usize, demand: &Demand) -> f64 {
         let memory = &self.spec.memory;
         let pe = &self.pes[from];
         let l2 = self.l2_bytes[pe.l2].unwrap_or(0.0);
@@ -82,7 +82,7 @@ impl Machine {
             Distance::System => (L1_BYTES.max(l2 + l3), memory.memory_latency_cycles * memory.remote_factor),
         };
         let lines = bytes.min(demand.working_set()) / LINE_BYTES;
-        1e3 * self.spec.costs.migration_us + lines * latency * (1.0 - memory.overlap) / self.spec.ghz
+        lines * latency * (1.0 - memory.overlap) / self.spec.ghz
     }
 }
 
@@ -115,7 +115,7 @@ impl Sim {
         let aware = self.os.scheduler == Kind::Capacity;
         if let Some(warm) = warm
             && self.load(warm) == 0
-            && (!aware || self.machine.pes[warm].speed == self.machine.fastest)
+            && (!aware || self.machine.pes[warm].told == self.machine.fastest)
         {
             return warm;
         }
@@ -123,22 +123,21 @@ impl Sim {
         let first = self.chance.below(count);
         let key = |pe: usize| {
             let machine = &self.machine.pes[pe];
-            let slowness = if aware { (1e6 / machine.speed) as u64 } else { 0 };
+            let slowness = if aware { (1e6 / machine.told) as u64 } else { 0 };
             let closeness = warm.map_or(Distance::None, |warm| self.machine.distance(warm, pe));
             let beside = self.unit_busy[machine.fpu];
-            if warm.is_some() {
-                (self.load(pe), slowness, closeness as u32, beside)
-            } else {
-                (self.load(pe), slowness, beside, 0)
-            }
+            if warm.is_some() { (slowness, closeness as u32, beside) } else { (slowness, beside, 0) }
         };
-        let circle = (first..count).chain(0..first).filter(|&pe| self.may_use(thread, pe));
-        // A mask without a PE of this machine cannot arise: `restrict` and the scenario refuse it.
-        circle.min_by_key(|&pe| key(pe)).unwrap_or(first)
+        let circle = || (first..count).chain(0..first).filter(|&pe| self.may_use(thread, pe));
+        // The load counts first; the rest is worked out only where that is equal.
+        let least = circle().map(|pe| self.load(pe)).min();
+        let least_loaded = circle().filter(|&pe| Some(self.load(pe)) == least);
+        // No thread is without a PE that it may use: `confine` sees to it.
+        least_loaded.min_by_key(|&pe| key(pe)).unwrap_or(first)
     }
 
-    fn may_use(&self, thread: usize, pe: usize) -> bool {
-        self.threads[thread].mask.contains(corewise_core::ids::PeId(pe as u32))
+    pub(super) fn may_use(&self, thread: usize, pe: usize) -> bool {
+        self.threads[thread].usable.contains(corewise_core::ids::PeId(pe as u32))
     }
 
     /// A thread no longer wants to run: it leaves its PE or queue.
@@ -187,16 +186,11 @@ impl Sim {
     /// Where threads may run changed: a thread that is at a wrong place moves at once.
     pub(crate) fn restrict(&mut self, thread: usize, mask: CpuSet) {
         self.threads[thread].mask = mask;
-        if let Some(pe) = self.threads[thread].pe
-            && self.threads[thread].ready
-            && !self.may_use(thread, pe)
-        {
-            self.relocate(thread);
-        }
+        self.confine(thread);
         self.catch_up();
     }
 
-    fn relocate(&mut self, thread: usize) {
+    pub(super) fn relocate(&mut self, thread: usize) {
         self.withdraw(thread);
         let pe = self.choose(thread);
         self.enqueue(thread, pe);
@@ -214,19 +208,25 @@ impl Sim {
 
     /// Moves threads from queues that are two or more longer than the shortest that may take them.
     fn level_queues(&mut self) {
-        let least = (0..self.cpus.len()).map(|pe| self.load(pe)).min().unwrap_or(0);
-        for from in 0..self.cpus.len() {
-            if self.load(from) < least + 2 {
+        let mut loads: Vec<usize> = (0..self.cpus.len()).map(|pe| self.load(pe)).collect();
+        let least = loads.iter().copied().min().unwrap_or(0);
+        for from in 0..loads.len() {
+            if loads[from] < least + 2 {
                 continue;
             }
             let mut candidates: Vec<usize> = self.cpus[from].queue.iter().copied().collect();
             candidates.extend(self.cpus[from].running);
             for thread in candidates {
-                let target = (0..self.cpus.len())
-                    .filter(|&pe| pe != from && self.load(pe) + 2 <= self.load(from))
+                if loads[from] < least + 2 {
+                    break;
+                }
+                let target = (0..loads.len())
+                    .filter(|&pe| pe != from && loads[pe] + 2 <= loads[from])
                     .filter(|&pe| self.may_use(thread, pe))
-                    .min_by_key(|&pe| (self.load(pe), self.machine.distance(from, pe)));
+                    .min_by_key(|&pe| (loads[pe], self.machine.distance(from, pe)));
                 if let Some(to) = target {
+                    loads[from] -= 1;
+                    loads[to] += 1;
                     self.withdraw(thread);
                     self.enqueue(thread, to);
                 }
@@ -237,11 +237,11 @@ impl Sim {
     /// Moves running threads to faster PEs that are idle.
     fn move_misfits(&mut self) {
         for to in 0..self.cpus.len() {
-            let speed = self.machine.pes[to].speed;
+            let speed = self.machine.pes[to].told;
             if self.load(to) > 0 || speed < self.machine.fastest {
                 continue;
             }
-            let slower = (0..self.cpus.len()).filter(|&from| self.machine.pes[from].speed < speed);
+            let slower = (0..self.cpus.len()).filter(|&from| self.machine.pes[from].told < speed);
             let misfit = slower
                 .filter_map(|from| Some((from, self.cpus[from].running?)))
                 .filter(|&(_, thread)| self.may_use(thread, to))

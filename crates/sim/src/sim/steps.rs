@@ -34,9 +34,11 @@ impl App {
             locks,
             started: Time(0),
             work_factor: 1.0,
+            broken: false,
             completions: Vec::new(),
             parallelism: Parallelism::default(),
             cpu_ns: 0,
+            instructions: 0.0,
             fast_ns: 0,
         }
     }
@@ -49,8 +51,9 @@ impl Sim {
         let pid = FIRST_TID + self.threads.len() as u32;
         self.apps[app].started = self.now;
         self.apps[app].alive = plan.threads;
+        self.apps[app].broken = false;
         self.apps[app].work_factor = (1.0 + plan.variation * self.chance.normal()).max(0.1);
-        let all = &self.machine.topology.pes;
+        let all = &self.machine.topology.allowed;
         let permitted = Arc::new(plan.pin.as_ref().map_or_else(|| all.clone(), |pin| pin.intersection(all)));
         for number in 0..plan.threads {
             let index = self.threads.len();
@@ -62,13 +65,14 @@ impl Sim {
                 ready: false,
                 counted: false,
                 ended: false,
-                end_told: false,
                 activity: Activity::Work { left: 0.0, demand: Demand::default() },
                 next_op: 0,
                 rounds: vec![0; plan.program.loops],
                 debt_ns: 0.0,
                 permitted: permitted.clone(),
                 mask: (*permitted).clone(),
+                usable: (*permitted).clone(),
+                pinned: plan.pin.is_some(),
                 bound: false,
                 pe: None,
                 warm_pe: None,
@@ -79,12 +83,22 @@ impl Sim {
                 counters: Counters::default(),
             });
             self.present.push(index);
+            self.confine(index);
             self.released.push_back(index);
         }
     }
 
     /// A thread goes on to its next step that takes time.
     pub(super) fn proceed(&mut self, thread: usize) {
+        // A thread that was killed may still be due to wake up.
+        if self.threads[thread].ended {
+            return;
+        }
+        // What it did up to now, a busy-wait above all, is accounted before it does something else.
+        if let Some(pe) = self.running_on(thread) {
+            self.settle(pe);
+        }
+        self.audit_work(thread);
         let was_ready = self.threads[thread].ready;
         match (self.next_step(thread), was_ready) {
             (Next::Run, false) => self.wake(thread),
@@ -126,7 +140,7 @@ impl Sim {
                 Op::Each(work) => return self.begin(index, work, 1.0),
                 Op::Barrier => {
                     let app = &mut self.apps[thread.app];
-                    if app.arrived.len() + 1 < app.plan.threads {
+                    if app.arrived.len() + 1 < app.alive {
                         app.arrived.push(index);
                         return self.wait(index);
                     }
@@ -194,7 +208,7 @@ impl Sim {
         self.apps[thread.app].parallelism.change(self.now, runnable);
     }
 
-    fn end(&mut self, index: usize) {
+    pub(super) fn end(&mut self, index: usize) {
         let thread = &mut self.threads[index];
         thread.ended = true;
         let app = &mut self.apps[thread.app];
@@ -202,12 +216,15 @@ impl Sim {
         if app.alive > 0 {
             return;
         }
-        app.completions.push(self.now.since(app.started).as_secs_f64());
+        let broken = app.broken;
+        if !broken {
+            app.completions.push(self.now.since(app.started).as_secs_f64());
+        }
         if self.all_done.is_none() && self.apps.iter().all(|app| !app.completions.is_empty()) {
             self.all_done = Some(self.now);
         }
         self.finished = self.apps.iter().all(|app| app.completions.len() >= self.stop.completions);
-        if !self.finished && self.stop.completions > 1 {
+        if !self.finished && (self.stop.completions > 1 || broken) {
             let app = self.threads[index].app as u32;
             self.queue.push(self.now, Event::Start { app });
         }

@@ -1,0 +1,160 @@
+//! Accesses to regions of memory: which level serves them, and how long they take.
+//!
+//! The levels are the core's L1, the L2 and the L3 of the topology, and memory. Each takes what the one
+//! before it lets through. A region of which the part f < 1 fits into its share of a cache, gone through
+//! again and again, misses with the probability m that solves `m = 1 - exp(-m/f)`: a line survives the mN
+//! insertions that come before its next use with random replacement. (True LRU would lose all of it; real
+//! caches are between.) Users of a cache that does not hold them all have shares in proportion to what they
+//! insert. A level or node of which more is asked than it delivers serves everybody that much slower.
+//!
+//! The shares by insertion and the node's bandwidth are those of [`crate::contention`]; its miss-rate curve
+//! is one of programs, whose misses when alone are given, and not of a loop over a region.
+
+use super::kernels;
+use crate::contention::LINE_BYTES;
+use crate::machine::Machine;
+use corewise_core::calibrate::Kernel;
+
+/// Size of a core's first-level cache in bytes.
+pub const L1_BYTES: f64 = 32.0 * 1024.0;
+
+/// Latencies of the first two levels in cycles; the others' stand in the machine's description.
+const L1_CYCLES: f64 = 4.0;
+const L2_CYCLES: f64 = 14.0;
+
+/// Bytes per cycle that one core, with all of its PEs, streams from L1, L2, L3 and memory.
+const STREAM: [f64; 4] = [32.0, 16.0, 8.0, 4.0];
+
+/// Bytes per cycle that one L2 delivers to all of its PEs; and an L3 for each of its cores.
+const L2_DELIVERS: f64 = 20.0;
+const L3_DELIVERS_PER_CORE: f64 = 6.0;
+
+/// A PE that goes through a region.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct User {
+    /// Its index in the machine.
+    pub pe: usize,
+    /// One of the kernels about memory.
+    pub kernel: Kernel,
+    /// Bytes.
+    pub region: f64,
+    /// Share of the time in which it works.
+    pub duty: f64,
+    /// Its clock as a multiple of the machine's.
+    pub clock: f64,
+}
+
+/// Nanoseconds for each user's accesses (a load, or a line of a stream): in its L1, which competes with other
+/// instructions for the core, and beyond.
+pub fn times(machine: &Machine, cores_of_l3: &[usize], users: &[User]) -> Vec<(f64, f64)> {
+    let served = served(machine, users);
+    let mut parts: Vec<[f64; 4]> =
+        users.iter().zip(&served).map(|(user, served)| alone(machine, user, served)).collect();
+    // What a level is asked for follows from the times without any queue: an upper bound, exact where one
+    // level takes nearly all of the time.
+    let total: Vec<f64> = parts.iter().map(|part| part.iter().sum()).collect();
+    for level in 1..4 {
+        let lines = |index: usize| served[index][level..].iter().sum::<f64>() / total[index];
+        let ghz = machine.spec.ghz;
+        let of_core =
+            utilisation(users, lines, |user| (machine.pes[user.pe].core, STREAM[level] * ghz * user.clock));
+        let of_level = utilisation(users, lines, |user| {
+            let pe = &machine.pes[user.pe];
+            match level {
+                1 => (pe.l2, L2_DELIVERS * ghz),
+                2 => (pe.l3, L3_DELIVERS_PER_CORE * ghz * cores_of_l3[pe.l3] as f64),
+                _ => (pe.node, machine.spec.memory.bandwidth_gb_per_s),
+            }
+        });
+        for ((part, of_core), of_level) in parts.iter_mut().zip(of_core).zip(of_level) {
+            part[level] *= of_core.max(of_level).max(1.0);
+        }
+    }
+    parts.iter().map(|part| (part[0], part[1..].iter().sum())).collect()
+}
+
+/// For each user the utilisation of the unit that it uses: what all of its users ask for, in lines per
+/// nanosecond, over what it delivers, in bytes per nanosecond.
+fn utilisation(
+    users: &[User],
+    lines: impl Fn(usize) -> f64,
+    unit: impl Fn(&User) -> (usize, f64),
+) -> Vec<f64> {
+    let mut asked: Vec<f64> = Vec::new();
+    for (index, user) in users.iter().enumerate() {
+        let (unit, delivers) = unit(user);
+        asked.resize(asked.len().max(unit + 1), 0.0);
+        asked[unit] += user.duty * lines(index) * LINE_BYTES * kernels::traffic(user.kernel) / delivers;
+    }
+    users.iter().map(|user| asked[unit(user).0]).collect()
+}
+
+/// The time that a user's accesses spend on each level when nobody else is there, in nanoseconds.
+fn alone(machine: &Machine, user: &User, served: &[f64; 4]) -> [f64; 4] {
+    let memory = &machine.spec.memory;
+    let cycles = match user.kernel {
+        Kernel::LoadLatency => [L1_CYCLES, L2_CYCLES, memory.l3_latency_cycles, memory.memory_latency_cycles],
+        kernel => STREAM.map(|bytes| LINE_BYTES * kernels::traffic(kernel) / bytes),
+    };
+    let own_clock = machine.spec.ghz * user.clock;
+    let ghz = [own_clock, own_clock, machine.spec.ghz, machine.spec.ghz];
+    std::array::from_fn(|level| served[level] * cycles[level] / ghz[level])
+}
+
+/// The share of each user's accesses that L1, L2, L3 and memory serve.
+fn served(machine: &Machine, users: &[User]) -> Vec<[f64; 4]> {
+    let mut reaches = vec![1.0f64; users.len()];
+    let hits: [Vec<f64>; 3] = [0, 1, 2].map(|level| {
+        let mut hits = vec![0.0; users.len()];
+        let cache = |user: &User| {
+            let pe = &machine.pes[user.pe];
+            match level {
+                0 => (pe.core, Some(L1_BYTES)),
+                1 => (pe.l2, machine.l2_bytes[pe.l2]),
+                _ => (pe.l3, machine.l3_bytes[pe.l3]),
+            }
+        };
+        let mut sharers: Vec<(usize, usize)> =
+            users.iter().enumerate().map(|(index, user)| (cache(user).0, index)).collect();
+        sharers.retain(|&(_, index)| reaches[index] > 0.0);
+        sharers.sort_unstable();
+        for sharers in sharers.chunk_by(|a, b| a.0 == b.0) {
+            let Some(capacity) = cache(&users[sharers[0].1]).1 else { continue };
+            let inserts = |index: usize| users[index].region * users[index].duty * reaches[index];
+            let all_insert: f64 = sharers.iter().map(|&(_, index)| inserts(index)).sum();
+            let wanted: f64 = sharers.iter().map(|&(_, index)| users[index].region).sum();
+            let misses = sharers.iter().map(|&(_, index)| {
+                let share = capacity * inserts(index) / all_insert / users[index].region;
+                (index, if wanted <= capacity { 0.0 } else { miss_share(share) })
+            });
+            for (index, miss) in misses.collect::<Vec<_>>() {
+                hits[index] = reaches[index] * (1.0 - miss);
+                reaches[index] *= miss;
+            }
+        }
+        hits
+    });
+    let share = |index: usize| [hits[0][index], hits[1][index], hits[2][index], reaches[index]];
+    (0..users.len()).map(share).collect()
+}
+
+/// The share of accesses that miss where the part `fits` of a region fits.
+fn miss_share(fits: f64) -> f64 {
+    if fits >= 1.0 {
+        return 0.0;
+    }
+    (0..40).fold(1.0, |miss: f64, _| 1.0 - (-miss / fits).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_that_hardly_fits_hardly_misses() {
+        assert_eq!(miss_share(1.0), 0.0);
+        // m = 1 - exp(-2 m) has the solution 0.7968.
+        assert!((miss_share(0.5) - 0.7968).abs() < 1e-4);
+        assert!(miss_share(0.9) < miss_share(0.8) && miss_share(0.01) > 0.99);
+    }
+}

@@ -1,0 +1,322 @@
+//! A model machine that can be calibrated: kernels at the paces of a known machine, with noise.
+//!
+//! Problem: whether a calibration finds the truth can only be told where the truth is known. Approach: a
+//! [`Machine`] says what is shared. The waits for its FPUs and issue slots are those of
+//! [`crate::contention::Model`], with the demands of [`kernels`]; [`memory`] adds the levels that a loop over
+//! a region goes through; two threads on one variable take a latency that grows with their distance; the
+//! clock falls with the number of busy PEs of the package. Each measurement is multiplied by seeded noise and
+//! is an outlier now and then. Time passes by the windows asked for. What is told about the machine is the
+//! caller's affair: calibration may be given another topology than the true one.
+//!
+//! A NAS benchmark is a mix of these demands in one block ([`kernels::Mix`]): enough to see that its Δ lies
+//! between those of its parts, and no forecast of any benchmark's time.
+//!
+//! Limits: those of the contention model. The units of a PE that pauses (duty below 1) are free meanwhile,
+//! its cache share shrinks with what it inserts. Memory is local. Figures are `simulated`.
+
+pub mod kernels;
+pub mod memory;
+pub mod trials;
+
+use crate::contention::{Demand, LINE_BYTES, Load, Model, Pace};
+use crate::machine::{Distance, Machine};
+use crate::random::Random;
+use corewise_core::calibrate::{
+    Executor, ExecutorError, Focus, Kernel, Nas, NasRun, ProblemClass, REGION_UNIT, Repetition, Task, TaskRun,
+};
+use corewise_core::ids::PeId;
+use corewise_core::time::Time;
+use corewise_core::topology::{DomainKind, Topology, TopologyError};
+use kernels::{Mix, Profile};
+use std::time::Duration;
+
+/// What one run takes beside its window.
+const SETUP: Duration = Duration::from_micros(100);
+
+/// How measurements go wrong, and how the machine behaves beside sharing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conditions {
+    /// Standard deviation of the logarithm of one measurement.
+    pub noise: f64,
+    /// Share of measurements that something disturbs, which then show 0.3 to 0.9 of the rate.
+    pub outliers: f64,
+    /// By how much the clock falls when all PEs of a package are busy, 0..1.
+    pub clock_fall: f64,
+    /// After so many runs the hypervisor swaps what stands behind two PEs; `None`: never.
+    pub moves_after: Option<u64>,
+    /// After so many runs the user interrupts.
+    pub interrupted_after: Option<u64>,
+    /// A PE that goes away, after so many runs.
+    pub gone: Option<(PeId, u64)>,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            noise: 0.1,
+            outliers: 0.01,
+            clock_fall: 0.2,
+            moves_after: None,
+            interrupted_after: None,
+            gone: None,
+        }
+    }
+}
+
+/// What a model machine was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Repetitions.
+    pub runs: u64,
+    /// Tasks in all of them.
+    pub tasks: u64,
+}
+
+/// A machine that runs kernels by a model.
+#[derive(Debug)]
+pub struct ModelMachine {
+    machine: Machine,
+    conditions: Conditions,
+    random: Random,
+    now: Time,
+    tally: Tally,
+    /// Which PE of the machine stands behind each PE.
+    places: Vec<usize>,
+    packages: Vec<usize>,
+    /// PEs of each package.
+    package_sizes: Vec<usize>,
+    cores_of_l3: Vec<usize>,
+    model: Model,
+}
+
+impl ModelMachine {
+    /// A machine under these conditions.
+    pub fn new(machine: Machine, conditions: Conditions, seed: u64) -> Self {
+        let count = machine.pes.len();
+        let mut packages = vec![0; count];
+        for package in machine.topology.domains(DomainKind::Package) {
+            package.pes.iter().for_each(|pe| packages[pe.0 as usize] = package.logical as usize);
+        }
+        let mut package_sizes = vec![0; count];
+        packages.iter().for_each(|&package| package_sizes[package] += 1);
+        let mut cores_of_l3 = vec![0; machine.l3_bytes.len()];
+        for first in machine.topology.domains(DomainKind::Core).filter_map(|core| core.pes.first()) {
+            cores_of_l3[machine.pes[first.0 as usize].l3] += 1;
+        }
+        Self {
+            random: Random::new(seed, 0),
+            places: (0..count).collect(),
+            machine,
+            conditions,
+            now: Time(0),
+            tally: Tally::default(),
+            packages,
+            package_sizes,
+            cores_of_l3,
+            model: Model::default(),
+        }
+    }
+
+    /// What is shared in truth, as long as nothing moved.
+    pub fn truth(&self) -> &Topology {
+        &self.machine.topology
+    }
+
+    /// What it was asked for so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    fn place(&self, pe: PeId) -> Result<usize, ExecutorError> {
+        let known = self.machine.topology.pes.contains(pe);
+        let gone = self.conditions.gone.is_some_and(|(gone, after)| gone == pe && self.tally.runs > after);
+        match known && !gone {
+            true => Ok(self.places[pe.0 as usize]),
+            false => Err(ExecutorError::Pe { pe, why: "it is not online".to_owned() }),
+        }
+    }
+
+    fn count(&mut self, tasks: usize) {
+        self.tally.runs += 1;
+        self.tally.tasks += tasks as u64;
+        if self.conditions.moves_after.is_some_and(|after| self.tally.runs.is_multiple_of(after)) {
+            let (a, b) = (self.random.below(self.places.len()), self.random.below(self.places.len()));
+            self.places.swap(a, b);
+        }
+    }
+
+    /// What one measurement shows of 1.
+    fn disturbance(&mut self) -> f64 {
+        let outlier = self.random.unit() < self.conditions.outliers;
+        let share = if outlier { 0.3 + 0.6 * self.random.unit() } else { 1.0 };
+        share * (self.conditions.noise * self.random.normal()).exp()
+    }
+
+    /// Each task's clock as a multiple of the machine's, the PE's speed included.
+    fn clocks(&self, tasks: &[Task], places: &[usize]) -> Vec<f64> {
+        let mut drawn = vec![0.0; self.package_sizes.len()];
+        for (task, &place) in tasks.iter().zip(places) {
+            drawn[self.packages[place]] += Profile::of(task.kernel).power * task.duty;
+        }
+        let clock = |&place: &usize| {
+            let package = self.packages[place];
+            let others = self.package_sizes[package].saturating_sub(1).max(1);
+            let load = (drawn[package] - 1.0).max(0.0) / others as f64;
+            self.machine.pes[place].speed * (1.0 - self.conditions.clock_fall * load.min(2.0))
+        };
+        places.iter().map(clock).collect()
+    }
+
+    /// How much longer each task takes for sharing units, while it works.
+    fn unit_waits(&mut self, tasks: &[Task], places: &[usize]) -> Vec<f64> {
+        let width = self.machine.spec.units.issue_width;
+        let load = |(task, &pe): (&Task, &usize)| {
+            let profile = Profile::of(task.kernel);
+            let shared_fpu = self.machine.pes[pe].fpu != self.machine.pes[pe].core;
+            let fpu = if shared_fpu { profile.fpu_of_module } else { profile.fpu };
+            let demand =
+                Demand { fpu: fpu * task.duty, ipc: profile.issue * width * task.duty, ..Demand::default() };
+            Load { pe, demand, remote: false }
+        };
+        let loads: Vec<Load> = tasks.iter().zip(places).map(load).collect();
+        let mut paces: Vec<Pace> = Vec::new();
+        self.model.solve(&self.machine, &loads, &mut paces);
+        let ghz = self.machine.spec.ghz;
+        let wait = |((pace, &pe), task): ((&Pace, &usize), &Task)| {
+            // The model knows mean demands; a task meets its neighbours only while it works itself.
+            1.0 + (ghz * self.machine.pes[pe].speed / pace.work_per_ns - 1.0) / task.duty
+        };
+        paces.iter().zip(places).zip(tasks).map(wait).collect()
+    }
+
+    /// Units of work per nanosecond of each task, without noise.
+    fn rates(&mut self, tasks: &[Task], places: &[usize], clocks: &[f64]) -> Result<Vec<f64>, ExecutorError> {
+        let waits = self.unit_waits(tasks, places);
+        let users: Vec<memory::User> = (0..tasks.len())
+            .filter(|&index| tasks[index].kernel.focus() == Focus::Memory)
+            .map(|index| {
+                let Task { kernel, region_bytes, duty, .. } = tasks[index];
+                let (pe, region) = (places[index], region_bytes.max(1) as f64);
+                memory::User { pe, kernel, region, duty, clock: clocks[index] }
+            })
+            .collect();
+        let mut memory_times = memory::times(&self.machine, &self.cores_of_l3, &users).into_iter();
+        let mut rates = Vec::with_capacity(tasks.len());
+        for (index, task) in tasks.iter().enumerate() {
+            let rate = match task.kernel.focus() {
+                Focus::Memory => {
+                    let (near, far) = memory_times.next().expect("there is a user for each task of memory");
+                    let work = if task.kernel == Kernel::LoadLatency { 1.0 } else { LINE_BYTES };
+                    work / (near * waits[index] + far)
+                }
+                Focus::Synchronisation => {
+                    let partner = partner(tasks, index)?;
+                    let latency = self.latency_ns(places[index], places[partner]);
+                    // Two threads do the work together.
+                    0.5 / (latency * kernels::exchange_cost(task.kernel) * waits[index])
+                }
+                Focus::Computation => {
+                    let per_cycle = Profile::of(task.kernel).work_per_cycle;
+                    per_cycle * self.machine.spec.ghz * clocks[index] / waits[index]
+                }
+            };
+            rates.push(task.duty * rate);
+        }
+        Ok(rates)
+    }
+
+    /// How long it takes until a PE sees what another one wrote.
+    fn latency_ns(&self, a: usize, b: usize) -> f64 {
+        match self.machine.distance(a, b) {
+            Distance::None | Distance::Core => 12.0,
+            Distance::L2 => 25.0,
+            Distance::L3 => 40.0,
+            Distance::Node => 80.0,
+            Distance::System => 160.0,
+        }
+    }
+
+    /// The slowest thread's time for its part, and the exchanges, in nanoseconds.
+    fn nas_ns(&mut self, mix: &Mix, places: &[usize]) -> f64 {
+        let mut slowest = f64::INFINITY;
+        for node in 0..=self.machine.pes.iter().map(|pe| pe.node).max().unwrap_or(0) {
+            let here = places.iter().filter(|&&pe| self.machine.pes[pe].node == node);
+            let loads: Vec<Load> = here.map(|&pe| Load { pe, demand: mix.demand, remote: false }).collect();
+            let mut paces = Vec::new();
+            self.model.solve(&self.machine, &loads, &mut paces);
+            slowest = paces.iter().map(|pace| pace.work_per_ns).fold(slowest, f64::min);
+        }
+        let latencies = places.iter().map(|&pe| self.latency_ns(places[0], pe));
+        let latency = if places.len() > 1 { latencies.fold(0.0, f64::max) } else { 0.0 };
+        mix.gcycles * 1e9 / places.len() as f64 / slowest + mix.exchanges * latency
+    }
+}
+
+/// The task that works on the same memory: those of one kernel are partners two by two.
+fn partner(tasks: &[Task], index: usize) -> Result<usize, ExecutorError> {
+    let kernel = tasks[index].kernel;
+    let alike: Vec<usize> = (0..tasks.len()).filter(|&other| tasks[other].kernel == kernel).collect();
+    let place = alike.iter().position(|&other| other == index).unwrap_or_default();
+    alike.get(place ^ 1).copied().ok_or_else(|| ExecutorError::Unavailable {
+        what: kernel.name().to_owned(),
+        why: "it needs two threads".to_owned(),
+    })
+}
+
+impl Executor for ModelMachine {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn interrupted(&self) -> bool {
+        self.conditions.interrupted_after.is_some_and(|after| self.tally.runs >= after)
+    }
+
+    fn run(&mut self, tasks: &[Task], window: Duration) -> Result<Repetition, ExecutorError> {
+        self.count(tasks.len());
+        // The real kernels refuse it, too.
+        if let Some(task) = tasks.iter().find(|task| !task.region_bytes.is_multiple_of(REGION_UNIT)) {
+            let what = format!("{} on {} bytes", task.kernel.name(), task.region_bytes);
+            return Err(ExecutorError::Unavailable { what, why: "give whole pages".to_owned() });
+        }
+        let places = tasks.iter().map(|task| self.place(task.pe)).collect::<Result<Vec<usize>, _>>()?;
+        let clocks = self.clocks(tasks, &places);
+        let rates = self.rates(tasks, &places, &clocks)?;
+        let ghz = self.machine.spec.ghz;
+        let runs = rates.into_iter().zip(clocks).map(|(rate, clock)| TaskRun {
+            work: rate * window.as_nanos() as f64 * self.disturbance(),
+            elapsed: window,
+            lost: Duration::ZERO,
+            clock_ghz: Some(ghz * clock),
+        });
+        let runs = runs.collect();
+        self.now = self.now + window + SETUP;
+        Ok(Repetition { runs })
+    }
+
+    fn renew_memory(&mut self) {}
+
+    fn run_nas(&mut self, nas: Nas, class: ProblemClass, pes: &[PeId]) -> Result<NasRun, ExecutorError> {
+        self.count(pes.len());
+        let places = pes.iter().map(|&pe| self.place(pe)).collect::<Result<Vec<usize>, _>>()?;
+        let ns = self.nas_ns(&Mix::of(nas, class), &places) / self.disturbance();
+        let elapsed = Duration::from_nanos(ns as u64);
+        self.now = self.now + elapsed + SETUP;
+        Ok(NasRun { elapsed, verified: true })
+    }
+}
+
+/// The same machine with other numbers for its PEs: PE i becomes `numbers[i]`.
+pub fn renumbered(topology: &Topology, numbers: &[u32]) -> Result<Topology, TopologyError> {
+    let mut other = topology.clone();
+    let renumber = |pes: &mut corewise_core::cpuset::CpuSet| {
+        *pes = pes.iter().map(|pe| PeId(numbers[pe.0 as usize])).collect();
+    };
+    let domains = other.domains.iter_mut().map(|domain| &mut domain.pes);
+    let kinds = other.kinds.iter_mut().map(|kind| &mut kind.pes);
+    domains.chain(kinds).chain([&mut other.pes, &mut other.allowed]).for_each(renumber);
+    other.arranged()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,506 @@
+//! Experiments: several scenarios, what a paper found, and whether the simulation agrees.
+//!
+//! Problem: a published figure is many runs under many conditions, and a claim about them ("ahead in every
+//! workload with a highly parallel application"). Approach: an experiment is a text that names its scenarios
+//! (files put over each other, then values of its own), the claims in a form that can be checked
+//! ([`finding`]), the paper's numbers, and settings that show how much the outcome depends on what was
+//! assumed. The scenarios come first and fix their parameters; claims never reach into them. Source: the
+//! format is ours, docs/experiments.md describes it. Limits: a claim is checked on means over the seeds; it
+//! has no test of significance, so a lead that is smaller than the spread must be read with the spread.
+
+use crate::comparison::{self, Comparison, Run, Task, VariantResult};
+use crate::scenario::{Scenario, ScenarioError, merge};
+use finding::{Finding, Verdict};
+use serde::{Deserialize, Serialize};
+use sets::SetsSpec;
+
+pub mod finding;
+pub mod sets;
+
+/// An experiment as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentSpec {
+    /// What it shows.
+    pub title: String,
+    /// The publication.
+    pub source: String,
+    /// The figure or section in it.
+    pub figure: String,
+    /// What is run, and what the reader should know.
+    pub about: String,
+    /// How many seeds each scenario is run with.
+    pub runs: u32,
+    /// How many the baseline, if more.
+    pub baseline_runs: Option<u32>,
+    /// Which of a variant's figures is shown.
+    #[serde(default)]
+    pub measure: Measure,
+    /// Files that make up every scenario, later ones over earlier ones.
+    #[serde(default)]
+    pub files: Vec<String>,
+    /// Values of every scenario, over the files.
+    #[serde(default)]
+    pub common: toml::Table,
+    /// The scenarios.
+    #[serde(default, rename = "scenario")]
+    pub scenarios: Vec<ScenarioSpec>,
+    /// Scenarios that chance puts together, after the others.
+    pub sets: Option<SetsSpec>,
+    /// Numbers of the paper that stand beside ours.
+    #[serde(default)]
+    pub published: Vec<Published>,
+    /// What the paper found.
+    #[serde(rename = "finding")]
+    pub findings: Vec<Finding>,
+    /// What the outcome depends on.
+    pub sensitivity: SensitivitySpec,
+}
+
+/// A scenario of an experiment as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioSpec {
+    /// Its name in the results.
+    pub name: String,
+    /// Files over those of the experiment.
+    #[serde(default)]
+    pub files: Vec<String>,
+    /// Values over all files.
+    #[serde(default)]
+    pub with: toml::Table,
+}
+
+/// A number that the paper gives, as an effect over the default: 0.4 is 40 % faster.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The scenario.
+    pub scenario: String,
+    /// The variant.
+    pub variant: String,
+    /// The number, or the lower end of a range.
+    pub lowest: f64,
+    /// The upper end.
+    pub highest: f64,
+}
+
+/// Other values, to see what the outcome depends on.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SensitivitySpec {
+    /// The scenarios that are run with them; all if left out. `*` stands for any text.
+    #[serde(default)]
+    pub scenarios: Vec<String>,
+    /// How many seeds.
+    pub runs: u32,
+    /// How many the baseline, if more.
+    pub baseline_runs: Option<u32>,
+    /// The settings.
+    #[serde(rename = "setting")]
+    pub settings: Vec<Setting>,
+}
+
+/// One row of the sensitivity table.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setting {
+    /// What it is, in words.
+    pub name: String,
+    /// The values, as for `corewise sim --set`.
+    pub set: Vec<String>,
+}
+
+/// A figure of a variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Geometric mean of the applications' speedups over the default, less one.
+    #[default]
+    Speedup,
+    /// The same of the time until all have completed once.
+    AllDone,
+    /// Instructions of all applications a second over the default's, less one.
+    Throughput,
+    /// Largest run-to-run spread of an application's time.
+    Spread,
+    /// Mean share of the applications' active time with one runnable thread, as the system sees it.
+    Sequential,
+}
+
+/// An experiment that is ready to run.
+#[derive(Debug, Clone)]
+pub struct Experiment {
+    /// Its name.
+    pub name: String,
+    /// As written.
+    pub spec: ExperimentSpec,
+    /// Its scenarios, in the order of the specification.
+    scenarios: Vec<Scenario>,
+    /// For each row of the sensitivity table its scenarios with their index in `scenarios`.
+    rows: Vec<Vec<(usize, Scenario)>>,
+}
+
+/// The result of an experiment. Everything in it is simulated.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExperimentResult {
+    /// Its name.
+    pub name: String,
+    /// `simulated`, always.
+    pub evidence: &'static str,
+    /// What it shows.
+    pub title: String,
+    /// The publication.
+    pub source: String,
+    /// The figure or section in it.
+    pub figure: String,
+    /// What was run.
+    pub about: String,
+    /// Which figure is shown of each variant.
+    pub measure: Measure,
+    /// Each claim and what became of it.
+    pub findings: Vec<Verdict>,
+    /// Each scenario.
+    pub scenarios: Vec<ScenarioResult>,
+    /// Numbers of the paper.
+    pub published: Vec<Published>,
+    /// What the outcome depends on.
+    pub sensitivity: Sensitivity,
+}
+
+/// The result of one scenario.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ScenarioResult {
+    /// Its name in the experiment.
+    pub name: String,
+    /// All of it.
+    pub comparison: Comparison,
+}
+
+/// How much the outcome depends on what was assumed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sensitivity {
+    /// The scenarios that were run.
+    pub scenarios: Vec<String>,
+    /// With so many seeds.
+    pub runs: u32,
+    /// The variants: the columns.
+    pub variants: Vec<String>,
+    /// One row a setting.
+    pub rows: Vec<SensitivityRow>,
+}
+
+/// The outcome with other values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SensitivityRow {
+    /// What was set, in words.
+    pub name: String,
+    /// What was set.
+    pub set: Vec<String>,
+    /// Mean of the experiment's measure over the scenarios, by variant; `null` where one did not complete.
+    pub means: Vec<Option<f64>>,
+    /// The claims that hold, and how many could be checked on these scenarios.
+    pub agree: usize,
+    /// Number of claims that could be checked.
+    pub checked: usize,
+}
+
+/// Why a text is no experiment.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ExperimentError {
+    /// The text is not understood.
+    #[error("{file}: {problem}")]
+    Syntax {
+        /// Which file.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A file is missing.
+    #[error("{file}, which experiment `{experiment}` names, cannot be read: {problem}")]
+    Missing {
+        /// The experiment.
+        experiment: String,
+        /// The file.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A scenario is at fault.
+    #[error("scenario `{scenario}`: {source}")]
+    Scenario {
+        /// Its name.
+        scenario: String,
+        /// What is wrong.
+        source: ScenarioError,
+    },
+    /// A name is not that of a scenario or variant.
+    #[error("{place} names `{name}`, which is no {kind}")]
+    NoSuch {
+        /// Where.
+        place: String,
+        /// The name.
+        name: String,
+        /// What it should be.
+        kind: &'static str,
+    },
+}
+
+/// One run that an experiment needs.
+#[derive(Debug)]
+pub struct Job<'a> {
+    scenario: &'a Scenario,
+    task: Task,
+}
+
+impl Job<'_> {
+    /// Runs it.
+    pub fn run(&self) -> Result<Run, ScenarioError> {
+        self.task.run(self.scenario)
+    }
+}
+
+impl Experiment {
+    /// Reads the experiment of a folder. `read` gives the text of a file, which is named from the directory
+    /// that holds the experiments' folders.
+    pub fn load(name: &str, read: impl Fn(&str) -> Result<String, String>) -> Result<Self, ExperimentError> {
+        let file = format!("{name}/experiment.toml");
+        let text = |file: &str| {
+            read(file).map_err(|problem| ExperimentError::Missing {
+                experiment: name.to_owned(),
+                file: file.to_owned(),
+                problem,
+            })
+        };
+        let syntax = |file: &str, error: toml::de::Error| ExperimentError::Syntax {
+            file: file.to_owned(),
+            problem: error.to_string(),
+        };
+        let mut spec: ExperimentSpec = toml::from_str(&text(&file)?).map_err(|error| syntax(&file, error))?;
+        let table = |file: &str| toml::from_str::<toml::Table>(&text(file)?).map_err(|e| syntax(file, e));
+        let mut common = toml::Table::new();
+        for file in &spec.files {
+            merge(&mut common, table(file)?);
+        }
+        merge(&mut common, spec.common.clone());
+        if let Some(sets) = &spec.sets {
+            let drawn = sets.scenarios(&common);
+            let file = file.clone();
+            spec.scenarios.extend(drawn.map_err(|problem| ExperimentError::Syntax { file, problem })?);
+        }
+        if spec.scenarios.is_empty() {
+            let problem = "it has no [[scenario]] and no [sets]".to_owned();
+            return Err(ExperimentError::Syntax { file, problem });
+        }
+        let mut tables = Vec::new();
+        for scenario in &spec.scenarios {
+            let mut own = common.clone();
+            for file in &scenario.files {
+                merge(&mut own, table(file)?);
+            }
+            merge(&mut own, scenario.with.clone());
+            own.insert("name".to_owned(), scenario.name.clone().into());
+            tables.push(own);
+        }
+        Self::new(name, spec, &tables)
+    }
+
+    fn new(name: &str, spec: ExperimentSpec, tables: &[toml::Table]) -> Result<Self, ExperimentError> {
+        let scenario = |index: usize, runs: u32, baseline_runs: Option<u32>, set: &[String]| {
+            let read = Scenario::from_table(tables[index].clone(), set);
+            let name = spec.scenarios[index].name.clone();
+            let scenario = read.map_err(|source| ExperimentError::Scenario { scenario: name, source })?;
+            Ok(Scenario { runs, baseline_runs, ..scenario })
+        };
+        let all = || 0..spec.scenarios.len();
+        let scenarios: Vec<Scenario> = all()
+            .map(|index| scenario(index, spec.runs, spec.baseline_runs, &[]))
+            .collect::<Result<_, _>>()?;
+        let sensitivity = &spec.sensitivity;
+        let chosen: Vec<usize> = all()
+            .filter(|&index| finding::names(&sensitivity.scenarios, &spec.scenarios[index].name))
+            .collect();
+        let as_fixed: &[String] = &[];
+        let sets = std::iter::once(as_fixed).chain(sensitivity.settings.iter().map(|s| s.set.as_slice()));
+        let row = |set: &[String]| -> Result<Vec<(usize, Scenario)>, ExperimentError> {
+            let (runs, baseline_runs) = (sensitivity.runs, sensitivity.baseline_runs);
+            chosen.iter().map(|&index| Ok((index, scenario(index, runs, baseline_runs, set)?))).collect()
+        };
+        let rows = sets.map(row).collect::<Result<_, _>>()?;
+        let experiment = Self { name: name.to_owned(), scenarios, rows, spec };
+        experiment.check_names()?;
+        Ok(experiment)
+    }
+
+    /// The same with another number of seeds for everything.
+    pub fn with_runs(mut self, runs: u32) -> Self {
+        let rows = self.rows.iter_mut().flatten().map(|(_, scenario)| scenario);
+        for scenario in self.scenarios.iter_mut().chain(rows) {
+            scenario.runs = runs;
+            scenario.baseline_runs = None;
+        }
+        self.spec.sensitivity.runs = runs;
+        self
+    }
+
+    /// The runs that it needs, in the order in which [`Self::result`] wants their results.
+    pub fn jobs(&self) -> Vec<Job<'_>> {
+        let of = |scenario| comparison::tasks(scenario).into_iter().map(move |task| Job { scenario, task });
+        self.all_scenarios().flat_map(of).collect()
+    }
+
+    fn all_scenarios(&self) -> impl Iterator<Item = &Scenario> {
+        self.scenarios.iter().chain(self.rows.iter().flatten().map(|(_, scenario)| scenario))
+    }
+
+    /// The result from the results of all its jobs.
+    pub fn result(&self, runs: &[Run]) -> ExperimentResult {
+        let mut rest = runs;
+        let mut compare = |scenario: &Scenario| {
+            let (own, others) = rest.split_at(comparison::tasks(scenario).len());
+            rest = others;
+            ScenarioResult { name: scenario.name.clone(), comparison: comparison::combine(scenario, own) }
+        };
+        let scenarios: Vec<ScenarioResult> = self.scenarios.iter().map(&mut compare).collect();
+        let rows: Vec<Vec<ScenarioResult>> =
+            self.rows.iter().map(|row| row.iter().map(|(_, scenario)| compare(scenario)).collect()).collect();
+        let spec = &self.spec;
+        ExperimentResult {
+            name: self.name.clone(),
+            evidence: "simulated",
+            title: spec.title.clone(),
+            source: spec.source.clone(),
+            figure: spec.figure.clone(),
+            about: spec.about.split_whitespace().collect::<Vec<_>>().join(" "),
+            measure: spec.measure,
+            findings: spec.findings.iter().map(|finding| finding.judge(&scenarios)).collect(),
+            published: spec.published.clone(),
+            sensitivity: self.sensitivity(&rows),
+            scenarios,
+        }
+    }
+
+    fn sensitivity(&self, rows: &[Vec<ScenarioResult>]) -> Sensitivity {
+        let spec = &self.spec;
+        let variants = variant_names(rows.iter().flatten());
+        let words = std::iter::once(("as fixed", Vec::new()))
+            .chain(spec.sensitivity.settings.iter().map(|s| (s.name.as_str(), s.set.clone())));
+        let row = |((name, set), results): ((&str, Vec<String>), &Vec<ScenarioResult>)| {
+            let mean = |variant: &String| {
+                let values: Vec<Option<f64>> = results
+                    .iter()
+                    .filter_map(|result| result.variant(variant))
+                    .map(|variant| spec.measure.of(variant))
+                    .collect();
+                let known: Option<Vec<f64>> = values.into_iter().collect();
+                known.map(|known| known.iter().sum::<f64>() / known.len().max(1) as f64)
+            };
+            let judged: Vec<Verdict> = spec.findings.iter().map(|finding| finding.judge(results)).collect();
+            SensitivityRow {
+                name: name.to_owned(),
+                set,
+                means: variants.iter().map(mean).collect(),
+                agree: judged.iter().filter(|verdict| verdict.agrees == Some(true)).count(),
+                checked: judged.iter().filter(|verdict| verdict.agrees.is_some()).count(),
+            }
+        };
+        Sensitivity {
+            scenarios: self.rows[0].iter().map(|(index, _)| spec.scenarios[*index].name.clone()).collect(),
+            runs: spec.sensitivity.runs,
+            rows: words.zip(rows).map(row).collect(),
+            variants,
+        }
+    }
+
+    /// Every name in claims and numbers is one of a scenario or variant.
+    fn check_names(&self) -> Result<(), ExperimentError> {
+        let fail = |place: String, name: &str, kind| {
+            Err(ExperimentError::NoSuch { place, name: name.to_owned(), kind })
+        };
+        let is_scenario = |name: &str| {
+            let pattern = [name.to_owned()];
+            self.spec.scenarios.iter().any(|scenario| finding::names(&pattern, &scenario.name))
+        };
+        let is_variant = |name: &str| {
+            let mut variants = self.scenarios.iter().flat_map(|scenario| &scenario.variants);
+            name == "default" || variants.any(|variant| variant.name == name)
+        };
+        let mut used: Vec<(String, Vec<&String>, Vec<&String>)> = Vec::new();
+        for finding in &self.spec.findings {
+            let place = format!("finding `{}`", finding.claim);
+            used.push((place, finding.scenarios.iter().collect(), finding.check.variants()));
+        }
+        for number in &self.spec.published {
+            used.push(("published".to_owned(), vec![&number.scenario], vec![&number.variant]));
+        }
+        used.push(("sensitivity".to_owned(), self.spec.sensitivity.scenarios.iter().collect(), Vec::new()));
+        for (place, scenarios, variants) in used {
+            if let Some(name) = scenarios.iter().find(|name| !is_scenario(name)) {
+                return fail(place, name, "scenario");
+            }
+            if let Some(name) = variants.iter().find(|name| !is_variant(name)) {
+                return fail(place, name, "variant");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names of the variants of several scenarios, each once, in order, without the baseline.
+pub fn variant_names<'a>(results: impl Iterator<Item = &'a ScenarioResult>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for variant in results.flat_map(|result| result.comparison.variants.iter().skip(1)) {
+        if !names.contains(&variant.name) {
+            names.push(variant.name.clone());
+        }
+    }
+    names
+}
+
+impl ScenarioResult {
+    /// The variant of that name.
+    pub fn variant(&self, name: &str) -> Option<&VariantResult> {
+        self.comparison.variants.iter().find(|variant| variant.name == name)
+    }
+}
+
+impl Measure {
+    /// The figure of a variant; `None` if an application did not complete.
+    pub fn of(self, variant: &VariantResult) -> Option<f64> {
+        let apps = &variant.applications;
+        match self {
+            Measure::Speedup => Some(variant.speedup? - 1.0),
+            Measure::AllDone => Some(variant.all_done_speedup? - 1.0),
+            Measure::Throughput => Some(variant.throughput_speedup? - 1.0),
+            Measure::Spread => {
+                let spreads: Option<Vec<f64>> = apps.iter().map(|app| app.spread).collect();
+                spreads.map(|spreads| spreads.into_iter().fold(0.0, f64::max))
+            }
+            Measure::Sequential => {
+                let shares: Option<Vec<f64>> = apps.iter().map(|app| app.sequential_fraction).collect();
+                shares.map(|shares| shares.iter().sum::<f64>() / shares.len() as f64)
+            }
+        }
+    }
+
+    /// The figure of one variant over that of another: a ratio for speeds, else the figure itself.
+    pub fn over(self, variant: &VariantResult, base: &VariantResult) -> Option<f64> {
+        match self {
+            Measure::Speedup | Measure::AllDone | Measure::Throughput => {
+                Some((1.0 + self.of(variant)?) / (1.0 + self.of(base)?) - 1.0)
+            }
+            Measure::Spread | Measure::Sequential => self.of(variant),
+        }
+    }
+}
+
+/// Standard deviation over the seeds of the geometric mean of the applications' times, relative to it, if the
+/// applications vary independently.
+pub fn spread(variant: &VariantResult) -> Option<f64> {
+    let spreads: Option<Vec<f64>> = variant.applications.iter().map(|app| app.spread).collect();
+    let spreads = spreads?;
+    Some(spreads.iter().map(|spread| spread * spread).sum::<f64>().sqrt() / spreads.len() as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+use super::*;
+
+const BASE: &str = "
+stop = { completions = 2 }
+machine = { name = '1FC-1SC', topology = 'core:2 pu:1', speeds = [{ pes = '1', speed = 0.5 }] }
+demand.int = {}
+variant = [
+  { name = 'rr', policy = 'rr' }, { name = 'pa', policy = 'pa' }, { name = 'static', policy = 'static-ipc' }
+]
+[program.a]
+steps = [{ each = { mcycles = 900, demand = 'int' } }]
+";
+
+const EXPERIMENT: &str = "
+title = 't'
+source = 's'
+figure = 'f'
+about = 'a'
+runs = 2
+baseline_runs = 3
+files = ['base.toml']
+common = { interval = '100ms' }
+[[scenario]]
+name = 'alone'
+with = { application = [{ name = 'a' }] }
+[[scenario]]
+name = 'two'
+with = { application = [{ name = 'a' }, { name = 'b', program = 'a' }] }
+[[finding]]
+claim = 'pa gains for one'
+scenarios = ['al*']
+check = { within = { variants = ['pa'], lowest = 0.0, highest = 1.0 } }
+[[finding]]
+claim = 'nobody doubles'
+check = { ahead = { variants = ['pa'], of = ['rr'], by = 1.0 } }
+[sensitivity]
+scenarios = ['two']
+runs = 1
+setting = [{ name = 'equal', set = ['machine.speeds=[]'] }]
+";
+
+fn load(experiment: &str) -> Result<Experiment, String> {
+    let read = |file: &str| match file {
+        "e/experiment.toml" => Ok(experiment.to_owned()),
+        "base.toml" => Ok(BASE.to_owned()),
+        _ => Err("there is none".to_owned()),
+    };
+    Experiment::load("e", read).map_err(|error| error.to_string())
+}
+
+#[test]
+fn claims_are_judged_by_their_scenarios_and_settings_change_them() {
+    let experiment = load(EXPERIMENT).unwrap();
+    let jobs = experiment.jobs();
+    // One or two alone, 3 of the baseline, 3 variants of 2 seeds; two rows of the table: 2 + 4 each.
+    assert_eq!(jobs.len(), (1 + 3 + 6) + (2 + 3 + 6) + 2 * (2 + 4));
+    let runs: Vec<Run> = jobs.iter().map(|job| job.run().unwrap()).collect();
+    let result = experiment.result(&runs);
+    assert_eq!(result.evidence, "simulated");
+    let agrees: Vec<Option<bool>> = result.findings.iter().map(|verdict| verdict.agrees).collect();
+    assert_eq!(agrees, [Some(true), Some(false)], "{:?}", result.findings);
+    assert!(result.findings[1].ours.starts_with("0 of 2: "), "{}", result.findings[1].ours);
+    let alone = &result.scenarios[0].comparison.variants[0];
+    assert_eq!(Measure::Throughput.of(alone), Some(0.0));
+    let rate = 900e6 / alone.applications[0].seconds.unwrap();
+    assert!((alone.instructions_per_second / rate - 1.0).abs() < 0.01, "one instruction a cycle: {alone:?}");
+    let table = &result.sensitivity;
+    assert_eq!((table.scenarios.join(" "), table.variants.join(" ")), ("two".into(), "rr pa static".into()));
+    assert_eq!(table.rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["as fixed", "equal"]);
+    assert_eq!((table.rows[0].agree, table.rows[0].checked), (0, 1), "the first is about another scenario");
+    let on_equal_pes = table.rows[1].means[1].unwrap();
+    assert!(on_equal_pes.abs() < 1e-3, "there is nothing to gain: {on_equal_pes}");
+}
+
+#[test]
+fn errors_say_which_name_is_wrong() {
+    for (from, to, words) in [
+        ("['al*']", "['one']", "finding `pa gains for one` names `one`, which is no scenario"),
+        ("of = ['rr']", "of = ['r']", "finding `nobody doubles` names `r`, which is no variant"),
+        (
+            "['base.toml']",
+            "['no.toml']",
+            "no.toml, which experiment `e` names, cannot be read: there is none",
+        ),
+        ("runs = 2", "run = 2", "e/experiment.toml: "),
+        ("program = 'a'", "program = 'c'", "scenario `two`: application `b`: it has no steps"),
+        ("machine.speeds=[]", "machine.x=1", "scenario `two`: "),
+    ] {
+        let text = EXPERIMENT.replace(from, to);
+        assert_ne!(text, EXPERIMENT);
+        let error = load(&text).expect_err(to);
+        assert!(error.contains(words), "{to}: {error}");
+    }
+}
+
+/// A result whose variants have those speedups over the default.
+fn scenario(name: &str, speedups: &[(&str, f64)]) -> ScenarioResult {
+    let variant = |&(name, speedup): &(&str, f64)| VariantResult {
+        name: name.to_owned(),
+        policy: "default".to_owned(),
+        applications: Vec::new(),
+        speedup: Some(speedup),
+        all_done_seconds: None,
+        all_done_speedup: None,
+        instructions_per_second: 1.0,
+        throughput_speedup: Some(speedup),
+        fairness: None,
+        migrations: std::collections::BTreeMap::new(),
+        timeline: String::new(),
+    };
+    let comparison = Comparison {
+        scenario: name.to_owned(),
+        evidence: "simulated",
+        machine: String::new(),
+        seed: 1,
+        runs: 1,
+        baseline_runs: 1,
+        variants: speedups.iter().map(variant).collect(),
+    };
+    ScenarioResult { name: name.to_owned(), comparison }
+}
+
+#[test]
+fn every_kind_of_claim_can_hold_and_fail() {
+    let results = [
+        scenario("x", &[("default", 1.0), ("a", 1.1), ("b", 1.2), ("c", 1.4)]),
+        scenario("y", &[("default", 1.0), ("a", 1.0), ("b", 1.1), ("c", 0.8)]),
+    ];
+    for (check, expected, ours) in [
+        ("ahead = { variants = ['b'], of = ['a'] }", true, "2 of 2: +9.1 % to +10.0 %"),
+        (
+            "ahead = { variants = ['b'], of = ['a', 'c'] }",
+            false,
+            "1 of 2: -14.3 % to +10.0 %; not x (-14.3 %)",
+        ),
+        ("ahead = { variants = ['b'], of = ['a'], by = 0.095 }", false, "1 of 2: "),
+        ("within = { variants = ['a', 'b'], lowest = 0.0, highest = 0.2 }", true, "+0.0 % to +20.0 %"),
+        ("within = { variants = ['a'], lowest = 0.05 }", false, "+0.0 % to +10.0 %; not +0.0 % (y, a)"),
+        ("within = { variants = ['b'], over = 'a', lowest = 0.09 }", true, "+9.1 % to +10.0 %"),
+        ("within = { variants = ['c'], take = 'most', lowest = 0.3 }", true, "+40.0 % (x, c)"),
+        ("within = { variants = ['c'], take = 'least', lowest = 0.0 }", false, "-20.0 % (y, c)"),
+        ("within = { variants = ['a', 'b', 'c'], take = 'median', lowest = 0.1 }", true, "+10.0 % ("),
+        ("within = { variants = ['b'], measure = 'throughput', lowest = 0.09 }", true, "+10.0 % to +20.0 %"),
+        ("within = { variants = ['c'], take = 'mean', lowest = 0.09, highest = 0.11 }", true, "+10.0 % on"),
+        ("falling = { variants = ['c', 'b', 'a'] }", false, "1 of 2: -10.0 % to +30.0 %; not y (+30.0 %)"),
+        ("falling = { variants = ['b', 'a'] }", true, "2 of 2: -10.0 % to -10.0 %"),
+        ("steadier = { variants = ['a', 'b'], than = ['b', 'c'] }", true, "at most 10.0 % apart, the others"),
+        ("steadier = { variants = ['b', 'c'], than = ['a', 'b'] }", false, "at most 37.5 % apart"),
+    ] {
+        let finding: Finding = toml::from_str(&format!("claim = 'c'\n[check]\n{check}")).expect(check);
+        let verdict = finding.judge(&results);
+        assert_eq!(verdict.agrees, Some(expected), "{check}: {}", verdict.ours);
+        assert!(verdict.ours.contains(ours), "{check}: {}", verdict.ours);
+    }
+}
+
+#[test]
+fn sets_are_drawn_by_chance_and_again_the_same() {
+    let steps = "{ steps = [{ each = { mcycles = 9, demand = 'int' } }] }";
+    let programs = format!("{{ program = {{ b = {steps}, c = {steps} }}, interval");
+    let text = EXPERIMENT
+        .replace("[sensitivity]", "[sets]\ncount = 12\nsize = 2\n[sensitivity]")
+        .replace("{ interval", &programs);
+    let experiment = load(&text).unwrap();
+    let drawn: Vec<Vec<String>> = experiment.scenarios[2..]
+        .iter()
+        .map(|scenario| scenario.applications.iter().map(|app| app.name.clone()).collect())
+        .collect();
+    assert_eq!((drawn.len(), experiment.scenarios[2].name.as_str()), (12, "set 01"));
+    assert!(drawn.iter().all(|set| set.len() == 2 && set[0] != set[1]), "no program twice: {drawn:?}");
+    let different: std::collections::BTreeSet<&Vec<String>> = drawn.iter().collect();
+    assert_eq!(different.len(), 3, "all of the 3 possible sets come up: {drawn:?}");
+    assert_eq!(load(&text).unwrap().spec, experiment.spec);
+    let error = load(&text.replace("size = 2", "size = 4")).unwrap_err();
+    assert!(error.contains("sets of 4 of 3 programs"), "{error}");
+}

@@ -1,0 +1,340 @@
+//! Random scenarios, run under the eyes of the [invariants](crate::invariants).
+//!
+//! Problem: nobody thinks of every machine, program and mishap that a policy will meet. Approach: a seed
+//! makes a scenario: the machine's shape, speeds and parameters, the system's scheduler, programs of all
+//! steps and ways to wait, pins and faults; a second stream of the same seed draws the policy, so that
+//! another choice of policies leaves the scenario as it was. The scenario is written out as TOML and read
+//! like a user's own. One policy, [`WILD`], is there only to be held back: it asks for nonsense. Source: the
+//! simulation testing of FoundationDB ("Testing Distributed Systems w/ Deterministic Simulation", Wilson,
+//! 2014): a failure is a seed. Limits: a run is checked for what must never happen, not for being fast; what
+//! the generator does not draw is not tried, such as working sets so large that refilling caches takes
+//! longer than a step.
+
+use crate::invariants::{Checked, Checker, Violation};
+use crate::random::Random;
+use crate::scenario::{Scenario, ScenarioError};
+use crate::world::SimWorld;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::ids::{PeId, ThreadId};
+use corewise_core::plan::{Placement, Seat};
+use corewise_core::policy::{self, Policy, Scene};
+use corewise_core::topology::Topology;
+use corewise_core::world::control_loop;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// The policy that asks for nonsense; only here.
+pub const WILD: &str = "wild";
+
+/// What one run was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Decisions of the engine.
+    pub steps: u64,
+    /// Events of the simulation.
+    pub events: u64,
+    /// Simulated time, in nanoseconds.
+    pub simulated_ns: u64,
+    /// A number that differs where anything that happened differs.
+    pub fingerprint: u64,
+}
+
+/// Why a run failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum FuzzError {
+    /// A rule was broken.
+    #[error(transparent)]
+    Broken(#[from] Violation),
+    /// The generator wrote what is no scenario.
+    #[error("the generator is at fault: {0}")]
+    Scenario(#[from] ScenarioError),
+    /// There is no such policy.
+    #[error("there is no policy `{0}`")]
+    Policy(String),
+}
+
+/// The policies that are drawn from when none are asked for.
+pub fn policies() -> Vec<&'static str> {
+    let mut names = policy::NAMES.to_vec();
+    names.push(WILD);
+    names
+}
+
+/// The policy that a seed draws from a list, which must not be empty.
+pub fn policy_of<'a>(seed: u64, names: &[&'a str]) -> &'a str {
+    names[Random::new(seed, STREAM_POLICY).below(names.len())]
+}
+
+/// Runs the scenario of a seed with a policy.
+pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
+    let scenario = Scenario::parse(&scenario(seed))?;
+    let sim = scenario.simulation(&scenario.variants[0], seed)?;
+    let topology = sim.machine.topology.clone();
+    let policy = by_name(policy, seed, &topology).ok_or_else(|| FuzzError::Policy(policy.to_owned()))?;
+    let interval = scenario.interval;
+    let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
+    let mut engine = Engine::new(topology, policy, config);
+    let checker = RefCell::new(Checker::new(interval));
+    let mut world = Checked::new(SimWorld::new(sim, seed), &checker);
+    let mut steps = 0;
+    let Ok(()) = control_loop(&mut world, &mut engine, |_, _, engine| {
+        checker.borrow_mut().compare(engine.present());
+        steps += 1;
+    });
+    let sim = world.sim();
+    checker.borrow_mut().compare_with_the_start(sim);
+    let mut hasher = DefaultHasher::new();
+    for (name, completions, cpu_ns, fast_ns) in sim.applications() {
+        let completions: Vec<u64> = completions.iter().map(|seconds| seconds.to_bits()).collect();
+        (name, completions, cpu_ns, fast_ns).hash(&mut hasher);
+    }
+    sim.migrations().hash(&mut hasher);
+    let tally = Tally { steps, events: sim.events(), simulated_ns: sim.now.0, fingerprint: hasher.finish() };
+    drop(world);
+    checker.into_inner().verdict()?;
+    Ok(tally)
+}
+
+fn by_name(name: &str, seed: u64, topology: &Topology) -> Option<Box<dyn Policy>> {
+    match name {
+        WILD => Some(Box::new(Wild { chance: Random::new(seed, STREAM_WILD), pes: topology.pes.len() })),
+        name => policy::by_name(name),
+    }
+}
+
+// Streams of the seed; the simulation has those from 0 on.
+const STREAM_SCENARIO: u64 = 100;
+const STREAM_POLICY: u64 = 101;
+const STREAM_WILD: u64 = 102;
+
+/// Binds whomever it likes to whatever it likes: threads that are not there, PEs that are not there, none.
+struct Wild {
+    chance: Random,
+    pes: usize,
+}
+
+impl Wild {
+    fn seat(&mut self) -> Seat {
+        let share = self.chance.unit();
+        // Two PEs more than there are.
+        let pes: CpuSet = (0..self.pes as u32 + 2).map(PeId).filter(|_| self.chance.unit() < share).collect();
+        Seat { pes, reason: "for no reason".to_owned() }
+    }
+}
+
+impl Policy for Wild {
+    fn name(&self) -> &'static str {
+        WILD
+    }
+
+    fn needs_fpu_usage(&self) -> bool {
+        false
+    }
+
+    fn place(&mut self, scene: &Scene<'_>) -> Placement {
+        let mut placement = scene.present.clone();
+        let restless = self.chance.unit();
+        let nobody = ThreadId { tid: 1, generation: 9 };
+        let threads = scene.threads.iter().map(|subject| subject.view.thread);
+        for thread in threads.chain([nobody]) {
+            if self.chance.unit() < restless {
+                placement.bound.insert(thread, self.seat());
+            } else if self.chance.unit() < 0.1 {
+                placement.bound.remove(&thread);
+            }
+        }
+        placement
+    }
+}
+
+/// The scenario of a seed, as a user would write it.
+pub fn scenario(seed: u64) -> String {
+    let mut writer = Writer { chance: Random::new(seed, STREAM_SCENARIO), text: String::new() };
+    // Writing to a string cannot fail.
+    let _ = writer.scenario(seed);
+    writer.text
+}
+
+struct Writer {
+    chance: Random,
+    text: String,
+}
+
+impl Writer {
+    fn from<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.chance.below(choices.len())]
+    }
+
+    fn happens(&mut self, share: f64) -> bool {
+        self.chance.unit() < share
+    }
+
+    /// Uniform between two numbers, with three digits.
+    fn within(&mut self, low: f64, high: f64) -> f64 {
+        let value = low + (high - low) * self.chance.unit();
+        (value * 1e3).round() / 1e3
+    }
+
+    /// 0 in half of the cases, else up to that.
+    fn seldom(&mut self, high: f64) -> f64 {
+        if self.happens(0.5) { 0.0 } else { self.within(0.001, high) }
+    }
+
+    fn scenario(&mut self, seed: u64) -> std::fmt::Result {
+        let (interval_ms, completions) = (self.from(&[10, 20, 50, 200, 1000]), 1 + self.chance.below(2));
+        let (scheduler, slice_ms) = (self.from(&["fair", "capacity"]), self.from(&[1, 4, 10]));
+        let balance_ms = self.from(&[4, 20, 100]);
+        writeln!(self.text, "name = 'seed {seed}'\ninterval = '{interval_ms}ms'")?;
+        let faulty = self.happens(0.67);
+        // Without faults all programs must come to their ends; where threads are killed some never do.
+        let time = if faulty { "10s" } else { "10min" };
+        writeln!(self.text, "stop = {{ completions = {completions}, time = '{time}' }}")?;
+        writeln!(
+            self.text,
+            "os = {{ scheduler = '{scheduler}', slice = '{slice_ms}ms', balance = '{balance_ms}ms' }}"
+        )?;
+        if faulty {
+            self.faults()?;
+        }
+        let pes = self.machine()?;
+        self.demands()?;
+        let mut pins = String::new();
+        for app in 0..1 + self.chance.below(4) {
+            let copies = self.application(app)?;
+            if self.happens(0.15) {
+                let each: Vec<String> = (0..copies)
+                    .map(|_| {
+                        let (a, b) = (self.chance.below(pes), self.chance.below(pes));
+                        format!("'{}-{}'", a.min(b), a.max(b))
+                    })
+                    .collect();
+                write!(pins, "a{app} = [{}], ", each.join(", "))?;
+            }
+        }
+        let pins = pins.trim_end_matches(", ");
+        writeln!(self.text, "[[variant]]\nname = 'fuzz'\npolicy = 'default'\npin = {{ {pins} }}")
+    }
+
+    fn faults(&mut self) -> std::fmt::Result {
+        let shares = ["lost_readings", "refused_binds", "late_binds", "late_looks", "clock_jumps"];
+        writeln!(self.text, "[faults]")?;
+        for (name, most) in shares.into_iter().zip([1.0, 0.5, 0.05, 0.3, 0.2]) {
+            let share = self.seldom(most);
+            writeln!(self.text, "{name} = {share:?}")?;
+        }
+        let (kills, unplugs) = (self.seldom(3.0), self.seldom(20.0));
+        writeln!(self.text, "kills_per_s = {kills:?}\nunplugs_per_s = {unplugs:?}")?;
+        for name in ["unplugged", "late", "clock_jump"] {
+            let ms = self.from(&[1, 30, 200, 3000]);
+            writeln!(self.text, "{name} = '{ms}ms'")?;
+        }
+        Ok(())
+    }
+
+    /// Writes the machine; the number of its PEs.
+    fn machine(&mut self) -> Result<usize, std::fmt::Error> {
+        let (numa, l3) = (1 + self.chance.below(2), 1 + self.chance.below(2));
+        let (l2, core, pu) = (1 + self.chance.below(3), 1 + self.chance.below(2), 1 + self.chance.below(2));
+        let module = self.from(&["", "module:1 "]);
+        let (l3_mib, l2_kib) = (self.from(&[2, 8, 32]), self.from(&[256, 512, 2048]));
+        let pes = numa * l3 * l2 * core * pu;
+        let mut speeds = Vec::new();
+        for _ in 0..self.chance.below(3) {
+            let (a, b) = (self.chance.below(pes), self.chance.below(pes));
+            let speed = self.within(0.25, 2.0);
+            speeds.push(format!("{{ pes = '{}-{}', speed = {speed:?} }}", a.min(b), a.max(b)));
+        }
+        let conflict = [self.within(0.0, 1.0), self.within(0.0, 1.0)];
+        let (gb_per_s, overlap) = (self.within(2.0, 40.0), self.within(0.0, 0.95));
+        let (switch_us, migration_us) = (self.seldom(20.0), self.seldom(50.0));
+        let (noise, counting) = (self.seldom(0.3), self.within(0.1, 1.0));
+        writeln!(
+            self.text,
+            "[machine]\nname = 'm'\n\
+             topology = 'numa:{numa} pack:1 l3:{l3}(size={l3_mib}MB) l2:{l2}(size={l2_kib}kB) \
+             {module}core:{core} pu:{pu}'\n\
+             speeds = [{}]\n\
+             units = {{ fpu_conflict = {:?}, issue_conflict = {:?} }}\n\
+             memory = {{ bandwidth_gb_per_s = {gb_per_s:?}, overlap = {overlap:?} }}\n\
+             costs = {{ switch_us = {switch_us:?}, migration_us = {migration_us:?} }}\n\
+             pmu = {{ noise = {noise:?}, counting = {counting:?} }}",
+            speeds.join(", "),
+            conflict[0],
+            conflict[1],
+        )?;
+        Ok(pes)
+    }
+
+    fn demands(&mut self) -> std::fmt::Result {
+        writeln!(self.text, "[demand]\nint = {{ ipc = 1.5 }}\nfp = {{ fpu = 0.9 }}")?;
+        let (misses, mib) = (self.within(0.1, 4.0), self.within(0.1, 2.0));
+        let (exponent, fpu) = (self.from(&[0.3, 0.5, 2.0]), self.seldom(1.0));
+        writeln!(
+            self.text,
+            "mem = {{ l2_misses_per_100_cycles = {misses:?}, working_set_mib = {mib:?}, \
+             miss_exponent = {exponent:?}, fpu = {fpu:?} }}"
+        )
+    }
+
+    /// Writes an application; the number of its copies.
+    fn application(&mut self, app: usize) -> Result<usize, std::fmt::Error> {
+        let (copies, threads) = (1 + self.chance.below(3), 1 + self.chance.below(6));
+        let wait = self.from(&[
+            "'sleep'",
+            "'spin'",
+            "{ adaptive = { block_after = '2ms' } }",
+            "{ adaptive = { block_after = '50us' } }",
+            "{ spin_then_notify = { notify_after = '1ms', block_after = '6ms' } }",
+            "{ spin_then_notify = { notify_after = '5ms', block_after = '1ms' } }",
+        ]);
+        let (start_ms, variation) = (self.from(&[0, 0, 7, 400]), self.seldom(0.3));
+        // Something to do for everybody, so that no program ends in no time and is started without end.
+        let steps = format!("{{ each = {{ mcycles = 3, demand = 'int' }} }}, {}", self.steps(2));
+        writeln!(
+            self.text,
+            "[[application]]\nname = 'a{app}'\ncopies = {copies}\nthreads = {threads}\nwait = {wait}\n\
+             start = '{start_ms}ms'\nvariation = {variation:?}\n\
+             steps = [{steps}]"
+        )?;
+        Ok(copies)
+    }
+
+    fn steps(&mut self, depth: usize) -> String {
+        let steps: Vec<String> = (0..1 + self.chance.below(4)).map(|_| self.step(depth)).collect();
+        steps.join(", ")
+    }
+
+    fn step(&mut self, depth: usize) -> String {
+        match self.chance.below(if depth > 0 { 8 } else { 6 }) {
+            0 => self.work("serial"),
+            1 => self.work("parallel"),
+            2 => self.work("each"),
+            3 => {
+                let lock = self.from(&["l", "m"]);
+                let work = self.amount();
+                format!("{{ critical = {{ lock = '{lock}', work = {work} }} }}")
+            }
+            4 => "'barrier'".to_owned(),
+            5 => format!("{{ sleep = '{}us' }}", self.from(&[10, 700, 5_000, 60_000])),
+            _ => {
+                let times = 2 + self.chance.below(5);
+                format!("{{ repeat = {{ times = {times}, steps = [{}] }} }}", self.steps(depth - 1))
+            }
+        }
+    }
+
+    fn work(&mut self, kind: &str) -> String {
+        format!("{{ {kind} = {} }}", self.amount())
+    }
+
+    fn amount(&mut self) -> String {
+        let mcycles = self.from(&[0.02, 0.3, 2.0, 10.0, 30.0]);
+        let (demand, imbalance) = (self.from(&["int", "fp", "mem"]), self.seldom(0.9));
+        format!("{{ mcycles = {mcycles:?}, demand = '{demand}', imbalance = {imbalance:?} }}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,340 @@
+//! What must hold whatever happens: checked after every step of a simulated run.
+//!
+//! Problem: a mistake of a policy, the engine or the simulator need not show in a result; it may only make it
+//! a little wrong. Approach: a [`Checked`] world stands between engine and simulation, sees every observation
+//! and every action, and compares them with what the simulation really did; the simulation checks its own
+//! books at every instant ([`crate::sim`]). The first [`Violation`] is kept. Source: the guarantees that
+//! [`corewise_core::engine`] and `ARCHITECTURE.md` give. Limits: the bounds on waiting and on migrations are
+//! generous, they find what is broken and not what is poor.
+
+use crate::faults::Faults;
+use crate::sim::Sim;
+use crate::world::SimWorld;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::engine::{BINDS_PER_PE_MAX, RETRY_AFTER};
+use corewise_core::ids::ThreadId;
+use corewise_core::observe::{CounterReading, Observation, Standing, ThreadReading};
+use corewise_core::plan::{Action, Change, OutcomeKind, Placement};
+use corewise_core::time::Time;
+use corewise_core::world::{Wake, World};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::time::Duration;
+
+/// A runnable thread gets its turn before everybody has had so many.
+const TURNS_MAX: f64 = 3.0;
+
+/// Migrations per second and thread that no policy or balancer needs.
+const MIGRATIONS_PER_S_MAX: f64 = 2000.0;
+
+/// What must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Time and everything that is counted over it only grow.
+    Time,
+    /// Nobody runs, and nobody is bound, outside of the PEs that are allowed.
+    AllowedPes,
+    /// Who decides for itself is left alone, and what was refused is not tried again at once.
+    LeftAlone,
+    /// A step asks for a bounded number of binds, one for each thread at most.
+    Binds,
+    /// A thread is in one place just while it wants to run.
+    Places,
+    /// No PE is idle while a thread waits that could have it.
+    Idle,
+    /// Every runnable thread gets a PE in bounded time.
+    Starvation,
+    /// Threads move a bounded number of times per second.
+    Migrations,
+    /// All work is done, once, and no time is lost.
+    Work,
+    /// Every program comes to its end.
+    Progress,
+    /// What the engine takes for bound is bound so, and nothing else is.
+    Agreement,
+    /// In the end nobody is bound any more.
+    Restored,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rule::Time => "time and counts only grow",
+            Rule::AllowedPes => "nobody runs or is bound outside of the allowed PEs",
+            Rule::LeftAlone => "who decides for itself, or was refused, is left alone",
+            Rule::Binds => "a step asks for a bounded number of binds",
+            Rule::Places => "a thread is in one place just while it wants to run",
+            Rule::Idle => "no PE is idle while a thread waits that could have it",
+            Rule::Starvation => "every runnable thread gets a PE in bounded time",
+            Rule::Migrations => "threads move a bounded number of times per second",
+            Rule::Work => "all work is done, once, and no time is lost",
+            Rule::Progress => "every program comes to its end",
+            Rule::Agreement => "engine and world agree on who is bound where",
+            Rule::Restored => "in the end nobody is bound",
+        })
+    }
+}
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("after {:.6} s: {rule}: {detail}", at.as_secs_f64())]
+pub struct Violation {
+    /// When, in simulated time.
+    pub at: Time,
+    /// The rule.
+    pub rule: Rule,
+    /// How it was broken.
+    pub detail: String,
+}
+
+/// What the checks know of one thread.
+struct Seen {
+    cpu_ns: u64,
+    wanted_ns: u64,
+    cycles: u64,
+    /// Time that it has waited since it last ran.
+    waited_ns: u64,
+    standing: Standing,
+    permitted: CpuSet,
+}
+
+/// The checks and what they remember from step to step.
+pub struct Checker {
+    /// Time between two decisions.
+    interval: Duration,
+    threads: HashMap<ThreadId, Seen>,
+    ended: BTreeSet<ThreadId>,
+    refused: HashMap<ThreadId, Time>,
+    allowed: CpuSet,
+    at: Time,
+    migrations: u64,
+    /// Where threads are bound after a step.
+    bound: BTreeMap<ThreadId, CpuSet>,
+    /// Those of whom the engine cannot know yet: their action failed, or they have ended.
+    undecided: BTreeSet<ThreadId>,
+    finished: bool,
+    violation: Option<Violation>,
+}
+
+impl Checker {
+    /// Checks of a run that has not begun.
+    pub fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            threads: HashMap::new(),
+            ended: BTreeSet::new(),
+            refused: HashMap::new(),
+            allowed: CpuSet::new(),
+            at: Time(0),
+            migrations: 0,
+            bound: BTreeMap::new(),
+            undecided: BTreeSet::new(),
+            finished: false,
+            violation: None,
+        }
+    }
+
+    /// The first broken rule.
+    pub fn verdict(self) -> Result<(), Violation> {
+        self.violation.map_or(Ok(()), Err)
+    }
+
+    /// After each step: the engine's placement is the world's.
+    pub fn compare(&mut self, present: &Placement) {
+        if self.finished {
+            // What the last step wants is not carried out any more.
+            return;
+        }
+        let known = |thread: &&ThreadId| !self.undecided.contains(*thread);
+        let threads: BTreeSet<&ThreadId> =
+            present.bound.keys().chain(self.bound.keys()).filter(known).collect();
+        let differs = threads.into_iter().find_map(|thread| {
+            let engine = present.bound.get(thread).map(|seat| &seat.pes);
+            let world = self.bound.get(thread);
+            (engine != world).then(|| (*thread, engine.cloned(), world.cloned()))
+        });
+        if let Some((thread, engine, world)) = differs {
+            let words = |pes: Option<CpuSet>| pes.map_or("free".to_owned(), |pes| format!("on {pes}"));
+            let detail = format!("thread {thread} is {} for the engine, {}", words(engine), words(world));
+            self.complain(Rule::Agreement, detail);
+        }
+    }
+
+    /// At the end, after everything was given back.
+    pub fn compare_with_the_start(&mut self, sim: &Sim) {
+        for thread in sim.threads.iter().filter(|thread| !thread.ended) {
+            if thread.bound || thread.mask != *thread.permitted {
+                self.complain(Rule::Restored, format!("thread {} is left on {}", thread.id, thread.mask));
+            }
+        }
+        let by_threads: u64 = sim.threads.iter().map(|thread| thread.cpu_ns).sum();
+        let by_apps: u64 = sim.applications().map(|(_, _, cpu_ns, _)| cpu_ns).sum();
+        if by_threads != by_apps {
+            self.complain(Rule::Work, format!("threads ran for {by_threads} ns, applications for {by_apps}"));
+        }
+        if sim.faults == Faults::default() && sim.all_done().is_none() {
+            let waiting: Vec<&str> =
+                sim.applications().filter(|(_, runs, _, _)| runs.is_empty()).map(|(name, ..)| name).collect();
+            self.complain(Rule::Progress, format!("never completed: {}", waiting.join(", ")));
+        }
+    }
+
+    fn complain(&mut self, rule: Rule, detail: String) {
+        let at = self.at;
+        self.violation.get_or_insert(Violation { at, rule, detail });
+    }
+
+    fn see(&mut self, observation: &Observation, sim: &Sim) {
+        let ready = sim.present.iter().filter(|&&index| sim.threads[index].ready).count() as f64;
+        let turn_ns = 1.5 * sim.os.slice.as_nanos() as f64;
+        let pause_ns = (self.interval + sim.os.balance + sim.faults.late).as_nanos() as f64;
+        let wait_max_ns = TURNS_MAX * (ready * turn_ns + pause_ns);
+        if observation.at < self.at {
+            self.complain(Rule::Time, format!("it was {} ns, now it is {} ns", self.at.0, observation.at.0));
+        }
+        let elapsed_s = observation.at.since(self.at).max(self.interval).as_secs_f64();
+        self.at = observation.at;
+        self.allowed = observation.allowed.clone();
+        for outcome in &observation.outcomes {
+            if let (OutcomeKind::Refused(_), Change::Bind(_)) = (&outcome.result, &outcome.change) {
+                self.refused.insert(outcome.thread, observation.at);
+            }
+        }
+        for reading in &observation.threads {
+            self.see_thread(reading, wait_max_ns);
+        }
+        let migrations: u64 = sim.migrations().values().sum();
+        let moved = migrations - std::mem::replace(&mut self.migrations, migrations);
+        if moved as f64 > MIGRATIONS_PER_S_MAX * elapsed_s * observation.threads.len() as f64 {
+            self.complain(Rule::Migrations, format!("{moved} migrations in {elapsed_s} s"));
+        }
+    }
+
+    fn see_thread(&mut self, reading: &ThreadReading, wait_max_ns: f64) {
+        let thread = reading.thread;
+        let wanted_ns = reading.runnable_ns.unwrap_or(reading.cpu_ns);
+        let before = self.threads.remove(&thread);
+        let (cpu_ns, wanted_before_ns, cycles_before, waited_ns) =
+            before.map_or((0, 0, 0, 0), |seen| (seen.cpu_ns, seen.wanted_ns, seen.cycles, seen.waited_ns));
+        let cycles = match &reading.counters {
+            Some(CounterReading::Pmu(pmu)) => pmu.cycles,
+            _ => cycles_before,
+        };
+        if reading.cpu_ns < cpu_ns || wanted_ns < wanted_before_ns || cycles < cycles_before {
+            self.complain(Rule::Time, format!("a reading of thread {thread} fell"));
+        }
+        if self.ended.contains(&thread) {
+            self.complain(Rule::Time, format!("thread {thread} had ended and is there again"));
+        }
+        let ran = reading.cpu_ns > cpu_ns;
+        let waited_ns = if ran { 0 } else { waited_ns + wanted_ns.saturating_sub(wanted_before_ns) };
+        if waited_ns as f64 > wait_max_ns {
+            let waited_s = waited_ns as f64 / 1e9;
+            self.complain(Rule::Starvation, format!("thread {thread} has waited for {waited_s:.3} s"));
+        }
+        if reading.ended {
+            self.ended.insert(thread);
+            return;
+        }
+        let (standing, permitted) = (reading.standing, CpuSet::clone(&reading.permitted));
+        let seen = Seen { cpu_ns: reading.cpu_ns, wanted_ns, cycles, waited_ns, standing, permitted };
+        self.threads.insert(thread, seen);
+    }
+
+    /// Before the actions of a step are carried out.
+    fn ask(&mut self, actions: &[Action]) {
+        let mut bound = BTreeSet::new();
+        for action in actions {
+            let Change::Bind(pes) = &action.change else { continue };
+            let thread = action.thread;
+            let Some(seen) = self.threads.get(&thread) else {
+                self.complain(Rule::LeftAlone, format!("thread {thread} is bound, and is not there"));
+                continue;
+            };
+            if pes.is_empty() || !pes.is_subset(&self.allowed) || !pes.is_subset(&seen.permitted) {
+                let detail = format!("thread {thread} of {} is bound to {pes}", seen.permitted);
+                self.complain(Rule::AllowedPes, format!("{detail}, allowed: {}", self.allowed));
+            } else if !matches!(seen.standing, Standing::Free | Standing::Bound) {
+                self.complain(Rule::LeftAlone, format!("thread {thread} is bound against its own will"));
+            }
+            if self.refused.get(&thread).is_some_and(|&at| self.at.since(at) < RETRY_AFTER) {
+                self.complain(Rule::LeftAlone, format!("thread {thread} was refused, and is bound again"));
+            }
+            if !bound.insert(thread) {
+                self.complain(Rule::Binds, format!("thread {thread} is bound twice in one step"));
+            }
+        }
+        if bound.len() > BINDS_PER_PE_MAX * self.allowed.len() {
+            let detail = format!("{} binds in one step on {} PEs", bound.len(), self.allowed.len());
+            self.complain(Rule::Binds, detail);
+        }
+    }
+
+    /// After they were.
+    fn carried_out(&mut self, world: &SimWorld) {
+        let failed = world.outcomes().iter().filter(|outcome| outcome.result != OutcomeKind::Done);
+        self.undecided = failed.map(|outcome| outcome.thread).collect();
+        self.bound.clear();
+        for thread in world.sim().present.iter().map(|&index| &world.sim().threads[index]) {
+            if thread.ended {
+                self.undecided.insert(thread.id);
+            } else if thread.bound {
+                self.bound.insert(thread.id, thread.mask.clone());
+            }
+        }
+    }
+}
+
+/// A simulated world under the eyes of a [`Checker`].
+pub struct Checked<'a> {
+    world: SimWorld,
+    checker: &'a RefCell<Checker>,
+}
+
+impl<'a> Checked<'a> {
+    /// Watches a world.
+    pub fn new(mut world: SimWorld, checker: &'a RefCell<Checker>) -> Self {
+        world.sim_mut().begin_audit();
+        Self { world, checker }
+    }
+
+    /// The simulation, for its results.
+    pub fn sim(&self) -> &Sim {
+        self.world.sim()
+    }
+
+    fn take_violation(&mut self) {
+        if let Some(violation) = self.world.sim_mut().take_violation() {
+            self.checker.borrow_mut().violation.get_or_insert(violation);
+        }
+    }
+}
+
+impl World for Checked<'_> {
+    type Error = std::convert::Infallible;
+
+    fn now(&self) -> Time {
+        self.world.now()
+    }
+
+    fn observe(&mut self) -> Result<Observation, Self::Error> {
+        let observation = self.world.observe()?;
+        self.checker.borrow_mut().see(&observation, self.world.sim());
+        Ok(observation)
+    }
+
+    fn apply(&mut self, actions: &[Action]) {
+        self.checker.borrow_mut().ask(actions);
+        self.world.apply(actions);
+        self.checker.borrow_mut().carried_out(&self.world);
+        self.take_violation();
+    }
+
+    fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {
+        let wake = self.world.wait_until(deadline)?;
+        self.checker.borrow_mut().finished = wake == Wake::Finished;
+        self.take_violation();
+        Ok(wake)
+    }
+}

@@ -1,0 +1,144 @@
+//! The simulator's own books, checked after every instant while somebody [watches](crate::invariants).
+
+use super::{DONE_CYCLES, Sim};
+use crate::invariants::{Rule, Violation};
+use crate::thread::Activity;
+use corewise_core::ids::PeId;
+
+/// What the checks remember.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    /// Whether the balancer has just had its round.
+    pub(super) balanced: bool,
+    /// What was found first.
+    violation: Option<Violation>,
+}
+
+/// What one look at the books finds: nothing, or a broken rule and how.
+type Finding = Result<(), (Rule, String)>;
+
+impl Sim {
+    /// Checks the books from now on.
+    pub(crate) fn begin_audit(&mut self) {
+        self.audit = Some(Audit::default());
+    }
+
+    /// What was found first, once.
+    pub(crate) fn take_violation(&mut self) -> Option<Violation> {
+        self.audit.as_mut().and_then(|audit| audit.violation.take())
+    }
+
+    /// After an instant.
+    pub(super) fn audit_instant(&mut self) {
+        let Some(audit) = &mut self.audit else { return };
+        let balanced = std::mem::take(&mut audit.balanced);
+        let mut found = self.audit_places();
+        // What takes longer to check waits for the balancer.
+        if balanced {
+            found = found.and_then(|()| self.audit_counts()).and_then(|()| self.audit_idle());
+        }
+        self.note(found);
+    }
+
+    /// After a stretch of time, when all is settled.
+    pub(super) fn audit_stretch(&mut self) {
+        if self.audit.is_some() {
+            let found = self.audit_time();
+            self.note(found);
+        }
+    }
+
+    /// When a thread goes on: what it worked on is done, and nothing was done twice.
+    pub(super) fn audit_work(&mut self, index: usize) {
+        if self.audit.is_none() {
+            return;
+        }
+        if let Activity::Work { left, .. } = self.threads[index].activity {
+            // The end of an op is rounded up to a nanosecond twice: its own time, and that with what it owes.
+            let rounding = 2.0 * self.machine.spec.ghz * self.machine.fastest.max(1.0);
+            let in_range = (-rounding - DONE_CYCLES..=DONE_CYCLES).contains(&left);
+            let problem = || format!("thread {} goes on with {left} cycles left", self.threads[index].id);
+            let found = if in_range { Ok(()) } else { Err((Rule::Work, problem())) };
+            self.note(found);
+        }
+    }
+
+    fn note(&mut self, found: Finding) {
+        let at = self.now;
+        if let (Some(audit), Err((rule, detail))) = (&mut self.audit, found) {
+            audit.violation.get_or_insert(Violation { at, rule, detail });
+        }
+    }
+
+    /// A thread is in one place just while it is ready, and only where it may be.
+    fn audit_places(&self) -> Finding {
+        for (pe, cpu) in self.cpus.iter().enumerate() {
+            if cpu.running.is_none() && !cpu.queue.is_empty() {
+                return Err((Rule::Idle, format!("PE {pe} is idle with a queue")));
+            }
+            for index in cpu.queue.iter().copied().chain(cpu.running) {
+                let thread = &self.threads[index];
+                if thread.pe != Some(pe) || !thread.ready {
+                    return Err((Rule::Places, format!("thread {} on PE {pe} is not there", thread.id)));
+                }
+                let id = PeId(pe as u32);
+                if !thread.mask.contains(id) || !self.online.contains(id) {
+                    let problem = format!("thread {} of mask {} is on PE {pe}", thread.id, thread.mask);
+                    return Err((Rule::AllowedPes, format!("{problem}, online: {}", self.online)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sums that are kept up to date agree with what they are the sums of.
+    fn audit_counts(&self) -> Finding {
+        let busy = self.cpus.iter().filter(|cpu| cpu.running.is_some()).count();
+        let units: u32 = self.unit_busy.iter().sum();
+        let queued: usize = self.cpus.iter().map(|cpu| cpu.queue.len()).sum();
+        let ready = self.present.iter().filter(|&&index| self.threads[index].ready).count();
+        if busy != units as usize || queued != self.queued || ready != busy + queued {
+            let problem = format!("{busy} threads have a PE ({units} by its units), {queued} wait");
+            return Err((Rule::Places, format!("{problem} ({} in the sum), {ready} are ready", self.queued)));
+        }
+        let mut counted = vec![0; self.apps.len()];
+        for thread in self.present.iter().map(|&index| &self.threads[index]) {
+            counted[thread.app] += u32::from(thread.counted);
+            if (thread.counted && !thread.ready) || (thread.ended && thread.ready) || thread.debt_ns < 0.0 {
+                return Err((Rule::Places, format!("the state of thread {} contradicts itself", thread.id)));
+            }
+        }
+        for (app, counted) in self.apps.iter().zip(counted) {
+            let runnable = app.parallelism.runnable;
+            if runnable != counted {
+                let problem = format!("{counted} threads of {} are runnable, not {runnable}", app.plan.name);
+                return Err((Rule::Places, problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// After a round of the balancer no PE is idle that could take a waiting thread.
+    fn audit_idle(&self) -> Finding {
+        for (pe, _) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.running.is_none()) {
+            let mut waiting = self.cpus.iter().flat_map(|cpu| &cpu.queue);
+            if let Some(&index) = waiting.find(|&&index| self.may_use(index, pe)) {
+                let problem = format!("PE {pe} is idle, thread {} waits", self.threads[index].id);
+                return Err((Rule::Idle, problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// No time is lost or counted twice: PEs were busy for as long as threads had them.
+    fn audit_time(&self) -> Finding {
+        let running = |cpu: &super::Cpu| cpu.running.map_or(0, |_| self.now.0 - cpu.since.0);
+        let busy: u64 = self.cpus.iter().map(|cpu| cpu.busy_ns + running(cpu)).sum();
+        let by_apps: u64 = self.apps.iter().map(|app| app.cpu_ns).sum();
+        if busy != by_apps {
+            let problem = format!("PEs were busy for {busy} ns, applications ran for {by_apps} ns");
+            return Err((Rule::Work, problem));
+        }
+        Ok(())
+    }
+}

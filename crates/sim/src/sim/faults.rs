@@ -1,0 +1,112 @@
+//! Faults of threads and PEs as events; what they are and do says [`crate::faults`].
+
+use super::Sim;
+use crate::queue::Event;
+use crate::thread::Activity;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Sim {
+    /// Enters the first faults.
+    pub(super) fn begin_faults(&mut self) {
+        self.enter_fault(self.faults.kills_per_s, Event::Kill);
+        self.enter_fault(self.faults.unplugs_per_s, Event::Unplug);
+    }
+
+    /// Enters the next fault of a kind, at random times that do not depend on each other.
+    fn enter_fault(&mut self, per_s: f64, event: Event) {
+        if per_s > 0.0 {
+            let wait = Duration::from_secs_f64((self.exponential() / per_s).min(1e9));
+            self.queue.push(self.now + wait, event);
+        }
+    }
+
+    /// A random number of mean 1, as waits for independent events are distributed.
+    fn exponential(&mut self) -> f64 {
+        -(1.0 - self.bad_luck.unit()).ln()
+    }
+
+    /// A thread is killed, and some time later another.
+    pub(super) fn kill_one(&mut self) {
+        let alive: Vec<usize> =
+            self.present.iter().copied().filter(|&thread| !self.threads[thread].ended).collect();
+        if !alive.is_empty() {
+            let victim = alive[self.bad_luck.below(alive.len())];
+            self.kill(victim);
+        }
+        self.enter_fault(self.faults.kills_per_s, Event::Kill);
+    }
+
+    /// A thread ends in the midst of what it does. Who waits for it no longer does.
+    pub(crate) fn kill(&mut self, index: usize) {
+        if self.threads[index].ready {
+            self.leave(index);
+        }
+        // Its work is never done; what is left of it is nobody's.
+        self.threads[index].activity = Activity::Spin { spun_ns: 0.0 };
+        let app = &mut self.apps[self.threads[index].app];
+        app.broken = true;
+        app.arrived.retain(|&waiting| waiting != index);
+        for lock in &mut app.locks {
+            lock.queue.retain(|&waiting| waiting != index);
+            if lock.holder == Some(index) {
+                lock.holder = lock.queue.pop_front();
+                self.released.extend(lock.holder);
+            }
+        }
+        self.end(index);
+        let app = &mut self.apps[self.threads[index].app];
+        if app.arrived.len() == app.alive {
+            self.released.extend(app.arrived.drain(..));
+        }
+    }
+
+    /// A PE goes, and some time later another. The last one stays.
+    pub(super) fn unplug_one(&mut self) {
+        if self.online.len() > 1 {
+            let online: Vec<PeId> = self.online.iter().collect();
+            let pe = online[self.bad_luck.below(online.len())];
+            self.online.remove(pe);
+            self.follow_online_pes();
+            let away = self.faults.unplugged.mul_f64(self.exponential());
+            self.queue.push(self.now + away, Event::Plug { pe: pe.0 });
+        }
+        self.enter_fault(self.faults.unplugs_per_s, Event::Unplug);
+    }
+
+    /// A PE comes back.
+    pub(super) fn plug(&mut self, pe: u32) {
+        self.online.insert(PeId(pe));
+        self.follow_online_pes();
+        self.vacant.push_back(pe as usize);
+    }
+
+    fn follow_online_pes(&mut self) {
+        for place in 0..self.present.len() {
+            let thread = self.present[place];
+            if !self.threads[thread].ended {
+                self.confine(thread);
+            }
+        }
+    }
+
+    /// Keeps a thread within the PEs of its mask that are online. A mask without one is widened for good.
+    pub(super) fn confine(&mut self, index: usize) {
+        let thread = &mut self.threads[index];
+        thread.usable = thread.mask.intersection(&self.online);
+        if thread.usable.is_empty() {
+            let everywhere = Arc::new(self.machine.topology.pes.clone());
+            thread.mask = CpuSet::clone(&everywhere);
+            thread.usable = self.online.clone();
+            (thread.bound, thread.pinned, thread.permitted) = (false, false, everywhere);
+        }
+        if let Some(pe) = self.threads[index].pe
+            && self.threads[index].ready
+            && !self.may_use(index, pe)
+        {
+            self.relocate(index);
+        }
+    }
+}
