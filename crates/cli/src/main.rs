@@ -1,15 +1,33 @@
 //! The `corewise` command.
 
 mod commands;
+mod experiment_page;
+mod experiment_table;
+mod experiments;
 mod output;
+mod page;
+mod profile_comparison;
+mod profile_csv;
+mod profile_file;
+#[cfg(test)]
+mod profile_fixture;
+mod profile_page;
+mod profile_table;
+mod profile_views;
+mod profile_words;
+mod progress_bar;
 mod recording_file;
 mod report_file;
 mod report_page;
 mod report_table;
 mod session;
+mod whole_file;
 
 use clap::{Parser, Subcommand};
-use commands::{characterize::Characterize, replay::Replay, run::Run, sim::Sim, topo::Topo};
+use commands::{
+    calibrate::Calibrate, characterize::Characterize, experiment::Experiment, profile::Profile,
+    replay::Replay, run::Run, sim::Sim, topo::Topo,
+};
 use corewise_linux::binding::guardian;
 use std::process::ExitCode;
 
@@ -28,7 +46,10 @@ enum Command {
     Characterize(Characterize),
     Replay(Replay),
     Sim(Sim),
+    Experiment(Experiment),
     Topo(Topo),
+    Calibrate(Calibrate),
+    Profile(Profile),
     /// The process that gives every mask back if corewise is killed; started by `run`
     #[command(name = guardian::SUBCOMMAND, hide = true)]
     Guardian,
@@ -41,7 +62,11 @@ fn main() -> ExitCode {
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),
         Command::Replay(replay) => (replay.execute(), |_| 1),
         Command::Sim(sim) => (sim.execute(), |_| 1),
+        Command::Experiment(experiment) => (experiment.execute(), |_| 1),
         Command::Topo(topo) => (topo.execute(), |_| 1),
+        Command::Calibrate(calibrate) => (calibrate.execute(), |_| 1),
+        // As diff(1): 1 is a difference, 2 is trouble.
+        Command::Profile(profile) => (profile.execute(), |_| 2),
         Command::Guardian => (guardian::main().map(|()| 0).map_err(Into::into), |_| 1),
     };
     match result {

@@ -1,21 +1,19 @@
 //! The report of a run as one HTML page, for people.
 //!
-//! The page is a single file: style and drawing are in it, there is no script, and its content security
-//! policy forbids it every request, so it can be mailed, archived and opened anywhere. Every text in it comes
-//! from outside (a program names its threads as it likes) and is written through [`markup::Text`] only. A
-//! page stays readable and small whatever the run: it draws the busiest threads and the first decisions and
-//! says how many it left out; the JSON report holds them all.
+//! Every text in it comes from outside (a program names its threads as it likes). A page stays readable and
+//! small whatever the run: it draws the busiest threads and the first decisions and says how many it left
+//! out; the JSON report holds them all.
 
-mod markup;
 mod tables;
 mod timeline;
 
 #[cfg(test)]
 mod tests;
 
+use crate::page;
+use crate::page::markup::{Known, Seconds, Share, Text};
 use corewise_core::classify::{IntensityClass, ParallelismClass};
 use corewise_core::report::{ApplicationReport, Report};
-use markup::{Known, Seconds, Share, Text};
 use std::fmt::{Display, Formatter, Result};
 
 /// The threads that are drawn and listed, busiest first.
@@ -26,43 +24,26 @@ const DECISIONS_SHOWN_MAX: usize = 500;
 
 /// The page.
 pub fn render(report: &Report) -> String {
-    Page(report).to_string()
+    page::document(&report.command.join(" "), include_str!("report_page/style.css"), Body(report))
 }
 
-struct Page<'a>(&'a Report);
+struct Body<'a>(&'a Report);
 
-impl Display for Page<'_> {
+impl Display for Body<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let report = self.0;
-        let command = report.command.join(" ");
-        write!(
-            f,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" \
-             content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>corewise: {command}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n",
-            command = Text(&command),
-            style = include_str!("report_page/style.css"),
-        )?;
-        header(f, report, &command)?;
+        header(f, report, &report.command.join(" "))?;
         for application in &report.applications {
             write!(f, "{}", Application(application))?;
         }
         write!(f, "{}", timeline::Timeline(report))?;
         write!(f, "{}{}", tables::Threads(report), tables::Decisions(report))?;
-        notes(f, &report.notes)?;
-        writeln!(f, "</main>\n</body>\n</html>")
+        page::list(f, "Notes", &report.notes)
     }
 }
 
 fn header(f: &mut Formatter<'_>, report: &Report, command: &str) -> Result {
-    writeln!(
-        f,
-        "<header>\n<p class=\"brand\">corewise run</p>\n<h1><code>{}</code></h1>\n<dl>",
-        Text(command)
-    )?;
+    writeln!(f, "<header>\n<p class=\"brand\">corewise run</p>\n<h1><code>{}</code></h1>", Text(command))?;
     let overhead = report.overhead;
     let policy =
         if report.dry_run { format!("{} (dry run)", report.policy) } else { report.policy.to_owned() };
@@ -77,10 +58,7 @@ fn header(f: &mut Formatter<'_>, report: &Report, command: &str) -> Result {
         ("Counters", &Text(&report.sources.counters)),
         ("corewise itself", &Text(&own)),
     ];
-    for (name, value) in facts {
-        writeln!(f, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
-    }
-    writeln!(f, "</dl>")?;
+    page::facts(f, &facts)?;
     if let Some(verdict) = &report.verdict {
         writeln!(f, "<p class=\"verdict\">{}</p>", Text(verdict))?;
     }
@@ -101,7 +79,7 @@ impl Display for Application<'_> {
             IntensityClass::Compute => "CI, compute-intensive",
             IntensityClass::Memory => "MI, memory-intensive",
         });
-        writeln!(f, "<section class=\"application\">\n<h2>Application {}</h2>\n<dl>", Text(&app.name))?;
+        writeln!(f, "<section class=\"application\">\n<h2>Application {}</h2>", Text(&app.name))?;
         let facts: [(&str, &dyn Display); 8] = [
             ("TLP, mean", &format!("{:.2}", app.tlp_mean)),
             ("TLP, highest", &app.runnable_max),
@@ -112,21 +90,8 @@ impl Display for Application<'_> {
             ("L2 misses/100 cycles", &Known(app.l2_misses_per_100_cycles.map(|x| format!("{x:.2}")))),
             ("IPC", &Known(app.ipc.map(|x| format!("{x:.2}")))),
         ];
-        for (name, value) in facts {
-            writeln!(f, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
-        }
+        page::facts(f, &facts)?;
         let evidence = Text(app.parallelism_evidence);
-        writeln!(f, "</dl>\n<p class=\"quiet\">The figures of parallelism are {evidence}.</p>\n</section>")
+        writeln!(f, "<p class=\"quiet\">The figures of parallelism are {evidence}.</p>\n</section>")
     }
-}
-
-fn notes(f: &mut Formatter<'_>, notes: &[String]) -> Result {
-    if notes.is_empty() {
-        return Ok(());
-    }
-    writeln!(f, "<section>\n<h2>Notes</h2>\n<ul>")?;
-    for note in notes {
-        writeln!(f, "<li>{}</li>", Text(note))?;
-    }
-    writeln!(f, "</ul>\n</section>")
 }

@@ -1,6 +1,6 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
-use super::{FpuModules, SourceOptions};
+use super::{SourceOptions, ThisMachine};
 use crate::report_table;
 use crate::session::{self, Ended, Plan};
 use anyhow::Result;
@@ -18,7 +18,7 @@ pub struct Characterize {
     #[command(flatten)]
     sources: SourceOptions,
     #[command(flatten)]
-    modules: FpuModules,
+    machine: ThisMachine,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -32,7 +32,7 @@ impl Characterize {
     pub fn execute(self) -> Result<u8> {
         let plan = Plan {
             command: self.command,
-            topology: self.modules.live()?,
+            topology: self.machine.topology()?,
             policy: Box::new(policy::Default),
             config: EngineConfig::default(),
             counters: self.sources.counters,

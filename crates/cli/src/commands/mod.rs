@@ -1,9 +1,11 @@
 //! The subcommands, one a file, and the options that several of them have.
 
+use crate::profile_file;
 use anyhow::{Context, Result, bail};
 use corewise_core::classify::FPU_THRESHOLD;
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy::{self, Policy};
+use corewise_core::profile::MachineProfile;
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
 use corewise_linux::topology::{self, Source};
@@ -12,7 +14,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod calibrate;
 pub mod characterize;
+pub mod check_profile;
+pub mod experiment;
+pub mod fuzz;
+pub mod profile;
 pub mod replay;
 pub mod run;
 pub mod sim;
@@ -60,6 +67,19 @@ pub struct OtherMachine {
     /// A recorded machine: a directory with its /sys and /proc, or a .tar.gz of one
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
+    /// A calibrated machine as it behaves: a machine profile by `corewise calibrate`
+    #[arg(long, value_name = "FILE", conflicts_with = "fpu_modules")]
+    profile: Option<PathBuf>,
+}
+
+/// This machine.
+#[derive(Debug, clap::Args)]
+pub struct ThisMachine {
+    /// Schedule by how this machine behaves: a machine profile by `corewise calibrate`
+    #[arg(long, value_name = "FILE", conflicts_with = "fpu_modules")]
+    profile: Option<PathBuf>,
+    #[command(flatten)]
+    modules: FpuModules,
 }
 
 /// What is known of a machine beside what it says itself.
@@ -99,14 +119,38 @@ impl PolicyOptions {
 impl OtherMachine {
     /// The machine that an option names, `None` if none does.
     pub fn topology(&self, modules: &FpuModules) -> Result<Option<Topology>> {
-        let source = match (&self.synthetic, &self.xml, &self.root) {
-            (Some(text), _, _) => return Ok(Some(Topology::synthetic(text)?)),
-            (_, Some(path), _) => Source::Xml(path.clone()),
-            (_, _, Some(path)) => Source::Root(path.clone()),
+        let source = match (&self.synthetic, &self.profile, &self.xml, &self.root) {
+            (Some(text), ..) => return Ok(Some(Topology::synthetic(text)?)),
+            (_, Some(path), ..) => return Ok(Some(as_it_behaves(path, &profile_file::read(path)?))),
+            (_, _, Some(path), _) => Source::Xml(path.clone()),
+            (.., Some(path)) => Source::Root(path.clone()),
             _ => return Ok(None),
         };
         Ok(Some(topology::load(&source, modules.fpu_modules.as_deref())?))
     }
+}
+
+impl ThisMachine {
+    /// The machine that corewise runs on, with what may be used of it now.
+    pub fn topology(&self) -> Result<Topology> {
+        let live = self.modules.live()?;
+        let Some(path) = &self.profile else { return Ok(live) };
+        let profile = profile_file::read(path)?;
+        if profile.told.pes != live.pes {
+            bail!(
+                "{} is the profile of another machine: it has the PEs {}, this one has {}; make one \
+                 here with `corewise calibrate`",
+                path.display(),
+                profile.told.pes,
+                live.pes
+            );
+        }
+        Ok(Topology { allowed: live.allowed, ..as_it_behaves(path, &profile) })
+    }
+}
+
+fn as_it_behaves(path: &Path, profile: &MachineProfile) -> Topology {
+    Topology { origin: format!("profile {}", path.display()), ..profile.topology() }
 }
 
 impl FpuModules {

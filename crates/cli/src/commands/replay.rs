@@ -1,7 +1,7 @@
 //! `corewise replay`: another policy, or another machine, over a recording.
 
 use super::{FpuModules, OtherMachine, PolicyOptions};
-use crate::{recording_file, report_file};
+use crate::{recording_file, report_file, whole_file};
 use anyhow::Result;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::recording::RecordedWorld;
@@ -37,7 +37,7 @@ impl Replay {
     /// Replays; the exit status.
     pub fn execute(self) -> Result<u8> {
         for path in &self.report {
-            report_file::check_writable(path)?;
+            whole_file::check_writable(path)?;
         }
         let report = self.replay()?;
         self.report.iter().try_for_each(|path| report_file::write(path, &report))?;

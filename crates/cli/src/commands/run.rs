@@ -1,8 +1,8 @@
 //! `corewise run`: a command, watched and placed.
 
-use super::{FpuModules, PolicyOptions, SourceOptions};
-use crate::report_file;
+use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::session::{self, Ended, Plan};
+use crate::{report_file, whole_file};
 use anyhow::Result;
 use corewise_core::report::Report;
 use corewise_linux::launch::Output;
@@ -22,7 +22,7 @@ pub struct Run {
     #[command(flatten)]
     sources: SourceOptions,
     #[command(flatten)]
-    modules: FpuModules,
+    machine: ThisMachine,
     /// Decide and report, but bind nothing
     #[arg(long)]
     dry_run: bool,
@@ -47,12 +47,12 @@ impl Run {
     /// Runs the command; the exit status.
     pub fn execute(self) -> Result<u8> {
         for path in self.report.iter().chain(&self.record) {
-            report_file::check_writable(path)?;
+            whole_file::check_writable(path)?;
         }
         let policy = self.policy.policy()?;
         let plan = Plan {
             command: self.command,
-            topology: self.modules.live()?,
+            topology: self.machine.topology()?,
             act: !self.dry_run && policy.name() != "default",
             policy,
             config: self.policy.config(),

@@ -1,11 +1,14 @@
 //! `corewise sim`: a scenario on a simulated machine.
 
+use super::{check_profile, fuzz};
+use crate::profile_file;
 use anyhow::{Context, Result, bail};
 use corewise_core::policy;
 use corewise_sim::comparison::{Comparison, VariantResult, compare};
+use corewise_sim::measured;
 use corewise_sim::scenario::{Scenario, Variant};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Simulate a scenario: the same policies on a machine that need not exist.
 ///
@@ -15,8 +18,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub struct Sim {
     /// The scenario (TOML, see docs/sim.md)
-    #[arg(value_name = "SCENARIO")]
-    scenario: PathBuf,
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["fuzz", "check_profile"])]
+    scenario: Option<PathBuf>,
     /// Compare this policy instead of the scenario's variants; may be given several times
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
@@ -36,15 +39,39 @@ pub struct Sim {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// Instead of a scenario, run random ones of so many seeds and check what must always hold
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["scenario", "runs", "set", "timeline", "json"],
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
+    )]
+    fuzz: Option<u64>,
+    /// How many seeds are tried at once; the result does not depend on it
+    #[arg(long, value_name = "N", requires = "fuzz", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Instead of a scenario, make the model of a calibrated machine and hold it against the pairs of memory
+    /// that were measured there
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        conflicts_with_all = ["scenario", "fuzz", "policy", "seed", "runs", "set", "timeline"]
+    )]
+    check_profile: Option<PathBuf>,
 }
 
 impl Sim {
     /// Simulates; the exit status.
     pub fn execute(self) -> Result<u8> {
-        let name = self.scenario.display();
-        let text = std::fs::read_to_string(&self.scenario).with_context(|| format!("cannot read {name}"))?;
-        let mut scenario =
-            Scenario::parse_with(&text, &self.set).with_context(|| format!("cannot understand {name}"))?;
+        if let Some(profile) = self.check_profile {
+            return check_profile::execute(&profile, self.json);
+        }
+        let Some(path) = self.scenario else {
+            let seeds = fuzz::Seeds { first: self.seed.unwrap_or(1), count: self.fuzz.unwrap_or(1) };
+            return fuzz::execute(seeds, &self.policy, self.jobs);
+        };
+        let name = path.display();
+        let mut scenario = read(&path, &self.set)?;
         scenario.seed = self.seed.unwrap_or(scenario.seed);
         scenario.runs = self.runs.unwrap_or(scenario.runs);
         if !self.policy.is_empty() {
@@ -65,6 +92,21 @@ impl Sim {
         crate::output::print(&text)?;
         Ok(0)
     }
+}
+
+/// Reads a scenario, with the profile that its machine may name: a path from where the scenario lies.
+fn read(path: &Path, settings: &[String]) -> Result<Scenario> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let understand = || format!("cannot understand {name}");
+    // A text that is no TOML has no profile; the scenario's parser tells what is wrong with it.
+    let mut table: toml::Table = toml::from_str(&text).unwrap_or_default();
+    let Some(profile) = measured::take_name(&mut table) else {
+        return Scenario::parse_with(&text, settings).with_context(understand);
+    };
+    let profile = profile_file::read(&path.parent().unwrap_or(Path::new("")).join(profile))?;
+    measured::put(&mut table, &profile).with_context(understand)?;
+    Scenario::from_table(table, settings).with_context(understand)
 }
 
 fn describe(comparison: &Comparison, timeline: bool) -> String {

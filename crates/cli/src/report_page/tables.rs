@@ -1,7 +1,7 @@
 //! The tables of threads and of decisions: everything that the drawing shows, in words and figures.
 
-use super::markup::{Known, Seconds, Share, Text};
 use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
+use crate::page::markup::{Known, Seconds, Share, Text};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::Standing;
 use corewise_core::report::{Decision, Report, ThreadReport};

@@ -1,6 +1,7 @@
-//! The page in a real browser, with honest and with hostile reports. Chromium is installed by `./dev test`.
+//! The page in a real browser, with honest and with hostile reports.
 
 use super::render;
+use crate::page::browser;
 use corewise_core::classify::{FpuClass, IntensityClass, ParallelismClass};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
@@ -8,8 +9,6 @@ use corewise_core::observe::Standing;
 use corewise_core::report::{
     ApplicationReport, Binding, Decision, Overhead, RanOn, Report, Sources, ThreadReport,
 };
-use std::path::Path;
-use std::process::{Command, Output};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -167,41 +166,8 @@ fn hostile() -> Report {
     report
 }
 
-/// The page as a browser understands it. Fails on anything that the browser's console complains about.
 fn dom(report: &Report) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let page = directory.path().join("report.html");
-    std::fs::write(&page, render(report)).unwrap();
-    let output = chromium(directory.path(), &["--dump-dom"], &page);
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn chromium(directory: &Path, options: &[&str], page: &Path) -> Output {
-    let output = Command::new("timeout")
-        .args([
-            "--kill-after=5",
-            "60",
-            "chromium",
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-        ])
-        .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
-        .args(["--disable-sync", "--enable-logging=stderr"])
-        .arg(format!("--user-data-dir={}", directory.join("user").display()))
-        .args(options)
-        .arg(page)
-        .output()
-        .expect("`timeout` runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "chromium (./dev test installs it) ended with {}: {said}",
-        output.status
-    );
-    assert!(!said.contains(":CONSOLE"), "the browser's console says: {said}");
-    output
+    browser::dom(&render(report))
 }
 
 fn count(text: &str, part: &str) -> usize {
@@ -234,13 +200,8 @@ fn a_browser_shows_every_thread_decision_and_figure() {
 
 #[test]
 fn a_browser_paints_the_page() {
-    let directory = tempfile::tempdir().unwrap();
     for (name, report, bytes_min) in [("pair", pair(), 40_000), ("crowd", crowd(), 100_000)] {
-        let (page, picture) = (directory.path().join("page.html"), directory.path().join("page.png"));
-        std::fs::write(&page, render(&report)).unwrap();
-        let screenshot = format!("--screenshot={}", picture.display());
-        chromium(directory.path(), &[&screenshot, "--window-size=1240,1500"], &page);
-        let png = std::fs::read(&picture).unwrap();
+        let png = browser::screenshot(&render(&report));
         // A page without its drawing and tables compresses to a few kilobytes.
         assert!(png.starts_with(b"\x89PNG") && png.len() > bytes_min, "{name}: {} bytes", png.len());
     }
@@ -271,12 +232,7 @@ fn hostile_texts_stay_texts() {
 
 #[test]
 fn the_page_asks_for_nothing_outside_itself() {
-    let page = render(&pair()).replace("url(#", "");
-    for reference in
-        ["http:", "https:", "src=", "url(", "@import", "<link", "<script", "href=\"/", "href=\"h"]
-    {
-        assert!(!page.contains(reference), "{reference}");
-    }
+    browser::check_self_contained(&render(&pair()));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! One row a thread, busiest first; a band's colour is the PE on which the thread was seen; a solid band was
 //! bound by corewise, a hatched one was free to be moved by the kernel; a diamond is a decision.
 
-use super::markup::{Seconds, Text};
 use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
+use crate::page::markup::{Seconds, Text, colour};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::report::{Decision, Report, ThreadReport};
@@ -21,11 +21,6 @@ const BAND_HEIGHT: f64 = 14.0;
 const NUMBERED_WIDTH_MIN: f64 = 18.0;
 /// With more PEs than this the legend would be longer than the drawing.
 const LEGEND_PES_MAX: usize = 16;
-
-/// Colours that stay apart for colour-blind eyes and on light and dark ground; further PEs take hues in
-/// golden-angle steps.
-const COLOURS: [&str; 8] =
-    ["#3f7fd6", "#e08a1e", "#2aa179", "#c2569a", "#8a6fd1", "#c9543c", "#3fa7b8", "#8f8a2c"];
 
 /// The section with the drawing.
 pub struct Timeline<'a>(pub &'a Report);
@@ -99,13 +94,6 @@ fn legend(f: &mut Formatter<'_>, pes: &[PeId]) -> Result {
          <li><span class=\"diamond\">◆</span>decision: bound</li>\n\
          <li><span class=\"diamond\">◇</span>decision: freed</li>\n</ul>\n",
     )
-}
-
-fn colour(index: usize) -> String {
-    match COLOURS.get(index) {
-        Some(colour) => (*colour).to_owned(),
-        None => format!("hsl({:.0} 50% 52%)", (index as f64 * 137.508) % 360.0),
-    }
 }
 
 fn axis(f: &mut Formatter<'_>, scale: &Scale, height: f64) -> Result {

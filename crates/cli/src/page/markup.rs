@@ -2,6 +2,11 @@
 
 use std::fmt::{Display, Formatter, Result, Write};
 
+/// Colours that stay apart for colour-blind eyes and on light and dark ground; further ones are
+/// hues in golden-angle steps.
+const COLOURS: [&str; 8] =
+    ["#3f7fd6", "#e08a1e", "#2aa179", "#c2569a", "#8a6fd1", "#c9543c", "#3fa7b8", "#8f8a2c"];
+
 /// A text from outside, safe in an element and in a quoted attribute. Characters that nobody sees, or that
 /// would turn the direction of what follows, are spelled out.
 pub struct Text<'a>(pub &'a str);
@@ -65,5 +70,13 @@ impl Display for Seconds {
             s if s >= 1.0 => write!(f, "{s:.2} s"),
             s => write!(f, "{:.1} ms", s * 1e3),
         }
+    }
+}
+
+/// The colour of the `index`th of several things that are drawn side by side.
+pub fn colour(index: usize) -> String {
+    match COLOURS.get(index) {
+        Some(colour) => (*colour).to_owned(),
+        None => format!("hsl({:.0} 50% 52%)", (index as f64 * 137.508) % 360.0),
     }
 }

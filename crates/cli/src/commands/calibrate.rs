@@ -1,0 +1,246 @@
+//! `corewise calibrate`: measure what this machine's processing elements share.
+
+use crate::profile_views::Views;
+use crate::progress_bar::ProgressBar;
+use crate::whole_file;
+use anyhow::{Context, Result, bail};
+use corewise_core::calibrate::{
+    Executor, Kernel, Nas, ProblemClass, Progress, Settings, calibrate, discover::discover,
+};
+use corewise_core::profile::{Circumstances, Evidence, MachineProfile, to_json};
+use corewise_core::time::parse_duration;
+use corewise_core::topology::Topology;
+use corewise_linux::bench::executor::{LiveExecutor, Options};
+use corewise_linux::bench::kernels;
+use corewise_linux::bench::nas::npb;
+use corewise_linux::signals;
+use corewise_linux::topology::{self, Source};
+use corewise_sim::bench::{Conditions, ModelMachine};
+use corewise_sim::machine::{Machine, MachineSpec};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The exit status after Ctrl-C, as a shell has it.
+const INTERRUPTED: u8 = 130;
+
+/// Measure what this machine's processing elements share, and what that gains or costs.
+///
+/// Writes a machine profile, for `--profile` of run, characterize, replay and topo, and tells it in short.
+/// The machine should have nothing else to do meanwhile. Ctrl-C ends it early: what was measured until then
+/// is written, and the exit status is 130.
+#[derive(Debug, clap::Args)]
+pub struct Calibrate {
+    /// A first look: at most a minute instead of ten, fewer sizes, wider intervals
+    #[arg(long)]
+    quick: bool,
+    /// Also find out which PEs share what without believing what the machine tells
+    #[arg(long)]
+    discover: bool,
+    /// End after this time at the latest, such as 90s or 5min
+    #[arg(long, value_name = "TIME", value_parser = budget)]
+    budget: Option<Duration>,
+    /// Where to write the profile [default: $XDG_DATA_HOME/corewise/profile.json; nowhere with --synthetic]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    views: Views,
+    /// Measure only these PEs: 0-3, core:0-1, l3:0 (see docs/topo.md)
+    #[arg(long, value_name = "LIST")]
+    pes: Option<String>,
+    /// Only these kernels, separated by commas, and no NAS benchmarks but those of --npb
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel)]
+    kernels: Vec<Kernel>,
+    /// Run the NPB binaries of DIR (bt.A.x, …) instead of the built-in NAS benchmarks
+    #[arg(long, value_name = "DIR", conflicts_with = "synthetic")]
+    npb: Option<PathBuf>,
+    /// Measure a machine that has other work to do, as it is
+    #[arg(long, conflicts_with = "synthetic")]
+    under_load: bool,
+    /// Measure with real-time scheduling, so that ordinary threads do not disturb
+    #[arg(long, conflicts_with = "synthetic")]
+    realtime: bool,
+    /// Fixes the random order of measuring
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Calibrate a model of a machine instead, such as "pack:1 l2:4 core:2 pu:1"
+    #[arg(long, value_name = "MACHINE")]
+    synthetic: Option<String>,
+    /// The model's noise: relative standard deviation of one measurement
+    #[arg(long, value_name = "SHARE", requires = "synthetic", default_value_t = 0.02)]
+    #[arg(value_parser = super::share)]
+    noise: f64,
+}
+
+impl Calibrate {
+    /// Measures, writes and shows; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        let output = self.output()?;
+        // Nobody wants to lose ten minutes to a typing error.
+        output.iter().try_for_each(|path| whole_file::check_writable(path))?;
+        self.views.check()?;
+        let settings = self.settings()?;
+        let (profile, interrupted) = match &self.synthetic {
+            Some(machine) => self.simulate(machine, settings)?,
+            None => self.measure(settings)?,
+        };
+        // One that fails does not keep the others from being written.
+        let written =
+            output.iter().try_for_each(|path| whole_file::write(path, to_json(&profile).as_bytes()));
+        let shown = self.views.write(&profile).and(self.views.print(&profile));
+        written?;
+        shown?;
+        if let Some(path) = output {
+            eprintln!("corewise: the machine profile is {}", path.display());
+        }
+        Ok(if interrupted { INTERRUPTED } else { 0 })
+    }
+
+    /// Where the profile goes; a model's has no place of its own, so that it never passes for this machine's.
+    fn output(&self) -> Result<Option<PathBuf>> {
+        if self.output.is_some() || self.synthetic.is_some() {
+            return Ok(self.output.clone());
+        }
+        let path = default_path()?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(directory).with_context(|| {
+            format!(
+                "cannot make the directory {}: say where to write with --output FILE",
+                directory.display()
+            )
+        })?;
+        Ok(Some(path))
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let mut settings = if self.quick { Settings::quick() } else { Settings::default() };
+        settings.seed = self.seed;
+        settings.budget = self.budget.unwrap_or(settings.budget);
+        if !self.kernels.is_empty() {
+            settings.kernels = self.kernels.clone();
+            settings.nas.clear();
+        }
+        if let Some(directory) = &self.npb {
+            settings.nas = binaries(directory)?;
+            settings.nas_own = false;
+        }
+        Ok(settings)
+    }
+
+    /// This machine.
+    fn measure(&self, settings: Settings) -> Result<(MachineProfile, bool)> {
+        // Before any thread is started, so that all of them leave the signals to it.
+        let interrupted = signals::asked_to_end().context("cannot listen to signals")?;
+        let mut told = topology::load(&Source::Live, None)?;
+        let pes = self.pes.as_ref().map(|location| told.locate(location)).transpose()?;
+        let options = Options {
+            pes,
+            under_load: self.under_load,
+            realtime: self.realtime,
+            npb: self.npb.clone(),
+            interrupted,
+        };
+        let mut executor = LiveExecutor::open(options)?;
+        told.allowed = executor.conditions().usable.clone();
+        let about = executor.conditions().circumstances.clone();
+        let mut profile = self.calibrate(&mut executor, &told, settings);
+        let measured = std::mem::take(&mut profile.circumstances);
+        profile.circumstances = Circumstances {
+            corewise: about.corewise,
+            unix_time: about.unix_time,
+            processor: about.processor,
+            kernel: about.kernel,
+            virtualisation: about.virtualisation,
+            frequency: about.frequency,
+            vector_unit: kernels::vector_unit().map(str::to_owned),
+            notes: [about.notes, measured.notes].concat(),
+            ..measured
+        };
+        Ok((profile, executor.interrupted()))
+    }
+
+    /// A model machine.
+    fn simulate(&self, machine: &str, settings: Settings) -> Result<(MachineProfile, bool)> {
+        let machine = Machine::new(MachineSpec::plain(machine))?;
+        let mut told = machine.topology.clone();
+        if let Some(location) = &self.pes {
+            told.allowed = told.locate(location)?;
+        }
+        let conditions = Conditions { noise: self.noise, ..Conditions::default() };
+        let mut executor = ModelMachine::new(machine, conditions, self.seed);
+        let settings = Settings { evidence: Evidence::Simulated, ..settings };
+        let mut profile = self.calibrate(&mut executor, &told, settings);
+        profile.circumstances.corewise = env!("CARGO_PKG_VERSION").to_owned();
+        profile
+            .circumstances
+            .notes
+            .push(format!("a model, with noise of {}, seed {}", self.noise, self.seed));
+        Ok((profile, executor.interrupted()))
+    }
+
+    /// Finds the sharing domains if asked to, then measures the classes of pairs that they make.
+    fn calibrate(
+        &self,
+        executor: &mut dyn Executor,
+        told: &Topology,
+        mut settings: Settings,
+    ) -> MachineProfile {
+        let bar = ProgressBar::new();
+        let mut found = None;
+        let mut behaves = told.clone();
+        if self.discover {
+            bar.message("finding out what is shared");
+            let begin = executor.now();
+            let result = discover(executor, told);
+            settings.budget = settings.budget.saturating_sub(executor.now().since(begin));
+            let discovered = Some(result.discovery.clone());
+            behaves = MachineProfile { discovered, ..MachineProfile::empty(told.clone(), settings.evidence) }
+                .topology();
+            found = Some(result);
+        }
+        let mut profile =
+            calibrate(executor, &behaves, &settings, &mut |progress: &Progress| bar.show(progress));
+        bar.finish();
+        profile.told = told.clone();
+        if let Some(found) = found {
+            profile.discovered = Some(found.discovery);
+            profile.missing.extend(found.missing);
+        }
+        profile
+    }
+}
+
+/// `$XDG_DATA_HOME/corewise/profile.json`, else below `~/.local/share`.
+fn default_path() -> Result<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    let data =
+        data.context("neither XDG_DATA_HOME nor HOME is set: say where to write with --output FILE")?;
+    Ok(data.join("corewise/profile.json"))
+}
+
+/// The benchmarks of which the directory has binaries, small ones first.
+fn binaries(directory: &Path) -> Result<Vec<(Nas, ProblemClass)>> {
+    use ProblemClass::{A, B, C, S, W};
+    let all = [S, W, A, B, C].into_iter().flat_map(|class| Nas::ALL.map(|nas| (nas, class)));
+    let found: Vec<_> = all.filter(|&(nas, class)| npb::find(directory, nas, class).is_ok()).collect();
+    if found.is_empty() {
+        bail!(
+            "{} holds no NPB binary: build some with NPB's `make suite`, they are named such as cg.A.x",
+            directory.display()
+        );
+    }
+    Ok(found)
+}
+
+fn kernel(text: &str) -> Result<Kernel, String> {
+    Kernel::from_name(text).ok_or_else(|| {
+        let names: Vec<&str> = Kernel::ALL.into_iter().map(Kernel::name).collect();
+        format!("there is no kernel `{text}`; there are: {}", names.join(", "))
+    })
+}
+
+fn budget(text: &str) -> Result<Duration, String> {
+    const SHORTEST: Duration = Duration::from_secs(1);
+    let budget = parse_duration(text).map_err(|error| error.to_string())?;
+    if budget < SHORTEST { Err(format!("`{text}` is too short: the least is 1s")) } else { Ok(budget) }
+}

@@ -1,0 +1,69 @@
+//! `corewise sim --check-profile`: the model against the pairs of memory that a calibration measured.
+
+use crate::{output, profile_file, profile_words as words};
+use anyhow::{Context, Result};
+use corewise_sim::measured::{Check, Compared, check};
+use std::fmt::Write;
+use std::path::Path;
+
+/// A prediction that is off by no more than this counts as good.
+const GOOD: f64 = 0.1;
+
+/// Prints how the model of a profile's machine compares with the profile; the exit status.
+pub fn execute(path: &Path, json: bool) -> Result<u8> {
+    let profile = profile_file::read(path)?;
+    let check = check(&profile).with_context(|| path.display().to_string())?;
+    let text = if json { serde_json::to_string_pretty(&check)? + "\n" } else { describe(&check) };
+    output::print(&text)?;
+    Ok(0)
+}
+
+fn describe(check: &Check) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_description(&mut text, check);
+    text
+}
+
+fn write_description(out: &mut String, check: &Check) -> std::fmt::Result {
+    writeln!(out, "{}, and what the simulator makes of it\n\nThe model's parameters", check.machine)?;
+    for parameter in &check.parameters {
+        let from = parameter.from.as_deref().unwrap_or("not measured: the simulator's default");
+        writeln!(out, "  {:<22} {:>10.2}  {from}", parameter.name, parameter.value)?;
+    }
+    writeln!(
+        out,
+        "\nSlowdown of two threads on memory\n  {:<12} {:<36} {:>20} {:>10} {:>8}",
+        "", "", check.evidence, "simulated", "error"
+    )?;
+    for pair in &check.pairs {
+        let fitted = if pair.fitted { " (fitted)" } else { "" };
+        writeln!(
+            out,
+            "  {:<12} {:<36} {:>20} {:>10.2} {:>6.1} %{fitted}",
+            pair.class,
+            pair.what,
+            words::interval(pair.measured),
+            pair.simulated,
+            100.0 * pair.error
+        )?;
+    }
+    let predicted: Vec<&Compared> = check.pairs.iter().filter(|pair| !pair.fitted).collect();
+    let good = predicted.iter().filter(|pair| pair.error.abs() <= GOOD).count();
+    let sure = predicted.iter().filter(|pair| width(pair) <= GOOD).count();
+    let worst = predicted.iter().map(|pair| pair.error.abs()).fold(0.0, f64::max);
+    writeln!(
+        out,
+        "\n{good} of {} predictions are within {:.0} %, the worst is off by {:.1} %; {sure} of them are \
+         measured to ±{:.0} % or better",
+        predicted.len(),
+        100.0 * GOOD,
+        100.0 * worst,
+        100.0 * GOOD
+    )
+}
+
+/// Half of the measured interval, relative to the value.
+fn width(pair: &Compared) -> f64 {
+    (pair.measured.high - pair.measured.low) / 2.0 / pair.measured.value
+}

@@ -1,0 +1,124 @@
+//! `corewise experiment`: what the papers found, simulated.
+
+use crate::{experiment_page, experiment_table, experiments, output, whole_file};
+use anyhow::{Context, Result, bail};
+use corewise_sim::experiment::ExperimentResult;
+use serde::Serialize;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+/// Run published experiments on simulated machines, and hold the results against the papers'.
+///
+/// An experiment is a folder with an experiment.toml (docs/experiments.md). Those of the corewise repository
+/// are part of this command. All figures are simulated.
+#[derive(Debug, clap::Args)]
+pub struct Experiment {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List the experiments that are built in
+    List,
+    /// Run one experiment, or all
+    Run(Run),
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// Its name, the path of a folder with an experiment.toml, or `all`
+    #[arg(value_name = "NAME|all")]
+    name: String,
+    /// Write a page; with `all` the directory for one page each
+    #[arg(long, value_name = "FILE|DIR")]
+    html: Option<PathBuf>,
+    /// Write everything as JSON; `-` for standard output, without the tables
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// How many seeds, instead of the experiment's own numbers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
+    /// How many threads simulate; as many as there are PEs if left out. The results are the same
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Results<'a> {
+    evidence: &'static str,
+    experiments: &'a [ExperimentResult],
+}
+
+impl Experiment {
+    /// Lists or runs; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        match self.action {
+            Action::List => {
+                let mut text = String::new();
+                for name in experiments::names() {
+                    let spec = experiments::load(name)?.spec;
+                    text += &format!("{name:<16} {}, {}: {}\n", spec.source, spec.figure, spec.title);
+                }
+                output::print(&text)?;
+            }
+            Action::Run(run) => run.execute()?,
+        }
+        Ok(0)
+    }
+}
+
+impl Run {
+    fn execute(self) -> Result<()> {
+        let all = self.name == "all";
+        let names = if all { experiments::names() } else { vec![self.name.as_str()] };
+        self.check_outputs(all)?;
+        let to_stdout = self.json.as_deref() == Some(Path::new("-"));
+        let available = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let workers = self.jobs.unwrap_or_else(available);
+        let mut results = Vec::new();
+        for name in names {
+            let mut experiment = experiments::load(name)?;
+            if let Some(runs) = self.runs {
+                experiment = experiment.with_runs(runs);
+            }
+            let result = experiments::run(&experiment, workers)?;
+            if !to_stdout {
+                output::print(&experiment_table::render(&result))?;
+            }
+            if let Some(html) = &self.html {
+                let path = if all { html.join(format!("{name}.html")) } else { html.clone() };
+                write(&path, &experiment_page::render(&result))?;
+            }
+            results.push(result);
+        }
+        if let Some(path) = &self.json {
+            let results = Results { evidence: "simulated", experiments: &results };
+            let text = serde_json::to_string_pretty(&results)? + "\n";
+            if to_stdout { output::print(&text)? } else { write(path, &text)? }
+        }
+        Ok(())
+    }
+
+    /// Fails before the simulations, not after.
+    fn check_outputs(&self, all: bool) -> Result<()> {
+        match &self.html {
+            Some(directory) if all => {
+                std::fs::create_dir_all(directory)
+                    .with_context(|| format!("cannot make {}", directory.display()))?;
+            }
+            Some(file) if file.is_dir() => bail!("{} is a directory: name a file in it", file.display()),
+            Some(file) => whole_file::check_writable(file)?,
+            None => {}
+        }
+        match &self.json {
+            Some(file) if file != Path::new("-") => whole_file::check_writable(file),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    whole_file::write(path, text.as_bytes())
+}

@@ -1,0 +1,154 @@
+//! `corewise sim --fuzz`: random scenarios under the eyes of the invariants.
+
+use anyhow::{Result, bail};
+use corewise_sim::fuzz::{self, Tally};
+use std::fmt::Write;
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// So many failing seeds are told; the rest only counted.
+const FAILURES_SHOWN: usize = 10;
+
+/// A seed that failed, and how.
+type Failure = (u64, String);
+
+/// Seeds, one after another.
+#[derive(Debug, Clone, Copy)]
+pub struct Seeds {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// What several seeds gave.
+#[derive(Debug, Default)]
+struct Findings {
+    steps: u64,
+    events: u64,
+    simulated_ns: u64,
+    /// A sum, so that it does not matter who adds when.
+    fingerprint: u64,
+    failures: Vec<Failure>,
+}
+
+impl Findings {
+    fn add(&mut self, other: Findings) {
+        self.steps += other.steps;
+        self.events += other.events;
+        self.simulated_ns += other.simulated_ns;
+        self.fingerprint = self.fingerprint.wrapping_add(other.fingerprint);
+        self.failures.extend(other.failures);
+    }
+}
+
+/// Tries all seeds; the exit status is 1 if one failed.
+pub fn execute(seeds: Seeds, policies: &[String], jobs: Option<u16>) -> Result<u8> {
+    let known = fuzz::policies();
+    if let Some(unknown) = policies.iter().find(|policy| !known.contains(&policy.as_str())) {
+        bail!("there is no policy `{unknown}`; there are: {}", known.join(", "));
+    }
+    let chosen: Vec<&str> = policies.iter().map(String::as_str).collect();
+    let policies = if chosen.is_empty() { known } else { chosen };
+    let jobs = match jobs {
+        Some(jobs) => usize::from(jobs),
+        None => thread::available_parallelism().map_or(1, usize::from),
+    };
+    let findings = try_all(seeds, &policies, jobs);
+    crate::output::print(&describe(seeds, &findings))?;
+    Ok(u8::from(!findings.failures.is_empty()))
+}
+
+fn try_all(seeds: Seeds, policies: &[&str], jobs: usize) -> Findings {
+    let taken = AtomicU64::new(0);
+    let work = || {
+        let mut findings = Findings::default();
+        loop {
+            let number = taken.fetch_add(1, Ordering::Relaxed);
+            if number >= seeds.count {
+                return findings;
+            }
+            let seed = seeds.first.wrapping_add(number);
+            findings.add(try_one(seed, fuzz::policy_of(seed, policies)));
+        }
+    };
+    let mut all = thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().fold(Findings::default(), |mut all, worker| {
+            // A worker catches the panics of what it runs; one of its own is passed on.
+            all.add(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            all
+        })
+    });
+    all.failures.sort_unstable();
+    all
+}
+
+fn try_one(seed: u64, policy: &str) -> Findings {
+    let failure = |problem: String| {
+        let command = format!("corewise sim --fuzz 1 --seed {seed} --policy {policy}");
+        let failures = vec![(seed, format!("{problem}\n  again: {command}"))];
+        Findings { failures, ..Findings::default() }
+    };
+    match catch_unwind(|| fuzz::run(seed, policy)) {
+        Ok(Ok(Tally { steps, events, simulated_ns, fingerprint })) => {
+            Findings { steps, events, simulated_ns, fingerprint, failures: Vec::new() }
+        }
+        Ok(Err(error)) => failure(error.to_string()),
+        Err(_) => failure("it panicked, see above".to_owned()),
+    }
+}
+
+fn describe(seeds: Seeds, findings: &Findings) -> String {
+    let mut text = String::new();
+    for (seed, problem) in findings.failures.iter().take(FAILURES_SHOWN) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "seed {seed}: {problem}");
+    }
+    if let ([(seed, _)], 1) = (findings.failures.as_slice(), seeds.count) {
+        let _ = writeln!(text, "\n{}", fuzz::scenario(*seed));
+    }
+    let last = seeds.first.wrapping_add(seeds.count - 1);
+    let _ = writeln!(
+        text,
+        "simulated: seeds {} to {last}: {} failed; {} steps, {} events, {:.0} s, fingerprint {:016x}",
+        seeds.first,
+        findings.failures.len(),
+        findings.steps,
+        findings.events,
+        findings.simulated_ns as f64 / 1e9,
+        findings.fingerprint,
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_told_in_the_order_of_seeds_with_the_way_back() {
+        let failures = (5..25).map(|seed| (seed, format!("broken\n  again: {seed}"))).collect();
+        let text = describe(Seeds { first: 5, count: 30 }, &Findings { failures, ..Findings::default() });
+        assert!(text.starts_with("seed 5: broken\n  again: 5\nseed 6: broken\n"), "{text}");
+        assert!(text.contains("seed 14") && !text.contains("seed 15"), "{text}");
+        assert!(text.contains("simulated: seeds 5 to 34: 20 failed;"), "{text}");
+    }
+
+    #[test]
+    fn a_single_seed_that_failed_shows_its_scenario() {
+        let findings = try_one(7, "no such policy");
+        let text = describe(Seeds { first: 7, count: 1 }, &findings);
+        assert!(text.contains("again: corewise sim --fuzz 1 --seed 7 --policy no such policy"), "{text}");
+        assert!(text.contains("\nname = 'seed 7'\n") && text.contains("1 failed"), "{text}");
+    }
+
+    #[test]
+    fn the_number_of_workers_changes_nothing() {
+        let seeds = Seeds { first: 1, count: 6 };
+        let told = |jobs| describe(seeds, &try_all(seeds, &fuzz::policies(), jobs));
+        assert_eq!(told(1), told(3));
+        assert!(told(1).contains("seeds 1 to 6: 0 failed"), "{}", told(1));
+    }
+}

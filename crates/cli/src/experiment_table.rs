@@ -1,0 +1,108 @@
+//! The result of an experiment as text for a terminal.
+
+use corewise_sim::experiment::finding::signed_percent;
+use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, spread, variant_names};
+use std::fmt::{Result, Write};
+
+/// The text.
+pub fn render(result: &ExperimentResult) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_result(&mut text, result);
+    text
+}
+
+/// A figure of an experiment's measure: an effect has a sign.
+pub fn figure(measure: Measure, value: Option<f64>) -> String {
+    match (measure, value) {
+        (_, None) => "-".to_owned(),
+        (Measure::Speedup | Measure::AllDone | Measure::Throughput, Some(value)) => signed_percent(value),
+        (Measure::Spread | Measure::Sequential, Some(value)) => format!("{:.1} %", 100.0 * value),
+    }
+}
+
+/// What a measure is, in words.
+pub fn words(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Speedup => "speedup over the default (geometric mean of the applications)",
+        Measure::AllDone => "speedup over the default of the time until all have completed",
+        Measure::Throughput => "instructions of all applications a second, over the default",
+        Measure::Spread => "run-to-run spread of the application that varies most",
+        Measure::Sequential => "share of the time with one runnable thread, as the system sees it",
+    }
+}
+
+/// Whether paper and simulation agree, in words.
+pub fn agreement(agrees: Option<bool>) -> &'static str {
+    match agrees {
+        Some(true) => "agrees",
+        Some(false) => "does not agree",
+        None => "not checked",
+    }
+}
+
+fn write_result(out: &mut String, result: &ExperimentResult) -> Result {
+    writeln!(out, "{}: {} ({}, {})", result.evidence, result.title, result.source, result.figure)?;
+    let brackets =
+        if result.measure == Measure::Speedup { "; in brackets its spread over the seeds, in %" } else { "" };
+    writeln!(out, "\n{}{brackets}", words(result.measure))?;
+    let variants = variant_names(result.scenarios.iter());
+    let widths: Vec<usize> = variants.iter().map(|name| name.chars().count().max(15) + 2).collect();
+    let name_width = result.scenarios.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
+    write!(out, "  {:<name_width$}", "")?;
+    for (variant, width) in variants.iter().zip(&widths) {
+        write!(out, "{variant:>width$}")?;
+    }
+    writeln!(out)?;
+    for scenario in &result.scenarios {
+        write!(out, "  {:<name_width$}", scenario.name)?;
+        for (variant, width) in variants.iter().zip(&widths) {
+            write!(out, "{:>width$}", cell(scenario, variant, result.measure))?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "\nwhat the paper found")?;
+    for verdict in &result.findings {
+        writeln!(out, "  {:<15} {}", agreement(verdict.agrees), verdict.claim)?;
+        if !verdict.paper.is_empty() {
+            writeln!(out, "  {:<15} paper: {}", "", verdict.paper)?;
+        }
+        writeln!(out, "  {:<15} ours:  {}", "", verdict.ours)?;
+    }
+    write_sensitivity(out, result)?;
+    writeln!(out)
+}
+
+fn cell(scenario: &ScenarioResult, variant: &str, measure: Measure) -> String {
+    let Some(variant) = scenario.variant(variant) else { return String::new() };
+    let value = figure(measure, measure.of(variant));
+    match spread(variant) {
+        Some(spread) if measure == Measure::Speedup => format!("{value} ({:.1})", 100.0 * spread),
+        _ => value,
+    }
+}
+
+fn write_sensitivity(out: &mut String, result: &ExperimentResult) -> Result {
+    let table = &result.sensitivity;
+    writeln!(
+        out,
+        "\nwhat it depends on: means over {} ({} seeds), claims that hold",
+        table.scenarios.join(", "),
+        table.runs
+    )?;
+    let widths: Vec<usize> = table.variants.iter().map(|name| name.chars().count().max(8) + 2).collect();
+    let name_width = table.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+    write!(out, "  {:<name_width$}", "")?;
+    for (variant, width) in table.variants.iter().zip(&widths) {
+        write!(out, "{variant:>width$}")?;
+    }
+    writeln!(out)?;
+    for row in &table.rows {
+        write!(out, "  {:<name_width$}", row.name)?;
+        for (mean, width) in row.means.iter().zip(&widths) {
+            write!(out, "{:>width$}", figure(result.measure, *mean))?;
+        }
+        writeln!(out, "  {} of {}", row.agree, row.checked)?;
+    }
+    Ok(())
+}

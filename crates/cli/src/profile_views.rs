@@ -1,0 +1,57 @@
+//! What is made of a machine profile for people and for other programs: options that several commands have.
+
+use crate::{profile_csv, profile_page, profile_table, whole_file};
+use anyhow::{Context, Result};
+use corewise_core::profile::{MachineProfile, to_json};
+use std::path::PathBuf;
+
+/// The forms in which a profile is shown.
+#[derive(Debug, clap::Args)]
+pub struct Views {
+    /// Write a page with the figures
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write each figure into a file of its own in DIR, which is made if need be
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+    /// Write every number into one table
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Print the profile as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Views {
+    /// Fails early if something could not be written at the end.
+    pub fn check(&self) -> Result<()> {
+        self.html.iter().chain(&self.csv).try_for_each(|path| whole_file::check_writable(path))?;
+        match &self.svg {
+            Some(directory) => {
+                std::fs::create_dir_all(directory)
+                    .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+                whole_file::check_writable(&directory.join("figure.svg"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the files.
+    pub fn write(&self, profile: &MachineProfile) -> Result<()> {
+        if let Some(path) = &self.html {
+            whole_file::write(path, profile_page::render(profile).as_bytes())?;
+        }
+        if let Some(path) = &self.csv {
+            whole_file::write(path, profile_csv::render(profile).as_bytes())?;
+        }
+        let Some(directory) = &self.svg else { return Ok(()) };
+        let drawings = profile_page::drawings(profile);
+        drawings.iter().try_for_each(|(name, svg)| whole_file::write(&directory.join(name), svg.as_bytes()))
+    }
+
+    /// Prints to standard output.
+    pub fn print(&self, profile: &MachineProfile) -> Result<()> {
+        let text = if self.json { to_json(profile) } else { profile_table::render(profile) };
+        Ok(crate::output::print(&text)?)
+    }
+}
