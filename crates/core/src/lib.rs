@@ -12,6 +12,7 @@
 
 pub mod calibrate;
 pub mod classify;
+pub mod code;
 pub mod cpuset;
 pub mod engine;
 pub mod ids;

@@ -1,0 +1,109 @@
+//! What a sampler records: windows of consecutively executed instructions, and where they lie.
+//!
+//! A window holds only the transfers that were taken, as a branch-record unit does. Which branches were not
+//! taken in between follows from the code (see [`crate::program::Program`]).
+
+use serde::{Deserialize, Serialize};
+
+/// Index of a [`Module`] in [`Recording::modules`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ModuleId(pub u32);
+
+/// An address of a program, independent of where a process has loaded it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Location {
+    /// The program or shared library.
+    pub module: ModuleId,
+    /// The address as linked: what `nm` and `objdump` print.
+    pub address: u64,
+}
+
+/// A mapped ELF file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// Its absolute path when it was recorded.
+    pub path: String,
+    /// Its build id in lower-case hexadecimal, if it has one.
+    pub build_id: Option<String>,
+}
+
+/// A control transfer that was taken: a jump, a taken branch, a call or a return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Transfer {
+    /// The instruction that transferred control.
+    pub from: Location,
+    /// The instruction that was executed next.
+    pub to: Location,
+}
+
+/// Why a window ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// It has as many branches as were asked for.
+    Full,
+    /// The next instruction is a system call.
+    SystemCall,
+    /// The next instruction cannot be emulated; its mnemonic.
+    Unsupported(String),
+    /// The next instruction touches memory that cannot be read, or would fault.
+    Memory,
+    /// The cap on instructions came first.
+    InstructionCap,
+    /// Control went to code that is in no file (made at run time, the vDSO); it is not recorded.
+    NoFile,
+    /// The thread got a signal, changed its state or ended (`step` only).
+    Interrupted,
+    /// The processor recorded no more (`lbr` only).
+    Hardware,
+}
+
+/// Consecutively executed instructions of one thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// The thread's id.
+    pub tid: u32,
+    /// CLOCK_MONOTONIC at its start, in ns.
+    pub time_ns: u64,
+    /// The first instruction.
+    pub start: Location,
+    /// The taken transfers, in the order of execution.
+    pub transfers: Vec<Transfer>,
+    /// The first instruction that is not part of it any more: the one that would be executed next.
+    pub end: Location,
+    /// Instructions executed; `None` where the sampler cannot count them.
+    pub instructions: Option<u32>,
+    /// Control-transfer instructions executed, taken or not; `None` where the sampler cannot count them.
+    pub branches: Option<u32>,
+    /// Why it ended.
+    pub ended: End,
+}
+
+/// All windows of one or more runs of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Recording {
+    /// Version of this format: [`Recording::VERSION`].
+    pub version: u32,
+    /// What was run, or `pid N`.
+    pub command: Vec<String>,
+    /// The sampler: `lbr`, `shadow` or `step`.
+    pub backend: String,
+    /// Mean time between the samples of a running thread, in ns of its CPU time.
+    pub period_ns: u64,
+    /// Branches asked for in a window.
+    pub branches_max: u32,
+    /// The files that the windows lie in.
+    pub modules: Vec<Module>,
+    /// The windows, in the order of their time.
+    pub windows: Vec<Window>,
+    /// Samples that gave no window at all, by reason (`in the kernel`, `code in no file`, `thread ended`, `lost`).
+    pub without_window: std::collections::BTreeMap<String, u64>,
+    /// What the user should know about this recording.
+    pub notes: Vec<String>,
+}
+
+impl Recording {
+    /// The format that this code writes and reads.
+    pub const VERSION: u32 = 1;
+}
