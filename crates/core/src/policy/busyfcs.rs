@@ -9,9 +9,8 @@
 //!
 //! Parameters: none.
 //!
-//! Limits: which thread gets a fast PE is chance (here: who is there
-//! already, else the lowest thread id), neither its parallelism nor
-//! its speedup counts. Those of [`super::amp`].
+//! Limits: which thread gets a fast PE is chance (here: who is there already, else the lowest thread id);
+//! neither its parallelism nor its speedup counts. Also those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::{Policy, Scene};
