@@ -55,7 +55,7 @@ pub struct Ended {
 pub fn run(plan: Plan) -> Result<Ended> {
     let words: Vec<String> = plan.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let name = words[0].rsplit('/').next().unwrap_or(&words[0]).to_owned();
-    let mut notes = Vec::new();
+    let mut notes = plan.topology.notes.clone();
     let act = plan.act && !nested(&mut notes);
     // Before anything else is started: the guardian must be no child of the application's adopter.
     let guardian =

@@ -350,3 +350,23 @@ fn a_full_disk_is_told_and_costs_neither_the_run_nor_the_command() {
     assert_eq!(output.status.code(), Some(9));
     assert!(String::from_utf8_lossy(&output.stderr).contains("/dev/full"));
 }
+
+#[test]
+fn what_a_profile_corrects_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("profile.json");
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let machine = match online.trim().rsplit('-').next().unwrap().parse::<u32>().unwrap() {
+        0 => return eprintln!("skipped: this machine has one PE"),
+        last => format!("pack:1 core:{} pu:1", last + 1),
+    };
+    let calibrate = ["calibrate", "--synthetic", &machine, "--discover", "--kernels", "int-add", "-o"];
+    assert!(corewise().args(calibrate).arg(&file).output().unwrap().status.success());
+    let mut profile: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    profile["discovered"]["groups"] = serde_json::json!([["core", "0-1"]]);
+    std::fs::write(&file, profile.to_string()).unwrap();
+    let report = report_of(&["--profile", file.to_str().unwrap()], &["true"]);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("measured, unlike told: core shared by {0-1}"), "{notes}");
+    assert!(notes.contains("the machine profile is simulated"), "{notes}");
+}

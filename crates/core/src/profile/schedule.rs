@@ -16,7 +16,7 @@
 //! Limits: an interval wider than [`SPEED_INTERVAL_MAX`] has no vote on kinds. Modules are inferred for
 //! domains whose pairs are alike, so only where the class is one of L1 or L2, or the domain is just a pair.
 
-use super::{Discovery, Estimate, MachineProfile, Workload};
+use super::{Discovery, Estimate, Evidence, MachineProfile, Workload};
 use crate::calibrate::Kernel;
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
@@ -37,6 +37,11 @@ impl MachineProfile {
     /// The machine as it behaves, as far as that was measured, else as it is told.
     pub fn topology(&self) -> Topology {
         let mut topology = self.told.clone();
+        if self.evidence == Evidence::Simulated {
+            topology
+                .notes
+                .push("the machine profile is simulated: it was not measured on a machine".to_owned());
+        }
         self.apply_discovery(&mut topology);
         self.apply_modules(&mut topology);
         self.apply_speeds(&mut topology);
@@ -231,10 +236,10 @@ fn merged(kind: DomainKind, told: &[Domain], pes: CpuSet) -> Domain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Evidence, PairClass, PairResult, PeSpeed};
+    use crate::profile::{PairClass, PairResult, PeSpeed};
 
     fn profile(machine: &str) -> MachineProfile {
-        MachineProfile::empty(Topology::synthetic(machine).unwrap(), Evidence::Simulated)
+        MachineProfile::empty(Topology::synthetic(machine).unwrap(), Evidence::Measured)
     }
 
     fn discovered(machine: &str, groups: &[(DomainKind, &str)], looked_for: &[DomainKind]) -> MachineProfile {
