@@ -3,5 +3,17 @@
 //! A sampler (`corewise-linux`) records [`window::Window`]s; [`program::Program`] says what the code at a
 //! location is. Nothing here reads a file or a process.
 
+pub mod accuracy;
+mod balance;
+mod context;
+mod enumerate;
+pub mod estimate;
+pub mod exact;
+pub mod fragment;
+pub mod graph;
+pub mod outcome;
+pub mod path;
+pub mod profile;
 pub mod program;
+mod trie;
 pub mod window;

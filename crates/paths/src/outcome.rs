@@ -1,0 +1,86 @@
+//! From a window to every branch outcome in it, by static decoding.
+//!
+//! A window lists the taken transfers. Between two of them control fell through every conditional branch, so
+//! walking the code from the target of one to the source of the next yields the outcomes of all branches. The
+//! walk also checks the window: each transfer must be one that the instruction at its source can make. A
+//! window that disagrees with the code (another version of the file, code that was patched at run time, a
+//! sampler's mistake) says nothing that could be trusted, and is rejected whole.
+
+use crate::graph::{BlockId, EdgeId, Exit, Graph};
+use crate::window::{Location, Window};
+
+/// One branch outcome of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Which way was taken out of which instruction.
+    pub edge: EdgeId,
+    /// Instructions since the outcome before, the branch itself included.
+    pub instructions: u32,
+}
+
+/// Why a window disagrees with the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// There is no instruction where there was execution.
+    #[error("no instruction at {:#x} of module {}", .0.address, .0.module.0)]
+    NoCode(Location),
+    /// The instruction cannot transfer control as the window says.
+    #[error("the instruction at {:#x} of module {} cannot go where the window says", .0.address, .0.module.0)]
+    NoSuchTransfer(Location),
+    /// Control had to leave the straight line before it reached the place.
+    #[error("{:#x} of module {} is not reached from where control was", .0.address, .0.module.0)]
+    NotReached(Location),
+}
+
+/// Replaces `outcomes` by the window's outcomes and says in which block the window begins.
+pub fn outcomes_of(
+    graph: &mut Graph,
+    window: &Window,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<BlockId, Mismatch> {
+    outcomes.clear();
+    let first = graph.block_at(window.start).ok_or(Mismatch::NoCode(window.start))?;
+    let mut at = Some(first);
+    for transfer in &window.transfers {
+        let block = fall_to(graph, at, transfer.from, outcomes)?;
+        let block = *graph.block(block);
+        if graph.site(block.site).at != transfer.from {
+            return Err(Mismatch::NoSuchTransfer(transfer.from));
+        }
+        let edge = graph.edge(block.site, transfer.to).ok_or(Mismatch::NoSuchTransfer(transfer.from))?;
+        outcomes.push(Outcome { edge, instructions: block.instructions });
+        at = graph.edge_of(edge).block;
+    }
+    let behind_last_transfer = window.transfers.last().map_or(window.start, |transfer| transfer.to);
+    if window.end != behind_last_transfer {
+        fall_to(graph, at, window.end, outcomes)?;
+    }
+    Ok(first)
+}
+
+/// Falls through conditional branches up to the block that holds a location.
+fn fall_to(
+    graph: &mut Graph,
+    mut at: Option<BlockId>,
+    goal: Location,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<BlockId, Mismatch> {
+    loop {
+        let id = at.ok_or(Mismatch::NoCode(goal))?;
+        let block = *graph.block(id);
+        let site = graph.site(block.site);
+        if goal.module != block.start.module || goal.address < block.start.address {
+            return Err(Mismatch::NotReached(goal));
+        }
+        if goal.address <= site.at.address {
+            return Ok(id);
+        }
+        if !matches!(site.exit, Exit::Branch(_)) {
+            return Err(Mismatch::NotReached(goal));
+        }
+        let next = Location { address: site.after, ..site.at };
+        let edge = graph.edge(block.site, next).ok_or(Mismatch::NotReached(goal))?;
+        outcomes.push(Outcome { edge, instructions: block.instructions });
+        at = graph.edge_of(edge).block;
+    }
+}
