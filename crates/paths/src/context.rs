@@ -25,8 +25,6 @@ const ORDERS: [usize; 5] = [0, 1, 2, 4, 8];
 pub(crate) struct Contexts {
     seen: FxHashMap<u64, Seen>,
     outcomes: FxHashMap<(u64, EdgeId), f64>,
-    /// What one observation weighs.
-    unit: f64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,8 +35,8 @@ struct Seen {
 
 impl Seen {
     /// What a context leaves to the next shorter one, as a weight.
-    fn left_over(&self, unit: f64) -> f64 {
-        f64::from(self.distinct) * unit
+    fn left_over(&self) -> f64 {
+        f64::from(self.distinct)
     }
 }
 
@@ -51,9 +49,9 @@ fn context(site: SiteId, order: usize, latest_first: impl Iterator<Item = EdgeId
 }
 
 impl Contexts {
-    /// Tallies every fragment in the tree; `unit` is what one observation weighs on average.
-    pub fn of(trie: &Trie, graph: &Graph, unit: f64) -> Self {
-        let mut contexts = Self { seen: FxHashMap::default(), outcomes: FxHashMap::default(), unit };
+    /// Tallies every fragment in the tree. One observation weighs 1 on average.
+    pub fn of(trie: &Trie, graph: &Graph) -> Self {
+        let mut contexts = Self { seen: FxHashMap::default(), outcomes: FxHashMap::default() };
         let mut before = Vec::new();
         for id in trie.ids() {
             let node = trie.node(id);
@@ -100,7 +98,7 @@ impl Contexts {
                 mixed = ways.filter_map(|&edge| Some((edge, weight(edge)? / seen.weight))).collect();
                 continue;
             }
-            let shorter = seen.left_over(self.unit);
+            let shorter = seen.left_over();
             for (edge, probability) in &mut mixed {
                 let here = weight(*edge).unwrap_or(0.0);
                 *probability = (here + shorter * *probability) / (seen.weight + shorter);
@@ -120,7 +118,7 @@ impl Contexts {
         if distinct == 0 {
             return;
         }
-        let shorter = seen.left_over(self.unit);
+        let shorter = seen.left_over();
         for ((_, probability), here) in mixed.iter_mut().zip(here) {
             *probability = (here + shorter * *probability) / (seen.weight + shorter);
         }

@@ -40,7 +40,7 @@ fn judged(world: &World, trace: &Trace, windows: usize, branches: u32) -> (Agree
 #[test]
 fn exact_counts_are_those_of_the_definition() {
     for seed in 0..20 {
-        let world = World::random(seed, 8);
+        let world = World::random(seed, 8, true);
         let trace = world.run(&mut Random::new(seed, 1), 100_000);
         for longest_block in [usize::MAX, 3] {
             let profile = exact(&world, &trace, longest_block);
@@ -54,17 +54,27 @@ fn exact_counts_are_those_of_the_definition() {
     }
 }
 
+/// Means over some programs of chance: accuracy, overlap of edges and of paths.
+fn mean_agreement(functions: usize, rough: bool, windows: usize) -> [f64; 3] {
+    let programs = 8;
+    let mut mean = [0.0; 3];
+    for seed in 0..programs {
+        let world = World::random(seed, functions, rough);
+        let trace = world.run(&mut Random::new(seed, 1), 1_000_000);
+        let (found, ..) = judged(&world, &trace, windows, 32);
+        let each = [found.accuracy, found.edge_overlap, found.path_overlap];
+        mean.iter_mut().zip(each).for_each(|(mean, value)| *mean += value / programs as f64);
+    }
+    mean
+}
+
 #[test]
 fn estimates_find_the_hot_paths_of_programs_of_chance() {
-    let mut sum = [0.0; 3];
-    for seed in 0..20 {
-        let world = World::random(seed, 8);
-        let trace = world.run(&mut Random::new(seed, 1), 2_000_000);
-        let (found, truth, estimate) = judged(&world, &trace, 10_000, 32);
-        let _ = (truth, estimate);
-        sum[0] += found.accuracy / 20.0;
-        sum[1] += found.edge_overlap / 20.0;
-        sum[2] += found.path_overlap / 20.0;
+    // Windows of ten runs of 10 s at 100 samples/s. Another program each time, so the bounds are not tight:
+    // an estimate by weights alone has edge overlaps of 0.97 and 0.80.
+    for (rough, overlap_min) in [(false, 0.98), (true, 0.95)] {
+        let [accuracy, edges, paths] = mean_agreement(8, rough, 10_000);
+        assert!(accuracy > 0.99, "accuracy {accuracy}");
+        assert!(edges > overlap_min && paths > overlap_min - 0.01, "overlap {edges} {paths}");
     }
-    assert!(sum[0] > 0.99 && sum[1] > 0.94 && sum[2] > 0.94, "{sum:?}");
 }

@@ -285,15 +285,16 @@ impl World {
         counts
     }
 
-    /// A program of chance: calls go to later functions, and rarely to the own.
-    pub fn random(seed: u64, functions: usize) -> Self {
+    /// A program of chance: calls go to later functions. A rough one has slow instructions and system calls.
+    pub fn random(seed: u64, functions: usize, rough: bool) -> Self {
         let mut random = Random::new(seed, 0);
-        let lists: Vec<_> = (0..functions).map(|own| random_function(&mut random, own, functions)).collect();
+        let lists: Vec<_> =
+            (0..functions).map(|own| random_function(&mut random, own, functions, rough)).collect();
         World::new(&lists)
     }
 }
 
-fn random_function(random: &mut Random, own: usize, functions: usize) -> (u32, Vec<Op>) {
+fn random_function(random: &mut Random, own: usize, functions: usize, rough: bool) -> (u32, Vec<Op>) {
     let length = 8 + random.below(24);
     let mut ops = vec![Op::Plain(1 + random.below(6) as u32)];
     while ops.len() < length {
@@ -302,6 +303,8 @@ fn random_function(random: &mut Random, own: usize, functions: usize) -> (u32, V
         let chance = [0.02, 0.1, 0.3, 0.5, 0.7, 0.95][random.below(6)];
         let bit = random.below(8);
         ops.push(match random.below(12) {
+            0 if rough => Op::Slow(60),
+            1 if rough && bit == 0 => Op::SystemCall,
             0..3 => Op::Plain(1 + random.below(12) as u32),
             3 => Op::Branch(later, Decide::Chance(chance)),
             4 => Op::Branch(later, Decide::Remember(bit, chance)),
