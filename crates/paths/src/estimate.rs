@@ -18,8 +18,8 @@
 //!
 //! Source: Moseley et al. (CF 2005), section 3.2, expand Itanium-2 samples of 4 branches "to larger
 //! intra-procedure paths" and report 60 to 95 % accuracy, without saying how; the method here is our own.
-//! Measured on the simulated programs of the tests, steps 3 and 4 cut the error in the edges' shares to a third (of
-//! programs without slow instructions or system calls) or to an eighth (with them) of what step 2 alone leaves.
+//! Simulated, on the programs of the tests: steps 3 and 4 cut what the edge overlap lacks to about a third (of
+//! programs without slow instructions and system calls) or a sixth (with them) of what step 2 alone leaves.
 //!
 //! Limits: code that runs only where windows cannot begin or pass (between two system calls, a few
 //! instructions apart) is estimated from few. Phases are weighted by instructions, not by branches' time.

@@ -1,0 +1,75 @@
+//! What sampling period, number of runs and length of windows are worth: the paper's Figures 3, 4 and 5.
+//!
+//! A few recordings are enough for all of it. A longer period is emulated by leaving out windows, and shorter
+//! windows by leaving out their last branches; a sampler with those settings would have recorded the same,
+//! but for what its own work costs the program.
+
+use crate::accuracy::{Agreement, agreement};
+use crate::estimate::Estimator;
+use crate::profile::PathProfile;
+use crate::program::Program;
+use crate::window::{ModuleId, Recording};
+use serde::{Deserialize, Serialize};
+
+/// The settings to try, all with all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// One in so many windows is kept; at least 1.
+    pub one_in: Vec<usize>,
+    /// So many recordings are used, from the first.
+    pub runs: Vec<usize>,
+    /// So many branches of each window are used.
+    pub branches: Vec<usize>,
+}
+
+/// What one setting gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Mean time between windows of a running thread, in ns.
+    pub period_ns: u64,
+    /// Recordings used.
+    pub runs: usize,
+    /// Most branches used of a window.
+    pub branches: usize,
+    /// Windows used; those that disagree with the code are not.
+    pub windows: usize,
+    /// Different paths that windows held whole.
+    pub paths_seen_whole: usize,
+    /// The estimate beside the truth.
+    pub agreement: Agreement,
+}
+
+/// Stitches the runs once for every setting of the plan that they allow, over the wanted modules only. All
+/// recordings and the truth number their modules alike ([`crate::modules::ModuleTable`]).
+pub fn study(
+    program: &dyn Program,
+    truth: &PathProfile,
+    runs: &[Recording],
+    plan: &Plan,
+    wanted: impl Fn(ModuleId) -> bool,
+) -> Vec<Row> {
+    let truth = truth.in_modules(&wanted);
+    let mut rows = Vec::new();
+    for &one_in in plan.one_in.iter().filter(|&&one_in| one_in > 0) {
+        for &used in plan.runs.iter().filter(|&&used| (1..=runs.len()).contains(&used)) {
+            for &branches in &plan.branches {
+                let mut estimator = Estimator::new(program);
+                for run in &runs[..used] {
+                    for window in run.windows.iter().step_by(one_in) {
+                        _ = estimator.add(window, Some(branches)); // Those that disagree are not counted.
+                    }
+                }
+                let estimate = estimator.estimate();
+                rows.push(Row {
+                    period_ns: runs[0].period_ns * one_in as u64,
+                    runs: used,
+                    branches,
+                    windows: estimate.windows,
+                    paths_seen_whole: estimate.paths_seen_whole,
+                    agreement: agreement(&truth, &estimate.profile.in_modules(&wanted)),
+                });
+            }
+        }
+    }
+    rows
+}
