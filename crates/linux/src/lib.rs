@@ -7,6 +7,7 @@ pub mod binding;
 pub mod code;
 pub mod counters;
 pub mod discovery;
+pub mod elf;
 pub mod environment;
 pub mod launch;
 pub mod live;

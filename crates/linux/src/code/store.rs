@@ -48,10 +48,24 @@ const NOT_DECODED: u16 = 0;
 const INVALID: u16 = 1;
 const FIRST: u16 = 2;
 
-struct FileText {
+/// The code of one file, by file offset.
+pub struct FileText {
     file: File,
     isa: Isa,
     text: Text,
+}
+
+impl FileText {
+    /// The code of an open file; nothing is read yet.
+    pub fn new(file: File, isa: Isa) -> FileText {
+        FileText { file, isa, text: Text::default() }
+    }
+
+    /// The instruction at a file offset, `None` if there is none or it cannot be read.
+    pub fn instruction(&mut self, offset: u64) -> Option<Instruction> {
+        let FileText { file, isa, text } = self;
+        text.instruction(offset, *isa, &|page| read_file(file, page))
+    }
 }
 
 struct MemoryText {
@@ -128,7 +142,7 @@ fn open(pid: u32, key: FileKey, path: &str) -> Option<FileText> {
     })?;
     let mut header = [0; 20];
     let isa = file.read_exact_at(&mut header, 0).ok().and_then(|()| Isa::of_elf(&header));
-    Some(FileText { file, isa: isa.unwrap_or(Isa::HOST), text: Text::default() })
+    Some(FileText::new(file, isa.unwrap_or(Isa::HOST)))
 }
 
 fn read_file(file: &File, page: u64) -> Option<Box<[u8]>> {
@@ -241,10 +255,7 @@ impl<'a> CodeView<'a> {
 impl Code for CodeView<'_> {
     fn instruction(&mut self, address: u64) -> Option<Instruction> {
         match self.mapping(address)? {
-            (mapping, Some(file)) => {
-                let FileText { file, isa, text } = &mut self.store.files[file];
-                text.instruction(file_offset(mapping, address), *isa, &|page| read_file(file, page))
-            }
+            (mapping, Some(file)) => self.store.files[file].instruction(file_offset(mapping, address)),
             (_, None) => {
                 let pid = self.pid;
                 self.store.memory(pid).text.instruction(address, Isa::HOST, &|page| read_memory(pid, page))

@@ -1,0 +1,136 @@
+//! ELF files: build id, addresses as linked, functions, and the instruction at an address.
+//!
+//! Addresses are as linked, what `nm` and `objdump` print, so that they mean the same in every process and in
+//! every run. [`ElfProgram`] is the code of a recording's modules, for stitching.
+
+mod functions;
+mod program;
+
+pub use program::ElfProgram;
+
+use crate::code::Isa;
+use corewise_paths::program::Function;
+use object::read::ReadCache;
+use object::{Architecture, Object, ObjectSegment};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Why an ELF file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// It cannot be opened or read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// Its content is not what an ELF file should be.
+    #[error("{path} is no ELF file that can be used: {problem}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It is another file than the one that was recorded.
+    #[error(
+        "{path} has changed since the recording: its build id is {}, the recorded one {}; put the recorded \
+         file back or record again", .now.as_deref().unwrap_or("missing"), .recorded.as_deref().unwrap_or("missing")
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// Its build id when it was recorded.
+        recorded: Option<String>,
+        /// Its build id now.
+        now: Option<String>,
+    },
+}
+
+/// A part of the file that is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Segment {
+    address: u64,
+    offset: u64,
+    /// Bytes in the file; memory behind them is zero.
+    length: u64,
+}
+
+/// An executable or shared library.
+#[derive(Debug)]
+pub struct ElfFile {
+    path: PathBuf,
+    content: ReadCache<File>,
+    isa: Isa,
+    build_id: Option<String>,
+    segments: Vec<Segment>,
+}
+
+impl ElfFile {
+    /// Reads a file's headers.
+    pub fn open(path: &Path) -> Result<ElfFile, ElfError> {
+        let read = |source| ElfError::Read { path: path.to_owned(), source };
+        let malformed = |problem: String| ElfError::Malformed { path: path.to_owned(), problem };
+        let file = File::open(path).map_err(read)?;
+        let content = ReadCache::new(file);
+        let object = object::File::parse(&content).map_err(|error| malformed(error.to_string()))?;
+        let isa = match object.architecture() {
+            Architecture::X86_64 => Isa::X86_64,
+            Architecture::I386 => Isa::X86,
+            Architecture::Aarch64 => Isa::Aarch64,
+            other => return Err(malformed(format!("its machine code is {other:?}, which is not decoded"))),
+        };
+        let build_id = object.build_id().map_err(|error| malformed(error.to_string()))?.map(hexadecimal);
+        let segments = object.segments().map(|segment| {
+            let (offset, length) = segment.file_range();
+            Segment { address: segment.address(), offset, length }
+        });
+        let segments = segments.collect();
+        Ok(ElfFile { path: path.to_owned(), content, isa, build_id, segments })
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Its build id in lower-case hexadecimal, if it has one.
+    pub fn build_id(&self) -> Option<&str> {
+        self.build_id.as_deref()
+    }
+
+    /// The address as linked of a byte of the file; `None` if it is not loaded.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let distance =
+                offset.checked_sub(segment.offset).filter(|&distance| distance < segment.length)?;
+            Some(segment.address + distance)
+        })
+    }
+
+    /// Where in the file the byte at an address as linked lies; `None` if it is in none of the file.
+    pub fn offset(&self, address: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let distance =
+                address.checked_sub(segment.address).filter(|&distance| distance < segment.length)?;
+            Some(segment.offset + distance)
+        })
+    }
+
+    /// Its functions by address, without overlaps: from its symbols or those of its debug file, else from its
+    /// unwind table.
+    pub fn functions(&self) -> Result<Vec<Function>, ElfError> {
+        functions::of(self)
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
