@@ -1,7 +1,8 @@
-//! Compiles the BPF programs of `src/bpf/` with clang; the library embeds the resulting object files.
+//! Compiles the BPF programs of `src/bpf/` with clang and the QEMU plugin of `src/truth/` with the C compiler; the
+//! library embeds the resulting object files.
 
 use libbpf_cargo::SkeletonBuilder;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
@@ -17,6 +18,26 @@ fn main() {
     if let Err(error) = built {
         println!(
             "cargo::error=BPF programs need clang (package clang-19, or name another in $CLANG): {error:#}"
+        );
+    }
+    compile_plugin(&out);
+}
+
+fn compile_plugin(out: &Path) {
+    const SOURCE: &str = "src/truth/plugin.c";
+    println!("cargo::rerun-if-changed={SOURCE}");
+    println!("cargo::rerun-if-env-changed=CC");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let status = Command::new(&compiler)
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"])
+        // The plugin's variable of the thread is read for every executed block: no call for its address.
+        .args(["-ftls-model=initial-exec", "-pthread", "-o"])
+        .arg(out.join("truth_plugin.so"))
+        .arg(SOURCE)
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        println!(
+            "cargo::error={SOURCE} needs a C compiler (package gcc, or name another in $CC): {compiler}"
         );
     }
 }

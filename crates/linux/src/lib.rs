@@ -13,3 +13,4 @@ pub mod launch;
 pub mod live;
 pub mod signals;
 pub mod topology;
+pub mod truth;

@@ -90,7 +90,9 @@ fn a_changed_file_is_refused_and_a_missing_one_has_no_code() {
     let path = compiled(directory.path(), "program", &[]);
     let recorded = module(&path);
     compiled(directory.path(), "program", &["-O3", "-DOTHER", "-g"]);
-    let Err(changed @ ElfError::Changed { .. }) = ElfProgram::open(&[recorded.clone()]).map(|_| ()) else {
+    let Err(changed @ ElfError::Changed { .. }) =
+        ElfProgram::open(std::slice::from_ref(&recorded)).map(|_| ())
+    else {
         panic!("another build id")
     };
     let text = changed.to_string();
