@@ -176,6 +176,10 @@ pub struct Thread {
     pub home: Option<usize>,
     /// CPU time.
     pub cpu_ns: u64,
+    /// Its virtual time, to be compared within its queue only: CPU time from where it came in.
+    pub vtime_ns: i64,
+    /// What it was owed when it left its last queue.
+    pub lag_ns: i64,
     /// Time in which it counted as runnable, up to `counted_since`.
     pub runnable_ns: u64,
     /// Since when it counts.

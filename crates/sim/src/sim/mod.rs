@@ -232,8 +232,7 @@ impl Sim {
         }
         let cpu = &mut self.cpus[pe];
         if cpu.running == Some(thread) && cpu.slice_end <= self.now && !cpu.queue.is_empty() {
-            cpu.queue.push_back(thread);
-            self.queued += 1;
+            self.line_up(thread, pe);
             self.vacate(pe);
         }
     }
@@ -304,6 +303,7 @@ impl Sim {
         let app = &mut self.apps[thread.app];
         let (speed, told) = (self.machine.pes[pe].speed, self.machine.pes[pe].told);
         thread.cpu_ns += ns;
+        thread.vtime_ns += ns as i64;
         app.cpu_ns += ns;
         app.fast_ns += if told == self.machine.fastest { ns } else { 0 };
         thread.counters.add_cycles(ns as f64 * self.machine.spec.ghz * speed);

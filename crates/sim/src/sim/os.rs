@@ -1,7 +1,9 @@
 //! The operating system's scheduler: it runs whatever policies leave free.
 //!
 //! Problem: a baseline is needed that does what common systems do, no better and no worse. Approach: each PE
-//! has a queue, served in turns of one slice. A new thread goes where the load is smallest, then where least
+//! has a queue, served in slices; next is who had least CPU time, counted from where it came in. Who leaves a
+//! queue takes its lag along, what it is owed against the mean of that queue, up to two slices, and is owed as
+//! much in the next, so that nobody gains or loses turns by moving. A new thread goes where the load is smallest, then where least
 //! runs on the same FPU, then by chance. A woken thread goes back where it ran if that is idle, else to the
 //! least loaded PE, closest first. A PE that runs out of work takes a waiting thread from the longest queue,
 //! and a periodic balancer moves threads from queues that are two longer than the shortest. [`Kind::Fair`]
@@ -9,7 +11,8 @@
 //! PEs and moves a running thread to a faster PE that is idle, like today's Linux (capacity-aware wake-ups,
 //! misfit migration). Masks hold always. Sources: parallelism-aware scheduling §3 (Default keeps threads
 //! where they are), BulldOver §V.D (whether like threads meet on a module is chance), Linux's
-//! `select_idle_sibling` and `load_balance`. Limits: equal weights, no wake-up preemption within a slice,
+//! `select_idle_sibling`, `load_balance` and, for the lag, `place_entity` (Stoica, Abdel-Wahab, "Earliest
+//! eligible virtual deadline first", 1995). Limits: equal weights, no wake-up preemption within a slice,
 //! and a surplus thread (three on two PEs) stays where it is, as the queues differ by one only.
 
 use super::Sim;
@@ -100,13 +103,37 @@ impl Sim {
     }
 
     fn enqueue(&mut self, thread: usize, pe: usize) {
+        // As Linux does, so that the lag is the same again once the thread counts in the mean itself.
+        if let Some((mean, others)) = self.mean_vtime_ns(pe) {
+            let lag = self.threads[thread].lag_ns;
+            self.threads[thread].vtime_ns = mean - lag * (others + 1) / others;
+        }
         self.threads[thread].pe = Some(pe);
-        self.cpus[pe].queue.push_back(thread);
-        self.queued += 1;
+        self.line_up(thread, pe);
         if self.cpus[pe].running.is_none() {
             self.vacant.push_back(pe);
         }
         self.moved.push(pe);
+    }
+
+    /// Enters a thread in a queue: behind all that had no more CPU time.
+    pub(super) fn line_up(&mut self, thread: usize, pe: usize) {
+        let vtime = self.threads[thread].vtime_ns;
+        let queue = &mut self.cpus[pe].queue;
+        let place = queue.partition_point(|&other| self.threads[other].vtime_ns <= vtime);
+        queue.insert(place, thread);
+        self.queued += 1;
+    }
+
+    /// The mean virtual time of the threads on a PE, and how many there are; `None` without any.
+    fn mean_vtime_ns(&self, pe: usize) -> Option<(i64, i64)> {
+        let cpu = &self.cpus[pe];
+        let not_yet_told = (self.now.0 - cpu.settled.0) as i64;
+        let running = cpu.running.map(|thread| self.threads[thread].vtime_ns + not_yet_told);
+        let queued = cpu.queue.iter().map(|&thread| self.threads[thread].vtime_ns);
+        let (sum, count) =
+            running.into_iter().chain(queued).fold((0, 0), |(sum, count), vtime| (sum + vtime, count + 1));
+        (count > 0).then(|| (sum / count, count))
     }
 
     /// The PE for a thread that became ready.
@@ -149,6 +176,12 @@ impl Sim {
 
     fn withdraw(&mut self, thread: usize) {
         let Some(pe) = self.threads[thread].pe else { return };
+        self.settle(pe);
+        if let Some((mean, _)) = self.mean_vtime_ns(pe) {
+            let most = 2 * self.os.slice.as_nanos() as i64;
+            let thread = &mut self.threads[thread];
+            thread.lag_ns = (mean - thread.vtime_ns).clamp(-most, most);
+        }
         if self.cpus[pe].running == Some(thread) {
             self.vacate(pe);
         } else if let Some(place) = self.cpus[pe].queue.iter().position(|&queued| queued == thread) {

@@ -78,6 +78,8 @@ impl Sim {
                 warm_pe: None,
                 home: None,
                 cpu_ns: 0,
+                vtime_ns: 0,
+                lag_ns: 0,
                 runnable_ns: 0,
                 counted_since: self.now,
                 counters: Counters::default(),
