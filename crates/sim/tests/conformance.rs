@@ -1,7 +1,10 @@
 //! What every simulation must keep to, checked against arithmetic done by hand.
 
+use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::ids::{PeId, ThreadId};
 use corewise_core::observe::{CounterReading, Observation};
+use corewise_core::plan::{Action, Change};
 use corewise_core::policy;
 use corewise_core::time::Time;
 use corewise_core::world::{World, control_loop};
@@ -80,6 +83,33 @@ fn two_equal_threads_share_fairly() {
         (app.runnable_thread_ns, app.active_ns, app.sequential_ns),
         (1_000_000_000, 1_000_000_000, 1_000_000_000)
     );
+}
+
+#[test]
+fn who_is_moved_to_and_fro_gets_as_much_time_as_who_stays() {
+    // Eight threads on two PEs; 0 and 1 change places every third slice, the others stay.
+    let app = "os = { slice = '100ms', balance = '1h' }\napplication = [{ name = 'a', copies = 8, \
+        steps = [{ each = { mcycles = 100000, demand = 'int' } }] }]";
+    let scenario = scenario("core:1 pu:2", app);
+    let mut world = SimWorld::new(scenario.simulation(&scenario.variants[0], 1).expect("a simulation"), 1);
+    let threads: Vec<_> =
+        world.observe().expect("no error").threads.iter().map(|thread| thread.thread).collect();
+    assert_eq!(threads.len(), 8, "all are there from the start");
+    for round in 0..200u32 {
+        let pe = |index: usize| (index as u32 + if index < 2 { round } else { 0 }) % 2;
+        let bind = |(index, &thread): (usize, &ThreadId)| Action {
+            thread,
+            change: Change::Bind(CpuSet::single(PeId(pe(index)))),
+            reason: "test".to_owned(),
+        };
+        let actions: Vec<Action> = threads.iter().enumerate().map(bind).collect();
+        world.apply(&actions);
+        world.wait_until(Time(u64::from(round + 1) * 300_000_000)).expect("no error");
+    }
+    let observation = world.observe().expect("no error");
+    let seconds: Vec<f64> = observation.threads.iter().map(|thread| thread.cpu_ns as f64 / 1e9).collect();
+    // 60 s on two PEs for eight.
+    assert!(seconds.iter().all(|seconds| (14.0..=16.0).contains(seconds)), "{seconds:?}");
 }
 
 #[test]

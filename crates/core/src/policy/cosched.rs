@@ -21,12 +21,17 @@
 //! PEs of all cores are filled before second ones. The designated PE is the last of each core (the paper has
 //! one core).
 //!
+//! The paper's selection takes threads out of turn in their own queue, moves none, and "they always receive
+//! the same amount of time" (§5). Dealing moves threads, and who leaves a queue before its turn leaves it to
+//! others. So threads are dealt anew only where those who may meet then differ by
+//! [`CoschedParameters::gain_min`] more on average, or PEs are used more evenly; else only new ones are dealt.
+//!
 //! Parameters: [`CoschedParameters`].
 //!
 //! Limits: the paper's fourth term, trace cache misses, has no counter today. It subtracts IPC in words but
 //! not in its formula, and without a weight; we follow the formula. `f` is the share of cycles in which the
 //! FPU is busy, theirs are retired operations per cycle. Threads that were bound a moment ago are not dealt
-//! anew, so a choice lasts [`crate::engine::EngineConfig::min_residence`]; the paper's lasts 100 ms. Dealing
+//! anew either, so a choice lasts [`crate::engine::EngineConfig::min_residence`]; the paper's lasts 100 ms. Dealing
 //! anew may move threads between cores, and what that costs is not weighed.
 
 use super::amp::candidates;
@@ -38,6 +43,7 @@ use crate::ids::{PeId, ThreadId};
 use crate::plan::{Placement, Seat};
 use crate::topology::Domain;
 use crate::view::{Estimate, Usage};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The parameters.
@@ -55,6 +61,9 @@ pub struct CoschedParameters {
     pub high_cache_l2_misses_per_100_cycles: f64,
     /// The greatest share of the runnable threads that is fixed: half (§4.1).
     pub fixed_share_max: f64,
+    /// By how much the mean difference of those who may meet must rise for threads to be dealt anew,
+    /// relative. Ours; 0.1 is above what noise and neighbours change in the counters from quantum to quantum.
+    pub gain_min: f64,
 }
 
 /// What a difference in events per cycle counts.
@@ -76,6 +85,7 @@ impl Default for CoschedParameters {
             weights: Weights { l2_misses: 4.0, fpu: 1.0, branches: 2.0 },
             high_cache_l2_misses_per_100_cycles: MEMORY_INTENSIVE_L2_MISSES,
             fixed_share_max: 0.5,
+            gain_min: 0.1,
         }
     }
 }
@@ -122,6 +132,25 @@ impl Cosched {
         saturated.sort_by_key(|thread| (!self.fixed.contains(thread), *thread));
         self.fixed = saturated.into_iter().take(fixed_max).collect();
     }
+
+    /// Deals all that wait: the fixed ones first; of the others those stay that were bound a moment ago, or
+    /// all that can where nobody is dealt anew.
+    fn deal<'a>(
+        &self,
+        scene: &Scene<'a>,
+        mut deal: Deal<'a>,
+        mut waiting: Vec<Waiting<'a>>,
+        anew: bool,
+    ) -> Deal<'a> {
+        let fair_share = waiting.len().div_ceil(deal.open.len());
+        waiting.retain(|w| !(self.fixed.contains(&w.subject.view.thread) && deal.fix(scene, w.subject)));
+        waiting.retain(|w| {
+            let stays = w.subject.resident || !anew;
+            !(stays && deal.stay(scene, w.subject, fair_share))
+        });
+        while deal.next(&mut waiting) {}
+        deal
+    }
 }
 
 impl Policy for Cosched {
@@ -134,7 +163,7 @@ impl Policy for Cosched {
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        let Some(mut deal) = Deal::new(scene, self.parameters) else {
+        let Some(empty) = Deal::new(scene, self.parameters) else {
             return Placement::without_gain(
                 "no two allowed PEs are siblings of one SMT core, so it does not matter who runs beside whom",
             );
@@ -147,29 +176,29 @@ impl Policy for Cosched {
         }
         self.count_quanta(scene);
         self.fix(&waiting);
-        let fair_share = waiting.len().div_ceil(deal.open.len());
-        waiting.retain(|w| !(self.fixed.contains(&w.subject.view.thread) && deal.fix(scene, w.subject)));
-        waiting.retain(|w| !(w.subject.resident && deal.stay(scene, w.subject, fair_share)));
-        while deal.next(&mut waiting) {}
-        deal.placement
+        let kept = self.deal(scene, empty.clone(), waiting.clone(), false);
+        let anew = self.deal(scene, empty, waiting, true);
+        if anew.is_better(&kept, self.parameters.gain_min) { anew.placement } else { kept.placement }
     }
 }
 
 /// A thread in the queue and how often it was passed over.
+#[derive(Clone)]
 struct Waiting<'a> {
     subject: &'a Subject,
     skips: u32,
 }
 
 /// One dealing of threads to PEs.
+#[derive(Clone)]
 struct Deal<'a> {
     parameters: CoschedParameters,
     /// The PEs that still take threads, in the order in which they are filled, with their number of threads.
     open: Vec<(usize, PeId)>,
     designated: CpuSet,
     siblings: BTreeMap<PeId, CpuSet>,
-    /// Who was dealt last to each PE.
-    last: BTreeMap<PeId, &'a Subject>,
+    /// Who was dealt to each PE.
+    dealt: BTreeMap<PeId, Vec<&'a Subject>>,
     placement: Placement,
 }
 
@@ -188,7 +217,7 @@ impl<'a> Deal<'a> {
             open: open.into_iter().map(|pe| (0, pe)).collect(),
             designated,
             siblings,
-            last: BTreeMap::new(),
+            dealt: BTreeMap::new(),
             placement: Placement::default(),
         })
     }
@@ -207,13 +236,13 @@ impl<'a> Deal<'a> {
         true
     }
 
-    /// Leaves a thread where it was bound a moment ago, if that PE has not its fair share of threads without
-    /// it; says whether it could.
+    /// Leaves a thread where it is bound, if that PE has not its fair share of threads without it; says
+    /// whether it could.
     fn stay(&mut self, scene: &Scene<'_>, subject: &'a Subject, fair_share: usize) -> bool {
         let has_room = |pe: PeId| self.open.iter().any(|&(threads, open)| open == pe && threads < fair_share);
         let own = own_pe(scene, subject).filter(|&pe| subject.view.permitted.contains(pe) && has_room(pe));
         let Some(pe) = own else { return false };
-        self.give(subject, pe, "bound a moment ago".to_owned());
+        self.give(subject, pe, "stays: no other dealing sets those who meet enough further apart".to_owned());
         true
     }
 
@@ -223,7 +252,7 @@ impl<'a> Deal<'a> {
         let Some(index) = emptiest.filter(|_| !waiting.is_empty()) else { return false };
         let pe = self.open[index].1;
         let beside: Vec<&Subject> =
-            self.siblings[&pe].iter().filter_map(|sibling| self.last.get(&sibling).copied()).collect();
+            self.siblings[&pe].iter().filter_map(|sibling| self.on(sibling).last().copied()).collect();
         match pick(&self.parameters, waiting, pe, &beside) {
             Some((picked, reason)) => {
                 let subject = waiting.remove(picked).subject;
@@ -235,11 +264,51 @@ impl<'a> Deal<'a> {
         true
     }
 
+    /// Those who were dealt to a PE.
+    fn on(&self, pe: PeId) -> &[&'a Subject] {
+        self.dealt.get(&pe).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the PEs are used more evenly, or as evenly and those who may meet differ by so much more.
+    fn is_better(&self, other: &Self, gain_min: f64) -> bool {
+        match self.crowding().cmp(&other.crowding()) {
+            Ordering::Less => true,
+            Ordering::Equal => self.worth() > (1.0 + gain_min) * other.worth(),
+            Ordering::Greater => false,
+        }
+    }
+
+    /// The sum of the squares of the numbers of threads on each PE and on each core.
+    fn crowding(&self) -> usize {
+        let count = |pe| self.on(pe).len();
+        let of = |(&pe, siblings): (&PeId, &CpuSet)| {
+            count(pe) * (2 * count(pe) + siblings.iter().map(count).sum::<usize>())
+        };
+        self.siblings.iter().map(of).sum()
+    }
+
+    /// How much those who may meet differ: the mean over each two sibling PEs, who meets whom there being the
+    /// system's choice, and the sum of these.
+    fn worth(&self) -> f64 {
+        let pairs = self.siblings.iter().flat_map(|(&pe, others)| {
+            others.iter().filter(move |other| *other > pe).map(move |other| (pe, other))
+        });
+        let mean = |(a, b): (PeId, PeId)| {
+            let values = self.on(a).iter().flat_map(|a| {
+                let value = |b: &&Subject| difference(&self.parameters.weights, &a.view.usage, &b.view.usage);
+                self.on(b).iter().map(value).filter(|value| value.is_finite())
+            });
+            let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value));
+            sum / f64::from(count.max(1))
+        };
+        pairs.map(mean).sum()
+    }
+
     fn give(&mut self, subject: &'a Subject, pe: PeId, reason: String) {
         if let Some((threads, _)) = self.open.iter_mut().find(|(_, open)| *open == pe) {
             *threads += 1;
         }
-        self.last.insert(pe, subject);
+        self.dealt.entry(pe).or_default().push(subject);
         self.placement.bound.insert(subject.view.thread, Seat { pes: CpuSet::single(pe), reason });
     }
 }

@@ -90,12 +90,12 @@ fn a_thread_without_counters_goes_first() {
 
 #[test]
 fn three_high_cache_quanta_fix_a_thread_and_a_weak_state_releases_it() {
-    // High from 2 to 6 s: the counter is 3 at 5 s and 2 at 7 s. Released, it stays for its minimum residence.
+    // High from 2 to 6 s: the counter is 3 at 5 s and 2 at 7 s. Released, it stays: nobody gains by a move.
     let threads = vec![misses(&[(0, 0.0), (2, 2.0), (6, 0.0)], 0.0), misses(&[(0, 0.0)], 0.0)];
     check(
         timeline(CoschedParameters::default(), &hyperthreading(), threads),
-        "0000111000
-         1111000111",
+        "0000111111
+         1111000000",
     );
     // Two high quanta are not enough, and the low ones between count down.
     let threads = vec![misses(&[(0, 0.0), (2, 2.0), (4, 0.0), (6, 2.0), (8, 0.0)], 0.0), counted(0.0)];
@@ -124,6 +124,34 @@ fn high_cache_threads_do_not_meet_and_at_most_half_of_the_threads_are_fixed() {
          0011111111
          1111111111
          1100000000",
+    );
+}
+
+#[test]
+fn threads_are_dealt_anew_where_those_who_meet_then_differ_more() {
+    // Alike at first. From 4 s on threads 0 and 1 have no misses, the two others two: thread 0 on PE 0 may
+    // meet only threads like the others if thread 2 is there, too.
+    let threads = |later: f64| -> Vec<ScriptedThread> {
+        [0.0, 0.0, later, later].map(|later| misses(&[(0, 0.0), (4, later)], 0.0)).into()
+    };
+    let parameters = CoschedParameters { fixed_share_max: 0.0, ..CoschedParameters::default() };
+    check(
+        timeline(parameters, &hyperthreading(), threads(2.0)),
+        "0000000000
+         1111100000
+         0000011111
+         1111111111",
+    );
+    check(
+        timeline(
+            CoschedParameters { gain_min: f64::INFINITY, ..parameters },
+            &hyperthreading(),
+            threads(2.0),
+        ),
+        "0000000000
+         1111111111
+         0000000000
+         1111111111",
     );
 }
 
