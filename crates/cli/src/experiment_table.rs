@@ -16,8 +16,8 @@ pub fn render(result: &ExperimentResult) -> String {
 pub fn figure(measure: Measure, value: Option<f64>) -> String {
     match (measure, value) {
         (_, None) => "-".to_owned(),
-        (Measure::Speedup | Measure::AllDone | Measure::Throughput, Some(value)) => signed_percent(value),
         (Measure::Spread | Measure::Sequential, Some(value)) => format!("{:.1} %", 100.0 * value),
+        (_, Some(value)) => signed_percent(value),
     }
 }
 
@@ -29,6 +29,7 @@ pub fn words(measure: Measure) -> &'static str {
         Measure::Throughput => "instructions of all applications a second, over the default",
         Measure::Spread => "run-to-run spread of the application that varies most",
         Measure::Sequential => "share of the time with one runnable thread, as the system sees it",
+        Measure::Delta => "benefit of close over distant placement (Δ)",
     }
 }
 

@@ -425,7 +425,7 @@ pub fn merge(table: &mut toml::Table, over: toml::Table) {
 }
 
 /// Puts the value of `a.b.c=VALUE` in place; tables on the way are made.
-fn set(table: &mut toml::Table, setting: &str) -> Result<(), ScenarioError> {
+pub(crate) fn set(table: &mut toml::Table, setting: &str) -> Result<(), ScenarioError> {
     let fault = |problem: &str| ScenarioError::Item {
         item: "setting",
         name: setting.to_owned(),

@@ -62,7 +62,8 @@ pub fn times(machine: &Machine, cores_of_l3: &[usize], users: &[User]) -> Vec<(f
             let pe = &machine.pes[user.pe];
             match level {
                 1 => (pe.l2, L2_DELIVERS * ghz),
-                2 => (pe.l3, L3_DELIVERS_PER_CORE * ghz * cores_of_l3[pe.l3] as f64),
+                // Without an L3 each PE counts as one of its own, also the second of a core.
+                2 => (pe.l3, L3_DELIVERS_PER_CORE * ghz * cores_of_l3[pe.l3].max(1) as f64),
                 _ => (pe.node, machine.spec.memory.bandwidth_gb_per_s),
             }
         });

@@ -64,6 +64,21 @@ pub enum Check {
         #[serde(default)]
         slack: f64,
     },
+    /// The figure of each variant is lower in the scenario `to` than in `from`, by more than `by`.
+    Drop {
+        /// The variants.
+        variants: Vec<String>,
+        /// The scenario with the higher figure.
+        from: String,
+        /// That with the lower one.
+        to: String,
+        /// Which figure.
+        #[serde(default)]
+        measure: Measure,
+        /// By how much at least.
+        #[serde(default)]
+        by: f64,
+    },
     /// Between the best and the worst of `variants` there is less than between those of `than`, taking for
     /// both the scenario in which there is most.
     Steadier {
@@ -151,8 +166,16 @@ impl Check {
         match self {
             Check::Ahead { variants, of, .. } => variants.iter().chain(of).collect(),
             Check::Within { variants, over, .. } => variants.iter().chain([over]).collect(),
-            Check::Falling { variants, .. } => variants.iter().collect(),
+            Check::Falling { variants, .. } | Check::Drop { variants, .. } => variants.iter().collect(),
             Check::Steadier { variants, than } => variants.iter().chain(than).collect(),
+        }
+    }
+
+    /// The scenarios that it names itself.
+    pub fn scenarios(&self) -> Vec<&String> {
+        match self {
+            Check::Drop { from, to, .. } => vec![from, to],
+            _ => Vec::new(),
         }
     }
 
@@ -189,6 +212,14 @@ impl Check {
                     Some(rises.fold(f64::NEG_INFINITY, f64::max))
                 };
                 of_each(results, rise, |rise| rise <= *slack)
+            }
+            Check::Drop { variants, from, to, measure, by } => {
+                let figures = |name: &String| {
+                    figures(results.iter().find(|result| result.name == *name)?, variants, *measure)
+                };
+                let drops = figures(from)?.into_iter().zip(figures(to)?).map(|(from, to)| from - to);
+                let drops: Vec<(String, f64)> = variants.iter().cloned().zip(drops).collect();
+                of_each_value(&drops, |drop| drop > *by)
             }
             Check::Steadier { variants, than } => {
                 let widest = |names: &[String]| -> Option<f64> {
@@ -230,7 +261,11 @@ fn of_each(
 ) -> Option<(String, bool)> {
     let values: Option<Vec<(String, f64)>> =
         results.iter().map(|result| Some((result.name.clone(), figure(result)?))).collect();
-    let values = values?;
+    of_each_value(&values?, holds)
+}
+
+/// The same of values with their names.
+fn of_each_value(values: &[(String, f64)], holds: impl Fn(f64) -> bool) -> Option<(String, bool)> {
     let failing: Vec<String> = values
         .iter()
         .filter(|(_, value)| !holds(*value))
@@ -238,7 +273,7 @@ fn of_each(
         .collect();
     let held = values.len() - failing.len();
     let but = if failing.is_empty() { String::new() } else { format!("; not {}", failing.join(", ")) };
-    Some((format!("{held} of {}: {}{but}", values.len(), range(&values)), failing.is_empty()))
+    Some((format!("{held} of {}: {}{but}", values.len(), range(values)), failing.is_empty()))
 }
 
 fn within(
@@ -249,7 +284,7 @@ fn within(
 ) -> Option<(String, bool)> {
     let numbers = || values.iter().map(|(_, value)| *value);
     let shown = |value: f64| match measure {
-        Measure::Speedup | Measure::AllDone | Measure::Throughput => signed_percent(value),
+        Measure::Speedup | Measure::AllDone | Measure::Throughput | Measure::Delta => signed_percent(value),
         Measure::Spread | Measure::Sequential => format!("{:.1} %", 100.0 * value),
     };
     let one = |(name, value): &(String, f64)| (format!("{} ({name})", shown(*value)), wanted.contains(value));

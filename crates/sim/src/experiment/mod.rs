@@ -11,10 +11,12 @@
 use crate::comparison::{self, Comparison, Run, Task, VariantResult};
 use crate::scenario::{Scenario, ScenarioError, merge};
 use finding::{Finding, Verdict};
+use placements::PlacementsSpec;
 use serde::{Deserialize, Serialize};
 use sets::SetsSpec;
 
 pub mod finding;
+pub mod placements;
 pub mod sets;
 
 /// An experiment as it is written.
@@ -47,6 +49,8 @@ pub struct ExperimentSpec {
     pub scenarios: Vec<ScenarioSpec>,
     /// Scenarios that chance puts together, after the others.
     pub sets: Option<SetsSpec>,
+    /// Kernels on two PEs of several machines, after the others: kernels are scenarios, machines variants.
+    pub placements: Option<PlacementsSpec>,
     /// Numbers of the paper that stand beside ours.
     #[serde(default)]
     pub published: Vec<Published>,
@@ -126,6 +130,8 @@ pub enum Measure {
     Spread,
     /// Mean share of the applications' active time with one runnable thread, as the system sees it.
     Sequential,
+    /// Benefit of close over distant placement, of `[placements]`: Δ.
+    Delta,
 }
 
 /// An experiment that is ready to run.
@@ -139,6 +145,9 @@ pub struct Experiment {
     scenarios: Vec<Scenario>,
     /// For each row of the sensitivity table its scenarios with their index in `scenarios`.
     rows: Vec<Vec<(usize, Scenario)>>,
+    /// The results of `[placements]`, and for each row of the table those that it chooses.
+    placed: Vec<ScenarioResult>,
+    placed_rows: Vec<Vec<ScenarioResult>>,
 }
 
 /// The result of an experiment. Everything in it is simulated.
@@ -288,8 +297,8 @@ impl Experiment {
             let file = file.clone();
             spec.scenarios.extend(drawn.map_err(|problem| ExperimentError::Syntax { file, problem })?);
         }
-        if spec.scenarios.is_empty() {
-            let problem = "it has no [[scenario]] and no [sets]".to_owned();
+        if spec.scenarios.is_empty() && spec.placements.is_none() {
+            let problem = "it has no [[scenario]], no [sets] and no [placements]".to_owned();
             return Err(ExperimentError::Syntax { file, problem });
         }
         let mut tables = Vec::new();
@@ -326,8 +335,21 @@ impl Experiment {
             let (runs, baseline_runs) = (sensitivity.runs, sensitivity.baseline_runs);
             chosen.iter().map(|&index| Ok((index, scenario(index, runs, baseline_runs, set)?))).collect()
         };
-        let rows = sets.map(row).collect::<Result<_, _>>()?;
-        let experiment = Self { name: name.to_owned(), scenarios, rows, spec };
+        let rows = sets.clone().map(row).collect::<Result<_, _>>()?;
+        let placed = |patterns: &[String], set: &[String]| match &spec.placements {
+            None => Ok(Vec::new()),
+            Some(placements) => placements
+                .results(patterns, set)
+                .map_err(|source| ExperimentError::Scenario { scenario: "placements".to_owned(), source }),
+        };
+        let experiment = Self {
+            name: name.to_owned(),
+            scenarios,
+            rows,
+            placed: placed(&[], &[])?,
+            placed_rows: sets.map(|set| placed(&sensitivity.scenarios, set)).collect::<Result<_, _>>()?,
+            spec,
+        };
         experiment.check_names()?;
         Ok(experiment)
     }
@@ -361,9 +383,13 @@ impl Experiment {
             rest = others;
             ScenarioResult { name: scenario.name.clone(), comparison: comparison::combine(scenario, own) }
         };
-        let scenarios: Vec<ScenarioResult> = self.scenarios.iter().map(&mut compare).collect();
-        let rows: Vec<Vec<ScenarioResult>> =
-            self.rows.iter().map(|row| row.iter().map(|(_, scenario)| compare(scenario)).collect()).collect();
+        let mut scenarios: Vec<ScenarioResult> = self.scenarios.iter().map(&mut compare).collect();
+        scenarios.extend(self.placed.iter().cloned());
+        let rows = self.rows.iter().zip(&self.placed_rows).map(|(row, placed)| {
+            let own = row.iter().map(|(_, scenario)| compare(scenario));
+            own.chain(placed.iter().cloned()).collect()
+        });
+        let rows: Vec<Vec<ScenarioResult>> = rows.collect();
         let spec = &self.spec;
         ExperimentResult {
             name: self.name.clone(),
@@ -405,7 +431,7 @@ impl Experiment {
             }
         };
         Sensitivity {
-            scenarios: self.rows[0].iter().map(|(index, _)| spec.scenarios[*index].name.clone()).collect(),
+            scenarios: rows[0].iter().map(|result| result.name.clone()).collect(),
             runs: spec.sensitivity.runs,
             rows: words.zip(rows).map(row).collect(),
             variants,
@@ -419,16 +445,20 @@ impl Experiment {
         };
         let is_scenario = |name: &str| {
             let pattern = [name.to_owned()];
-            self.spec.scenarios.iter().any(|scenario| finding::names(&pattern, &scenario.name))
+            let simulated = self.spec.scenarios.iter().map(|scenario| &scenario.name);
+            let mut all = simulated.chain(self.placed.iter().map(|result| &result.name));
+            all.any(|name| finding::names(&pattern, name))
         };
+        let machines: Vec<&str> = self.spec.placements.iter().flat_map(PlacementsSpec::machines).collect();
         let is_variant = |name: &str| {
             let mut variants = self.scenarios.iter().flat_map(|scenario| &scenario.variants);
-            name == "default" || variants.any(|variant| variant.name == name)
+            name == "default" || machines.contains(&name) || variants.any(|variant| variant.name == name)
         };
         let mut used: Vec<(String, Vec<&String>, Vec<&String>)> = Vec::new();
         for finding in &self.spec.findings {
             let place = format!("finding `{}`", finding.claim);
-            used.push((place, finding.scenarios.iter().collect(), finding.check.variants()));
+            let scenarios = finding.scenarios.iter().chain(finding.check.scenarios()).collect();
+            used.push((place, scenarios, finding.check.variants()));
         }
         for number in &self.spec.published {
             used.push(("published".to_owned(), vec![&number.scenario], vec![&number.variant]));
@@ -480,6 +510,10 @@ impl Measure {
                 let shares: Option<Vec<f64>> = apps.iter().map(|app| app.sequential_fraction).collect();
                 shares.map(|shares| shares.iter().sum::<f64>() / shares.len() as f64)
             }
+            Measure::Delta => {
+                let ratio = variant.speedup?;
+                Some(if ratio >= 1.0 { ratio - 1.0 } else { 1.0 - 1.0 / ratio })
+            }
         }
     }
 
@@ -489,7 +523,7 @@ impl Measure {
             Measure::Speedup | Measure::AllDone | Measure::Throughput => {
                 Some((1.0 + self.of(variant)?) / (1.0 + self.of(base)?) - 1.0)
             }
-            Measure::Spread | Measure::Sequential => self.of(variant),
+            Measure::Spread | Measure::Sequential | Measure::Delta => self.of(variant),
         }
     }
 }

@@ -145,6 +145,9 @@ fn every_kind_of_claim_can_hold_and_fail() {
         ("falling = { variants = ['c', 'b', 'a'] }", false, "1 of 2: -10.0 % to +30.0 %; not y (+30.0 %)"),
         ("falling = { variants = ['b', 'a'] }", true, "2 of 2: -10.0 % to -10.0 %"),
         ("steadier = { variants = ['a', 'b'], than = ['b', 'c'] }", true, "at most 10.0 % apart, the others"),
+        ("drop = { variants = ['a', 'b'], from = 'x', to = 'y', by = 0.05 }", true, "2 of 2: +10.0 % to"),
+        ("drop = { variants = ['a', 'c'], from = 'x', to = 'y', by = 0.2 }", false, "; not a (+10.0 %)"),
+        ("within = { variants = ['c'], measure = 'delta', lowest = -0.2 }", false, "not -25.0 % (y, c)"),
         ("steadier = { variants = ['b', 'c'], than = ['a', 'b'] }", false, "at most 37.5 % apart"),
     ] {
         let finding: Finding = toml::from_str(&format!("claim = 'c'\n[check]\n{check}")).expect(check);
@@ -173,4 +176,64 @@ fn sets_are_drawn_by_chance_and_again_the_same() {
     assert_eq!(load(&text).unwrap().spec, experiment.spec);
     let error = load(&text.replace("size = 2", "size = 4")).unwrap_err();
     assert!(error.contains("sets of 4 of 3 programs"), "{error}");
+}
+
+const PLACEMENTS: &str = "
+title = 't'
+source = 's'
+figure = 'f'
+about = 'a'
+measure = 'delta'
+runs = 1
+[placements]
+machine = [
+  { name = 'module', topology = 'pack:1 l2:2(size=2MB) module:1 core:2 pu:1' },
+  { name = 'plain', topology = 'pack:1 l2:4(size=1MB) core:1 pu:1' },
+]
+kernel = [
+  { name = 'divisions', kernels = ['fp-div', 'fp-div'] },
+  { name = 'read', kernels = ['read', 'read'], region_kib = 4 },
+  { name = 'EP', nas = ['EP', 'S'] },
+]
+[[finding]]
+claim = 'half as fast'
+scenarios = ['divisions']
+check = { within = { variants = ['module'], measure = 'delta', lowest = -1.01, highest = -0.99 } }
+[[finding]]
+claim = 'less than its extreme part'
+check = { drop = { variants = ['module'], from = 'EP', to = 'divisions', measure = 'delta' } }
+[sensitivity]
+scenarios = ['divisions']
+runs = 1
+setting = [{ name = 'half', set = ['machine.units.fpu_conflict=0.5'] }]
+";
+
+#[test]
+fn placements_are_rows_by_kernel_and_columns_by_machine() {
+    let experiment = load(PLACEMENTS).unwrap();
+    assert!(experiment.jobs().is_empty());
+    let result = experiment.result(&[]);
+    let agrees: Vec<Option<bool>> = result.findings.iter().map(|verdict| verdict.agrees).collect();
+    assert_eq!(agrees, [Some(true); 2], "{:?}", result.findings);
+    let delta = |row: usize, name: &str| Measure::Delta.of(result.scenarios[row].variant(name).unwrap());
+    assert!(delta(0, "plain").unwrap().abs() < 1e-9, "nothing is shared");
+    let table = &result.sensitivity;
+    assert_eq!(
+        (table.variants.join(" "), table.scenarios.join(" ")),
+        ("module plain".into(), "divisions".into())
+    );
+    assert!((table.rows[1].means[0].unwrap() + 0.5).abs() < 0.01, "{:?}", table.rows);
+    for (from, to, words) in [
+        ("['divisions']\ncheck", "['division']\ncheck", "names `division`, which is no scenario"),
+        ("from = 'EP'", "from = 'FT'", "names `FT`, which is no scenario"),
+        ("variants = ['module'], from", "variants = ['m'], from", "names `m`, which is no variant"),
+        ("region_kib = 4", "region_kib = 5", "kernel `read`: "),
+        (", nas = ['EP', 'S']", "", "kernel `EP`: give either `kernels` or `nas`"),
+        ("machine.units.fpu_conflict=0.5", "machine.units.fpu=0.5", "unknown field `fpu`"),
+    ] {
+        let text = PLACEMENTS.replace(from, to);
+        assert_ne!(text, PLACEMENTS);
+        let error = load(&text).expect_err(to);
+        assert!(error.contains(words), "{to}: {error}");
+    }
 }
