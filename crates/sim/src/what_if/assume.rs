@@ -1,0 +1,103 @@
+//! What is assumed where a recording does not tell.
+
+use super::history::Known;
+use crate::contention::Demand;
+
+/// How demanding threads are in what is not known of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    /// Between low and high.
+    Middle,
+    /// They ask for nothing that others could miss.
+    Low,
+    /// They ask for much of everything.
+    High,
+    /// Every second thread asks for much, the others for nothing.
+    Mixed,
+}
+
+/// One way to fill what a recording leaves open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Assumption {
+    /// Demands that were not measured.
+    pub unknown: Unknown,
+    /// Whether a thread that waited while others of its application worked waits for them: then its wait
+    /// stretches and shrinks with their time. Otherwise it stays as long as it was.
+    pub waits_follow: bool,
+}
+
+impl Assumption {
+    /// Those that are tried; the first gives the figure, all of them its range.
+    pub const TRIED: [Assumption; 5] = [
+        Assumption { unknown: Unknown::Middle, waits_follow: true },
+        Assumption { unknown: Unknown::Low, waits_follow: true },
+        Assumption { unknown: Unknown::High, waits_follow: true },
+        Assumption { unknown: Unknown::Mixed, waits_follow: true },
+        Assumption { unknown: Unknown::Middle, waits_follow: false },
+    ];
+
+    /// It in words.
+    pub fn words(&self) -> String {
+        let demands = match self.unknown {
+            Unknown::Middle => "middling",
+            Unknown::Low => "low",
+            Unknown::High => "high",
+            Unknown::Mixed => "in turn high and low",
+        };
+        let waits = if self.waits_follow { "follow the others' work" } else { "stay as long" };
+        format!("unknown demands {demands}, waits {waits}")
+    }
+
+    /// The demand of a thread alone. `scale` is the work that its cycles were: what was seen beside
+    /// neighbours is less per cycle than alone.
+    pub fn demand(&self, thread: usize, known: &Known, scale: f64) -> Demand {
+        let unknown = match self.unknown {
+            Unknown::Mixed if thread.is_multiple_of(2) => &HIGH,
+            Unknown::Mixed | Unknown::Low => &LOW,
+            Unknown::High => &HIGH,
+            Unknown::Middle => &MIDDLE,
+        };
+        let per_work = |value: Option<f64>| value.map(|value| value / scale.max(0.1));
+        Demand {
+            fpu: per_work(known.fpu).unwrap_or(unknown.fpu).min(1.0),
+            ipc: per_work(known.ipc).unwrap_or(unknown.ipc),
+            l2_misses_per_100_cycles: per_work(known.l2_misses).unwrap_or(unknown.l2_misses_per_100_cycles),
+            branches: known.branches.unwrap_or(unknown.branches),
+            branch_misses: known.branch_misses.unwrap_or(unknown.branch_misses),
+            ..*unknown
+        }
+    }
+}
+
+/// Nothing that a neighbour could miss.
+const LOW: Demand = Demand {
+    fpu: 0.0,
+    ipc: 0.5,
+    l2_misses_per_100_cycles: 0.0,
+    l3_miss_share: 0.0,
+    working_set_mib: 0.0,
+    miss_exponent: 0.5,
+    branches: 0.15,
+    branch_misses: 0.03,
+};
+
+/// About the median of the programs in BulldOver, Table I.
+const MIDDLE: Demand = Demand {
+    fpu: 0.3,
+    ipc: 1.0,
+    l2_misses_per_100_cycles: 0.15,
+    l3_miss_share: 0.3,
+    working_set_mib: 1.0,
+    ..LOW
+};
+
+/// About the most demanding of them.
+const HIGH: Demand = Demand {
+    fpu: 0.8,
+    ipc: 2.0,
+    l2_misses_per_100_cycles: 1.5,
+    l3_miss_share: 0.7,
+    working_set_mib: 16.0,
+    ..LOW
+};

@@ -1,0 +1,338 @@
+//! What if the threads of a recording had run under another policy, or on another machine?
+//!
+//! Problem: a recording tells what threads did where they were; users want to know what they would gain
+//! elsewhere. Approach: each recorded thread becomes a program of the simulator, and both the recorded case
+//! and the wished one are simulated.
+//!
+//! 1. *Programs* ([`history`]). In every interval a thread worked (its CPU time), waited for a PE (the
+//!    simulated system makes that anew) and waited for something else. Work is counted in core cycles: as
+//!    counted, else the CPU time at the clock of the PE where the thread was seen. Its demand is what the
+//!    counters tell in that interval, else over the whole run, else it is unknown.
+//! 2. *Reproduction.* The recording is simulated on its own machine with the binds that corewise made then.
+//!    As recorded cycles include waits for neighbours, each thread's work is scaled until its simulated
+//!    cycles are those that were recorded. The duration is not fitted: its error is told.
+//! 3. *Prediction.* The same programs on the wished machine, under the wished policy and the real engine.
+//!    The speedup is the ratio of the two simulated times, so what the model gets wrong in both cancels.
+//! 4. *Uncertainty.* Both are run with several seeds and under several [`Assumption`]s about what is not
+//!    known; the interval holds nine tenths of the pairs of seeds under each, and is widened on both sides by
+//!    the relative error of the reproduction.
+//!
+//! Waits: barriers, locks and joins are not in a recording. While no thread of an application was runnable,
+//! its threads waited for input, output or timers: those times stay. A thread that waited while others of
+//! its application worked may have waited for them, or not; both are assumed. In the first case all such
+//! waits of an application stretch by one factor: the time for which its threads want a PE, over the same in
+//! the reproduction. Threads with less than [`BYSTANDER_SHARE`] of their application's CPU time (a shell, a
+//! master that only joins) are always taken to wait for the others.
+//!
+//! Source: trace-driven simulation, as in any textbook; the factor of waits is the simplest model of a
+//! fork-join program, whose waits are others' work. Limits: which thread waits for which is not known, so a
+//! policy that speeds up the critical path looks no better than one that speeds up any other; within an
+//! interval, work and waiting alternate at an assumed pace; busy-waiting counts as work; other load of the
+//! recorded machine is absent, which shows as an error of the reproduction; working sets are never known;
+//! misses and IPC are taken to another machine unchanged.
+
+pub mod assume;
+pub mod history;
+mod models;
+mod run;
+
+use crate::machine::{MachineError, MachineSpec};
+use assume::Assumption;
+use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::ids::AppId;
+use corewise_core::policy::Policy;
+use corewise_core::recording::Recording;
+use history::Histories;
+use models::{Model, Models};
+use run::{Run, Setup};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A thread with less than this part of its application's CPU time waits for the others.
+pub const BYSTANDER_SHARE: f64 = 0.01;
+
+/// Rounds in which works are scaled to the recorded cycles.
+const FIT_ROUNDS: usize = 3;
+
+/// Rounds in which the stretch of waits settles.
+const STRETCH_ROUNDS: usize = 2;
+
+/// Part of the pairs of seeds that lie below, and above, the interval.
+const TAIL: f64 = 0.05;
+
+/// What is asked.
+pub struct Question<'a> {
+    /// The recording.
+    pub recording: &'a Recording,
+    /// The machine on which it was made, if more is known of it than the recording tells.
+    pub recorded_on: Option<MachineSpec>,
+    /// The wished machine; `None`: the recorded one.
+    pub machine: Option<MachineSpec>,
+    /// The wished policy, made anew for each run.
+    pub policy: &'a dyn Fn() -> Box<dyn Policy>,
+    /// FPU usage from which a thread counts as FPU-intensive, 0..1.
+    pub fpu_threshold: f64,
+    /// The first seed.
+    pub seed: u64,
+    /// How many seeds.
+    pub runs: u32,
+}
+
+/// A figure with its range.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Range {
+    /// The figure.
+    pub value: f64,
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+/// The answer. Everything in it but `recorded` is simulated.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// `simulated`, always.
+    pub evidence: &'static str,
+    /// What was recorded.
+    pub recorded: Recorded,
+    /// The machine that was asked for.
+    pub machine: String,
+    /// The policy that was asked for.
+    pub policy: &'static str,
+    /// The first seed.
+    pub seed: u64,
+    /// Number of seeds.
+    pub runs: u32,
+    /// The recorded case, simulated.
+    pub reproduction: Reproduction,
+    /// Recorded time over predicted time.
+    pub speedup: Range,
+    /// The recorded time divided by the speedup: the predicted time in seconds.
+    pub seconds: Range,
+    /// What each assumption gives; the first is the figure.
+    pub assumptions: Vec<Assumed>,
+    /// What the recording does not tell and is assumed, in words.
+    pub unknown: Vec<String>,
+    /// What else limits the answer, in words.
+    pub notes: Vec<String>,
+}
+
+/// The recording.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Recorded {
+    /// The command.
+    pub command: Vec<String>,
+    /// The machine.
+    pub machine: String,
+    /// Its duration in seconds.
+    pub seconds: f64,
+    /// Threads that used CPU time.
+    pub threads: usize,
+    /// Their CPU time in seconds.
+    pub cpu_seconds: f64,
+    /// The source of counters.
+    pub counters: String,
+}
+
+/// How well the simulator repeats the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Reproduction {
+    /// Mean simulated duration in seconds.
+    pub seconds: f64,
+    /// Simulated over recorded duration, less 1.
+    pub error: f64,
+}
+
+/// What one assumption gives.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Assumed {
+    /// The assumption.
+    #[serde(flatten)]
+    pub assumption: Assumption,
+    /// It in words.
+    pub words: String,
+    /// Simulated duration of the recorded case in seconds, mean over the seeds.
+    pub recorded_seconds: f64,
+    /// Simulated duration of the wished case in seconds, mean over the seeds.
+    pub wished_seconds: f64,
+    /// The ratio, with the range over the seeds.
+    pub speedup: Range,
+}
+
+/// Why nothing is predicted.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum WhatIfError {
+    /// Nothing was observed.
+    #[error("the recording holds no observation")]
+    Empty,
+    /// Nobody did anything.
+    #[error("no recorded thread used any CPU time")]
+    NoWork,
+    /// A machine is at fault.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// What is told of the recorded machine is of another one.
+    #[error("the recording is of a machine with the PEs {recorded}, but --recorded-on has {told}")]
+    OtherMachine {
+        /// The PEs that are told.
+        told: String,
+        /// The PEs that were recorded.
+        recorded: String,
+    },
+    /// The simulated threads do not get on.
+    #[error("on that machine the recorded work takes more than 100 times as long as recorded")]
+    Endless,
+}
+
+/// Answers.
+pub fn predict(question: &Question<'_>) -> Result<Prediction, WhatIfError> {
+    let histories = Histories::of(question.recording)?;
+    let Models { recorded, wished, cycles, notes } = models::of(question, &histories)?;
+    let case = Case { question, histories: &histories, recorded: &recorded, wished: &wished, cycles };
+    let assumptions = Assumption::TRIED.iter().map(|a| case.assumed(*a)).collect::<Result<Vec<_>, _>>()?;
+    let seconds = histories.end.as_secs_f64();
+    let error = assumptions[0].recorded_seconds / seconds - 1.0;
+    let lowest = assumptions.iter().map(|assumed| assumed.speedup.low).fold(f64::INFINITY, f64::min);
+    let highest = assumptions.iter().map(|assumed| assumed.speedup.high).fold(0.0, f64::max);
+    let wider = 1.0 + error.abs();
+    let speedup = Range { value: assumptions[0].speedup.value, low: lowest / wider, high: highest * wider };
+    let header = &question.recording.header;
+    Ok(Prediction {
+        evidence: "simulated",
+        recorded: Recorded {
+            command: header.command.clone(),
+            machine: header.topology.origin.clone(),
+            seconds,
+            threads: histories.threads.len(),
+            cpu_seconds: histories.threads.iter().map(|thread| thread.cpu_ns as f64).sum::<f64>() / 1e9,
+            counters: header.counters.clone(),
+        },
+        machine: format!("{}: {}", wished.spec.name, wished.spec.topology),
+        policy: (question.policy)().name(),
+        seed: question.seed,
+        runs: question.runs,
+        reproduction: Reproduction { seconds: assumptions[0].recorded_seconds, error },
+        speedup,
+        seconds: Range {
+            value: seconds / speedup.value,
+            low: seconds / speedup.high,
+            high: seconds / speedup.low,
+        },
+        assumptions,
+        unknown: models::unknown(&histories),
+        notes,
+    })
+}
+
+/// Both machines with the recorded threads.
+struct Case<'a> {
+    question: &'a Question<'a>,
+    histories: &'a Histories,
+    recorded: &'a Model,
+    wished: &'a Model,
+    /// Recorded core cycles by thread and segment.
+    cycles: Vec<Vec<f64>>,
+}
+
+impl Case<'_> {
+    fn assumed(&self, assumption: Assumption) -> Result<Assumed, WhatIfError> {
+        let threads = self.histories.threads.len();
+        let nothing = BTreeMap::new();
+        let seed = self.question.seed;
+        let seeds = seed..seed + u64::from(self.question.runs);
+        let none_rigid = vec![false; threads];
+        let mut scales = vec![1.0; threads];
+        for _ in 0..FIT_ROUNDS {
+            let run =
+                self.setup(assumption, self.recorded, &scales, &nothing, &none_rigid).as_recorded(seed)?;
+            self.fit(&mut scales, &run);
+        }
+        let as_recorded = self.setup(assumption, self.recorded, &scales, &nothing, &none_rigid);
+        let recorded: Vec<Run> =
+            seeds.clone().map(|seed| as_recorded.as_recorded(seed)).collect::<Result<_, _>>()?;
+        let rigid = self.rigid(assumption);
+        let mut stretch = BTreeMap::new();
+        for _ in 0..STRETCH_ROUNDS {
+            let run =
+                self.setup(assumption, self.wished, &scales, &stretch, &rigid).under(self.engine(), seed)?;
+            stretch = stretch_of(&recorded[0], &run);
+        }
+        let wished = self.setup(assumption, self.wished, &scales, &stretch, &rigid);
+        let wished: Vec<Run> =
+            seeds.map(|seed| wished.under(self.engine(), seed)).collect::<Result<_, _>>()?;
+        let seconds = |runs: &[Run]| runs.iter().map(|run| run.seconds).collect::<Vec<f64>>();
+        let (recorded, wished) = (seconds(&recorded), seconds(&wished));
+        Ok(Assumed {
+            assumption,
+            words: assumption.words(),
+            recorded_seconds: mean(&recorded),
+            wished_seconds: mean(&wished),
+            speedup: ratio(&recorded, &wished),
+        })
+    }
+
+    fn setup<'s>(
+        &'s self,
+        assumption: Assumption,
+        model: &'s Model,
+        scales: &'s [f64],
+        stretch: &'s BTreeMap<AppId, f64>,
+        rigid: &'s [bool],
+    ) -> Setup<'s> {
+        Setup { histories: self.histories, cycles: &self.cycles, scales, assumption, stretch, rigid, model }
+    }
+
+    /// Scales each thread's work until its cycles are those that were recorded.
+    fn fit(&self, scales: &mut [f64], run: &Run) {
+        for ((scale, simulated), recorded) in scales.iter_mut().zip(&run.cycles).zip(&self.cycles) {
+            let recorded: f64 = recorded.iter().sum();
+            if *simulated > 0.0 && recorded > 0.0 {
+                *scale = (*scale * recorded / simulated).clamp(0.02, 2.0);
+            }
+        }
+    }
+
+    /// The threads whose waits stay as long as they were.
+    fn rigid(&self, assumption: Assumption) -> Vec<bool> {
+        let mut of_app: BTreeMap<AppId, u64> = BTreeMap::new();
+        for thread in &self.histories.threads {
+            *of_app.entry(thread.app).or_default() += thread.cpu_ns;
+        }
+        let is_bystander = |app: AppId, cpu_ns: u64| (cpu_ns as f64) < BYSTANDER_SHARE * of_app[&app] as f64;
+        let threads = self.histories.threads.iter();
+        threads.map(|t| !assumption.waits_follow && !is_bystander(t.app, t.cpu_ns)).collect()
+    }
+
+    fn engine(&self) -> Engine {
+        let interval = Duration::from_nanos(self.question.recording.header.interval_ns.max(1_000_000));
+        let config = EngineConfig {
+            interval,
+            fpu_threshold: self.question.fpu_threshold,
+            min_residence: 3 * interval,
+        };
+        Engine::new(self.wished.topology.clone(), (self.question.policy)(), config)
+    }
+}
+
+/// By how much longer the threads of each application want a PE.
+fn stretch_of(recorded: &Run, wished: &Run) -> BTreeMap<AppId, f64> {
+    let ratio = |(app, ns): (&AppId, &f64)| {
+        let wished = wished.runnable_ns.get(app).copied().unwrap_or(*ns);
+        (*app, if *ns > 0.0 { wished / ns } else { 1.0 })
+    };
+    recorded.runnable_ns.iter().map(ratio).collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The ratio of the means, with the range that most pairs of seeds have.
+fn ratio(recorded: &[f64], wished: &[f64]) -> Range {
+    let mut pairs: Vec<f64> = recorded.iter().flat_map(|r| wished.iter().map(move |w| r / w)).collect();
+    pairs.sort_by(f64::total_cmp);
+    let at = |share: f64| pairs[(share * (pairs.len() - 1) as f64).round() as usize];
+    Range { value: mean(recorded) / mean(wished), low: at(TAIL), high: at(1.0 - TAIL) }
+}
