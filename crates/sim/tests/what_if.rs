@@ -6,27 +6,28 @@ use corewise_core::recording::{FORMAT, Header, Recording, VERSION};
 use corewise_core::world::control_loop;
 use corewise_sim::machine::Machine;
 use corewise_sim::scenario::{Scenario, Variant};
+use corewise_sim::what_if::assume::WaitingFor;
 use corewise_sim::what_if::{Prediction, Question, predict};
 use corewise_sim::world::SimWorld;
 use std::time::Duration;
 
-/// Four threads that differ on four modules of two PEs, and one that mostly sleeps.
+/// Four threads of two kinds on two modules of two PEs, and one that mostly sleeps.
 const MODULES: &str = "name = 'modules'\n\
     machine = { name = 'modules', topology = 'pack:1 l3:1(size=8MB) l2:2(size=2MB) module:1 core:2 pu:1' }\n\
     demand.fp = { fpu = 0.7, ipc = 1.2 }\ndemand.int = { ipc = 1.5, l2_misses_per_100_cycles = 0.05 }\n\
-    [[application]]\nname = 'fp'\ncopies = 2\nsteps = [{ each = { mcycles = 8000, demand = 'fp' } }]\n\
-    [[application]]\nname = 'int'\ncopies = 2\nsteps = [{ each = { mcycles = 8000, demand = 'int' } }]\n\
+    [[application]]\nname = 'fp'\ncopies = 2\nsteps = [{ each = { mcycles = 3000, demand = 'fp' } }]\n\
+    [[application]]\nname = 'int'\ncopies = 2\nsteps = [{ each = { mcycles = 3000, demand = 'int' } }]\n\
     [[application]]\nname = 'sleeper'\n\
-    steps = [{ repeat = { times = 60, steps = [{ each = { mcycles = 5, demand = 'int' } }, \
+    steps = [{ repeat = { times = 25, steps = [{ each = { mcycles = 5, demand = 'int' } }, \
     { sleep = '95ms' }] } }]\n";
 
 /// One fast and three slow PEs; a serial program beside a parallel one.
 const ASYMMETRIC: &str = "name = 'amp'\n\
     machine = { name = '1FC-3SC', topology = 'pack:1 l3:1(size=2MB) core:4 pu:1', \
     speeds = [{ pes = '1-3', speed = 0.5 }] }\ndemand.int = { ipc = 1.2 }\n\
-    [[application]]\nname = 'serial'\nsteps = [{ each = { mcycles = 6000, demand = 'int' } }]\n\
+    [[application]]\nname = 'serial'\nsteps = [{ each = { mcycles = 2400, demand = 'int' } }]\n\
     [[application]]\nname = 'loops'\nthreads = 3\n\
-    steps = [{ repeat = { times = 40, steps = [{ parallel = { mcycles = 300, demand = 'int' } }] } }]\n";
+    steps = [{ repeat = { times = 16, steps = [{ parallel = { mcycles = 300, demand = 'int' } }] } }]\n";
 
 struct Recorded {
     recording: Recording,
@@ -38,7 +39,7 @@ fn run(text: &str, policy: &str, seed: u64) -> Recorded {
     let sim = scenario.simulation(&Variant::policy(policy), seed).expect("a simulation");
     let topology = Machine::new(scenario.machine.clone()).expect("a machine").topology;
     let mut world = SimWorld::new(sim, seed);
-    let interval = Duration::from_millis(200);
+    let interval = Duration::from_millis(100);
     let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
     let policy = policy::by_name(policy).expect("a policy");
     let mut engine = Engine::new(topology.clone(), policy, config);
@@ -69,30 +70,100 @@ fn ask(recording: &Recording, policy: &str, machine: Option<&str>) -> Prediction
         policy: &policy,
         fpu_threshold: EngineConfig::default().fpu_threshold,
         seed: 1,
-        runs: 5,
+        runs: 3,
     };
     predict(&question).expect("a prediction")
 }
 
-fn mean_seconds(text: &str, policy: &str) -> f64 {
-    (1..=5).map(|seed| run(text, policy, seed).seconds).sum::<f64>() / 5.0
+/// The recorded time over the mean time that the same programs really take, simulated.
+fn real_speedup(recorded: &Recorded, text: &str, policy: &str) -> f64 {
+    let seconds = (1..=5).map(|seed| run(text, policy, seed).seconds).sum::<f64>() / 5.0;
+    recorded.seconds / seconds
+}
+
+fn assert_within(prediction: &Prediction, real: f64) {
+    let range = prediction.speedup;
+    assert!((range.low..=range.high).contains(&real), "{real} is not within {range:?}");
+    assert!((range.low..=range.high).contains(&range.value), "{range:?}");
 }
 
 #[test]
-fn look() {
-    for (name, text, policy) in
-        [("modules", MODULES, "spread"), ("amp", ASYMMETRIC, "pa"), ("amp", ASYMMETRIC, "mintlp")]
-    {
-        let recorded = run(text, "default", 1);
-        let p = ask(&recorded.recording, policy, None);
-        println!(
-            "{name} {policy}: recorded {} repro {:?} speedup {:?}",
-            recorded.seconds, p.reproduction, p.speedup
-        );
-        println!("real: default {} {policy} {}", mean_seconds(text, "default"), mean_seconds(text, policy));
-        for a in &p.assumptions {
-            println!("  {a:?}");
-        }
-        println!("{:?} {:?}", p.unknown, p.notes);
+fn a_placement_by_chance_is_reproduced_and_a_better_one_predicted() {
+    let recorded = run(MODULES, "default", 1);
+    let real = real_speedup(&recorded, MODULES, "spread");
+    assert!(real > 1.3, "the recording was unlucky: {real}");
+    let prediction = ask(&recorded.recording, "spread", None);
+    assert_eq!(prediction.evidence, "simulated");
+    assert!(prediction.reproduction.error.abs() < 0.02, "{:?}", prediction.reproduction);
+    assert!((prediction.speedup.value / real - 1.0).abs() < 0.05, "{real}: {:?}", prediction.speedup);
+    assert_within(&prediction, real);
+}
+
+#[test]
+fn waits_for_others_follow_their_speed() {
+    // By chance the serial program began on a slow PE.
+    let recorded = run(ASYMMETRIC, "default", 4);
+    let real = real_speedup(&recorded, ASYMMETRIC, "pa");
+    assert!(real > 1.3, "the recording was unlucky: {real}");
+    let prediction = ask(&recorded.recording, "pa", None);
+    assert!(prediction.reproduction.error.abs() < 0.02, "{:?}", prediction.reproduction);
+    assert_within(&prediction, real);
+    let rigid = prediction
+        .assumptions
+        .iter()
+        .find(|a| a.assumption.waiting_for == WaitingFor::SomethingElse)
+        .expect("it is tried");
+    assert!(rigid.speedup.value < prediction.speedup.value, "{prediction:#?}");
+}
+
+#[test]
+fn another_machine_is_predicted() {
+    let recorded = run(MODULES, "default", 1);
+    let faster = MODULES.replace("core:2 pu:1'", "core:2 pu:1', ghz = 2.0, units = { fpu_conflict = 0.0 }");
+    let real = real_speedup(&recorded, &faster, "default");
+    let prediction = ask(&recorded.recording, "default", Some(&faster));
+    assert!(real > 1.5, "{real}");
+    assert_within(&prediction, real);
+}
+
+#[test]
+fn what_was_not_recorded_is_said_and_makes_the_range_wide() {
+    let mut recorded = run(MODULES, "default", 1);
+    let full = ask(&recorded.recording, "spread", None);
+    for reading in recorded.recording.observations.iter_mut().flat_map(|seen| &mut seen.threads) {
+        (reading.counters, reading.runnable_ns) = (None, None);
     }
+    let poor = ask(&recorded.recording, "spread", None);
+    let width = |prediction: &Prediction| prediction.speedup.high - prediction.speedup.low;
+    assert!(width(&poor) > 2.0 * width(&full), "{:?} {:?}", poor.speedup, full.speedup);
+    let words = [poor.unknown.join("; "), poor.notes.join("; ")].join("; ");
+    for part in ["FPU usage: not known for 100 %", "no usable counters", "waiting for a PE is not known"] {
+        assert!(words.contains(part), "no `{part}` in {words}");
+    }
+    assert!(!full.unknown.join("; ").contains("FPU"), "{:?}", full.unknown);
+}
+
+#[test]
+fn a_recording_of_nothing_is_refused() {
+    let Recorded { mut recording, .. } = run(MODULES, "default", 1);
+    let policy = || -> Box<dyn Policy> { Box::new(policy::Default) };
+    let failure = |recording: &Recording, recorded_on: Option<&str>| {
+        let recorded_on = recorded_on.map(|text| Scenario::parse(text).expect("a scenario").machine);
+        let question = Question {
+            recording,
+            recorded_on,
+            machine: None,
+            policy: &policy,
+            fpu_threshold: 0.5,
+            seed: 1,
+            runs: 1,
+        };
+        predict(&question).expect_err("no prediction").to_string()
+    };
+    let other = failure(&recording, Some(&MODULES.replace("module:1 core:2", "module:1 core:1")));
+    assert!(other.contains("PEs 0-3, but --recorded-on has 0-1"), "{other}");
+    recording.observations.iter_mut().for_each(|seen| seen.threads.clear());
+    assert!(failure(&recording, None).contains("no recorded thread used any CPU time"));
+    recording.observations.clear();
+    assert!(failure(&recording, None).contains("no observation"));
 }

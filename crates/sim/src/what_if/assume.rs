@@ -17,25 +17,45 @@ pub enum Unknown {
     Mixed,
 }
 
+/// What threads waited for while others of their application worked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitingFor {
+    /// For those others, as seen over ten intervals of the recording.
+    Others,
+    /// For those others, as seen in each interval.
+    OthersClosely,
+    /// For something else: these waits stay as long as they were.
+    SomethingElse,
+}
+
+/// Intervals of a window for [`WaitingFor::Others`].
+const WINDOW: usize = 10;
+
 /// One way to fill what a recording leaves open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Assumption {
     /// Demands that were not measured.
     pub unknown: Unknown,
-    /// Whether a thread that waited while others of its application worked waits for them: then its wait
-    /// stretches and shrinks with their time. Otherwise it stays as long as it was.
-    pub waits_follow: bool,
+    /// What waits were for.
+    pub waiting_for: WaitingFor,
 }
 
 impl Assumption {
     /// Those that are tried; the first gives the figure, all of them its range.
-    pub const TRIED: [Assumption; 5] = [
-        Assumption { unknown: Unknown::Middle, waits_follow: true },
-        Assumption { unknown: Unknown::Low, waits_follow: true },
-        Assumption { unknown: Unknown::High, waits_follow: true },
-        Assumption { unknown: Unknown::Mixed, waits_follow: true },
-        Assumption { unknown: Unknown::Middle, waits_follow: false },
+    pub const TRIED: [Assumption; 6] = [
+        Assumption { unknown: Unknown::Middle, waiting_for: WaitingFor::Others },
+        Assumption { unknown: Unknown::Low, waiting_for: WaitingFor::Others },
+        Assumption { unknown: Unknown::High, waiting_for: WaitingFor::Others },
+        Assumption { unknown: Unknown::Mixed, waiting_for: WaitingFor::Others },
+        Assumption { unknown: Unknown::Middle, waiting_for: WaitingFor::OthersClosely },
+        Assumption { unknown: Unknown::Middle, waiting_for: WaitingFor::SomethingElse },
     ];
+
+    /// How many intervals of the recording are looked at together.
+    pub fn window(&self) -> usize {
+        if self.waiting_for == WaitingFor::Others { WINDOW } else { 1 }
+    }
 
     /// It in words.
     pub fn words(&self) -> String {
@@ -45,8 +65,12 @@ impl Assumption {
             Unknown::High => "high",
             Unknown::Mixed => "in turn high and low",
         };
-        let waits = if self.waits_follow { "follow the others' work" } else { "stay as long" };
-        format!("unknown demands {demands}, waits {waits}")
+        let waits = match self.waiting_for {
+            WaitingFor::Others => "threads wait for each other",
+            WaitingFor::OthersClosely => "threads wait for each other in every interval",
+            WaitingFor::SomethingElse => "waits stay as long",
+        };
+        format!("unknown demands {demands}, {waits}")
     }
 
     /// The demand of a thread alone. `scale` is the work that its cycles were: what was seen beside

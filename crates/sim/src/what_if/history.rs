@@ -3,13 +3,14 @@
 use super::WhatIfError;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, PeId, ThreadId};
-use corewise_core::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
+use corewise_core::observe::{CounterReading, Observation, Standing, ThreadReading};
 use corewise_core::plan::{Change, OutcomeKind};
 use corewise_core::recording::Recording;
 use corewise_core::time::Time;
 use corewise_core::view::{Estimate, Usage, wanted_ns};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// From this confidence on an estimate counts as known, as for the engine's classes.
 const CONFIDENCE_MIN: f64 = 0.5;
@@ -73,10 +74,14 @@ pub struct Wait {
 /// One interval of one thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
+    /// Which interval of the recording, from 0.
+    pub interval: usize,
     /// Its length in nanoseconds.
     pub length_ns: u64,
     /// CPU time in it.
     pub cpu_ns: u64,
+    /// Time in it for which the thread wanted a PE.
+    pub wanted_ns: u64,
     /// Core cycles per nanosecond of CPU time, where they were counted.
     pub cycles_per_ns: Option<f64>,
     /// Where the thread was seen at its end.
@@ -102,7 +107,8 @@ pub struct History {
     pub name: Arc<str>,
     /// Whether it placed itself, or its user did, and where.
     pub pinned: Option<CpuSet>,
-    /// Time before it began.
+    /// Time before it began in the interval in which it did, and all time before that in which nobody of
+    /// its application was runnable.
     pub start: Wait,
     /// What it did then.
     pub segments: Vec<Segment>,
@@ -130,19 +136,25 @@ pub struct Histories {
     pub threads: Vec<History>,
     /// Where they stayed, in order of time: bound by corewise, or seen to run on one PE all the time.
     pub holds: Vec<Hold>,
+    /// For how long each application was active, in nanoseconds, interval by interval.
+    pub active: BTreeMap<AppId, Vec<f64>>,
     /// The end of the recording.
     pub end: Time,
     /// The PEs that could be used.
     pub allowed: CpuSet,
 }
 
-/// The time that one application spent so far, by whether any of its threads was runnable.
-#[derive(Debug, Clone, Copy, Default)]
+/// What one application did so far.
+#[derive(Debug, Clone, Default)]
 struct Clock {
-    elapsed: Wait,
-    /// In the latest interval.
-    latest: Wait,
-    active_ns: u64,
+    /// For how long it was active in each interval.
+    active: Vec<f64>,
+    /// Time before the latest interval in which it was not.
+    idle_before_ns: f64,
+    /// The same in the latest interval.
+    idle_ns: f64,
+    /// Its reading at the end.
+    read_ns: u64,
 }
 
 #[derive(Default)]
@@ -155,6 +167,7 @@ struct Reader {
     bound: HashMap<ThreadId, CpuSet>,
     held: HashMap<ThreadId, CpuSet>,
     holds: Vec<Hold>,
+    interval: usize,
 }
 
 impl Histories {
@@ -181,7 +194,8 @@ impl Histories {
         }
         let known = recording.header.topology.pes.intersection(&last.allowed);
         let allowed = if known.is_empty() { recording.header.topology.allowed.clone() } else { known };
-        Ok(Self { threads, holds: reader.holds, end: last.at, allowed })
+        let active = reader.clocks.into_iter().map(|(app, clock)| (app, clock.active)).collect();
+        Ok(Self { threads, holds: reader.holds, active, end: last.at, allowed })
     }
 }
 
@@ -189,7 +203,12 @@ impl Reader {
     fn interval(&mut self, observation: &Observation, before: Time, is_last: bool) {
         let length_ns = observation.at.0 - before.0;
         for app in &observation.applications {
-            self.clocks.entry(app.app).or_default().tick(app, length_ns);
+            self.clocks.entry(app.app).or_default().tick(app.active_ns, self.interval, length_ns);
+        }
+        for reading in &observation.threads {
+            // An application of which the recording says nothing counts as active.
+            let clock = self.clocks.entry(reading.app).or_default();
+            clock.tick(clock.read_ns + length_ns, self.interval, length_ns);
         }
         for outcome in observation.outcomes.iter().filter(|outcome| outcome.result == OutcomeKind::Done) {
             match &outcome.change {
@@ -200,15 +219,17 @@ impl Reader {
         for reading in &observation.threads {
             self.thread(reading, before, length_ns, is_last);
         }
+        self.interval += 1;
     }
 
     fn thread(&mut self, reading: &ThreadReading, before: Time, length_ns: u64, is_last: bool) {
-        let clock = self.clocks.get(&reading.app).copied().unwrap_or_default();
+        let clock = &self.clocks[&reading.app];
         let earlier = self.last.remove(&reading.thread);
-        let mut segment = segment(earlier.as_ref(), reading, &clock, length_ns);
-        segment.waits_first = is_last;
+        let mut segment = segment(earlier.as_ref(), reading, clock, length_ns);
+        (segment.interval, segment.waits_first) = (self.interval, is_last);
         let index = *self.index.entry(reading.thread).or_insert_with(|| {
-            self.threads.push(History::new(reading, clock.before_latest()));
+            let start = Wait { idle_ns: clock.idle_before_ns, beside_ns: 0.0 };
+            self.threads.push(History::new(reading, start));
             self.threads.len() - 1
         });
         let thread = &mut self.threads[index];
@@ -217,8 +238,8 @@ impl Reader {
             // It began some time in the interval: as late as its work allows.
             thread.start.idle_ns += segment.wait.idle_ns;
             thread.start.beside_ns += segment.wait.beside_ns;
+            at = before + Duration::from_nanos((segment.wait.idle_ns + segment.wait.beside_ns) as u64 + 1);
             segment.wait = Wait::default();
-            at = Time((thread.start.idle_ns + thread.start.beside_ns) as u64 + 1);
         } else if reading.ended && !is_last {
             // It ended some time in the interval: as soon as its work was done.
             segment.wait = Wait::default();
@@ -275,12 +296,14 @@ fn segment(
     let cpu_ns = reading.cpu_ns.saturating_sub(earlier.map_or(0, |earlier| earlier.cpu_ns)).min(length_ns);
     let wanted = wanted_between(earlier, reading).max(cpu_ns);
     let off_ns = length_ns.saturating_sub(wanted) as f64;
-    let idle_ns = clock.latest.idle_ns.min(off_ns);
+    let idle_ns = clock.idle_ns.min(off_ns);
     let earlier = earlier.and_then(|earlier| earlier.counters.as_ref());
     let known = reading.counters.as_ref().map(|counters| Known::of(&Usage::between(earlier, counters)));
     Segment {
+        interval: 0,
         length_ns,
         cpu_ns,
+        wanted_ns: wanted,
         cycles_per_ns: cycles_per_ns(earlier, reading.counters.as_ref()),
         pe: reading.last_pe,
         wait: Wait { idle_ns, beside_ns: off_ns - idle_ns },
@@ -304,20 +327,17 @@ fn stayed(earlier: Option<&ThreadReading>, reading: &ThreadReading, length_ns: u
 }
 
 impl Clock {
-    fn tick(&mut self, app: &ApplicationReading, length_ns: u64) {
-        let active = app.active_ns.saturating_sub(self.active_ns).min(length_ns);
-        self.active_ns = app.active_ns;
-        self.latest = Wait { idle_ns: (length_ns - active) as f64, beside_ns: active as f64 };
-        self.elapsed.idle_ns += self.latest.idle_ns;
-        self.elapsed.beside_ns += self.latest.beside_ns;
-    }
-
-    /// The time up to the latest interval.
-    fn before_latest(&self) -> Wait {
-        Wait {
-            idle_ns: self.elapsed.idle_ns - self.latest.idle_ns,
-            beside_ns: self.elapsed.beside_ns - self.latest.beside_ns,
+    /// An interval has passed; only the first word on it counts.
+    fn tick(&mut self, read_ns: u64, interval: usize, length_ns: u64) {
+        if self.active.len() > interval {
+            return;
         }
+        // Before it was first seen an application did nothing.
+        self.active.resize(interval, 0.0);
+        let active_ns = read_ns.saturating_sub(self.read_ns).min(length_ns) as f64;
+        self.idle_before_ns += self.idle_ns;
+        (self.idle_ns, self.read_ns) = (length_ns as f64 - active_ns, read_ns);
+        self.active.push(active_ns);
     }
 }
 

@@ -15,18 +15,18 @@
 //!    The speedup is the ratio of the two simulated times, so what the model gets wrong in both cancels.
 //! 4. *Uncertainty.* Both are run with several seeds and under several [`Assumption`]s about what is not
 //!    known; the interval holds nine tenths of the pairs of seeds under each, and is widened on both sides by
-//!    the relative error of the reproduction.
+//!    the relative error of the reproduction and by half an interval of the recording, as it tells no time
+//!    more exactly.
 //!
 //! Waits: barriers, locks and joins are not in a recording. While no thread of an application was runnable,
 //! its threads waited for input, output or timers: those times stay. A thread that waited while others of
-//! its application worked may have waited for them, or not; both are assumed. In the first case all such
-//! waits of an application stretch by one factor: the time for which its threads want a PE, over the same in
-//! the reproduction. Threads with less than [`BYSTANDER_SHARE`] of their application's CPU time (a shell, a
-//! master that only joins) are always taken to wait for the others.
+//! its application worked may have waited for them, or not; both are assumed. In the first case the waits
+//! follow the busiest thread ([`waits`]). Threads with less than [`BYSTANDER_SHARE`] of their application's
+//! CPU time (a shell, a master that only joins) are always taken to wait for the others.
 //!
-//! Source: trace-driven simulation, as in any textbook; the factor of waits is the simplest model of a
-//! fork-join program, whose waits are others' work. Limits: which thread waits for which is not known, so a
-//! policy that speeds up the critical path looks no better than one that speeds up any other; within an
+//! Source: trace-driven simulation, as in any textbook. Limits: which thread waits for which is not known,
+//! and the waits of an interval are seen as a whole, so a policy that reacts to a program's serial parts
+//! gains only as far as these last for intervals; within an
 //! interval, work and waiting alternate at an assumed pace; busy-waiting counts as work; other load of the
 //! recorded machine is absent, which shows as an error of the reproduction; working sets are never known;
 //! misses and IPC are taken to another machine unchanged.
@@ -35,9 +35,10 @@ pub mod assume;
 pub mod history;
 mod models;
 mod run;
+mod waits;
 
 use crate::machine::{MachineError, MachineSpec};
-use assume::Assumption;
+use assume::{Assumption, WaitingFor};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::AppId;
 use corewise_core::policy::Policy;
@@ -48,6 +49,7 @@ use run::{Run, Setup};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use waits::Waits;
 
 /// A thread with less than this part of its application's CPU time waits for the others.
 pub const BYSTANDER_SHARE: f64 = 0.01;
@@ -55,8 +57,8 @@ pub const BYSTANDER_SHARE: f64 = 0.01;
 /// Rounds in which works are scaled to the recorded cycles.
 const FIT_ROUNDS: usize = 3;
 
-/// Rounds in which the stretch of waits settles.
-const STRETCH_ROUNDS: usize = 2;
+/// Rounds in which waits settle.
+const WAIT_ROUNDS: usize = 3;
 
 /// Part of the pairs of seeds that lie below, and above, the interval.
 const TAIL: f64 = 0.05;
@@ -196,7 +198,9 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, WhatIfError> {
     let error = assumptions[0].recorded_seconds / seconds - 1.0;
     let lowest = assumptions.iter().map(|assumed| assumed.speedup.low).fold(f64::INFINITY, f64::min);
     let highest = assumptions.iter().map(|assumed| assumed.speedup.high).fold(0.0, f64::max);
-    let wider = 1.0 + error.abs();
+    let shortest = seconds.min(seconds / highest);
+    let resolution = Duration::from_nanos(question.recording.header.interval_ns).as_secs_f64() / 2.0;
+    let wider = 1.0 + error.abs() + resolution / shortest;
     let speedup = Range { value: assumptions[0].speedup.value, low: lowest / wider, high: highest * wider };
     let header = &question.recording.header;
     Ok(Prediction {
@@ -239,27 +243,26 @@ struct Case<'a> {
 impl Case<'_> {
     fn assumed(&self, assumption: Assumption) -> Result<Assumed, WhatIfError> {
         let threads = self.histories.threads.len();
-        let nothing = BTreeMap::new();
+        let recorded_waits = waits::recorded(self.histories);
         let seed = self.question.seed;
         let seeds = seed..seed + u64::from(self.question.runs);
-        let none_rigid = vec![false; threads];
         let mut scales = vec![1.0; threads];
         for _ in 0..FIT_ROUNDS {
-            let run =
-                self.setup(assumption, self.recorded, &scales, &nothing, &none_rigid).as_recorded(seed)?;
+            let run = self.setup(assumption, self.recorded, &scales, &recorded_waits).as_recorded(seed)?;
             self.fit(&mut scales, &run);
         }
-        let as_recorded = self.setup(assumption, self.recorded, &scales, &nothing, &none_rigid);
+        let as_recorded = self.setup(assumption, self.recorded, &scales, &recorded_waits);
         let recorded: Vec<Run> =
             seeds.clone().map(|seed| as_recorded.as_recorded(seed)).collect::<Result<_, _>>()?;
         let rigid = self.rigid(assumption);
-        let mut stretch = BTreeMap::new();
-        for _ in 0..STRETCH_ROUNDS {
+        let mut wished_waits = recorded_waits.clone();
+        for _ in 0..WAIT_ROUNDS {
             let run =
-                self.setup(assumption, self.wished, &scales, &stretch, &rigid).under(self.engine(), seed)?;
-            stretch = stretch_of(&recorded[0], &run);
+                self.setup(assumption, self.wished, &scales, &wished_waits).under(self.engine(), seed)?;
+            let growth = growth(&recorded[0], &run);
+            wished_waits = waits::following(self.histories, &growth, assumption.window(), &rigid);
         }
-        let wished = self.setup(assumption, self.wished, &scales, &stretch, &rigid);
+        let wished = self.setup(assumption, self.wished, &scales, &wished_waits);
         let wished: Vec<Run> =
             seeds.map(|seed| wished.under(self.engine(), seed)).collect::<Result<_, _>>()?;
         let seconds = |runs: &[Run]| runs.iter().map(|run| run.seconds).collect::<Vec<f64>>();
@@ -278,10 +281,9 @@ impl Case<'_> {
         assumption: Assumption,
         model: &'s Model,
         scales: &'s [f64],
-        stretch: &'s BTreeMap<AppId, f64>,
-        rigid: &'s [bool],
+        waits: &'s [Waits],
     ) -> Setup<'s> {
-        Setup { histories: self.histories, cycles: &self.cycles, scales, assumption, stretch, rigid, model }
+        Setup { histories: self.histories, cycles: &self.cycles, scales, assumption, waits, model }
     }
 
     /// Scales each thread's work until its cycles are those that were recorded.
@@ -302,7 +304,8 @@ impl Case<'_> {
         }
         let is_bystander = |app: AppId, cpu_ns: u64| (cpu_ns as f64) < BYSTANDER_SHARE * of_app[&app] as f64;
         let threads = self.histories.threads.iter();
-        threads.map(|t| !assumption.waits_follow && !is_bystander(t.app, t.cpu_ns)).collect()
+        let follow = assumption.waiting_for != WaitingFor::SomethingElse;
+        threads.map(|t| !follow && !is_bystander(t.app, t.cpu_ns)).collect()
     }
 
     fn engine(&self) -> Engine {
@@ -316,13 +319,10 @@ impl Case<'_> {
     }
 }
 
-/// By how much longer the threads of each application want a PE.
-fn stretch_of(recorded: &Run, wished: &Run) -> BTreeMap<AppId, f64> {
-    let ratio = |(app, ns): (&AppId, &f64)| {
-        let wished = wished.runnable_ns.get(app).copied().unwrap_or(*ns);
-        (*app, if *ns > 0.0 { wished / ns } else { 1.0 })
-    };
-    recorded.runnable_ns.iter().map(ratio).collect()
+/// By how much longer each thread wants a PE.
+fn growth(recorded: &Run, wished: &Run) -> Vec<f64> {
+    let ratio = |(recorded, wished): (&f64, &f64)| if *recorded > 0.0 { wished / recorded } else { 1.0 };
+    recorded.runnable_ns.iter().zip(&wished.runnable_ns).map(ratio).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {

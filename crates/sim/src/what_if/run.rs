@@ -1,8 +1,10 @@
 //! Runs of the threads of a recording.
 
+use super::WhatIfError;
 use super::assume::Assumption;
-use super::history::{Histories, History, Segment, Wait};
-use super::{Model, WhatIfError};
+use super::history::{Histories, History, Segment};
+use super::models::Model;
+use super::waits::Waits;
 use crate::machine::{Machine, Pmu};
 use crate::program::{Op, Program, Waiting, Work};
 use crate::random::Random;
@@ -35,8 +37,8 @@ pub struct Run {
     pub seconds: f64,
     /// Each thread's core cycles, in the order of the histories.
     pub cycles: Vec<f64>,
-    /// Time for which the threads of each application wanted a PE, in nanoseconds.
-    pub runnable_ns: BTreeMap<AppId, f64>,
+    /// Time for which each thread wanted a PE, in nanoseconds.
+    pub runnable_ns: Vec<f64>,
 }
 
 /// How the threads of a recording are put on a machine.
@@ -49,10 +51,8 @@ pub struct Setup<'a> {
     pub scales: &'a [f64],
     /// What unknown demands are.
     pub assumption: Assumption,
-    /// How long waits beside other threads are, as a multiple of the recorded ones, by application.
-    pub stretch: &'a BTreeMap<AppId, f64>,
-    /// The threads whose waits do not stretch.
-    pub rigid: &'a [bool],
+    /// How long each thread waits.
+    pub waits: &'a [Waits],
     /// Where they run.
     pub model: &'a Model,
 }
@@ -60,16 +60,14 @@ pub struct Setup<'a> {
 impl Setup<'_> {
     fn plan(&self, index: usize) -> AppPlan {
         let thread = &self.histories.threads[index];
-        let stretch =
-            if self.rigid[index] { 1.0 } else { self.stretch.get(&thread.app).copied().unwrap_or(1.0) };
-        let ns = |wait: Wait| wait.idle_ns + stretch * wait.beside_ns;
+        let waits = &self.waits[index];
         let place_in_turn = (index as f64 * GOLDEN_RATIO).fract();
         let mut program = Program { ops: Vec::new(), locks: 0, loops: 1 };
         for (number, segment) in thread.segments.iter().enumerate() {
             let scale = self.scales[index];
             let demand = self.assumption.demand(index, &segment.known, scale);
             let work = Work { cycles: self.cycles[index][number] * scale, demand, imbalance: 0.0 };
-            push(&mut program.ops, segment, work, ns(segment.wait), place_in_turn);
+            push(&mut program.ops, segment, work, waits.segments_ns[number], place_in_turn);
         }
         let pin = thread.pinned.clone().filter(|_| self.model.is_recorded);
         AppPlan {
@@ -78,7 +76,7 @@ impl Setup<'_> {
             threads: 1,
             waiting: Waiting::Sleep,
             tells_master: false,
-            start: Time(ns(thread.start) as u64),
+            start: Time(waits.start_ns as u64),
             pin,
             variation: 0.0,
         }
@@ -124,14 +122,13 @@ impl Setup<'_> {
     fn result(&self, sim: &Sim) -> Result<Run, WhatIfError> {
         let seconds = sim.all_done().ok_or(WhatIfError::Endless)?.as_secs_f64();
         let mut cycles = vec![0.0; self.histories.threads.len()];
-        let mut runnable_ns: BTreeMap<AppId, f64> = BTreeMap::new();
+        let mut runnable_ns = cycles.clone();
         for thread in &sim.threads {
             // A copy is read, without noise.
             let mut counters = thread.counters;
             let exact = Pmu { noise: 0.0, counting: 1.0 };
             cycles[thread.app] += counters.read(&exact, 0, &mut Random::new(0, 0)).cycles as f64;
-            let app = self.histories.threads[thread.app].app;
-            *runnable_ns.entry(app).or_default() += thread.runnable_ns as f64;
+            runnable_ns[thread.app] += thread.runnable_ns as f64;
         }
         Ok(Run { seconds, cycles, runnable_ns })
     }
