@@ -24,6 +24,7 @@ pub mod replay;
 pub mod run;
 pub mod sim;
 pub mod topo;
+pub mod what_if;
 
 /// What is decided, and how often.
 #[derive(Debug, clap::Args)]

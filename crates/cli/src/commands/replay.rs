@@ -1,5 +1,6 @@
 //! `corewise replay`: another policy, or another machine, over a recording.
 
+use super::what_if::{self, WhatIfOptions};
 use super::{FpuModules, OtherMachine, PolicyOptions};
 use crate::{recording_file, report_file, whole_file};
 use anyhow::Result;
@@ -11,9 +12,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Run a policy over a recording: what would have been decided.
+/// Run a policy over a recording: what would have been decided, or what would have been gained.
 ///
-/// The threads do what they did when they were recorded; how fast they would have been is not told.
+/// Without --machine, the threads do what they did when they were recorded, and it is told what the policy
+/// would have decided. With --machine, programs made of the recorded threads are simulated, and it is told
+/// how much faster they would have been, with its uncertainty.
 #[derive(Debug, clap::Args)]
 pub struct Replay {
     /// A recording by `corewise run --record`
@@ -25,10 +28,12 @@ pub struct Replay {
     machine: OtherMachine,
     #[command(flatten)]
     modules: FpuModules,
+    #[command(flatten)]
+    what_if: WhatIfOptions,
     /// Write a report: JSON, a page to look at if FILE ends in .html, a table if it ends in .txt
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
-    /// Print the report as JSON
+    /// Print the report, or the prediction, as JSON
     #[arg(long)]
     json: bool,
 }
@@ -36,12 +41,28 @@ pub struct Replay {
 impl Replay {
     /// Replays; the exit status.
     pub fn execute(self) -> Result<u8> {
+        if let Some(machine) = &self.what_if.machine {
+            return self.predict(machine);
+        }
         for path in &self.report {
             whole_file::check_writable(path)?;
         }
         let report = self.replay()?;
         self.report.iter().try_for_each(|path| report_file::write(path, &report))?;
         let text = if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { describe(&report) };
+        crate::output::print(&text)?;
+        Ok(0)
+    }
+
+    fn predict(&self, machine: &str) -> Result<u8> {
+        let threshold = self.policy.config().fpu_threshold;
+        let policy = || self.policy.policy();
+        let prediction = self.what_if.predict(machine, &self.file, &policy, threshold)?;
+        let text = if self.json {
+            serde_json::to_string_pretty(&prediction)? + "\n"
+        } else {
+            what_if::describe(&prediction)
+        };
         crate::output::print(&text)?;
         Ok(0)
     }

@@ -1,0 +1,149 @@
+//! `corewise replay --machine`: how fast recorded threads would have been elsewhere, simulated.
+
+use crate::{profile_file, recording_file};
+use anyhow::{Context, Result, bail};
+use corewise_core::policy::Policy;
+use corewise_sim::machine::MachineSpec;
+use corewise_sim::measured;
+use corewise_sim::what_if::{Prediction, Question, Range, predict};
+use std::fmt::Write;
+use std::path::Path;
+
+/// The word for the machine of the recording.
+const RECORDED: &str = "recorded";
+
+/// What is to be predicted.
+#[derive(Debug, clap::Args)]
+pub struct WhatIfOptions {
+    /// Predict, by simulation, how fast the threads would have been on this machine: `recorded` (the same), a
+    /// machine profile (.json), the machine of a scenario (.toml), or one in a line ("pack:1 l2:4 core:2
+    /// pu:1")
+    #[arg(
+        long = "machine",
+        id = "what_if",
+        value_name = "MACHINE",
+        conflicts_with_all = ["machine", "fpu_modules", "report"]
+    )]
+    pub machine: Option<String>,
+    /// More than the recording tells of the machine on which it was made: its profile, as for --machine
+    #[arg(long, value_name = "MACHINE", requires = "what_if")]
+    recorded_on: Option<String>,
+    /// The first seed of the simulation
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "what_if")]
+    seed: u64,
+    /// How many seeds, one after another
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        requires = "what_if",
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    runs: u32,
+}
+
+impl WhatIfOptions {
+    /// Predicts for `machine`.
+    pub fn predict(
+        &self,
+        machine: &str,
+        recording: &Path,
+        policy: &dyn Fn() -> Result<Box<dyn Policy>>,
+        fpu_threshold: f64,
+    ) -> Result<Prediction> {
+        // What can fail fails here, once; later calls give the same.
+        drop(policy()?);
+        let policy = || policy().expect("the policy was made a moment ago");
+        let recorded_on = self.recorded_on.as_deref().map(machine_named).transpose()?.flatten();
+        let name = recording.display();
+        let recording = recording_file::read(recording)?;
+        let question = Question {
+            recording: &recording,
+            recorded_on,
+            machine: machine_named(machine)?,
+            policy: &policy,
+            fpu_threshold,
+            seed: self.seed,
+            runs: self.runs,
+        };
+        predict(&question).with_context(|| format!("cannot predict anything from {name}"))
+    }
+}
+
+/// The machine of that name; `None`: the one of the recording.
+fn machine_named(name: &str) -> Result<Option<MachineSpec>> {
+    let path = Path::new(name);
+    let spec = match path.extension().and_then(|extension| extension.to_str()) {
+        _ if name == RECORDED => return Ok(None),
+        Some("json") => measured::machine(&profile_file::read(path)?).context(name.to_owned())?.machine.spec,
+        Some("toml") => of_scenario(path).with_context(|| format!("cannot take the machine of {name}"))?,
+        _ if name.contains(':') => MachineSpec::plain(name),
+        _ => bail!(
+            "`{name}` is no machine: write {RECORDED}, a machine profile (.json), a scenario (.toml) or a \
+             machine in a line, such as \"pack:1 l2:4 core:2 pu:1\""
+        ),
+    };
+    Ok(Some(spec))
+}
+
+fn of_scenario(path: &Path) -> Result<MachineSpec> {
+    let mut table: toml::Table = toml::from_str(&std::fs::read_to_string(path)?)?;
+    if let Some(profile) = measured::take_name(&mut table) {
+        let profile = profile_file::read(&path.parent().unwrap_or(Path::new("")).join(profile))?;
+        measured::put(&mut table, &profile)?;
+    }
+    let machine = table.remove("machine").context("it has no [machine]")?;
+    Ok(machine.try_into()?)
+}
+
+/// The prediction for people.
+pub fn describe(prediction: &Prediction) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_description(&mut text, prediction);
+    text
+}
+
+fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Result {
+    let recorded = &prediction.recorded;
+    writeln!(
+        out,
+        "recorded: {} on {}: {:.2} s, {:.2} s of CPU time, {} threads, counters {}",
+        recorded.command.join(" "),
+        recorded.machine,
+        recorded.seconds,
+        recorded.cpu_seconds,
+        recorded.threads,
+        recorded.counters
+    )?;
+    let last = prediction.seed + u64::from(prediction.runs) - 1;
+    writeln!(
+        out,
+        "{}: policy {} on {}, seeds {} to {last}\n",
+        prediction.evidence, prediction.policy, prediction.machine, prediction.seed
+    )?;
+    writeln!(out, "  predicted speedup {}", range(&prediction.speedup, ""))?;
+    writeln!(out, "  predicted time    {}", range(&prediction.seconds, " s"))?;
+    writeln!(
+        out,
+        "  the recording itself, simulated: {:.3} s, {:+.1} % off\n",
+        prediction.reproduction.seconds,
+        100.0 * prediction.reproduction.error
+    )?;
+    writeln!(out, "  {:<68} speedup", "assumption (simulated)")?;
+    for assumed in &prediction.assumptions {
+        writeln!(out, "  {:<68} {}", assumed.words, range(&assumed.speedup, ""))?;
+    }
+    for unknown in &prediction.unknown {
+        writeln!(out, "assumed: {unknown}")?;
+    }
+    for note in &prediction.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(())
+}
+
+fn range(range: &Range, unit: &str) -> String {
+    let Range { value, low, high } = range;
+    format!("{value:.3}{unit} ({low:.3} to {high:.3})")
+}
