@@ -21,6 +21,7 @@ mod report_file;
 mod report_page;
 mod report_table;
 mod session;
+mod sim_page;
 mod whole_file;
 
 use clap::{Parser, Subcommand};

@@ -71,6 +71,8 @@ pub struct VariantResult {
     pub migrations: BTreeMap<&'static str, f64>,
     /// Who ran where in the first run.
     pub timeline: String,
+    /// How long that run lasted.
+    pub timeline_seconds: f64,
 }
 
 /// One application in one variant.
@@ -341,6 +343,7 @@ fn variant_result(
         fairness,
         migrations,
         timeline: runs.first().map(|run| run.timeline.clone()).unwrap_or_default(),
+        timeline_seconds: runs.first().map_or(0.0, |run| run.seconds),
         applications,
     }
 }

@@ -5,6 +5,7 @@
 //! variants and seeds, [`fuzz`] random scenarios under the eyes of [`invariants`].
 //! [`bench`] is the same machine for a calibration: it runs kernels instead of programs.
 //! [`measured`] makes the machine of a calibration.
+//! [`rt_app`] reads the workloads of rt-app.
 //! [`what_if`] makes programs of recorded threads and asks how they would run elsewhere.
 //! [`experiment`] holds several scenarios against what a paper found.
 //! The crate reads no file and no clock: a scenario and a seed fix every byte of a result.
@@ -22,6 +23,7 @@ pub mod pmu;
 pub mod program;
 pub mod queue;
 pub use corewise_core::random;
+pub mod rt_app;
 pub mod scenario;
 pub mod sim;
 pub mod thread;

@@ -95,6 +95,8 @@ pub struct AppSpec {
     /// When they start.
     #[serde(default, deserialize_with = "duration")]
     pub start: Duration,
+    /// The PEs that it is limited to, in any notation of `corewise topo --pes`; a variant's pin wins.
+    pub cpus: Option<String>,
     /// The program that it runs if it has no steps of its own; left out: the one of its name.
     pub program: Option<String>,
     /// How its threads wait for each other; left out: as its program says.
@@ -297,15 +299,13 @@ impl Scenario {
                 waiting: variant.wait.or(app.wait).unwrap_or(spec.wait),
                 tells_master: variant.tells_master,
                 start: Time(0) + app.start,
-                pin: None,
+                pin: self.limit(app, &machine)?,
                 variation: app.variation.unwrap_or(spec.variation),
             };
-            plans.extend(
-                (0..app.copies).map(|copy| AppPlan {
-                    pin: pins.as_ref().map(|pins| pins[copy].clone()),
-                    ..plan.clone()
-                }),
-            );
+            plans.extend((0..app.copies).map(|copy| AppPlan {
+                pin: pins.as_ref().map_or_else(|| plan.pin.clone(), |pins| Some(pins[copy].clone())),
+                ..plan.clone()
+            }));
         }
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
         Ok(Sim::new(machine, self.os, plans, stop, seed).with_faults(self.faults))
@@ -324,6 +324,16 @@ impl Scenario {
         })
     }
 
+    /// The PEs that an application is limited to.
+    fn limit(&self, app: &AppSpec, machine: &Machine) -> Result<Option<CpuSet>, ScenarioError> {
+        let Some(cpus) = &app.cpus else { return Ok(None) };
+        usable(cpus, machine).map(Some).map_err(|problem| ScenarioError::Item {
+            item: "application",
+            name: app.name.clone(),
+            problem: format!("cpus: {problem}"),
+        })
+    }
+
     fn pins(
         &self,
         variant: &Variant,
@@ -335,11 +345,7 @@ impl Scenario {
         if pins.len() != app.copies {
             return Err(fault(format!("{} pins for {} copies of {}", pins.len(), app.copies, app.name)));
         }
-        let located = pins.iter().map(|pin| {
-            let pes = machine.topology.locate(pin).map_err(|error| error.to_string())?;
-            let usable = pes.intersects(&machine.topology.allowed);
-            if usable { Ok(pes) } else { Err(format!("all PEs of `{pin}` are disabled")) }
-        });
+        let located = pins.iter().map(|pin| usable(pin, machine));
         located.collect::<Result<_, _>>().map(Some).map_err(fault)
     }
 
@@ -410,6 +416,13 @@ impl Scale {
             ..*demand
         }
     }
+}
+
+/// PEs of which at least one is there.
+fn usable(pes: &str, machine: &Machine) -> Result<CpuSet, String> {
+    let found = machine.topology.locate(pes).map_err(|error| error.to_string())?;
+    let usable = found.intersects(&machine.topology.allowed);
+    if usable { Ok(found) } else { Err(format!("all PEs of `{pes}` are disabled")) }
 }
 
 /// Puts `over` over a table: tables within are united, all else is replaced.

@@ -107,6 +107,7 @@ fn scenario(name: &str, speedups: &[(&str, f64)]) -> ScenarioResult {
         fairness: None,
         migrations: std::collections::BTreeMap::new(),
         timeline: String::new(),
+        timeline_seconds: 0.0,
     };
     let comparison = Comparison {
         scenario: name.to_owned(),
