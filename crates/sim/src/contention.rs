@@ -150,22 +150,14 @@ pub struct Pace {
 pub struct Model {
     fpu: Vec<f64>,
     issue: Vec<f64>,
-    states: Vec<State>,
-    users: Vec<MemoryUser>,
+    users: Vec<(usize, usize)>,
+    slots: Vec<Slot>,
+    shares: Vec<Share>,
 }
 
-/// A load that misses: its traffic per work cycle, and the cycles that this takes without memory and per
-/// [`latency_growth`].
-#[derive(Debug, Clone, Copy)]
-struct MemoryUser {
-    traffic: f64,
-    cycles: f64,
-    cycles_per_growth: f64,
-}
-
-/// One load while its pace is worked out.
+/// What its neighbours leave a load of units and caches: all but the wait for memory.
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+pub struct Share {
     /// L2 misses per work cycle when alone, and factor by which sharing makes them more.
     misses: f64,
     growth: f64,
@@ -179,6 +171,23 @@ struct State {
     stall_memory: f64,
 }
 
+/// The memory of a node: who used it last, and the growth of its latency that came of that.
+#[derive(Debug, Default)]
+pub struct MemoryNode {
+    users: Vec<MemoryUser>,
+    next: Vec<MemoryUser>,
+    growth: Option<f64>,
+}
+
+/// A load that misses: its traffic per work cycle, and the cycles that this takes without memory and per
+/// [`latency_growth`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct MemoryUser {
+    traffic: f64,
+    cycles: f64,
+    cycles_per_growth: f64,
+}
+
 /// Growth of the latency of memory at a utilisation: the mean wait of an M/D/1 queue.
 fn latency_growth(utilisation: f64) -> f64 {
     1.0 + utilisation / (2.0 * (1.0 - utilisation))
@@ -187,43 +196,31 @@ fn latency_growth(utilisation: f64) -> f64 {
 impl Model {
     /// The paces of all threads that run on one memory node, in the order of `loads`.
     pub fn solve(&mut self, machine: &Machine, loads: &[Load], paces: &mut Vec<Pace>) {
-        self.states.clear();
-        self.states.resize(loads.len(), State::default());
+        let shares = self.share(machine, loads);
+        let growth = MemoryNode::default().latency_growth(machine, shares.iter());
+        paces.clear();
+        paces.extend(shares.iter().map(|share| share.pace(machine.spec.ghz, growth)));
+    }
+
+    /// What loads leave each other of units and caches, in their order; `loads` are those of a node, or of
+    /// one of its [clusters](Machine::clusters), as nothing but memory is shared between those.
+    pub fn share(&mut self, machine: &Machine, loads: &[Load]) -> &[Share] {
+        self.shares.clear();
+        self.shares.resize(loads.len(), Share::default());
         self.share_units(machine, loads);
         let mut memory_bound = false;
-        for (state, load) in self.states.iter_mut().zip(loads) {
-            state.misses = load.demand.l2_misses_per_100_cycles / 100.0;
-            state.growth = 1.0;
-            state.to_memory = load.demand.l3_miss_share;
-            memory_bound |= state.misses > 0.0;
+        for (share, load) in self.shares.iter_mut().zip(loads) {
+            share.misses = load.demand.l2_misses_per_100_cycles / 100.0;
+            share.growth = 1.0;
+            share.to_memory = load.demand.l3_miss_share;
+            memory_bound |= share.misses > 0.0;
         }
-        let mut utilisation = 0.0;
         if memory_bound {
-            share_cache(
-                &mut self.states,
-                loads,
-                &machine.l2_bytes,
-                |load| machine.pes[load.pe].l2,
-                Level::L2,
-            );
-            share_cache(
-                &mut self.states,
-                loads,
-                &machine.l3_bytes,
-                |load| machine.pes[load.pe].l3,
-                Level::L3,
-            );
+            self.share_cache(loads, &machine.l2_bytes, |load| machine.pes[load.pe].l2, Level::L2);
+            self.share_cache(loads, &machine.l3_bytes, |load| machine.pes[load.pe].l3, Level::L3);
             self.set_stalls(machine, loads);
-            utilisation = self.utilisation(machine);
         }
-        let ghz = machine.spec.ghz;
-        let growth = latency_growth(utilisation);
-        paces.clear();
-        paces.extend(self.states.iter().map(|state| Pace {
-            work_per_ns: ghz / state.cycles(growth),
-            fpu_busy_per_work: state.fpu_busy,
-            l2_misses_per_work: state.misses * state.growth,
-        }));
+        &self.shares
     }
 
     /// Waits for FPUs and issue slots, and the part in the core of a thread without misses.
@@ -237,13 +234,13 @@ impl Model {
             self.fpu[pe.fpu] += load.demand.fpu;
             self.issue[pe.core] += issue_share(load, units.issue_width);
         }
-        for (state, load) in self.states.iter_mut().zip(loads) {
+        for (share, load) in self.shares.iter_mut().zip(loads) {
             let pe = &machine.pes[load.pe];
             let (fpu, issue) = (load.demand.fpu, issue_share(load, units.issue_width));
             let fpu_wait = units.fpu_conflict * fpu * (self.fpu[pe.fpu] - fpu).max(0.0);
             let issue_wait = units.issue_conflict * issue * (self.issue[pe.core] - issue).max(0.0);
-            state.core = (1.0 + fpu_wait + issue_wait) / pe.speed;
-            state.fpu_busy = fpu + fpu_wait;
+            share.core = (1.0 + fpu_wait + issue_wait) / pe.speed;
+            share.fpu_busy = fpu + fpu_wait;
         }
         for load in loads {
             let pe = &machine.pes[load.pe];
@@ -255,34 +252,88 @@ impl Model {
     fn set_stalls(&mut self, machine: &Machine, loads: &[Load]) {
         let memory = &machine.spec.memory;
         let exposed = 1.0 - memory.overlap;
-        for (state, load) in self.states.iter_mut().zip(loads) {
-            if state.misses == 0.0 {
+        for (share, load) in self.shares.iter_mut().zip(loads) {
+            if share.misses == 0.0 {
                 continue;
             }
             let through = load.demand.l3_miss_share;
             let latency = (1.0 - through) * memory.l3_latency_cycles + through * memory.memory_latency_cycles;
-            let uncapped = state.misses * latency * exposed;
+            let uncapped = share.misses * latency * exposed;
             let alone = uncapped.min(STALL_MAX);
             let per_miss = exposed * alone / uncapped;
-            let alone_traffic = state.misses * through * LINE_BYTES * machine.spec.ghz;
+            let alone_traffic = share.misses * through * LINE_BYTES * machine.spec.ghz;
             let alone_growth = latency_growth((alone_traffic / memory.bandwidth_gb_per_s).min(STALL_MAX));
             let remote = if load.remote { memory.remote_factor } else { 1.0 };
-            let misses = state.misses * state.growth * per_miss;
-            state.stall_l3 = misses * (1.0 - state.to_memory) * memory.l3_latency_cycles;
-            state.stall_memory =
-                misses * state.to_memory * memory.memory_latency_cycles * remote / alone_growth;
-            state.core -= alone / machine.pes[load.pe].speed;
+            let misses = share.misses * share.growth * per_miss;
+            share.stall_l3 = misses * (1.0 - share.to_memory) * memory.l3_latency_cycles;
+            share.stall_memory =
+                misses * share.to_memory * memory.memory_latency_cycles * remote / alone_growth;
+            share.core -= alone / machine.pes[load.pe].speed;
+        }
+    }
+
+    /// Divides each cache among the loads that insert into it.
+    fn share_cache(
+        &mut self,
+        loads: &[Load],
+        capacities: &[Option<f64>],
+        unit: impl Fn(&Load) -> usize,
+        level: Level,
+    ) {
+        let Self { users, slots, shares, .. } = self;
+        users.clear();
+        for (index, load) in loads.iter().enumerate() {
+            if shares[index].misses > 0.0 && load.demand.working_set_mib > 0.0 {
+                users.push((unit(load), index));
+            }
+        }
+        users.sort_unstable();
+        for sharers in users.chunk_by(|a, b| a.0 == b.0) {
+            let Some(capacity) = capacities[sharers[0].0] else { continue };
+            let wanted = |&(_, index): &(usize, usize)| loads[index].demand.working_set().min(capacity);
+            if sharers.iter().map(wanted).sum::<f64>() <= capacity {
+                continue;
+            }
+            slots.clear();
+            slots.extend(sharers.iter().map(|user| {
+                let share = &shares[user.1];
+                let inserts = match level {
+                    Level::L2 => share.misses,
+                    Level::L3 => share.misses * share.growth * share.to_memory,
+                };
+                let exponent = loads[user.1].demand.miss_exponent;
+                Slot { index: user.1, inserts, wanted: wanted(user), exponent, growth: 1.0, bytes: 0.0 }
+            }));
+            divide(slots, capacity);
+            for slot in slots.iter() {
+                let share = &mut shares[slot.index];
+                match level {
+                    Level::L2 => share.growth = slot.growth,
+                    Level::L3 => share.to_memory = (share.to_memory * slot.growth).min(1.0),
+                }
+            }
+        }
+    }
+}
+
+impl MemoryNode {
+    /// The growth of the latency that these threads together cause. It is worked out only if they differ
+    /// from those of the last time.
+    pub fn latency_growth<'a>(&mut self, machine: &Machine, shares: impl Iterator<Item = &'a Share>) -> f64 {
+        self.next.clear();
+        self.next.extend(shares.filter(|share| share.misses > 0.0).map(Share::memory_user));
+        match self.growth {
+            Some(growth) if self.next == self.users => growth,
+            _ => {
+                std::mem::swap(&mut self.users, &mut self.next);
+                let growth = latency_growth(self.utilisation(machine));
+                *self.growth.insert(growth)
+            }
         }
     }
 
     /// The utilisation of memory that the threads cause at the speed that it leaves them.
-    fn utilisation(&mut self, machine: &Machine) -> f64 {
-        self.users.clear();
-        self.users.extend(self.states.iter().filter(|state| state.misses > 0.0).map(|s| MemoryUser {
-            traffic: s.misses * s.growth * s.to_memory,
-            cycles: s.core + s.stall_l3,
-            cycles_per_growth: s.stall_memory,
-        }));
+    fn utilisation(&self, machine: &Machine) -> f64 {
         let per_cycle = machine.spec.ghz * LINE_BYTES / machine.spec.memory.bandwidth_gb_per_s;
         let caused = |utilisation: f64| -> f64 {
             let growth = latency_growth(utilisation);
@@ -316,10 +367,22 @@ impl Model {
     }
 }
 
-impl State {
-    /// Cycles of the machine's clock per work cycle.
-    fn cycles(&self, latency_growth: f64) -> f64 {
-        self.core + self.stall_l3 + self.stall_memory * latency_growth
+impl Share {
+    /// The pace where the latency of memory grows to that multiple.
+    pub fn pace(&self, ghz: f64, latency_growth: f64) -> Pace {
+        Pace {
+            work_per_ns: ghz / (self.core + self.stall_l3 + self.stall_memory * latency_growth),
+            fpu_busy_per_work: self.fpu_busy,
+            l2_misses_per_work: self.misses * self.growth,
+        }
+    }
+
+    fn memory_user(&self) -> MemoryUser {
+        MemoryUser {
+            traffic: self.misses * self.growth * self.to_memory,
+            cycles: self.core + self.stall_l3,
+            cycles_per_growth: self.stall_memory,
+        }
     }
 }
 
@@ -333,51 +396,8 @@ enum Level {
     L3,
 }
 
-/// Divides each cache among the loads that insert into it.
-fn share_cache(
-    states: &mut [State],
-    loads: &[Load],
-    capacities: &[Option<f64>],
-    unit: impl Fn(&Load) -> usize,
-    level: Level,
-) {
-    let mut users: Vec<(usize, usize)> = Vec::with_capacity(loads.len());
-    for (index, load) in loads.iter().enumerate() {
-        if states[index].misses > 0.0 && load.demand.working_set_mib > 0.0 {
-            users.push((unit(load), index));
-        }
-    }
-    users.sort_unstable();
-    for sharers in users.chunk_by(|a, b| a.0 == b.0) {
-        let Some(capacity) = capacities[sharers[0].0] else { continue };
-        let wanted = |&(_, index): &(usize, usize)| loads[index].demand.working_set().min(capacity);
-        if sharers.iter().map(wanted).sum::<f64>() <= capacity {
-            continue;
-        }
-        let mut slots: Vec<Slot> = sharers
-            .iter()
-            .map(|user| {
-                let state = &states[user.1];
-                let inserts = match level {
-                    Level::L2 => state.misses,
-                    Level::L3 => state.misses * state.growth * state.to_memory,
-                };
-                let exponent = loads[user.1].demand.miss_exponent;
-                Slot { index: user.1, inserts, wanted: wanted(user), exponent, growth: 1.0, bytes: 0.0 }
-            })
-            .collect();
-        divide(&mut slots, capacity);
-        for slot in &slots {
-            let state = &mut states[slot.index];
-            match level {
-                Level::L2 => state.growth = slot.growth,
-                Level::L3 => state.to_memory = (state.to_memory * slot.growth).min(1.0),
-            }
-        }
-    }
-}
-
 /// One user of a cache.
+#[derive(Debug)]
 struct Slot {
     index: usize,
     inserts: f64,

@@ -213,6 +213,8 @@ pub struct Machine {
     pub pes: Vec<Pe>,
     /// The PEs of each memory node: contention never leaves a node.
     pub nodes: Vec<Vec<usize>>,
+    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly or by way of others.
+    pub clusters: Vec<Vec<usize>>,
     /// Capacity in bytes of each L2, by [`Pe::l2`]; `None` where nothing is shared or the size is unknown.
     pub l2_bytes: Vec<Option<f64>>,
     /// Capacity in bytes of each L3, by [`Pe::l3`].
@@ -238,6 +240,8 @@ pub struct Pe {
     pub l3: usize,
     /// The memory node.
     pub node: usize,
+    /// The cluster.
+    pub cluster: usize,
 }
 
 /// How far a thread moves: the closest thing that both PEs share.
@@ -311,7 +315,7 @@ impl Machine {
             domain.map_or_else(|| topology.domains(kind).count() + pe, |domain| domain.logical as usize)
         };
         let cores = topology.domains(DomainKind::Core).count();
-        let pes: Vec<Pe> = (0..count)
+        let mut pes: Vec<Pe> = (0..count)
             .map(|pe| Pe {
                 speed: speeds[pe].0,
                 told: speeds[pe].1,
@@ -322,12 +326,14 @@ impl Machine {
                 l2: unit(DomainKind::L2, pe),
                 l3: unit(DomainKind::L3, pe),
                 node: unit(DomainKind::NumaNode, pe),
+                cluster: pe,
             })
             .collect();
-        let nodes = topology
+        let nodes: Vec<Vec<usize>> = topology
             .domains(DomainKind::NumaNode)
             .map(|node| node.pes.iter().map(|pe| pe.0 as usize).collect())
             .collect();
+        let clusters = clusters(&mut pes, &nodes);
         let capacities = |kind| {
             let mut bytes: Vec<Option<f64>> =
                 topology.domains(kind).map(|cache: &Domain| cache.bytes.map(|bytes| bytes as f64)).collect();
@@ -338,7 +344,7 @@ impl Machine {
         let on = |pe: usize| topology.allowed.contains(PeId(pe as u32));
         let told = speeds.iter().enumerate().filter(|(pe, _)| on(*pe)).map(|(_, (_, told))| *told);
         let fastest = told.fold(0.0, f64::max);
-        Ok(Self { topology, spec, pes, nodes, l2_bytes, l3_bytes, fastest })
+        Ok(Self { topology, spec, pes, nodes, clusters, l2_bytes, l3_bytes, fastest })
     }
 
     /// How far apart two PEs are.
@@ -358,6 +364,31 @@ impl Machine {
             Distance::System
         }
     }
+}
+
+/// Divides the PEs of each node into clusters. At first each PE is one by itself.
+fn clusters(pes: &mut [Pe], nodes: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let mut clusters = Vec::new();
+    for node in nodes {
+        for unit in [|pe: &Pe| pe.core, |pe: &Pe| pe.fpu, |pe: &Pe| pe.l2, |pe: &Pe| pe.l3] {
+            let mut first_of = BTreeMap::new();
+            for &pe in node {
+                let first: usize = *first_of.entry(unit(&pes[pe])).or_insert(pe);
+                let (old, new) = (pes[pe].cluster, pes[first].cluster);
+                if old != new {
+                    let of_old = node.iter().filter(|&&pe| pes[pe].cluster == old);
+                    of_old.copied().collect::<Vec<_>>().into_iter().for_each(|pe| pes[pe].cluster = new);
+                }
+            }
+        }
+        let mut members = BTreeMap::<usize, Vec<usize>>::new();
+        node.iter().for_each(|&pe| members.entry(pes[pe].cluster).or_default().push(pe));
+        for members in members.into_values() {
+            members.iter().for_each(|&pe| pes[pe].cluster = clusters.len());
+            clusters.push(members);
+        }
+    }
+    clusters
 }
 
 /// Each PE's speed, and what schedulers take it to be.

@@ -125,10 +125,10 @@ pub enum Activity {
 
 impl Activity {
     /// What it asks of the PE.
-    pub fn demand(&self) -> Demand {
+    pub fn demand(&self) -> &Demand {
         match self {
-            Activity::Work { demand, .. } => *demand,
-            Activity::Spin { .. } => Demand::SPIN,
+            Activity::Work { demand, .. } => demand,
+            Activity::Spin { .. } => &Demand::SPIN,
         }
     }
 }

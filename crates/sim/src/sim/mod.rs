@@ -10,7 +10,7 @@
 //! parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work costs only what
 //! [`crate::machine::Costs`] says; no interrupts, no priorities.
 
-use crate::contention::{Load, Model, Pace};
+use crate::contention::{Load, MemoryNode, Model, Pace, Share};
 use crate::faults::Faults;
 use crate::machine::{Costs, Distance, Machine};
 use crate::program::Waiting;
@@ -52,6 +52,8 @@ struct Cpu {
     slice_end: Time,
     /// Up to when its thread's progress is accounted.
     settled: Time,
+    /// What its neighbours leave its thread, and how fast that is.
+    share: Share,
     pace: Pace,
     /// When its thread got it, and for how long those before it had it.
     since: Time,
@@ -78,9 +80,12 @@ pub struct Sim {
     cpus: Vec<Cpu>,
     /// Busy PEs by FPU unit.
     unit_busy: Vec<u32>,
+    /// The threads that run or wait on each PE, and all that wait: sums over `cpus` that are asked for often.
+    load: Vec<u32>,
     queued: usize,
     queue: Queue,
     model: Model,
+    memory: Vec<MemoryNode>,
     stop: Stop,
     chance: Random,
     /// Apart from the other chance, so that faults change nothing but what they hit.
@@ -88,7 +93,7 @@ pub struct Sim {
     audit: Option<audit::Audit>,
     finished: bool,
     all_done: Option<Time>,
-    /// Threads that may go on, PEs without a thread, PEs whose event may have moved, nodes to work out.
+    /// Threads that may go on, PEs without a thread, PEs whose event may have moved, clusters that changed.
     released: VecDeque<usize>,
     vacant: VecDeque<usize>,
     moved: Vec<usize>,
@@ -96,7 +101,6 @@ pub struct Sim {
     migrations: BTreeMap<Distance, u64>,
     events: u64,
     loads: Vec<Load>,
-    paces: Vec<Pace>,
 }
 
 impl Sim {
@@ -125,9 +129,11 @@ impl Sim {
             online: machine.topology.allowed.clone(),
             cpus: (0..count).map(|_| Cpu::default()).collect(),
             unit_busy: vec![0; 2 * count],
+            load: vec![0; count],
             queued: 0,
             queue,
             model: Model::default(),
+            memory: machine.nodes.iter().map(|_| MemoryNode::default()).collect(),
             stop,
             chance: Random::new(seed, 0),
             bad_luck: Random::new(seed, 2),
@@ -141,7 +147,6 @@ impl Sim {
             migrations: BTreeMap::new(),
             events: 0,
             loads: Vec::new(),
-            paces: Vec::new(),
             machine,
         }
     }
@@ -230,7 +235,7 @@ impl Sim {
             Activity::Work { .. } => {}
             Activity::Spin { spun_ns } => self.spun(thread, spun_ns),
         }
-        let cpu = &mut self.cpus[pe];
+        let cpu = &self.cpus[pe];
         if cpu.running == Some(thread) && cpu.slice_end <= self.now && !cpu.queue.is_empty() {
             self.line_up(thread, pe);
             self.vacate(pe);
@@ -261,33 +266,51 @@ impl Sim {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_unstable();
         dirty.dedup();
+        for &cluster in &dirty {
+            self.share(cluster);
+        }
+        // Clusters are numbered node by node.
+        let node_of = |machine: &Machine, cluster: usize| machine.pes[machine.clusters[cluster][0]].node;
+        dirty.iter_mut().for_each(|cluster| *cluster = node_of(&self.machine, *cluster));
+        dirty.dedup();
         for &node in &dirty {
             self.work_out(node);
         }
-        for pe in std::mem::take(&mut self.moved) {
+        let mut moved = std::mem::take(&mut self.moved);
+        for pe in moved.drain(..) {
             if dirty.binary_search(&self.machine.pes[pe].node).is_err() {
                 self.schedule(pe);
             }
+        }
+        dirty.clear();
+        // Their memory is used again.
+        (self.dirty, self.moved) = (dirty, moved);
+    }
+
+    /// What the threads of one cluster leave each other of units and caches.
+    fn share(&mut self, cluster: usize) {
+        self.loads.clear();
+        for &pe in &self.machine.clusters[cluster] {
+            if let Some(thread) = self.cpus[pe].running {
+                let thread = &self.threads[thread];
+                let remote = thread.home != Some(self.machine.pes[pe].node);
+                self.loads.push(Load { pe, demand: *thread.activity.demand(), remote });
+            }
+        }
+        for (load, share) in self.loads.iter().zip(self.model.share(&self.machine, &self.loads)) {
+            self.cpus[load.pe].share = *share;
         }
     }
 
     /// New paces for all threads on one memory node, and new events for all its PEs.
     fn work_out(&mut self, node: usize) {
         let members = std::mem::take(&mut self.machine.nodes[node]);
-        self.loads.clear();
+        members.iter().for_each(|&pe| self.settle(pe));
+        let busy = members.iter().map(|&pe| &self.cpus[pe]).filter(|cpu| cpu.running.is_some());
+        let growth = self.memory[node].latency_growth(&self.machine, busy.map(|cpu| &cpu.share));
         for &pe in &members {
-            self.settle(pe);
-            if let Some(thread) = self.cpus[pe].running {
-                let thread = &self.threads[thread];
-                let remote = thread.home != Some(node);
-                self.loads.push(Load { pe, demand: thread.activity.demand(), remote });
-            }
-        }
-        self.model.solve(&self.machine, &self.loads, &mut self.paces);
-        for (load, pace) in self.loads.iter().zip(&self.paces) {
-            self.cpus[load.pe].pace = *pace;
-        }
-        for &pe in &members {
+            let cpu = &mut self.cpus[pe];
+            cpu.pace = cpu.share.pace(self.machine.spec.ghz, growth);
             self.schedule(pe);
         }
         self.machine.nodes[node] = members;
@@ -312,7 +335,7 @@ impl Sim {
         let useful_ns = ns as f64 - paid;
         let work = useful_ns * cpu.pace.work_per_ns;
         let demand = thread.activity.demand();
-        thread.counters.add_work(work, &demand, &cpu.pace);
+        thread.counters.add_work(work, demand, &cpu.pace);
         app.instructions += work * demand.ipc;
         match &mut thread.activity {
             Activity::Work { left, .. } => *left -= work,
@@ -348,7 +371,7 @@ impl Sim {
 
     /// Something about the thread on a PE changed: the paces of its node are worked out anew.
     fn touch(&mut self, pe: usize) {
-        self.dirty.push(self.machine.pes[pe].node);
+        self.dirty.push(self.machine.pes[pe].cluster);
     }
 
     /// Takes the running thread off a PE.
@@ -358,6 +381,7 @@ impl Sim {
         cpu.last = cpu.running.take();
         cpu.busy_ns += self.now.0 - cpu.since.0;
         self.unit_busy[self.machine.pes[pe].fpu] -= 1;
+        self.load[pe] -= 1;
         self.vacant.push_back(pe);
         self.moved.push(pe);
         self.touch(pe);
@@ -368,7 +392,7 @@ impl Sim {
         if self.cpus[pe].running.is_some() {
             return;
         }
-        let Some(index) = self.take_queued(pe).or_else(|| self.steal_for(pe)) else { return };
+        let Some(index) = self.remove_queued(pe, 0).or_else(|| self.steal_for(pe)) else { return };
         let Costs { switch_us, migration_us } = self.machine.spec.costs;
         let switched = self.cpus[pe].last != Some(index);
         let thread = &mut self.threads[index];
@@ -376,7 +400,7 @@ impl Sim {
             let distance = self.machine.distance(from, pe);
             *self.migrations.entry(distance).or_default() += 1;
             // What it has not fetched yet it does not lose: refills never add up.
-            let refill_ns = self.machine.refill_ns(distance, from, &thread.activity.demand());
+            let refill_ns = self.machine.refill_ns(distance, from, thread.activity.demand());
             thread.debt_ns = thread.debt_ns.max(refill_ns) + 1e3 * migration_us;
         }
         thread.debt_ns += if switched { 1e3 * switch_us } else { 0.0 };
@@ -388,6 +412,7 @@ impl Sim {
         (cpu.settled, cpu.since) = (self.now, self.now);
         cpu.slice_end = self.os.slice_end(self.now);
         self.unit_busy[self.machine.pes[pe].fpu] += 1;
+        self.load[pe] += 1;
         self.moved.push(pe);
         self.touch(pe);
     }

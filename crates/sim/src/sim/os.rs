@@ -90,10 +90,6 @@ impl Machine {
 }
 
 impl Sim {
-    fn load(&self, pe: usize) -> usize {
-        self.cpus[pe].queue.len() + usize::from(self.cpus[pe].running.is_some())
-    }
-
     /// A thread wants to run: it gets a PE or a place in a queue.
     pub(super) fn wake(&mut self, thread: usize) {
         self.threads[thread].ready = true;
@@ -123,6 +119,7 @@ impl Sim {
         let place = queue.partition_point(|&other| self.threads[other].vtime_ns <= vtime);
         queue.insert(place, thread);
         self.queued += 1;
+        self.load[pe] += 1;
     }
 
     /// The mean virtual time of the threads on a PE, and how many there are; `None` without any.
@@ -141,7 +138,7 @@ impl Sim {
         let warm = self.threads[thread].warm_pe.filter(|&pe| self.may_use(thread, pe));
         let aware = self.os.scheduler == Kind::Capacity;
         if let Some(warm) = warm
-            && self.load(warm) == 0
+            && self.load[warm] == 0
             && (!aware || self.machine.pes[warm].told == self.machine.fastest)
         {
             return warm;
@@ -155,12 +152,16 @@ impl Sim {
             let beside = self.unit_busy[machine.fpu];
             if warm.is_some() { (slowness, closeness as u32, beside) } else { (slowness, beside, 0) }
         };
-        let circle = || (first..count).chain(0..first).filter(|&pe| self.may_use(thread, pe));
-        // The load counts first; the rest is worked out only where that is equal.
-        let least = circle().map(|pe| self.load(pe)).min();
-        let least_loaded = circle().filter(|&pe| Some(self.load(pe)) == least);
+        // The load counts first, and most PEs are out by it; the rest is worked out only where that is equal.
         // No thread is without a PE that it may use: `confine` sees to it.
-        least_loaded.min_by_key(|&pe| key(pe)).unwrap_or(first)
+        let (mut best, mut least) = (first, (u32::MAX, (u64::MAX, u32::MAX, u32::MAX)));
+        for pe in (first..count).chain(0..first) {
+            let load = self.load[pe];
+            if load <= least.0 && self.may_use(thread, pe) && (load, key(pe)) < least {
+                (best, least) = (pe, (load, key(pe)));
+            }
+        }
+        best
     }
 
     pub(super) fn may_use(&self, thread: usize, pe: usize) -> bool {
@@ -185,15 +186,16 @@ impl Sim {
         if self.cpus[pe].running == Some(thread) {
             self.vacate(pe);
         } else if let Some(place) = self.cpus[pe].queue.iter().position(|&queued| queued == thread) {
-            self.cpus[pe].queue.remove(place);
-            self.queued -= 1;
+            self.remove_queued(pe, place);
             self.moved.push(pe);
         }
     }
 
-    pub(super) fn take_queued(&mut self, pe: usize) -> Option<usize> {
-        let thread = self.cpus[pe].queue.pop_front()?;
+    /// Takes the thread out that is at this place of a PE's queue, if one is.
+    pub(super) fn remove_queued(&mut self, pe: usize, place: usize) -> Option<usize> {
+        let thread = self.cpus[pe].queue.remove(place)?;
         self.queued -= 1;
+        self.load[pe] -= 1;
         Some(thread)
     }
 
@@ -202,18 +204,20 @@ impl Sim {
         if self.queued == 0 {
             return None;
         }
-        let takeable = |from: usize| {
+        let (mut longest, mut found) = (0, None);
+        for (from, &load) in self.load.iter().enumerate() {
+            // Most queues are out by the load alone, which is never smaller.
             let queue = &self.cpus[from].queue;
-            queue.iter().position(|&thread| self.may_use(thread, pe)).map(|place| (from, place))
-        };
-        let with_queue = (0..self.cpus.len()).filter(|&from| !self.cpus[from].queue.is_empty());
-        let (from, place) = with_queue
-            .filter_map(takeable)
-            .max_by_key(|&(from, _)| (self.cpus[from].queue.len(), usize::MAX - from))?;
-        let thread = self.cpus[from].queue.remove(place)?;
-        self.queued -= 1;
+            if load as usize > longest
+                && queue.len() > longest
+                && let Some(place) = queue.iter().position(|&thread| self.may_use(thread, pe))
+            {
+                (longest, found) = (queue.len(), Some((from, place)));
+            }
+        }
+        let (from, place) = found?;
         self.moved.push(from);
-        Some(thread)
+        self.remove_queued(from, place)
     }
 
     /// Where threads may run changed: a thread that is at a wrong place moves at once.
@@ -241,7 +245,7 @@ impl Sim {
 
     /// Moves threads from queues that are two or more longer than the shortest that may take them.
     fn level_queues(&mut self) {
-        let mut loads: Vec<usize> = (0..self.cpus.len()).map(|pe| self.load(pe)).collect();
+        let mut loads = self.load.clone();
         let least = loads.iter().copied().min().unwrap_or(0);
         for from in 0..loads.len() {
             if loads[from] < least + 2 {
@@ -271,7 +275,7 @@ impl Sim {
     fn move_misfits(&mut self) {
         for to in 0..self.cpus.len() {
             let speed = self.machine.pes[to].told;
-            if self.load(to) > 0 || speed < self.machine.fastest {
+            if self.load[to] > 0 || speed < self.machine.fastest {
                 continue;
             }
             let slower = (0..self.cpus.len()).filter(|&from| self.machine.pes[from].told < speed);
