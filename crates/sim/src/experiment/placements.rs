@@ -99,6 +99,7 @@ impl RowSpec {
             fairness: None,
             migrations: BTreeMap::new(),
             timeline: String::new(),
+            timeline_seconds: 0.0,
         };
         // What all are compared with: the distant placement of the same machine.
         let mut variants = vec![variant("default", Some(1.0))];
