@@ -88,7 +88,7 @@ fn two_equal_threads_share_fairly() {
 #[test]
 fn who_is_moved_to_and_fro_gets_as_much_time_as_who_stays() {
     // Eight threads on two PEs; 0 and 1 change places every third slice, the others stay.
-    let app = "os = { slice = '100ms', balance = '1h' }\napplication = [{ name = 'a', copies = 8, \
+    let app = "os = { slice = '100ms', balance = '3600s' }\napplication = [{ name = 'a', copies = 8, \
         steps = [{ each = { mcycles = 100000, demand = 'int' } }] }]";
     let scenario = scenario("core:1 pu:2", app);
     let mut world = SimWorld::new(scenario.simulation(&scenario.variants[0], 1).expect("a simulation"), 1);
