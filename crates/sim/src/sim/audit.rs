@@ -97,9 +97,9 @@ impl Sim {
         let units: u32 = self.unit_busy.iter().sum();
         let queued: usize = self.cpus.iter().map(|cpu| cpu.queue.len()).sum();
         let ready = self.present.iter().filter(|&&index| self.threads[index].ready).count();
-        let load = |cpu: &super::Cpu| cpu.queue.len() as u32 + u32::from(cpu.running.is_some());
-        if let Some(pe) = (0..self.cpus.len()).find(|&pe| self.load[pe] != load(&self.cpus[pe])) {
-            return Err((Rule::Places, format!("the load of PE {pe} is not {}", self.load[pe])));
+        let load = |cpu: &super::Cpu| cpu.queue.len() + usize::from(cpu.running.is_some());
+        if let Some(pe) = (0..self.cpus.len()).find(|&pe| self.loads.of(pe) != load(&self.cpus[pe])) {
+            return Err((Rule::Places, format!("the load of PE {pe} is not {}", self.loads.of(pe))));
         }
         if busy != units as usize || queued != self.queued || ready != busy + queued {
             let problem = format!("{busy} threads have a PE ({units} by its units), {queued} wait");

@@ -20,11 +20,13 @@ use crate::thread::{Activity, App, AppPlan, Thread};
 use crate::timeline::Timeline;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::time::Time;
+use loads::Loads;
 use os::Os;
 use std::collections::{BTreeMap, VecDeque};
 
 mod audit;
 mod faults;
+mod loads;
 pub mod os;
 mod steps;
 
@@ -80,8 +82,8 @@ pub struct Sim {
     cpus: Vec<Cpu>,
     /// Busy PEs by FPU unit.
     unit_busy: Vec<u32>,
-    /// The threads that run or wait on each PE, and all that wait: sums over `cpus` that are asked for often.
-    load: Vec<u32>,
+    /// Sums over `cpus` that are asked for often: the threads of each PE, and all that wait.
+    loads: Loads,
     queued: usize,
     queue: Queue,
     model: Model,
@@ -100,7 +102,7 @@ pub struct Sim {
     dirty: Vec<usize>,
     migrations: BTreeMap<Distance, u64>,
     events: u64,
-    loads: Vec<Load>,
+    sharers: Vec<Load>,
 }
 
 impl Sim {
@@ -129,7 +131,7 @@ impl Sim {
             online: machine.topology.allowed.clone(),
             cpus: (0..count).map(|_| Cpu::default()).collect(),
             unit_busy: vec![0; 2 * count],
-            load: vec![0; count],
+            loads: Loads::new(count),
             queued: 0,
             queue,
             model: Model::default(),
@@ -146,7 +148,7 @@ impl Sim {
             dirty: Vec::new(),
             migrations: BTreeMap::new(),
             events: 0,
-            loads: Vec::new(),
+            sharers: Vec::new(),
             machine,
         }
     }
@@ -289,15 +291,15 @@ impl Sim {
 
     /// What the threads of one cluster leave each other of units and caches.
     fn share(&mut self, cluster: usize) {
-        self.loads.clear();
+        self.sharers.clear();
         for &pe in &self.machine.clusters[cluster] {
             if let Some(thread) = self.cpus[pe].running {
                 let thread = &self.threads[thread];
                 let remote = thread.home != Some(self.machine.pes[pe].node);
-                self.loads.push(Load { pe, demand: *thread.activity.demand(), remote });
+                self.sharers.push(Load { pe, demand: *thread.activity.demand(), remote });
             }
         }
-        for (load, share) in self.loads.iter().zip(self.model.share(&self.machine, &self.loads)) {
+        for (load, share) in self.sharers.iter().zip(self.model.share(&self.machine, &self.sharers)) {
             self.cpus[load.pe].share = *share;
         }
     }
@@ -381,7 +383,6 @@ impl Sim {
         cpu.last = cpu.running.take();
         cpu.busy_ns += self.now.0 - cpu.since.0;
         self.unit_busy[self.machine.pes[pe].fpu] -= 1;
-        self.load[pe] -= 1;
         self.vacant.push_back(pe);
         self.moved.push(pe);
         self.touch(pe);
@@ -412,7 +413,6 @@ impl Sim {
         (cpu.settled, cpu.since) = (self.now, self.now);
         cpu.slice_end = self.os.slice_end(self.now);
         self.unit_busy[self.machine.pes[pe].fpu] += 1;
-        self.load[pe] += 1;
         self.moved.push(pe);
         self.touch(pe);
     }

@@ -16,6 +16,7 @@
 //! and a surplus thread (three on two PEs) stays where it is, as the queues differ by one only.
 
 use super::Sim;
+use super::loads::ANY_LOAD;
 use crate::contention::{Demand, LINE_BYTES};
 use crate::machine::{Distance, Machine};
 use crate::program::duration;
@@ -106,6 +107,7 @@ impl Sim {
         }
         self.threads[thread].pe = Some(pe);
         self.line_up(thread, pe);
+        self.loads.add(pe);
         if self.cpus[pe].running.is_none() {
             self.vacant.push_back(pe);
         }
@@ -119,7 +121,6 @@ impl Sim {
         let place = queue.partition_point(|&other| self.threads[other].vtime_ns <= vtime);
         queue.insert(place, thread);
         self.queued += 1;
-        self.load[pe] += 1;
     }
 
     /// The mean virtual time of the threads on a PE, and how many there are; `None` without any.
@@ -138,7 +139,7 @@ impl Sim {
         let warm = self.threads[thread].warm_pe.filter(|&pe| self.may_use(thread, pe));
         let aware = self.os.scheduler == Kind::Capacity;
         if let Some(warm) = warm
-            && self.load[warm] == 0
+            && self.loads.of(warm) == 0
             && (!aware || self.machine.pes[warm].told == self.machine.fastest)
         {
             return warm;
@@ -152,16 +153,10 @@ impl Sim {
             let beside = self.unit_busy[machine.fpu];
             if warm.is_some() { (slowness, closeness as u32, beside) } else { (slowness, beside, 0) }
         };
-        // The load counts first, and most PEs are out by it; the rest is worked out only where that is equal.
         // No thread is without a PE that it may use: `confine` sees to it.
-        let (mut best, mut least) = (first, (u32::MAX, (u64::MAX, u32::MAX, u32::MAX)));
-        for pe in (first..count).chain(0..first) {
-            let load = self.load[pe];
-            if load <= least.0 && self.may_use(thread, pe) && (load, key(pe)) < least {
-                (best, least) = (pe, (load, key(pe)));
-            }
-        }
-        best
+        // Among equals the next from `first`. No thread is without a PE that it may use: `confine` sees to it.
+        let key = |pe: usize| (key(pe), if pe < first { pe + count - first } else { pe - first });
+        self.loads.least_loaded(&self.threads[thread].usable, ANY_LOAD, key).unwrap_or(first)
     }
 
     pub(super) fn may_use(&self, thread: usize, pe: usize) -> bool {
@@ -185,8 +180,10 @@ impl Sim {
         }
         if self.cpus[pe].running == Some(thread) {
             self.vacate(pe);
+            self.loads.subtract(pe);
         } else if let Some(place) = self.cpus[pe].queue.iter().position(|&queued| queued == thread) {
             self.remove_queued(pe, place);
+            self.loads.subtract(pe);
             self.moved.push(pe);
         }
     }
@@ -195,7 +192,6 @@ impl Sim {
     pub(super) fn remove_queued(&mut self, pe: usize, place: usize) -> Option<usize> {
         let thread = self.cpus[pe].queue.remove(place)?;
         self.queued -= 1;
-        self.load[pe] -= 1;
         Some(thread)
     }
 
@@ -205,10 +201,10 @@ impl Sim {
             return None;
         }
         let (mut longest, mut found) = (0, None);
-        for (from, &load) in self.load.iter().enumerate() {
+        for (from, load) in self.loads.iter().enumerate() {
             // Most queues are out by the load alone, which is never smaller.
             let queue = &self.cpus[from].queue;
-            if load as usize > longest
+            if load > longest
                 && queue.len() > longest
                 && let Some(place) = queue.iter().position(|&thread| self.may_use(thread, pe))
             {
@@ -217,6 +213,8 @@ impl Sim {
         }
         let (from, place) = found?;
         self.moved.push(from);
+        self.loads.subtract(from);
+        self.loads.add(pe);
         self.remove_queued(from, place)
     }
 
@@ -245,25 +243,20 @@ impl Sim {
 
     /// Moves threads from queues that are two or more longer than the shortest that may take them.
     fn level_queues(&mut self) {
-        let mut loads = self.load.clone();
-        let least = loads.iter().copied().min().unwrap_or(0);
-        for from in 0..loads.len() {
-            if loads[from] < least + 2 {
+        let least = self.loads.least();
+        for from in 0..self.cpus.len() {
+            if self.loads.of(from) < least + 2 {
                 continue;
             }
             let mut candidates: Vec<usize> = self.cpus[from].queue.iter().copied().collect();
             candidates.extend(self.cpus[from].running);
             for thread in candidates {
-                if loads[from] < least + 2 {
+                let load = self.loads.of(from);
+                if load < least + 2 {
                     break;
                 }
-                let target = (0..loads.len())
-                    .filter(|&pe| pe != from && loads[pe] + 2 <= loads[from])
-                    .filter(|&pe| self.may_use(thread, pe))
-                    .min_by_key(|&pe| (loads[pe], self.machine.distance(from, pe)));
-                if let Some(to) = target {
-                    loads[from] -= 1;
-                    loads[to] += 1;
+                let distance = |pe: usize| self.machine.distance(from, pe);
+                if let Some(to) = self.loads.least_loaded(&self.threads[thread].usable, load - 2, distance) {
                     self.withdraw(thread);
                     self.enqueue(thread, to);
                 }
@@ -275,7 +268,7 @@ impl Sim {
     fn move_misfits(&mut self) {
         for to in 0..self.cpus.len() {
             let speed = self.machine.pes[to].told;
-            if self.load[to] > 0 || speed < self.machine.fastest {
+            if self.loads.of(to) > 0 || speed < self.machine.fastest {
                 continue;
             }
             let slower = (0..self.cpus.len()).filter(|&from| self.machine.pes[from].told < speed);
