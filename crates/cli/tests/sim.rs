@@ -174,3 +174,74 @@ fn a_calibrated_machine_runs_scenarios_and_is_held_against_its_pairs() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("none.json") && error.contains("corewise calibrate"), "{error}");
 }
+
+/// The documentation's workload of rt-app: keys again and in order, a timer, a lock, an affinity.
+fn documented_workload() -> &'static str {
+    let page = include_str!("../../../docs/sim.md");
+    let from = page.find("```json\n").expect("an example") + "```json\n".len();
+    &page[from..from + page[from..].find("```").expect("its end")]
+}
+
+fn json_file(directory: &tempfile::TempDir, text: &str) -> String {
+    let path = directory.path().join("workload.json");
+    std::fs::write(&path, text).expect("a temporary file");
+    path.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+#[test]
+fn a_workload_of_rt_app_is_simulated() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = json_file(&directory, documented_workload());
+    let machine = "pack:1 l3:1(size=2MB) core:2 pu:1";
+    let arguments = ["sim", &path, "--machine", machine, "--policy", "rr", "--runs", "2"];
+    let text = stdout(&arguments);
+    assert!(text.starts_with("simulated: rt-app: workload\n"), "{text}");
+    for task in ["  burst", "  tick", "  locked"] {
+        assert!(text.contains(task), "{text}");
+    }
+    let set = stdout(&[&arguments[..], &["--set", "demand.run.fpu=0.5", "--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&set).expect("JSON");
+    assert_eq!(json["evidence"], "simulated");
+    let tick = json["variants"][0]["applications"][1]["seconds"].as_f64().expect("it completes");
+    assert!((0.9..=1.3).contains(&tick), "fifty periods of 20 ms: {tick}");
+}
+
+#[test]
+fn a_workload_that_cannot_be_simulated_is_refused_with_its_key() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let refused = |text: &str, arguments: &[&str], words: &str| {
+        let path = json_file(&directory, text);
+        let output = corewise(&[&["sim", &path], arguments].concat()).assert().failure();
+        let said = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        assert!(said.contains(words), "{said}");
+    };
+    let machine = ["--machine", "core:2 pu:1"];
+    let workload = documented_workload();
+    refused(workload, &[], "say on which machine with --machine");
+    refused(workload, &["--machine", "nowhere"], "`nowhere` is no machine");
+    refused(workload, &["--machine", "core:x"], "core:x");
+    refused(&workload.replace("\"run1\"", "\"suspend\""), &machine, "tasks.tick.suspend");
+    refused(&workload.replace("\"cpus\": [1]", "\"priority\": -5"), &machine, "tasks.tick.priority: -5");
+    refused(&workload.replace("[1]", "[7]"), &machine, "application `tick`: cpus: ");
+    refused("{ nonsense", &machine, "strict JSON");
+    let scenario = file(&directory, SCENARIO);
+    let output = corewise(&["sim", &scenario, "--machine", "core:2 pu:1"]).assert().failure();
+    assert!(String::from_utf8_lossy(&output.get_output().stderr).contains("a machine of its own"));
+}
+
+#[test]
+fn a_page_is_written_whole_or_not_at_all() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = file(&directory, SCENARIO);
+    let page = directory.path().join("page.html");
+    let page_name = page.to_str().expect("a path in UTF-8");
+    let text = stdout(&["sim", &path, "--html", page_name, "--set", "machine.ghz=2.0"]);
+    assert!(text.starts_with("simulated: small\n"), "{text}");
+    let html = std::fs::read_to_string(&page).expect("a page");
+    for words in
+        ["<dd>simulated</dd>", "Speedup over the default", "# --set machine.ghz=2.0", "geometric mean"]
+    {
+        assert!(html.contains(words), "no `{words}` in: {html}");
+    }
+    corewise(&["sim", &path, "--html", "/nonexistent/page.html"]).assert().failure().stdout("");
+}

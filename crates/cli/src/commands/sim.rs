@@ -1,11 +1,12 @@
 //! `corewise sim`: a scenario on a simulated machine.
 
-use super::{check_profile, fuzz};
-use crate::profile_file;
+use super::{check_profile, fuzz, what_if};
+use crate::{profile_file, sim_page, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy;
 use corewise_sim::comparison::{Comparison, VariantResult, compare};
 use corewise_sim::measured;
+use corewise_sim::rt_app;
 use corewise_sim::scenario::{Scenario, Variant};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -17,12 +18,16 @@ use std::path::{Path, PathBuf};
 /// tell.
 #[derive(Debug, clap::Args)]
 pub struct Sim {
-    /// The scenario (TOML, see docs/sim.md)
+    /// The scenario (TOML, see docs/sim.md), or a workload of rt-app (.json)
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["fuzz", "check_profile"])]
     scenario: Option<PathBuf>,
     /// Compare this policy instead of the scenario's variants; may be given several times
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
+    /// For a workload of rt-app, the machine: a machine profile (.json), the machine of a scenario (.toml), or
+    /// one in a line ("pack:1 l2:4 core:2 pu:1")
+    #[arg(long, value_name = "MACHINE")]
+    machine: Option<String>,
     /// The first seed
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -39,11 +44,14 @@ pub struct Sim {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// Write a page: speedups, fairness, migrations, who ran where, and the scenario
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Instead of a scenario, run random ones of so many seeds and check what must always hold
     #[arg(
         long,
         value_name = "N",
-        conflicts_with_all = ["scenario", "runs", "set", "timeline", "json"],
+        conflicts_with_all = ["scenario", "machine", "runs", "set", "timeline", "json", "html"],
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
     )]
     fuzz: Option<u64>,
@@ -55,7 +63,7 @@ pub struct Sim {
     #[arg(
         long,
         value_name = "PROFILE",
-        conflicts_with_all = ["scenario", "fuzz", "policy", "seed", "runs", "set", "timeline"]
+        conflicts_with_all = ["scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "timeline", "html"]
     )]
     check_profile: Option<PathBuf>,
 }
@@ -66,12 +74,39 @@ impl Sim {
         if let Some(profile) = self.check_profile {
             return check_profile::execute(&profile, self.json);
         }
-        let Some(path) = self.scenario else {
+        let Some(path) = &self.scenario else {
             let seeds = fuzz::Seeds { first: self.seed.unwrap_or(1), count: self.fuzz.unwrap_or(1) };
             return fuzz::execute(seeds, &self.policy, self.jobs);
         };
+        if let Some(html) = &self.html {
+            whole_file::check_writable(html)?;
+        }
         let name = path.display();
-        let mut scenario = read(&path, &self.set)?;
+        let Read { mut scenario, text } = self.read(path)?;
+        self.adjust(&mut scenario)?;
+        let comparison = compare(&scenario).with_context(|| format!("cannot simulate {name}"))?;
+        if let Some(html) = &self.html {
+            whole_file::write(html, sim_page::render(&comparison, &text).as_bytes())?;
+        }
+        let text = if self.json {
+            serde_json::to_string_pretty(&comparison)? + "\n"
+        } else {
+            describe(&comparison, self.timeline)
+        };
+        crate::output::print(&text)?;
+        Ok(0)
+    }
+}
+
+/// A scenario with its text.
+struct Read {
+    scenario: Scenario,
+    text: String,
+}
+
+impl Sim {
+    /// What the options say in place of the scenario.
+    fn adjust(&self, scenario: &mut Scenario) -> Result<()> {
         scenario.seed = self.seed.unwrap_or(scenario.seed);
         scenario.runs = self.runs.unwrap_or(scenario.runs);
         if !self.policy.is_empty() {
@@ -83,26 +118,48 @@ impl Sim {
             }
             scenario.variants.push(Variant::policy(policy));
         }
-        let comparison = compare(&scenario).with_context(|| format!("cannot simulate {name}"))?;
-        let text = if self.json {
-            serde_json::to_string_pretty(&comparison)? + "\n"
-        } else {
-            describe(&comparison, self.timeline)
+        Ok(())
+    }
+
+    /// Reads the scenario or the workload.
+    fn read(&self, path: &Path) -> Result<Read> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let is_workload = path.extension().is_some_and(|extension| extension == "json");
+        let (scenario, mut text) = match (&self.machine, is_workload) {
+            (Some(machine), true) => workload(path, &text, machine, &self.set)?,
+            (None, true) => bail!("{name} is a workload of rt-app: say on which machine with --machine"),
+            (Some(_), false) => {
+                bail!("{name} has a machine of its own: --machine is for workloads of rt-app")
+            }
+            (None, false) => (written(path, &text, &self.set)?, text),
         };
-        crate::output::print(&text)?;
-        Ok(0)
+        for setting in &self.set {
+            text += &format!("\n# --set {setting}");
+        }
+        Ok(Read { scenario, text })
     }
 }
 
-/// Reads a scenario, with the profile that its machine may name: a path from where the scenario lies.
-fn read(path: &Path, settings: &[String]) -> Result<Scenario> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    let understand = || format!("cannot understand {name}");
+/// The scenario of a workload of rt-app.
+fn workload(path: &Path, text: &str, machine: &str, settings: &[String]) -> Result<(Scenario, String)> {
+    let understand = || format!("cannot simulate {}", path.display());
+    let Some(machine) = what_if::machine_named(machine)? else {
+        bail!("there is no recording here: name a machine");
+    };
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let table = rt_app::scenario(&name, text, &machine).with_context(understand)?;
+    let text = toml::to_string(&table)?;
+    Ok((Scenario::from_table(table, settings).with_context(understand)?, text))
+}
+
+/// A scenario with the profile that its machine may name: a path from where the scenario lies.
+fn written(path: &Path, text: &str, settings: &[String]) -> Result<Scenario> {
+    let understand = || format!("cannot understand {}", path.display());
     // A text that is no TOML has no profile; the scenario's parser tells what is wrong with it.
-    let mut table: toml::Table = toml::from_str(&text).unwrap_or_default();
+    let mut table: toml::Table = toml::from_str(text).unwrap_or_default();
     let Some(profile) = measured::take_name(&mut table) else {
-        return Scenario::parse_with(&text, settings).with_context(understand);
+        return Scenario::parse_with(text, settings).with_context(understand);
     };
     let profile = profile_file::read(&path.parent().unwrap_or(Path::new("")).join(profile))?;
     measured::put(&mut table, &profile).with_context(understand)?;

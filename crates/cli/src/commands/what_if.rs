@@ -71,7 +71,7 @@ impl WhatIfOptions {
 }
 
 /// The machine of that name; `None`: the one of the recording.
-fn machine_named(name: &str) -> Result<Option<MachineSpec>> {
+pub fn machine_named(name: &str) -> Result<Option<MachineSpec>> {
     let path = Path::new(name);
     let spec = match path.extension().and_then(|extension| extension.to_str()) {
         _ if name == RECORDED => return Ok(None),

@@ -309,7 +309,9 @@ impl Case<'_> {
     }
 
     fn engine(&self) -> Engine {
-        let interval = Duration::from_nanos(self.question.recording.header.interval_ns.max(1_000_000));
+        // A damaged header must not stop the clock, or let it run over.
+        let interval = self.question.recording.header.interval_ns.clamp(1_000_000, 3_600_000_000_000);
+        let interval = Duration::from_nanos(interval);
         let config = EngineConfig {
             interval,
             fpu_threshold: self.question.fpu_threshold,
