@@ -2,9 +2,9 @@
 //!
 //! The paper's measure (section 3.2.3, after Wall's weight matching): with F(p) a path's share of all path
 //! executions in the full profile, H_actual the paths with F(p) ≥ 0.125 % and H_estimated as many of the
-//! hottest paths of the estimate, the accuracy is the flow of H_estimated ∩ H_actual over that of H_actual. It
-//! asks whether the hot paths were found, not whether their frequencies are right; the overlap of edges does:
-//! the sum over all edges of the smaller of the two shares, 1 if the profiles are proportional.
+//! hottest paths of the estimate, the accuracy is the flow of H_estimated ∩ H_actual over that of H_actual.
+//! It asks whether the hot paths were found, not whether their frequencies are right; the overlap of edges
+//! does: the sum over all edges of the smaller of the two shares, 1 if the profiles are proportional.
 
 use crate::path::Path;
 use crate::profile::{FromTo, PathProfile};

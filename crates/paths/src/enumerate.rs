@@ -29,6 +29,10 @@ pub(crate) struct Enumeration<'a, 'p> {
     pub contexts: &'a Contexts,
     /// Flow below which a path is not followed.
     pub flow_min: f64,
+    /// Flow of paths that were not followed for that.
+    pub rare: f64,
+    /// Flow of paths that lead where no window saw what comes next.
+    pub open: f64,
 }
 
 impl Enumeration<'_, '_> {
@@ -40,20 +44,27 @@ impl Enumeration<'_, '_> {
         while let Some(prefix) = waiting.pop() {
             history.truncate(prefix.shared);
             history.extend(prefix.last);
-            let Some(block) = self.forced(prefix.block) else { continue };
+            let Some(block) = self.forced(prefix.block) else {
+                self.open += prefix.flow;
+                continue;
+            };
             let site = self.graph.block(block).site;
             if !self.graph.site(site).has_choice() {
                 each(self.path(start, &history, None), prefix.flow);
                 continue;
             }
             let known = (self.trie, &*self.graph);
-            for (edge, probability) in self.contexts.probabilities(known, site, &history, prefix.node) {
+            let ways = self.contexts.probabilities(known, site, &history, prefix.node);
+            if ways.is_empty() {
+                self.open += prefix.flow;
+            }
+            for (edge, probability) in ways {
                 let flow = prefix.flow * probability;
                 let taken = self.graph.edge_of(edge);
                 match taken.block {
-                    _ if flow < self.flow_min => {}
+                    _ if flow < self.flow_min => self.rare += flow,
                     _ if taken.boundary.is_some() => each(self.path(start, &history, Some(edge)), flow),
-                    None => {}
+                    None => self.open += flow,
                     Some(block) => {
                         let node = prefix.node.and_then(|node| self.trie.child(node, edge));
                         waiting.push(Prefix { block, node, shared: history.len(), last: Some(edge), flow });

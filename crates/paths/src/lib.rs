@@ -1,4 +1,5 @@
-//! Path profiles, pure: from short windows of executed branches to how often each path of a function is taken.
+//! Path profiles, pure: from short windows of executed branches to how often each path of a function is
+//! taken.
 //!
 //! A sampler (`corewise-linux`) records [`window::Window`]s; [`program::Program`] says what the code at a
 //! location is. Nothing here reads a file or a process.
@@ -11,6 +12,7 @@ pub mod estimate;
 pub mod exact;
 pub mod fragment;
 pub mod graph;
+mod join;
 pub mod modules;
 pub mod outcome;
 pub mod path;
@@ -18,4 +20,5 @@ pub mod profile;
 pub mod program;
 pub mod study;
 mod trie;
+mod weight;
 pub mod window;

@@ -32,12 +32,21 @@ pub enum Mismatch {
     NotReached(Location),
 }
 
-/// Replaces `outcomes` by the window's outcomes and says in which block the window begins.
+/// Where a window begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The block that begins with its first instruction.
+    pub first: BlockId,
+    /// The block that holds the first instruction behind it, if there is code.
+    pub last: Option<BlockId>,
+}
+
+/// Replaces `outcomes` by the window's outcomes.
 pub fn outcomes_of(
     graph: &mut Graph,
     window: &Window,
     outcomes: &mut Vec<Outcome>,
-) -> Result<BlockId, Mismatch> {
+) -> Result<Span, Mismatch> {
     outcomes.clear();
     let first = graph.block_at(window.start).ok_or(Mismatch::NoCode(window.start))?;
     let mut at = Some(first);
@@ -53,9 +62,9 @@ pub fn outcomes_of(
     }
     let behind_last_transfer = window.transfers.last().map_or(window.start, |transfer| transfer.to);
     if window.end != behind_last_transfer {
-        fall_to(graph, at, window.end, outcomes)?;
+        at = Some(fall_to(graph, at, window.end, outcomes)?);
     }
-    Ok(first)
+    Ok(Span { first, last: at })
 }
 
 /// Falls through conditional branches up to the block that holds a location.

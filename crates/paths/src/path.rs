@@ -9,15 +9,15 @@
 //!   (after the return). So a path never holds another activation's branches, and no path is interleaved
 //!   with another: a thread's execution is a sequence of paths, and to follow it takes no call stack;
 //! - at a **return**;
-//! - at a **back edge**: a taken branch or jump inside of a function to an address that is not above its own.
-//!   A loop head in Ball and Larus' sense is the target of such an edge in compiled code; one that is laid out
-//!   backwards without closing a loop cuts one path in two;
-//! - at a **jump out of the function** (a tail call, a linkage stub, the cold part that a compiler moved away).
+//! - at a **back edge**: a taken branch or jump inside of a function to an address that is not above its
+//!   own. A loop head in Ball and Larus' sense is the target of such an edge in compiled code; one that is
+//!   laid out backwards without closing a loop cuts one path in two;
+//! - at a **jump out of the function** (a tail call, a linkage stub, the cold part that a compiler moved
+//!   away).
 //!
 //! Each of these transfers begins the next path at its target. Since all other transfers go forwards inside
 //! of a function, every path is finite. Its identity is where it starts and the outcomes of its conditional
-//! and indirect branches; blocks and instructions follow from the code
-//! ([`crate::graph::Graph::blocks_of`]).
+//! and indirect branches; blocks and instructions follow from the code ([`crate::graph::Graph::blocks_of`]).
 
 use crate::window::Location;
 use serde::{Deserialize, Serialize};

@@ -75,7 +75,7 @@ fn mean_agreement(functions: usize, rough: bool, windows: usize) -> [f64; 3] {
 #[test]
 fn estimates_find_the_hot_paths_of_programs_of_chance() {
     // Windows of ten runs of 10 s at 100 samples/s. Another program each time, so the bounds are not tight:
-    // an estimate by weights alone has edge overlaps of 0.97 and 0.80.
+    // with branches per instruction alone, the edge overlaps are 0.96 and 0.80.
     for (rough, overlap_min) in [(false, 0.98), (true, 0.95)] {
         let [accuracy, edges, paths] = mean_agreement(8, rough, 10_000);
         assert!(accuracy > 0.99, "accuracy {accuracy}");
@@ -246,19 +246,24 @@ fn profiles_survive_being_written_and_add_up() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_begins_also_ends(seed in 0u64..1_000_000, functions in 1usize..12, rough: bool, branches in 1u32..40) {
+    fn what_begins_also_ends(
+        seed in 0u64..1_000_000,
+        functions in 1usize..12,
+        rough: bool,
+        branches in 1u32..40,
+    ) {
         let world = World::random(seed, functions, rough);
         let trace = world.run(&mut Random::new(seed, 1), 30_000);
         let windows = world.windows(&trace, &mut Random::new(seed, 2), 300, branches);
         let estimate = estimate(&world, &windows);
         let listed: f64 = estimate.profile.paths.values().sum();
         let total = estimate.profile.total;
-        prop_assert!(listed <= total * 1.000_001);
-        // Very rare paths are not listed, nor where paths lead that windows never saw left.
-        prop_assert!(branches < 8 || listed >= total * 0.9, "{} of {}", listed, total);
+        let ended = listed + estimate.rare + estimate.open;
+        prop_assert!((ended - total).abs() <= 1e-6 * total, "{} of {}", ended, total);
+        prop_assert!(branches < 16 || listed >= 0.8 * total, "{} of {}", listed, total);
     }
 
     #[test]
@@ -267,8 +272,11 @@ proptest! {
         places in prop::collection::vec((0u32..3, 0u64..200), 2..40),
     ) {
         let world = World::random(seed, 4, true);
-        let at = |&(module, index): &(u32, u64)| Location { module: ModuleId(module), address: 0x1000 + 2 * index };
-        let transfers = places[1..].chunks_exact(2).map(|pair| Transfer { from: at(&pair[0]), to: at(&pair[1]) });
+        let at = |&(module, index): &(u32, u64)| {
+            Location { module: ModuleId(module), address: 0x1000 + 2 * index }
+        };
+        let pairs = places[1..].chunks_exact(2);
+        let transfers = pairs.map(|pair| Transfer { from: at(&pair[0]), to: at(&pair[1]) });
         let window = Window {
             tid: 1,
             time_ns: 0,

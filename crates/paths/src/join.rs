@@ -1,0 +1,64 @@
+//! Windows that ended early, continued by others.
+//!
+//! A window ends early before an instruction that the sampler cannot follow: a system call, mostly. What
+//! comes behind it is then seen by few windows, and what comes before it by too many: an execution soon
+//! behind a system call can only be in windows that begin between the two. Instead of correcting every
+//! weight for that, we make the windows whole: one that stopped in a straight line is continued by one that
+//! begins further down the same line. Those that begin there saw what follows such a stop, each with the
+//! same chance, and take turns. (Statistics knows this as hot-deck imputation.) That what follows does not
+//! depend on what came before the stop is assumed; no window can tell.
+
+use crate::graph::{BlockId, Graph, SiteId};
+use crate::outcome::Outcome;
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+
+/// One window's outcomes.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    /// Where it begins.
+    pub first: BlockId,
+    /// Where its outcomes are among all.
+    pub range: Range<usize>,
+    /// If it stopped early: the instruction it did not execute, and the site that ends that straight line.
+    pub stopped: Option<(SiteId, u64)>,
+}
+
+/// The same windows and outcomes, with those that stopped early continued up to `branches_max` outcomes.
+pub(crate) fn joined(
+    graph: &Graph,
+    pieces: &[Piece],
+    outcomes: &[Outcome],
+    branches_max: usize,
+) -> (Vec<Piece>, Vec<Outcome>) {
+    let mut beginning_in: FxHashMap<SiteId, Vec<(u64, usize)>> = FxHashMap::default();
+    for (index, piece) in pieces.iter().enumerate() {
+        let block = graph.block(piece.first);
+        beginning_in.entry(block.site).or_default().push((block.start.address, index));
+    }
+    beginning_in.values_mut().for_each(|windows| windows.sort_unstable());
+    let mut turns: FxHashMap<(SiteId, u64), usize> = FxHashMap::default();
+    let mut next = |stop: (SiteId, u64)| {
+        let (site, address) = stop;
+        let windows = beginning_in.get(&site)?;
+        let behind = &windows[windows.partition_point(|&(begin, _)| begin < address)..];
+        let turn = turns.entry(stop).or_default();
+        *turn += 1;
+        Some(&pieces[behind.get(*turn % behind.len().max(1))?.1])
+    };
+    let mut all = Vec::with_capacity(outcomes.len());
+    let mut whole = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let begin = all.len();
+        all.extend_from_slice(&outcomes[piece.range.clone()]);
+        let mut stopped = piece.stopped;
+        while let (Some(stop), true) = (stopped, all.len() - begin < branches_max) {
+            let Some(following) = next(stop) else { break };
+            let missing = branches_max - (all.len() - begin);
+            all.extend(outcomes[following.range.clone()].iter().take(missing));
+            stopped = following.stopped;
+        }
+        whole.push(Piece { first: piece.first, range: begin..all.len(), stopped: None });
+    }
+    (whole, all)
+}
