@@ -74,6 +74,31 @@ fn every_executed_block_is_counted() {
 }
 
 #[test]
+fn paths_are_counted_exactly() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = [compiled(directory.path())];
+    let modules = truth::modules(&command, &[]).unwrap();
+    let counted = truth::count_paths(&command, &modules, &quiet(), 1 << 16).unwrap();
+    assert_eq!(counted.breaks, 0);
+    let functions = ElfFile::open(Path::new(&command[0])).unwrap().functions().unwrap();
+    let function = |name: &str| functions.iter().find(|f| f.name.as_deref() == Some(name)).unwrap();
+    // A path begins at every entry of a function.
+    let begun_at = |start| {
+        let paths = counted.profile.paths.iter().filter(|(path, _)| path.start.address == start);
+        paths.map(|(_, count)| count).sum::<f64>()
+    };
+    assert_eq!(begun_at(function("recursive").start), 1973.0);
+    assert_eq!(begun_at(function("in_thread").start), 8000.0);
+    let edges_within = |function: &Function| {
+        let range = function.start..function.end;
+        let edges = counted.profile.edges.iter();
+        let edges = edges.filter(move |((from, _), _)| range.contains(&from.address));
+        edges.map(|(_, &count)| count).collect::<Vec<f64>>()
+    };
+    assert!(edges_within(function("loop")).contains(&39_999.0), "the loop's branch back");
+}
+
+#[test]
 fn what_cannot_be_traced_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let program = compiled(directory.path());

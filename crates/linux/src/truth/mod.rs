@@ -20,9 +20,11 @@
 //! executed last is lost if its process is killed. Time does not pass as on the real machine: programs
 //! that depend on it take other paths.
 
+mod count;
 mod qemu;
 mod stream;
 
+pub use count::{Counted, count_paths};
 pub use qemu::{Settings, run};
 pub use stream::{Block, Executed};
 
