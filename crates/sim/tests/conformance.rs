@@ -92,6 +92,7 @@ fn who_is_moved_to_and_fro_gets_as_much_time_as_who_stays() {
         steps = [{ each = { mcycles = 100000, demand = 'int' } }] }]";
     let scenario = scenario("core:1 pu:2", app);
     let mut world = SimWorld::new(scenario.simulation(&scenario.variants[0], 1).expect("a simulation"), 1);
+    world.wait_until(Time(1)).expect("no error");
     let threads: Vec<_> =
         world.observe().expect("no error").threads.iter().map(|thread| thread.thread).collect();
     assert_eq!(threads.len(), 8, "all are there from the start");
