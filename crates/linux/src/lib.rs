@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod binding;
+pub mod branches;
 pub mod code;
 pub mod counters;
 pub mod discovery;

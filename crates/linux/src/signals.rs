@@ -69,7 +69,7 @@ impl Signals {
     }
 
     /// Takes in all pending signals and says whether one asks to end.
-    fn take_signals(&mut self, command: Option<Pid>) -> Result<bool, Errno> {
+    pub(crate) fn take_signals(&mut self, command: Option<Pid>) -> Result<bool, Errno> {
         let mut asked_to_end = false;
         while let Some(info) = self.descriptor.read_signal()? {
             let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { continue };

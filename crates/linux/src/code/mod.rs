@@ -12,7 +12,7 @@ pub mod x86;
 
 pub use corewise_core::code::{Flow, Instruction, Store, Unit};
 pub use space::{AddressSpace, Backing, FileKey, Mapping};
-pub use store::{CodeStore, CodeView, FileText, Place};
+pub use store::{CodeStore, CodeView, Decoder, FileText, Place, Plain};
 
 /// An instruction set that can be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,5 +1,8 @@
 //! Bytes and decoded instructions of code, read once and kept.
 //!
+//! What an instruction is decoded to, the user of a store says by its [`Decoder`]: what the instruction does
+//! ([`Plain`], for looking at code), or how to carry it out (the emulation of `branches`).
+//!
 //! Code in a file is kept for good, for all processes that map it. Code in memory may be replaced at any
 //! time by a compiler at run time: [`CodeStore::begin_epoch`] makes every process's kept pages be compared
 //! with its memory before they are used again, and a difference discards all that is kept of that process.
@@ -30,18 +33,44 @@ pub enum Place {
     },
 }
 
-/// Code, page by page.
-#[derive(Default)]
-struct Text {
-    pages: FxHashMap<u64, Page>,
+/// Makes of an instruction's bytes what its user wants to keep of it.
+pub trait Decoder {
+    /// What is kept.
+    type Decoded: Copy;
+
+    /// Decodes the instruction at the start of `bytes`; `None` if there is no valid one.
+    fn decode(&mut self, isa: Isa, bytes: &[u8]) -> Option<Self::Decoded>;
 }
 
-struct Page {
+/// Decodes to what an instruction does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Plain;
+
+impl Decoder for Plain {
+    type Decoded = Instruction;
+
+    fn decode(&mut self, isa: Isa, bytes: &[u8]) -> Option<Instruction> {
+        isa.decode(bytes)
+    }
+}
+
+/// Code, page by page.
+struct Text<T> {
+    pages: FxHashMap<u64, Page<T>>,
+}
+
+impl<T> Default for Text<T> {
+    fn default() -> Text<T> {
+        Text { pages: FxHashMap::default() }
+    }
+}
+
+struct Page<T> {
     /// `None` if the page cannot be read; shorter than a page at the end of a file.
     bytes: Option<Box<[u8]>>,
     /// For each offset: [`NOT_DECODED`], [`INVALID`], or [`FIRST`] plus its index in `decoded`.
     index: Box<[u16; PAGE]>,
-    decoded: Vec<Instruction>,
+    decoded: Vec<T>,
 }
 
 const NOT_DECODED: u16 = 0;
@@ -49,44 +78,64 @@ const INVALID: u16 = 1;
 const FIRST: u16 = 2;
 
 /// The code of one file, by file offset.
-pub struct FileText {
+pub struct FileText<T = Instruction> {
     file: File,
     isa: Isa,
-    text: Text,
+    text: Text<T>,
+}
+
+impl<T> FileText<T> {
+    /// The code of an open file; nothing is read yet.
+    pub fn new(file: File, isa: Isa) -> FileText<T> {
+        FileText { file, isa, text: Text::default() }
+    }
 }
 
 impl FileText {
-    /// The code of an open file; nothing is read yet.
-    pub fn new(file: File, isa: Isa) -> FileText {
-        FileText { file, isa, text: Text::default() }
-    }
-
     /// The instruction at a file offset, `None` if there is none or it cannot be read.
     pub fn instruction(&mut self, offset: u64) -> Option<Instruction> {
         let FileText { file, isa, text } = self;
-        text.instruction(offset, *isa, &|page| read_file(file, page))
+        text.instruction(offset, &mut |bytes| isa.decode(bytes), &|page| read_file(file, page))
     }
 }
 
-struct MemoryText {
+struct MemoryText<T> {
     version: u32,
     checked_in: u64,
-    text: Text,
+    text: Text<T>,
 }
 
 /// All code that was needed so far.
-#[derive(Default)]
-pub struct CodeStore {
-    files: Vec<FileText>,
+pub struct CodeStore<D: Decoder = Plain> {
+    decoder: D,
+    files: Vec<FileText<D::Decoded>>,
     /// Index in `files`; `None` if the file could not be opened, or is another one by now.
     file_by_key: FxHashMap<FileKey, Option<usize>>,
-    memories: FxHashMap<u32, MemoryText>,
+    memories: FxHashMap<u32, MemoryText<D::Decoded>>,
     epoch: u64,
     /// Versions of memories given out so far; never reused, so that a reused process id is no danger.
     versions: u32,
 }
 
-impl CodeStore {
+impl Default for CodeStore {
+    fn default() -> CodeStore {
+        CodeStore::new(Plain)
+    }
+}
+
+impl<D: Decoder> CodeStore<D> {
+    /// An empty store.
+    pub fn new(decoder: D) -> CodeStore<D> {
+        CodeStore {
+            decoder,
+            files: Vec::new(),
+            file_by_key: FxHashMap::default(),
+            memories: FxHashMap::default(),
+            epoch: 0,
+            versions: 0,
+        }
+    }
+
     /// Code in memory that was read before this call is compared before it is trusted again.
     pub fn begin_epoch(&mut self) {
         self.epoch += 1;
@@ -98,7 +147,7 @@ impl CodeStore {
     }
 
     /// The code of one process.
-    pub fn view<'a>(&'a mut self, pid: u32, space: &'a AddressSpace) -> CodeView<'a> {
+    pub fn view<'a>(&'a mut self, pid: u32, space: &'a AddressSpace) -> CodeView<'a, D> {
         CodeView { store: self, pid, space, last: None }
     }
 
@@ -109,7 +158,7 @@ impl CodeStore {
         })
     }
 
-    fn memory(&mut self, pid: u32) -> &mut MemoryText {
+    fn memory(&mut self, pid: u32) -> &mut MemoryText<D::Decoded> {
         let epoch = self.epoch;
         let mut new_version = || {
             self.versions += 1;
@@ -122,7 +171,7 @@ impl CodeStore {
         });
         if memory.checked_in != epoch {
             memory.checked_in = epoch;
-            let same = |(&at, page): (&u64, &Page)| page.bytes == read_memory(pid, at);
+            let same = |(&at, page): (&u64, &Page<_>)| page.bytes == read_memory(pid, at);
             if !memory.text.pages.iter().all(same) {
                 memory.text = Text::default();
                 memory.version = new_version();
@@ -134,7 +183,7 @@ impl CodeStore {
 
 /// Opens a mapped file: through the process's own root, else (it may have ended) through ours; and only if
 /// it is still the file that was mapped.
-fn open(pid: u32, key: FileKey, path: &str) -> Option<FileText> {
+fn open<T>(pid: u32, key: FileKey, path: &str) -> Option<FileText<T>> {
     let candidates = [format!("/proc/{pid}/root{path}"), path.to_owned()];
     let file = candidates.iter().find_map(|candidate| {
         let file = File::open(candidate).ok()?;
@@ -164,14 +213,14 @@ fn read_remote(pid: u32, address: u64, bytes: &mut [u8]) -> bool {
     process_vm_readv(Pid::from_raw(pid as i32), local, &[remote]) == Ok(length)
 }
 
-impl Text {
+impl<T: Copy> Text<T> {
     /// The instruction at `at`.
     fn instruction(
         &mut self,
         at: u64,
-        isa: Isa,
+        decode: &mut dyn FnMut(&[u8]) -> Option<T>,
         read_page: &dyn Fn(u64) -> Option<Box<[u8]>>,
-    ) -> Option<Instruction> {
+    ) -> Option<T> {
         let start = at & !(PAGE as u64 - 1);
         let offset = (at - start) as usize;
         let page = self.page(start, read_page);
@@ -185,7 +234,7 @@ impl Text {
         if offset + bytes.len() > PAGE {
             length += self.page(start + PAGE as u64, read_page).copy(0, &mut bytes[length..]);
         }
-        let decoded = isa.decode(&bytes[..length]);
+        let decoded = decode(&bytes[..length]);
         let page = self.page(start, read_page);
         page.index[offset] = match decoded {
             None => INVALID,
@@ -197,7 +246,7 @@ impl Text {
         decoded
     }
 
-    fn page(&mut self, start: u64, read_page: &dyn Fn(u64) -> Option<Box<[u8]>>) -> &mut Page {
+    fn page(&mut self, start: u64, read_page: &dyn Fn(u64) -> Option<Box<[u8]>>) -> &mut Page<T> {
         self.pages.entry(start).or_insert_with(|| Page {
             bytes: read_page(start),
             index: Box::new([NOT_DECODED; PAGE]),
@@ -206,7 +255,7 @@ impl Text {
     }
 }
 
-impl Page {
+impl<T> Page<T> {
     /// Copies what the page holds from an offset on, as far as there is room; how many bytes that were.
     fn copy(&self, offset: usize, room: &mut [u8]) -> usize {
         let bytes = self.bytes.as_deref().and_then(|bytes| bytes.get(offset..)).unwrap_or_default();
@@ -217,15 +266,15 @@ impl Page {
 }
 
 /// The code of one process, by virtual address.
-pub struct CodeView<'a> {
-    store: &'a mut CodeStore,
+pub struct CodeView<'a, D: Decoder = Plain> {
+    store: &'a mut CodeStore<D>,
     pid: u32,
     space: &'a AddressSpace,
     /// The mapping of the last address, and the index of its file if it has one: code stays in a mapping.
     last: Option<(&'a Mapping, Option<usize>)>,
 }
 
-impl<'a> CodeView<'a> {
+impl<'a, D: Decoder> CodeView<'a, D> {
     /// Where an address lies. `None` if nothing executable is known to be mapped there.
     pub fn place(&mut self, address: u64) -> Option<Place> {
         let (mapping, file) = self.mapping(address)?;
@@ -250,17 +299,39 @@ impl<'a> CodeView<'a> {
         self.last = Some((mapping, file));
         self.last
     }
+
+    /// What the decoder made of the instruction at an address; `None` if there is none or it cannot be read.
+    pub fn decoded(&mut self, address: u64) -> Option<D::Decoded> {
+        let (mapping, file) = self.mapping(address)?;
+        if file.is_none() {
+            self.store.memory(self.pid);
+        }
+        let pid = self.pid;
+        let CodeStore { decoder, files, memories, .. } = &mut *self.store;
+        match file {
+            Some(file) => {
+                let FileText { file, isa, text } = &mut files[file];
+                let mut decode = |bytes: &[u8]| decoder.decode(*isa, bytes);
+                text.instruction(file_offset(mapping, address), &mut decode, &|page| read_file(file, page))
+            }
+            None => {
+                let mut decode = |bytes: &[u8]| decoder.decode(Isa::HOST, bytes);
+                let text = &mut memories.get_mut(&pid)?.text;
+                text.instruction(address, &mut decode, &|page| read_memory(pid, page))
+            }
+        }
+    }
+
+    /// The mapping and whether its file can be read: where code may be emulated and recorded.
+    pub fn in_file(&mut self, address: u64) -> Option<&'a Mapping> {
+        let (mapping, file) = self.mapping(address)?;
+        file.map(|_| mapping)
+    }
 }
 
 impl Code for CodeView<'_> {
     fn instruction(&mut self, address: u64) -> Option<Instruction> {
-        match self.mapping(address)? {
-            (mapping, Some(file)) => self.store.files[file].instruction(file_offset(mapping, address)),
-            (_, None) => {
-                let pid = self.pid;
-                self.store.memory(pid).text.instruction(address, Isa::HOST, &|page| read_memory(pid, page))
-            }
-        }
+        self.decoded(address)
     }
 
     fn pointer(&mut self, address: u64) -> Option<u64> {

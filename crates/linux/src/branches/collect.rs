@@ -1,0 +1,111 @@
+//! Making a recording of traces.
+
+use super::modules::Modules;
+use super::trace::Trace;
+use crate::code::AddressSpace;
+use corewise_paths::window::{End, Recording, Transfer, Window};
+use nix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long threads were stopped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pauses {
+    ns: Vec<u32>,
+}
+
+impl Pauses {
+    pub(super) fn add(&mut self, pause: Duration) {
+        self.ns.push(u32::try_from(pause.as_nanos()).unwrap_or(u32::MAX));
+    }
+
+    /// The pause that this share of all were not longer than (0.5: the median), in ns. `None` without any.
+    pub fn quantile(&self, share: f64) -> Option<u32> {
+        let mut sorted = self.ns.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().checked_sub(1)?;
+        sorted.get((share * last as f64).round() as usize).copied()
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> usize {
+        self.ns.len()
+    }
+}
+
+/// What was recorded so far.
+#[derive(Debug, Default)]
+pub struct Collected {
+    modules: Modules,
+    windows: Vec<Window>,
+    without_window: BTreeMap<String, u64>,
+    /// How long threads were stopped.
+    pub pauses: Pauses,
+}
+
+impl Collected {
+    /// A sample that gave no window.
+    pub fn without_window(&mut self, reason: &str) {
+        *self.without_window.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    /// Windows so far.
+    pub fn window_count(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Takes in a window of a thread.
+    pub fn add(&mut self, tid: i32, pid: i32, space: &AddressSpace, trace: &Trace) {
+        let mut locate = |address| self.modules.locate(pid as u32, space, address);
+        let Some(start) = locate(trace.start) else { return self.without_window("code in no file") };
+        let mut transfers = Vec::with_capacity(trace.transfers.len());
+        let mut cut = None;
+        for &(from, to) in &trace.transfers {
+            match (locate(from), locate(to)) {
+                (Some(from), Some(to)) => transfers.push(Transfer { from, to }),
+                (from, _) => {
+                    cut = Some(from.unwrap_or(start));
+                    break;
+                }
+            }
+        }
+        let whole = if cut.is_none() { locate(trace.end) } else { None };
+        let is_whole = whole.is_some();
+        let end = whole.or(cut).unwrap_or_else(|| transfers.last().map_or(start, |last| last.to));
+        if end == start && transfers.is_empty() && trace.instructions == 0 {
+            let reason = match &trace.ended {
+                End::SystemCall => "at a system call",
+                End::Unsupported(_) => "at an instruction that cannot be emulated",
+                End::NoFile => "code in no file",
+                _ => "memory that cannot be read",
+            };
+            return self.without_window(reason);
+        }
+        self.windows.push(Window {
+            tid: tid as u32,
+            time_ns: now_ns(),
+            start,
+            transfers,
+            end,
+            instructions: is_whole.then_some(trace.instructions),
+            branches: is_whole.then_some(trace.branches),
+            ended: if is_whole { trace.ended.clone() } else { End::NoFile },
+        });
+    }
+
+    /// The recording, as far as it is known here.
+    pub fn into_recording(self) -> Recording {
+        Recording {
+            version: Recording::VERSION,
+            modules: self.modules.into_modules(),
+            windows: self.windows,
+            without_window: self.without_window,
+            ..Recording::default()
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
+    Duration::from(now).as_nanos() as u64
+}

@@ -1,0 +1,171 @@
+//! Branch records of running programs: windows of consecutively executed branches, by hardware or without.
+//!
+//! Three samplers record the same windows ([`corewise_paths::window`]). [`lbr`] reads the processor's own
+//! branch records. [`shadow`] needs no hardware: it stops a thread now and then and emulates what it will do
+//! next. [`step`] really executes a stopped thread's next branches one instruction at a time, which is slow,
+//! and there to verify the others. [`record`] chooses and runs one of them on a command or a running process.
+
+pub mod collect;
+#[cfg(target_arch = "x86_64")]
+mod event;
+pub mod modules;
+#[cfg(target_arch = "x86_64")]
+mod ptrace;
+#[cfg(target_arch = "x86_64")]
+mod record;
+#[cfg(target_arch = "x86_64")]
+pub mod shadow;
+#[cfg(target_arch = "x86_64")]
+pub mod step;
+pub mod trace;
+#[cfg(target_arch = "x86_64")]
+mod tracer;
+
+use crate::launch::{LaunchError, Output};
+use collect::Pauses;
+use corewise_paths::window::Recording;
+use nix::errno::Errno;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How windows are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// `lbr` where the machine has it, else `shadow`.
+    Auto,
+    /// By the processor's branch records.
+    Lbr,
+    /// By emulation of stopped threads.
+    Shadow,
+    /// By single steps: slow, for verification.
+    Step,
+}
+
+/// What is watched.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// A command, from its start to its end, with all that it starts.
+    Command(&'a [OsString]),
+    /// A running process, with its descendants.
+    Pid(u32),
+}
+
+/// How to record.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The sampler.
+    pub backend: Backend,
+    /// Mean time between the samples of a running thread, of its CPU time.
+    pub period: Duration,
+    /// Branches of a window.
+    pub branches_max: u32,
+    /// Instructions of a window at most.
+    pub instructions_max: u32,
+    /// To end after this, if the command does not before.
+    pub duration: Option<Duration>,
+    /// To end when somebody sets it.
+    pub stop: Arc<AtomicBool>,
+    /// Where a command's output goes.
+    pub output: Output,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            backend: Backend::Auto,
+            period: Duration::from_millis(10),
+            branches_max: 32,
+            instructions_max: 4000,
+            duration: None,
+            stop: Arc::default(),
+            output: Output::Own,
+        }
+    }
+}
+
+/// How far a recording is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Windows so far.
+    pub windows: usize,
+    /// Threads that are followed at the moment.
+    pub threads: usize,
+}
+
+/// A recording that has ended.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The windows.
+    pub recording: Recording,
+    /// The command's exit status: its own, or 128 + the signal's number. `None` for a process that was
+    /// attached to.
+    pub exit_status: Option<u8>,
+    /// How long threads were stopped for samples; empty for `lbr`.
+    pub pauses: Pauses,
+}
+
+/// Why nothing could be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum BranchError {
+    /// The command did not start.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// There is no such process.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
+    /// Following a process was refused.
+    #[error(
+        "process {pid} may not be followed ({errno}): run corewise as the process's user or as root, see that \
+         no debugger follows it, and set kernel.yama.ptrace_scope to 0 for processes that corewise did not start"
+    )]
+    Follow {
+        /// The process.
+        pid: u32,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// The clock event was refused.
+    #[error(
+        "the cpu-clock event was refused ({0}): set kernel.perf_event_paranoid to 2 or less, or give corewise \
+         CAP_PERFMON"
+    )]
+    Clock(Errno),
+    /// The sampler cannot work on this machine.
+    #[error("the sampler `{sampler}` cannot work here: {reason}")]
+    Unavailable {
+        /// Its name.
+        sampler: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The system refused something else.
+    #[error("{what}: {errno}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        errno: Errno,
+    },
+}
+
+/// Records a target's windows until it ends, or as long as the options say. `on_progress` is called some
+/// times a second.
+///
+/// A command must be started while this process has one thread (see [`crate::launch::prepare`]).
+#[cfg(target_arch = "x86_64")]
+pub fn record(
+    target: Target<'_>,
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    let system = |what| move |errno| BranchError::System { what, errno };
+    match options.backend {
+        Backend::Step => record::record(target, options, "step", &mut step::Stepper::default(), on_progress),
+        _ => {
+            let shadow = shadow::sampler::Shadow::new().map_err(system("cannot make room for thunks"));
+            record::record(target, options, "shadow", &mut shadow?, on_progress)
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `ptrace` and `waitpid` with raw signal numbers, as real-time signals must pass too.
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+
+/// What happened to a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It ended; the exit status of its process as a shell gives it.
+    Ended(u8),
+    /// It is about to get a signal.
+    Signal(i32),
+    /// It stopped for `PTRACE_EVENT_*`, with a signal number that says more.
+    Event(i32, i32),
+}
+
+/// Follow everything that a thread starts.
+pub const FOLLOW: ptrace::Options = ptrace::Options::PTRACE_O_TRACECLONE
+    .union(ptrace::Options::PTRACE_O_TRACEFORK)
+    .union(ptrace::Options::PTRACE_O_TRACEVFORK)
+    .union(ptrace::Options::PTRACE_O_TRACEEXEC);
+
+/// Waits for news of one thread or, with -1, of any that this thread traces or has started.
+pub fn wait(tid: i32) -> Result<(i32, Status), Errno> {
+    let mut status = 0;
+    let flags = libc::__WALL | libc::__WNOTHREAD;
+    // SAFETY: the status is a valid place for the answer.
+    let tid = Errno::result(unsafe { libc::waitpid(tid, &mut status, flags) })?;
+    Ok((tid, meaning(status)))
+}
+
+fn meaning(status: i32) -> Status {
+    if libc::WIFEXITED(status) {
+        return Status::Ended(libc::WEXITSTATUS(status) as u8);
+    }
+    if libc::WIFSIGNALED(status) {
+        return Status::Ended(128 + libc::WTERMSIG(status) as u8);
+    }
+    match (libc::WSTOPSIG(status), status >> 16) {
+        (signal, 0) => Status::Signal(signal),
+        (signal, event) => Status::Event(event, signal),
+    }
+}
+
+/// A request without an answer.
+fn request(request: libc::c_uint, tid: i32, data: i32) -> Result<(), Errno> {
+    // SAFETY: none of the requests of this module that come here takes a pointer.
+    let answer = unsafe { libc::ptrace(request, tid, 0usize, data as usize) };
+    Errno::result(answer).map(|_| ())
+}
+
+/// Lets a stopped thread run on, with a signal or (0) without.
+pub fn go_on(tid: i32, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_CONT, tid, signal)
+}
+
+/// Lets a stopped thread execute one instruction, or so it is said.
+pub fn single_step(tid: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0)
+}
+
+/// Leaves a thread of a stopped process stopped, and hears of its end.
+pub fn listen(tid: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_LISTEN, tid, 0)
+}
+
+/// Lets a stopped thread go for good, with a signal or without.
+pub fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_DETACH, tid, signal)
+}
+
+/// Attaches to a thread without stopping it.
+pub fn seize(tid: i32) -> Result<(), Errno> {
+    ptrace::seize(Pid::from_raw(tid), FOLLOW)
+}
+
+/// Asks a thread to stop.
+pub fn interrupt(tid: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_INTERRUPT, tid, 0)
+}
+
+/// The general registers of a stopped thread.
+pub fn registers(tid: i32) -> Result<libc::user_regs_struct, Errno> {
+    ptrace::getregs(Pid::from_raw(tid))
+}
+
+/// The event's message: the new thread's id, or at an `exec` the id that the thread had before.
+pub fn message(tid: i32) -> Result<i32, Errno> {
+    ptrace::getevent(Pid::from_raw(tid)).map(|message| message as i32)
+}
+
+/// The descriptor that a signal tells of, if it comes from one (`F_SETSIG`).
+pub fn signal_descriptor(tid: i32) -> Result<Option<i32>, Errno> {
+    let info = ptrace::getsiginfo(Pid::from_raw(tid))?;
+    // SAFETY: siginfo_t is 128 bytes without padding that could be uninitialised, as the kernel filled them.
+    let bytes: [u8; 128] = unsafe { std::mem::transmute(info) };
+    let descriptor = i32::from_ne_bytes(bytes[24..28].try_into().expect("4 bytes"));
+    // POLL_IN to POLL_HUP: what the kernel reports of descriptors.
+    Ok((1..=6).contains(&info.si_code).then_some(descriptor))
+}
+
+/// Whether a SIGTRAP is the end of a single step.
+pub fn is_of_step(tid: i32) -> Result<bool, Errno> {
+    const TRAP_TRACE: i32 = 2;
+    ptrace::getsiginfo(Pid::from_raw(tid)).map(|info| info.si_code == TRAP_TRACE)
+}
+
+/// Reads the XSAVE area of a stopped thread; how many bytes it has.
+pub fn vector_registers(tid: i32, area: &mut [u8]) -> Result<usize, Errno> {
+    const NT_X86_XSTATE: usize = 0x202;
+    let mut place = libc::iovec { iov_base: area.as_mut_ptr().cast(), iov_len: area.len() };
+    // SAFETY: the vector describes a slice that is ours to write, and is itself ours to write.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut place) };
+    Errno::result(answer).map(|_| place.iov_len)
+}

@@ -1,0 +1,195 @@
+//! Running a [`Sampler`] on a target from beginning to end.
+
+use super::event::Periods;
+use super::trace::Limits;
+use super::tracer::{News, Sampler, Tracer};
+use super::{BranchError, Options, Progress, Recorded, Target};
+use crate::launch::{self, LaunchError};
+use crate::signals::Signals;
+use nix::errno::Errno;
+use nix::sys::signal::{SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNotify, Signal, sigaction};
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::time::ClockId;
+use nix::unistd::{Pid, gettid};
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often wishes to end are looked at and progress is told.
+const TICK: Duration = Duration::from_millis(50);
+/// Ticks between looks at the signals that programs handle.
+const TICKS_PER_CHECK: u32 = 20;
+
+/// Interrupts this thread's waiting at every tick.
+struct Ticks {
+    _timer: Timer,
+}
+
+impl Ticks {
+    fn start() -> Result<Ticks, Errno> {
+        extern "C" fn nothing(_: i32) {}
+        let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler does nothing; the signal is there to interrupt a system call.
+        unsafe { sigaction(Signal::SIGALRM, &action) }?;
+        let mut mask = SigSet::empty();
+        mask.add(Signal::SIGALRM);
+        mask.thread_unblock()?;
+        let notify =
+            SigevNotify::SigevThreadId { signal: Signal::SIGALRM, thread_id: gettid().as_raw(), si_value: 0 };
+        let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(notify))?;
+        timer.set(Expiration::Interval(TICK.into()), TimerSetTimeFlags::empty())?;
+        Ok(Ticks { _timer: timer })
+    }
+}
+
+/// A command that was started to be recorded.
+struct Command {
+    pid: i32,
+    signals: Signals,
+    starting: Option<JoinHandle<Result<Pid, LaunchError>>>,
+    exit_status: Option<u8>,
+}
+
+/// Records with a sampler.
+pub fn record(
+    target: Target<'_>,
+    options: &Options,
+    name: &str,
+    sampler: &mut dyn Sampler,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    let limits = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
+    let period_ns = u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX);
+    let seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id());
+    let mut tracer = Tracer::new(sampler, limits, Periods::new(period_ns, seed));
+    let (words, mut command) = match target {
+        Target::Command(words) => {
+            let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            (words, Some(Command::start(target, options, &mut tracer)?))
+        }
+        Target::Pid(pid) => {
+            tracer.attach(pid as i32).map_err(|errno| match errno {
+                Errno::ESRCH => BranchError::NoProcess(pid),
+                errno => BranchError::Follow { pid, errno },
+            })?;
+            (vec![format!("pid {pid}")], None)
+        }
+    };
+    let ended = follow(&mut tracer, command.as_mut(), options, on_progress);
+    for (tid, status) in tracer.detach() {
+        command.iter_mut().for_each(|command| command.heard_of_end(tid, status));
+    }
+    ended?;
+    let exit_status = command.map(Command::finish).transpose()?;
+    let pauses = std::mem::take(&mut tracer.collected.pauses);
+    let mut recording = tracer.collected.into_recording();
+    recording.command = words;
+    recording.backend = name.to_owned();
+    recording.period_ns = period_ns;
+    recording.branches_max = options.branches_max;
+    if let (Some(median), Some(high)) = (pauses.quantile(0.5), pauses.quantile(0.95)) {
+        let us = |ns: u32| f64::from(ns) / 1e3;
+        let count = pauses.count();
+        recording.notes.push(format!(
+            "Threads were stopped {count} times for {:.0} µs (median; 95 %: {:.0} µs).",
+            us(median),
+            us(high)
+        ));
+    }
+    Ok(Recorded { recording, exit_status, pauses })
+}
+
+/// Follows until there is nothing left, or somebody wants an end.
+fn follow(
+    tracer: &mut Tracer<'_>,
+    mut command: Option<&mut Command>,
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<(), BranchError> {
+    let system = |what| move |errno| BranchError::System { what, errno };
+    let _ticks = Ticks::start().map_err(system("cannot start a timer"))?;
+    let begin = Instant::now();
+    let mut ticks = 0;
+    loop {
+        match tracer.wait().map_err(system("cannot follow the threads"))? {
+            News::None => {}
+            News::Ended(tid, status) => {
+                if let Some(command) = command.as_mut() {
+                    command.heard_of_end(tid, status);
+                }
+                if tracer.thread_count() == 0 && command.is_none() {
+                    return Ok(());
+                }
+            }
+            News::NoneLeft => return Ok(()),
+            News::Interrupted => {
+                ticks += 1;
+                if let Some(command) = command.as_mut() {
+                    command.pass_signals().map_err(system("cannot read signals"))?;
+                }
+                if ticks % TICKS_PER_CHECK == 0 {
+                    tracer.check_signals();
+                }
+                on_progress(Progress {
+                    windows: tracer.collected.window_count(),
+                    threads: tracer.thread_count(),
+                });
+            }
+        }
+        if let Some(errno) = tracer.refused() {
+            return Err(BranchError::Clock(errno));
+        }
+        let is_over = options.duration.is_some_and(|duration| begin.elapsed() >= duration);
+        if is_over || options.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+    }
+}
+
+impl Command {
+    fn start(target: Target<'_>, options: &Options, tracer: &mut Tracer<'_>) -> Result<Command, BranchError> {
+        let Target::Command(words) = target else { unreachable!("only commands are started") };
+        let system = |what| move |errno| BranchError::System { what, errno };
+        let signals = Signals::open().map_err(system("cannot open the signals"))?;
+        let waiting = launch::prepare(words, signals.inherited(), options.output)?;
+        let pid = waiting.pid().as_raw();
+        tracer.attach_child(pid).map_err(|errno| BranchError::Follow { pid: pid as u32, errno })?;
+        let name = words[0].to_string_lossy().into_owned();
+        // Its start is waited for elsewhere, as it may stop for a signal before, which we must hear of.
+        let starting = Some(std::thread::spawn(move || waiting.start(&name)));
+        Ok(Command { pid, signals, starting, exit_status: None })
+    }
+
+    fn heard_of_end(&mut self, tid: i32, status: u8) {
+        if tid == self.pid {
+            self.exit_status = Some(status);
+        }
+    }
+
+    fn pass_signals(&mut self) -> Result<(), Errno> {
+        let pid = self.exit_status.is_none().then(|| Pid::from_raw(self.pid));
+        self.signals.take_signals(pid).map(|_| ())
+    }
+
+    /// Waits for the command's end, if it has not ended while it was followed; its exit status.
+    fn finish(mut self) -> Result<u8, BranchError> {
+        if let Some(starting) = self.starting.take() {
+            starting.join().expect("starting does not panic")?;
+        }
+        while self.exit_status.is_none() {
+            // Not followed any more, it is an ordinary child.
+            match super::ptrace::wait(self.pid) {
+                Ok((tid, status)) => {
+                    if let super::ptrace::Status::Ended(status) = status {
+                        self.heard_of_end(tid, status);
+                    }
+                }
+                Err(Errno::EINTR) => {
+                    self.pass_signals().map_err(|errno| BranchError::System { what: "signals", errno })?;
+                }
+                Err(_) => self.exit_status = Some(1),
+            }
+        }
+        Ok(self.exit_status.expect("the loop ends with one"))
+    }
+}

@@ -1,0 +1,104 @@
+//! Branch records in software: what a stopped thread would do next, emulated on private copies.
+//!
+//! The problem: branch-record hardware (LBR, BRBE) is missing in most virtual machines and many processors.
+//! The approach: a thread is stopped now and then, its registers are read, and its next N branches are
+//! emulated on copies of the pages that they touch; then the thread goes on as if nothing had been. No
+//! register and no byte of it is ever written.
+//!
+//! A whole emulator of x86 is not needed, as the processor is at hand: branches, calls, the stack and string
+//! operations are carried out directly ([`machine`]), any other instruction runs natively as a *thunk*
+//! ([`thunk`]), which is the instruction itself with its memory operand replaced by a pointer into the copy.
+//! How an instruction is to be carried out, its [`plan`], is kept in the same store that keeps decoded code
+//! for the counters ([`crate::code`]).
+//!
+//! The idea follows shadow execution of instrumented copies (Wallace & Hazelwood, "SuperPin", CGO 2007;
+//! Moseley et al., "Shadow Profiling", CGO 2007), without the fork; windows are those of Moseley et al.,
+//! "Dynamic Run-time Architecture Techniques for Enabling Continuous Optimization" (CF 2005), section 3.
+//!
+//! Limits. A window ends at a system call, at what cannot be emulated (x87, MMX, gathers, XSAVE, CPUID,
+//! transactions) and at code that is in no file. Other threads' writes during a window are not seen, and a
+//! restartable sequence (rseq) is not seen to restart. x86-64 only.
+
+pub mod machine;
+pub mod memory;
+pub mod native;
+pub mod plan;
+pub(super) mod sampler;
+pub mod state;
+mod strings;
+pub mod thunk;
+
+use crate::branches::trace::{Limits, Trace};
+use crate::code::{AddressSpace, CodeStore};
+use corewise_paths::window::End;
+use machine::{Flowed, Machine, Stop};
+use memory::Page;
+use plan::Planner;
+use state::State;
+
+/// The stopped thread that is emulated.
+pub trait Guest {
+    /// Reads pages at page addresses, in this order until one cannot be read; how many were.
+    fn read_pages(&mut self, addresses: &[u64], pages: &mut [Page]) -> usize;
+
+    /// Reads the vector registers; false if that failed.
+    fn read_vectors(&mut self, state: &mut State) -> bool;
+}
+
+/// Emulates threads, one window after the other.
+pub struct Emulator {
+    code: CodeStore<Planner>,
+    machine: Machine,
+}
+
+impl Emulator {
+    /// With no code yet.
+    pub fn new() -> nix::Result<Emulator> {
+        let planner = Planner::new()?;
+        let machine = Machine::new(planner.arena());
+        Ok(Emulator { code: CodeStore::new(planner), machine })
+    }
+
+    /// Emulates a thread of a process from its registers on, until a limit or something that cannot be
+    /// emulated.
+    pub fn window(
+        &mut self,
+        guest: &mut dyn Guest,
+        (pid, space): (u32, &AddressSpace),
+        regs: &libc::user_regs_struct,
+        limits: &Limits,
+        trace: &mut Trace,
+    ) {
+        let mut code = self.code.view(pid, space);
+        trace.begin(regs.rip);
+        if code.in_file(regs.rip).is_none() {
+            trace.end(regs.rip, End::NoFile);
+            return;
+        }
+        self.machine.begin(guest, regs);
+        loop {
+            let here = self.machine.state.ip;
+            let plan = code.decoded(here).ok_or(Stop::Memory);
+            match plan.and_then(|plan| self.machine.step(guest, plan)) {
+                Ok(Flowed::Next) => trace.instructions += 1,
+                Ok(flowed) => {
+                    let to = self.machine.state.ip;
+                    let taken = flowed == Flowed::Taken;
+                    if taken && code.in_file(to).is_none() {
+                        trace.end(here, End::NoFile);
+                        return;
+                    }
+                    trace.branch(here, taken.then_some(to));
+                }
+                Err(stop) => {
+                    trace.end(here, stop.into());
+                    return;
+                }
+            }
+            if let Some(end) = trace.at_limit(limits) {
+                trace.end(self.machine.state.ip, end);
+                return;
+            }
+        }
+    }
+}
