@@ -20,6 +20,8 @@ pub mod step;
 pub mod trace;
 #[cfg(target_arch = "x86_64")]
 mod tracer;
+#[cfg(target_arch = "x86_64")]
+pub mod verify;
 
 use crate::launch::{LaunchError, Output};
 use collect::Pauses;

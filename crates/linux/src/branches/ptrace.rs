@@ -21,8 +21,22 @@ pub const FOLLOW: ptrace::Options = ptrace::Options::PTRACE_O_TRACECLONE
     .union(ptrace::Options::PTRACE_O_TRACEVFORK)
     .union(ptrace::Options::PTRACE_O_TRACEEXEC);
 
-/// Waits for news of one thread or, with -1, of any that this thread traces or has started.
-pub fn wait(tid: i32) -> Result<(i32, Status), Errno> {
+/// Waits for news of any thread that this thread traces, or process that it has started.
+pub fn wait_any() -> Result<(i32, Status), Errno> {
+    wait_once(-1)
+}
+
+/// Waits for news of one thread, whatever signals come to us meanwhile.
+pub fn wait(tid: i32) -> Result<Status, Errno> {
+    loop {
+        match wait_once(tid) {
+            Err(Errno::EINTR) => {}
+            answer => return answer.map(|(_, status)| status),
+        }
+    }
+}
+
+fn wait_once(tid: i32) -> Result<(i32, Status), Errno> {
     let mut status = 0;
     let flags = libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: the status is a valid place for the answer.

@@ -1,6 +1,7 @@
 //! Running a [`Sampler`] on a target from beginning to end.
 
 use super::event::Periods;
+use super::ptrace::{self, Status};
 use super::trace::Limits;
 use super::tracer::{News, Sampler, Tracer};
 use super::{BranchError, Options, Progress, Recorded, Target};
@@ -75,6 +76,8 @@ pub fn record(
             (vec![format!("pid {pid}")], None)
         }
     };
+    let ticks = Ticks::start();
+    let _ticks = ticks.map_err(|errno| BranchError::System { what: "cannot start a timer", errno })?;
     let ended = follow(&mut tracer, command.as_mut(), options, on_progress);
     for (tid, status) in tracer.detach() {
         command.iter_mut().for_each(|command| command.heard_of_end(tid, status));
@@ -107,7 +110,6 @@ fn follow(
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<(), BranchError> {
     let system = |what| move |errno| BranchError::System { what, errno };
-    let _ticks = Ticks::start().map_err(system("cannot start a timer"))?;
     let begin = Instant::now();
     let mut ticks = 0;
     loop {
@@ -178,16 +180,13 @@ impl Command {
         }
         while self.exit_status.is_none() {
             // Not followed any more, it is an ordinary child.
-            match super::ptrace::wait(self.pid) {
-                Ok((tid, status)) => {
-                    if let super::ptrace::Status::Ended(status) = status {
-                        self.heard_of_end(tid, status);
-                    }
-                }
+            match ptrace::wait_any() {
+                Ok((tid, Status::Ended(status))) => self.heard_of_end(tid, status),
+                Ok(_) => {}
                 Err(Errno::EINTR) => {
                     self.pass_signals().map_err(|errno| BranchError::System { what: "signals", errno })?;
                 }
-                Err(_) => self.exit_status = Some(1),
+                Err(errno) => return Err(BranchError::System { what: "cannot wait for the command", errno }),
             }
         }
         Ok(self.exit_status.expect("the loop ends with one"))

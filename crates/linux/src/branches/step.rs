@@ -94,8 +94,7 @@ impl Sampler for Stepper {
 fn step(tid: i32) -> Result<Step, Errno> {
     loop {
         ptrace::single_step(tid)?;
-        let (_, status) = ptrace::wait(tid)?;
-        match status {
+        match ptrace::wait(tid)? {
             Status::Signal(libc::SIGTRAP) if ptrace::is_of_step(tid)? => {
                 return Ok(Step::To(ptrace::registers(tid)?.rip));
             }

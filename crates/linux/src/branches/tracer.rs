@@ -164,7 +164,7 @@ impl<'a> Tracer<'a> {
 
     /// Waits for one piece of news and acts on it.
     pub fn wait(&mut self) -> Result<News, Errno> {
-        let (tid, status) = match ptrace::wait(-1) {
+        let (tid, status) = match ptrace::wait_any() {
             Ok(news) => news,
             Err(Errno::EINTR) => return Ok(News::Interrupted),
             Err(Errno::ECHILD) => return Ok(News::NoneLeft),
@@ -320,7 +320,7 @@ impl<'a> Tracer<'a> {
         while let Some(tid) = left.pop() {
             // Stopped or not, it stops now; one that is gone needs no letting go, but its end is to be heard.
             let _ = ptrace::interrupt(tid);
-            let Ok((_, status)) = ptrace::wait(tid) else { continue };
+            let Ok(status) = ptrace::wait(tid) else { continue };
             let signal = match status {
                 Status::Ended(status) => {
                     ended.push((tid, status));
