@@ -175,7 +175,9 @@ impl Machine {
             Action::LoadControl(operand) => {
                 self.load_vectors(guest)?;
                 let address = operand.address(&self.state);
-                self.state.mxcsr = self.read(guest, address, 4)? as u32;
+                let value = self.read(guest, address, 4)? as u32;
+                // Reserved bits fault.
+                self.state.mxcsr = (value < 1 << 16).then_some(value).ok_or(Stop::Memory)?;
             }
             Action::StoreControl(operand) => {
                 self.load_vectors(guest)?;

@@ -102,3 +102,6 @@ impl Emulator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,6 +122,7 @@ unsafe extern "sysv64" fn enter(code: *const u8, state: *mut State) -> u64 {
         ".global corewise_thunk_faulted",
         "corewise_thunk_faulted:",
         "ldmxcsr [rdi + {host_mxcsr}]",
+        "fninit",
         "mov eax, 1",
         "jmp 2b",
         host_stack = const offset_of!(State, host_stack),

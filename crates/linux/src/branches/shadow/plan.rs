@@ -1,7 +1,7 @@
 //! How to carry out an instruction: directly, by a thunk, or not at all.
 
 use super::native::Arena;
-use super::thunk::Thunks;
+use super::thunk::{Needs, Thunks};
 use crate::code::{Decoder, Isa, Unit, x86};
 use iced_x86::{
     CodeSize, ConditionCode, CpuidFeature, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
@@ -78,7 +78,7 @@ pub struct Thunk {
     pub place: u32,
     /// Its memory operand, if it accesses memory.
     pub memory: Option<Access>,
-    /// It uses vector or mask registers.
+    /// It uses vector, mask, x87 or MMX registers.
     pub vectors: bool,
     /// It depends on `MXCSR`.
     pub float: bool,
@@ -254,8 +254,9 @@ impl Planner {
         let info = self.info.info(instruction);
         let registers = info.used_registers().iter().map(|used| used.register());
         let vectors = registers.clone().any(|register| register.is_vector_register() || register.is_k());
-        let place = self.thunks.make(instruction, memory.is_some(), float)?;
-        Some(Thunk { place, memory, vectors, float })
+        let x87 = registers.clone().any(|register| register.is_mm()) || uses_x87(instruction);
+        let place = self.thunks.make(instruction, Needs { memory: memory.is_some(), float, x87 })?;
+        Some(Thunk { place, memory, vectors: vectors || x87, float })
     }
 
     /// How it accesses memory; `None` if in a way that a thunk cannot.
@@ -431,41 +432,40 @@ fn string(instruction: &Instruction, kind: StringKind) -> Option<Action> {
     })
 }
 
+fn uses_x87(instruction: &Instruction) -> bool {
+    use CpuidFeature::{FPU, FPU287, FPU387, MMX};
+    instruction.cpuid_features().iter().any(|feature| matches!(*feature, FPU | FPU287 | FPU387 | MMX))
+}
+
 /// Whether the bare instruction may be run in our own process: computing, and nothing that concerns the
-/// process itself, the kernel or x87.
+/// process itself or the kernel.
 fn may_run(instruction: &Instruction) -> bool {
     use CpuidFeature::*;
     let may = |feature: &CpuidFeature| {
         matches!(
             *feature,
-            INTEL8086
-                | INTEL186
-                | INTEL386
-                | INTEL486
-                | X64
-                | ADX
-                | AES
+            ADX | AES
                 | AVX
                 | AVX2
+                | AVX512BW
+                | AVX512CD
+                | AVX512DQ
+                | AVX512F
+                | AVX512VL
                 | AVX512_BF16
                 | AVX512_BITALG
+                | AVX512_FP16
                 | AVX512_IFMA
                 | AVX512_VBMI
                 | AVX512_VBMI2
                 | AVX512_VNNI
                 | AVX512_VP2INTERSECT
                 | AVX512_VPOPCNTDQ
-                | AVX512BW
-                | AVX512CD
-                | AVX512DQ
-                | AVX512F
-                | AVX512VL
-                | AVX512_FP16
-                | AVX_VNNI
                 | AVX_IFMA
-                | AVX_VNNI_INT8
-                | AVX_VNNI_INT16
                 | AVX_NE_CONVERT
+                | AVX_VNNI
+                | AVX_VNNI_INT16
+                | AVX_VNNI_INT8
                 | BMI1
                 | BMI2
                 | CMOV
@@ -473,8 +473,16 @@ fn may_run(instruction: &Instruction) -> bool {
                 | CX8
                 | F16C
                 | FMA
+                | FPU
+                | FPU287
+                | FPU387
                 | GFNI
+                | INTEL186
+                | INTEL386
+                | INTEL486
+                | INTEL8086
                 | LZCNT
+                | MMX
                 | MOVBE
                 | PCLMULQDQ
                 | POPCNT
@@ -494,6 +502,7 @@ fn may_run(instruction: &Instruction) -> bool {
                 | TSC
                 | VAES
                 | VPCLMULQDQ
+                | X64
         )
     };
     let never = matches!(
@@ -506,12 +515,11 @@ fn may_run(instruction: &Instruction) -> bool {
             | Mnemonic::Enter
             | Mnemonic::Maskmovdqu
             | Mnemonic::Vmaskmovdqu
-            | Mnemonic::Wait
             | Mnemonic::Popf
             | Mnemonic::Pushf
             | Mnemonic::Leave
     );
-    instruction.cpuid_features().iter().all(may)
+    (instruction.cpuid_features().iter().all(may) || instruction.mnemonic() == Mnemonic::Xgetbv)
         && !never
         && !instruction.is_privileged()
         && !instruction.is_string_instruction()

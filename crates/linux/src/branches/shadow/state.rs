@@ -5,6 +5,11 @@
 #[repr(C, align(64))]
 pub struct Vector(pub [u8; 64]);
 
+/// The x87 registers in the layout of FXSAVE; also the MMX registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct X87(pub [u8; 512]);
+
 /// Carry, parity, auxiliary carry, zero, sign and overflow: the flags that arithmetic sets.
 pub const STATUS_FLAGS: u64 = 0x8d5;
 /// The direction flag.
@@ -36,6 +41,8 @@ pub struct State {
     pub vectors: [Vector; 32],
     /// `k0` to `k7`.
     pub masks: [u64; 8],
+    /// The x87 registers.
+    pub x87: X87,
     /// Address of the next instruction.
     pub ip: u64,
     /// The flags as the thread was stopped with.
@@ -60,6 +67,7 @@ impl State {
             host_mxcsr: MXCSR_DEFAULT,
             vectors: [Vector([0; 64]); 32],
             masks: [0; 8],
+            x87: X87([0; 512]),
             ip: 0,
             flags_at_start: 0,
             down: false,
@@ -82,11 +90,14 @@ impl State {
         self.gs_base = regs.gs_base;
     }
 
-    /// Takes in the vector registers from an XSAVE area in the standard format (Intel SDM volume 1,
+    /// Takes in the vector and x87 registers from an XSAVE area in the standard format (Intel SDM volume 1,
     /// chapter 13), as far as it goes: what is missing is in its initial state.
     pub fn set_vectors(&mut self, area: &[u8], layout: &super::native::VectorLayout) {
         let part = |offset: usize, length: usize| area.get(offset..offset + length);
         self.mxcsr = part(24, 4).map_or(MXCSR_DEFAULT, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+        // FXRSTOR sets our own MXCSR, too.
+        self.x87.0 = part(0, 512).map_or([0; 512], |bytes| bytes.try_into().unwrap());
+        self.x87.0[24..28].copy_from_slice(&self.host_mxcsr.to_le_bytes());
         for (number, vector) in self.vectors.iter_mut().enumerate() {
             vector.0 = [0; 64];
             let mut copy = |at: usize, offset: Option<usize>, length: usize| {

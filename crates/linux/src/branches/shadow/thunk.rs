@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! mov  S, rdi                 S: a register that the instruction does not use
+//! fxrstor [S+x87]             if it is an x87 or MMX instruction
 //! vmovups zmm1, [S+...]       the vector and mask registers it uses
 //! push [S+flags]; popfq       if it uses flags
 //! mov  rax, [S+0]             the general registers it uses
@@ -35,6 +36,17 @@ pub struct Thunks {
     by_code: FxHashMap<Box<[u8]>, u32>,
     width: VectorWidth,
     info: InstructionInfoFactory,
+}
+
+/// What a thunk must do besides loading registers.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs {
+    /// The instruction accesses memory by its one memory operand.
+    pub memory: bool,
+    /// It depends on `MXCSR`.
+    pub float: bool,
+    /// It uses the x87 or MMX registers.
+    pub x87: bool,
 }
 
 /// The widest vector registers of the machine.
@@ -78,6 +90,8 @@ impl Uses {
             } else if register.is_k() {
                 uses.masks |= 1 << number;
                 uses.masks_written |= if written { 1 << number } else { 0 };
+            } else if register.is_st() || register.is_mm() {
+                // They are loaded and stored all together.
             } else if written || !register.is_segment_register() {
                 return None;
             }
@@ -116,10 +130,9 @@ impl Thunks {
         })
     }
 
-    /// The thunk of an instruction. `has_memory`: it accesses memory by its one memory operand; `float`: it
-    /// depends on `MXCSR`. `None` if none can be made.
-    pub fn make(&mut self, instruction: &Instruction, has_memory: bool, float: bool) -> Option<u32> {
-        let code = self.code(instruction, has_memory, float)?;
+    /// The thunk of an instruction; `None` if none can be made.
+    pub fn make(&mut self, instruction: &Instruction, needs: Needs) -> Option<u32> {
+        let code = self.code(instruction, needs)?;
         if let Some(&known) = self.by_code.get(code.as_slice()) {
             return Some(known);
         }
@@ -128,9 +141,9 @@ impl Thunks {
         Some(place)
     }
 
-    fn code(&mut self, instruction: &Instruction, has_memory: bool, float: bool) -> Option<Vec<u8>> {
+    fn code(&mut self, instruction: &Instruction, needs: Needs) -> Option<Vec<u8>> {
         let mut inner = *instruction;
-        if has_memory {
+        if needs.memory {
             // Without a register first, to see what else it uses.
             replace_memory(&mut inner, Register::None);
         }
@@ -142,7 +155,7 @@ impl Thunks {
         let mut free = [0u32, 1, 2, 3, 6, 7, 5, 8, 9, 10, 11, 12, 13, 14, 15]
             .into_iter()
             .filter(move |number| taken & (1 << number) == 0);
-        let memory = if has_memory { Some(Register::RAX + free.next()?) } else { None };
+        let memory = if needs.memory { Some(Register::RAX + free.next()?) } else { None };
         if let Some(register) = memory {
             replace_memory(&mut inner, register);
         }
@@ -153,7 +166,7 @@ impl Thunks {
         let state = Register::RAX + free.next()?;
         let flags = (instruction.rflags_read() | instruction.rflags_modified()) != 0;
         let mut writer =
-            Writer { encoder: Encoder::new(64), uses, state, memory, stack, flags, float, width: self.width };
+            Writer { encoder: Encoder::new(64), uses, state, memory, stack, flags, needs, width: self.width };
         writer.before()?;
         writer.add(&inner)?;
         writer.after()?;
@@ -204,7 +217,7 @@ struct Writer {
     memory: Option<Register>,
     stack: Option<Register>,
     flags: bool,
-    float: bool,
+    needs: Needs,
     width: VectorWidth,
 }
 
@@ -231,7 +244,10 @@ impl Writer {
 
     fn before(&mut self) -> Option<()> {
         self.add(&Instruction::with2(Code::Mov_r64_rm64, self.state, Register::RDI).ok()?)?;
-        if self.float {
+        if self.needs.x87 {
+            self.with_slot(Code::Fxrstor64_m512byte, offset_of!(State, x87))?;
+        }
+        if self.needs.float {
             self.with_slot(Code::Ldmxcsr_m32, offset_of!(State, mxcsr))?;
         }
         for number in bits(self.uses.vectors.into()) {
@@ -277,9 +293,13 @@ impl Writer {
             let register = Register::K0 + number as u32;
             self.store(Code::VEX_Kmovq_m64_kr, offset_of!(State, masks) + 8 * number, register)?;
         }
-        if self.float {
+        if self.needs.float {
             self.with_slot(Code::Stmxcsr_m32, offset_of!(State, mxcsr))?;
             self.with_slot(Code::Ldmxcsr_m32, offset_of!(State, host_mxcsr))?;
+        }
+        if self.needs.x87 {
+            self.with_slot(Code::Fxsave64_m512byte, offset_of!(State, x87))?;
+            self.add(&Instruction::with(Code::Fninit))?;
         }
         if self.uses.vectors != 0 && self.width != VectorWidth::Xmm {
             self.add(&Instruction::with(Code::VEX_Vzeroupper))?;
