@@ -8,14 +8,15 @@ mod world;
 use corewise_core::random::Random;
 use corewise_paths::estimate::Estimator;
 use corewise_paths::exact::{PathCounter, ThreadPosition};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput};
 use world::World;
 
-fn stitching(c: &mut Criterion) {
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
     let world = World::random(7, 100, false);
     let trace = world.run(&mut Random::new(7, 1), 10_000_000);
     let windows = world.windows(&trace, &mut Random::new(7, 2), 100_000, 32);
-    let mut group = c.benchmark_group("paths");
+    let mut group = criterion.benchmark_group("paths");
     group.sample_size(10);
     group.throughput(Throughput::Elements(windows.len() as u64));
     group.bench_function("stitch windows", |b| {
@@ -36,7 +37,5 @@ fn stitching(c: &mut Criterion) {
         });
     });
     group.finish();
+    criterion.final_summary();
 }
-
-criterion_group!(benches, stitching);
-criterion_main!(benches);

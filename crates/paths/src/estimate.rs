@@ -71,9 +71,17 @@ impl<'p> Estimator<'p> {
         if !kept.is_empty() {
             let begin = self.outcomes.len();
             self.outcomes.extend_from_slice(kept);
-            let stopped = span.last.filter(|_| !cut && window.ended != End::Full);
-            let stopped = stopped.map(|block| (self.graph.block(block).site, window.end.address));
-            self.windows.push(Piece { first: span.first, range: begin..self.outcomes.len(), stopped });
+            let place = |block, address| (self.graph.block(block).site, address);
+            let first = place(span.first, window.start.address);
+            let last = span.last.filter(|_| !cut).map(|block| place(block, window.end.address));
+            // A branch-record unit's window ends where the sample was taken; all others begin there.
+            let (sampled, stopped) = match window.ended {
+                End::Hardware => (last.unwrap_or(first), None),
+                End::Full => (first, None),
+                _ => (first, last),
+            };
+            let range = begin..self.outcomes.len();
+            self.windows.push(Piece { first: span.first, sampled, range, stopped });
         }
         Ok(())
     }

@@ -18,9 +18,11 @@ use std::ops::Range;
 pub(crate) struct Piece {
     /// Where it begins.
     pub first: BlockId,
+    /// Where its sample was taken, uniformly in time: the address, and the site that ends that straight line.
+    pub sampled: (SiteId, u64),
     /// Where its outcomes are among all.
     pub range: Range<usize>,
-    /// If it stopped early: the instruction it did not execute, and the site that ends that straight line.
+    /// If it stopped early, where in which line: the instruction that it did not execute.
     pub stopped: Option<(SiteId, u64)>,
 }
 
@@ -58,7 +60,7 @@ pub(crate) fn joined(
             all.extend(outcomes[following.range.clone()].iter().take(missing));
             stopped = following.stopped;
         }
-        whole.push(Piece { first: piece.first, range: begin..all.len(), stopped: None });
+        whole.push(Piece { range: begin..all.len(), stopped: None, ..piece.clone() });
     }
     (whole, all)
 }
