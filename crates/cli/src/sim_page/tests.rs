@@ -10,7 +10,7 @@ runs = 2
 machine = { name = "1FC-1SC", topology = "core:2 pu:1", speeds = [{ pes = "1", speed = 0.5 }] }
 demand.int = {}
 application = [
-  { name = "a & b", steps = [{ each = { mcycles = 90, demand = "int" } }] },
+  { name = "a & b", variation = 0.1, steps = [{ each = { mcycles = 90, demand = "int" } }] },
   { name = "\"c\"", steps = [{ each = { mcycles = 60, demand = "int" } }] },
 ]
 variant = [{ name = "PA", policy = "pa" }]

@@ -169,7 +169,8 @@ fn cycles(histories: &Histories, machine: &Machine) -> Vec<Vec<f64>> {
 
 /// What of the threads' demands no counter told, with the part of the CPU time that this concerns.
 pub fn unknown(histories: &Histories) -> Vec<String> {
-    let figures: [(&str, fn(&Known) -> bool); 3] = [
+    type IsUnknown = fn(&Known) -> bool;
+    let figures: [(&str, IsUnknown); 3] = [
         ("FPU usage", |known| known.fpu.is_none()),
         ("L2 misses", |known| known.l2_misses.is_none()),
         ("instructions per cycle", |known| known.ipc.is_none()),
