@@ -100,8 +100,8 @@ fn chart(f: &mut Formatter<'_>, comparison: &Comparison) -> Result {
     let width = LABEL_WIDTH + APP_WIDTH + PLOT_WIDTH + NUMBER_WIDTH;
     writeln!(
         f,
-        "<section>\n<h2>Speedup over the default (simulated)</h2>\n<p class=\"legend\">A whisker is the spread \
-         over the seeds (standard deviation), the line is the default.</p>\n<div class=\"scroll\">\n\
+        "<section>\n<h2>Speedup over the default (simulated)</h2>\n<p class=\"legend\">A whisker is the \
+         spread over the seeds (standard deviation), the line is the default.</p>\n<div class=\"scroll\">\n\
          <svg class=\"bars\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"Speedups; the tables \
          below say the same\">"
     )?;

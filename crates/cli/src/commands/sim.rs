@@ -24,8 +24,8 @@ pub struct Sim {
     /// Compare this policy instead of the scenario's variants; may be given several times
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
-    /// For a workload of rt-app, the machine: a machine profile (.json), the machine of a scenario (.toml), or
-    /// one in a line ("pack:1 l2:4 core:2 pu:1")
+    /// For a workload of rt-app, the machine: a machine profile (.json), the machine of a scenario (.toml),
+    /// or one in a line ("pack:1 l2:4 core:2 pu:1")
     #[arg(long, value_name = "MACHINE")]
     machine: Option<String>,
     /// The first seed
@@ -63,7 +63,8 @@ pub struct Sim {
     #[arg(
         long,
         value_name = "PROFILE",
-        conflicts_with_all = ["scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "timeline", "html"]
+        conflicts_with_all =
+            ["scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "timeline", "html"]
     )]
     check_profile: Option<PathBuf>,
 }

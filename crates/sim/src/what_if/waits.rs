@@ -2,10 +2,11 @@
 //!
 //! Recorded, in a window of some intervals: thread i wanted a PE for `r_i` and waited beside others for
 //! `w_i`. With `g_i`, the factor by which the time that i wants a PE has changed, the busiest thread leads:
-//! the window grows by `G = max(g_i r_i) / max(r_i)`, and i now waits for `G (r_i + w_i) - g_i r_i`, or not at
-//! all. That is a barrier at the end of each window, and exact for fork-join programs whose loops are short
-//! beside it. A thread that never waited waits for nobody. A wide window cannot tell a serial part from the
-//! parallel one beside it, a narrow one cannot tell that the thread that waits now worked a moment ago.
+//! the window grows by `G = max(g_i r_i) / max(r_i)`, and i now waits for `G (r_i + w_i) - g_i r_i`, or not
+//! at all. That is a barrier at the end of each window, and exact for fork-join programs whose loops are
+//! short beside it. A thread that never waited waits for nobody. A wide window cannot tell a serial part
+//! from the parallel one beside it, a narrow one cannot tell that the thread that waits now worked a moment
+//! ago.
 
 use super::history::{Histories, History};
 use corewise_core::ids::AppId;
