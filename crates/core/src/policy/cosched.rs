@@ -24,15 +24,16 @@
 //! The paper's selection takes threads out of turn in their own queue, moves none, and "they always receive
 //! the same amount of time" (§5). Dealing moves threads, and who leaves a queue before its turn leaves it to
 //! others. So threads are dealt anew only where those who may meet then differ by
-//! [`CoschedParameters::gain_min`] more on average, or PEs are used more evenly; else only new ones are dealt.
+//! [`CoschedParameters::gain_min`] more on average, or PEs are used more evenly; else only new ones are
+//! dealt.
 //!
 //! Parameters: [`CoschedParameters`].
 //!
 //! Limits: the paper's fourth term, trace cache misses, has no counter today. It subtracts IPC in words but
 //! not in its formula, and without a weight; we follow the formula. `f` is the share of cycles in which the
 //! FPU is busy, theirs are retired operations per cycle. Threads that were bound a moment ago are not dealt
-//! anew either, so a choice lasts [`crate::engine::EngineConfig::min_residence`]; the paper's lasts 100 ms. Dealing
-//! anew may move threads between cores, and what that costs is not weighed.
+//! anew either, so a choice lasts [`crate::engine::EngineConfig::min_residence`]; the paper's lasts 100 ms.
+//! Dealing anew may move threads between cores, and what that costs is not weighed.
 
 use super::amp::candidates;
 use super::near::{by_core, siblings};

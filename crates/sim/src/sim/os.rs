@@ -2,18 +2,19 @@
 //!
 //! Problem: a baseline is needed that does what common systems do, no better and no worse. Approach: each PE
 //! has a queue, served in slices; next is who had least CPU time, counted from where it came in. Who leaves a
-//! queue takes its lag along, what it is owed against the mean of that queue, up to two slices, and is owed as
-//! much in the next, so that nobody gains or loses turns by moving. A new thread goes where the load is smallest, then where least
-//! runs on the same FPU, then by chance. A woken thread goes back where it ran if that is idle, else to the
-//! least loaded PE, closest first. A PE that runs out of work takes a waiting thread from the longest queue,
-//! and a periodic balancer moves threads from queues that are two longer than the shortest. [`Kind::Fair`]
-//! takes all PEs for equally fast, like the baselines of the papers; [`Kind::Capacity`] prefers fast idle
-//! PEs and moves a running thread to a faster PE that is idle, like today's Linux (capacity-aware wake-ups,
-//! misfit migration). Masks hold always. Sources: parallelism-aware scheduling §3 (Default keeps threads
-//! where they are), BulldOver §V.D (whether like threads meet on a module is chance), Linux's
-//! `select_idle_sibling`, `load_balance` and, for the lag, `place_entity` (Stoica, Abdel-Wahab, "Earliest
-//! eligible virtual deadline first", 1995). Limits: equal weights, no wake-up preemption within a slice,
-//! and a surplus thread (three on two PEs) stays where it is, as the queues differ by one only.
+//! queue takes its lag along, what it is owed against the mean of that queue, up to two slices, and is owed
+//! as much in the next, so that nobody gains or loses turns by moving. A new thread goes where the load is
+//! smallest, then where least runs on the same FPU, then by chance. A woken thread goes back where it ran if
+//! that is idle, else to the least loaded PE, closest first. A PE that runs out of work takes a waiting
+//! thread from the longest queue, and a periodic balancer moves threads from queues that are two longer than
+//! the shortest. [`Kind::Fair`] takes all PEs for equally fast, like the baselines of the papers;
+//! [`Kind::Capacity`] prefers fast idle PEs and moves a running thread to a faster PE that is idle, like
+//! today's Linux (capacity-aware wake-ups, misfit migration). Masks hold always. Sources: parallelism-aware
+//! scheduling §3 (Default keeps threads where they are), BulldOver §V.D (whether like threads meet on a
+//! module is chance), Linux's `select_idle_sibling`, `load_balance` and, for the lag, `place_entity` (Stoica,
+//! Abdel-Wahab, "Earliest eligible virtual deadline first", 1995). Limits: equal weights, no wake-up
+//! preemption within a slice, and a surplus thread (three on two PEs) stays where it is, as the queues differ
+//! by one only.
 
 use super::Sim;
 use super::loads::ANY_LOAD;
