@@ -10,6 +10,7 @@ mod context;
 mod enumerate;
 pub mod estimate;
 pub mod exact;
+pub mod export;
 pub mod fragment;
 pub mod graph;
 mod join;

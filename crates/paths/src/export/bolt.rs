@@ -1,0 +1,52 @@
+//! BOLT's pre-aggregated profile: `perf2bolt -pa -p PROFILE -o OUT FILE`, then `llvm-bolt -data=OUT`.
+//!
+//! Format (LLVM 19, `DataAggregator.cpp`, `parseAggregatedLBREntry`): `B from to count mispredictions` for a
+//! taken branch, `F first last count` for a run of instructions without one. Addresses are hexadecimal, without
+//! `0x`, as linked; 0 is outside of the program. `f` is a run that was entered from outside of its function: if
+//! it starts behind a call, BOLT then knows that the call's block leads to it. There is no saying in this
+//! format that mispredictions are not known, so they are 0.
+
+use super::counts::{Counts, Run};
+use crate::program::Program;
+use crate::window::{Location, ModuleId};
+use corewise_core::code::Flow;
+use std::collections::BTreeMap;
+use std::io::{Result, Write};
+
+/// Writes the profile.
+pub fn write(counts: &Counts, module: ModuleId, program: &impl Program, out: &mut impl Write) -> Result<()> {
+    for ((from, to), count) in &counts.transfers {
+        writeln!(out, "B {:x} {:x} {count} 0", from.unwrap_or(0), to.unwrap_or(0))?;
+    }
+    let mut runs: BTreeMap<(u64, u64, char), u64> = BTreeMap::new();
+    for (run, count) in &counts.runs {
+        debug_assert_eq!(run.first.module, module);
+        let kind = if is_from_outside(run, program) { 'f' } else { 'F' };
+        *runs.entry((run.first.address, run.last, kind)).or_default() += count;
+    }
+    for ((first, last, kind), count) in runs {
+        writeln!(out, "{kind} {first:x} {last:x} {count}")?;
+    }
+    Ok(())
+}
+
+/// Whether control came from another function. A return from a recursive call counts as one, too.
+fn is_from_outside(run: &Run, program: &impl Program) -> bool {
+    let Some(from) = run.from else { return false };
+    let start = |location: Location| program.function(location).map(|function| function.start);
+    let is_return = program.instruction(from).is_some_and(|instruction| instruction.flow == Flow::Return);
+    is_return || from.module != run.first.module || start(from) != start(run.first)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::export::counts::Counts;
+    use crate::export::fixture::{self, EXECUTABLE};
+
+    #[test]
+    fn runs_behind_a_call_come_from_outside() {
+        let counts = Counts::new(&fixture::two_modules(), EXECUTABLE);
+        let program = fixture::program();
+        insta::assert_snapshot!(fixture::text(|out| super::write(&counts, EXECUTABLE, &program, out)));
+    }
+}

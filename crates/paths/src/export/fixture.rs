@@ -1,0 +1,131 @@
+//! A small made-up recording and the program that it is of.
+
+use crate::program::{Function, Program};
+use crate::window::{End, Location, Module, ModuleId, Recording, Transfer, Window};
+use corewise_core::code::{Flow, Instruction, Store, Unit};
+use std::collections::BTreeMap;
+
+pub const EXECUTABLE: ModuleId = ModuleId(0);
+pub const LIBRARY: ModuleId = ModuleId(1);
+
+/// An address in the executable.
+pub fn at(address: u64) -> Location {
+    Location { module: EXECUTABLE, address }
+}
+
+fn in_library(address: u64) -> Location {
+    Location { module: LIBRARY, address }
+}
+
+/// A window in the executable, with its numbers of instructions and branches.
+pub fn window(
+    start: u64,
+    transfers: &[(u64, u64)],
+    end: u64,
+    (instructions, branches): (u32, u32),
+) -> Window {
+    let transfers = transfers.iter().map(|(from, to)| Transfer { from: at(*from), to: at(*to) }).collect();
+    Window {
+        tid: 7,
+        time_ns: 1_000_000,
+        start: at(start),
+        transfers,
+        end: at(end),
+        instructions: Some(instructions),
+        branches: Some(branches),
+        ended: End::Full,
+    }
+}
+
+/// A recording of these windows, 10 ms apart.
+pub fn recording(mut windows: Vec<Window>) -> Recording {
+    for (index, window) in windows.iter_mut().enumerate() {
+        window.time_ns += 10_000_000 * index as u64;
+    }
+    let module = |path: &str, id: &str| Module { path: path.to_owned(), build_id: Some(id.to_owned()) };
+    Recording {
+        version: Recording::VERSION,
+        command: vec!["./program".to_owned()],
+        backend: "shadow".to_owned(),
+        period_ns: 10_000_000,
+        branches_max: 16,
+        modules: vec![module("/opt/program", "aa01"), module("/usr/lib/libshared.so", "bb02")],
+        windows,
+        without_window: BTreeMap::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// `main` (0x1100..0x1140) loops over calls of `work` (0x1200..0x1220), which calls `helper` of the library:
+/// one window that starts in main, and one that starts in helper and so shows its callers only by returns.
+pub fn two_modules() -> Recording {
+    let first = window(0x1100, &[(0x1108, 0x1200), (0x121c, 0x110c), (0x1114, 0x1100)], 0x1108, (12, 4));
+    let second = Window {
+        start: in_library(0x5000),
+        transfers: vec![
+            Transfer { from: in_library(0x5008), to: at(0x1218) },
+            Transfer { from: at(0x121c), to: at(0x110c) },
+            Transfer { from: at(0x1114), to: at(0x1100) },
+            Transfer { from: at(0x1108), to: at(0x1200) },
+            Transfer { from: at(0x1210), to: in_library(0x5000) },
+        ],
+        end: in_library(0x5000),
+        ..window(0, &[], 0, (14, 6))
+    };
+    let mut recording = recording(vec![first, second.clone(), second]);
+    recording.windows[2].tid = 8;
+    recording
+}
+
+/// The code of [`two_modules`]: every instruction has four bytes.
+pub struct MadeUp(Vec<(ModuleId, Function)>);
+
+/// The program of [`two_modules`].
+pub fn program() -> MadeUp {
+    let function =
+        |name: &str, start, end| Function { name: (!name.is_empty()).then(|| name.to_owned()), start, end };
+    MadeUp(vec![
+        (EXECUTABLE, function("main", 0x1100, 0x1140)),
+        (EXECUTABLE, function("work", 0x1200, 0x1220)),
+        (LIBRARY, function("", 0x5000, 0x5010)),
+    ])
+}
+
+impl Program for MadeUp {
+    fn instruction(&self, at: Location) -> Option<Instruction> {
+        self.function(at)?;
+        let flow = match at.address {
+            0x1108 => Flow::Call(0x1200 - 0x1108),
+            0x1210 => Flow::CallAnywhere,
+            0x1114 => Flow::Branch(0x1100 - 0x1114),
+            0x1204 => Flow::Branch(0x14),
+            0x121c | 0x5008 => Flow::Return,
+            _ => Flow::Next,
+        };
+        Some(Instruction {
+            length: 4,
+            flow,
+            unit: Unit::None,
+            loads: false,
+            store: Store::None,
+            reads: 0,
+            writes: 0,
+            waits: false,
+        })
+    }
+
+    fn function(&self, at: Location) -> Option<&Function> {
+        let holds = |function: &Function| (function.start..function.end).contains(&at.address);
+        self.0
+            .iter()
+            .find(|(module, function)| *module == at.module && holds(function))
+            .map(|(_, function)| function)
+    }
+}
+
+/// What an exporter writes.
+pub fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}

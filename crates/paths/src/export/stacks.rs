@@ -1,0 +1,181 @@
+//! The calls that a window shows.
+//!
+//! Problem: a window says where a thread went, not who had called it; people want to see time by caller.
+//! Approach: calls within the window are seen as they happen, and a return to a frame that the window has
+//! not seen called tells who the caller had been. So each piece of a window has the stack from the outermost
+//! function that the window came to, which is the same for all pieces of a window. A window stands for the
+//! time of one sample; its instructions share it. Limits: callers that the window did not return to are not
+//! known, and a jump to another function's first instruction counts as that function in place of the old one.
+
+use super::counts::{Run, runs_of};
+use crate::program::Program;
+use crate::window::{Location, ModuleId, Recording, Window};
+use corewise_core::code::Flow;
+
+/// A function, or code of a module that is in no function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Callee {
+    /// The module.
+    pub module: ModuleId,
+    /// The function's first instruction, as linked.
+    pub start: Option<u64>,
+}
+
+impl Callee {
+    /// The function that holds a location.
+    pub fn at(location: Location, program: &impl Program) -> Callee {
+        let start = program.function(location).map(|function| function.start);
+        Callee { module: location.module, start }
+    }
+
+    /// Its name for people: the symbol, `file+0x12` of a stripped file, `[file]` where there is no function.
+    pub fn name(self, recording: &Recording, program: &impl Program) -> String {
+        let path = recording.modules.get(self.module.0 as usize).map_or("?", |module| &module.path);
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let Some(start) = self.start else { return format!("[{file}]") };
+        let function = program.function(Location { module: self.module, address: start });
+        match function.and_then(|function| function.name.clone()) {
+            Some(name) => name,
+            None => format!("{file}+{start:#x}"),
+        }
+    }
+}
+
+/// A part of a window in which the stack stayed as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The functions, the outermost first.
+    pub stack: Vec<Callee>,
+    /// Instructions executed.
+    pub instructions: u32,
+}
+
+/// The pieces of a window, in the order of execution; without windows in code that cannot be read.
+pub fn pieces(window: &Window, program: &impl Program) -> Vec<Piece> {
+    let mut calls = Calls::default();
+    let mut parts = Vec::new();
+    for run in runs_of(window) {
+        match run.from {
+            None => calls.start(Callee::at(run.first, program)),
+            Some(from) => calls.follow(from, run.first, program),
+        }
+        parts.push((calls.current, instructions_of(run, program)));
+    }
+    parts
+        .into_iter()
+        .filter(|(_, instructions)| *instructions > 0)
+        .map(|(frame, instructions)| Piece { stack: calls.stack(frame), instructions })
+        .collect()
+}
+
+fn instructions_of(run: Run, program: &impl Program) -> u32 {
+    let mut address = run.first.address;
+    let mut count = 0;
+    while address <= run.last
+        && let Some(instruction) = program.instruction(Location { address, ..run.first })
+    {
+        count += 1;
+        address += u64::from(instruction.length);
+    }
+    count
+}
+
+/// The frames that a window came to. A frame whose function is not known (yet) is a place for a caller.
+#[derive(Default)]
+struct Calls {
+    frames: Vec<(Option<Callee>, Option<usize>)>,
+    current: usize,
+}
+
+impl Calls {
+    fn start(&mut self, callee: Callee) {
+        self.frames = vec![(Some(callee), None)];
+        self.current = 0;
+    }
+
+    fn follow(&mut self, from: Location, to: Location, program: &impl Program) {
+        if self.frames.is_empty() {
+            self.start(Callee::at(from, program));
+        }
+        let callee = Callee::at(to, program);
+        match program.instruction(from).map(|instruction| instruction.flow) {
+            Some(Flow::Call(_) | Flow::CallThrough(_) | Flow::CallAnywhere) => {
+                self.frames.push((Some(callee), Some(self.current)));
+                self.current = self.frames.len() - 1;
+            }
+            Some(Flow::Return) => {
+                self.current = self.caller();
+                self.be_in(callee);
+            }
+            _ => self.be_in(callee),
+        }
+    }
+
+    /// The current frame's caller: a new place if it has not been seen.
+    fn caller(&mut self) -> usize {
+        if let Some(caller) = self.frames[self.current].1 {
+            return caller;
+        }
+        self.frames.push((None, None));
+        let caller = self.frames.len() - 1;
+        self.frames[self.current].1 = Some(caller);
+        caller
+    }
+
+    /// Control is in this function now, on the same level of the stack.
+    fn be_in(&mut self, callee: Callee) {
+        match self.frames[self.current].0 {
+            Some(known) if known == callee => {}
+            None => self.frames[self.current].0 = Some(callee),
+            Some(_) => {
+                let caller = self.caller();
+                self.frames.push((Some(callee), Some(caller)));
+                self.current = self.frames.len() - 1;
+            }
+        }
+    }
+
+    fn stack(&self, frame: usize) -> Vec<Callee> {
+        let callers = std::iter::successors(Some(frame), |frame| self.frames[*frame].1);
+        let mut stack: Vec<Callee> = callers.filter_map(|frame| self.frames[frame].0).collect();
+        stack.reverse();
+        stack
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::fixture::{self, at};
+
+    fn described(window: &Window) -> Vec<String> {
+        let (recording, program) = (fixture::two_modules(), fixture::program());
+        let names = |piece: &Piece| {
+            piece.stack.iter().map(|callee| callee.name(&recording, &program)).collect::<Vec<_>>().join(";")
+        };
+        let pieces = pieces(window, &program);
+        pieces.iter().map(|piece| format!("{} {}", names(piece), piece.instructions)).collect()
+    }
+
+    #[test]
+    fn a_return_tells_who_the_caller_had_been() {
+        let recording = fixture::two_modules();
+        assert_eq!(
+            described(&recording.windows[1]),
+            ["main;work;libshared.so+0x5000 3", "main;work 2", "main 3", "main 3", "main;work 5",]
+        );
+    }
+
+    #[test]
+    fn a_jump_to_another_function_takes_the_place_of_the_old_one() {
+        // From the end of main's loop into work, as an optimised last call does, and back to main's caller.
+        let window = fixture::window(0x1100, &[(0x1114, 0x1200), (0x121c, 0x1104)], 0x1108, (16, 3));
+        assert_eq!(described(&window), ["main;main 6", "main;work 8", "main 2"]);
+    }
+
+    #[test]
+    fn code_in_no_function_has_the_name_of_its_file() {
+        let nowhere = Callee::at(at(0x10), &fixture::program());
+        assert_eq!(nowhere.name(&fixture::two_modules(), &fixture::program()), "[program]");
+    }
+}
