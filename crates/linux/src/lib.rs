@@ -11,6 +11,7 @@ pub mod discovery;
 pub mod elf;
 pub mod environment;
 pub mod launch;
+pub mod lines;
 pub mod live;
 pub mod signals;
 pub mod topology;

@@ -124,6 +124,17 @@ impl ElfFile {
         })
     }
 
+    /// The first executable segment as the kernel maps it, in whole pages of 4 KiB: address as linked, offset in
+    /// the file, size in bytes.
+    pub fn code_mapping(&self) -> Option<(u64, u64, u64)> {
+        let object = object::File::parse(&self.content).ok()?;
+        let is_code = |segment: &object::Segment<'_, '_, _>| segment.permissions().executable();
+        let segment = object.segments().find(is_code)?;
+        let within_page = segment.address() % 4096;
+        let size = (segment.size() + within_page).next_multiple_of(4096);
+        Some((segment.address() - within_page, segment.file_range().0 - within_page, size))
+    }
+
     /// Its functions by address, without overlaps: from its symbols or those of its debug file, else from its
     /// unwind table.
     pub fn functions(&self) -> Result<Vec<Function>, ElfError> {
