@@ -26,7 +26,7 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    calibrate::Calibrate, characterize::Characterize, experiment::Experiment, profile::Profile,
+    calibrate::Calibrate, characterize::Characterize, experiment::Experiment, paths::Paths, profile::Profile,
     replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_linux::binding::guardian;
@@ -51,6 +51,7 @@ enum Command {
     Topo(Topo),
     Calibrate(Calibrate),
     Profile(Profile),
+    Paths(Paths),
     /// The process that gives every mask back if corewise is killed; started by `run`
     #[command(name = guardian::SUBCOMMAND, hide = true)]
     Guardian,
@@ -68,6 +69,10 @@ fn main() -> ExitCode {
         Command::Calibrate(calibrate) => (calibrate.execute(), |_| 1),
         // As diff(1): 1 is a difference, 2 is trouble.
         Command::Profile(profile) => (profile.execute(), |_| 2),
+        Command::Paths(paths) => {
+            let failure = paths.exit_status_of();
+            (paths.execute(), failure)
+        }
         Command::Guardian => (guardian::main().map(|()| 0).map_err(Into::into), |_| 1),
     };
     match result {

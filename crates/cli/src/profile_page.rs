@@ -1,10 +1,10 @@
 //! A machine profile as one HTML page and as single drawings, for people.
 
 mod bars;
-mod chart;
+pub mod chart;
 mod figures;
 mod heat;
-mod lines;
+pub mod lines;
 mod tables;
 
 #[cfg(test)]

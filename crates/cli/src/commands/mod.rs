@@ -19,6 +19,7 @@ pub mod characterize;
 pub mod check_profile;
 pub mod experiment;
 pub mod fuzz;
+pub mod paths;
 pub mod profile;
 pub mod replay;
 pub mod run;

@@ -1,0 +1,167 @@
+//! `corewise paths accuracy`: recordings beside the truth, and the study of period, runs and branches.
+
+use super::truth::ExactCounts;
+use super::{file, page};
+use crate::{output, whole_file};
+use anyhow::{Context, Result, bail};
+use corewise_linux::elf::ElfProgram;
+use corewise_paths::modules::ModuleTable;
+use corewise_paths::study::{Plan, Row, study};
+use corewise_paths::window::{Module, ModuleId, Recording};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// How many times longer the periods of the study are.
+const ONE_IN: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// The lengths of windows that are studied, as far as the recordings have them.
+const BRANCHES: [usize; 5] = [4, 8, 16, 32, 64];
+
+/// Compare recordings with the truth: how accurate the estimated path profile is
+///
+/// The measure is that of the path-profiling paper: of the paths with at least 0.125 % of the flow, the share
+/// that is also among the estimate's as many hottest, weighted by flow. Several recordings are runs of the
+/// same command.
+#[derive(Debug, clap::Args)]
+pub struct Accuracy {
+    /// Exact counts by `corewise paths truth`
+    #[arg(long, value_name = "FILE")]
+    truth: PathBuf,
+    /// Recordings of the same program
+    #[arg(required = true, value_name = "RECORDING")]
+    recordings: Vec<PathBuf>,
+    /// Write a page with the plots of the study
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is found out.
+#[derive(Debug, Serialize)]
+pub struct Study {
+    /// What the figures are.
+    pub evidence: &'static str,
+    /// What was run.
+    pub command: Vec<String>,
+    /// The sampler.
+    pub backend: String,
+    /// All runs, by period and branches: the paper's Figure 3.
+    pub by_period: Vec<Row>,
+    /// The shortest period, by runs and branches: the paper's Figures 4 and 5.
+    pub by_runs: Vec<Row>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Study {
+    /// All runs with the shortest period.
+    pub fn whole(&self) -> impl Iterator<Item = &Row> {
+        let runs = self.by_runs.iter().map(|row| row.runs).max();
+        self.by_runs.iter().filter(move |row| Some(row.runs) == runs)
+    }
+}
+
+impl Accuracy {
+    /// Prints; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        if let Some(path) = &self.html {
+            whole_file::check_writable(path)?;
+        }
+        let truth: ExactCounts =
+            file::read(&self.truth, "truth by `corewise paths truth`", ExactCounts::VERSION)?;
+        let mut table = ModuleTable::default();
+        truth.modules.iter().for_each(|module| _ = table.id(module));
+        let mut runs = Vec::new();
+        for path in &self.recordings {
+            let mut recording = file::read_recording(path)?;
+            let context = || format!("cannot compare {} with the truth", path.display());
+            check(&recording, &truth.modules).with_context(context)?;
+            table.adopt(&mut recording);
+            runs.push(recording);
+        }
+        let study = studied(&truth, &runs, table.modules())?;
+        if let Some(path) = &self.html {
+            whole_file::write(path, page::render(&study).as_bytes())?;
+        }
+        let text = if self.json { serde_json::to_string_pretty(&study)? + "\n" } else { describe(&study) };
+        output::print(&text)?;
+        Ok(0)
+    }
+}
+
+/// The recording is of the same files as the truth.
+fn check(recording: &Recording, traced: &[Module]) -> Result<()> {
+    for module in &recording.modules {
+        if let Some(other) = traced.iter().find(|m| m.path == module.path && m.build_id != module.build_id) {
+            bail!("it is of another build of {}: record both with the same file", other.path);
+        }
+    }
+    if !recording.modules.iter().any(|module| traced.contains(module)) {
+        let names: Vec<&str> = traced.iter().map(|module| module.path.as_str()).collect();
+        bail!("it has no window in what the truth is of: {}", names.join(", "));
+    }
+    Ok(())
+}
+
+fn studied(truth: &ExactCounts, runs: &[Recording], modules: &[Module]) -> Result<Study> {
+    let Some(first) = runs.first() else { bail!("there is no recording") };
+    if let Some(other) = runs.iter().find(|run| run.period_ns != first.period_ns) {
+        bail!(
+            "the recordings have different periods ({} ms and {} ms): compare them one by one",
+            first.period_ns as f64 / 1e6,
+            other.period_ns as f64 / 1e6
+        );
+    }
+    let program = ElfProgram::open(modules)?;
+    let longest = runs.iter().map(|run| run.branches_max as usize).min().unwrap_or(0);
+    let mut branches: Vec<usize> = BRANCHES.into_iter().filter(|n| *n < longest).collect();
+    branches.push(longest);
+    let traced = truth.modules.len();
+    let rows = |one_in: Vec<usize>, used: Vec<usize>| {
+        let plan = Plan { one_in, runs: used, branches: branches.clone() };
+        let wanted = |module: ModuleId| (module.0 as usize) < traced;
+        study(&program, &truth.profile, runs, &plan, wanted)
+    };
+    let mut notes = truth.notes.clone();
+    if truth.without_identity > 0 {
+        let lost = truth.without_identity;
+        notes.push(format!("{lost} executed paths are in no entry of the truth, only in its total"));
+    }
+    Ok(Study {
+        evidence: "measured windows beside emulated truth",
+        command: truth.command.clone(),
+        backend: first.backend.clone(),
+        by_period: rows(ONE_IN.into(), vec![runs.len()]),
+        by_runs: rows(vec![1], (1..=runs.len()).collect()),
+        notes,
+    })
+}
+
+/// A table of all runs.
+fn describe(study: &Study) -> String {
+    let runs = study.whole().next().map_or(0, |row| row.runs);
+    let command = study.command.join(" ");
+    let mut text = format!("{command}: {runs} runs by {} ({})\n", study.backend, study.evidence);
+    text += "branches  windows  accuracy  hot paths found  edge overlap  path overlap  unique paths\n";
+    for row in study.whole() {
+        let agreement = &row.agreement;
+        let found = format!("{} of {}", agreement.hot_found, agreement.hot_paths);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:>8}  {:>7}  {:>6.1} %  {found:>15}  {:>10.1} %  {:>10.1} %  {:>12}",
+            row.branches,
+            row.windows,
+            100.0 * agreement.accuracy,
+            100.0 * agreement.edge_overlap,
+            100.0 * agreement.path_overlap,
+            row.paths_seen_whole
+        );
+    }
+    for note in &study.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}

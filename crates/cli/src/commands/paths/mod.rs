@@ -1,0 +1,48 @@
+//! `corewise paths`: path profiles, and profiles for optimisers, from branches recorded in software.
+
+use anyhow::Result;
+
+mod accuracy;
+mod export;
+mod file;
+mod page;
+mod record;
+mod report;
+mod truth;
+
+/// Record which way branches go, on any machine, and make profiles of it: for people and for compilers.
+#[derive(Debug, clap::Args)]
+pub struct Paths {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Record(record::Record),
+    Report(report::Report),
+    Export(export::Export),
+    Truth(truth::Truth),
+    Accuracy(accuracy::Accuracy),
+}
+
+impl Paths {
+    /// Does what was asked; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        match self.action {
+            Action::Record(record) => record.execute(),
+            Action::Report(report) => report.execute(),
+            Action::Export(export) => export.execute(),
+            Action::Truth(truth) => truth.execute(),
+            Action::Accuracy(accuracy) => accuracy.execute(),
+        }
+    }
+
+    /// The exit status for an error: that of a run where a command was to be run, else 1.
+    pub fn exit_status_of(&self) -> fn(&anyhow::Error) -> u8 {
+        match &self.action {
+            Action::Record(_) | Action::Truth(_) => crate::session::exit_status_of,
+            Action::Report(_) | Action::Export(_) | Action::Accuracy(_) => |_| 1,
+        }
+    }
+}

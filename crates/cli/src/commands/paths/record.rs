@@ -1,0 +1,152 @@
+//! `corewise paths record`: the branches of a command or of a running process.
+
+use super::file;
+use crate::whole_file;
+use anyhow::Result;
+use clap::ValueEnum;
+use corewise_linux::branches::{self, Backend, BranchError, Options, Progress, Recorded, Target};
+use corewise_linux::launch::LaunchError;
+use corewise_linux::signals;
+use indicatif::ProgressStyle;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Samples a second of a running thread, at most: above it, most of the time would be pauses.
+const RATE_MAX: f64 = 10_000.0;
+
+/// Record which way the branches of a command, or of a running process, go
+///
+/// Each running thread is sampled some times a second of its CPU time; a sample is a window of consecutive
+/// branches. Descendants are recorded too. A command's exit status is corewise's, as with `corewise run`.
+#[derive(Debug, clap::Args)]
+pub struct Record {
+    /// Branch records of the processor, emulation of stopped threads, or single steps (slow: for verification)
+    #[arg(long, value_name = "auto|lbr|shadow|step", default_value = "auto", hide_possible_values = true)]
+    backend: BackendName,
+    /// Samples a second of each running thread's CPU time
+    #[arg(long, value_name = "HZ", default_value = "100", value_parser = rate)]
+    rate: f64,
+    /// Branches of a window
+    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    branches: u32,
+    /// Record a running process; it goes on when the recording ends, by Ctrl-C at the latest
+    #[arg(long, short, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+    /// End after this time, with its unit; a command then goes on unrecorded
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Where to write the recording
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Say nothing at the end
+    #[arg(long, short)]
+    quiet: bool,
+    /// The command and its arguments
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BackendName {
+    Auto,
+    Lbr,
+    Shadow,
+    Step,
+}
+
+impl Record {
+    /// Records; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        whole_file::check_writable(&self.output)?;
+        let mut options = Options {
+            backend: match self.backend {
+                BackendName::Auto => Backend::Auto,
+                BackendName::Lbr => Backend::Lbr,
+                BackendName::Shadow => Backend::Shadow,
+                BackendName::Step => Backend::Step,
+            },
+            period: Duration::from_secs_f64(1.0 / self.rate),
+            branches_max: self.branches,
+            duration: self.duration,
+            ..Options::default()
+        };
+        let target = match self.pid {
+            Some(pid) => {
+                // For a command there is nothing to ask for: signals are passed on to it.
+                options.stop = signals::asked_to_end()?;
+                Target::Pid(pid)
+            }
+            None => Target::Command(&self.command),
+        };
+        let line = Line::new();
+        let recorded = branches::record(target, &options, &mut |progress| line.show(progress));
+        line.0.finish_and_clear();
+        let recorded = recorded.map_err(|error| match error {
+            // Its exit status is told from it.
+            BranchError::Launch(error) => anyhow::Error::from(LaunchError::from(error)),
+            error => error.into(),
+        })?;
+        file::write(&self.output, &recorded.recording)?;
+        if !self.quiet {
+            eprintln!("corewise: {}", summary(&recorded, &self.output.display().to_string()));
+        }
+        Ok(recorded.exit_status.unwrap_or(0))
+    }
+}
+
+/// The one line at the end.
+fn summary(recorded: &Recorded, file: &str) -> String {
+    let recording = &recorded.recording;
+    let pause = recorded.pauses.quantile(0.5).map_or(String::new(), |ns| {
+        format!("; threads were stopped for {:.0} µs each (median)", f64::from(ns) / 1e3)
+    });
+    let without = reasons(recorded);
+    let without = if without.is_empty() { String::new() } else { format!("; no window: {without}") };
+    if recording.windows.is_empty() {
+        return format!("no window was recorded{without}; the command ran too shortly? Try a higher --rate");
+    }
+    format!(
+        "{} windows by {} of {} files{without}{pause}; next: corewise paths report {file}",
+        recording.windows.len(),
+        recording.backend,
+        recording.modules.len()
+    )
+}
+
+/// Samples without a window, by reason.
+fn reasons(recorded: &Recorded) -> String {
+    let counted = recorded.recording.without_window.iter();
+    counted.map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
+}
+
+/// How far a recording is: one line on a terminal, nothing in a pipe.
+struct Line(indicatif::ProgressBar);
+
+impl Line {
+    fn new() -> Line {
+        let line = indicatif::ProgressBar::new_spinner();
+        // The template holds no variable that could be wrong.
+        line.set_style(
+            ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        Line(line)
+    }
+
+    fn show(&self, progress: Progress) {
+        let Progress { windows, threads } = progress;
+        self.0.set_message(format!("corewise: {windows} windows of {threads} threads"));
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
+        _ => Err(format!("`{text}` is no rate: write a number of samples a second, at most {RATE_MAX}")),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    corewise_core::time::parse_duration(text).map_err(|error| error.to_string())
+}

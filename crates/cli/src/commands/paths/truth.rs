@@ -1,0 +1,93 @@
+//! `corewise paths truth`: exact path counts of a command.
+
+use super::file;
+use crate::whole_file;
+use anyhow::{Result, anyhow};
+use corewise_linux::truth::{self, Settings};
+use corewise_paths::profile::PathProfile;
+use corewise_paths::window::Module;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+
+/// Places of paths that are kept while counting: about 1 GiB at most.
+const PLACES_MAX: usize = 1 << 24;
+
+/// Count the paths of a command exactly, by running it under QEMU
+///
+/// The command must be an ELF program, and runs some ten times slower. Its exit status is corewise's.
+#[derive(Debug, clap::Args)]
+pub struct Truth {
+    /// Libraries to trace too; by default only the program itself is
+    #[arg(long, value_name = "PATH")]
+    modules: Vec<PathBuf>,
+    /// The processor to emulate, as QEMU names it
+    #[arg(long, value_name = "NAME", default_value = "max")]
+    cpu: String,
+    /// Where to write the counts
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// What the file holds.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ExactCounts {
+    /// [`ExactCounts::VERSION`].
+    pub version: u32,
+    /// What the figures are.
+    pub evidence: String,
+    /// What was run.
+    pub command: Vec<String>,
+    /// What was traced of it.
+    pub modules: Vec<Module>,
+    /// How often each path and edge was executed.
+    pub profile: PathProfile,
+    /// Executions of paths that were too many to be told apart; they are part of the profile's total only.
+    pub without_identity: u64,
+    /// How often execution did not go on as the code says, by a signal mostly.
+    pub breaks: u64,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl ExactCounts {
+    /// The format that this code writes and reads.
+    pub const VERSION: u32 = 1;
+}
+
+impl Truth {
+    /// Runs the command; its exit status.
+    pub fn execute(self) -> Result<u8> {
+        whole_file::check_writable(&self.output)?;
+        let words = self.command.into_iter().map(|word| {
+            word.into_string().map_err(|word| anyhow!("`{}` is not UTF-8", word.to_string_lossy()))
+        });
+        let command = words.collect::<Result<Vec<String>>>()?;
+        let modules = truth::modules(&command, &self.modules)?;
+        let settings = Settings { cpu: self.cpu, ..Settings::default() };
+        let counted = truth::count_paths(&command, &modules, &settings, PLACES_MAX)?;
+        let status = counted.trace.status;
+        eprintln!(
+            "corewise: {} executions of {} different paths, emulated",
+            counted.profile.total,
+            counted.profile.paths.len()
+        );
+        let counts = ExactCounts {
+            version: ExactCounts::VERSION,
+            evidence: "emulated".to_owned(),
+            command,
+            modules,
+            profile: counted.profile,
+            without_identity: counted.without_identity,
+            breaks: counted.breaks,
+            notes: counted.trace.notes,
+        };
+        file::write(&self.output, &counts)?;
+        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        Ok(code as u8)
+    }
+}

@@ -1,0 +1,225 @@
+//! `corewise paths` through the binary: record, report, export, truth, accuracy.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// A program with two functions and a branch that is taken now and then. Its argument says how long it runs.
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+static unsigned seed = 1;
+__attribute__((noinline)) unsigned classify(unsigned x) {
+    if (x % 3 == 0) return 1;
+    if (x % 5 == 0) return 2;
+    return 0;
+}
+__attribute__((noinline)) unsigned work(unsigned n) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < n; i++) {
+        seed = seed * 1103515245u + 12345u;
+        sum += classify(seed >> 16);
+    }
+    return sum;
+}
+int main(int argc, char **argv) {
+    unsigned sum = 0;
+    for (int i = atoi(argv[1]); i > 0; i--) sum += work(1000000);
+    printf("%u\n", sum);
+    return 7;
+}
+"#;
+
+/// Rounds that take some tenths of a second of CPU time on any machine of today.
+const ROUNDS: &str = "40";
+
+struct Fixture {
+    folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let fixture = Fixture { folder: tempfile::tempdir().unwrap() };
+        fixture.compile(PROGRAM);
+        fixture
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn compile(&self, source: &str) {
+        std::fs::write(self.path("program.c"), source).unwrap();
+        let mut compiler = std::process::Command::new("cc");
+        compiler.args(["-O1", "-g", "-gno-as-locview-support", "-Wl,--build-id"]).arg(self.path("program.c"));
+        let status = compiler.arg("-o").arg(self.path("program")).status().expect("a C compiler");
+        assert!(status.success());
+    }
+
+    fn corewise(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("corewise"));
+        command.current_dir(self.folder.path()).arg("paths").args(args);
+        command
+    }
+
+    /// The program, recorded; its own exit status is 7.
+    fn record(&self, file: &str, rounds: &str) {
+        let args = ["record", "--rate", "500", "--branches", "16", "-o", file, "--", "./program", rounds];
+        let output = self.corewise(&args).assert().code(7);
+        let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        assert!(told.contains(" windows by "), "{told}");
+    }
+
+    fn stdout(&self, args: &[&str]) -> String {
+        let output = self.corewise(args).assert().success();
+        String::from_utf8(output.get_output().stdout.clone()).unwrap()
+    }
+
+    fn check_error(&self, args: &[&str], status: i32, words: &[&str]) {
+        let output = self.corewise(args).assert().code(status);
+        let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        for word in words {
+            assert!(stderr.contains(word), "{args:?}: no `{word}` in: {stderr}");
+        }
+    }
+}
+
+/// The sum of the last column.
+fn counts(text: &str, separator: char) -> u64 {
+    text.lines().filter_map(|line| line.rsplit_once(separator)?.1.trim().parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn a_recording_becomes_a_report_and_every_profile() {
+    let fixture = Fixture::new();
+    fixture.record("run.cwp", ROUNDS);
+
+    let report: Value = serde_json::from_str(&fixture.stdout(&["report", "--json", "run.cwp"])).unwrap();
+    assert!(report["windows"].as_u64().unwrap() >= 20, "{report}");
+    assert_eq!(report["contradicting"], 0);
+    let names = |list: &str, field: &str| {
+        let entries = report[list].as_array().unwrap().iter();
+        entries.map(|entry| entry[field].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(names("functions", "name").contains(&"classify".to_owned()), "{report}");
+    assert!(names("paths", "function").contains(&"classify".to_owned()), "{report}");
+    assert!(fixture.stdout(&["report", "run.cwp"]).contains("hot paths"));
+
+    let export = |format: &str| fixture.stdout(&["export", "run.cwp", "--format", format]);
+    let profgen = export("llvm-profgen");
+    let ranges: usize = profgen.lines().next().unwrap().parse().unwrap();
+    let branches: usize = profgen.lines().nth(ranges + 1).unwrap().parse().unwrap();
+    assert_eq!(profgen.lines().count(), ranges + branches + 2);
+    let bolt = export("bolt");
+    assert!(bolt.lines().all(|line| ["B ", "F ", "f "].iter().any(|kind| line.starts_with(kind))), "{bolt}");
+    assert!(export("perf-script").starts_with("PERF_RECORD_MMAP2 "));
+    let autofdo = export("autofdo");
+    // One of three numbers is divisible by three: the line behind that test has two thirds of its counts.
+    assert!(autofdo.contains("classify:") && autofdo.contains(" classify:"), "{autofdo}");
+    let folded = export("folded");
+    assert!(folded.lines().any(|line| line.starts_with("work;classify ")), "{folded}");
+    assert!(counts(&folded, ' ') > 1000, "{folded}");
+    let firefox: Value = serde_json::from_str(&export("firefox")).unwrap();
+    assert_eq!(firefox["meta"]["product"], "corewise");
+
+    fixture.stdout(&["export", "run.cwp", "-f", "bolt", "-o", "run.bolt", "--module", "program"]);
+    assert_eq!(std::fs::read_to_string(fixture.path("run.bolt")).unwrap(), bolt);
+}
+
+#[test]
+fn the_truth_judges_recordings() {
+    let fixture = Fixture::new();
+    fixture.corewise(&["truth", "-o", "truth.cwt", "--", "./program", "1"]).assert().code(7);
+    fixture.record("one.cwp", ROUNDS);
+    fixture.record("two.cwp", ROUNDS);
+    let args =
+        ["accuracy", "--truth", "truth.cwt", "one.cwp", "two.cwp", "--json", "--html", "accuracy.html"];
+    let study: Value = serde_json::from_str(&fixture.stdout(&args)).unwrap();
+    let rows = study["by_runs"].as_array().unwrap();
+    let best = rows.last().unwrap();
+    assert_eq!((best["runs"].as_u64(), best["branches"].as_u64()), (Some(2), Some(16)));
+    assert!(best["agreement"]["accuracy"].as_f64().unwrap() > 0.95, "{best}");
+    assert!(best["agreement"]["edge_overlap"].as_f64().unwrap() > 0.8, "{best}");
+    let page = std::fs::read_to_string(fixture.path("accuracy.html")).unwrap();
+    assert!(page.contains("<polyline") && page.contains("Unique paths"));
+    let table = fixture.stdout(&["accuracy", "--truth", "truth.cwt", "one.cwp"]);
+    assert!(table.lines().last().unwrap().trim_start().starts_with("16 "), "{table}");
+}
+
+#[test]
+fn a_running_process_is_recorded_and_goes_on() {
+    let fixture = Fixture::new();
+    let mut program = std::process::Command::new(fixture.path("program"));
+    let mut child = program.arg("4000").stdout(Stdio::null()).spawn().unwrap();
+    let pid = child.id().to_string();
+    let args = ["record", "--pid", &pid, "--duration", "1s", "--rate", "500", "-o", "run.cwp"];
+    fixture.corewise(&args).assert().success();
+    assert_eq!(child.try_wait().unwrap(), None, "it runs on");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let report: Value = serde_json::from_str(&fixture.stdout(&["report", "--json", "run.cwp"])).unwrap();
+    assert!(report["windows"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said() {
+    let fixture = Fixture::new();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = child.id().to_string();
+    child.wait().unwrap();
+    fixture.check_error(&["record", "-p", &pid, "-o", "x"], 125, &["no process", &pid]);
+    fixture.check_error(&["record", "-o", "x", "--", "./no-such-program"], 127, &["no-such-program"]);
+    fixture.check_error(&["record", "-o", "no/such/x", "--", "./program", "1"], 125, &["no/such/x"]);
+    fixture.check_error(&["record", "-o", "x"], 2, &["COMMAND"]);
+    fixture.check_error(&["record", "--rate", "0", "-o", "x", "--", "./program"], 2, &["no rate"]);
+}
+
+#[test]
+fn a_process_of_somebody_else_is_refused() {
+    // Others must be able to reach and execute the program, and to write the recording.
+    let fixture = Fixture::new();
+    let everybody = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(fixture.folder.path(), everybody).unwrap();
+    let corewise = fixture.path("corewise");
+    std::fs::copy(assert_cmd::cargo::cargo_bin!("corewise"), &corewise).unwrap();
+    let mut command = std::process::Command::new(&corewise);
+    command.current_dir(fixture.folder.path()).args(["paths", "record", "-p", "1", "-o", "x"]);
+    if is_root() {
+        command.uid(65534).gid(65534);
+    }
+    let output = Command::from_std(command).assert().code(125);
+    let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(told.contains("may not be followed") || told.contains("refused"), "{told}");
+}
+
+fn is_root() -> bool {
+    std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let fixture = Fixture::new();
+    fixture.record("run.cwp", "10");
+    let whole = std::fs::read(fixture.path("run.cwp")).unwrap();
+    std::fs::write(fixture.path("cut.cwp"), &whole[..whole.len() / 2]).unwrap();
+    std::fs::write(fixture.path("text.cwp"), "hello").unwrap();
+    std::fs::write(fixture.path("future.cwp"), r#"{"version": 99}"#).unwrap();
+    fixture.check_error(&["report", "no.cwp"], 1, &["cannot read", "no.cwp"]);
+    fixture.check_error(&["report", "cut.cwp"], 1, &["cut.cwp", "damaged"]);
+    fixture.check_error(&["report", "text.cwp"], 1, &["text.cwp", "no recording"]);
+    fixture.check_error(&["report", "future.cwp"], 1, &["format 99", "format 1"]);
+    fixture.check_error(&["export", "run.cwp", "--format", "word"], 2, &["word", "llvm-profgen"]);
+    let other = ["export", "run.cwp", "-f", "bolt", "--module", "libnone.so"];
+    fixture.check_error(&other, 1, &["no module libnone.so", "program"]);
+
+    fixture.compile(&PROGRAM.replace("x % 5", "x % 7"));
+    assert!(Path::exists(&fixture.path("program")));
+    fixture.check_error(
+        &["export", "run.cwp", "-f", "bolt"],
+        1,
+        &["changed since the recording", "build id"],
+    );
+}
