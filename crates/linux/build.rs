@@ -1,5 +1,5 @@
-//! Compiles the BPF programs of `src/bpf/` with clang and the QEMU plugin of `src/truth/` with the C compiler; the
-//! library embeds the resulting object files.
+//! Compiles the BPF programs of `src/bpf/` with clang and the QEMU plugin of `src/truth/` with the C
+//! compiler; the library embeds the resulting object files.
 
 use libbpf_cargo::SkeletonBuilder;
 use std::path::{Path, PathBuf};

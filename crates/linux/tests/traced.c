@@ -37,6 +37,18 @@ __attribute__((noinline)) static void in_child(void)
     sum++;
 }
 
+/* Its second instruction lies on two pages. */
+extern void crossing(void);
+__asm__(".pushsection .text\n"
+        ".balign 4096\n"
+        ".skip 4092, 0x90\n"
+        ".type crossing, @function\n"
+        "crossing: xorl %eax, %eax\n"
+        "movl $1, %ecx\n"
+        "ret\n"
+        ".size crossing, . - crossing\n"
+        ".popsection");
+
 static void *thread(void *argument)
 {
     for (unsigned i = 0; i < *(unsigned *)argument; i++)
@@ -53,6 +65,7 @@ int main(int count, char **arguments)
         raise(SIGTERM);
     loop(40000);
     recursive(15);
+    crossing();
     copy(zeros, sizeof zeros);
     for (int i = 0; i < 2; i++)
         pthread_create(&threads[i], NULL, thread, &counts[i]);

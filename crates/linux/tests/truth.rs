@@ -70,6 +70,7 @@ fn every_executed_block_is_counted() {
         blocks.map(|(_, count)| *count)
     };
     assert_eq!(within("loop").max(), Some(39_999), "the first of 40,000 rounds is part of the entry's block");
+    assert_eq!(within("crossing").sum::<u64>(), 3, "before, across and behind the end of the page");
     assert_eq!(within("copy").max(), Some(1), "repetitions of one instruction are one execution of it");
 }
 

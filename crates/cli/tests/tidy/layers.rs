@@ -8,7 +8,7 @@ use crate::{Finding, Tree, check, finding, is_rust};
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 6] = [
     ("core", &[]),
     ("sim", &["core"]),
-    ("linux", &["core"]),
+    ("linux", &["core", "paths"]),
     ("paths", &["core"]),
     ("scx", &["core"]),
     ("rt", &[]),

@@ -1,13 +1,15 @@
 //! The functions of an ELF file.
 //!
-//! Problem. Paths begin and end at functions, so their bounds must be known, also of programs without symbols.
+//! Problem. Paths begin and end at functions, so their bounds must be known, also of programs without
+//! symbols.
 //!
 //! Approach. Function symbols of the file and of its separate debug file, if one is installed under
-//! `/usr/lib/debug` for its build id. A symbol without a size ends where the next begins, or its section ends.
-//! Of symbols that begin alike, one with a size is taken, then a global before a weak before a local one, then the
-//! first by name, so that the choice is the same in every run. A symbol inside another function (a second
-//! entry) is left out: the function around it stays whole. If there is no full symbol table, what the exported
-//! symbols leave out is filled with the ranges of the unwind table (`.eh_frame`): those have no names.
+//! `/usr/lib/debug` for its build id. A symbol without a size ends where the next begins, or its section
+//! ends. Of symbols that begin alike, one with a size is taken, then a global before a weak before a local
+//! one, then the first by name, so that the choice is the same in every run. A symbol inside another
+//! function (a second entry) is left out: the function around it stays whole. If there is no full symbol
+//! table, what the exported symbols leave out is filled with the ranges of the unwind table (`.eh_frame`):
+//! those have no names.
 //!
 //! Source. System V ABI, chapter "Symbol table"; Linux Standard Base, "Exception frames".
 //!
@@ -112,7 +114,8 @@ fn bounded(mut symbols: Vec<Symbol>, sections: &[(u64, u64)]) -> Vec<Function> {
     without_overlaps(functions.collect())
 }
 
-/// Of functions sorted by their start: leaves out those inside another, and cuts one that reaches into the next.
+/// Of functions sorted by their start: leaves out those inside another, and cuts one that reaches into the
+/// next.
 fn without_overlaps(functions: Vec<Function>) -> Vec<Function> {
     let mut apart: Vec<Function> = Vec::with_capacity(functions.len());
     for function in functions {

@@ -37,7 +37,9 @@ pub enum ElfError {
     /// It is another file than the one that was recorded.
     #[error(
         "{path} has changed since the recording: its build id is {}, the recorded one {}; put the recorded \
-         file back or record again", .now.as_deref().unwrap_or("missing"), .recorded.as_deref().unwrap_or("missing")
+         file back or record again",
+        .now.as_deref().unwrap_or("missing"),
+        .recorded.as_deref().unwrap_or("missing")
     )]
     Changed {
         /// The file.

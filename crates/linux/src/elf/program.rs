@@ -22,8 +22,8 @@ struct ModuleCode {
 }
 
 impl ElfProgram {
-    /// Opens the files of a recording's modules. A file that is another one by now is an error; one that cannot
-    /// be read has no code ([`ElfProgram::unreadable`]).
+    /// Opens the files of a recording's modules. A file that is another one by now is an error; one that
+    /// cannot be read has no code ([`ElfProgram::unreadable`]).
     pub fn open(modules: &[Module]) -> Result<ElfProgram, ElfError> {
         let mut program = ElfProgram { modules: Vec::new(), unreadable: Vec::new() };
         for module in modules {

@@ -20,8 +20,8 @@ pub struct Counted {
     pub breaks: u64,
 }
 
-/// Runs a command under QEMU and counts the paths in `modules` (see [`super::modules`]), of which `places_max`
-/// bounds the memory (see [`PathCounter`]).
+/// Runs a command under QEMU and counts the paths in `modules` (see [`super::modules`]), of which
+/// `places_max` bounds the memory (see [`PathCounter`]).
 pub fn count_paths(
     command: &[String],
     modules: &[Module],

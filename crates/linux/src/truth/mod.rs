@@ -1,24 +1,24 @@
 //! Exact truth: every block of code that a program executes, by QEMU.
 //!
-//! Problem. Whether sampled path profiles are right can only be told against exact ones of the same binary, and
-//! instrumenting a binary changes it.
+//! Problem. Whether sampled path profiles are right can only be told against exact ones of the same binary,
+//! and instrumenting a binary changes it.
 //!
 //! Approach. QEMU's user mode executes the unchanged binary by translating it block by block; a plugin
-//! (`plugin.c`) tells which translation blocks each thread executes. A block is a straight run of instructions
-//! whose last one transfers control, or after which QEMU ended the block for reasons of its own (the end of a
-//! page, its size): then the next block begins behind it. Blocks come through a socket in messages of
-//! thousands; each was described before, by the offsets in its file of its first and last instruction, so that
-//! it does not matter where the process has mapped the file.
+//! (`plugin.c`) tells which translation blocks each thread executes. A block is a straight run of
+//! instructions whose last one transfers control, or after which QEMU ended the block for reasons of its
+//! own (the end of a page, its size): then the next block begins behind it. Blocks come through a socket in
+//! messages of thousands; each was described before, by the offsets in its file of its first and last
+//! instruction, so that it does not matter where the process has mapped the file.
 //!
-//! Source. QEMU, "TCG Plugins", API version 1 (QEMU 4.2 to 8.2). The repetitions of a string instruction, which QEMU
-//! executes as one block each, are told once.
+//! Source. QEMU, "TCG Plugins", API version 1 (QEMU 4.2 to 8.2). The repetitions of a string instruction,
+//! which QEMU executes as one block each, are told once.
 //!
-//! Limits. Only the given modules are traced, by default the program itself: QEMU emulates a processor without
-//! AVX-512, so the C library chooses other string functions than on the real one, and its paths would not be those
-//! that a sampler has seen. A fault inside a block leaves it half executed; it is told as if it were whole.
-//! Forked processes are traced; a program that one of them executes runs by itself, untraced. What a thread has
-//! executed last is lost if its process is killed. Time does not pass as on the real machine: programs
-//! that depend on it take other paths.
+//! Limits. Only the given modules are traced, by default the program itself: QEMU emulates a processor
+//! without AVX-512, so the C library chooses other string functions than on the real one, and its paths
+//! would not be those that a sampler has seen. A fault inside a block leaves it half executed; it is told
+//! as if it were whole. Forked processes are traced; a program that one of them executes runs by itself,
+//! untraced. What a thread has executed last is lost if its process is killed. Time does not pass as on the
+//! real machine: programs that depend on it take other paths.
 
 mod count;
 mod qemu;

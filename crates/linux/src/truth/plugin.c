@@ -54,7 +54,7 @@ struct header {
 struct block_message {
     struct header header;
     uint32_t id, module, instructions;
-    uint64_t start, last; /* file offsets of the first and the last instruction */
+    uint64_t start, before_last, last; /* file offsets of the first and the last two instructions */
 };
 
 struct fork_message {
@@ -64,6 +64,7 @@ struct fork_message {
 
 struct block {
     uint32_t id;
+    bool repeats;         /* its last instruction is a repeated string instruction */
     uint64_t start, last; /* guest addresses */
 };
 
@@ -168,7 +169,8 @@ static void executed(unsigned vcpu, void *data)
 static void executed_repetition(unsigned vcpu, void *data)
 {
     const struct block *block = data;
-    if (!self || !self->previous || self->previous->last != block->start)
+    const struct block *previous = self ? self->previous : NULL;
+    if (!previous || !previous->repeats || previous->last != block->start)
         executed(vcpu, data);
 }
 
@@ -233,6 +235,8 @@ static void translated(uint64_t id, struct qemu_plugin_tb *tb)
     size_t count = qemu_plugin_tb_n_insns(tb);
     const struct qemu_plugin_insn *first = qemu_plugin_tb_get_insn(tb, 0);
     const struct qemu_plugin_insn *last = qemu_plugin_tb_get_insn(tb, count - 1);
+    uint64_t start = qemu_plugin_insn_vaddr(first);
+    uint64_t before_last = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, count > 1 ? count - 2 : 0));
     uintptr_t address = (uintptr_t)qemu_plugin_insn_haddr(first);
     struct block *block = NULL;
     (void)id;
@@ -240,15 +244,16 @@ static void translated(uint64_t id, struct qemu_plugin_tb *tb)
     const struct mapping *mapping = mapping_of(address);
     if (mapping && (block = malloc(sizeof *block))) {
         uint64_t offset = address - mapping->start + mapping->offset;
-        *block = (struct block){blocks_count++, qemu_plugin_insn_vaddr(first), qemu_plugin_insn_vaddr(last)};
-        struct block_message message = {header(BLOCK), block->id, mapping->module, count,
-                                        offset, offset + block->last - block->start};
+        uint64_t last_address = qemu_plugin_insn_vaddr(last);
+        *block = (struct block){blocks_count++, is_repeated_string(last), start, last_address};
+        struct block_message message = {header(BLOCK), block->id, mapping->module, count, offset,
+                                        offset + before_last - start, offset + block->last - start};
         transmit(&message, sizeof message);
     }
     pthread_mutex_unlock(&lock);
     if (block) {
-        bool repeats = count == 1 && is_repeated_string(first);
-        qemu_plugin_register_vcpu_tb_exec_cb(tb, repeats ? executed_repetition : executed, 0, block);
+        bool may_repeat = count == 1 && block->repeats;
+        qemu_plugin_register_vcpu_tb_exec_cb(tb, may_repeat ? executed_repetition : executed, 0, block);
     }
 }
 

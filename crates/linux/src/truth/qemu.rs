@@ -3,7 +3,7 @@
 use super::stream::{Executed, MESSAGE_BYTES_MAX, Stream};
 use super::{Trace, TruthError, program_path};
 use crate::code::Isa;
-use crate::elf::ElfFile;
+use crate::elf::{ElfFile, ElfProgram};
 use corewise_paths::window::Module;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// `plugin.c`, compiled.
@@ -34,8 +34,9 @@ impl Default for Settings {
     }
 }
 
-/// Runs a command under QEMU and gives the executed blocks of the modules to `sink`, some thousands of one thread
-/// at a time, in the order in which the thread executed them. Locations refer to `modules` by index. Ends when the program and all processes that it forked have ended.
+/// Runs a command under QEMU and gives the executed blocks of the modules to `sink`, some thousands of one
+/// thread at a time, in the order in which the thread executed them. Locations refer to `modules` by index.
+/// Ends when the program and all processes that it forked have ended.
 pub fn run(
     command: &[String],
     modules: &[Module],
@@ -45,8 +46,7 @@ pub fn run(
     let program = program_path(command.first().map_or("", String::as_str))?;
     let isa = ElfFile::open(&program)?.isa();
     let qemu = settings.qemu.clone().unwrap_or_else(|| PathBuf::from(qemu_of(isa)));
-    let elf_files = modules.iter().map(|module| ElfFile::open(Path::new(&module.path)));
-    let mut stream = Stream::new(elf_files.collect::<Result<_, _>>()?);
+    let mut stream = Stream::new(ElfProgram::open(modules)?);
 
     let channel = |what| move |source: Errno| TruthError::Channel { what, source: source.into() };
     let file = |what| move |source| TruthError::Channel { what, source };

@@ -3,12 +3,16 @@
 //! Every message begins with its kind, process id and thread id. Numbers are of the machine's own byte order.
 
 use super::TruthError;
-use crate::elf::ElfFile;
+use crate::elf::ElfProgram;
+use corewise_paths::program::Program;
 use corewise_paths::window::{Location, ModuleId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The most that one message takes: its header, and the numbers of executed blocks.
 pub(super) const MESSAGE_BYTES_MAX: usize = 3 * 4 + (16 << 10) * 4;
+
+/// Bytes of a page that QEMU translates.
+const PAGE: u64 = 4096;
 
 const LOADED: u32 = 0;
 const BLOCK: u32 = 1;
@@ -61,7 +65,7 @@ struct Process {
 
 /// The trace so far.
 pub(super) struct Stream {
-    modules: Vec<ElfFile>,
+    program: ElfProgram,
     processes: FxHashMap<u32, Process>,
     threads: FxHashSet<u32>,
     /// The plugin has been loaded.
@@ -94,9 +98,9 @@ fn damaged(problem: impl Into<String>) -> TruthError {
 
 impl Stream {
     /// A trace of these modules, in the order in which the plugin knows them.
-    pub(super) fn new(modules: Vec<ElfFile>) -> Stream {
+    pub(super) fn new(program: ElfProgram) -> Stream {
         Stream {
-            modules,
+            program,
             processes: FxHashMap::default(),
             threads: FxHashSet::default(),
             is_loaded: false,
@@ -128,7 +132,7 @@ impl Stream {
         };
         match kind {
             BLOCK => {
-                let block = described(&mut fields, &self.modules, process.blocks.len())?;
+                let block = described(&mut fields, &self.program, process.blocks.len())?;
                 process.blocks.push(block);
             }
             EXECUTED => {
@@ -184,18 +188,26 @@ impl Stream {
 }
 
 /// The block that a message describes; they are numbered from 0.
-fn described(fields: &mut Fields<'_>, modules: &[ElfFile], number: usize) -> Result<Block, TruthError> {
+fn described(fields: &mut Fields<'_>, program: &ElfProgram, number: usize) -> Result<Block, TruthError> {
     let (id, module, instructions) = (fields.u32()?, fields.u32()?, fields.u32()?);
-    let (start, last) = (fields.u64()?, fields.u64()?);
+    let (start, before_last, last) = (fields.u64()?, fields.u64()?, fields.u64()?);
     if id as usize != number {
         return Err(damaged(format!("block {id} comes where block {number} should")));
     }
-    let elf = modules.get(module as usize).ok_or_else(|| damaged(format!("unknown module {module}")))?;
+    let module = ModuleId(module);
+    let elf = program.elf(module).ok_or_else(|| damaged(format!("unknown module {module:?}")))?;
     let location = |offset| {
         let address = elf.address(offset);
         let address = address
             .ok_or_else(|| damaged(format!("{} is not loaded at {offset:#x}", elf.path().display())))?;
-        Ok::<_, TruthError>(Location { module: ModuleId(module), address })
+        Ok::<_, TruthError>(Location { module, address })
     };
-    Ok(Block { start: location(start)?, last: location(last)?, instructions })
+    let block = Block { start: location(start)?, last: location(last)?, instructions };
+    let length = program.instruction(block.last).map_or(1, |instruction| u64::from(instruction.length));
+    // QEMU stops before an instruction that reaches into the next page, unless it is the first, but its
+    // plugin interface has counted it already.
+    if instructions > 1 && (block.last.address + length - 1) / PAGE != block.start.address / PAGE {
+        return Ok(Block { last: location(before_last)?, instructions: instructions - 1, ..block });
+    }
+    Ok(block)
 }
