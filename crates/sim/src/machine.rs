@@ -296,6 +296,8 @@ impl Machine {
     /// order and with gaps.
     pub fn with_topology(spec: MachineSpec, mut topology: Topology) -> Result<Self, MachineError> {
         check(&spec)?;
+        give_memory(&mut topology)
+            .map_err(|source| MachineError::Shape { machine: spec.name.clone(), source: Box::new(source) })?;
         let speeds = speeds(&spec, &topology)?;
         if let Some(disabled) = &spec.disabled {
             topology.allowed = topology.pes.difference(&locate(&spec, &topology, "disabled", disabled)?);
@@ -364,6 +366,17 @@ impl Machine {
             Distance::System
         }
     }
+}
+
+/// Every PE has memory: where the nodes of some are not known, all have one in common.
+fn give_memory(topology: &mut Topology) -> Result<(), TopologyError> {
+    if !topology.pes.iter().all(|pe| topology.domain_of(DomainKind::NumaNode, pe).is_some()) {
+        let mut shape = topology.clone();
+        shape.domains.retain(|domain| domain.kind != DomainKind::NumaNode);
+        shape.domains.push(Domain::new(DomainKind::NumaNode, shape.pes.clone()));
+        *topology = shape.arranged()?;
+    }
+    Ok(())
 }
 
 /// Divides the PEs of each node into clusters. At first each PE is one by itself.

@@ -2,10 +2,10 @@
 
 use super::history::{Histories, Known, Segment};
 use super::{Question, WhatIfError};
-use crate::machine::{Machine, MachineError, MachineSpec, Pmu, SpeedSpec};
+use crate::machine::{Machine, MachineSpec, Pmu, SpeedSpec};
 use crate::sim::os::Os;
 use corewise_core::ids::PeId;
-use corewise_core::topology::{Domain, DomainKind, Topology};
+use corewise_core::topology::Topology;
 
 /// What a machine is called of which the recording tells all that is known.
 const NAME: &str = "the recorded machine";
@@ -46,7 +46,7 @@ pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, What
     let mut recorded = match &question.recorded_on {
         None => {
             let ghz = wished.as_ref().map(|machine| machine.spec.ghz);
-            let shape = with_memory(Topology { allowed, ..recorded_shape.clone() })?;
+            let shape = Topology { allowed, ..recorded_shape.clone() };
             Machine::with_topology(by_recording(histories, &shape, ghz, &mut notes), shape)?
         }
         Some(spec) => {
@@ -75,18 +75,6 @@ pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, What
     });
     notes.extend(limits(question, histories, is_recorded));
     Ok(Models { recorded: model(recorded, true), wished: model(wished, is_recorded), cycles, notes })
-}
-
-/// A machine all of whose PEs have memory: where no nodes are known, one.
-fn with_memory(mut shape: Topology) -> Result<Topology, MachineError> {
-    let has_node = |pe| shape.domain_of(DomainKind::NumaNode, pe).is_some();
-    if !shape.pes.iter().all(has_node) {
-        shape.domains.retain(|domain| domain.kind != DomainKind::NumaNode);
-        let pes = shape.pes.clone();
-        shape.domains.push(Domain::new(DomainKind::NumaNode, pes));
-    }
-    let fault = |source| MachineError::Shape { machine: NAME.to_owned(), source: Box::new(source) };
-    shape.arranged().map_err(fault)
 }
 
 /// The recorded machine as the recording shows it.
