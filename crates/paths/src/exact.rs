@@ -34,7 +34,7 @@ enum Place {
 /// Counts the paths of one program over all its threads. Code that the program does not have (a module left
 /// out on purpose) counts as called and returned from.
 ///
-/// The tree of paths holds at most the given number of places, about 56 bytes each. Beyond that, paths that
+/// The tree of paths holds at most the given number of places, about 48 bytes each. Beyond that, paths that
 /// are new count towards the total only; those met early, and so all that are frequent from the start, are
 /// counted on.
 pub struct PathCounter<'p> {
