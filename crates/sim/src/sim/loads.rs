@@ -67,8 +67,15 @@ impl Loads {
         key: impl Fn(usize) -> K,
     ) -> Option<usize> {
         self.with.iter().take(limit + 1).find_map(|with| {
-            let members = with.iter().filter(|&pe| pes.contains(pe));
-            members.map(|pe| pe.0 as usize).min_by_key(|&pe| key(pe))
+            let mut least = None;
+            // A loop: it takes three quarters of the instructions of `min_by_key`.
+            for pe in with.iter().filter(|&pe| pes.contains(pe)) {
+                let (pe, key) = (pe.0 as usize, key(pe.0 as usize));
+                if least.as_ref().is_none_or(|(least, _)| key < *least) {
+                    least = Some((key, pe));
+                }
+            }
+            least.map(|(_, pe)| pe)
         })
     }
 }

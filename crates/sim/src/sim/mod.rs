@@ -100,6 +100,7 @@ pub struct Sim {
     vacant: VecDeque<usize>,
     moved: Vec<usize>,
     dirty: Vec<usize>,
+    is_dirty: Vec<bool>,
     migrations: BTreeMap<Distance, u64>,
     events: u64,
     sharers: Vec<Load>,
@@ -146,6 +147,7 @@ impl Sim {
             vacant: VecDeque::new(),
             moved: Vec::new(),
             dirty: Vec::new(),
+            is_dirty: vec![false; machine.clusters.len()],
             migrations: BTreeMap::new(),
             events: 0,
             sharers: Vec::new(),
@@ -267,13 +269,13 @@ impl Sim {
         }
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_unstable();
-        dirty.dedup();
         for &cluster in &dirty {
+            self.is_dirty[cluster] = false;
             self.share(cluster);
         }
         // Clusters are numbered node by node.
-        let node_of = |machine: &Machine, cluster: usize| machine.pes[machine.clusters[cluster][0]].node;
-        dirty.iter_mut().for_each(|cluster| *cluster = node_of(&self.machine, *cluster));
+        let node_of = |cluster: usize| self.machine.pes[self.machine.clusters[cluster][0]].node;
+        dirty.iter_mut().for_each(|cluster| *cluster = node_of(*cluster));
         dirty.dedup();
         for &node in &dirty {
             self.work_out(node);
@@ -373,7 +375,10 @@ impl Sim {
 
     /// Something about the thread on a PE changed: the paces of its node are worked out anew.
     fn touch(&mut self, pe: usize) {
-        self.dirty.push(self.machine.pes[pe].cluster);
+        let cluster = self.machine.pes[pe].cluster;
+        if !std::mem::replace(&mut self.is_dirty[cluster], true) {
+            self.dirty.push(cluster);
+        }
     }
 
     /// Takes the running thread off a PE.
