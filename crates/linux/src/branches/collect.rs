@@ -54,9 +54,34 @@ impl Collected {
         self.windows.len()
     }
 
-    /// Takes in a window of a thread.
-    pub fn add(&mut self, tid: i32, pid: i32, space: &AddressSpace, trace: &Trace) {
-        let mut locate = |address| self.modules.locate(pid as u32, space, address);
+    /// Takes in a window of a thread, as of now.
+    pub fn add(&mut self, (tid, pid): (i32, i32), space: &AddressSpace, trace: &Trace) {
+        if trace.instructions == 0 {
+            return self.without_window(match &trace.ended {
+                End::SystemCall => "at a system call",
+                End::Unsupported(_) => "at an instruction that cannot be emulated",
+                End::NoFile => "code in no file",
+                End::Interrupted => "interrupted",
+                _ => "memory that cannot be read",
+            });
+        }
+        let counts = Some((trace.instructions, trace.branches));
+        self.add_counted((tid as u32, pid as u32, now_ns()), space, trace, counts);
+    }
+
+    /// Takes in a window that hardware recorded, by thread, process and time in ns of `CLOCK_MONOTONIC`.
+    pub fn add_hardware(&mut self, source: (u32, u32, u64), space: &AddressSpace, trace: &Trace) {
+        self.add_counted(source, space, trace, None);
+    }
+
+    fn add_counted(
+        &mut self,
+        (tid, pid, time_ns): (u32, u32, u64),
+        space: &AddressSpace,
+        trace: &Trace,
+        counts: Option<(u32, u32)>,
+    ) {
+        let mut locate = |address| self.modules.locate(pid, space, address);
         let Some(start) = locate(trace.start) else { return self.without_window("code in no file") };
         let mut transfers = Vec::with_capacity(trace.transfers.len());
         let mut cut = None;
@@ -72,29 +97,22 @@ impl Collected {
         let whole = if cut.is_none() { locate(trace.end) } else { None };
         let is_whole = whole.is_some();
         let end = whole.or(cut).unwrap_or_else(|| transfers.last().map_or(start, |last| last.to));
-        if end == start && transfers.is_empty() && trace.instructions == 0 {
-            let reason = match &trace.ended {
-                End::SystemCall => "at a system call",
-                End::Unsupported(_) => "at an instruction that cannot be emulated",
-                End::NoFile => "code in no file",
-                _ => "memory that cannot be read",
-            };
-            return self.without_window(reason);
-        }
+        let counts = counts.filter(|_| is_whole);
         self.windows.push(Window {
-            tid: tid as u32,
-            time_ns: now_ns(),
+            tid,
+            time_ns,
             start,
             transfers,
             end,
-            instructions: is_whole.then_some(trace.instructions),
-            branches: is_whole.then_some(trace.branches),
+            instructions: counts.map(|(instructions, _)| instructions),
+            branches: counts.map(|(_, branches)| branches),
             ended: if is_whole { trace.ended.clone() } else { End::NoFile },
         });
     }
 
     /// The recording, as far as it is known here.
-    pub fn into_recording(self) -> Recording {
+    pub fn into_recording(mut self) -> Recording {
+        self.windows.sort_by_key(|window| window.time_ns);
         Recording {
             version: Recording::VERSION,
             modules: self.modules.into_modules(),

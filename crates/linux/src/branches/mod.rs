@@ -8,6 +8,7 @@
 pub mod collect;
 #[cfg(target_arch = "x86_64")]
 mod event;
+pub mod lbr;
 pub mod modules;
 #[cfg(target_arch = "x86_64")]
 mod ptrace;
@@ -156,18 +157,41 @@ pub enum BranchError {
 /// times a second.
 ///
 /// A command must be started while this process has one thread (see [`crate::launch::prepare`]).
-#[cfg(target_arch = "x86_64")]
 pub fn record(
     target: Target<'_>,
     options: &Options,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, BranchError> {
-    let system = |what| move |errno| BranchError::System { what, errno };
     match options.backend {
-        Backend::Step => record::record(target, options, "step", &mut step::Stepper::default(), on_progress),
-        _ => {
-            let shadow = shadow::sampler::Shadow::new().map_err(system("cannot make room for thunks"));
-            record::record(target, options, "shadow", &mut shadow?, on_progress)
-        }
+        Backend::Lbr => lbr::record(target, options, on_progress),
+        Backend::Auto if lbr::probe().is_ok() => lbr::record(target, options, on_progress),
+        Backend::Auto | Backend::Shadow => record_stopped(target, options, false, on_progress),
+        Backend::Step => record_stopped(target, options, true, on_progress),
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn record_stopped(
+    target: Target<'_>,
+    options: &Options,
+    step: bool,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    if step {
+        return record::record(target, options, "step", &mut step::Stepper::default(), on_progress);
+    }
+    let shadow = shadow::sampler::Shadow::new()
+        .map_err(|errno| BranchError::System { what: "cannot make room for thunks", errno });
+    record::record(target, options, "shadow", &mut shadow?, on_progress)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn record_stopped(
+    _: Target<'_>,
+    _: &Options,
+    step: bool,
+    _: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    let sampler = if step { "step" } else { "shadow" };
+    Err(BranchError::Unavailable { sampler, reason: "it is for x86-64 only".to_owned() })
 }

@@ -283,7 +283,7 @@ impl<'a> Tracer<'a> {
         match refusal {
             Some(reason) => self.collected.without_window(reason),
             None => {
-                self.collected.add(tid, pid, space, &self.trace);
+                self.collected.add((tid, pid), space, &self.trace);
                 self.sampler.prepare(pid, space, &self.trace);
                 let age = begin - *read_at;
                 let is_lost = self.trace.ended == corewise_paths::window::End::NoFile;

@@ -31,6 +31,7 @@ const NOWHERE: u64 = u64::MAX;
 
 impl Memory {
     /// None yet.
+    #[expect(clippy::new_without_default, reason = "a megabyte is nothing to make by the way")]
     pub fn new() -> Memory {
         Memory {
             pages: vec![Page([0; PAGE]); PAGES_MAX].into_boxed_slice(),

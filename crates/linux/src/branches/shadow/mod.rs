@@ -9,14 +9,15 @@
 //! operations are carried out directly ([`machine`]), any other instruction runs natively as a *thunk*
 //! ([`thunk`]), which is the instruction itself with its memory operand replaced by a pointer into the copy.
 //! How an instruction is to be carried out, its [`plan`], is kept in the same store that keeps decoded code
-//! for the counters ([`crate::code`]).
+//! for the counters ([`crate::code`]), and is made ahead of need while threads run
+//! ([`Emulator::look_ahead`]).
 //!
 //! The idea follows shadow execution of instrumented copies (Wallace & Hazelwood, "SuperPin", CGO 2007;
 //! Moseley et al., "Shadow Profiling", CGO 2007), without the fork; windows are those of Moseley et al.,
 //! "Dynamic Run-time Architecture Techniques for Enabling Continuous Optimization" (CF 2005), section 3.
 //!
-//! Limits. A window ends at a system call, at what cannot be emulated (x87, MMX, gathers, XSAVE, CPUID,
-//! transactions) and at code that is in no file. Other threads' writes during a window are not seen, and a
+//! Limits. A window ends at a system call, at what cannot be emulated (gathers, XSAVE, CPUID,
+//! transactions, very long string operations) and at code that is in no file. Other threads' writes during a window are not seen, and a
 //! restartable sequence (rseq) is not seen to restart. x86-64 only.
 
 pub mod machine;
@@ -33,8 +34,14 @@ use crate::code::{AddressSpace, CodeStore};
 use corewise_paths::window::End;
 use machine::{Flowed, Machine, Stop};
 use memory::Page;
-use plan::Planner;
+use plan::{Action, Planner};
+use rustc_hash::FxHashSet;
 use state::State;
+
+/// Instructions looked at after one window: a function or two.
+const AHEAD_MAX: usize = 2000;
+/// Where this much was looked at, it is begun anew.
+const LOOKED_AT_MAX: usize = 1 << 20;
 
 /// The stopped thread that is emulated.
 pub trait Guest {
@@ -49,6 +56,8 @@ pub trait Guest {
 pub struct Emulator {
     code: CodeStore<Planner>,
     machine: Machine,
+    /// Where code was looked at ahead of need, by process.
+    looked_at: FxHashSet<(u32, u64)>,
 }
 
 impl Emulator {
@@ -56,7 +65,7 @@ impl Emulator {
     pub fn new() -> nix::Result<Emulator> {
         let planner = Planner::new()?;
         let machine = Machine::new(planner.arena());
-        Ok(Emulator { code: CodeStore::new(planner), machine })
+        Ok(Emulator { code: CodeStore::new(planner), machine, looked_at: FxHashSet::default() })
     }
 
     /// Emulates a thread of a process from its registers on, until a limit or something that cannot be
@@ -98,6 +107,34 @@ impl Emulator {
             if let Some(end) = trace.at_limit(limits) {
                 trace.end(self.machine.state.ip, end);
                 return;
+            }
+        }
+    }
+
+    /// Makes plans for code that a thread may come to after a window, so that later windows find them made.
+    pub fn look_ahead(&mut self, (pid, space): (u32, &AddressSpace), trace: &Trace) {
+        if self.looked_at.len() > LOOKED_AT_MAX {
+            self.looked_at.clear();
+        }
+        let mut code = self.code.view(pid, space);
+        let mut left: Vec<u64> = trace.transfers.iter().flat_map(|&(from, to)| [from, to]).collect();
+        left.push(trace.end);
+        let mut budget = AHEAD_MAX;
+        while let Some(start) = left.pop() {
+            let mut here = start;
+            while budget > 0 && code.in_file(here).is_some() && self.looked_at.insert((pid, here)) {
+                let Some(plan) = code.decoded(here) else { break };
+                budget -= 1;
+                match plan.action {
+                    Action::Jump(by) | Action::JumpIf(_, by) | Action::Call(by) => {
+                        left.push(here.wrapping_add_signed(by));
+                    }
+                    _ => {}
+                }
+                if matches!(plan.action, Action::Jump(_) | Action::JumpTo(_) | Action::Return(_)) {
+                    break;
+                }
+                here = here.wrapping_add(plan.length.into());
             }
         }
     }

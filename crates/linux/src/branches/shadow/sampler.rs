@@ -69,5 +69,7 @@ impl Sampler for Shadow {
         Ok(None)
     }
 
-    fn prepare(&mut self, _pid: i32, _space: &AddressSpace, _trace: &Trace) {}
+    fn prepare(&mut self, pid: i32, space: &AddressSpace, trace: &Trace) {
+        self.emulator.look_ahead((pid as u32, space), trace);
+    }
 }
