@@ -146,7 +146,7 @@ fn the_truth_judges_recordings() {
     let page = std::fs::read_to_string(fixture.path("accuracy.html")).unwrap();
     assert!(page.contains("<polyline") && page.contains("Unique paths"));
     let table = fixture.stdout(&["accuracy", "--truth", "truth.cwt", "one.cwp"]);
-    assert!(table.lines().last().unwrap().trim_start().starts_with("16 "), "{table}");
+    assert!(table.lines().any(|line| line.trim_start().starts_with("16 ")), "{table}");
 }
 
 #[test]

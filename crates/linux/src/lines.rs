@@ -1,12 +1,12 @@
 //! Source lines of instructions, with what was inlined, as a sample profile names them.
 //!
 //! Problem: a sample profile counts by function, line below the function's declaration, and discriminator,
-//! nested by inlining, since the compiler that reads it has not inlined anything yet. Approach: the functions
-//! and inlined calls of the debug information are a tree of address ranges; a walk down the tree gives the
-//! frames, the line table the innermost line. Libraries that print source lines (addr2line, blazesym) leave out
-//! discriminators and lines of declaration, so this reads DWARF itself, with gimli. Discriminators are taken
-//! apart as in LLVM's `Discriminator.h`: the base part, and how often the optimiser has copied the code.
-//! Limits: no split debug information (`.dwo`), no compressed sections.
+//! nested by inlining, since the compiler that reads it has not inlined anything yet. Approach: the
+//! functions and inlined calls of the debug information are a tree of address ranges; a walk down the tree
+//! gives the frames, the line table the innermost line. Libraries that print source lines (addr2line,
+//! blazesym) leave out discriminators and lines of declaration, so this reads DWARF itself, with gimli.
+//! Discriminators are taken apart as in LLVM's `Discriminator.h`: the base part, and how often the
+//! optimiser has copied the code. Limits: no split debug information (`.dwo`), no compressed sections.
 
 use crate::elf::ElfError;
 use corewise_paths::export::autofdo_text::{Line, Lines, SourceFrame};

@@ -1,11 +1,11 @@
-//! The LLVM sample profile as text, which `clang -fprofile-sample-use` reads as it is: `function:total:head`,
-//! then for each source line `offset[.discriminator]: count [callee:count …]`, and functions that were inlined
-//! indented below the line of their call (`SampleProfReader.h`).
+//! The LLVM sample profile as text, which `clang -fprofile-sample-use` reads as it is:
+//! `function:total:head`, then for each source line `offset[.discriminator]: count [callee:count …]`, and
+//! functions that were inlined indented below the line of their call (`SampleProfReader.h`).
 //!
-//! It is what `llvm-profgen` makes of [`super::llvm_profgen`]'s output, for those who have no `llvm-profgen`.
-//! A line's count is that of its most frequent instruction: optimised code has each statement's
-//! instructions spread over several blocks, and a sum would count it as often as it has instructions (Chen, Li,
-//! Moseley: AutoFDO, CGO 2016, section 3.1.1). Limits: no pseudo-probes, no calling contexts.
+//! It is what `llvm-profgen` makes of [`super::llvm_profgen`]'s output, for those who have no
+//! `llvm-profgen`. A line's count is that of its most frequent instruction: optimised code has each
+//! statement's instructions spread over several blocks, and a sum would count it as often as it has
+//! instructions (Chen, Li, Moseley: AutoFDO, CGO 2016). Limits: no pseudo-probes, no calling contexts.
 
 use super::counts::Counts;
 use crate::program::Program;

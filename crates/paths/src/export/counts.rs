@@ -1,17 +1,17 @@
 //! How often each transfer and each straight run of instructions was executed, estimated from windows.
 //!
-//! Problem: windows start at moments of time, and each shows about the same number of branches. Code with few
-//! branches takes more time per branch, so more windows start in it, and simple counting would make its
-//! branches look more frequent than they are. Approach: a window counts with its branches per instruction, as
-//! in stitching; that makes its branches a fair sample of all branches. Windows that were not counted
-//! (`lbr`, which the processor triggers by branches) have the mean weight. Readers want integers, so the weights are
-//! scaled to [`UNITS_PER_WINDOW`] for the mean window.
+//! Problem: windows start at moments of time, and each shows about the same number of branches. Code with
+//! few branches takes more time per branch, so more windows start in it, and simple counting would make its
+//! branches look more frequent than they are. Approach: a window counts with its branches per instruction,
+//! as in stitching; that makes its branches a fair sample of all branches. Windows that were not counted
+//! (`lbr`, which the processor triggers by branches) have the mean weight. Readers want integers, so the
+//! weights are scaled to [`UNITS_PER_WINDOW`] for the mean window.
 //!
 //! Unlike a branch-record unit, whose first and last entry say nothing about what came before and after, a
-//! window knows where it starts and ends. Its first and last run are counted too: without them long
-//! runs of branches not taken, which seldom lie within one window as a whole, would count too little.
-//! Limits: the first run starts amid a basic block, so the head of a block is counted a little less often
-//! than its end; and there is nothing to say which branches were mispredicted.
+//! window knows where it starts and ends. Its first and last run are counted too: without them long runs of
+//! branches not taken, which seldom lie within one window as a whole, would count too little. Limits: the
+//! first run starts amid a basic block, so the head of a block is counted a little less often than its end;
+//! and there is nothing to say which branches were mispredicted.
 
 use crate::window::{End, Location, ModuleId, Recording, Window};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! The unsymbolised profile of LLVM's `llvm-profgen`, from which it makes the sample profile that
-//! `clang -fprofile-sample-use` reads: `llvm-profgen --binary=FILE --unsymbolized-profile=PROFILE
-//! --use-offset=0 --output=OUT`.
+//! The unsymbolised profile of LLVM's `llvm-profgen`, from which it makes the sample profile that `clang
+//! -fprofile-sample-use` reads: `llvm-profgen --binary=FILE --unsymbolized-profile=PROFILE --use-offset=0
+//! --output=OUT`.
 //!
 //! Format (LLVM 19, `PerfReader.cpp`, `UnsymbolizedProfileReader`): the number of ranges, a line
 //! `first-last:count` for each, the number of branches, a line `from->to:count` for each; addresses in
-//! hexadecimal, with `--use-offset=0` as linked. A branch from outside has the source 0; its target,
-//! if it is a function's first instruction, is counted as an entry. Branches to the outside are of no use here.
+//! hexadecimal, with `--use-offset=0` as linked. A branch from outside has the source 0; its target, if it
+//! is a function's first instruction, is counted as an entry. Branches to the outside are of no use here.
 
 use super::counts::Counts;
 use std::io::{Result, Write};

@@ -47,8 +47,8 @@ pub fn read<T: DeserializeOwned>(path: &Path, kind: &str, version: u32) -> Resul
     let Ok(found) = serde_json::from_slice::<Versioned>(&text) else { bail!("{shown} is no {kind}") };
     if found.version != version {
         bail!(
-            "{shown} is of format {}, this corewise reads format {version}: use the corewise that wrote it, or \
-             make it again",
+            "{shown} is of format {}, this corewise reads format {version}: use the corewise that wrote it, \
+             or make it again",
             found.version
         );
     }

@@ -93,8 +93,8 @@ fn table(f: &mut Formatter<'_>, study: &Study) -> Result {
     writeln!(f, "</tbody>\n</table>\n</div>")?;
     writeln!(
         f,
-        "<p class=\"quiet\">Accuracy is the paper's: of the flow of paths with at least 0.125 % of it, the share \
-         whose paths are among the estimate's as many hottest.</p>\n</section>"
+        "<p class=\"quiet\">Accuracy is the paper's: of the flow of paths with at least 0.125 % of it, the \
+         share whose paths are among the estimate's as many hottest.</p>\n</section>"
     )
 }
 
@@ -141,5 +141,50 @@ fn panel(
         labels,
         marks: Vec::new(),
         base: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::browser;
+    use corewise_paths::accuracy::Agreement;
+
+    fn row(one_in: u64, runs: usize, branches: usize) -> Row {
+        let accuracy = 1.0 - 1.0 / (runs * branches) as f64;
+        Row {
+            period_ns: 2_000_000 * one_in,
+            runs,
+            branches,
+            windows: 100,
+            paths_seen_whole: 40 * runs,
+            agreement: Agreement {
+                accuracy,
+                edge_overlap: accuracy,
+                path_overlap: accuracy,
+                hot_paths: 20,
+                hot_found: 19,
+                hot_flow: 0.9,
+            },
+        }
+    }
+
+    #[test]
+    fn every_length_of_windows_has_its_curves() {
+        let lengths = [16, 32];
+        let study = Study {
+            evidence: "measured windows beside emulated truth",
+            command: vec!["./a<b".to_owned()],
+            backend: "shadow".to_owned(),
+            by_period: lengths.iter().flat_map(|&n| [1, 2].map(|one_in| row(one_in, 2, n))).collect(),
+            by_runs: lengths.iter().flat_map(|&n| [1, 2].map(|runs| row(1, runs, n))).collect(),
+            notes: vec!["a note".to_owned()],
+        };
+        let page = render(&study);
+        assert_eq!(page.matches("<polyline").count(), 6 * lengths.len());
+        for part in ["a&lt;b", "32 branches", "19 of 20", "97 %", "a note"] {
+            assert!(page.contains(part), "no {part} in {page}");
+        }
+        browser::check_self_contained(&page);
     }
 }

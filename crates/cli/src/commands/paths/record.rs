@@ -5,7 +5,6 @@ use crate::whole_file;
 use anyhow::Result;
 use clap::ValueEnum;
 use corewise_linux::branches::{self, Backend, BranchError, Options, Progress, Recorded, Target};
-use corewise_linux::launch::LaunchError;
 use corewise_linux::signals;
 use indicatif::ProgressStyle;
 use std::ffi::OsString;
@@ -21,14 +20,15 @@ const RATE_MAX: f64 = 10_000.0;
 /// branches. Descendants are recorded too. A command's exit status is corewise's, as with `corewise run`.
 #[derive(Debug, clap::Args)]
 pub struct Record {
-    /// Branch records of the processor, emulation of stopped threads, or single steps (slow: for verification)
+    /// Branch records of the processor, emulation of stopped threads, or single steps (slow, for checks)
     #[arg(long, value_name = "auto|lbr|shadow|step", default_value = "auto", hide_possible_values = true)]
     backend: BackendName,
     /// Samples a second of each running thread's CPU time
     #[arg(long, value_name = "HZ", default_value = "100", value_parser = rate)]
     rate: f64,
     /// Branches of a window
-    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    #[arg(long, value_name = "N", default_value = "32")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1024))]
     branches: u32,
     /// Record a running process; it goes on when the recording ends, by Ctrl-C at the latest
     #[arg(long, short, value_name = "PID", conflicts_with = "command")]
@@ -85,7 +85,7 @@ impl Record {
         line.0.finish_and_clear();
         let recorded = recorded.map_err(|error| match error {
             // Its exit status is told from it.
-            BranchError::Launch(error) => anyhow::Error::from(LaunchError::from(error)),
+            BranchError::Launch(error) => anyhow::Error::from(error),
             error => error.into(),
         })?;
         file::write(&self.output, &recorded.recording)?;
