@@ -40,7 +40,7 @@ VARIANTS = ["O2", "O3", "sample PGO", "instrumentation PGO", "BOLT", "BOLT, plai
 
 def run(command, **options):
     """Runs a command; its output if it fails."""
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace", **options)
     if result.returncode:
         sys.exit(f"{' '.join(map(str, command))}\nfailed: {result.stdout[-3000:]}{result.stderr[-3000:]}")
     return result.stdout

@@ -7,12 +7,12 @@
 //! statement's instructions spread over several blocks, and a sum would count it as often as it has
 //! instructions (Chen, Li, Moseley: AutoFDO, CGO 2016). Limits: no pseudo-probes, no calling contexts.
 
-use super::counts::Counts;
+use super::counts::{Counts, Run};
 use crate::program::Program;
 use crate::window::{Location, ModuleId};
 use corewise_core::code::Flow;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Result, Write};
 
 /// A line within a function.
@@ -45,6 +45,8 @@ pub trait Lines {
 /// The counts of a function, or of one inlined call of it.
 #[derive(Debug, Default)]
 struct FunctionCounts {
+    /// Executed instructions, those of inlined functions left out.
+    instructions: u64,
     lines: BTreeMap<Line, LineCount>,
     inlined: BTreeMap<(Line, String), FunctionCounts>,
 }
@@ -57,8 +59,7 @@ struct LineCount {
 
 impl FunctionCounts {
     fn total(&self) -> u64 {
-        let own: u64 = self.lines.values().map(|line| line.count).sum();
-        own + self.inlined.values().map(FunctionCounts::total).sum::<u64>()
+        self.instructions + self.inlined.values().map(FunctionCounts::total).sum::<u64>()
     }
 
     fn write(&self, depth: usize, out: &mut impl Write) -> Result<()> {
@@ -97,7 +98,9 @@ pub fn write(
     for (address, count) in instructions(counts, module, program) {
         let frames = lines.frames(Location { module, address });
         let copies = frames.last().map_or(1, |frame| u64::from(frame.copies));
-        if let Some(line) = line_of(&mut functions, frames) {
+        if let Some((function, line)) = place_of(&mut functions, frames) {
+            function.instructions += count * copies;
+            let line = function.lines.entry(line).or_default();
             line.count = line.count.max(count * copies);
         }
     }
@@ -111,7 +114,8 @@ pub fn write(
     Ok(())
 }
 
-/// How often each instruction was executed.
+/// How often each instruction was executed. Those of the same functions that were not have a count of 0, which
+/// tells the compiler more than none.
 fn instructions(counts: &Counts, module: ModuleId, program: &impl Program) -> BTreeMap<u64, u64> {
     let mut instructions = BTreeMap::new();
     for ((first, last), count) in counts.ranges() {
@@ -123,14 +127,29 @@ fn instructions(counts: &Counts, module: ModuleId, program: &impl Program) -> BT
             address += u64::from(instruction.length);
         }
     }
+    for (start, end) in executed_functions(counts, program) {
+        let mut address = start;
+        while address < end
+            && let Some(instruction) = program.instruction(Location { module, address })
+        {
+            instructions.entry(address).or_default();
+            address += u64::from(instruction.length);
+        }
+    }
     instructions
 }
 
+/// The functions that runs begin in: first address, and the one behind the last.
+fn executed_functions(counts: &Counts, program: &impl Program) -> BTreeSet<(u64, u64)> {
+    let function = |run: &Run| program.function(run.first).map(|function| (function.start, function.end));
+    counts.runs.keys().filter_map(function).collect()
+}
+
 /// The place in the tree that an instruction's frames lead to.
-fn line_of(
+fn place_of(
     functions: &mut BTreeMap<String, FunctionCounts>,
     frames: Vec<SourceFrame>,
-) -> Option<&mut LineCount> {
+) -> Option<(&mut FunctionCounts, Line)> {
     let mut frames = frames.into_iter();
     let SourceFrame { function, mut line, .. } = frames.next()?;
     let mut counts = functions.entry(function).or_default();
@@ -138,7 +157,7 @@ fn line_of(
         counts = counts.inlined.entry((line, inner.function)).or_default();
         line = inner.line;
     }
-    Some(counts.lines.entry(line).or_default())
+    Some((counts, line))
 }
 
 /// How often each function was entered. Calls are written to their lines, too.
@@ -165,7 +184,8 @@ fn entries(
             continue;
         }
         *heads.entry(callee.function.clone()).or_default() += count;
-        if is_call && let Some(line) = line_of(functions, lines.frames(from)) {
+        if is_call && let Some((function, line)) = place_of(functions, lines.frames(from)) {
+            let line = function.lines.entry(line).or_default();
             *line.callees.entry(callee.function).or_default() += count;
         }
     }

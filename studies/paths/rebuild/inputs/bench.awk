@@ -13,7 +13,10 @@ length($0) > 72 { long++; width += length($0) }
 { if (match($0, /[a-z_]+\(/)) calls[substr($0, RSTART, RLENGTH - 1)]++ }
 $NF ~ /;$/ { statements++ }
 END {
-  for (word in count) if (count[word] > most) { most = count[word]; name = word }
+  # The order of the words differs from run to run.
+  for (word in count) {
+    if (count[word] > most || (count[word] == most && word < name)) { most = count[word]; name = word }
+  }
   for (call in calls) different++
   print lines, branches, comments, long, width, statements, different, name, most
 }

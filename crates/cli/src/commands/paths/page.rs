@@ -116,11 +116,14 @@ fn lengths(rows: &[Row]) -> Vec<usize> {
     rows.iter().map(|row| row.branches).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// What is drawn of a row.
+type Quantity<'a> = &'a dyn Fn(&Row) -> f64;
+
 /// A line for each length of windows.
 fn panel(
     heading: &str,
-    (rows, x): (&[Row], &dyn Fn(&Row) -> f64),
-    y: &dyn Fn(&Row) -> f64,
+    (rows, x): (&[Row], Quantity<'_>),
+    y: Quantity<'_>,
     labels: (&'static str, &'static str),
     logarithmic: bool,
 ) -> Panel {
