@@ -3,6 +3,7 @@
 //! `cargo bench -p corewise-paths`
 
 #[path = "../tests/world/mod.rs"]
+#[expect(dead_code, reason = "the tests use more of it")]
 mod world;
 
 use corewise_core::random::Random;

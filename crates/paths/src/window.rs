@@ -97,7 +97,8 @@ pub struct Recording {
     pub modules: Vec<Module>,
     /// The windows, in the order of their time.
     pub windows: Vec<Window>,
-    /// Samples that gave no window at all, by reason (`in the kernel`, `code in no file`, `thread ended`, `lost`).
+    /// Samples that gave no window at all, by reason (`in the kernel`, `code in no file`, `thread ended`,
+    /// `lost`).
     pub without_window: std::collections::BTreeMap<String, u64>,
     /// What the user should know about this recording.
     pub notes: Vec<String>,

@@ -58,6 +58,24 @@ fn exact_counts_are_those_of_the_definition() {
     }
 }
 
+#[test]
+fn a_tail_call_ends_a_path_and_returns_to_the_callers_caller() {
+    // f1 jumps to f2, or by way of the linkage table to f3 of another module.
+    let main = vec![Op::Call(1), Op::Branch(0, Decide::AllBut(50)), Op::Jump(0)];
+    let first = vec![Op::Branch(2, HALF), Op::TailCall(2), Op::TailCall(3)];
+    let callee = vec![Op::Branch(1, HALF), Op::Return];
+    let world = World::new(&[(0, main.clone()), (0, first.clone()), (0, callee.clone()), (1, callee)]);
+    let trace = world.run(&mut Random::new(1, 1), 100_000);
+    let (_, truth, estimate) = judged(&world, &trace, 1_000, 16);
+    let counted: BTreeMap<_, _> =
+        truth.paths.iter().map(|(path, &count)| (path.clone(), count as u64)).collect();
+    assert_eq!(counted, world.paths_by_definition(&trace));
+    let behind_the_call = world.place(0, &main, 1);
+    assert!(truth.paths.keys().any(|path| path.start == behind_the_call), "{:?}", truth.paths.keys());
+    let (one, other) = (world.place(1, &first, 0), behind_the_call);
+    assert!((share(&estimate.profile, one, other) - 0.5).abs() < 0.02);
+}
+
 /// Means over some programs of chance: accuracy, overlap of edges and of paths.
 fn mean_agreement(functions: usize, rough: bool, windows: usize) -> [f64; 3] {
     let programs = 4;

@@ -126,8 +126,8 @@ impl ElfFile {
         })
     }
 
-    /// The first executable segment as the kernel maps it, in whole pages of 4 KiB: address as linked, offset in
-    /// the file, size in bytes.
+    /// The first executable segment as the kernel maps it, in whole pages of 4 KiB: address as linked, offset
+    /// in the file, size in bytes.
     pub fn code_mapping(&self) -> Option<(u64, u64, u64)> {
         let object = object::File::parse(&self.content).ok()?;
         let is_code = |segment: &object::Segment<'_, '_, _>| segment.permissions().executable();

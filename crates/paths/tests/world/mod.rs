@@ -1,8 +1,6 @@
 //! Made-up programs that are executed by chance: the truth about their paths is known, and windows can be cut
 //! from their trace as a sampler would.
 
-#![allow(dead_code)] // Each test and benchmark uses its own part.
-
 use corewise_core::code::{Flow, Instruction, Store, Unit};
 use corewise_core::random::Random;
 use corewise_paths::path::{Path, Step};

@@ -1,7 +1,7 @@
 //! How many threads run or wait on each PE, and which PEs have how many.
 //!
-//! The scheduler asks for the least loaded PE that a thread may use, thousands of times a simulated second and
-//! among hundreds of PEs. So the PEs of each load are kept as a set, and the search is short: the lowest set
+//! The scheduler asks for the least loaded PE that a thread may use, thousands of times a simulated second
+//! and among hundreds of PEs. So the PEs of each load are kept as a set, and the search is short: the lowest set
 //! that is not empty is most often the answer.
 
 use corewise_core::cpuset::CpuSet;

@@ -155,7 +155,8 @@ impl Sim {
             if warm.is_some() { (slowness, closeness as u32, beside) } else { (slowness, beside, 0) }
         };
         // No thread is without a PE that it may use: `confine` sees to it.
-        // Among equals the next from `first`. No thread is without a PE that it may use: `confine` sees to it.
+        // Among equals the next from `first`. No thread is without a PE that it may use: `confine` sees to
+        // that.
         let key = |pe: usize| (key(pe), if pe < first { pe + count - first } else { pe - first });
         self.loads.least_loaded(&self.threads[thread].usable, ANY_LOAD, key).unwrap_or(first)
     }
