@@ -1,5 +1,6 @@
 //! Attaches to a running command again and again, and tells whether it noticed:
-//! `cargo run --release -p corewise-linux --example shadow_attach -- [--count N] [--kill] [--hz N] COMMAND…`
+//! `cargo run --release -p corewise-linux --example shadow_attach -- [--count N] [--kill] [--hz N]
+//! COMMAND…`
 //!
 //! With `--kill`, each time by a process of its own that is killed with SIGKILL while it samples.
 

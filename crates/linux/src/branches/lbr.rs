@@ -50,8 +50,8 @@ pub fn probe() -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => Err(match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EACCES | Errno::EPERM) => format!(
-                "reading branch records is not permitted ({error}): set kernel.perf_event_paranoid to 2 or less, \
-                 or give corewise CAP_PERFMON"
+                "reading branch records is not permitted ({error}): set kernel.perf_event_paranoid to 2 or \
+                 less, or give corewise CAP_PERFMON"
             ),
             Some(Errno::ENOENT | Errno::ENODEV) => {
                 format!("no hardware counters ({error}): most virtual machines have none")

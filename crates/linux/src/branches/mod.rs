@@ -120,8 +120,9 @@ pub enum BranchError {
     NoProcess(u32),
     /// Following a process was refused.
     #[error(
-        "process {pid} may not be followed ({errno}): run corewise as the process's user or as root, see that \
-         no debugger follows it, and set kernel.yama.ptrace_scope to 0 for processes that corewise did not start"
+        "process {pid} may not be followed ({errno}): run corewise as the process's user or as root, see \
+         that no debugger follows it, and set kernel.yama.ptrace_scope to 0 for processes that corewise did \
+         not start"
     )]
     Follow {
         /// The process.
@@ -131,8 +132,8 @@ pub enum BranchError {
     },
     /// The clock event was refused.
     #[error(
-        "the cpu-clock event was refused ({0}): set kernel.perf_event_paranoid to 2 or less, or give corewise \
-         CAP_PERFMON"
+        "the cpu-clock event was refused ({0}): set kernel.perf_event_paranoid to 2 or less, or give \
+         corewise CAP_PERFMON"
     )]
     Clock(Errno),
     /// The sampler cannot work on this machine.

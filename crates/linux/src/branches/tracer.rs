@@ -17,9 +17,10 @@ use nix::errno::Errno;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::{Duration, Instant};
 
-/// The mappings of a process are read again after this, or when control goes where nothing was mapped.
+/// The mappings of a process are read again after this, or earlier when control goes where nothing was
+/// mapped.
 const MAPS_MAX_AGE: Duration = Duration::from_secs(1);
-const MAPS_MIN_AGE: Duration = Duration::from_millis(100);
+const MAPS_MIN_AGE: Duration = Duration::from_millis(10);
 /// A thread has made another.
 const BIRTHS: [i32; 3] = [libc::PTRACE_EVENT_CLONE, libc::PTRACE_EVENT_FORK, libc::PTRACE_EVENT_VFORK];
 /// Code segment of 64-bit user code.
@@ -287,7 +288,10 @@ impl<'a> Tracer<'a> {
                 self.sampler.prepare(pid, space, &self.trace);
                 let age = begin - *read_at;
                 let is_lost = self.trace.ended == corewise_paths::window::End::NoFile;
-                if age > MAPS_MAX_AGE || (is_lost && age > MAPS_MIN_AGE) {
+                // A program that has just begun maps its libraries one by one.
+                let min_age =
+                    if space.find(self.trace.start).is_none() { MAPS_MIN_AGE } else { 10 * MAPS_MIN_AGE };
+                if age > MAPS_MAX_AGE || (is_lost && age > min_age) {
                     process.space = Some((address_space(pid), begin));
                 }
             }

@@ -16,9 +16,9 @@
 //! Moseley et al., "Shadow Profiling", CGO 2007), without the fork; windows are those of Moseley et al.,
 //! "Dynamic Run-time Architecture Techniques for Enabling Continuous Optimization" (CF 2005), section 3.
 //!
-//! Limits. A window ends at a system call, at what cannot be emulated (gathers, XSAVE, CPUID,
-//! transactions, very long string operations) and at code that is in no file. Other threads' writes during a window are not seen, and a
-//! restartable sequence (rseq) is not seen to restart. x86-64 only.
+//! Limits. A window ends at a system call, at what cannot be emulated (gathers, XSAVE, CPUID, transactions,
+//! very long string operations) and at code that is in no file. Other threads' writes during a window are
+//! not seen, and a restartable sequence (rseq) is not seen to restart. x86-64 only.
 
 pub mod machine;
 pub mod memory;

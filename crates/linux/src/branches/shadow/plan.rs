@@ -437,74 +437,78 @@ fn uses_x87(instruction: &Instruction) -> bool {
     instruction.cpuid_features().iter().any(|feature| matches!(*feature, FPU | FPU287 | FPU387 | MMX))
 }
 
+/// Parts of the instruction set that compute, and nothing else but for the instructions that
+/// [`may_run`] excepts.
+const COMPUTING: &[CpuidFeature] = {
+    use CpuidFeature::*;
+    &[
+        ADX,
+        AES,
+        AVX,
+        AVX2,
+        AVX512BW,
+        AVX512CD,
+        AVX512DQ,
+        AVX512F,
+        AVX512VL,
+        AVX512_BF16,
+        AVX512_BITALG,
+        AVX512_FP16,
+        AVX512_IFMA,
+        AVX512_VBMI,
+        AVX512_VBMI2,
+        AVX512_VNNI,
+        AVX512_VP2INTERSECT,
+        AVX512_VPOPCNTDQ,
+        AVX_IFMA,
+        AVX_NE_CONVERT,
+        AVX_VNNI,
+        AVX_VNNI_INT16,
+        AVX_VNNI_INT8,
+        BMI1,
+        BMI2,
+        CMOV,
+        CMPXCHG16B,
+        CX8,
+        F16C,
+        FMA,
+        FPU,
+        FPU287,
+        FPU387,
+        GFNI,
+        INTEL186,
+        INTEL386,
+        INTEL486,
+        INTEL8086,
+        LZCNT,
+        MMX,
+        MOVBE,
+        PCLMULQDQ,
+        POPCNT,
+        RDPID,
+        RDTSCP,
+        SHA,
+        SHA512,
+        SM3,
+        SM4,
+        SSE,
+        SSE2,
+        SSE3,
+        SSE4_1,
+        SSE4_2,
+        SSSE3,
+        TBM,
+        TSC,
+        VAES,
+        VPCLMULQDQ,
+        X64,
+    ]
+};
+
 /// Whether the bare instruction may be run in our own process: computing, and nothing that concerns the
 /// process itself or the kernel.
 fn may_run(instruction: &Instruction) -> bool {
-    use CpuidFeature::*;
-    let may = |feature: &CpuidFeature| {
-        matches!(
-            *feature,
-            ADX | AES
-                | AVX
-                | AVX2
-                | AVX512BW
-                | AVX512CD
-                | AVX512DQ
-                | AVX512F
-                | AVX512VL
-                | AVX512_BF16
-                | AVX512_BITALG
-                | AVX512_FP16
-                | AVX512_IFMA
-                | AVX512_VBMI
-                | AVX512_VBMI2
-                | AVX512_VNNI
-                | AVX512_VP2INTERSECT
-                | AVX512_VPOPCNTDQ
-                | AVX_IFMA
-                | AVX_NE_CONVERT
-                | AVX_VNNI
-                | AVX_VNNI_INT16
-                | AVX_VNNI_INT8
-                | BMI1
-                | BMI2
-                | CMOV
-                | CMPXCHG16B
-                | CX8
-                | F16C
-                | FMA
-                | FPU
-                | FPU287
-                | FPU387
-                | GFNI
-                | INTEL186
-                | INTEL386
-                | INTEL486
-                | INTEL8086
-                | LZCNT
-                | MMX
-                | MOVBE
-                | PCLMULQDQ
-                | POPCNT
-                | RDPID
-                | RDTSCP
-                | SHA
-                | SHA512
-                | SM3
-                | SM4
-                | SSE
-                | SSE2
-                | SSE3
-                | SSE4_1
-                | SSE4_2
-                | SSSE3
-                | TBM
-                | TSC
-                | VAES
-                | VPCLMULQDQ
-                | X64
-        )
-    };
+    let may = |feature: &CpuidFeature| COMPUTING.contains(feature);
     let never = matches!(
         instruction.mnemonic(),
         Mnemonic::In

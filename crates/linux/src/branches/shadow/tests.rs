@@ -442,10 +442,22 @@ proptest! {
         // SAFETY: each only compares and reads the flags.
         unsafe {
             match size {
-                0 => std::arch::asm!("cmp {0:l}, {1:l}", "pushfq", "pop {2}", in(reg_abcd) left, in(reg_abcd) right, out(reg) flags),
-                1 => std::arch::asm!("cmp {0:x}, {1:x}", "pushfq", "pop {2}", in(reg) left, in(reg) right, out(reg) flags),
-                2 => std::arch::asm!("cmp {0:e}, {1:e}", "pushfq", "pop {2}", in(reg) left, in(reg) right, out(reg) flags),
-                _ => std::arch::asm!("cmp {0}, {1}", "pushfq", "pop {2}", in(reg) left, in(reg) right, out(reg) flags),
+                0 => std::arch::asm!(
+                    "cmp {0:l}, {1:l}", "pushfq", "pop {2}",
+                    in(reg_abcd) left, in(reg_abcd) right, out(reg) flags
+                ),
+                1 => std::arch::asm!(
+                    "cmp {0:x}, {1:x}", "pushfq", "pop {2}",
+                    in(reg) left, in(reg) right, out(reg) flags
+                ),
+                2 => std::arch::asm!(
+                    "cmp {0:e}, {1:e}", "pushfq", "pop {2}",
+                    in(reg) left, in(reg) right, out(reg) flags
+                ),
+                _ => std::arch::asm!(
+                    "cmp {0}, {1}", "pushfq", "pop {2}",
+                    in(reg) left, in(reg) right, out(reg) flags
+                ),
             }
         }
         prop_assert_eq!(flags_of_subtraction(left, right, 1 << size), flags & STATUS_FLAGS);
