@@ -213,8 +213,8 @@ pub struct Machine {
     pub pes: Vec<Pe>,
     /// The PEs of each memory node: contention never leaves a node.
     pub nodes: Vec<Vec<usize>>,
-    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly or by way of
-    /// others.
+    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly
+    /// or by way of others.
     pub clusters: Vec<Vec<usize>>,
     /// Capacity in bytes of each L2, by [`Pe::l2`]; `None` where nothing is shared or the size is unknown.
     pub l2_bytes: Vec<Option<f64>>,

@@ -1,8 +1,8 @@
 //! How many threads run or wait on each PE, and which PEs have how many.
 //!
-//! The scheduler asks for the least loaded PE that a thread may use, thousands of times a simulated second
-//! and among hundreds of PEs. So the PEs of each load are kept as a set, and the search is short: the lowest set
-//! that is not empty is most often the answer.
+//! Problem: the scheduler asks for the least loaded PE that a thread may use, thousands of times a simulated
+//! second and among hundreds of PEs. Approach: the PEs of each load are kept as a set; only the lowest set
+//! with a PE that may be used is gone through. Limits: where all loads are equal that is every PE.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;

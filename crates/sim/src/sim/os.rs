@@ -154,10 +154,9 @@ impl Sim {
             let beside = self.unit_busy[machine.fpu];
             if warm.is_some() { (slowness, closeness as u32, beside) } else { (slowness, beside, 0) }
         };
-        // No thread is without a PE that it may use: `confine` sees to it.
-        // Among equals the next from `first`. No thread is without a PE that it may use: `confine` sees to
-        // that.
+        // Among equals the next from `first`.
         let key = |pe: usize| (key(pe), if pe < first { pe + count - first } else { pe - first });
+        // No thread is without a PE that it may use: `confine` sees to it.
         self.loads.least_loaded(&self.threads[thread].usable, ANY_LOAD, key).unwrap_or(first)
     }
 
