@@ -114,8 +114,8 @@ pub fn write(
     Ok(())
 }
 
-/// How often each instruction was executed. Those of the same functions that were not have a count of 0, which
-/// tells the compiler more than none.
+/// How often each instruction was executed. Those of the same functions that were not have a count of 0,
+/// which tells the compiler more than none.
 fn instructions(counts: &Counts, module: ModuleId, program: &impl Program) -> BTreeMap<u64, u64> {
     let mut instructions = BTreeMap::new();
     for ((first, last), count) in counts.ranges() {
