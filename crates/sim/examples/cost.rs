@@ -103,7 +103,7 @@ fn drawing(lines: &[Line]) -> String {
         let points = points.join(" ");
         put(format!("<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"));
         let y = 60 + 18 * per_pe.ilog2();
-        put(format!("<text x=\"80\" y=\"{y}\" fill=\"{colour}\">{per_pe} threads per PE</text>"));
+        put(format!("<text x=\"80\" y=\"{y}\" fill=\"{colour}\">threads per PE: {per_pe}</text>"));
     }
     put("</svg>".to_owned());
     svg
