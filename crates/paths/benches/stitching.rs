@@ -2,15 +2,11 @@
 //!
 //! `cargo bench -p corewise-paths`
 
-#[path = "../tests/world/mod.rs"]
-#[expect(dead_code, reason = "the tests use more of it")]
-mod world;
-
 use corewise_core::random::Random;
 use corewise_paths::estimate::Estimator;
 use corewise_paths::exact::{PathCounter, ThreadPosition};
+use corewise_paths::made_up::World;
 use criterion::{Criterion, Throughput};
-use world::World;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();

@@ -14,6 +14,8 @@ pub mod export;
 pub mod fragment;
 pub mod graph;
 mod join;
+#[doc(hidden)]
+pub mod made_up;
 pub mod modules;
 pub mod outcome;
 pub mod path;

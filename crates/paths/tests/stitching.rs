@@ -1,11 +1,10 @@
 //! Stitching against made-up programs whose paths are known.
 
-mod world;
-
 use corewise_core::random::Random;
 use corewise_paths::accuracy::{Agreement, agreement};
 use corewise_paths::estimate::{Estimate, Estimator};
 use corewise_paths::exact::{PathCounter, ThreadPosition};
+use corewise_paths::made_up::{Decide, Op, Trace, World};
 use corewise_paths::outcome::Mismatch;
 use corewise_paths::path::{Path, Step};
 use corewise_paths::profile::PathProfile;
@@ -13,7 +12,6 @@ use corewise_paths::study::{Plan, study};
 use corewise_paths::window::{End, Location, ModuleId, Recording, Transfer, Window};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use world::{Decide, Op, Trace, World};
 
 fn exact(world: &World, trace: &Trace, longest_block: usize) -> PathProfile {
     let mut counter = PathCounter::new(world, 1 << 22);

@@ -1,28 +1,33 @@
-//! Made-up programs that are executed by chance: the truth about their paths is known, and windows can be cut
-//! from their trace as a sampler would.
+//! For tests and benchmarks: made-up programs that are executed by chance. The truth about their paths is
+//! known, and windows can be cut from their trace as a sampler would.
 
+use crate::path::{Path, Step};
+use crate::program::{Function, Program};
+use crate::window::{End, Location, ModuleId, Transfer, Window};
 use corewise_core::code::{Flow, Instruction, Store, Unit};
 use corewise_core::random::Random;
-use corewise_paths::path::{Path, Step};
-use corewise_paths::program::{Function, Program};
-use corewise_paths::window::{End, Location, ModuleId, Transfer, Window};
 use std::collections::BTreeMap;
 
 /// One instruction, or several plain ones. Targets are indices into the function's list of operations.
 #[derive(Debug, Clone, Copy)]
 pub enum Op {
+    /// So many instructions that only go on.
     Plain(u32),
     /// One plain instruction that takes as long as so many.
     Slow(u32),
+    /// A conditional branch.
     Branch(usize, Decide),
+    /// A jump inside of the function.
     Jump(usize),
     /// An indirect jump to one of two places.
     Switch(usize, usize, Decide),
+    /// A call of a function.
     Call(usize),
     /// An indirect call of one of two functions.
     CallEither(usize, usize),
     /// A jump to another function.
     TailCall(usize),
+    /// Back to behind the call.
     Return,
     /// Windows end before it.
     SystemCall,
@@ -41,6 +46,7 @@ pub enum Decide {
     AllBut(u32),
 }
 
+/// Bytes of every instruction.
 pub const LENGTH: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +58,7 @@ struct Code {
     targets: [usize; 2],
 }
 
+/// A program and what decides its branches.
 pub struct World {
     code: Vec<Code>,
     starts: Vec<usize>,
@@ -97,6 +104,7 @@ impl World {
         world
     }
 
+    /// Where an instruction lies, by its index.
     pub fn location(&self, index: usize) -> Location {
         let module = self.modules[self.code[index].function];
         Location { module, address: 0x1000 + index as u64 * LENGTH }
