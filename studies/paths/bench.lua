@@ -60,4 +60,4 @@ local function mandelbrot(size)
   return inside
 end
 
-print(fibonacci(34), sieve(8000000), nodes(tree(20)), queens(10), words(3000000), mandelbrot(700))
+print(fibonacci(32), sieve(3000000), nodes(tree(18)), queens(9), words(1200000), mandelbrot(450))

@@ -52,4 +52,4 @@ def text(count):
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3], len(" ".join(words).split("aa"))
 
 
-print(collatz(250000), accounts(4000000), sum(p[0] for p in permutations(list(range(9)))), text(4000000))
+print(collatz(100000), accounts(1500000), sum(p[0] for p in permutations(list(range(8)))), text(1500000))

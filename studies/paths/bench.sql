@@ -1,6 +1,6 @@
 -- Work for SQLite in memory: inserts, an index, joins, groups and a recursive query.
 CREATE TABLE item(id INTEGER PRIMARY KEY, kind INTEGER, name TEXT, price REAL);
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900000)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 350000)
   INSERT INTO item SELECT i, i * 7919 % 1009, printf('item %d', i * 31 % 65537), i % 997 * 0.25 FROM n;
 CREATE INDEX by_kind ON item(kind, price);
 SELECT kind % 10, count(*), round(avg(price), 3), max(name) FROM item GROUP BY kind % 10;

@@ -44,7 +44,7 @@ PROGRAMS = [
     Program(
         "tcc", "tcc", "tcc.c", "-DONE_SOURCE=1 -DTCC_GITHASH=\"\"", "-ldl -lm -lpthread",
         prepare="./configure --cc=clang-19",
-        train="{} {tcc} -c {src}/mujs/one.c -o /dev/null", measure="{} {tcc} -c {src}/sqlite/sqlite3.c -o /dev/null"),
+        train="{} {tcc} -c {src}/mujs/one.c -o {work}/tcc.o", measure="{} {tcc} -c {src}/sqlite/sqlite3.c -o {work}/tcc.o"),
     Program(
         "bzip2", "bzip2", "blocksort.c huffman.c crctable.c randtable.c compress.c decompress.c bzlib.c bzip2.c",
         "-D_FILE_OFFSET_BITS=64", "",
