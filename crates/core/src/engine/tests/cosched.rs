@@ -138,8 +138,8 @@ fn threads_are_dealt_anew_where_those_who_meet_then_differ_more() {
     check(
         timeline(parameters, &hyperthreading(), threads(2.0)),
         "0000000000
-         1111100000
-         0000011111
+         1111000000
+         0000111111
          1111111111",
     );
     check(
