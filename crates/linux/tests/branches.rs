@@ -78,7 +78,7 @@ fn check(recording: &Recording) {
 fn all_threads_and_processes_of_a_command_are_recorded() {
     let _alone = alone();
     for (backend, name) in [(Backend::Shadow, "shadow"), (Backend::Step, "step")] {
-        let Some(recorded) = recorded(&["tree", "3000000"], &options(backend, 200.0)) else { return };
+        let Some(recorded) = recorded(&["tree", "15000000"], &options(backend, 200.0)) else { return };
         assert_eq!(recorded.exit_status, Some(42), "{name}");
         let recording = recorded.recording;
         check(&recording);
