@@ -186,10 +186,11 @@ impl Checker {
     }
 
     fn see(&mut self, observation: &Observation, sim: &Sim) {
-        let ready = sim.present.iter().filter(|&&index| sim.threads[index].ready).count() as f64;
+        // All of them may have been ready since the last look, even if none is any more.
+        let rivals = observation.threads.len() as f64;
         let turn_ns = 1.5 * sim.os.slice.as_nanos() as f64;
         let pause_ns = (self.interval + sim.os.balance + sim.faults.late).as_nanos() as f64;
-        let wait_max_ns = TURNS_MAX * (ready * turn_ns + pause_ns);
+        let wait_max_ns = TURNS_MAX * (rivals * turn_ns + pause_ns);
         if observation.at < self.at {
             self.complain(Rule::Time, format!("it was {} ns, now it is {} ns", self.at.0, observation.at.0));
         }
