@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::Read;
+use std::io::{BufWriter, IntoInnerError, Read};
 use std::path::Path;
 
 /// The first thing that is looked at.
@@ -19,8 +19,10 @@ struct Versioned {
 
 /// Writes a value.
 pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    serde_json::to_writer(&mut packed, value)?;
+    // The serialiser writes a few bytes at a time, and the packer clears its buffer each time.
+    let mut text = BufWriter::with_capacity(64 << 10, GzEncoder::new(Vec::new(), Compression::fast()));
+    serde_json::to_writer(&mut text, value)?;
+    let packed = text.into_inner().map_err(IntoInnerError::into_error)?;
     whole_file::write(path, &packed.finish()?)
 }
 
