@@ -9,16 +9,19 @@ fn main() {
     println!("cargo::rerun-if-changed=src/bpf");
     println!("cargo::rerun-if-env-changed=CLANG");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
-    let built = SkeletonBuilder::new()
-        .source("src/bpf/discovery.bpf.c")
-        .obj(out.join("discovery.bpf.o"))
-        .clang(clang())
-        .clang_args(["-Wall", "-Werror"])
-        .build();
-    if let Err(error) = built {
-        println!(
-            "cargo::error=BPF programs need clang (package clang-19, or name another in $CLANG): {error:#}"
-        );
+    for name in ["discovery", "preemption"] {
+        let built = SkeletonBuilder::new()
+            .source(format!("src/bpf/{name}.bpf.c"))
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang(clang())
+            .clang_args(["-Wall", "-Werror"])
+            .build();
+        if let Err(error) = built {
+            println!(
+                "cargo::error=BPF programs need clang (package clang-19, or name another in $CLANG): \
+                 {error:#}"
+            );
+        }
     }
     compile_plugin(&out);
 }

@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod binding;
+mod bpf;
 pub mod branches;
 pub mod code;
 pub mod counters;
@@ -13,6 +14,7 @@ pub mod environment;
 pub mod launch;
 pub mod lines;
 pub mod live;
+mod real_time;
 pub mod signals;
 pub mod topology;
 pub mod truth;

@@ -7,8 +7,8 @@ use super::kernels::{Role, SharedLines};
 use super::memory;
 use super::nas::{self, NasError, npb};
 use super::pe_times::{self, PeTimes, TICK};
-use super::realtime::RealTime;
 use super::workers::{Assignment, Failure, Meeting, PRIORITY, Part, Partnership, Worker};
+use crate::real_time::RealTime;
 use corewise_core::calibrate::{
     Executor, ExecutorError, Kernel, Nas, NasRun, ProblemClass, Repetition, Task, TaskRun,
 };

@@ -10,7 +10,6 @@ pub mod kernels;
 mod memory;
 pub mod nas;
 pub mod pe_times;
-mod realtime;
 #[cfg(test)]
 mod test_root;
 pub mod virtualisation;

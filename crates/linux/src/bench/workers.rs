@@ -13,8 +13,8 @@
 
 use super::disturbance::{Absence, Reading, Watch};
 use super::kernels::{self, Loop, Role, SharedLines};
-use super::realtime::RealTime;
 use crate::binding::affinity;
+use crate::real_time::RealTime;
 use corewise_core::calibrate::{ExecutorError, Kernel, Task};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;

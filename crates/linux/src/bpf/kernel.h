@@ -29,6 +29,7 @@ enum bpf_map_type {
 enum {
 	BPF_ANY = 0,
 	BPF_F_NO_PREALLOC = 1,
+	BPF_F_MMAPABLE = 1024,
 };
 
 struct bpf_spin_lock {
@@ -37,10 +38,46 @@ struct bpf_spin_lock {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live; /* threads that have not ended */
+};
+
+union fpregs_state {
+	__u8 __padding[4096];
+};
+
+struct fpstate {
+	unsigned int size;
+	union fpregs_state regs;
+};
+
+struct fpu {
+	struct fpstate *fpstate;
+};
+
+struct thread_struct {
+	unsigned long fsbase;
+	unsigned long gsbase;
+	struct fpu fpu;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int __state;
+	int on_cpu;
+	struct sched_entity se;
+	struct signal_struct *signal;
+	struct thread_struct thread;
+	__u64 self_exec_id;
 	char comm[16];
 };
 

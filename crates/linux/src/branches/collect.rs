@@ -123,7 +123,8 @@ impl Collected {
     }
 }
 
-fn now_ns() -> u64 {
+/// Now, in ns of `CLOCK_MONOTONIC`.
+pub(super) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
     Duration::from(now).as_nanos() as u64
 }

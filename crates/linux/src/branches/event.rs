@@ -12,6 +12,7 @@ use corewise_core::random::Random;
 use nix::errno::Errno;
 use perf_event_open_sys::bindings as sys;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// Signals that do nothing to a program that does not handle them.
 pub const SIGNALS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
@@ -31,12 +32,12 @@ pub struct ThreadClock {
 
 impl ThreadClock {
     /// Starts it.
-    pub fn open(tid: i32, signal: i32, period_ns: u64) -> Result<ThreadClock, Errno> {
+    pub fn open(tid: i32, signal: i32, period: Duration) -> Result<ThreadClock, Errno> {
         let mut attr = sys::perf_event_attr::default();
         attr.type_ = sys::PERF_TYPE_SOFTWARE;
         attr.size = size_of::<sys::perf_event_attr>() as u32;
         attr.config = sys::PERF_COUNT_SW_CPU_CLOCK.into();
-        attr.__bindgen_anon_1.sample_period = period_ns;
+        attr.__bindgen_anon_1.sample_period = nanoseconds(period);
         attr.set_disabled(1);
         attr.set_exclude_kernel(1);
         attr.set_exclude_hv(1);
@@ -68,8 +69,8 @@ impl ThreadClock {
     }
 
     /// Starts the next period, from now.
-    pub fn set_period(&self, period_ns: u64) -> Result<(), Errno> {
-        let mut period = period_ns;
+    pub fn set_period(&self, period: Duration) -> Result<(), Errno> {
+        let mut period = nanoseconds(period);
         // SAFETY: PERIOD reads the number that the pointer points to.
         let answer = unsafe { libc::ioctl(self.descriptor(), sys::PERIOD.into(), &raw mut period) };
         Errno::result(answer).map(|_| ())
@@ -91,24 +92,27 @@ impl ThreadClock {
     }
 }
 
+fn nanoseconds(period: Duration) -> u64 {
+    u64::try_from(period.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The times between samples: uniform in ±50 % around their mean, so that no loop of the program stays in
 /// step with them.
 #[derive(Debug)]
 pub struct Periods {
-    mean_ns: u64,
+    mean: Duration,
     random: Random,
 }
 
 impl Periods {
-    /// With this mean, in ns.
-    pub fn new(mean_ns: u64, seed: u64) -> Periods {
-        Periods { mean_ns, random: Random::new(seed, 0) }
+    /// With this mean.
+    pub fn new(mean: Duration, seed: u64) -> Periods {
+        Periods { mean, random: Random::new(seed, 0) }
     }
 
-    /// The next one, in ns.
-    pub fn next(&mut self) -> u64 {
-        let mean = self.mean_ns as f64;
-        (mean * (0.5 + self.random.unit())) as u64
+    /// The next one.
+    pub fn next(&mut self) -> Duration {
+        self.mean.mul_f64(0.5 + self.random.unit())
     }
 }
 
@@ -130,8 +134,8 @@ mod tests {
 
     #[test]
     fn periods_spread_around_their_mean() {
-        let mut periods = Periods::new(1000, 1);
-        let drawn: Vec<u64> = (0..4000).map(|_| periods.next()).collect();
+        let mut periods = Periods::new(Duration::from_nanos(1000), 1);
+        let drawn: Vec<u64> = (0..4000).map(|_| nanoseconds(periods.next())).collect();
         assert!(drawn.iter().all(|period| (500..1500).contains(period)));
         let mean = drawn.iter().sum::<u64>() / 4000;
         assert!((980..1020).contains(&mean), "{mean}");

@@ -11,27 +11,20 @@
 //! multiple of its own, which the kernel sees to.
 
 use super::collect::Collected;
+use super::target::{Phase, Running};
 use super::trace::Trace;
 use super::{BranchError, Options, Progress, Recorded, Target};
 use crate::code::AddressSpace;
-use crate::launch;
-use crate::signals::Signals;
 use corewise_paths::window::End;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::Pid;
 use perf_event::events::Hardware;
 use perf_event::{Builder, Clock, SampleBranchFlag, SampleFlag, Sampler};
 use perf_event_open_sys::bindings;
 use rustc_hash::FxHashMap;
 use std::io;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 /// Pages of a ring buffer: some seconds of samples.
 const RING_PAGES: usize = 128;
-/// How often the rings are emptied.
-const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A sample as the kernel records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,61 +104,32 @@ pub(super) fn record(
     options: &Options,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, BranchError> {
-    let system = |what| move |errno| BranchError::System { what, errno };
     probe().map_err(|reason| BranchError::Unavailable { sampler: "lbr", reason })?;
     let rate_hz = (1.0 / options.period.as_secs_f64()).round().max(1.0) as u64;
-    let mut signals = None;
-    let (words, pid, mut samplers) = match target {
-        Target::Command(words) => {
-            let opened = Signals::open().map_err(system("cannot open the signals"))?;
-            let waiting = launch::prepare(words, opened.inherited(), options.output)?;
-            signals = Some(opened);
-            let samplers = open(waiting.pid().as_raw(), rate_hz, true).map_err(refused)?;
-            let pid = waiting.start(&words[0].to_string_lossy())?;
-            (words.iter().map(|word| word.to_string_lossy().into_owned()).collect(), pid, samplers)
-        }
-        Target::Pid(pid) => {
-            let threads =
-                std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| BranchError::NoProcess(pid))?;
-            let mut samplers = Vec::new();
-            for thread in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-                samplers.extend(open(thread, rate_hz, false).map_err(refused)?);
-            }
-            (vec![format!("pid {pid}")], Pid::from_raw(pid as i32), samplers)
-        }
+    let attach = |pid: i32, is_command| {
+        let threads = if is_command { vec![pid] } else { threads_of(pid) };
+        let samplers = threads.into_iter().map(|thread| open(thread, rate_hz, is_command));
+        samplers
+            .collect::<io::Result<Vec<_>>>()
+            .map(|all| all.into_iter().flatten().collect())
+            .map_err(refused)
     };
+    let (mut running, mut samplers): (_, Vec<Sampler>) = Running::start(target, options, attach)?;
     let mut lbr = Lbr { collected: Collected::default(), spaces: FxHashMap::default(), options };
-    let begin = Instant::now();
-    let mut exit_status = None;
     loop {
-        wait(signals.as_ref());
-        let is_over = match &mut signals {
-            Some(signals) => {
-                let news = signals
-                    .take(exit_status.is_none().then_some(pid))
-                    .map_err(system("cannot read signals"))?;
-                exit_status = exit_status.or(news.ended);
-                exit_status.is_some()
-            }
-            None => !std::path::Path::new(&format!("/proc/{pid}")).exists(),
-        };
+        let phase = running.wait(options)?;
         lbr.drain(&mut samplers);
-        on_progress(Progress { windows: lbr.collected.window_count(), threads: lbr.spaces.len() });
-        let is_late = options.duration.is_some_and(|duration| begin.elapsed() >= duration);
-        // A command is waited for in any case, as its exit status is wanted.
-        if is_over || (is_late && signals.is_none()) || options.stop.load(Ordering::Relaxed) {
-            break;
-        }
-        if is_late {
-            samplers.clear();
+        on_progress(Progress { windows: lbr.collected.window_count(), processes: lbr.spaces.len() });
+        match phase {
+            Phase::Recorded => {}
+            Phase::Late => samplers.clear(),
+            Phase::Over => break,
         }
     }
     let mut recording = lbr.collected.into_recording();
-    recording.command = words;
+    recording.command = running.words;
     recording.backend = "lbr".to_owned();
-    recording.period_ns = u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX);
-    recording.branches_max = options.branches_max;
-    Ok(Recorded { recording, exit_status, pauses: super::collect::Pauses::default() })
+    Ok(Recorded { recording, exit_status: running.exit_status, pauses: super::collect::Pauses::default() })
 }
 
 fn refused(error: io::Error) -> BranchError {
@@ -188,15 +152,9 @@ fn open(tid: i32, rate_hz: u64, on_exec: bool) -> io::Result<Vec<Sampler>> {
     Ok(samplers)
 }
 
-fn wait(signals: Option<&Signals>) {
-    let interval = PollTimeout::try_from(INTERVAL).unwrap_or(PollTimeout::ZERO);
-    match signals {
-        // Whether it fails or not, the next look shows what there is.
-        Some(signals) => {
-            let _ = poll(&mut [PollFd::new(signals.fd(), PollFlags::POLLIN)], interval);
-        }
-        None => std::thread::sleep(INTERVAL),
-    }
+fn threads_of(pid: i32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 struct Lbr<'a> {

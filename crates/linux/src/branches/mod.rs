@@ -1,15 +1,19 @@
 //! Branch records of running programs: windows of consecutively executed branches, by hardware or without.
 //!
 //! Three samplers record the same windows ([`corewise_paths::window`]). [`lbr`] reads the processor's own
-//! branch records. [`shadow`] needs no hardware: it stops a thread now and then and emulates what it will do
-//! next. [`step`] really executes a stopped thread's next branches one instruction at a time, which is slow,
-//! and there to verify the others. [`record`] chooses and runs one of them on a command or a running process.
+//! branch records. [`shadow`] needs no hardware: it emulates now and then what a thread will do next, while
+//! the thread is held up: preempted ([`preempt`]) or, where that is not permitted, stopped with `ptrace`
+//! ([`record`]). [`step`] really executes a stopped thread's next branches one instruction at a time, which is slow,
+//! and there to verify the others. [`record()`] chooses and runs one of them on a command or a running process.
 
 pub mod collect;
 #[cfg(target_arch = "x86_64")]
 mod event;
 pub mod lbr;
+mod mapped;
 pub mod modules;
+#[cfg(target_arch = "x86_64")]
+mod preempt;
 #[cfg(target_arch = "x86_64")]
 mod ptrace;
 #[cfg(target_arch = "x86_64")]
@@ -18,6 +22,7 @@ mod record;
 pub mod shadow;
 #[cfg(target_arch = "x86_64")]
 pub mod step;
+mod target;
 pub mod trace;
 #[cfg(target_arch = "x86_64")]
 mod tracer;
@@ -40,8 +45,10 @@ pub enum Backend {
     Auto,
     /// By the processor's branch records.
     Lbr,
-    /// By emulation of stopped threads.
+    /// By emulation of preempted threads, or of stopped ones where preempting is not permitted.
     Shadow,
+    /// By emulation of threads that are stopped with `ptrace`.
+    ShadowPtrace,
     /// By single steps: slow, for verification.
     Step,
 }
@@ -93,8 +100,8 @@ impl Default for Options {
 pub struct Progress {
     /// Windows so far.
     pub windows: usize,
-    /// Threads that are followed at the moment.
-    pub threads: usize,
+    /// Processes that are followed at the moment.
+    pub processes: usize,
 }
 
 /// A recording that has ended.
@@ -105,7 +112,7 @@ pub struct Recorded {
     /// The command's exit status: its own, or 128 + the signal's number. `None` for a process that was
     /// attached to.
     pub exit_status: Option<u8>,
-    /// How long threads were stopped for samples; empty for `lbr`.
+    /// How long threads were held up by samples; empty for `lbr`.
     pub pauses: Pauses,
 }
 
@@ -163,12 +170,52 @@ pub fn record(
     options: &Options,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, BranchError> {
-    match options.backend {
+    let mut recorded = match options.backend {
         Backend::Lbr => lbr::record(target, options, on_progress),
         Backend::Auto if lbr::probe().is_ok() => lbr::record(target, options, on_progress),
-        Backend::Auto | Backend::Shadow => record_stopped(target, options, false, on_progress),
+        Backend::Auto | Backend::Shadow => record_preempted(target, options, on_progress),
+        Backend::ShadowPtrace => record_stopped(target, options, false, on_progress),
         Backend::Step => record_stopped(target, options, true, on_progress),
+    }?;
+    let Recorded { recording, pauses, .. } = &mut recorded;
+    recording.period_ns = u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX);
+    recording.branches_max = options.branches_max;
+    if let (Some(median), Some(high)) = (pauses.quantile(0.5), pauses.quantile(0.95)) {
+        let us = |ns: u32| f64::from(ns) / 1e3;
+        let (count, median, high) = (pauses.count(), us(median), us(high));
+        recording.notes.push(format!(
+            "Threads were held up {count} times for {median:.0} µs (median; 95 %: {high:.0} µs)."
+        ));
     }
+    Ok(recorded)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn record_preempted(
+    target: Target<'_>,
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    match preempt::Preempting::prepare() {
+        Ok(preempting) => preempting.record(target, options, on_progress),
+        Err(reason) => {
+            let mut recorded = record_stopped(target, options, false, on_progress)?;
+            recorded.recording.notes.push(format!(
+                "Threads were stopped with ptrace, which costs them more, as preempting them is not possible: \
+                 {reason}."
+            ));
+            Ok(recorded)
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn record_preempted(
+    target: Target<'_>,
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    record_stopped(target, options, false, on_progress)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -183,7 +230,7 @@ fn record_stopped(
     }
     let shadow = shadow::sampler::Shadow::new()
         .map_err(|errno| BranchError::System { what: "cannot make room for thunks", errno });
-    record::record(target, options, "shadow", &mut shadow?, on_progress)
+    record::record(target, options, "shadow-ptrace", &mut shadow?, on_progress)
 }
 
 #[cfg(not(target_arch = "x86_64"))]

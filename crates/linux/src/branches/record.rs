@@ -60,9 +60,8 @@ pub fn record(
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, BranchError> {
     let limits = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
-    let period_ns = u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX);
     let seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id());
-    let mut tracer = Tracer::new(sampler, limits, Periods::new(period_ns, seed));
+    let mut tracer = Tracer::new(sampler, limits, Periods::new(options.period, seed));
     let (words, mut command) = match target {
         Target::Command(words) => {
             let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -88,17 +87,6 @@ pub fn record(
     let mut recording = tracer.collected.into_recording();
     recording.command = words;
     recording.backend = name.to_owned();
-    recording.period_ns = period_ns;
-    recording.branches_max = options.branches_max;
-    if let (Some(median), Some(high)) = (pauses.quantile(0.5), pauses.quantile(0.95)) {
-        let us = |ns: u32| f64::from(ns) / 1e3;
-        let count = pauses.count();
-        recording.notes.push(format!(
-            "Threads were stopped {count} times for {:.0} µs (median; 95 %: {:.0} µs).",
-            us(median),
-            us(high)
-        ));
-    }
     Ok(Recorded { recording, exit_status, pauses })
 }
 
@@ -134,7 +122,7 @@ fn follow(
                 }
                 on_progress(Progress {
                     windows: tracer.collected.window_count(),
-                    threads: tracer.thread_count(),
+                    processes: tracer.process_count(),
                 });
             }
         }

@@ -10,17 +10,14 @@
 
 use super::collect::Collected;
 use super::event::{Periods, SIGNALS, ThreadClock, signal_for};
+use super::mapped::Mapped;
 use super::ptrace::{self, Status};
 use super::trace::{Limits, Trace};
 use crate::code::AddressSpace;
 use nix::errno::Errno;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// The mappings of a process are read again after this, or earlier when control goes where nothing was
-/// mapped.
-const MAPS_MAX_AGE: Duration = Duration::from_secs(1);
-const MAPS_MIN_AGE: Duration = Duration::from_millis(10);
 /// A thread has made another.
 const BIRTHS: [i32; 3] = [libc::PTRACE_EVENT_CLONE, libc::PTRACE_EVENT_FORK, libc::PTRACE_EVENT_VFORK];
 /// Code segment of 64-bit user code.
@@ -63,7 +60,7 @@ struct Thread {
 struct Process {
     threads: usize,
     signal: i32,
-    space: Option<(AddressSpace, Instant)>,
+    mapped: Option<Mapped>,
 }
 
 /// All that is followed.
@@ -121,6 +118,11 @@ impl<'a> Tracer<'a> {
         self.threads.len()
     }
 
+    /// How many processes are followed.
+    pub fn process_count(&self) -> usize {
+        self.processes.len()
+    }
+
     /// Attaches to all threads of a process and of its descendants.
     pub fn attach(&mut self, pid: i32) -> Result<(), Errno> {
         let mut found = true;
@@ -159,7 +161,7 @@ impl<'a> Tracer<'a> {
     pub fn attach_child(&mut self, pid: i32) -> Result<(), Errno> {
         ptrace::seize(pid)?;
         self.threads.insert(pid, Thread { pid, clock: None });
-        self.processes.insert(pid, Process { threads: 1, signal: SIGNALS[0], space: None });
+        self.processes.insert(pid, Process { threads: 1, signal: SIGNALS[0], mapped: None });
         Ok(())
     }
 
@@ -217,7 +219,7 @@ impl<'a> Tracer<'a> {
     fn add(&mut self, tid: i32, pid: i32) {
         let process = self.processes.entry(pid).or_insert_with(|| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            Process { threads: 0, signal: signal_for(&status), space: None }
+            Process { threads: 0, signal: signal_for(&status), mapped: None }
         });
         process.threads += 1;
         let clock = ThreadClock::open(tid, process.signal, self.periods.next());
@@ -257,43 +259,28 @@ impl<'a> Tracer<'a> {
         let thread = &self.threads[&tid];
         let pid = thread.pid;
         let process = self.processes.get_mut(&pid).ok_or(Errno::ESRCH)?;
-        let refusal = if registers.cs != USER_64_BIT {
-            Some("32-bit code")
-        } else if registers.orig_rax as i64 >= 0 && RESTARTS.contains(&(registers.rax as i64)) {
-            Some("in the kernel")
-        } else {
-            None
-        };
-        if process.space.is_none() {
-            process.space = Some((address_space(pid), begin));
-        }
-        let (space, read_at) = process.space.as_ref().expect("just made");
+        let refusal = not_emulated(&registers);
+        let mapped = process.mapped.get_or_insert_with(|| Mapped::of(pid as u32));
         let mut left = None;
         if refusal.is_none() {
-            let stopped = Stopped { tid, pid, space, registers };
+            let stopped = Stopped { tid, pid, space: mapped.space(), registers };
             left = self.sampler.sample(&stopped, &self.limits, &mut self.trace)?;
         }
-        if let Some(clock) = &thread.clock {
-            // It cannot fail but for a bug; then the old period stays.
-            let _ = clock.set_period(self.periods.next());
-        }
+        self.collected.pauses.add(begin.elapsed());
         if left.is_none() {
             ptrace::go_on(tid, 0)?;
         }
-        self.collected.pauses.add(begin.elapsed());
+        if let Some(clock) = &thread.clock {
+            // Not before, as the kernel would have to wake the thread's PE for it alone. It cannot fail but
+            // for a bug; then the old period stays.
+            let _ = clock.set_period(self.periods.next());
+        }
         match refusal {
             Some(reason) => self.collected.without_window(reason),
             None => {
-                self.collected.add((tid, pid), space, &self.trace);
-                self.sampler.prepare(pid, space, &self.trace);
-                let age = begin - *read_at;
-                let is_lost = self.trace.ended == corewise_paths::window::End::NoFile;
-                // A program that has just begun maps its libraries one by one.
-                let min_age =
-                    if space.find(self.trace.start).is_none() { MAPS_MIN_AGE } else { 10 * MAPS_MIN_AGE };
-                if age > MAPS_MAX_AGE || (is_lost && age > min_age) {
-                    process.space = Some((address_space(pid), begin));
-                }
+                self.collected.add((tid, pid), mapped.space(), &self.trace);
+                self.sampler.prepare(pid, mapped.space(), &self.trace);
+                mapped.keep_up(pid as u32, &self.trace);
             }
         }
         left.map_or(Ok(()), |status| self.act(tid, status))
@@ -361,7 +348,11 @@ fn process_of(tid: i32) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
-fn address_space(pid: i32) -> AddressSpace {
-    // A process that ended has no mappings.
-    AddressSpace::from_maps(&std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
+/// Why a thread with these registers cannot be emulated, if it cannot.
+pub(super) fn not_emulated(registers: &libc::user_regs_struct) -> Option<&'static str> {
+    if registers.cs != USER_64_BIT {
+        return Some("32-bit code");
+    }
+    let in_system_call = registers.orig_rax as i64 >= 0 && RESTARTS.contains(&(registers.rax as i64));
+    in_system_call.then_some("in the kernel")
 }

@@ -1,30 +1,21 @@
 //! Threads from the scheduler's own tracepoints: every thread, at once, with exact times.
 //!
 //! The kernel side and what it costs nobody else stand in `src/bpf/discovery.bpf.c`. Here its map is read and
-//! its notices are taken in. Programs and maps belong to descriptors of this process: when it ends, however
-//! it ends, the kernel drops them.
+//! its notices are taken in.
 
 use super::procfs::Proc;
 use super::{Discovery, DiscoveryError, NewThread, Options, Parallelism, ThreadFacts};
+use crate::bpf::{self, Aligned, bytes_of};
 use corewise_core::ids::PeId;
-use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, libbpf_sys,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder, libbpf_sys};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// libbpf reads the object in place and wants it aligned.
-#[repr(C, align(8))]
-struct Aligned<Bytes: ?Sized>(Bytes);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/discovery.bpf.o")));
-
-/// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, linux/proc_ns.h).
-const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// `struct thread` of `discovery.bpf.c`, where its fields are explained.
 #[repr(C)]
@@ -96,27 +87,15 @@ pub struct Bpf {
 impl Bpf {
     /// Loads and attaches the programs and takes in what descends from `options.parent` already.
     pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
-        let namespace = std::fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino());
-        if !namespace.is_ok_and(|ino| ino == INITIAL_PID_NAMESPACE) {
-            return Err(refused(
-                "this is a container with process ids of its own, BPF knows only the host's",
-            ));
-        }
-        // libbpf writes to standard error, which is the application's; its error codes say enough.
-        libbpf_rs::set_print(None);
-        let object = load()?;
-        let threads = map(&object, "threads", size_of::<RawThread>())?;
-        let app = map(&object, "apps", size_of::<RawApp>())?;
+        let object = bpf::open(OBJECT).map_err(refused)?.load().map_err(bpf_error)?;
+        let threads = bpf::map(&object, "threads", size_of::<RawThread>()).map_err(refused)?;
+        let app = bpf::map(&object, "apps", size_of::<RawApp>()).map_err(refused)?;
         let start = RawApp { parent_tgid: options.parent, since: monotonic_ns(), ..RawApp::default() };
         app.update(&0u32.to_ne_bytes(), bytes_of(&start), MapFlags::ANY).map_err(bpf_error)?;
 
         let inbox = Rc::new(RefCell::new(Vec::new()));
-        let ring = ring(&map(&object, "events", 0)?, Rc::clone(&inbox))?;
-        let links = object
-            .progs_mut()
-            .map(|program| program.attach())
-            .collect::<Result<_, _>>()
-            .map_err(bpf_error)?;
+        let ring = ring(&bpf::map(&object, "events", 0).map_err(refused)?, Rc::clone(&inbox))?;
+        let links = bpf::attach(&object).map_err(refused)?;
         let capacity = threads.max_entries() as usize;
         let mut bpf = Bpf {
             _links: links,
@@ -396,19 +375,6 @@ fn name_of(comm: &[u8; 16]) -> Arc<str> {
     String::from_utf8_lossy(&comm[..length]).into()
 }
 
-fn load() -> Result<Object, DiscoveryError> {
-    let mut builder = ObjectBuilder::default();
-    builder.open_memory(&OBJECT.0).and_then(|object| object.load()).map_err(bpf_error)
-}
-
-/// A descriptor of its own for the map `name`, whose values must have `value_size` bytes.
-fn map(object: &Object, name: &str, value_size: usize) -> Result<MapHandle, DiscoveryError> {
-    let map = object.maps().find(|map| map.name() == name);
-    let map = map.unwrap_or_else(|| unreachable!("discovery.bpf.c defines the map {name}"));
-    assert_eq!(map.value_size() as usize, value_size, "discovery.bpf.c and bpf.rs disagree on {name}");
-    MapHandle::try_from(&map).map_err(bpf_error)
-}
-
 fn ring(
     events: &MapHandle,
     inbox: Rc<RefCell<Vec<RawEvent>>>,
@@ -424,11 +390,6 @@ fn ring(
     builder.build().map_err(bpf_error)
 }
 
-fn bytes_of<T: Copy>(value: &T) -> &[u8] {
-    // SAFETY: it is called for the `repr(C)` structures above, which have no padding.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
-}
-
 /// The clock of `bpf_ktime_get_ns`, which is also the one of [`Instant`].
 fn monotonic_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
@@ -441,16 +402,10 @@ fn instant_of(monotonic: u64) -> Instant {
     now.checked_sub(age).unwrap_or(now)
 }
 
-fn refused(reason: &str) -> DiscoveryError {
-    DiscoveryError::Bpf { reason: reason.to_owned() }
+fn bpf_error(error: libbpf_rs::Error) -> DiscoveryError {
+    refused(bpf::reason(error))
 }
 
-fn bpf_error(error: libbpf_rs::Error) -> DiscoveryError {
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        return refused("not permitted: it needs CAP_BPF and CAP_PERFMON, or root");
-    }
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return refused("the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)");
-    }
-    refused(&format!("{error:#}"))
+fn refused(reason: String) -> DiscoveryError {
+    DiscoveryError::Bpf { reason }
 }

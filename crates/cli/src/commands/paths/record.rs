@@ -20,8 +20,9 @@ const RATE_MAX: f64 = 10_000.0;
 /// branches. Descendants are recorded too. A command's exit status is corewise's, as with `corewise run`.
 #[derive(Debug, clap::Args)]
 pub struct Record {
-    /// Branch records of the processor, emulation of stopped threads, or single steps (slow, for checks)
-    #[arg(long, value_name = "auto|lbr|shadow|step", default_value = "auto", hide_possible_values = true)]
+    /// How: by branch records of the processor (lbr), by emulation while a thread is preempted (shadow) or
+    /// stopped (shadow-ptrace), or by single steps (step: slow, for checks)
+    #[arg(long, value_name = "NAME", default_value = "auto")]
     backend: BackendName,
     /// Samples a second of each running thread's CPU time
     #[arg(long, value_name = "HZ", default_value = "100", value_parser = rate)]
@@ -53,6 +54,7 @@ enum BackendName {
     Auto,
     Lbr,
     Shadow,
+    ShadowPtrace,
     Step,
 }
 
@@ -65,6 +67,7 @@ impl Record {
                 BackendName::Auto => Backend::Auto,
                 BackendName::Lbr => Backend::Lbr,
                 BackendName::Shadow => Backend::Shadow,
+                BackendName::ShadowPtrace => Backend::ShadowPtrace,
                 BackendName::Step => Backend::Step,
             },
             period: Duration::from_secs_f64(1.0 / self.rate),
@@ -100,7 +103,7 @@ impl Record {
 fn summary(recorded: &Recorded, file: &str) -> String {
     let recording = &recorded.recording;
     let pause = recorded.pauses.quantile(0.5).map_or(String::new(), |ns| {
-        format!("; threads were stopped for {:.0} µs each (median)", f64::from(ns) / 1e3)
+        format!("; threads were held up for {:.0} µs each (median)", f64::from(ns) / 1e3)
     });
     let without = reasons(recorded);
     let without = if without.is_empty() { String::new() } else { format!("; no window: {without}") };
@@ -135,8 +138,8 @@ impl Line {
     }
 
     fn show(&self, progress: Progress) {
-        let Progress { windows, threads } = progress;
-        self.0.set_message(format!("corewise: {windows} windows of {threads} threads"));
+        let Progress { windows, processes } = progress;
+        self.0.set_message(format!("corewise: {windows} windows of {processes} processes"));
     }
 }
 

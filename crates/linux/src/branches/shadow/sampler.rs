@@ -34,26 +34,31 @@ struct Thread<'a> {
 
 impl Guest for Thread<'_> {
     fn read_pages(&mut self, addresses: &[u64], pages: &mut [Page]) -> usize {
-        const AT_ONCE: usize = super::memory::AHEAD_MAX;
-        let count = addresses.len().min(pages.len()).min(AT_ONCE);
-        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let (mut local, mut remote) = ([empty; AT_ONCE], [empty; AT_ONCE]);
-        for index in 0..count {
-            let iov_len = size_of::<Page>();
-            local[index] = libc::iovec { iov_base: (&raw mut pages[index]).cast(), iov_len };
-            remote[index] = libc::iovec { iov_base: addresses[index] as *mut _, iov_len };
-        }
-        let count = count as u64;
-        // SAFETY: the local places are whole pages that are ours to write; the remote ones the kernel checks.
-        let read =
-            unsafe { libc::process_vm_readv(self.tid, local.as_ptr(), count, remote.as_ptr(), count, 0) };
-        usize::try_from(read).unwrap_or(0) / size_of::<Page>()
+        read_pages(self.tid, addresses, pages)
     }
 
     fn read_vectors(&mut self, state: &mut State) -> bool {
         let length = ptrace::vector_registers(self.tid, self.area);
         length.map(|length| state.set_vectors(&self.area[..length], self.layout)).is_ok()
     }
+}
+
+/// Reads pages of a thread's process at page addresses, in this order until one cannot be read; how many
+/// were.
+pub fn read_pages(tid: i32, addresses: &[u64], pages: &mut [Page]) -> usize {
+    const AT_ONCE: usize = super::memory::AHEAD_MAX;
+    let count = addresses.len().min(pages.len()).min(AT_ONCE);
+    let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let (mut local, mut remote) = ([empty; AT_ONCE], [empty; AT_ONCE]);
+    for index in 0..count {
+        let iov_len = size_of::<Page>();
+        local[index] = libc::iovec { iov_base: (&raw mut pages[index]).cast(), iov_len };
+        remote[index] = libc::iovec { iov_base: addresses[index] as *mut _, iov_len };
+    }
+    let count = count as u64;
+    // SAFETY: the local places are whole pages that are ours to write; the remote ones the kernel checks.
+    let read = unsafe { libc::process_vm_readv(tid, local.as_ptr(), count, remote.as_ptr(), count, 0) };
+    usize::try_from(read).unwrap_or(0) / size_of::<Page>()
 }
 
 impl Sampler for Shadow {

@@ -1,9 +1,9 @@
-//! Real-time scheduling of the calling thread, for as long as it measures.
+//! Real-time scheduling of the calling thread, for as long as it must not be disturbed.
 
 use nix::errno::Errno;
 
 /// The calling thread has a real-time policy; dropped, it has its own again.
-pub(super) struct RealTime {
+pub struct RealTime {
     policy: libc::c_int,
     parameters: libc::sched_param,
 }

@@ -1,0 +1,57 @@
+//! Loading the BPF programs that stand in this folder (`*.bpf.c`, compiled by `build.rs`).
+//!
+//! Programs and maps belong to descriptors of this process: when it ends, however it ends, the kernel drops
+//! them. All errors are reasons in words, for whoever can do without BPF.
+
+use libbpf_rs::{Link, MapHandle, Object, ObjectBuilder, OpenObject};
+use std::os::unix::fs::MetadataExt;
+
+/// libbpf reads an object in place and wants it aligned.
+#[repr(C, align(8))]
+pub(crate) struct Aligned<Bytes: ?Sized>(pub Bytes);
+
+/// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, linux/proc_ns.h).
+const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Opens an object, to be loaded.
+pub(crate) fn open(object: &'static Aligned<[u8]>) -> Result<OpenObject, String> {
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino());
+    if !namespace.is_ok_and(|ino| ino == INITIAL_PID_NAMESPACE) {
+        return Err("this is a container with process ids of its own, BPF knows only the host's".to_owned());
+    }
+    // libbpf writes to standard error, which is the application's; its error codes say enough.
+    libbpf_rs::set_print(None);
+    ObjectBuilder::default().open_memory(&object.0).map_err(reason)
+}
+
+/// A descriptor of its own for the map `name`, whose values must have `value_size` bytes.
+pub(crate) fn map(object: &Object, name: &str, value_size: usize) -> Result<MapHandle, String> {
+    use libbpf_rs::MapCore;
+    let map = object.maps().find(|map| map.name() == name);
+    let map = map.unwrap_or_else(|| unreachable!("the BPF program defines the map {name}"));
+    assert_eq!(map.value_size() as usize, value_size, "the BPF program and its user disagree on {name}");
+    MapHandle::try_from(&map).map_err(reason)
+}
+
+/// Attaches the programs to tracepoints, less those that are to be run by hand.
+pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, String> {
+    let traced = object.progs_mut().filter(|program| program.prog_type() == libbpf_rs::ProgramType::Tracing);
+    traced.map(|program| program.attach()).collect::<Result<_, _>>().map_err(reason)
+}
+
+/// The bytes of a value that a map takes.
+pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: it is called for `repr(C)` structures without padding.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Why, in words.
+pub(crate) fn reason(error: libbpf_rs::Error) -> String {
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        return "not permitted: it needs CAP_BPF and CAP_PERFMON, or root".to_owned();
+    }
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return "the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)".to_owned();
+    }
+    format!("{error:#}")
+}

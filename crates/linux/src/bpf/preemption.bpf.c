@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Hands the registers of a preempted thread to the thread that has preempted it.
+ *
+ * Problem: a sampler wants to see a thread as it is between two instructions. To stop it with ptrace costs
+ * two wake-ups of idle CPUs for each sample.
+ *
+ * Approach: a thread of corewise that has just been switched to, instead of a followed one that wanted to run
+ * on, needs nothing but to look: the other cannot run on this CPU meanwhile. `on_switch` keeps its general
+ * registers, which the interrupt has saved on its kernel stack. What is saved at the end of the switch only
+ * (segment bases, vector registers) is fetched by `take`, which corewise runs itself, before and after it has
+ * looked: if the thread's run time is the same then, it has not run meanwhile on another CPU either.
+ *
+ * Followed are processes by their ids, and what they fork.
+ *
+ * Limits: x86-64. A thread in a system call is left alone, its registers are not what they will be.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+/* Room for the vector registers of AVX-512, and what else the kernel saves below the tiles of AMX. */
+#define XSAVE_MAX 3072
+/* Words of `struct pt_regs`. */
+#define REGISTERS 21
+
+/* Mirrored by `Raw` in branches/preempt/kernel.rs. */
+struct sample {
+	__u64 task; /* its address; 0: no followed thread was preempted */
+	__u64 since; /* when it was, CLOCK_MONOTONIC ns */
+	__u64 run_ns;
+	__u64 exec_id; /* another after each exec */
+	__u64 fs_base;
+	__u64 gs_base;
+	__u64 registers[REGISTERS];
+	__u32 tid;
+	__u32 tgid;
+	__u32 on_cpu;
+	__u32 xsave_bytes;
+	__u8 xsave[XSAVE_MAX];
+};
+
+/* By CPU; its size is set before it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct sample);
+} samples SEC(".maps");
+
+/* The followed processes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u8);
+} processes SEC(".maps");
+
+/* The process id of corewise. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} own_tgid SEC(".maps");
+
+static __always_inline bool is_followed(__u32 tgid)
+{
+	return bpf_map_lookup_elem(&processes, &tgid);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	__u32 zero = 0, cpu, tgid = next->tgid, *own;
+	struct sample *sample;
+
+	own = bpf_map_lookup_elem(&own_tgid, &zero);
+	if (!own || *own != tgid)
+		return 0;
+	cpu = bpf_get_smp_processor_id();
+	sample = bpf_map_lookup_elem(&samples, &cpu);
+	if (!sample)
+		return 0;
+	sample->task = 0;
+	/* `preempt` is said of threads that were preempted in the kernel. */
+	if (preempt || prev->__state || !is_followed(prev->tgid))
+		return 0;
+	if (bpf_probe_read_kernel(sample->registers, sizeof(sample->registers), (void *)bpf_task_pt_regs(prev)))
+		return 0;
+	sample->tid = prev->pid;
+	sample->tgid = prev->tgid;
+	sample->exec_id = prev->self_exec_id;
+	sample->since = bpf_ktime_get_ns();
+	sample->task = (__u64)prev;
+	return 0;
+}
+
+static __always_inline struct fpu *fpu_of(struct task_struct *task)
+{
+	/* Since Linux 6.16 it lies behind the task. */
+	if (bpf_core_field_exists(struct thread_struct, fpu))
+		return &task->thread.fpu;
+	return (void *)task + bpf_core_type_size(struct task_struct);
+}
+
+/* Run by corewise on the CPU that it is on. */
+SEC("raw_tp")
+int take(void *context)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), bytes;
+	struct sample *sample = bpf_map_lookup_elem(&samples, &cpu);
+	struct task_struct *task;
+	struct fpstate *state;
+
+	if (!sample || !sample->task)
+		return 0;
+	task = (void *)sample->task;
+	sample->run_ns = BPF_CORE_READ(task, se.sum_exec_runtime);
+	sample->on_cpu = BPF_CORE_READ(task, on_cpu);
+	sample->fs_base = BPF_CORE_READ(task, thread.fsbase);
+	sample->gs_base = BPF_CORE_READ(task, thread.gsbase);
+	state = BPF_CORE_READ(fpu_of(task), fpstate);
+	bytes = BPF_CORE_READ(state, size);
+	if (bytes > XSAVE_MAX)
+		bytes = XSAVE_MAX;
+	sample->xsave_bytes = bpf_core_read(sample->xsave, bytes, &state->regs) ? 0 : bytes;
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
+{
+	__u32 tgid = child->tgid;
+	__u8 is = 1;
+
+	if (tgid != creator->tgid && is_followed(creator->tgid))
+		bpf_map_update_elem(&processes, &tgid, &is, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+
+	/* The last of its threads. */
+	if (task->signal->live.counter == 0)
+		bpf_map_delete_elem(&processes, &tgid);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,221 @@
+//! The kernel's side of preempting (`src/bpf/preemption.bpf.c`): which processes are followed, and what a
+//! thread was preempted with.
+
+use crate::bpf::{self, Aligned, bytes_of};
+use crate::discovery::procfs::Proc;
+use corewise_core::ids::PeId;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, libbpf_sys};
+use nix::sys::mman::{MapFlags as Sharing, ProtFlags, mmap, munmap};
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::mem::offset_of;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/preemption.bpf.o")));
+
+const XSAVE_MAX: usize = 3072;
+
+/// `struct sample` of `preemption.bpf.c`, where its fields are explained.
+#[repr(C)]
+struct Raw {
+    preempted: Preempted,
+    xsave: [u8; XSAVE_MAX],
+}
+
+/// A thread that was preempted.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preempted {
+    task: u64,
+    /// When, in ns of `CLOCK_MONOTONIC`.
+    pub since_ns: u64,
+    run_ns: u64,
+    /// Another after each `exec`.
+    pub exec_id: u64,
+    fs_base: u64,
+    gs_base: u64,
+    registers: [u64; 21],
+    /// Its id.
+    pub tid: u32,
+    /// Its process's.
+    pub pid: u32,
+    on_cpu: u32,
+    xsave_bytes: u32,
+}
+
+impl Preempted {
+    /// Its general registers.
+    pub fn registers(&self) -> libc::user_regs_struct {
+        // As `struct pt_regs` has them.
+        let [
+            r15,
+            r14,
+            r13,
+            r12,
+            rbp,
+            rbx,
+            r11,
+            r10,
+            r9,
+            r8,
+            rax,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+            orig_rax,
+            rip,
+            cs,
+            eflags,
+            rsp,
+            ss,
+        ] = self.registers;
+        let (fs_base, gs_base) = (self.fs_base, self.gs_base);
+        libc::user_regs_struct {
+            r15,
+            r14,
+            r13,
+            r12,
+            rbp,
+            rbx,
+            r11,
+            r10,
+            r9,
+            r8,
+            rax,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+            orig_rax,
+            rip,
+            eflags,
+            rsp,
+            // Above their 16 bits newer processors keep other things there.
+            cs: cs & 0xffff,
+            ss: ss & 0xffff,
+            fs_base,
+            gs_base,
+            ds: 0,
+            es: 0,
+            fs: 0,
+            gs: 0,
+        }
+    }
+}
+
+/// The programs, attached.
+pub struct Kernel {
+    _links: Vec<Link>,
+    _object: Object,
+    processes: MapHandle,
+}
+
+impl Kernel {
+    /// Attaches them; follows nothing yet. Or the reason why that is impossible.
+    pub fn open() -> Result<(Kernel, Slots), String> {
+        let mut object = bpf::open(OBJECT)?;
+        // SAFETY: asks for a number.
+        let pes = usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1);
+        for mut map in object.maps_mut().filter(|map| map.name() == "samples") {
+            map.set_max_entries(pes as u32).map_err(bpf::reason)?;
+        }
+        let object = object.load().map_err(bpf::reason)?;
+        let processes = bpf::map(&object, "processes", 1)?;
+        let own = bpf::map(&object, "own_tgid", 4)?;
+        own.update(&0u32.to_ne_bytes(), bytes_of(&std::process::id()), MapFlags::ANY).map_err(bpf::reason)?;
+        let samples = bpf::map(&object, "samples", size_of::<Raw>())?;
+        let take = object.progs().find(|program| program.name() == "take").expect("the program has it");
+        let take = take.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+        let slots = Slots::map(&samples, take, pes)?;
+        let links = bpf::attach(&object)?;
+        Ok((Kernel { _links: links, _object: object, processes }, slots))
+    }
+
+    /// Follows a process, and what it will fork.
+    pub fn follow(&self, pid: u32) -> Result<(), String> {
+        self.processes.update(&pid.to_ne_bytes(), &[1], MapFlags::ANY).map_err(bpf::reason)
+    }
+
+    /// Follows a process with all its descendants.
+    pub fn follow_tree(&self, pid: u32) -> Result<(), String> {
+        let proc = Proc::at("/proc");
+        self.follow(pid)?;
+        // Who is followed hands that on, so once a pass finds nothing new, none can have been missed.
+        let mut followed = HashSet::new();
+        loop {
+            let before = followed.len();
+            let all = proc.processes().map_err(|error| error.to_string())?;
+            let found =
+                proc.descendants(&all, pid, &HashSet::new(), &[]).map_err(|error| error.to_string())?;
+            followed.extend(found);
+            if followed.len() == before {
+                return Ok(());
+            }
+            followed.iter().try_for_each(|&pid| self.follow(pid))?;
+        }
+    }
+
+    /// How many processes are followed.
+    pub fn followed(&self) -> usize {
+        self.processes.keys().count()
+    }
+}
+
+/// Where the kernel puts what was preempted: a slot for each PE.
+pub struct Slots {
+    memory: NonNull<c_void>,
+    bytes: NonZeroUsize,
+    pes: usize,
+    take: OwnedFd,
+}
+
+// SAFETY: the memory is only read, by volatile reads; what changes it meanwhile is the kernel's business.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    fn map(samples: &MapHandle, take: OwnedFd, pes: usize) -> Result<Slots, String> {
+        let bytes = NonZeroUsize::new(size_of::<Raw>() * pes).ok_or("a machine without CPUs")?;
+        let (read, shared) = (ProtFlags::PROT_READ, Sharing::MAP_SHARED);
+        // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
+        let memory = unsafe { mmap(None, bytes, read, shared, samples.as_fd(), 0) };
+        Ok(Slots { memory: memory.map_err(|errno| errno.to_string())?, bytes, pes, take })
+    }
+
+    /// The followed thread that the calling thread has preempted on this PE, which it is bound to; `None` if
+    /// it has preempted none, or that one runs elsewhere by now.
+    pub fn take(&self, pe: PeId) -> Option<Preempted> {
+        // SAFETY: all zero is a valid value of these numbers and pointers.
+        let mut options: libbpf_sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
+        options.sz = size_of_val(&options) as _;
+        // SAFETY: the options say their size and hold no pointers; the descriptor is a program's.
+        let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.take.as_raw_fd(), &mut options) };
+        let slot = self.slot(pe)?;
+        // SAFETY: the slot lies in the mapping; any bytes are valid numbers.
+        let found = unsafe { slot.cast::<Preempted>().read_volatile() };
+        (result == 0 && found.task != 0 && found.on_cpu == 0).then_some(found)
+    }
+
+    /// Copies the saved extended state of what was taken (XSAVE, as the kernel keeps it); how many bytes.
+    pub fn extended_state(&self, pe: PeId, preempted: &Preempted, area: &mut [u8; XSAVE_MAX]) -> usize {
+        let Some(slot) = self.slot(pe) else { return 0 };
+        // SAFETY: as in `take`.
+        *area = unsafe { slot.byte_add(offset_of!(Raw, xsave)).cast::<[u8; XSAVE_MAX]>().read_volatile() };
+        preempted.xsave_bytes as usize
+    }
+
+    fn slot(&self, pe: PeId) -> Option<NonNull<Raw>> {
+        // SAFETY: the index is below the number of slots in the mapping.
+        ((pe.0 as usize) < self.pes).then(|| unsafe { self.memory.cast::<Raw>().add(pe.0 as usize) })
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and what refers to it borrows `self`.
+        let unmapped = unsafe { munmap(self.memory, self.bytes.get()) };
+        debug_assert_eq!(unmapped, Ok(()));
+    }
+}

@@ -1,0 +1,118 @@
+//! What one PE's sampler does.
+
+use super::Shared;
+use super::extended::Components;
+use super::kernel::Preempted;
+use crate::branches::collect::now_ns;
+use crate::branches::mapped::Mapped;
+use crate::branches::shadow::memory::Page;
+use crate::branches::shadow::native::VectorLayout;
+use crate::branches::shadow::sampler::read_pages;
+use crate::branches::shadow::state::State;
+use crate::branches::shadow::{Emulator, Guest};
+use crate::branches::trace::{Limits, Trace};
+use crate::branches::tracer::not_emulated;
+use corewise_core::ids::PeId;
+use rustc_hash::FxHashMap;
+use std::time::Duration;
+
+/// Mappings of more processes than this are not kept.
+const SPACES_MAX: usize = 256;
+
+/// Samples what is preempted on one PE, by the thread that is bound to it.
+pub struct PeSampler<'a> {
+    shared: &'a Shared,
+    pe: PeId,
+    limits: Limits,
+    emulator: Emulator,
+    components: Components,
+    layout: VectorLayout,
+    saved: Box<[u8; 3072]>,
+    area: Vec<u8>,
+    /// By process, with the number of its `exec`.
+    spaces: FxHashMap<u32, (u64, Mapped)>,
+    trace: Trace,
+}
+
+impl<'a> PeSampler<'a> {
+    /// With no code yet.
+    pub fn new(shared: &'a Shared, pe: PeId, limits: Limits) -> nix::Result<PeSampler<'a>> {
+        let layout = VectorLayout::of_this_machine();
+        Ok(PeSampler {
+            shared,
+            pe,
+            limits,
+            emulator: Emulator::new()?,
+            components: Components::of_this_machine(),
+            layout,
+            saved: Box::new([0; 3072]),
+            area: vec![0; layout.bytes],
+            spaces: FxHashMap::default(),
+            trace: Trace::default(),
+        })
+    }
+
+    /// Emulates a thread that was just preempted.
+    pub fn sample(&mut self, preempted: &Preempted) {
+        let registers = preempted.registers();
+        if let Some(reason) = not_emulated(&registers) {
+            return self.shared.collected().without_window(reason);
+        }
+        let (pid, tid) = (preempted.pid, preempted.tid);
+        if self.spaces.len() > SPACES_MAX {
+            self.spaces.clear();
+        }
+        let (exec_id, mapped) =
+            self.spaces.entry(pid).or_insert_with(|| (preempted.exec_id, Mapped::of(pid)));
+        if *exec_id != preempted.exec_id {
+            (*exec_id, *mapped) = (preempted.exec_id, Mapped::of(pid));
+        }
+        let mut guest = Thread {
+            shared: self.shared,
+            pe: self.pe,
+            preempted,
+            components: &self.components,
+            layout: &self.layout,
+            saved: &mut self.saved,
+            area: &mut self.area,
+        };
+        let process = (pid, mapped.space());
+        self.emulator.window(&mut guest, process, &registers, &self.limits, &mut self.trace);
+        // If it has run meanwhile, on another PE, it was another thread's memory that was read.
+        let unmoved = self.shared.slots.take(self.pe).is_some_and(|now| now == *preempted);
+        let mut collected = self.shared.collected();
+        if unmoved {
+            collected.add((tid as i32, pid as i32), mapped.space(), &self.trace);
+        } else {
+            collected.without_window("ran on another PE meanwhile");
+        }
+        let pause = now_ns().saturating_sub(preempted.since_ns);
+        collected.pauses.add(Duration::from_nanos(pause));
+        drop(collected);
+        mapped.keep_up(pid, &self.trace);
+    }
+}
+
+/// A preempted thread.
+struct Thread<'a> {
+    shared: &'a Shared,
+    pe: PeId,
+    preempted: &'a Preempted,
+    components: &'a Components,
+    layout: &'a VectorLayout,
+    saved: &'a mut [u8; 3072],
+    area: &'a mut [u8],
+}
+
+impl Guest for Thread<'_> {
+    fn read_pages(&mut self, addresses: &[u64], pages: &mut [Page]) -> usize {
+        read_pages(self.preempted.tid as i32, addresses, pages)
+    }
+
+    fn read_vectors(&mut self, state: &mut State) -> bool {
+        let length = self.shared.slots.extended_state(self.pe, self.preempted, self.saved);
+        let is_whole = self.components.expand(&self.saved[..length], self.area);
+        state.set_vectors(self.area, self.layout);
+        is_whole
+    }
+}
