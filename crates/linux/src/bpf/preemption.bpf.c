@@ -8,8 +8,8 @@
  * Approach: a thread of corewise that has just been switched to, instead of a followed one that wanted to run
  * on, needs nothing but to look: the other cannot run on this CPU meanwhile. `on_switch` keeps its general
  * registers, which the interrupt has saved on its kernel stack. What is saved at the end of the switch only
- * (segment bases, vector registers) is fetched by `take`, which corewise runs itself, before and after it has
- * looked: if the thread's run time is the same then, it has not run meanwhile on another CPU either.
+ * (segment bases, vector registers) is fetched by `take` and `take_xsave`, which corewise runs itself; `take`
+ * also after it has looked: if the thread's run time is the same then, it has not run meanwhile on another CPU either.
  *
  * Followed are processes by their ids, and what they fork.
  *
@@ -37,7 +37,8 @@ struct sample {
 	__u32 tid;
 	__u32 tgid;
 	__u32 on_cpu;
-	__u32 xsave_bytes;
+	__u32 reserved;
+	__u64 xsave_bytes;
 	__u8 xsave[XSAVE_MAX];
 };
 
@@ -107,23 +108,43 @@ static __always_inline struct fpu *fpu_of(struct task_struct *task)
 	return (void *)task + bpf_core_type_size(struct task_struct);
 }
 
-/* Run by corewise on the CPU that it is on. */
+static __always_inline struct sample *own_sample(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct sample *sample = bpf_map_lookup_elem(&samples, &cpu);
+
+	return sample && sample->task ? sample : 0;
+}
+
+/* These two corewise runs itself, on the CPU that it is on. */
 SEC("raw_tp")
 int take(void *context)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), bytes;
-	struct sample *sample = bpf_map_lookup_elem(&samples, &cpu);
+	struct sample *sample = own_sample();
 	struct task_struct *task;
-	struct fpstate *state;
 
-	if (!sample || !sample->task)
+	if (!sample)
 		return 0;
 	task = (void *)sample->task;
 	sample->run_ns = BPF_CORE_READ(task, se.sum_exec_runtime);
 	sample->on_cpu = BPF_CORE_READ(task, on_cpu);
 	sample->fs_base = BPF_CORE_READ(task, thread.fsbase);
 	sample->gs_base = BPF_CORE_READ(task, thread.gsbase);
-	state = BPF_CORE_READ(fpu_of(task), fpstate);
+	return 0;
+}
+
+SEC("raw_tp")
+int take_xsave(void *context)
+{
+	struct sample *sample = own_sample();
+	struct fpstate *state;
+	struct fpu *fpu;
+	__u32 bytes;
+
+	if (!sample)
+		return 0;
+	fpu = fpu_of((void *)sample->task);
+	state = BPF_CORE_READ(fpu, fpstate);
 	bytes = BPF_CORE_READ(state, size);
 	if (bytes > XSAVE_MAX)
 		bytes = XSAVE_MAX;

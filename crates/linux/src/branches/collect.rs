@@ -54,8 +54,8 @@ impl Collected {
         self.windows.len()
     }
 
-    /// Takes in a window of a thread, as of now.
-    pub fn add(&mut self, (tid, pid): (i32, i32), space: &AddressSpace, trace: &Trace) {
+    /// Takes in a window, by thread, process and time in ns of `CLOCK_MONOTONIC`.
+    pub fn add(&mut self, source: (u32, u32, u64), space: &AddressSpace, trace: &Trace) {
         if trace.instructions == 0 {
             return self.without_window(match &trace.ended {
                 End::SystemCall => "at a system call",
@@ -66,10 +66,10 @@ impl Collected {
             });
         }
         let counts = Some((trace.instructions, trace.branches));
-        self.add_counted((tid as u32, pid as u32, now_ns()), space, trace, counts);
+        self.add_counted(source, space, trace, counts);
     }
 
-    /// Takes in a window that hardware recorded, by thread, process and time in ns of `CLOCK_MONOTONIC`.
+    /// Takes in a window that hardware recorded, likewise.
     pub fn add_hardware(&mut self, source: (u32, u32, u64), space: &AddressSpace, trace: &Trace) {
         self.add_counted(source, space, trace, None);
     }

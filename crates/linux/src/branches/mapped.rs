@@ -3,6 +3,7 @@
 use super::trace::Trace;
 use crate::code::AddressSpace;
 use corewise_paths::window::End;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Mappings are read again after this, or earlier when control goes where nothing was mapped.
@@ -12,7 +13,7 @@ const MIN_AGE: Duration = Duration::from_millis(10);
 /// The mappings as they were at some time.
 #[derive(Debug)]
 pub struct Mapped {
-    space: AddressSpace,
+    space: Arc<AddressSpace>,
     read_at: Instant,
 }
 
@@ -20,12 +21,12 @@ impl Mapped {
     /// Those that a process has now; a process that has ended has none.
     pub fn of(pid: u32) -> Mapped {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        Mapped { space: AddressSpace::from_maps(&maps), read_at: Instant::now() }
+        Mapped { space: Arc::new(AddressSpace::from_maps(&maps)), read_at: Instant::now() }
     }
 
     /// The mappings.
-    pub fn space(&self) -> &AddressSpace {
-        &self.space
+    pub fn space(&self) -> Arc<AddressSpace> {
+        Arc::clone(&self.space)
     }
 
     /// Reads them again if they are old, or if this window says that they are.

@@ -8,7 +8,7 @@
 //! If corewise is killed, the kernel closes the clocks and lets the threads go on; what was stopped by a
 //! clock gets a signal that does nothing.
 
-use super::collect::Collected;
+use super::collect::{Collected, now_ns};
 use super::event::{Periods, SIGNALS, ThreadClock, signal_for};
 use super::mapped::Mapped;
 use super::ptrace::{self, Status};
@@ -261,9 +261,10 @@ impl<'a> Tracer<'a> {
         let process = self.processes.get_mut(&pid).ok_or(Errno::ESRCH)?;
         let refusal = not_emulated(&registers);
         let mapped = process.mapped.get_or_insert_with(|| Mapped::of(pid as u32));
+        let space = mapped.space();
         let mut left = None;
         if refusal.is_none() {
-            let stopped = Stopped { tid, pid, space: mapped.space(), registers };
+            let stopped = Stopped { tid, pid, space: &space, registers };
             left = self.sampler.sample(&stopped, &self.limits, &mut self.trace)?;
         }
         self.collected.pauses.add(begin.elapsed());
@@ -278,8 +279,8 @@ impl<'a> Tracer<'a> {
         match refusal {
             Some(reason) => self.collected.without_window(reason),
             None => {
-                self.collected.add((tid, pid), mapped.space(), &self.trace);
-                self.sampler.prepare(pid, mapped.space(), &self.trace);
+                self.collected.add((tid as u32, pid as u32, now_ns()), &space, &self.trace);
+                self.sampler.prepare(pid, &space, &self.trace);
                 mapped.keep_up(pid as u32, &self.trace);
             }
         }

@@ -21,8 +21,12 @@ const XSAVE_MAX: usize = 3072;
 #[repr(C)]
 struct Raw {
     preempted: Preempted,
-    xsave: [u8; XSAVE_MAX],
+    xsave_bytes: u64,
+    xsave: Xsave,
 }
+
+/// The saved extended state of a thread.
+pub type Xsave = [u8; XSAVE_MAX];
 
 /// A thread that was preempted.
 #[repr(C)]
@@ -42,7 +46,7 @@ pub struct Preempted {
     /// Its process's.
     pub pid: u32,
     on_cpu: u32,
-    xsave_bytes: u32,
+    reserved: u32,
 }
 
 impl Preempted {
@@ -127,9 +131,13 @@ impl Kernel {
         let own = bpf::map(&object, "own_tgid", 4)?;
         own.update(&0u32.to_ne_bytes(), bytes_of(&std::process::id()), MapFlags::ANY).map_err(bpf::reason)?;
         let samples = bpf::map(&object, "samples", size_of::<Raw>())?;
-        let take = object.progs().find(|program| program.name() == "take").expect("the program has it");
-        let take = take.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-        let slots = Slots::map(&samples, take, pes)?;
+        let program = |name: &str| {
+            let program = object.progs().find(|program| program.name() == name);
+            let program = program.unwrap_or_else(|| unreachable!("the BPF program has {name}"));
+            program.as_fd().try_clone_to_owned().map_err(|error| error.to_string())
+        };
+        let (take, take_xsave) = (program("take")?, program("take_xsave")?);
+        let slots = Slots::map(&samples, [take, take_xsave], pes)?;
         let links = bpf::attach(&object)?;
         Ok((Kernel { _links: links, _object: object, processes }, slots))
     }
@@ -170,46 +178,54 @@ pub struct Slots {
     bytes: NonZeroUsize,
     pes: usize,
     take: OwnedFd,
+    take_xsave: OwnedFd,
 }
 
 // SAFETY: the memory is only read, by volatile reads; what changes it meanwhile is the kernel's business.
 unsafe impl Sync for Slots {}
 
 impl Slots {
-    fn map(samples: &MapHandle, take: OwnedFd, pes: usize) -> Result<Slots, String> {
+    fn map(samples: &MapHandle, [take, take_xsave]: [OwnedFd; 2], pes: usize) -> Result<Slots, String> {
         let bytes = NonZeroUsize::new(size_of::<Raw>() * pes).ok_or("a machine without CPUs")?;
         let (read, shared) = (ProtFlags::PROT_READ, Sharing::MAP_SHARED);
         // SAFETY: a new mapping at a place that the kernel chooses touches nothing that exists.
         let memory = unsafe { mmap(None, bytes, read, shared, samples.as_fd(), 0) };
-        Ok(Slots { memory: memory.map_err(|errno| errno.to_string())?, bytes, pes, take })
+        Ok(Slots { memory: memory.map_err(|errno| errno.to_string())?, bytes, pes, take, take_xsave })
     }
 
     /// The followed thread that the calling thread has preempted on this PE, which it is bound to; `None` if
     /// it has preempted none, or that one runs elsewhere by now.
     pub fn take(&self, pe: PeId) -> Option<Preempted> {
-        // SAFETY: all zero is a valid value of these numbers and pointers.
-        let mut options: libbpf_sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
-        options.sz = size_of_val(&options) as _;
-        // SAFETY: the options say their size and hold no pointers; the descriptor is a program's.
-        let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.take.as_raw_fd(), &mut options) };
+        let has_run = run(&self.take);
         let slot = self.slot(pe)?;
         // SAFETY: the slot lies in the mapping; any bytes are valid numbers.
         let found = unsafe { slot.cast::<Preempted>().read_volatile() };
-        (result == 0 && found.task != 0 && found.on_cpu == 0).then_some(found)
+        (has_run && found.task != 0 && found.on_cpu == 0).then_some(found)
     }
 
     /// Copies the saved extended state of what was taken (XSAVE, as the kernel keeps it); how many bytes.
-    pub fn extended_state(&self, pe: PeId, preempted: &Preempted, area: &mut [u8; XSAVE_MAX]) -> usize {
-        let Some(slot) = self.slot(pe) else { return 0 };
+    pub fn take_xsave(&self, pe: PeId, area: &mut Xsave) -> usize {
+        let (true, Some(slot)) = (run(&self.take_xsave), self.slot(pe)) else { return 0 };
         // SAFETY: as in `take`.
-        *area = unsafe { slot.byte_add(offset_of!(Raw, xsave)).cast::<[u8; XSAVE_MAX]>().read_volatile() };
-        preempted.xsave_bytes as usize
+        *area = unsafe { slot.byte_add(offset_of!(Raw, xsave)).cast::<Xsave>().read_volatile() };
+        // SAFETY: as in `take`.
+        let bytes = unsafe { slot.byte_add(offset_of!(Raw, xsave_bytes)).cast::<u64>().read_volatile() };
+        bytes as usize
     }
 
     fn slot(&self, pe: PeId) -> Option<NonNull<Raw>> {
         // SAFETY: the index is below the number of slots in the mapping.
         ((pe.0 as usize) < self.pes).then(|| unsafe { self.memory.cast::<Raw>().add(pe.0 as usize) })
     }
+}
+
+/// Runs a program on this CPU; false if that was refused.
+fn run(program: &OwnedFd) -> bool {
+    // SAFETY: all zero is a valid value of these numbers and pointers.
+    let mut options: libbpf_sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
+    options.sz = size_of_val(&options) as _;
+    // SAFETY: the options say their size and hold no pointers; the descriptor is a program's.
+    unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) == 0 }
 }
 
 impl Drop for Slots {

@@ -30,28 +30,15 @@ use crate::real_time::RealTime;
 use corewise_core::ids::PeId;
 use kernel::{Kernel, Slots};
 use nix::errno::Errno;
-use sampler::PeSampler;
+use sampler::{PeSampler, Sample};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 /// Above everything that is not of high real-time priority itself.
 const PRIORITY: i32 = 90;
 /// How much longer a sampler sleeps where it has nothing to do.
 const IDLE_FACTOR_MAX: u32 = 4;
-
-/// What the samplers share.
-struct Shared {
-    slots: Slots,
-    collected: Mutex<Collected>,
-    is_over: AtomicBool,
-}
-
-impl Shared {
-    fn collected(&self) -> MutexGuard<'_, Collected> {
-        self.collected.lock().expect("nobody panics while holding it")
-    }
-}
 
 /// What it takes to preempt threads, if this machine and user have it.
 pub(super) struct Preempting {
@@ -91,37 +78,39 @@ impl Preempting {
             kernel.follow_tree(pid).map_err(unavailable)
         };
         let (mut running, ()) = Running::start(target, options, attach)?;
-        let shared = Shared { slots, collected: Mutex::default(), is_over: AtomicBool::new(false) };
+        let is_over = AtomicBool::new(false);
+        let mut collected = Collected::default();
         let ended = thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
             // Those of PEs that are offline or forbidden end at once.
-            let pes = affinity::all_pes();
-            let start = |pe| {
-                scope.spawn({
-                    let shared = &shared;
-                    move || sample_pe(shared, pe, options)
+            let samplers: Vec<_> = affinity::all_pes()
+                .iter()
+                .map(|pe| {
+                    let (slots, is_over, tell) = (&slots, &is_over, tell.clone());
+                    scope.spawn(move || sample_pe(slots, pe, options, is_over, &tell))
                 })
-            };
-            let samplers: Vec<_> = pes.iter().map(start).collect();
+                .collect();
             let end = || {
-                shared.is_over.store(true, Ordering::Relaxed);
+                is_over.store(true, Ordering::Relaxed);
                 samplers.iter().for_each(|sampler| sampler.thread().unpark());
             };
             loop {
                 let phase = running.wait(options);
-                let windows = shared.collected().window_count();
-                on_progress(Progress { windows, processes: kernel.followed() });
+                told.try_iter().for_each(|sample| take_in(&mut collected, sample));
+                on_progress(Progress { windows: collected.window_count(), processes: kernel.followed() });
                 match phase {
                     Ok(Phase::Recorded) => {}
                     Ok(Phase::Late) => end(),
                     Ok(Phase::Over) | Err(_) => {
                         end();
+                        drop(tell);
+                        told.iter().for_each(|sample| take_in(&mut collected, sample));
                         return phase;
                     }
                 }
             }
         });
         ended?;
-        let mut collected = shared.collected.into_inner().expect("nobody panics while holding it");
         let pauses = std::mem::take(&mut collected.pauses);
         let mut recording = collected.into_recording();
         recording.command = running.words;
@@ -130,8 +119,18 @@ impl Preempting {
     }
 }
 
+fn take_in(collected: &mut Collected, sample: Sample) {
+    match sample {
+        Sample::Taken(taken) => {
+            collected.add(taken.source, &taken.space, &taken.trace);
+            collected.pauses.add(taken.pause);
+        }
+        Sample::Refused(reason) => collected.without_window(reason),
+    }
+}
+
 /// Samples one PE until all is over.
-fn sample_pe(shared: &Shared, pe: PeId, options: &Options) {
+fn sample_pe(slots: &Slots, pe: PeId, options: &Options, is_over: &AtomicBool, tell: &Sender<Sample>) {
     if affinity::bind_self(pe).is_err() {
         return;
     }
@@ -140,19 +139,21 @@ fn sample_pe(shared: &Shared, pe: PeId, options: &Options) {
     let mut periods = Periods::new(options.period, now_ns() ^ u64::from(pe.0));
     let mut sampler = None;
     let mut idle_factor = 1;
-    while !shared.is_over.load(Ordering::Relaxed) {
+    while !is_over.load(Ordering::Relaxed) {
         thread::park_timeout(periods.next() * idle_factor);
-        let Some(preempted) = shared.slots.take(pe) else {
+        let Some(preempted) = slots.take(pe) else {
             idle_factor = (2 * idle_factor).min(IDLE_FACTOR_MAX);
             continue;
         };
         idle_factor = 1;
         if sampler.is_none() {
-            sampler = PeSampler::new(shared, pe, limits).ok();
+            sampler = PeSampler::new(slots, pe, limits).ok();
         }
-        match &mut sampler {
+        let sample = match &mut sampler {
             Some(sampler) => sampler.sample(&preempted),
-            None => shared.collected().without_window("no memory for the emulator"),
-        }
+            None => Sample::Refused("no memory for the emulator"),
+        };
+        // Nobody listens to what comes after the end.
+        let _ = tell.send(sample);
     }
 }

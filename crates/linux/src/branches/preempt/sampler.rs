@@ -1,8 +1,7 @@
 //! What one PE's sampler does.
 
-use super::Shared;
 use super::extended::Components;
-use super::kernel::Preempted;
+use super::kernel::{Preempted, Slots, Xsave};
 use crate::branches::collect::now_ns;
 use crate::branches::mapped::Mapped;
 use crate::branches::shadow::memory::Page;
@@ -12,22 +11,44 @@ use crate::branches::shadow::state::State;
 use crate::branches::shadow::{Emulator, Guest};
 use crate::branches::trace::{Limits, Trace};
 use crate::branches::tracer::not_emulated;
+use crate::code::AddressSpace;
 use corewise_core::ids::PeId;
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Mappings of more processes than this are not kept.
 const SPACES_MAX: usize = 256;
 
+/// What came of a preempted thread.
+pub enum Sample {
+    /// A window.
+    Taken(Box<Taken>),
+    /// None, and why.
+    Refused(&'static str),
+}
+
+/// A window, still in addresses of its process.
+pub struct Taken {
+    /// Thread, process, and the time in ns of `CLOCK_MONOTONIC`.
+    pub source: (u32, u32, u64),
+    /// Where code was mapped.
+    pub space: Arc<AddressSpace>,
+    /// The window.
+    pub trace: Trace,
+    /// How long the thread was held up.
+    pub pause: Duration,
+}
+
 /// Samples what is preempted on one PE, by the thread that is bound to it.
 pub struct PeSampler<'a> {
-    shared: &'a Shared,
+    slots: &'a Slots,
     pe: PeId,
     limits: Limits,
     emulator: Emulator,
     components: Components,
     layout: VectorLayout,
-    saved: Box<[u8; 3072]>,
+    saved: Box<Xsave>,
     area: Vec<u8>,
     /// By process, with the number of its `exec`.
     spaces: FxHashMap<u32, (u64, Mapped)>,
@@ -36,16 +57,16 @@ pub struct PeSampler<'a> {
 
 impl<'a> PeSampler<'a> {
     /// With no code yet.
-    pub fn new(shared: &'a Shared, pe: PeId, limits: Limits) -> nix::Result<PeSampler<'a>> {
+    pub fn new(slots: &'a Slots, pe: PeId, limits: Limits) -> nix::Result<PeSampler<'a>> {
         let layout = VectorLayout::of_this_machine();
         Ok(PeSampler {
-            shared,
+            slots,
             pe,
             limits,
             emulator: Emulator::new()?,
             components: Components::of_this_machine(),
             layout,
-            saved: Box::new([0; 3072]),
+            saved: Box::new([0; size_of::<Xsave>()]),
             area: vec![0; layout.bytes],
             spaces: FxHashMap::default(),
             trace: Trace::default(),
@@ -53,10 +74,10 @@ impl<'a> PeSampler<'a> {
     }
 
     /// Emulates a thread that was just preempted.
-    pub fn sample(&mut self, preempted: &Preempted) {
+    pub fn sample(&mut self, preempted: &Preempted) -> Sample {
         let registers = preempted.registers();
         if let Some(reason) = not_emulated(&registers) {
-            return self.shared.collected().without_window(reason);
+            return Sample::Refused(reason);
         }
         let (pid, tid) = (preempted.pid, preempted.tid);
         if self.spaces.len() > SPACES_MAX {
@@ -68,7 +89,7 @@ impl<'a> PeSampler<'a> {
             (*exec_id, *mapped) = (preempted.exec_id, Mapped::of(pid));
         }
         let mut guest = Thread {
-            shared: self.shared,
+            slots: self.slots,
             pe: self.pe,
             preempted,
             components: &self.components,
@@ -76,31 +97,29 @@ impl<'a> PeSampler<'a> {
             saved: &mut self.saved,
             area: &mut self.area,
         };
-        let process = (pid, mapped.space());
+        let space = mapped.space();
+        let process = (pid, &*space);
         self.emulator.window(&mut guest, process, &registers, &self.limits, &mut self.trace);
         // If it has run meanwhile, on another PE, it was another thread's memory that was read.
-        let unmoved = self.shared.slots.take(self.pe).is_some_and(|now| now == *preempted);
-        let mut collected = self.shared.collected();
-        if unmoved {
-            collected.add((tid as i32, pid as i32), mapped.space(), &self.trace);
-        } else {
-            collected.without_window("ran on another PE meanwhile");
+        let unmoved = self.slots.take(self.pe).is_some_and(|now| now == *preempted);
+        if !unmoved {
+            return Sample::Refused("ran on another PE meanwhile");
         }
-        let pause = now_ns().saturating_sub(preempted.since_ns);
-        collected.pauses.add(Duration::from_nanos(pause));
-        drop(collected);
-        mapped.keep_up(pid, &self.trace);
+        let trace = self.trace.clone();
+        mapped.keep_up(pid, &trace);
+        let pause = Duration::from_nanos(now_ns().saturating_sub(preempted.since_ns));
+        Sample::Taken(Box::new(Taken { source: (tid, pid, preempted.since_ns), space, trace, pause }))
     }
 }
 
 /// A preempted thread.
 struct Thread<'a> {
-    shared: &'a Shared,
+    slots: &'a Slots,
     pe: PeId,
     preempted: &'a Preempted,
     components: &'a Components,
     layout: &'a VectorLayout,
-    saved: &'a mut [u8; 3072],
+    saved: &'a mut Xsave,
     area: &'a mut [u8],
 }
 
@@ -110,7 +129,7 @@ impl Guest for Thread<'_> {
     }
 
     fn read_vectors(&mut self, state: &mut State) -> bool {
-        let length = self.shared.slots.extended_state(self.pe, self.preempted, self.saved);
+        let length = self.slots.take_xsave(self.pe, self.saved);
         let is_whole = self.components.expand(&self.saved[..length], self.area);
         state.set_vectors(self.area, self.layout);
         is_whole
