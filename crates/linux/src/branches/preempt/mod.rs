@@ -157,3 +157,87 @@ fn sample_pe(slots: &Slots, pe: PeId, options: &Options, is_over: &AtomicBool, t
         let _ = tell.send(sample);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shadow::native::VectorLayout;
+    use super::super::shadow::state::State;
+    use super::*;
+    use extended::Components;
+    use std::arch::asm;
+    use std::sync::atomic::AtomicU8;
+
+    /// Runs with known registers until the byte is set, and says whether they were still the same then.
+    fn run_with_known_registers(end: &AtomicU8, values: &[u128; 4]) -> bool {
+        let (low, high): (u64, u64);
+        // SAFETY: it reads the byte and the four values, and names every register that it changes.
+        unsafe {
+            asm!(
+                "movdqu xmm1, [{values}]",
+                "movdqu xmm15, [{values} + 48]",
+                "mov r8, 0x1111111111111111",
+                "mov r15, 0x5555555555555555",
+                "2:",
+                "cmp byte ptr [{end}], 0",
+                "je 2b",
+                "movq r9, xmm15",
+                end = in(reg) end.as_ptr(),
+                values = in(reg) values.as_ptr(),
+                out("r8") low, out("r15") high, out("r9") _, out("xmm1") _, out("xmm15") _,
+            );
+        }
+        (low, high) == (0x1111_1111_1111_1111, 0x5555_5555_5555_5555)
+    }
+
+    #[test]
+    fn a_preempted_threads_registers_are_what_they_are() {
+        let preempting = match Preempting::prepare() {
+            Ok(preempting) => preempting,
+            Err(reason) => return println!("skipped: {reason}"),
+        };
+        let Preempting { kernel, slots } = preempting;
+        kernel.follow(std::process::id()).unwrap();
+        let pe = affinity::get(0).unwrap().last().unwrap();
+        let values = [u128::MAX / 3, 1, 2, u128::MAX / 5];
+        let (end, (tell, told)) = (AtomicU8::new(0), mpsc::channel());
+        let found = thread::scope(|scope| {
+            let spinning = scope.spawn(|| {
+                affinity::bind_self(pe).unwrap();
+                tell.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+                run_with_known_registers(&end, &values)
+            });
+            let tid = told.recv().unwrap();
+            let slots = &slots;
+            let looking = scope.spawn(move || {
+                affinity::bind_self(pe).unwrap();
+                let _priority = RealTime::enter(PRIORITY).unwrap();
+                (0..1000).find_map(|_| {
+                    thread::park_timeout(std::time::Duration::from_millis(2));
+                    let preempted = slots.take(pe).filter(|preempted| preempted.tid == tid)?;
+                    let mut saved = [0; size_of::<kernel::Xsave>()];
+                    let bytes = slots.take_xsave(pe, &mut saved);
+                    let unmoved = slots.take(pe) == Some(preempted);
+                    // It may have been preempted before it came to the loop.
+                    let is_there = preempted.registers().r8 == 0x1111_1111_1111_1111;
+                    (unmoved && is_there).then(|| (preempted, saved[..bytes].to_vec()))
+                })
+            });
+            let found = looking.join().unwrap();
+            end.store(1, Ordering::Relaxed);
+            assert!(spinning.join().unwrap(), "its registers are as they were");
+            found
+        });
+        let (preempted, saved) = found.expect("it was preempted while it ran in its loop");
+        let registers = preempted.registers();
+        assert_eq!(preempted.pid, std::process::id());
+        assert_eq!(registers.r15, 0x5555_5555_5555_5555);
+        assert_eq!((registers.cs, registers.orig_rax as i64), (0x33, -1));
+        assert_ne!(registers.fs_base, 0);
+        let layout = VectorLayout::of_this_machine();
+        let (mut area, mut state) = (vec![0; layout.bytes], State::new());
+        assert!(Components::of_this_machine().expand(&saved, &mut area));
+        state.set_vectors(&area, &layout);
+        let low = |number: usize| u128::from_le_bytes(state.vectors[number].0[..16].try_into().unwrap());
+        assert_eq!((low(1), low(15)), (values[0], values[3]));
+    }
+}

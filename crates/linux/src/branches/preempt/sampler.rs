@@ -76,7 +76,9 @@ impl<'a> PeSampler<'a> {
     /// Emulates a thread that was just preempted.
     pub fn sample(&mut self, preempted: &Preempted) -> Sample {
         let registers = preempted.registers();
-        if let Some(reason) = not_emulated(&registers) {
+        // At the end of a system call, or in one that gives its PE away: its result may not be there yet.
+        let in_system_call = (registers.orig_rax as i64 >= 0).then_some("in the kernel");
+        if let Some(reason) = in_system_call.or(not_emulated(&registers)) {
             return Sample::Refused(reason);
         }
         let (pid, tid) = (preempted.pid, preempted.tid);
