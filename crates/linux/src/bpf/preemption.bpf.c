@@ -13,7 +13,7 @@
  *
  * Followed are processes by their ids, and what they fork.
  *
- * Limits: x86-64. A thread in a system call is left alone, its registers are not what they will be.
+ * Limits: x86-64. A thread in the kernel is left alone: its registers are not what they will be.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -24,6 +24,8 @@
 #define XSAVE_MAX 3072
 /* Words of `struct pt_regs`. */
 #define REGISTERS 21
+/* Among them, the number of the system call; negative when it is none. */
+#define ORIG_AX 15
 
 /* Mirrored by `Raw` in branches/preempt/kernel.rs. */
 struct sample {
@@ -37,9 +39,13 @@ struct sample {
 	__u32 tid;
 	__u32 tgid;
 	__u32 on_cpu;
+	__u32 was_idle; /* nothing ran before */
+	__u32 in_kernel; /* a followed thread was preempted on its way back from the kernel */
 	__u32 reserved;
 	__u64 xsave_bytes;
 	__u8 xsave[XSAVE_MAX];
+	__u64 faulted[REGISTERS]; /* the registers of the last page fault */
+	__u64 faulted_tid;
 };
 
 /* By CPU; its size is set before it is loaded. */
@@ -73,27 +79,71 @@ static __always_inline bool is_followed(__u32 tgid)
 	return bpf_map_lookup_elem(&processes, &tgid);
 }
 
+static __always_inline bool is_own(struct task_struct *task)
+{
+	__u32 zero = 0, *own = bpf_map_lookup_elem(&own_tgid, &zero);
+
+	return own && *own == task->tgid;
+}
+
+/* The sample of the CPU that this runs on. */
+static __always_inline struct sample *this_sample(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&samples, &cpu);
+}
+
+/*
+ * A thread that the timer has interrupted in the kernel is preempted on its way back: to sample it would count
+ * the kernel's time for the code that it goes back to. Of a system call its registers tell; of a page fault
+ * (all others are short and seldom) they are kept, to be told by them.
+ */
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(on_page_fault, unsigned long address, struct pt_regs *registers)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct sample *sample;
+
+	if (!is_followed(task->tgid))
+		return 0;
+	sample = this_sample();
+	if (sample && !bpf_probe_read_kernel(sample->faulted, sizeof(sample->faulted), registers))
+		sample->faulted_tid = task->pid;
+	return 0;
+}
+
+static __always_inline bool comes_from_fault(struct sample *sample)
+{
+	for (int i = 0; i < REGISTERS; i++)
+		if (sample->faulted[i] != sample->registers[i])
+			return 0;
+	return sample->faulted_tid == sample->tid;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	__u32 zero = 0, cpu, tgid = next->tgid, *own;
 	struct sample *sample;
 
-	own = bpf_map_lookup_elem(&own_tgid, &zero);
-	if (!own || *own != tgid)
+	if (!is_own(next))
 		return 0;
-	cpu = bpf_get_smp_processor_id();
-	sample = bpf_map_lookup_elem(&samples, &cpu);
+	sample = this_sample();
 	if (!sample)
 		return 0;
 	sample->task = 0;
-	/* `preempt` is said of threads that were preempted in the kernel. */
-	if (preempt || prev->__state || !is_followed(prev->tgid))
+	sample->in_kernel = 0;
+	sample->was_idle = prev->pid == 0;
+	if (prev->__state || !is_followed(prev->tgid))
 		return 0;
 	if (bpf_probe_read_kernel(sample->registers, sizeof(sample->registers), (void *)bpf_task_pt_regs(prev)))
 		return 0;
 	sample->tid = prev->pid;
 	sample->tgid = prev->tgid;
+	/* `preempt` is said of threads that were preempted in the kernel. */
+	sample->in_kernel = preempt || (__s64)sample->registers[ORIG_AX] >= 0 || comes_from_fault(sample);
+	if (sample->in_kernel)
+		return 0;
 	sample->exec_id = prev->self_exec_id;
 	sample->since = bpf_ktime_get_ns();
 	sample->task = (__u64)prev;
@@ -108,10 +158,9 @@ static __always_inline struct fpu *fpu_of(struct task_struct *task)
 	return (void *)task + bpf_core_type_size(struct task_struct);
 }
 
-static __always_inline struct sample *own_sample(void)
+static __always_inline struct sample *taken_sample(void)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct sample *sample = bpf_map_lookup_elem(&samples, &cpu);
+	struct sample *sample = this_sample();
 
 	return sample && sample->task ? sample : 0;
 }
@@ -120,7 +169,7 @@ static __always_inline struct sample *own_sample(void)
 SEC("raw_tp")
 int take(void *context)
 {
-	struct sample *sample = own_sample();
+	struct sample *sample = taken_sample();
 	struct task_struct *task;
 
 	if (!sample)
@@ -136,7 +185,7 @@ int take(void *context)
 SEC("raw_tp")
 int take_xsave(void *context)
 {
-	struct sample *sample = own_sample();
+	struct sample *sample = taken_sample();
 	struct fpstate *state;
 	struct fpu *fpu;
 	__u32 bytes;

@@ -108,7 +108,10 @@ fn summary(recorded: &Recorded, file: &str) -> String {
     let without = reasons(recorded);
     let without = if without.is_empty() { String::new() } else { format!("; no window: {without}") };
     if recording.windows.is_empty() {
-        return format!("no window was recorded{without}; the command ran too shortly? Try a higher --rate");
+        return format!(
+            "no window was recorded{without}; did it run at all, and long enough? Try a higher --rate or a \
+             longer --duration"
+        );
     }
     format!(
         "{} windows by {} of {} files{without}{pause}; next: corewise paths report {file}",

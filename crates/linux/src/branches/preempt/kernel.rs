@@ -23,10 +23,25 @@ struct Raw {
     preempted: Preempted,
     xsave_bytes: u64,
     xsave: Xsave,
+    faulted: [u64; 22],
 }
 
 /// The saved extended state of a thread.
 pub type Xsave = [u8; XSAVE_MAX];
+
+/// What was before on a PE.
+#[expect(clippy::large_enum_variant, reason = "it is kept nowhere")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// A followed thread, which waits now.
+    Followed(Preempted),
+    /// A followed thread that was in the kernel.
+    InKernel,
+    /// Something else; or a followed thread that runs elsewhere by now.
+    Other,
+    /// Nothing.
+    Idle,
+}
 
 /// A thread that was preempted.
 #[repr(C)]
@@ -46,6 +61,8 @@ pub struct Preempted {
     /// Its process's.
     pub pid: u32,
     on_cpu: u32,
+    was_idle: u32,
+    in_kernel: u32,
     reserved: u32,
 }
 
@@ -193,14 +210,17 @@ impl Slots {
         Ok(Slots { memory: memory.map_err(|errno| errno.to_string())?, bytes, pes, take, take_xsave })
     }
 
-    /// The followed thread that the calling thread has preempted on this PE, which it is bound to; `None` if
-    /// it has preempted none, or that one runs elsewhere by now.
-    pub fn take(&self, pe: PeId) -> Option<Preempted> {
-        let has_run = run(&self.take);
-        let slot = self.slot(pe)?;
+    /// What the calling thread has preempted on this PE, which it is bound to.
+    pub fn take(&self, pe: PeId) -> Before {
+        let (true, Some(slot)) = (run(&self.take), self.slot(pe)) else { return Before::Other };
         // SAFETY: the slot lies in the mapping; any bytes are valid numbers.
         let found = unsafe { slot.cast::<Preempted>().read_volatile() };
-        (has_run && found.task != 0 && found.on_cpu == 0).then_some(found)
+        match found {
+            Preempted { task: 1.., on_cpu: 0, .. } => Before::Followed(found),
+            Preempted { task: 0, was_idle: 1, .. } => Before::Idle,
+            Preempted { task: 0, in_kernel: 1, .. } => Before::InKernel,
+            _ => Before::Other,
+        }
     }
 
     /// Copies the saved extended state of what was taken (XSAVE, as the kernel keeps it); how many bytes.

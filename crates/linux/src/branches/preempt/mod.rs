@@ -13,8 +13,8 @@
 //! Samples are taken by the clock on the wall of each PE, hence of each thread in proportion to its CPU time.
 //!
 //! Limits. It takes the rights for BPF, for real-time priorities and to read the processes' memory (root has
-//! them), and Linux 5.16. A thread of higher real-time priority is not preempted. An idle PE's sampler wakes
-//! less often, up to [`IDLE_FACTOR_MAX`] times, so that threads which hop between idle PEs get fewer samples.
+//! them), and Linux 5.16. A thread of higher real-time priority is not preempted. The sampler of a PE that has
+//! been idle for some time wakes less often, so that threads which hop between idle PEs get fewer samples.
 
 mod extended;
 mod kernel;
@@ -28,7 +28,7 @@ use super::{BranchError, Options, Progress, Recorded, Target};
 use crate::binding::affinity;
 use crate::real_time::RealTime;
 use corewise_core::ids::PeId;
-use kernel::{Kernel, Slots};
+use kernel::{Before, Kernel, Slots};
 use nix::errno::Errno;
 use sampler::{PeSampler, Sample};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +37,10 @@ use std::thread;
 
 /// Above everything that is not of high real-time priority itself.
 const PRIORITY: i32 = 90;
-/// How much longer a sampler sleeps where it has nothing to do.
-const IDLE_FACTOR_MAX: u32 = 4;
+/// After its PE was idle so many times in a row, a sampler sleeps longer,
+const IDLE_WAKES: u32 = 8;
+/// by this factor.
+const IDLE_FACTOR: u32 = 4;
 
 /// What it takes to preempt threads, if this machine and user have it.
 pub(super) struct Preempting {
@@ -137,21 +139,20 @@ fn sample_pe(slots: &Slots, pe: PeId, options: &Options, is_over: &AtomicBool, t
     let Ok(_priority) = RealTime::enter(PRIORITY) else { return };
     let limits = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
     let mut periods = Periods::new(options.period, now_ns() ^ u64::from(pe.0));
-    let mut sampler = None;
-    let mut idle_factor = 1;
+    let mut sampler: Option<PeSampler<'_>> = None;
+    let mut idle = 0;
     while !is_over.load(Ordering::Relaxed) {
-        thread::park_timeout(periods.next() * idle_factor);
-        let Some(preempted) = slots.take(pe) else {
-            idle_factor = (2 * idle_factor).min(IDLE_FACTOR_MAX);
-            continue;
-        };
-        idle_factor = 1;
-        if sampler.is_none() {
-            sampler = PeSampler::new(slots, pe, limits).ok();
-        }
-        let sample = match &mut sampler {
-            Some(sampler) => sampler.sample(&preempted),
-            None => Sample::Refused("no memory for the emulator"),
+        thread::park_timeout(periods.next() * if idle >= IDLE_WAKES { IDLE_FACTOR } else { 1 });
+        let before = slots.take(pe);
+        idle = if before == Before::Idle { idle + 1 } else { 0 };
+        let sample = match (before, &mut sampler) {
+            (Before::Idle | Before::Other, _) => continue,
+            (Before::InKernel, _) => Sample::Refused("in the kernel"),
+            (Before::Followed(preempted), Some(sampler)) => sampler.sample(&preempted),
+            (Before::Followed(preempted), None) => match PeSampler::new(slots, pe, limits) {
+                Ok(new) => sampler.insert(new).sample(&preempted),
+                Err(_) => Sample::Refused("no memory for the emulator"),
+            },
         };
         // Nobody listens to what comes after the end.
         let _ = tell.send(sample);
@@ -213,10 +214,13 @@ mod tests {
                 let _priority = RealTime::enter(PRIORITY).unwrap();
                 (0..1000).find_map(|_| {
                     thread::park_timeout(std::time::Duration::from_millis(2));
-                    let preempted = slots.take(pe).filter(|preempted| preempted.tid == tid)?;
+                    let Before::Followed(preempted) = slots.take(pe) else { return None };
+                    if preempted.tid != tid {
+                        return None;
+                    }
                     let mut saved = [0; size_of::<kernel::Xsave>()];
                     let bytes = slots.take_xsave(pe, &mut saved);
-                    let unmoved = slots.take(pe) == Some(preempted);
+                    let unmoved = slots.take(pe) == Before::Followed(preempted);
                     // It may have been preempted before it came to the loop.
                     let is_there = preempted.registers().r8 == 0x1111_1111_1111_1111;
                     (unmoved && is_there).then(|| (preempted, saved[..bytes].to_vec()))

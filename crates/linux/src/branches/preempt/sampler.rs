@@ -1,7 +1,7 @@
 //! What one PE's sampler does.
 
 use super::extended::Components;
-use super::kernel::{Preempted, Slots, Xsave};
+use super::kernel::{Before, Preempted, Slots, Xsave};
 use crate::branches::collect::now_ns;
 use crate::branches::mapped::Mapped;
 use crate::branches::shadow::memory::Page;
@@ -76,9 +76,7 @@ impl<'a> PeSampler<'a> {
     /// Emulates a thread that was just preempted.
     pub fn sample(&mut self, preempted: &Preempted) -> Sample {
         let registers = preempted.registers();
-        // At the end of a system call, or in one that gives its PE away: its result may not be there yet.
-        let in_system_call = (registers.orig_rax as i64 >= 0).then_some("in the kernel");
-        if let Some(reason) = in_system_call.or(not_emulated(&registers)) {
+        if let Some(reason) = not_emulated(&registers) {
             return Sample::Refused(reason);
         }
         let (pid, tid) = (preempted.pid, preempted.tid);
@@ -103,7 +101,7 @@ impl<'a> PeSampler<'a> {
         let process = (pid, &*space);
         self.emulator.window(&mut guest, process, &registers, &self.limits, &mut self.trace);
         // If it has run meanwhile, on another PE, it was another thread's memory that was read.
-        let unmoved = self.slots.take(self.pe).is_some_and(|now| now == *preempted);
+        let unmoved = self.slots.take(self.pe) == Before::Followed(*preempted);
         if !unmoved {
             return Sample::Refused("ran on another PE meanwhile");
         }
