@@ -9,7 +9,8 @@
  * on, needs nothing but to look: the other cannot run on this CPU meanwhile. `on_switch` keeps its general
  * registers, which the interrupt has saved on its kernel stack. What is saved at the end of the switch only
  * (segment bases, vector registers) is fetched by `take` and `take_xsave`, which corewise runs itself; `take`
- * also after it has looked: if the thread's run time is the same then, it has not run meanwhile on another CPU either.
+ * also after it has looked: if the thread's run time is the same then, it has not run meanwhile on another
+ * CPU either.
  *
  * Followed are processes by their ids, and what they fork.
  *
@@ -95,9 +96,9 @@ static __always_inline struct sample *this_sample(void)
 }
 
 /*
- * A thread that the timer has interrupted in the kernel is preempted on its way back: to sample it would count
- * the kernel's time for the code that it goes back to. Of a system call its registers tell; of a page fault
- * (all others are short and seldom) they are kept, to be told by them.
+ * A thread that the timer has interrupted in the kernel is preempted on its way back: to sample it would
+ * count the kernel's time for the code that it goes back to. Of a system call its registers tell; of a page
+ * fault (all others are short and seldom) they are kept, to be told by them.
  */
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(on_page_fault, unsigned long address, struct pt_regs *registers)

@@ -2,9 +2,10 @@
 //!
 //! Three samplers record the same windows ([`corewise_paths::window`]). [`lbr`] reads the processor's own
 //! branch records. [`shadow`] needs no hardware: it emulates now and then what a thread will do next, while
-//! the thread is held up: preempted ([`preempt`]) or, where that is not permitted, stopped with `ptrace`
-//! ([`record`]). [`step`] really executes a stopped thread's next branches one instruction at a time, which is slow,
-//! and there to verify the others. [`record()`] chooses and runs one of them on a command or a running process.
+//! the thread is held up: preempted (`preempt`) or, where that is not permitted, stopped with `ptrace`
+//! (`tracer`). [`step`] really executes a stopped thread's next branches one instruction at a time, which is
+//! slow, and there to verify the others. [`record()`] chooses and runs one of them on a command or a running
+//! process.
 
 pub mod collect;
 #[cfg(target_arch = "x86_64")]
@@ -201,8 +202,8 @@ fn record_preempted(
         Err(reason) => {
             let mut recorded = record_stopped(target, options, false, on_progress)?;
             recorded.recording.notes.push(format!(
-                "Threads were stopped with ptrace, which costs them more, as preempting them is not possible: \
-                 {reason}."
+                "Threads were stopped with ptrace, which costs them more, as preempting them is not \
+                 possible: {reason}."
             ));
             Ok(recorded)
         }

@@ -13,8 +13,9 @@
 //! Samples are taken by the clock on the wall of each PE, hence of each thread in proportion to its CPU time.
 //!
 //! Limits. It takes the rights for BPF, for real-time priorities and to read the processes' memory (root has
-//! them), and Linux 5.16. A thread of higher real-time priority is not preempted. The sampler of a PE that has
-//! been idle for some time wakes less often, so that threads which hop between idle PEs get fewer samples.
+//! them), and Linux 5.16. A thread of higher real-time priority is not preempted. The sampler of a PE that
+//! has been idle for some time wakes less often, so that threads which hop between idle PEs get fewer
+//! samples.
 
 mod extended;
 mod kernel;
