@@ -136,7 +136,7 @@ mod tests {
     fn periods_spread_around_their_mean() {
         let mut periods = Periods::new(Duration::from_nanos(1000), 1);
         let drawn: Vec<u64> = (0..4000).map(|_| nanoseconds(periods.next())).collect();
-        assert!(drawn.iter().all(|period| (500..1500).contains(period)));
+        assert!(drawn.iter().all(|period| (500..=1500).contains(period)));
         let mean = drawn.iter().sum::<u64>() / 4000;
         assert!((980..1020).contains(&mean), "{mean}");
         assert!(drawn.iter().any(|&period| period < 550) && drawn.iter().any(|&period| period > 1450));
