@@ -75,8 +75,11 @@ impl Preempting {
             }
             let memory = std::fs::File::open(format!("/proc/{pid}/mem"));
             memory.map_err(|error| {
-                let errno = error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw);
-                BranchError::Follow { pid, errno }
+                match error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw) {
+                    // It has ended, though its parent has not heard of it yet.
+                    Errno::ESRCH => BranchError::NoProcess(pid),
+                    errno => BranchError::Follow { pid, errno },
+                }
             })?;
             kernel.follow_tree(pid).map_err(unavailable)
         };
