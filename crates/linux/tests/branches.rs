@@ -183,6 +183,23 @@ fn a_program_does_not_notice_attaching_and_detaching() {
     println!("{windows} windows");
 }
 
+#[test]
+fn a_recording_ends_with_the_process_even_if_nobody_has_heard_of_its_end() {
+    let _alone = alone();
+    for backend in SHADOWS {
+        let options = Options { duration: Some(Duration::from_secs(30)), ..options(backend, 100.0) };
+        let mut child = Command::new(program()).args(["mixed", "30000000"]).spawn().unwrap();
+        let begin = std::time::Instant::now();
+        if allowed(record(Target::Pid(child.id()), &options, &mut |_| {})).is_some() {
+            assert!(begin.elapsed() < Duration::from_secs(25), "{backend:?}");
+            let ended = record(Target::Pid(child.id()), &options, &mut |_| {});
+            assert!(matches!(ended, Err(BranchError::NoProcess(_))), "{ended:?}");
+        }
+        // It is a child of ours, so the tracer may have been told of its end instead.
+        let _ = child.wait();
+    }
+}
+
 /// Not a test of its own: samples the process that the variable names, until it is killed.
 #[test]
 fn sampler_to_be_killed() {

@@ -38,10 +38,6 @@ struct bpf_spin_lock {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct pt_regs {
-	unsigned long ip;
-};
-
 struct sched_entity {
 	__u64 sum_exec_runtime;
 };

@@ -55,3 +55,10 @@ pub(crate) fn reason(error: libbpf_rs::Error) -> String {
     }
     format!("{error:#}")
 }
+
+/// The clock of `bpf_ktime_get_ns`, which is also the one of [`std::time::Instant`].
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    let now = now.expect("every Linux has CLOCK_MONOTONIC");
+    std::time::Duration::from(now).as_nanos() as u64
+}

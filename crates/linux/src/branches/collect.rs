@@ -4,7 +4,6 @@ use super::modules::Modules;
 use super::trace::Trace;
 use crate::code::AddressSpace;
 use corewise_paths::window::{End, Recording, Transfer, Window};
-use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -121,10 +120,4 @@ impl Collected {
             ..Recording::default()
         }
     }
-}
-
-/// Now, in ns of `CLOCK_MONOTONIC`.
-pub(super) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
-    Duration::from(now).as_nanos() as u64
 }

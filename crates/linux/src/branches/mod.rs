@@ -11,6 +11,7 @@ pub mod collect;
 #[cfg(target_arch = "x86_64")]
 mod event;
 pub mod lbr;
+#[cfg(target_arch = "x86_64")]
 mod mapped;
 pub mod modules;
 #[cfg(target_arch = "x86_64")]
@@ -171,6 +172,11 @@ pub fn record(
     options: &Options,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, BranchError> {
+    if let Target::Pid(pid) = target
+        && !target::is_alive(pid)
+    {
+        return Err(BranchError::NoProcess(pid));
+    }
     let mut recorded = match options.backend {
         Backend::Lbr => lbr::record(target, options, on_progress),
         Backend::Auto if lbr::probe().is_ok() => lbr::record(target, options, on_progress),

@@ -1,12 +1,12 @@
 //! A target that goes its own way while it is recorded: started or found, waited for, never stopped.
 
 use super::{BranchError, Options, Target};
+use crate::discovery::procfs::Proc;
 use crate::launch;
 use crate::signals::Signals;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::Pid;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -53,9 +53,6 @@ impl Running {
                 (words, pid, Some(signals), attached)
             }
             Target::Pid(pid) => {
-                if !Path::new(&format!("/proc/{pid}")).exists() {
-                    return Err(BranchError::NoProcess(pid));
-                }
                 let attached = attach(pid as i32, false)?;
                 (vec![format!("pid {pid}")], Pid::from_raw(pid as i32), None, attached)
             }
@@ -78,7 +75,7 @@ impl Running {
             }
             None => {
                 std::thread::sleep(INTERVAL);
-                !Path::new(&format!("/proc/{}", self.pid)).exists()
+                !is_alive(self.pid.as_raw() as u32)
             }
         };
         let is_late = options.duration.is_some_and(|duration| self.begin.elapsed() >= duration);
@@ -89,6 +86,15 @@ impl Running {
             (false, true) => Phase::Over,
         })
     }
+}
+
+/// Whether a process is there and has not ended, even if its parent has not heard of its end yet.
+pub(super) fn is_alive(pid: u32) -> bool {
+    let proc = Proc::at("/proc");
+    let Ok(Some(leader)) = proc.stat(pid, pid) else { return false };
+    // Its first thread may end before the others.
+    !matches!(leader.state, 'Z' | 'X')
+        || proc.threads(pid).is_ok_and(|all| all.is_some_and(|all| all.len() > 1))
 }
 
 fn system(what: &'static str) -> impl FnOnce(Errno) -> BranchError {

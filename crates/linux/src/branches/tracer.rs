@@ -8,11 +8,12 @@
 //! If corewise is killed, the kernel closes the clocks and lets the threads go on; what was stopped by a
 //! clock gets a signal that does nothing.
 
-use super::collect::{Collected, now_ns};
+use super::collect::Collected;
 use super::event::{Periods, SIGNALS, ThreadClock, signal_for};
 use super::mapped::Mapped;
 use super::ptrace::{self, Status};
 use super::trace::{Limits, Trace};
+use crate::bpf::monotonic_ns;
 use crate::code::AddressSpace;
 use nix::errno::Errno;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -279,7 +280,7 @@ impl<'a> Tracer<'a> {
         match refusal {
             Some(reason) => self.collected.without_window(reason),
             None => {
-                self.collected.add((tid as u32, pid as u32, now_ns()), &space, &self.trace);
+                self.collected.add((tid as u32, pid as u32, monotonic_ns()), &space, &self.trace);
                 self.sampler.prepare(pid, &space, &self.trace);
                 mapped.keep_up(pid as u32, &self.trace);
             }

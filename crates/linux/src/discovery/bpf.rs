@@ -5,7 +5,7 @@
 
 use super::procfs::Proc;
 use super::{Discovery, DiscoveryError, NewThread, Options, Parallelism, ThreadFacts};
-use crate::bpf::{self, Aligned, bytes_of};
+use crate::bpf::{self, Aligned, bytes_of, monotonic_ns};
 use corewise_core::ids::PeId;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder, libbpf_sys};
 use std::cell::RefCell;
@@ -388,13 +388,6 @@ fn ring(
     };
     builder.add(events, take).map_err(bpf_error)?;
     builder.build().map_err(bpf_error)
-}
-
-/// The clock of `bpf_ktime_get_ns`, which is also the one of [`Instant`].
-fn monotonic_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    let now = now.expect("every Linux has CLOCK_MONOTONIC");
-    Duration::from(now).as_nanos() as u64
 }
 
 fn instant_of(monotonic: u64) -> Instant {

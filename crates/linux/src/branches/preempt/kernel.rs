@@ -69,61 +69,16 @@ pub struct Preempted {
 impl Preempted {
     /// Its general registers.
     pub fn registers(&self) -> libc::user_regs_struct {
-        // As `struct pt_regs` has them.
-        let [
-            r15,
-            r14,
-            r13,
-            r12,
-            rbp,
-            rbx,
-            r11,
-            r10,
-            r9,
-            r8,
-            rax,
-            rcx,
-            rdx,
-            rsi,
-            rdi,
-            orig_rax,
-            rip,
-            cs,
-            eflags,
-            rsp,
-            ss,
-        ] = self.registers;
-        let (fs_base, gs_base) = (self.fs_base, self.gs_base);
-        libc::user_regs_struct {
-            r15,
-            r14,
-            r13,
-            r12,
-            rbp,
-            rbx,
-            r11,
-            r10,
-            r9,
-            r8,
-            rax,
-            rcx,
-            rdx,
-            rsi,
-            rdi,
-            orig_rax,
-            rip,
-            eflags,
-            rsp,
-            // Above their 16 bits newer processors keep other things there.
-            cs: cs & 0xffff,
-            ss: ss & 0xffff,
-            fs_base,
-            gs_base,
-            ds: 0,
-            es: 0,
-            fs: 0,
-            gs: 0,
-        }
+        // Both structures begin with the same registers; segment bases and selectors follow in this one.
+        let mut words = [0; 27];
+        words[..21].copy_from_slice(&self.registers);
+        (words[21], words[22]) = (self.fs_base, self.gs_base);
+        // SAFETY: the structure is 27 words, and any words are valid registers.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::transmute(words) };
+        // Above these 16 bits newer processors keep other things.
+        registers.cs &= 0xffff;
+        registers.ss &= 0xffff;
+        registers
     }
 }
 
@@ -164,7 +119,7 @@ impl Kernel {
         self.processes.update(&pid.to_ne_bytes(), &[1], MapFlags::ANY).map_err(bpf::reason)
     }
 
-    /// Follows a process with all its descendants.
+    /// Follows a process with all its descendants, less corewise.
     pub fn follow_tree(&self, pid: u32) -> Result<(), String> {
         let proc = Proc::at("/proc");
         self.follow(pid)?;
@@ -173,8 +128,9 @@ impl Kernel {
         loop {
             let before = followed.len();
             let all = proc.processes().map_err(|error| error.to_string())?;
-            let found =
-                proc.descendants(&all, pid, &HashSet::new(), &[]).map_err(|error| error.to_string())?;
+            let own = [std::process::id()];
+            let found = proc.descendants(&all, pid, &HashSet::new(), &own);
+            let found = found.map_err(|error| error.to_string())?;
             followed.extend(found);
             if followed.len() == before {
                 return Ok(());
@@ -253,5 +209,32 @@ impl Drop for Slots {
         // SAFETY: it was mapped with this length, and what refers to it borrows `self`.
         let unmapped = unsafe { munmap(self.memory, self.bytes.get()) };
         debug_assert_eq!(unmapped, Ok(()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_descendants_are_followed_but_not_corewise_itself() {
+        let kernel = match Kernel::open() {
+            Ok((kernel, _)) => kernel,
+            Err(reason) => return println!("skipped: {reason}"),
+        };
+        let parent = nix::unistd::getppid().as_raw() as u32;
+        kernel.follow_tree(parent).unwrap();
+        let is_followed = |pid: u32| {
+            kernel.processes.lookup(&pid.to_ne_bytes(), MapFlags::ANY).is_ok_and(|found| found.is_some())
+        };
+        assert!(is_followed(parent));
+        assert!(!is_followed(std::process::id()));
+        // What it forks from now on is followed at once.
+        kernel.follow(std::process::id()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(is_followed(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_followed(child.id()));
     }
 }

@@ -21,12 +21,13 @@ mod extended;
 mod kernel;
 mod sampler;
 
-use super::collect::{Collected, now_ns};
+use super::collect::Collected;
 use super::event::Periods;
 use super::target::{Phase, Running};
 use super::trace::Limits;
 use super::{BranchError, Options, Progress, Recorded, Target};
 use crate::binding::affinity;
+use crate::bpf::monotonic_ns;
 use crate::real_time::RealTime;
 use corewise_core::ids::PeId;
 use kernel::{Before, Kernel, Slots};
@@ -75,11 +76,8 @@ impl Preempting {
             }
             let memory = std::fs::File::open(format!("/proc/{pid}/mem"));
             memory.map_err(|error| {
-                match error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw) {
-                    // It has ended, though its parent has not heard of it yet.
-                    Errno::ESRCH => BranchError::NoProcess(pid),
-                    errno => BranchError::Follow { pid, errno },
-                }
+                let errno = error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw);
+                BranchError::Follow { pid, errno }
             })?;
             kernel.follow_tree(pid).map_err(unavailable)
         };
@@ -142,7 +140,7 @@ fn sample_pe(slots: &Slots, pe: PeId, options: &Options, is_over: &AtomicBool, t
     }
     let Ok(_priority) = RealTime::enter(PRIORITY) else { return };
     let limits = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
-    let mut periods = Periods::new(options.period, now_ns() ^ u64::from(pe.0));
+    let mut periods = Periods::new(options.period, monotonic_ns() ^ u64::from(pe.0));
     let mut sampler: Option<PeSampler<'_>> = None;
     let mut idle = 0;
     while !is_over.load(Ordering::Relaxed) {

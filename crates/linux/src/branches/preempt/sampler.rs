@@ -2,7 +2,7 @@
 
 use super::extended::Components;
 use super::kernel::{Before, Preempted, Slots, Xsave};
-use crate::branches::collect::now_ns;
+use crate::bpf::monotonic_ns;
 use crate::branches::mapped::Mapped;
 use crate::branches::shadow::memory::Page;
 use crate::branches::shadow::native::VectorLayout;
@@ -107,7 +107,7 @@ impl<'a> PeSampler<'a> {
         }
         let trace = self.trace.clone();
         mapped.keep_up(pid, &trace);
-        let pause = Duration::from_nanos(now_ns().saturating_sub(preempted.since_ns));
+        let pause = Duration::from_nanos(monotonic_ns().saturating_sub(preempted.since_ns));
         Sample::Taken(Box::new(Taken { source: (tid, pid, preempted.since_ns), space, trace, pause }))
     }
 }
