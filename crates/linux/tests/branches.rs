@@ -1,17 +1,19 @@
 //! The samplers of branches on real programs: what they record, and that the programs do not notice.
 #![cfg(target_arch = "x86_64")]
 
-use corewise_linux::branches::{Backend, BranchError, Options, Recorded, Target, record, verify};
+use corewise_linux::branches::{Backend, BranchError, Options, Progress, Target, record, verify};
 use corewise_linux::launch::Output;
 use corewise_paths::window::{End, Recording};
+use corewise_testing::{Capability, is_refusal, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::{LazyLock, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Commands are started one at a time: starting one changes the environment.
 fn alone() -> MutexGuard<'static, ()> {
@@ -44,22 +46,29 @@ fn options(backend: Backend, hz: f64) -> Options {
     Options { backend, period, output: Output::ToStandardError, ..Options::default() }
 }
 
-/// `None`, with a word why, where the kernel refuses the event or ptrace.
-fn allowed(result: Result<Recorded, BranchError>) -> Option<Recorded> {
-    match result {
-        Ok(recorded) => Some(recorded),
-        Err(refused @ (BranchError::Clock(_) | BranchError::Follow { .. })) => {
-            println!("skipped: {refused}");
-            None
-        }
-        Err(other) => panic!("{other}"),
+fn missing(error: &BranchError) -> Option<Capability> {
+    match error {
+        BranchError::Clock(errno) if is_refusal(&(*errno).into()) => Some(Capability::Perf),
+        BranchError::Follow { errno, .. } if is_refusal(&(*errno).into()) => Some(Capability::Ptrace),
+        _ => None,
     }
 }
 
-fn recorded(arguments: &[&str], options: &Options) -> Option<Recorded> {
-    let words = std::iter::once(program().into_os_string()).chain(arguments.iter().map(OsString::from));
-    let command: Vec<OsString> = words.collect();
-    allowed(record(Target::Command(&command), options, &mut |_| {}))
+/// The command that works as `what` says until a file is there, and the file.
+fn working(what: &str) -> (Vec<OsString>, PathBuf) {
+    let file = PROGRAM.directory.path().join(format!("end-of-{what}"));
+    let _ = std::fs::remove_file(&file);
+    (vec![program().into(), what.into(), file.clone().into()], file)
+}
+
+/// Does it once there are so many windows; after a minute even if there are not, for the test to end.
+fn at_windows(count: usize, act: impl Fn()) -> impl FnMut(Progress) {
+    let begin = Instant::now();
+    move |progress| {
+        if progress.windows >= count || begin.elapsed() > Duration::from_secs(60) {
+            act();
+        }
+    }
 }
 
 /// Between the transfers of a window there is straight code.
@@ -83,7 +92,10 @@ fn all_threads_and_processes_of_a_command_are_recorded() {
     let backends =
         [(Backend::Shadow, "shadow"), (Backend::ShadowPtrace, "shadow-ptrace"), (Backend::Step, "step")];
     for (backend, name) in backends {
-        let Some(recorded) = recorded(&["tree", "15000000"], &options(backend, 200.0)) else { return };
+        let (command, file) = working("tree");
+        let mut until = at_windows(100, || std::fs::write(&file, "").unwrap());
+        let recorded = record(Target::Command(&command), &options(backend, 200.0), &mut until);
+        let recorded = or_skip!(recorded, missing);
         assert_eq!(recorded.exit_status, Some(42), "{name}");
         let recording = recorded.recording;
         check(&recording);
@@ -101,7 +113,9 @@ fn all_threads_and_processes_of_a_command_are_recorded() {
 
 fn signals_come_as_often_as_they_were_sent(backend: Backend) {
     let _alone = alone();
-    let Some(recorded) = recorded(&["signals", "20000"], &options(backend, 500.0)) else { return };
+    let command = [program().into_os_string(), "signals".into(), "20000".into()];
+    let recorded = record(Target::Command(&command), &options(backend, 500.0), &mut |_| {});
+    let recorded = or_skip!(recorded, missing);
     assert_eq!(recorded.exit_status, Some(0));
     check(&recorded.recording);
     assert!(!recorded.recording.windows.is_empty(), "{:?}", recorded.recording);
@@ -121,14 +135,11 @@ fn signals_come_as_often_as_they_were_sent_to_a_stopped_program() {
 #[test]
 fn threads_do_what_the_emulation_says() {
     let _alone = alone();
-    let command: Vec<OsString> =
-        [program().into_os_string(), "mixed".into(), "100000000".into()].into_iter().collect();
-    let options = options(Backend::Shadow, 500.0);
-    let verified = verify::verify(&command, &options, 150, &mut |_| {});
-    let verification = match verified {
-        Ok((_, verification)) => verification,
-        Err(refused) => return println!("skipped: {refused}"),
-    };
+    let (command, file) = working("alone");
+    let mut until = at_windows(150, || std::fs::write(&file, "").unwrap());
+    let verified = verify::verify(&command, &options(Backend::Shadow, 500.0), usize::MAX, &mut until);
+    let (recorded, verification) = or_skip!(verified, missing);
+    assert_eq!(recorded.exit_status, Some(42));
     assert!(verification.compared >= 100, "{verification:?}");
     assert!(verification.mismatches.is_empty(), "{verification:?}");
 }
@@ -154,6 +165,7 @@ struct Working {
 impl Working {
     fn start(name: &str) -> Working {
         let file = PROGRAM.directory.path().join(name);
+        let _ = std::fs::remove_file(&file);
         let child = Command::new(program()).arg("until").arg(&file).spawn().unwrap();
         Working { child, file }
     }
@@ -169,34 +181,35 @@ impl Working {
 fn a_program_does_not_notice_attaching_and_detaching() {
     let _alone = alone();
     let working = Working::start("attached");
-    let mut windows = 0;
     for backend in SHADOWS.repeat(10) {
-        let options = Options { duration: Some(Duration::from_millis(60)), ..options(backend, 2000.0) };
-        let Some(recorded) = allowed(record(Target::Pid(working.child.id()), &options, &mut |_| {})) else {
-            break;
-        };
+        let options = options(backend, 2000.0);
+        let stop = Arc::clone(&options.stop);
+        let mut until = at_windows(10, || stop.store(true, Ordering::Relaxed));
+        let recorded = record(Target::Pid(working.child.id()), &options, &mut until);
+        let recorded = or_skip!(recorded, missing);
         check(&recorded.recording);
-        windows += recorded.recording.windows.len();
+        assert!(recorded.recording.windows.len() >= 10, "{backend:?}: {:?}", recorded.recording.notes);
         assert_eq!(recorded.exit_status, None);
     }
     assert_eq!(working.end(), Some(42));
-    println!("{windows} windows");
 }
 
 #[test]
 fn a_recording_ends_with_the_process_even_if_nobody_has_heard_of_its_end() {
     let _alone = alone();
     for backend in SHADOWS {
-        let options = Options { duration: Some(Duration::from_secs(30)), ..options(backend, 100.0) };
-        let mut child = Command::new(program()).args(["mixed", "30000000"]).spawn().unwrap();
-        let begin = std::time::Instant::now();
-        if allowed(record(Target::Pid(child.id()), &options, &mut |_| {})).is_some() {
-            assert!(begin.elapsed() < Duration::from_secs(25), "{backend:?}");
-            let ended = record(Target::Pid(child.id()), &options, &mut |_| {});
-            assert!(matches!(ended, Err(BranchError::NoProcess(_))), "{ended:?}");
-        }
+        let options = Options { duration: Some(Duration::from_secs(120)), ..options(backend, 100.0) };
+        let mut working = Working::start("unheard");
+        let mut until = at_windows(1, || std::fs::write(&working.file, "").unwrap());
+        let begin = Instant::now();
+        let recorded = record(Target::Pid(working.child.id()), &options, &mut until);
+        let took = begin.elapsed();
+        let ended = record(Target::Pid(working.child.id()), &options, &mut |_| {});
         // It is a child of ours, so the tracer may have been told of its end instead.
-        let _ = child.wait();
+        let _ = working.child.wait();
+        or_skip!(recorded, missing);
+        assert!(took < Duration::from_secs(110), "{backend:?}");
+        assert!(matches!(ended, Err(BranchError::NoProcess(_))), "{ended:?}");
     }
 }
 
@@ -206,8 +219,9 @@ fn sampler_to_be_killed() {
     if let Ok(pid) = std::env::var("BRANCHES_TEST_PID") {
         let by_ptrace = std::env::var_os("BRANCHES_TEST_BY_PTRACE").is_some();
         let backend = if by_ptrace { Backend::ShadowPtrace } else { Backend::Shadow };
-        let options = options(backend, 2000.0);
-        let _ = record(Target::Pid(pid.parse().unwrap()), &options, &mut |_| {});
+        let mut tell =
+            at_windows(1, || std::fs::write(std::env::var("BRANCHES_TEST_SAMPLES").unwrap(), "").unwrap());
+        record(Target::Pid(pid.parse().unwrap()), &options(backend, 2000.0), &mut tell).unwrap();
     }
 }
 
@@ -215,16 +229,22 @@ fn sampler_to_be_killed() {
 fn a_program_survives_the_killing_of_its_sampler() {
     let _alone = alone();
     let working = Working::start("survives");
+    let samples = PROGRAM.directory.path().join("samples");
     for round in 0..10 {
         let by_ptrace = (round % 2 == 0).then_some(("BRANCHES_TEST_BY_PTRACE", "1"));
         let mut sampler = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "sampler_to_be_killed"])
             .env("BRANCHES_TEST_PID", working.child.id().to_string())
+            .env("BRANCHES_TEST_SAMPLES", &samples)
             .envs(by_ptrace)
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(150));
+        while std::fs::remove_file(&samples).is_err() {
+            assert!(sampler.try_wait().unwrap().is_none(), "the sampler has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(round * 7 % 50));
         kill(Pid::from_raw(sampler.id() as i32), Signal::SIGKILL).unwrap();
         sampler.wait().unwrap();
     }

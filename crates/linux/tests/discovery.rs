@@ -3,10 +3,11 @@
 //! The programs are this test binary itself, started again with a scenario's name in the environment (see
 //! [`scenario`]). Between it and us stands a supervisor, in corewise's place: a child subreaper that starts
 //! the program when told, so that the source is open by then. Without the privilege for BPF only polling is
-//! tested, and the reason printed.
+//! tested.
 
 use corewise_linux::discovery::procfs::Proc;
 use corewise_linux::discovery::{self, Choice, Discovery, NewThread, Options, Parallelism, ThreadFacts};
+use corewise_testing::{needs, skip};
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -42,11 +43,10 @@ impl Live {
         let (source, _) = match discovery::open(&options) {
             Ok(opened) => opened,
             Err(error) if choice == Choice::Bpf && error.to_string().contains("not permitted") => {
-                eprintln!("skipped for BPF: {error}");
                 let mut supervisor = supervisor;
                 supervisor.kill().unwrap();
                 supervisor.wait().unwrap();
-                return None;
+                skip!(Bpf, "{error}");
             }
             Err(error) => panic!("{error}"),
         };
@@ -129,11 +129,15 @@ fn with(choices: &[Choice], scenario: &str, check: impl Fn(&mut Live)) {
 /// Not a test of its own: what the programs of the tests do.
 #[test]
 fn scenario() {
-    let Ok(scenario) = std::env::var(SCENARIO) else { return };
     if std::env::var_os(SUPERVISE).is_some() {
-        return supervise();
+        supervise();
+    } else if let Ok(scenario) = std::env::var(SCENARIO) {
+        perform(&scenario);
     }
-    match scenario.as_str() {
+}
+
+fn perform(scenario: &str) {
+    match scenario {
         "tree" => tree(),
         "short threads" => {
             for _ in 0..300 {
@@ -234,12 +238,12 @@ fn reuse() {
         tid
     };
     let tid = spawn_named("first", hold).join().unwrap();
-    for _ in 0..50 {
+    // Other programs may take it first, any number of times.
+    loop {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (tid - 1).to_string()).unwrap();
         let own = move || if nix::unistd::gettid().as_raw() == tid { hold() } else { 0 };
         if spawn_named("second", own).join().unwrap() == tid {
-            eprintln!("measured {tid}");
-            return;
+            break eprintln!("measured {tid}");
         }
     }
 }
@@ -351,16 +355,9 @@ fn a_thread_that_calls_exec_takes_over_the_leaders_id() {
 
 #[test]
 fn a_reused_id_is_another_thread() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: only root may choose thread ids");
-        return;
-    }
+    needs!(Root);
     with(&[Choice::Bpf], "reuse", |live| {
-        let measured = live.finish();
-        let Some(&tid) = measured.first() else {
-            eprintln!("skipped: other programs took the id each time");
-            return;
-        };
+        let tid = live.finish()[0];
         let mut names: Vec<&str> = live
             .ended
             .iter()

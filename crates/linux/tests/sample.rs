@@ -4,7 +4,9 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
 use corewise_linux::counters::CounterSource;
+use corewise_linux::counters::sample::events::SampleError;
 use corewise_linux::counters::sample::{RATE_HZ, SampleSource};
+use corewise_testing::{Capability, is_refusal, or_skip};
 use nix::sched::{CpuSet as KernelMask, sched_getaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -23,13 +25,20 @@ fn compiled(directory: &Path) -> String {
     program
 }
 
+fn missing(error: &SampleError) -> Option<Capability> {
+    match error {
+        SampleError::Open { source, .. } if is_refusal(source) => Some(Capability::Perf),
+        _ => None,
+    }
+}
+
 fn allowed() -> CpuSet {
     let mask = sched_getaffinity(Pid::from_raw(0)).unwrap();
     (0..KernelMask::count()).filter(|&pe| mask.is_set(pe) == Ok(true)).map(|pe| PeId(pe as u32)).collect()
 }
 
 /// Samples the program as the child of a shell until it ends; its thread ids by kind, and the source.
-fn sampled(program: &str, output: &Path) -> Option<(HashMap<String, u32>, SampleSource)> {
+fn sampled(program: &str, output: &Path) -> Result<(HashMap<String, u32>, SampleSource), SampleError> {
     // The last command keeps the shell from executing the program in its own process.
     let script = "kill -STOP $$; exec sh -c '\"$0\"; true' \"$0\"";
     let mut shell = Command::new("sh")
@@ -41,11 +50,10 @@ fn sampled(program: &str, output: &Path) -> Option<(HashMap<String, u32>, Sample
     waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
     let mut source = match SampleSource::new(shell.id(), &allowed(), RATE_HZ) {
         Ok(source) => source,
-        Err(refused) => {
-            println!("skipped: {refused}");
+        Err(error) => {
             shell.kill().unwrap();
             shell.wait().unwrap();
-            return None;
+            return Err(error);
         }
     };
     kill(pid, Signal::SIGCONT).unwrap();
@@ -56,14 +64,14 @@ fn sampled(program: &str, output: &Path) -> Option<(HashMap<String, u32>, Sample
     source.drain();
     let kinds = std::fs::read_to_string(output).unwrap();
     let kinds = kinds.lines().map(|line| line.split_once(' ').unwrap());
-    Some((kinds.map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())).collect(), source))
+    Ok((kinds.map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())).collect(), source))
 }
 
 #[test]
 fn threads_of_one_process_are_told_apart() {
     let directory = tempfile::tempdir().unwrap();
     let program = compiled(directory.path());
-    let Some((tids, mut source)) = sampled(&program, &directory.path().join("output")) else { return };
+    let (tids, mut source) = or_skip!(sampled(&program, &directory.path().join("output")), missing);
     let mut reading = |kind: &str| -> SampleReading {
         match source.read(tids[kind]) {
             Some(CounterReading::Sample(reading)) => reading,
@@ -103,15 +111,9 @@ fn a_running_process_is_sampled_from_then_on() {
         .map(|line| line.unwrap().split_once(' ').map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())))
         .map(Option::unwrap)
         .collect();
-    let mut source = match SampleSource::attach(running.id(), &allowed(), RATE_HZ) {
-        Ok(source) => source,
-        Err(refused) => {
-            println!("skipped: {refused}");
-            running.wait().unwrap();
-            return;
-        }
-    };
+    let source = SampleSource::attach(running.id(), &allowed(), RATE_HZ);
     running.wait().unwrap();
+    let mut source = or_skip!(source, missing);
     source.drain();
     let Some(CounterReading::Sample(float)) = source.read(tids["float"]) else { panic!("no reading") };
     assert!(float.judged > 0 && float.fp > 0.9 * float.judged as f64, "{float:?}");

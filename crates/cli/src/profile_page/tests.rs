@@ -5,6 +5,7 @@ use crate::page::browser;
 use crate::profile_fixture as fixture;
 use corewise_core::profile::{Evidence, MachineProfile};
 use corewise_core::topology::Topology;
+use corewise_testing::needs;
 
 fn count(text: &str, part: &str) -> usize {
     text.matches(part).count()
@@ -12,6 +13,7 @@ fn count(text: &str, part: &str) -> usize {
 
 #[test]
 fn a_browser_shows_every_figure_of_the_paper() {
+    needs!(Chromium);
     let page = render(&fixture::smt());
     let dom = browser::dom(&page);
     for shown in [

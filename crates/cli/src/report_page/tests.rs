@@ -9,6 +9,7 @@ use corewise_core::observe::Standing;
 use corewise_core::report::{
     ApplicationReport, Binding, Decision, Overhead, RanOn, Report, Sources, ThreadReport,
 };
+use corewise_testing::needs;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -176,6 +177,7 @@ fn count(text: &str, part: &str) -> usize {
 
 #[test]
 fn a_browser_shows_every_thread_decision_and_figure() {
+    needs!(Chromium);
     let dom = dom(&pair());
     assert_eq!(count(&dom, "<g class=\"row\">"), 4);
     assert_eq!(count(&dom, "class=\"mark"), 3);
@@ -200,6 +202,7 @@ fn a_browser_shows_every_thread_decision_and_figure() {
 
 #[test]
 fn a_browser_paints_the_page() {
+    needs!(Chromium);
     for (name, report, bytes_min) in [("pair", pair(), 40_000), ("crowd", crowd(), 100_000)] {
         let png = browser::screenshot(&render(&report));
         // A page without its drawing and tables compresses to a few kilobytes.
@@ -209,6 +212,7 @@ fn a_browser_paints_the_page() {
 
 #[test]
 fn a_crowd_is_folded() {
+    needs!(Chromium);
     let dom = dom(&crowd());
     assert_eq!(count(&dom, "<g class=\"row\">"), 60);
     assert_eq!(count(&dom, "id=\"decision-"), 500);
@@ -220,6 +224,7 @@ fn a_crowd_is_folded() {
 
 #[test]
 fn hostile_texts_stay_texts() {
+    needs!(Chromium);
     let dom = dom(&hostile());
     for element in ["<script", "<img", "<h2>forged", "<b>", "<style>*", "onerror=\"", "\u{202e}", "\u{1b}"] {
         assert!(!dom.contains(element), "{element} got into {dom}");

@@ -2,6 +2,7 @@ use super::render;
 use crate::page::browser;
 use corewise_sim::comparison::{Comparison, compare};
 use corewise_sim::scenario::Scenario;
+use corewise_testing::needs;
 
 /// Its names are as nasty as names can be.
 const SCENARIO: &str = r#"
@@ -44,6 +45,7 @@ fn the_page_shows_every_figure_and_needs_nothing_else() {
 
 #[test]
 fn a_browser_shows_the_page() {
+    needs!(Chromium);
     let dom = browser::dom(&render(&comparison(), SCENARIO));
     assert!(dom.contains("Speedup over the default"), "{dom}");
 }

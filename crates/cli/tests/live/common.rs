@@ -31,16 +31,6 @@ pub fn shared_fpu() -> (TempDir, PathBuf) {
     (directory, file)
 }
 
-/// Whether this machine has the two PEs that the tests of binding need; says so if not.
-pub fn two_pes() -> bool {
-    let allowed = masks_of(std::process::id());
-    let enough = allowed.iter().any(|mask| mask == "0-1" || mask.starts_with("0-"));
-    if !enough {
-        eprintln!("skipped: PEs 0 and 1 are not both allowed");
-    }
-    enough
-}
-
 /// The masks of a process's threads, as lists.
 pub fn masks_of(pid: u32) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

@@ -1,6 +1,7 @@
 //! `corewise run` on real threads of this machine: transparency, placement, restoration, faults.
 
-use crate::common::{burn, corewise, masks_of, report_of, shared_fpu, two_pes, wait_for};
+use crate::common::{burn, corewise, masks_of, report_of, shared_fpu, wait_for};
+use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -145,9 +146,7 @@ fn placed(extra: &[&str], command: &[&str]) -> (Value, String) {
 
 #[test]
 fn fpu_intensive_threads_are_told_apart_and_bound() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let (report, _) = placed(&[], &[&burn(), "2", "2*fp", "int", "pin"]);
     let usage = |name: &str| threads(&report, name)[0]["fpu_usage"].as_f64().unwrap();
     assert!(usage("fp") > 0.6 && usage("int") < 0.2, "{report:#}");
@@ -165,9 +164,7 @@ fn fpu_intensive_threads_are_told_apart_and_bound() {
 
 #[test]
 fn a_dry_run_decides_and_binds_nothing() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let (report, masks) = placed(&["--dry-run"], &[&burn(), "2", "2*fp"]);
     assert!(!report["decisions"].as_array().unwrap().is_empty());
     assert_eq!(threads(&report, "fp")[0]["bindings"], Value::Array(vec![]));
@@ -176,9 +173,7 @@ fn a_dry_run_decides_and_binds_nothing() {
 
 #[test]
 fn an_heir_of_a_bound_thread_is_given_the_whole_machine() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let (report, masks) = placed(&[], &[&burn(), "3", "2*spawner"]);
     assert_eq!(threads(&report, "spawner")[0]["bindings"].as_array().unwrap().len(), 1, "{report:#}");
     let heirs: Vec<&str> = masks.lines().filter(|line| line.starts_with("sleep")).collect();
@@ -188,9 +183,7 @@ fn an_heir_of_a_bound_thread_is_given_the_whole_machine() {
 
 #[test]
 fn a_users_placement_wins() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let burn = burn();
     let script = format!("OMP_PLACES=cores {burn} 1.5 2*fp; taskset -c 1 {burn} 1.5 2*fp");
     let (report, _) = placed(&[], &["sh", "-c", &script]);
@@ -229,9 +222,7 @@ fn all_free(pid: u32) -> bool {
 
 #[test]
 fn after_kill_9_of_corewise_every_mask_is_given_back_and_the_program_goes_on() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let (mut child, program, _directory) = bound_run(None);
     signal(child.id(), Signal::SIGKILL);
     assert_eq!(child.wait().unwrap().signal(), Some(9));
@@ -242,9 +233,7 @@ fn after_kill_9_of_corewise_every_mask_is_given_back_and_the_program_goes_on() {
 
 #[test]
 fn after_a_signal_every_mask_is_given_back() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     for sent in [Signal::SIGINT, Signal::SIGTERM] {
         let (mut child, _, _directory) = bound_run(None);
         signal(child.id(), sent);
@@ -254,9 +243,7 @@ fn after_a_signal_every_mask_is_given_back() {
 
 #[test]
 fn after_kill_9_of_the_program_corewise_ends_with_its_status_and_a_report() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report.json");
     let (mut child, program, _modules) = bound_run(Some(&file));
@@ -353,13 +340,12 @@ fn a_full_disk_is_told_and_costs_neither_the_run_nor_the_command() {
 
 #[test]
 fn what_a_profile_corrects_is_told() {
+    needs!(TwoPes);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("profile.json");
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-    let machine = match online.trim().rsplit('-').next().unwrap().parse::<u32>().unwrap() {
-        0 => return eprintln!("skipped: this machine has one PE"),
-        last => format!("pack:1 core:{} pu:1", last + 1),
-    };
+    let last: u32 = online.trim().rsplit('-').next().unwrap().parse().unwrap();
+    let machine = format!("pack:1 core:{} pu:1", last + 1);
     let calibrate = ["calibrate", "--synthetic", &machine, "--discover", "--kernels", "int-add", "-o"];
     assert!(corewise().args(calibrate).arg(&file).output().unwrap().status.success());
     let mut profile: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();

@@ -243,20 +243,17 @@ fn pair_up(tasks: &[Task]) -> Result<Vec<Option<Partnership>>, ExecutorError> {
 mod tests {
     use super::*;
     use crate::binding::affinity::{self, ActToken};
+    use corewise_testing::{Capability, needs, or_skip};
 
     fn executor(options: Options) -> LiveExecutor {
         // Other tests run at the same time.
         LiveExecutor::open(Options { under_load: true, ..options }).unwrap()
     }
 
-    /// The first PEs that may be used; `None`, with a word about it, if there are fewer.
-    fn usable<const N: usize>(executor: &LiveExecutor) -> Option<[PeId; N]> {
+    /// The first PEs that may be used.
+    fn usable<const N: usize>(executor: &LiveExecutor) -> [PeId; N] {
         let pes: Vec<PeId> = executor.conditions().usable.iter().take(N).collect();
-        let found = pes.try_into().ok();
-        if found.is_none() {
-            eprintln!("skipped: this test needs {N} PEs");
-        }
-        found
+        pes.try_into().expect("there are so many")
     }
 
     fn ms(ms: u64) -> Duration {
@@ -265,9 +262,10 @@ mod tests {
 
     #[test]
     fn all_kernels_of_two_threads_work_together_and_leave_masks_alone() {
+        needs!(TwoPes);
         let before = affinity::get(0);
         let mut executor = executor(Options::default());
-        let Some([a, b]) = usable(&executor) else { return };
+        let [a, b] = usable(&executor);
         for kernel in [Kernel::Alternate, Kernel::FetchAdd, Kernel::HandOver, Kernel::IntAdd] {
             let tasks = [Task::new(a, kernel, 0), Task::new(b, kernel, 0)];
             let runs = executor.run(&tasks, ms(5)).unwrap().runs;
@@ -287,7 +285,7 @@ mod tests {
     #[test]
     fn one_pe_is_enough_for_what_one_thread_does() {
         let mut executor = executor(Options::default());
-        let Some([pe]) = usable(&executor) else { return };
+        let [pe] = usable(&executor);
         for region in [1 << 20, 1 << 20, 1 << 21] {
             let run = executor.run(&[Task::new(pe, Kernel::Read, region)], ms(5)).unwrap().runs[0];
             assert!(run.rate() > 1e6, "{run:?}");
@@ -299,7 +297,7 @@ mod tests {
     #[test]
     fn a_task_with_half_the_duty_does_half_the_work() {
         let mut executor = executor(Options::default());
-        let Some([pe]) = usable(&executor) else { return };
+        let [pe] = usable(&executor);
         let mut work = |duty| {
             let task = Task { duty, ..Task::new(pe, Kernel::IntAdd, 0) };
             let run = executor.run(&[task], ms(10)).unwrap().runs[0];
@@ -313,7 +311,7 @@ mod tests {
     #[test]
     fn what_another_thread_takes_is_lost() {
         let mut executor = executor(Options::default());
-        let Some([pe]) = usable(&executor) else { return };
+        let [pe] = usable(&executor);
         let stop = AtomicBool::new(false);
         let lost_share = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -333,8 +331,9 @@ mod tests {
 
     #[test]
     fn a_pe_that_is_taken_away_is_told_and_taken_back_later() {
+        needs!(TwoPes);
         let mut executor = executor(Options::default());
-        let Some([a, b]) = usable(&executor) else { return };
+        let [a, b] = usable(&executor);
         let tasks = [Task::new(a, Kernel::FpAdd, 0), Task::new(b, Kernel::FpAdd, 0)];
         executor.run(&tasks, ms(1)).unwrap();
         // What the kernel does to the mask of a thread whose PE goes offline.
@@ -363,7 +362,7 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_refused() {
         let mut executor = executor(Options::default());
-        let Some([pe]) = usable(&executor) else { return };
+        let [pe] = usable(&executor);
         let mut check = |task, expected: &str| {
             let error = executor.run(&[task], ms(1)).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
@@ -384,11 +383,9 @@ mod tests {
     #[test]
     fn real_time_is_for_the_workers_only() {
         let options = Options { realtime: true, under_load: true, ..Options::default() };
-        let mut executor = match LiveExecutor::open(options) {
-            Ok(executor) => executor,
-            Err(refusal) => return assert_eq!(refusal, Refusal::RealTime),
-        };
-        let Some([pe]) = usable(&executor) else { return };
+        let missing = |refusal: &Refusal| (*refusal == Refusal::RealTime).then_some(Capability::RealTime);
+        let mut executor = or_skip!(LiveExecutor::open(options), missing);
+        let [pe] = usable(&executor);
         assert!(executor.run(&[Task::new(pe, Kernel::IntAdd, 0)], ms(5)).is_ok());
         // SAFETY: the call takes no pointer; 0 is the calling thread.
         assert_ne!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_RR);

@@ -62,3 +62,16 @@ pub(crate) fn monotonic_ns() -> u64 {
     let now = now.expect("every Linux has CLOCK_MONOTONIC");
     std::time::Duration::from(now).as_nanos() as u64
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use corewise_testing::Capability;
+
+    /// What a machine lacks that gives this reason.
+    #[expect(clippy::ptr_arg, reason = "the errors are of this type")]
+    pub(crate) fn missing(reason: &String) -> Option<Capability> {
+        let is_real_time = reason.starts_with("a real-time priority is not permitted");
+        let is_bpf = ["not permitted", "a container", "CONFIG_"].iter().any(|word| reason.contains(word));
+        is_real_time.then_some(Capability::RealTime).or(is_bpf.then_some(Capability::Bpf))
+    }
+}

@@ -12,7 +12,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNo
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
 use nix::unistd::{Pid, gettid};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,10 @@ const TICK: Duration = Duration::from_millis(50);
 /// Ticks between looks at the signals that programs handle.
 const TICKS_PER_CHECK: u32 = 20;
 
+/// Whether a tick has come since it was last looked at. (A busy tracer never waits long enough to be
+/// interrupted.)
+static TICKED: AtomicBool = AtomicBool::new(false);
+
 /// Interrupts this thread's waiting at every tick.
 struct Ticks {
     _timer: Timer,
@@ -28,9 +32,11 @@ struct Ticks {
 
 impl Ticks {
     fn start() -> Result<Ticks, Errno> {
-        extern "C" fn nothing(_: i32) {}
-        let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
-        // SAFETY: the handler does nothing; the signal is there to interrupt a system call.
+        extern "C" fn tick(_: i32) {
+            TICKED.store(true, Ordering::Relaxed);
+        }
+        let action = SigAction::new(SigHandler::Handler(tick), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler writes an atomic only; the signal is there to interrupt a system call.
         unsafe { sigaction(Signal::SIGALRM, &action) }?;
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGALRM);
@@ -112,19 +118,17 @@ fn follow(
                 }
             }
             News::NoneLeft => return Ok(()),
-            News::Interrupted => {
-                ticks += 1;
-                if let Some(command) = command.as_mut() {
-                    command.pass_signals().map_err(system("cannot read signals"))?;
-                }
-                if ticks % TICKS_PER_CHECK == 0 {
-                    tracer.check_signals();
-                }
-                on_progress(Progress {
-                    windows: tracer.collected.window_count(),
-                    processes: tracer.process_count(),
-                });
+        }
+        if TICKED.swap(false, Ordering::Relaxed) {
+            ticks += 1;
+            if let Some(command) = command.as_mut() {
+                command.pass_signals().map_err(system("cannot read signals"))?;
             }
+            if ticks % TICKS_PER_CHECK == 0 {
+                tracer.check_signals();
+            }
+            let (windows, processes) = (tracer.collected.window_count(), tracer.process_count());
+            on_progress(Progress { windows, processes });
         }
         if let Some(errno) = tracer.refused() {
             return Err(BranchError::Clock(errno));

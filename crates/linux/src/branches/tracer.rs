@@ -83,14 +83,12 @@ pub struct Tracer<'a> {
 /// What the tracer was told, for whoever runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// Nothing of note.
+    /// Nothing of note, or a signal to ourselves interrupted the waiting.
     None,
     /// A thread or process ended, with the exit status of its process.
     Ended(i32, u8),
     /// Nothing is left to follow.
     NoneLeft,
-    /// A signal to ourselves interrupted the waiting.
-    Interrupted,
 }
 
 impl<'a> Tracer<'a> {
@@ -170,7 +168,7 @@ impl<'a> Tracer<'a> {
     pub fn wait(&mut self) -> Result<News, Errno> {
         let (tid, status) = match ptrace::wait_any() {
             Ok(news) => news,
-            Err(Errno::EINTR) => return Ok(News::Interrupted),
+            Err(Errno::EINTR) => return Ok(News::None),
             Err(Errno::ECHILD) => return Ok(News::NoneLeft),
             Err(errno) => return Err(errno),
         };

@@ -218,10 +218,7 @@ mod tests {
 
     #[test]
     fn all_descendants_are_followed_but_not_corewise_itself() {
-        let kernel = match Kernel::open() {
-            Ok((kernel, _)) => kernel,
-            Err(reason) => return println!("skipped: {reason}"),
-        };
+        let (kernel, _) = corewise_testing::or_skip!(Kernel::open(), bpf::tests::missing);
         let parent = nix::unistd::getppid().as_raw() as u32;
         kernel.follow_tree(parent).unwrap();
         let is_followed = |pid: u32| {

@@ -166,6 +166,7 @@ mod tests {
     use super::super::shadow::native::VectorLayout;
     use super::super::shadow::state::State;
     use super::*;
+    use corewise_testing::or_skip;
     use extended::Components;
     use std::arch::asm;
     use std::sync::atomic::AtomicU8;
@@ -194,11 +195,7 @@ mod tests {
 
     #[test]
     fn a_preempted_threads_registers_are_what_they_are() {
-        let preempting = match Preempting::prepare() {
-            Ok(preempting) => preempting,
-            Err(reason) => return println!("skipped: {reason}"),
-        };
-        let Preempting { kernel, slots } = preempting;
+        let Preempting { kernel, slots } = or_skip!(Preempting::prepare(), crate::bpf::tests::missing);
         kernel.follow(std::process::id()).unwrap();
         let pe = affinity::get(0).unwrap().last().unwrap();
         let values = [u128::MAX / 3, 1, 2, u128::MAX / 5];

@@ -3,6 +3,7 @@
 use super::*;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::PmuReading;
+use corewise_testing::{needs, skip};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -202,12 +203,10 @@ fn become_nobody() {
 
 #[test]
 fn without_privileges_own_threads_are_counted_in_user_mode_and_those_of_others_are_refused() {
-    if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: only root can give up its privileges");
-    }
+    needs!(Root);
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     if paranoid.trim() != "2" {
-        return println!("skipped: written for kernel.perf_event_paranoid 2, not {}", paranoid.trim());
+        skip!(Perf, "written for kernel.perf_event_paranoid 2, not {}", paranoid.trim());
     }
     let troubles = std::thread::spawn(|| {
         become_nobody();
