@@ -20,6 +20,7 @@ mod recording_file;
 mod report_file;
 mod report_page;
 mod report_table;
+mod report_words;
 mod session;
 mod sim_page;
 mod whole_file;
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("corewise: {error:#}");
+            eprintln!("corewise: {}", output::in_words(&error));
             ExitCode::from(failure(&error))
         }
     }

@@ -14,6 +14,7 @@ use crate::page::{
     self,
     markup::{Known, Seconds, Share, Text},
 };
+use crate::profile_comparison::verdict;
 use crate::profile_words as words;
 use corewise_core::profile::MachineProfile;
 use std::fmt::{Display, Formatter, Result};
@@ -80,6 +81,7 @@ fn header(f: &mut Formatter<'_>, profile: &MachineProfile) -> Result {
         ("corewise", &Text(&about.corewise)),
     ];
     page::facts(f, &facts)?;
+    writeln!(f, "<p class=\"verdict\">{}</p>", Text(&verdict(profile)))?;
     if !profile.complete {
         writeln!(f, "<p class=\"verdict\">Not everything that was planned was measured.</p>")?;
     }

@@ -1,6 +1,6 @@
 //! A machine profile as text, for a terminal.
 
-use crate::profile_comparison::{Comparison, comparisons};
+use crate::profile_comparison::{Comparison, comparisons, verdict};
 use crate::profile_words as words;
 use corewise_core::calibrate::Kernel;
 use corewise_core::cpuset::CpuSet;
@@ -18,6 +18,7 @@ pub fn render(profile: &MachineProfile) -> String {
 }
 
 fn write_all(out: &mut String, profile: &MachineProfile) -> Result {
+    writeln!(out, "{}", verdict(profile))?;
     head(out, profile)?;
     latencies(out, profile)?;
     for comparison in comparisons(profile) {

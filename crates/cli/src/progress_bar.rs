@@ -21,7 +21,7 @@ impl ProgressBar {
     }
 
     /// What is being done, of something whose length nobody knows.
-    pub fn message(&self, words: &'static str) {
+    pub fn message(&self, words: String) {
         self.0.set_message(words);
     }
 

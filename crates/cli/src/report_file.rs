@@ -1,16 +1,62 @@
 //! Writing a report.
 
 use crate::{report_page, report_table, whole_file};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use corewise_core::report::Report;
 use std::path::Path;
 
-/// Writes the report as a page if the name ends in `.html`, as a table if it ends in `.txt`, else as JSON.
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Page,
+    Table,
+    Json,
+}
+
+/// Fails early, before a command of hours runs, if the report could not be written at its end.
+pub fn check(path: &Path) -> Result<()> {
+    format_of(path)?;
+    whole_file::check_writable(path)
+}
+
+/// Writes the report, as the file's name asks for.
 pub fn write(path: &Path, report: &Report) -> Result<()> {
-    let text = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("html") => report_page::render(report),
-        Some("txt") => report_table::render(report),
-        _ => format!("{}\n", serde_json::to_string_pretty(report)?),
+    let text = match format_of(path)? {
+        Format::Page => report_page::render(report),
+        Format::Table => report_table::render(report),
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(report)?),
     };
     whole_file::write(path, text.as_bytes())
+}
+
+/// The format by the name's ending; JSON without one, for pipes and devices.
+fn format_of(path: &Path) -> Result<Format> {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    Ok(match ending.as_deref() {
+        Some("html") => Format::Page,
+        Some("txt") => Format::Table,
+        Some("json") | None => Format::Json,
+        Some(_) => bail!(
+            "cannot write a report as {}: there are .json (everything, for scripts), .html (a page to look at) \
+             and .txt (a table)",
+            path.display()
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_has_three_formats_and_no_others() {
+        let format = |path: &str| format_of(Path::new(path)).ok();
+        assert_eq!(format("a/b.html"), Some(Format::Page));
+        assert_eq!(format("b.TXT"), Some(Format::Table));
+        assert_eq!(format("b.json"), Some(Format::Json));
+        assert_eq!(format("/dev/stdout"), Some(Format::Json));
+        assert_eq!(format("b.pdf"), None);
+        let told = format_of(Path::new("b.pdf")).unwrap_err().to_string();
+        assert!(["b.pdf", ".json", ".html", ".txt"].iter().all(|part| told.contains(part)), "{told}");
+    }
 }

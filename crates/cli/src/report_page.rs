@@ -4,6 +4,7 @@
 //! small whatever the run: it draws the busiest threads and the first decisions and says how many it left
 //! out; the JSON report holds them all.
 
+mod lanes;
 mod tables;
 mod timeline;
 
@@ -12,6 +13,8 @@ mod tests;
 
 use crate::page;
 use crate::page::markup::{Known, Seconds, Share, Text};
+use crate::profile_words::utc;
+use crate::report_words::own_cost;
 use corewise_core::classify::{IntensityClass, ParallelismClass};
 use corewise_core::report::{ApplicationReport, Report};
 use std::fmt::{Display, Formatter, Result};
@@ -36,7 +39,7 @@ impl Display for Body<'_> {
         for application in &report.applications {
             write!(f, "{}", Application(application))?;
         }
-        write!(f, "{}", timeline::Timeline(report))?;
+        write!(f, "{}{}", timeline::Timeline(report), lanes::Lanes(report))?;
         write!(f, "{}{}", tables::Threads(report), tables::Decisions(report))?;
         page::list(f, "Notes", &report.notes)
     }
@@ -44,25 +47,31 @@ impl Display for Body<'_> {
 
 fn header(f: &mut Formatter<'_>, report: &Report, command: &str) -> Result {
     writeln!(f, "<header>\n<p class=\"brand\">corewise run</p>\n<h1><code>{}</code></h1>", Text(command))?;
-    let overhead = report.overhead;
     let policy =
         if report.dry_run { format!("{} (dry run)", report.policy) } else { report.policy.to_owned() };
-    let own =
-        format!("{} CPU, {} of one PE", Seconds(overhead.cpu_seconds), Share(overhead.fraction_of_wall));
-    let facts: [(&str, &dyn Display); 7] = [
+    let host = report.host.clone().unwrap_or_default();
+    let facts: [(&str, &dyn Display); 11] = [
+        ("Date", &Known(host.unix_time.map(utc))),
+        ("Host", &known(&host.name)),
+        ("Processor", &known(&host.processor)),
+        ("Kernel", &known(&host.kernel)),
         ("Duration", &Seconds(report.wall_seconds)),
         ("Machine", &Text(&report.machine)),
         ("Evidence", &Text(report.evidence)),
         ("Policy", &Text(&policy)),
         ("Threads seen by", &Text(&report.sources.discovery)),
         ("Counters", &Text(&report.sources.counters)),
-        ("corewise itself", &Text(&own)),
+        ("corewise itself", &Text(&own_cost(report))),
     ];
     page::facts(f, &facts)?;
     if let Some(verdict) = &report.verdict {
         writeln!(f, "<p class=\"verdict\">{}</p>", Text(verdict))?;
     }
     writeln!(f, "</header>")
+}
+
+fn known(fact: &Option<String>) -> Known<Text<'_>> {
+    Known(fact.as_deref().map(Text))
 }
 
 struct Application<'a>(&'a ApplicationReport);

@@ -1,5 +1,6 @@
 //! A report as a table, in the form of Table I of the BulldOver paper.
 
+use crate::profile_words::utc;
 use corewise_core::report::{ApplicationReport, Report};
 
 /// Threads in the table; the others are in the JSON.
@@ -12,7 +13,7 @@ pub fn render(report: &Report) -> String {
         "program", "CPU s", "FPU usage", "vector unit", "L2/100", "IPC", "threads", "seq.", "class"
     );
     for application in &report.applications {
-        text += &application_row(application, report);
+        text += &application_row(application);
     }
     for thread in report.threads.iter().take(THREADS_MAX) {
         let name = format!("  {} {}", thread.name, thread.tid);
@@ -31,23 +32,31 @@ pub fn render(report: &Report) -> String {
     text + &format!(
         "FPU usage: share of cycles with floating-point work in flight, by {}; \
          L2/100: misses per 100 cycles;\n\
-         threads: mean number at work, seq.: share of the time with one, {evidence} by {}.\n",
-        report.sources.counters, report.sources.discovery
+         threads: mean number at work, seq.: share of the time with one, {evidence} by {}.\n{}",
+        report.sources.counters,
+        report.sources.discovery,
+        circumstances(report)
     )
 }
 
-fn application_row(application: &ApplicationReport, report: &Report) -> String {
-    let cpu: f64 = report.threads.iter().map(|thread| thread.cpu_seconds).sum();
-    let vector: f64 = report.threads.iter().filter_map(|t| Some(t.vector_usage? * t.cpu_seconds)).sum();
-    let judged: f64 = report.threads.iter().filter(|t| t.vector_usage.is_some()).map(|t| t.cpu_seconds).sum();
+/// Where and when: one line, or none where a recording does not tell.
+fn circumstances(report: &Report) -> String {
+    let Some(host) = &report.host else { return String::new() };
+    let facts =
+        [host.name.clone(), host.processor.clone(), host.kernel.clone().map(|k| format!("Linux {k}"))];
+    let facts: Vec<String> = facts.into_iter().flatten().chain(host.unix_time.map(utc)).collect();
+    format!("{}: {}.\n", report.evidence, facts.join(", "))
+}
+
+fn application_row(application: &ApplicationReport) -> String {
     let parallel = application.parallelism_class.map_or("-".to_owned(), |class| json_name(&class));
     let intensity = application.intensity_class.map_or(String::new(), |class| json_name(&class));
     format!(
         "{:<20} {:>8.2} {:>9} {:>11} {:>6} {:>6} {:>8.2} {:>6} {:>6}\n",
         application.name,
-        cpu,
+        application.cpu_seconds,
         number(application.fpu_usage),
-        number((judged > 0.0).then(|| vector / judged)),
+        number(application.vector_usage),
         number(application.l2_misses_per_100_cycles),
         number(application.ipc),
         application.tlp_mean,

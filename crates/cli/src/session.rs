@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::policy::Policy;
 use corewise_core::recording::{FORMAT, Header, VERSION};
-use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
+use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
 use corewise_core::topology::Topology;
 use corewise_core::world::{World, control_loop};
 use corewise_linux::binding::guardian::Guardian;
@@ -13,9 +13,10 @@ use corewise_linux::counters;
 use corewise_linux::discovery::{self, procfs::Proc};
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
 use corewise_linux::live::{LiveWorld, Parts};
+use corewise_linux::privileged;
 use corewise_linux::signals::Signals;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -57,6 +58,13 @@ pub fn run(plan: Plan) -> Result<Ended> {
     let name = words[0].rsplit('/').next().unwrap_or(&words[0]).to_owned();
     let mut notes = plan.topology.notes.clone();
     let act = plan.act && !nested(&mut notes);
+    if let Some(how) = privileged::gained(&plan.command[0]) {
+        notes.push(format!(
+            "`{}` gains privileges ({how}), so the kernel lets only root look into it: what it uses stays \
+             unknown; run corewise as root to see it",
+            words[0]
+        ));
+    }
     // Before anything else is started: the guardian must be no child of the application's adopter.
     let guardian =
         if act { Some(Guardian::start().context("cannot start the guardian process")?) } else { None };
@@ -65,9 +73,10 @@ pub fn run(plan: Plan) -> Result<Ended> {
     let waiting = launch::prepare(&plan.command, signals.inherited(), plan.output)?;
     let started = Instant::now();
     let (parts, sources) = attach(&plan, &waiting, signals, name.into(), &mut notes)?;
+    let host = corewise_linux::host::read(Path::new("/"));
     let mut engine = Engine::new(plan.topology, plan.policy, plan.config);
     let mut recorder =
-        plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources)));
+        plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
     let mut world = LiveWorld::new(parts, guardian, started)?;
     waiting.start(&words[0])?;
     let mut builder = ReportBuilder::default();
@@ -88,6 +97,7 @@ pub fn run(plan: Plan) -> Result<Ended> {
         command: words,
         dry_run: !act,
         evidence: "measured",
+        host: Some(host),
         sources,
         rounds: world.rounds().to_vec(),
         peak_memory_bytes: corewise_linux::live::peak_memory_bytes(),
@@ -137,7 +147,7 @@ fn finish(world: &mut LiveWorld) -> Result<u8> {
     }
 }
 
-fn header(engine: &Engine, command: &[String], sources: &Sources) -> Header {
+fn header(engine: &Engine, command: &[String], sources: &Sources, host: &Host) -> Header {
     Header {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -146,6 +156,7 @@ fn header(engine: &Engine, command: &[String], sources: &Sources) -> Header {
         interval_ns: engine.interval().as_nanos() as u64,
         discovery: sources.discovery.clone(),
         counters: sources.counters.clone(),
+        host: Some(host.clone()),
     }
 }
 

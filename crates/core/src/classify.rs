@@ -26,10 +26,16 @@ const FPU_HYSTERESIS: f64 = 0.1;
 /// formulas of the event files that are fair.
 pub const CONFIDENCE_MIN: f64 = 0.5;
 
-/// How a program's threads run in time (parallelism-aware scheduling, §4: the 7 % are the paper's).
+/// Share of the active time that counts, 0..1 (parallelism-aware scheduling, §4: the 7 % are the paper's). The
+/// paper has it for the sequential part of a parallel program; we take the same for the parallel part of a
+/// sequential one: a helper thread that wakes now and then, or a shell that waits for a PE beside the command
+/// that it has just started, makes no parallel program.
+const NOTABLE_SHARE: f64 = 0.07;
+
+/// How a program's threads run in time (parallelism-aware scheduling, §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ParallelismClass {
-    /// Single-threaded: never more than one runnable thread for a time that matters.
+    /// Single-threaded: more than one runnable thread for at most 7 % of its active time.
     #[serde(rename = "ST")]
     SingleThreaded,
     /// Partially sequential: more than 7 % of its active time with one runnable thread.
@@ -81,11 +87,9 @@ pub fn fpu_class(usage: &Usage, threshold: f64, before: FpuClass) -> FpuClass {
 /// most threads that were runnable at once; `None` if it was never active.
 pub fn parallelism_class(sequential_fraction: Option<f64>, runnable_max: u32) -> Option<ParallelismClass> {
     let sequential = sequential_fraction?;
-    // A helper thread that wakes for an instant (a JVM's, a runtime's) makes no parallel program.
-    const SINGLE_THREADED: f64 = 0.99;
-    Some(if runnable_max <= 1 || sequential >= SINGLE_THREADED {
+    Some(if runnable_max <= 1 || sequential >= 1.0 - NOTABLE_SHARE {
         ParallelismClass::SingleThreaded
-    } else if sequential > 0.07 {
+    } else if sequential > NOTABLE_SHARE {
         ParallelismClass::PartiallySequential
     } else {
         ParallelismClass::HighlyParallel
@@ -134,7 +138,8 @@ mod tests {
             assert_eq!(parallelism_class(sequential, max), expected, "{sequential:?} {max}");
         };
         check(Some(1.0), 1, Some(SingleThreaded));
-        check(Some(0.995), 4, Some(SingleThreaded));
+        check(Some(0.96), 4, Some(SingleThreaded));
+        check(Some(0.92), 4, Some(PartiallySequential));
         check(Some(0.08), 4, Some(PartiallySequential));
         check(Some(0.07), 4, Some(HighlyParallel));
         check(None, 4, None);

@@ -59,6 +59,8 @@ pub struct Engine {
     policy: Box<dyn Policy>,
     config: EngineConfig,
     tracks: HashMap<ThreadId, Track>,
+    /// The last class of the threads that ended in the last step.
+    ended: HashMap<ThreadId, FpuClass>,
     /// Each application's reading at the last step.
     applications: BTreeMap<AppId, ApplicationReading>,
     present: Placement,
@@ -89,6 +91,7 @@ impl Engine {
             policy,
             config,
             tracks: HashMap::new(),
+            ended: HashMap::new(),
             applications: BTreeMap::new(),
             present: Placement::default(),
             last_step: None,
@@ -121,9 +124,10 @@ impl Engine {
         self.nothing_to_gain.as_deref()
     }
 
-    /// The class of a thread as last decided.
+    /// The class of a thread as last decided; of one that ended in the last step, by its last reading.
     pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
-        self.tracks.get(&thread).map_or(FpuClass::Unknown, |track| track.class)
+        let living = self.tracks.get(&thread).map(|track| track.class);
+        living.or_else(|| self.ended.get(&thread).copied()).unwrap_or(FpuClass::Unknown)
     }
 
     /// Takes in an observation and says what to change.
@@ -135,12 +139,12 @@ impl Engine {
             self.last_step.map_or(observation.at.since(Time(0)), |last| observation.at.since(last));
         self.last_step = Some(observation.at);
         self.tracks.reserve(observation.threads.len().saturating_sub(self.tracks.len()));
+        self.ended.clear();
         let mut actions = Vec::new();
         let mut subjects = Vec::with_capacity(observation.threads.len());
         for reading in &observation.threads {
             if reading.ended {
-                self.tracks.remove(&reading.thread);
-                self.present.bound.remove(&reading.thread);
+                self.forget(reading);
                 continue;
             }
             if reading.standing == Standing::Inherited {
@@ -180,18 +184,19 @@ impl Engine {
         actions
     }
 
+    /// Judges a thread that has ended a last time, for whoever reports of it, and forgets it.
+    fn forget(&mut self, reading: &ThreadReading) {
+        let mut track = self.tracks.remove(&reading.thread).unwrap_or_else(Track::new);
+        if let Some(counters) = &reading.counters {
+            track.take_counters(counters, self.config.fpu_threshold);
+        }
+        self.ended.insert(reading.thread, track.class);
+        self.present.bound.remove(&reading.thread);
+    }
+
     /// Takes note of a reading and makes the policy's view of the thread.
     fn subject(&mut self, reading: &ThreadReading, interval: Duration, now: Time) -> Subject {
-        let track = self.tracks.entry(reading.thread).or_insert(Track {
-            wanted_ns: 0,
-            share: None,
-            base: None,
-            usage: Usage::default(),
-            class: FpuClass::Unknown,
-            bound_at: None,
-            refused_at: None,
-            held: None,
-        });
+        let track = self.tracks.entry(reading.thread).or_insert_with(Track::new);
         if reading.standing == Standing::Free && track.held.take().is_some() {
             // The last PE of its mask was unplugged, say, and the system gave it all others.
             self.present.bound.remove(&reading.thread);
@@ -292,6 +297,20 @@ impl Engine {
 }
 
 impl Track {
+    /// Of a thread that was never seen before.
+    fn new() -> Self {
+        Self {
+            wanted_ns: 0,
+            share: None,
+            base: None,
+            usage: Usage::default(),
+            class: FpuClass::Unknown,
+            bound_at: None,
+            refused_at: None,
+            held: None,
+        }
+    }
+
     /// Renews the rates once enough is known for them; until then the last ones hold. Clock samples gather: a
     /// thread that runs a tenth of the time is judged by ten intervals, not never. Counts are exact at once.
     fn take_counters(&mut self, counters: &CounterReading, threshold: f64) {

@@ -8,6 +8,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
 use crate::observe::{Observation, Standing};
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
+use crate::report::Host;
 use crate::time::Time;
 use crate::topology::Topology;
 use crate::world::{Wake, World};
@@ -38,6 +39,9 @@ pub struct Header {
     pub discovery: String,
     /// The name of the source of counters.
     pub counters: String,
+    /// The computer and the time of the recording.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
 }
 
 /// A whole recording.
@@ -197,6 +201,7 @@ mod tests {
     fn header() -> Header {
         let pes = CpuSet::first_n(2);
         Header {
+            host: None,
             format: FORMAT.to_owned(),
             version: VERSION,
             topology: Topology {

@@ -55,6 +55,7 @@ fn run(text: &str, policy: &str, seed: u64) -> Recorded {
         interval_ns: interval.as_nanos() as u64,
         discovery: "simulated".to_owned(),
         counters: "pmu".to_owned(),
+        host: None,
     };
     let seconds = world.sim().all_done().expect("all is done").as_secs_f64();
     Recorded { recording: Recording { header, observations, truncated: false }, seconds }

@@ -10,6 +10,7 @@ use corewise_core::calibrate::{
 use corewise_core::profile::{Circumstances, Evidence, MachineProfile, to_json};
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
+use corewise_linux::bench::conditions::Refusal;
 use corewise_linux::bench::executor::{LiveExecutor, Options};
 use corewise_linux::bench::kernels;
 use corewise_linux::bench::nas::npb;
@@ -18,7 +19,11 @@ use corewise_linux::topology::{self, Source};
 use corewise_sim::bench::{Conditions, ModelMachine};
 use corewise_sim::machine::{Machine, MachineSpec};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Quiet looks in a row after which a machine counts as quiet: one alone may fall between two bursts of work.
+const QUIET_LOOKS: u32 = 4;
 
 /// The exit status after Ctrl-C, as a shell has it.
 const INTERRUPTED: u8 = 130;
@@ -56,6 +61,9 @@ pub struct Calibrate {
     /// Measure a machine that has other work to do, as it is
     #[arg(long, conflicts_with = "synthetic")]
     under_load: bool,
+    /// Wait until the machine has nothing else to do, then measure
+    #[arg(long, conflicts_with_all = ["synthetic", "under_load"])]
+    when_quiet: bool,
     /// Measure with real-time scheduling, so that ordinary threads do not disturb
     #[arg(long, conflicts_with = "synthetic")]
     realtime: bool,
@@ -79,10 +87,11 @@ impl Calibrate {
         output.iter().try_for_each(|path| whole_file::check_writable(path))?;
         self.views.check()?;
         let settings = self.settings()?;
-        let (profile, interrupted) = match &self.synthetic {
-            Some(machine) => self.simulate(machine, settings)?,
+        let result = match &self.synthetic {
+            Some(machine) => Some(self.simulate(machine, settings)?),
             None => self.measure(settings)?,
         };
+        let Some((profile, interrupted)) = result else { return Ok(INTERRUPTED) };
         // One that fails does not keep the others from being written.
         let written =
             output.iter().try_for_each(|path| whole_file::write(path, to_json(&profile).as_bytes()));
@@ -126,8 +135,8 @@ impl Calibrate {
         Ok(settings)
     }
 
-    /// This machine.
-    fn measure(&self, settings: Settings) -> Result<(MachineProfile, bool)> {
+    /// This machine; nothing if the wait for a quiet one was interrupted.
+    fn measure(&self, settings: Settings) -> Result<Option<(MachineProfile, bool)>> {
         // Before any thread is started, so that all of them leave the signals to it.
         let interrupted = signals::asked_to_end().context("cannot listen to signals")?;
         let mut told = topology::load(&Source::Live, None)?;
@@ -139,7 +148,7 @@ impl Calibrate {
             npb: self.npb.clone(),
             interrupted,
         };
-        let mut executor = LiveExecutor::open(options)?;
+        let Some(mut executor) = self.open(&options)? else { return Ok(None) };
         told.allowed = executor.conditions().usable.clone();
         let about = executor.conditions().circumstances.clone();
         let mut profile = self.calibrate(&mut executor, &told, settings);
@@ -155,7 +164,28 @@ impl Calibrate {
             notes: [about.notes, measured.notes].concat(),
             ..measured
         };
-        Ok((profile, executor.interrupted()))
+        Ok(Some((profile, executor.interrupted())))
+    }
+
+    /// Opens this machine, if asked to as soon as it is quiet; nothing if that wait was interrupted.
+    fn open(&self, options: &Options) -> Result<Option<LiveExecutor>> {
+        let bar = ProgressBar::new();
+        let mut quiet_looks = 0;
+        loop {
+            match LiveExecutor::open(options.clone()) {
+                Ok(executor) if !self.when_quiet || quiet_looks == QUIET_LOOKS => return Ok(Some(executor)),
+                Ok(_) => quiet_looks += 1,
+                Err(Refusal::Load { pe, share }) if self.when_quiet => {
+                    quiet_looks = 0;
+                    let busy = (100.0 * share).round();
+                    bar.message(format!("waiting for a quiet machine: PE {pe} is {busy} % busy"));
+                }
+                Err(refusal) => return Err(refusal.into()),
+            }
+            if options.interrupted.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+        }
     }
 
     /// A model machine.
@@ -188,7 +218,7 @@ impl Calibrate {
         let mut found = None;
         let mut behaves = told.clone();
         if self.discover {
-            bar.message("finding out what is shared");
+            bar.message("finding out what is shared".to_owned());
             let begin = executor.now();
             let result = discover(executor, told);
             settings.budget = settings.budget.saturating_sub(executor.now().since(begin));

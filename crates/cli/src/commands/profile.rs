@@ -91,7 +91,8 @@ fn write_description(out: &mut String, diff: &ProfileDiff) -> std::fmt::Result {
     diff.topology.iter().try_for_each(|words| writeln!(out, "topology: {words}"))?;
     for change in &diff.changed {
         let (before, after) = (words::interval(change.before), words::interval(change.after));
-        writeln!(out, "{}: {before} -> {after} ({:+.2})", change.what, change.size)?;
+        let size = change.size.map_or("from nothing".to_owned(), |size| format!("{size:+.2}"));
+        writeln!(out, "{}: {before} -> {after} ({size})", change.what)?;
     }
     for (which, only) in [("the first", &diff.only_first), ("the second", &diff.only_second)] {
         if !only.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::what_if::{self, WhatIfOptions};
 use super::{FpuModules, OtherMachine, PolicyOptions};
-use crate::{recording_file, report_file, whole_file};
+use crate::{recording_file, report_file};
 use anyhow::Result;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::recording::RecordedWorld;
@@ -30,7 +30,7 @@ pub struct Replay {
     modules: FpuModules,
     #[command(flatten)]
     what_if: WhatIfOptions,
-    /// Write a report: JSON, a page to look at if FILE ends in .html, a table if it ends in .txt
+    /// Write a report: FILE.json for scripts, FILE.html to look at, FILE.txt as a table
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
     /// Print the report, or the prediction, as JSON
@@ -44,9 +44,7 @@ impl Replay {
         if let Some(machine) = &self.what_if.machine {
             return self.predict(machine);
         }
-        for path in &self.report {
-            whole_file::check_writable(path)?;
-        }
+        self.report.iter().try_for_each(|path| report_file::check(path))?;
         let report = self.replay()?;
         self.report.iter().try_for_each(|path| report_file::write(path, &report))?;
         let text = if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { describe(&report) };
@@ -92,6 +90,7 @@ impl Replay {
             command: header.command,
             dry_run: true,
             evidence: "replayed",
+            host: header.host,
             sources,
             rounds: Vec::new(),
             peak_memory_bytes: None,

@@ -1,6 +1,7 @@
 //! `corewise run`: a command, watched and placed.
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
+use crate::report_words::own_cost;
 use crate::session::{self, Ended, Plan};
 use crate::{report_file, whole_file};
 use anyhow::Result;
@@ -26,7 +27,7 @@ pub struct Run {
     /// Decide and report, but bind nothing
     #[arg(long)]
     dry_run: bool,
-    /// Write a report: JSON, a page to look at if FILE ends in .html, a table if it ends in .txt
+    /// Write a report: FILE.json for scripts, FILE.html to look at, FILE.txt as a table
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
     /// Write a recording, for `corewise replay`
@@ -39,16 +40,15 @@ pub struct Run {
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 impl Run {
     /// Runs the command; the exit status.
     pub fn execute(self) -> Result<u8> {
-        for path in self.report.iter().chain(&self.record) {
-            whole_file::check_writable(path)?;
-        }
+        self.report.iter().try_for_each(|path| report_file::check(path))?;
+        self.record.iter().try_for_each(|path| whole_file::check_writable(path))?;
         let policy = self.policy.policy()?;
         let plan = Plan {
             command: self.command,
@@ -71,7 +71,7 @@ impl Run {
         match failure.map_or(written, Err) {
             // The command's own failure is the more important news, but ours is told in any case.
             Err(error) if exit_status != 0 => {
-                eprintln!("corewise: {error:#}");
+                eprintln!("corewise: {}", crate::output::in_words(&error));
                 Ok(exit_status)
             }
             result => result.map(|()| exit_status),
@@ -97,9 +97,5 @@ pub fn summary(report: &Report) -> String {
     let fpu = application.and_then(|app| app.fpu_usage);
     let fpu =
         fpu.map_or(String::new(), |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters));
-    format!(
-        "{:.2} s{parallel}{fpu}; {placed}; own cost {:.2} % of a PE",
-        report.wall_seconds,
-        100.0 * report.overhead.fraction_of_wall
-    )
+    format!("{:.2} s{parallel}{fpu}; {placed}; own cost {}", report.wall_seconds, own_cost(report))
 }

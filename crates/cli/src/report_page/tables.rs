@@ -63,7 +63,7 @@ impl Display for ThreadRow<'_> {
         writeln!(f, "<td class=\"figure\">{}</td>", Known(thread.spin_share.map(Share)))?;
         writeln!(f, "<td class=\"figure\">{}</td>", two(thread.ipc))?;
         writeln!(f, "<td class=\"figure\">{}</td>", two(thread.l2_misses_per_100_cycles))?;
-        let seen: CpuSet = thread.ran_on.iter().filter_map(|seen| seen.pe).collect();
+        let seen: CpuSet = thread.ran_on.iter().filter_map(|ran| ran.pe).collect();
         writeln!(f, "<td>{}</td>", Known((!seen.is_empty()).then_some(seen)))?;
         writeln!(f, "<td>{}</td></tr>", BoundTo(thread))
     }

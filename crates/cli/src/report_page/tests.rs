@@ -7,14 +7,17 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::Standing;
 use corewise_core::report::{
-    ApplicationReport, Binding, Decision, Overhead, RanOn, Report, Sources, ThreadReport,
+    ApplicationReport, Binding, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadReport,
 };
+use corewise_core::topology::DomainKind;
 use corewise_testing::needs;
 
-const SECOND_NS: u64 = 1_000_000_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// A thread that was seen on PEs from times on, and was bound from one time to another to a PE.
-pub fn thread(tid: u32, name: &str, seen: &[(u64, Option<u32>)], bound: &[(u64, u64, u32)]) -> ThreadReport {
+/// A thread that ran from one time to another on a PE for a share of the time, and was bound from one time to
+/// another to a PE.
+pub fn thread(tid: u32, name: &str, ran: &[(u64, u64, u32, f64)], bound: &[(u64, u64, u32)]) -> ThreadReport {
+    let ran_on = |&(from_ns, to_ns, pe, share)| RanOn { from_ns, to_ns, pe: Some(PeId(pe)), share };
     let binding = |&(from_ns, to_ns, pe)| Binding { from_ns, to_ns, pes: CpuSet::single(PeId(pe)) };
     ThreadReport {
         tid,
@@ -33,7 +36,7 @@ pub fn thread(tid: u32, name: &str, seen: &[(u64, Option<u32>)], bound: &[(u64, 
         ipc: None,
         standing: if bound.is_empty() { Standing::Free } else { Standing::Bound },
         bindings: bound.iter().map(binding).collect(),
-        ran_on: seen.iter().map(|&(at_ns, pe)| RanOn { at_ns, pe: pe.map(PeId) }).collect(),
+        ran_on: ran.iter().map(ran_on).collect(),
     }
 }
 
@@ -42,9 +45,10 @@ fn decision(at_ns: u64, tid: u32, pe: Option<u32>, reason: &str) -> Decision {
     Decision { at_ns, tid, pes: pe.map(|pe| CpuSet::single(PeId(pe))), reason, outcome }
 }
 
-fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
+pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
     let application = ApplicationReport {
         name: "pair.sh".into(),
+        cpu_seconds: 31.2,
         tlp_mean: 3.71,
         sequential_fraction: Some(0.112),
         parallelism_evidence: "exact",
@@ -52,6 +56,7 @@ fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         parallelism_class: Some(ParallelismClass::PartiallySequential),
         intensity_class: Some(IntensityClass::Compute),
         fpu_usage: Some(0.49),
+        vector_usage: Some(0.24),
         l2_misses_per_100_cycles: None,
         ipc: None,
     };
@@ -62,11 +67,22 @@ fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         dry_run: false,
         evidence: "measured",
         machine: "synthetic pack:1 l2:2 core:2".into(),
+        shared: [(DomainKind::L2, "0-1"), (DomainKind::L2, "2-3"), (DomainKind::Package, "0-3")]
+            .map(|(resource, pes)| Shared { resource, pes: pes.parse().unwrap() })
+            .into(),
+        host: Some(Host {
+            name: Some("node7".into()),
+            processor: Some("Opteron 6272".into()),
+            kernel: Some("6.12.1".into()),
+            unix_time: Some(951_782_340),
+        }),
         wall_seconds: 10.4,
         sources: Sources { discovery: "bpf".into(), counters: "sample".into() },
         threads,
+        more_threads: Vec::new(),
         applications: vec![application],
         decisions,
+        decisions_left_out: 0,
         overhead: Overhead {
             cpu_seconds: 0.031,
             fraction_of_wall: 0.003,
@@ -86,18 +102,29 @@ fn pair() -> Report {
         vector_usage: Some(usage / 2.0),
         fpu_usage_source: Some("sample (estimate)".into()),
         fpu_usage_confidence: Some(0.92),
+        fpu_class: if usage > 0.4 { FpuClass::Intensive } else { FpuClass::Light },
         spin_share: Some(0.0),
         cpu_seconds,
         ..thread
     };
     let threads = vec![
         known(
-            thread(4211, "povray", &[(s(1.0), Some(1)), (s(3.0), Some(0))], &[(s(3.0), s(10.4), 0)]),
+            thread(
+                4211,
+                "povray",
+                &[(s(1.0), s(3.0), 1, 0.9), (s(3.0), s(10.4), 0, 1.0)],
+                &[(s(3.0), s(10.4), 0)],
+            ),
             0.91,
             9.8,
         ),
         known(
-            thread(4213, "povray", &[(s(1.0), Some(0)), (s(3.0), Some(2))], &[(s(3.0), s(10.4), 2)]),
+            thread(
+                4213,
+                "povray",
+                &[(s(1.0), s(3.0), 0, 0.8), (s(3.0), s(10.4), 2, 1.0)],
+                &[(s(3.0), s(10.4), 2)],
+            ),
             0.90,
             9.7,
         ),
@@ -105,7 +132,7 @@ fn pair() -> Report {
             thread(
                 4212,
                 "hmm2search",
-                &[(s(1.0), Some(2)), (s(3.0), Some(3)), (s(7.0), Some(1)), (s(8.0), None)],
+                &[(s(1.0), s(3.0), 2, 0.7), (s(3.0), s(7.0), 3, 1.0), (s(7.0), s(8.0), 1, 0.3)],
                 &[],
             ),
             0.04,
@@ -114,7 +141,7 @@ fn pair() -> Report {
         thread(
             4214,
             "hmm2search",
-            &[(s(1.0), Some(3)), (s(3.0), Some(1)), (s(6.0), Some(3)), (s(8.5), None)],
+            &[(s(1.0), s(3.0), 3, 0.5), (s(3.0), s(6.0), 1, 0.9), (s(6.0), s(8.5), 3, 1.0)],
             &[],
         ),
     ];
@@ -136,9 +163,9 @@ fn pair() -> Report {
 /// More of everything than a page can show, on a machine with many PEs.
 fn crowd() -> Report {
     let one = |index: u32| {
-        let seen: Vec<_> =
-            (0..10).map(|i| (u64::from(i) * SECOND_NS, Some((index * 7 + i * i) % 64))).collect();
-        thread(1000 + index, &format!("worker {index}"), &seen, &[])
+        let at = |i: u32| u64::from(i) * SECOND_NS;
+        let ran: Vec<_> = (0..10).map(|i| (at(i), at(i + 1), (index * 7 + i * i) % 64, 0.5)).collect();
+        thread(1000 + index, &format!("worker {index}"), &ran, &[])
     };
     let freed =
         |index: u32| decision(u64::from(index) * SECOND_NS / 100, 1000 + index, None, "it fell below 0.25");
@@ -155,7 +182,7 @@ const HOSTILE: [&str; 6] = [
 ];
 
 fn hostile() -> Report {
-    let threads = HOSTILE.iter().enumerate().map(|(i, name)| thread(i as u32, name, &[(0, Some(0))], &[]));
+    let threads = HOSTILE.iter().enumerate().map(|(i, name)| thread(i as u32, name, &[(0, 9, 0, 1.0)], &[]));
     let decisions =
         HOSTILE.iter().enumerate().map(|(i, reason)| decision(SECOND_NS, i as u32, Some(0), reason));
     let mut report = report(threads.collect(), decisions.collect());
@@ -187,12 +214,17 @@ fn a_browser_shows_every_thread_decision_and_figure() {
     assert_eq!(count(&dom, "class=\"meter\""), 3);
     for shown in [
         "<code>demo/pair.sh target/demo</code>",
-        "on PE 0, bound, 3.00 s to 10.40 s",
-        "on PE 1, free, 7.00 s to 8.00 s",
+        "on PE 0, bound, 3.00 s to 10.40 s, ran 100 % of the time",
+        "on PE 1, free, 7.00 s to 8.00 s, ran 30 % of the time",
+        "PEs 0-1 share: l2",
+        "node7",
+        "Opteron 6272",
+        "6.12.1",
+        "2000-02-28 23:59 UTC",
         "takes the first PE of module 0",
         "PS, partially sequential",
         "CI, compute-intensive",
-        "31.0 ms CPU, 0.3 % of one PE",
+        "0.30 % of a PE",
         "2 samples were lost",
         "title=\"not known\">–",
     ] {

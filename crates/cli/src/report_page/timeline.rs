@@ -1,22 +1,26 @@
 //! The drawing of which thread ran where, when and why.
 //!
-//! One row a thread, busiest first; a band's colour is the PE on which the thread was seen; a solid band was
-//! bound by corewise, a hatched one was free to be moved by the kernel; a diamond is a decision.
+//! One row a thread, busiest first. A band's height is the share of the time in which the thread ran, which is
+//! exact; its colour is the PE on which the thread was seen at the end of a look, which is all that is known of
+//! the time between two. A solid band was bound by corewise, a hatched one was free to be moved by the kernel; a
+//! diamond is a decision.
 
 use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
-use crate::page::markup::{Seconds, Text, colour};
+use crate::page::markup::{Seconds, Share, Text, colour};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
-use corewise_core::report::{Decision, Report, ThreadReport};
+use corewise_core::report::{Decision, RanOn, Report, ThreadReport};
 use std::fmt::{Display, Formatter, Result};
 
 // Lengths are in units of the drawing, which is `WIDTH` wide and scales with the page.
-const WIDTH: f64 = 1080.0;
-const LABEL_WIDTH: f64 = 200.0;
+pub const WIDTH: f64 = 1080.0;
+pub const LABEL_WIDTH: f64 = 200.0;
 const RIGHT_MARGIN: f64 = 10.0;
-const TOP: f64 = 26.0;
+pub const TOP: f64 = 26.0;
 const ROW_HEIGHT: f64 = 26.0;
 const BAND_HEIGHT: f64 = 14.0;
+/// Lower than this, a band would not be seen.
+const BAND_HEIGHT_MIN: f64 = 1.5;
 /// Narrower than this, a band carries no number.
 const NUMBERED_WIDTH_MIN: f64 = 18.0;
 /// With more PEs than this the legend would be longer than the drawing.
@@ -26,13 +30,18 @@ const LEGEND_PES_MAX: usize = 16;
 pub struct Timeline<'a>(pub &'a Report);
 
 /// From nanoseconds to the drawing's units.
-struct Scale {
-    end_ns: u64,
+pub struct Scale {
+    pub end_ns: u64,
 }
 
 impl Scale {
+    /// Of the whole run.
+    pub fn of(report: &Report) -> Self {
+        Scale { end_ns: ((report.wall_seconds * 1e9) as u64).max(1) }
+    }
+
     /// Rounded to half a unit, so that what is too short to be seen falls away.
-    fn x(&self, at_ns: u64) -> f64 {
+    pub fn x(&self, at_ns: u64) -> f64 {
         let width = WIDTH - LABEL_WIDTH - RIGHT_MARGIN;
         let share = at_ns.min(self.end_ns) as f64 / self.end_ns as f64;
         ((LABEL_WIDTH + share * width) * 2.0).round() / 2.0
@@ -43,8 +52,8 @@ impl Display for Timeline<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let report = self.0;
         let shown = &report.threads[..report.threads.len().min(THREADS_SHOWN_MAX)];
-        let scale = Scale { end_ns: ((report.wall_seconds * 1e9) as u64).max(1) };
-        let pes: CpuSet = shown.iter().flat_map(|t| t.ran_on.iter().filter_map(|seen| seen.pe)).collect();
+        let scale = Scale::of(report);
+        let pes: CpuSet = shown.iter().flat_map(|t| t.ran_on.iter().filter_map(|ran| ran.pe)).collect();
         let pes: Vec<PeId> = pes.iter().collect();
         writeln!(f, "<section>\n<h2>Who ran where</h2>")?;
         legend(f, &pes)?;
@@ -71,7 +80,7 @@ impl Display for Timeline<'_> {
             }
         }
         writeln!(f, "</svg>\n</div>")?;
-        folded(f, &report.threads[shown.len()..])?;
+        folded(f, report, &report.threads[shown.len()..])?;
         writeln!(f, "</section>")
     }
 }
@@ -88,6 +97,7 @@ fn legend(f: &mut Formatter<'_>, pes: &[PeId]) -> Result {
     if let Some(more) = pes.len().checked_sub(LEGEND_PES_MAX).filter(|&more| more > 0) {
         writeln!(f, "<li>and {more} more PEs, numbered in the bands</li>")?;
     }
+    writeln!(f, "<li>height: share of the time in which it ran</li>")?;
     f.write_str(
         "<li><span class=\"swatch bound\"></span>bound by corewise</li>\n\
          <li><span class=\"swatch free\"></span>free</li>\n\
@@ -96,7 +106,7 @@ fn legend(f: &mut Formatter<'_>, pes: &[PeId]) -> Result {
     )
 }
 
-fn axis(f: &mut Formatter<'_>, scale: &Scale, height: f64) -> Result {
+pub fn axis(f: &mut Formatter<'_>, scale: &Scale, height: f64) -> Result {
     let step = tick_step_ns(scale.end_ns);
     for at_ns in (0..=scale.end_ns).step_by(step as usize) {
         let x = scale.x(at_ns);
@@ -148,7 +158,7 @@ impl Row<'_> {
             tid = thread.tid,
             tid_x = LABEL_WIDTH - 12.0,
         )?;
-        for span in spans(thread, self.scale.end_ns) {
+        for span in spans(thread) {
             self.band(f, &span)?;
         }
         for binding in &thread.bindings {
@@ -158,23 +168,27 @@ impl Row<'_> {
     }
 
     fn band(&self, f: &mut Formatter<'_>, span: &Span) -> Result {
-        let (x, end) = (self.scale.x(span.from_ns), self.scale.x(span.to_ns));
-        let (width, y) = (end - x, self.top + 4.0);
+        let Span { ran, bound } = span;
+        let (x, end) = (self.scale.x(ran.from_ns), self.scale.x(ran.to_ns));
+        let (width, height) = (end - x, (ran.share * BAND_HEIGHT).max(BAND_HEIGHT_MIN));
         if width <= 0.0 {
             return Ok(());
         }
-        let index = self.pes.iter().position(|&pe| pe == span.pe).unwrap_or_default();
-        let place = format!("x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{BAND_HEIGHT}\"");
-        let manner = if span.bound { "bound" } else { "free" };
-        let (from, to) = (Seconds(span.from_ns as f64 / 1e9), Seconds(span.to_ns as f64 / 1e9));
-        let told = format!("<title>on PE {}, {manner}, {from} to {to}</title>", span.pe);
-        writeln!(f, "<rect {place} fill=\"{}\">{told}</rect>", colour(index))?;
-        if !span.bound {
+        let index = ran.pe.and_then(|pe| self.pes.iter().position(|&known| known == pe));
+        let fill = index.map_or("var(--free)".to_owned(), colour);
+        let pe = ran.pe.map_or("several PEs".to_owned(), |pe| format!("PE {pe}"));
+        let y = self.top + 4.0 + BAND_HEIGHT - height;
+        let place = format!("x=\"{x}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height:.1}\"");
+        let manner = if *bound { "bound" } else { "free" };
+        let (from, to) = (Seconds(ran.from_ns as f64 / 1e9), Seconds(ran.to_ns as f64 / 1e9));
+        let told = format!("on {pe}, {manner}, {from} to {to}, ran {} of the time", Share(ran.share));
+        writeln!(f, "<rect {place} fill=\"{fill}\"><title>{told}</title></rect>")?;
+        if !bound {
             writeln!(f, "<rect {place} fill=\"url(#free)\" pointer-events=\"none\"/>")?;
         }
-        if width >= NUMBERED_WIDTH_MIN {
-            let (middle, baseline) = (x + width / 2.0, y + 11.0);
-            writeln!(f, "<text class=\"pe\" x=\"{middle}\" y=\"{baseline}\">{}</text>", span.pe)?;
+        if let Some(pe) = ran.pe.filter(|_| width >= NUMBERED_WIDTH_MIN) {
+            let (middle, baseline) = (x + width / 2.0, self.top + 15.0);
+            writeln!(f, "<text class=\"pe\" x=\"{middle}\" y=\"{baseline}\">{pe}</text>")?;
         }
         Ok(())
     }
@@ -209,38 +223,36 @@ fn mark(f: &mut Formatter<'_>, index: usize, decision: &Decision, x: f64, top: f
     )
 }
 
-fn folded(f: &mut Formatter<'_>, rest: &[ThreadReport]) -> Result {
-    if rest.is_empty() {
+fn folded(f: &mut Formatter<'_>, report: &Report, rest: &[ThreadReport]) -> Result {
+    let groups = &report.more_threads;
+    let count = rest.len() as u64 + groups.iter().map(|group| group.threads).sum::<u64>();
+    if count == 0 {
         return Ok(());
     }
-    let cpu_seconds: f64 = rest.iter().map(|thread| thread.cpu_seconds).sum();
-    let (count, together) = (rest.len(), Seconds(cpu_seconds));
+    let listed: f64 = rest.iter().map(|thread| thread.cpu_seconds).sum();
+    let together = Seconds(listed + groups.iter().map(|group| group.cpu_seconds).sum::<f64>());
     writeln!(f, "<p class=\"quiet\">and {count} more threads, {together} of CPU time together</p>")
 }
 
-/// A time in which a thread was seen on one PE, and whether it was bound then.
+/// A span in which a thread ran, and whether it was bound then.
 #[derive(Debug, PartialEq)]
 struct Span {
-    from_ns: u64,
-    to_ns: u64,
-    pe: PeId,
+    ran: RanOn,
     bound: bool,
 }
 
-/// A thread's times on a PE, cut where a binding begins or ends.
-fn spans(thread: &ThreadReport, end_ns: u64) -> Vec<Span> {
-    let ends = thread.ran_on.iter().skip(1).map(|seen| seen.at_ns).chain([end_ns]);
+/// The times in which a thread ran, cut where a binding begins or ends.
+fn spans(thread: &ThreadReport) -> Vec<Span> {
     let mut spans = Vec::new();
-    for (seen, to_ns) in thread.ran_on.iter().zip(ends) {
-        let Some(pe) = seen.pe else { continue };
+    for ran in &thread.ran_on {
         let bounds = thread.bindings.iter().flat_map(|binding| [binding.from_ns, binding.to_ns]);
-        let mut cuts: Vec<u64> = bounds.filter(|&at| seen.at_ns < at && at < to_ns).collect();
+        let mut cuts: Vec<u64> = bounds.filter(|&at| ran.from_ns < at && at < ran.to_ns).collect();
         cuts.sort_unstable();
         cuts.dedup();
-        let mut from_ns = seen.at_ns;
-        for to_ns in cuts.into_iter().chain([to_ns]) {
+        let mut from_ns = ran.from_ns;
+        for to_ns in cuts.into_iter().chain([ran.to_ns]) {
             let bound = thread.bindings.iter().any(|b| b.from_ns <= from_ns && to_ns <= b.to_ns);
-            spans.push(Span { from_ns, to_ns, pe, bound });
+            spans.push(Span { ran: RanOn { from_ns, to_ns, ..*ran }, bound });
             from_ns = to_ns;
         }
     }
@@ -263,8 +275,11 @@ mod tests {
 
     #[test]
     fn a_run_is_cut_where_a_binding_begins_and_ends() {
-        let thread = crate::report_page::tests::thread(7, "t", &[(10, Some(1)), (50, None)], &[(20, 30, 1)]);
-        let span = |from_ns, to_ns, bound| Span { from_ns, to_ns, pe: PeId(1), bound };
-        assert_eq!(spans(&thread, 100), [span(10, 20, false), span(20, 30, true), span(30, 50, false)]);
+        let thread = crate::report_page::tests::thread(7, "t", &[(10, 50, 1, 0.5)], &[(20, 30, 1)]);
+        let span = |from_ns, to_ns, bound| Span {
+            ran: RanOn { from_ns, to_ns, pe: Some(PeId(1)), share: 0.5 },
+            bound,
+        };
+        assert_eq!(spans(&thread), [span(10, 20, false), span(20, 30, true), span(30, 50, false)]);
     }
 }

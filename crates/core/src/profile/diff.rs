@@ -46,8 +46,8 @@ pub struct Change {
     /// What it is.
     pub after: Estimate,
     /// How large the change is: for a figure that is a ratio to something or an amount, `after / before - 1`;
-    /// for a Δ, the difference.
-    pub size: f64,
+    /// for a Δ, the difference. `None` where it was 0 before, as no ratio tells that.
+    pub size: Option<f64>,
 }
 
 /// Compares `after` with `before`.
@@ -62,13 +62,15 @@ pub fn diff(before: &MachineProfile, after: &MachineProfile) -> ProfileDiff {
         diff.compared += 1;
         if old.high < new.low || new.high < old.low {
             let size = if *is_delta { new.value - old.value } else { new.value / old.value - 1.0 };
+            let size = Some(size).filter(|size| size.is_finite());
             diff.changed.push(Change { what: what.clone(), before: *old, after: *new, size });
         } else if is_wide(old, *is_delta) || is_wide(new, *is_delta) {
             diff.unclear += 1;
         }
     }
     diff.only_second = second.into_keys().filter(|what| !first.contains_key(what)).collect();
-    diff.changed.sort_by(|a, b| b.size.abs().total_cmp(&a.size.abs()));
+    let largest_first = |change: &Change| -change.size.map_or(f64::INFINITY, f64::abs);
+    diff.changed.sort_by(|a, b| largest_first(a).total_cmp(&largest_first(b)));
     diff
 }
 
@@ -198,7 +200,11 @@ mod tests {
         after.classes.swap(0, 1);
         after.pairs[0].class = 0;
         let found = diff(&profile(), &after);
-        let changed: Vec<_> = found.changed.iter().map(|it| format!("{} {:+.2}", it.what, it.size)).collect();
+        let changed: Vec<_> = found
+            .changed
+            .iter()
+            .map(|it| format!("{} {:+.2}", it.what, it.size.unwrap_or(f64::NAN)))
+            .collect();
         assert_eq!(
             changed,
             ["Δ of fp-add, same node against alone -0.80", "rate of fp-add, same node -0.50"],

@@ -6,13 +6,14 @@
 
 use super::pe_times::{self, PeTimes};
 use super::{cgroup, kernels, virtualisation};
+use crate::host;
 use crate::topology::kernel;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::profile::Circumstances;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Above this share of a PE's time, the work of others is no noise any more but a part of what is measured.
 const BUSY_SHARE_MAX: f64 = 0.10;
@@ -33,7 +34,8 @@ pub enum Refusal {
     /// Others use the PEs.
     #[error(
         "PE {pe} is {:.0} % busy with other work, so its figures would be wrong: end that work (`top` shows \
-         who does it), leave the PE out (--pes), or measure the machine as it is (--under-load)",
+         who does it), wait for its end (--when-quiet), leave the PE out (--pes), or measure the machine as it \
+         is (--under-load)",
         .share * 100.0
     )]
     Load {
@@ -110,7 +112,7 @@ fn judge(root: &Path, before: &str, after: &str) -> Result<Conditions, Refusal> 
     }
     notes.extend(load_notes(&all_loads, &usable));
     let loads = all_loads.into_iter().filter(|(pe, _)| usable.contains(*pe)).collect();
-    let unix_time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|d| d.as_secs());
+    let host = host::read(root);
     Ok(Conditions {
         usable,
         loads,
@@ -118,9 +120,9 @@ fn judge(root: &Path, before: &str, after: &str) -> Result<Conditions, Refusal> 
         is_virtual: virtualisation::hypervisor(root).is_some(),
         circumstances: Circumstances {
             corewise: env!("CARGO_PKG_VERSION").to_owned(),
-            unix_time,
-            processor: processor(root, &facts),
-            kernel: text("proc/sys/kernel/osrelease").map(|release| release.trim().to_owned()),
+            unix_time: host.unix_time,
+            processor: host.processor,
+            kernel: host.kernel,
             virtualisation: virtualisation::in_words(root),
             frequency,
             vector_unit: kernels::vector_unit().map(str::to_owned),
@@ -170,23 +172,6 @@ fn load_notes(loads: &BTreeMap<PeId, PeTimes>, usable: &CpuSet) -> Vec<String> {
         }
     }
     notes
-}
-
-/// x86 and others have a name in `/proc/cpuinfo`; ARM has only numbers there, or a board's name.
-fn processor(root: &Path, facts: &kernel::Facts) -> Option<String> {
-    let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
-    let named = text("proc/cpuinfo").and_then(|cpuinfo| {
-        let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    });
-    let mut designs: Vec<&str> =
-        facts.midr.values().filter_map(|&midr| Some(kernel::arm_design(midr)?.0)).collect();
-    designs.sort_unstable();
-    designs.dedup();
-    named.or((!designs.is_empty()).then(|| designs.join(" and "))).or_else(|| {
-        let board = text("proc/device-tree/model")?;
-        Some(board.trim_end_matches('\0').to_owned())
-    })
 }
 
 /// Governor, limits and boost in words, and what follows from them.

@@ -44,7 +44,7 @@ pub struct Record {
     #[arg(long, short)]
     quiet: bool,
     /// The command and its arguments
-    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true)]
     #[arg(value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -29,7 +29,7 @@ pub struct Truth {
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

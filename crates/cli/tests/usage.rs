@@ -1,0 +1,45 @@
+//! What the command says to those who mistype.
+
+use assert_cmd::Command;
+
+/// The exit status and standard error of a command that must not succeed.
+fn refusal(arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_corewise")).args(arguments).output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_mistyped_option_is_no_command() {
+    for subcommand in ["run", "characterize"] {
+        let (status, said) = refusal(&[subcommand, "--polcy", "spread", "--", "true"]);
+        assert_eq!(status, 2, "{said}");
+        assert!(said.contains("unexpected argument '--polcy'"), "{said}");
+    }
+}
+
+#[test]
+fn options_after_the_command_are_the_commands_own() {
+    let output = Command::new(env!("CARGO_BIN_EXE_corewise"))
+        .args(["run", "--quiet", "--counters", "none", "--discovery", "poll"])
+        .args(["sh", "-c", "echo \"$@\"", "sh", "--polcy", "--quiet"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--polcy --quiet\n", "{output:?}");
+}
+
+#[test]
+fn an_unknown_format_of_reports_is_refused_before_the_command_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let ran = directory.path().join("ran");
+    let report = directory.path().join("report.pdf");
+    let (_, said) = refusal(&["run", "--report", report.to_str().unwrap(), "touch", ran.to_str().unwrap()]);
+    assert!([".json", ".html", ".txt", "report.pdf"].iter().all(|part| said.contains(part)), "{said}");
+    assert!(!ran.exists(), "the command ran");
+}
+
+#[test]
+fn the_cause_of_an_error_is_told_once() {
+    let (_, said) = refusal(&["topo", "--xml", "/nonexistent/machine.xml"]);
+    assert_eq!(said.matches("No such file or directory").count(), 1, "{said}");
+}

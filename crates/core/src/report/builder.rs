@@ -1,0 +1,303 @@
+//! Collecting a report while the loop runs.
+
+use super::totals::Totals;
+use super::{
+    ApplicationReport, Binding, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadGroup,
+    ThreadReport, ran_on,
+};
+use crate::classify::{FpuClass, intensity_class, parallelism_class};
+use crate::engine::Engine;
+use crate::ids::{AppId, ThreadId};
+use crate::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
+use crate::plan::{Action, Change, Outcome, OutcomeKind};
+use crate::stats::{median, quantile};
+use crate::time::Time;
+use crate::view::{ApplicationView, Usage};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Ended threads that are listed one by one: those with the most CPU time.
+const ENDED_LISTED_MAX: usize = 1_000;
+
+/// Names by which the others are summed up; further ones are summed up together.
+const GROUPS_MAX: usize = 200;
+
+/// Decisions that are listed: the latest.
+const DECISIONS_LISTED_MAX: usize = 10_000;
+
+/// Bindings that are listed of one thread: the latest.
+const BINDINGS_LISTED_MAX: usize = 1_000;
+
+/// What the report says beside what the loop saw.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Circumstances {
+    /// The command that ran.
+    pub command: Vec<String>,
+    /// Whether threads were only decided about.
+    pub dry_run: bool,
+    /// `measured` or `replayed`.
+    pub evidence: &'static str,
+    /// The computer and the time.
+    pub host: Option<Host>,
+    /// The sources in use.
+    pub sources: Sources,
+    /// How long each round of the loop took.
+    pub rounds: Vec<Duration>,
+    /// The most memory that corewise held, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// Notes for the user.
+    pub notes: Vec<String>,
+}
+
+/// Collects a report while the loop runs.
+#[derive(Default)]
+pub struct ReportBuilder {
+    /// In a fixed order, so that sums of equal runs are equal to the last digit.
+    lives: BTreeMap<ThreadId, Life>,
+    /// How many of `lives` have ended.
+    ended: usize,
+    /// Of the threads that are no longer in `lives`.
+    totals: BTreeMap<AppId, Totals>,
+    groups: BTreeMap<(AppId, Option<Arc<str>>), Group>,
+    applications: Vec<ApplicationReading>,
+    decisions: VecDeque<Decision>,
+    decisions_left_out: usize,
+    /// Decisions without an outcome yet: their thread and number.
+    open: Vec<(ThreadId, usize)>,
+    last: Time,
+    own_cpu_ns: u64,
+    verdict: Option<String>,
+}
+
+struct Life {
+    last: ThreadReading,
+    class: FpuClass,
+    bindings: Vec<Binding>,
+    ran_on: Vec<RanOn>,
+}
+
+#[derive(Default)]
+struct Group {
+    threads: u64,
+    cpu_ns: u64,
+}
+
+impl ReportBuilder {
+    /// Takes in one round of the loop.
+    pub fn watch(&mut self, observation: &Observation, actions: &[Action], engine: &Engine) {
+        for outcome in &observation.outcomes {
+            self.take_outcome(outcome);
+        }
+        for reading in &observation.threads {
+            self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
+        }
+        for action in actions {
+            self.take_action(action, observation.at);
+        }
+        if self.ended > 2 * ENDED_LISTED_MAX {
+            self.sum_up_the_small();
+        }
+        self.applications.clone_from(&observation.applications);
+        self.last = observation.at;
+        self.own_cpu_ns = observation.own_cpu_ns;
+        self.verdict = engine.nothing_to_gain().map(str::to_owned);
+    }
+
+    fn take_reading(&mut self, reading: &ThreadReading, class: FpuClass, at: Time) {
+        let first = !self.lives.contains_key(&reading.thread);
+        let life = self.lives.entry(reading.thread).or_insert_with(|| Life {
+            last: reading.clone(),
+            class,
+            bindings: Vec::new(),
+            ran_on: Vec::new(),
+        });
+        // What it has run since the last look, it ran after the last look, where it is seen now.
+        let cpu_ns_before = if first { 0 } else { life.last.cpu_ns };
+        if let Some(pe) = reading.last_pe {
+            let ran_ns = reading.cpu_ns.saturating_sub(cpu_ns_before) as f64;
+            let share = (ran_ns / at.since(self.last).as_nanos().max(1) as f64).min(1.0);
+            let span = RanOn { from_ns: self.last.0, to_ns: at.0, pe: Some(pe), share };
+            ran_on::push(&mut life.ran_on, span);
+        }
+        // An ended thread has no mask any more; who decided last stays true of its life.
+        let standing = if reading.ended { life.last.standing } else { reading.standing };
+        if let Some(binding) = life.bindings.last_mut()
+            && standing == Standing::Bound
+        {
+            binding.to_ns = at.0;
+        }
+        let counters = reading.counters.clone().or_else(|| life.last.counters.take());
+        life.class = class;
+        life.last = ThreadReading { counters, standing, ..reading.clone() };
+        self.ended += usize::from(reading.ended);
+    }
+
+    fn take_action(&mut self, action: &Action, at: Time) {
+        let pes = match &action.change {
+            Change::Bind(pes) => Some(pes.clone()),
+            Change::Free => None,
+        };
+        self.open.push((action.thread, self.decisions_left_out + self.decisions.len()));
+        let (tid, reason) = (action.thread.tid, action.reason.clone());
+        self.decisions.push_back(Decision { at_ns: at.0, tid, pes, reason, outcome: None });
+        if self.decisions.len() > DECISIONS_LISTED_MAX {
+            self.decisions.pop_front();
+            self.decisions_left_out += 1;
+        }
+    }
+
+    fn take_outcome(&mut self, outcome: &Outcome) {
+        let Some(position) = self.open.iter().position(|(thread, _)| *thread == outcome.thread) else {
+            return;
+        };
+        let (_, number) = self.open.remove(position);
+        let listed = number.checked_sub(self.decisions_left_out);
+        let Some(decision) = listed.and_then(|index| self.decisions.get_mut(index)) else { return };
+        decision.outcome = Some(match &outcome.result {
+            OutcomeKind::Done => "done".to_owned(),
+            OutcomeKind::Gone => "the thread had ended".to_owned(),
+            OutcomeKind::NotOurs => "left alone: its mask was no longer the one corewise had set".to_owned(),
+            OutcomeKind::Refused(answer) => format!("refused: {answer}"),
+        });
+        if let (Change::Bind(pes), OutcomeKind::Done, Some(life)) =
+            (&outcome.change, &outcome.result, self.lives.get_mut(&outcome.thread))
+        {
+            let at_ns = decision.at_ns;
+            if life.bindings.len() == BINDINGS_LISTED_MAX {
+                life.bindings.drain(..BINDINGS_LISTED_MAX / 2);
+            }
+            life.bindings.push(Binding { from_ns: at_ns, to_ns: at_ns, pes: pes.clone() });
+        }
+    }
+
+    /// Keeps the ended threads with the most CPU time and sums up the others.
+    fn sum_up_the_small(&mut self) {
+        let mut ended: Vec<(u64, ThreadId)> =
+            self.lives.values().filter(|l| l.last.ended).map(|l| (l.last.cpu_ns, l.last.thread)).collect();
+        ended.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        for (_, thread) in ended.drain(ENDED_LISTED_MAX..) {
+            let Some(Life { last, .. }) = self.lives.remove(&thread) else { continue };
+            self.totals.entry(last.app).or_default().add(&last);
+            let mut key = (last.app, Some(last.name));
+            if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&key) {
+                key.1 = None;
+            }
+            let group = self.groups.entry(key).or_default();
+            group.threads += 1;
+            group.cpu_ns += last.cpu_ns;
+        }
+        self.ended = ENDED_LISTED_MAX;
+    }
+
+    /// The report, with what only the caller knows.
+    pub fn finish(mut self, engine: &Engine, circumstances: Circumstances) -> Report {
+        for life in self.lives.values() {
+            self.totals.entry(life.last.app).or_default().add(&life.last);
+        }
+        let mut threads: Vec<ThreadReport> = self.lives.values().map(thread_report).collect();
+        threads.sort_by(|a, b| b.cpu_seconds.total_cmp(&a.cpu_seconds).then(a.tid.cmp(&b.tid)));
+        let elapsed = self.last.since(Time(0));
+        let totals = |app| self.totals.get(app).copied().unwrap_or_default();
+        let report = |reading| application_report(reading, elapsed, &totals(&reading.app));
+        Report {
+            command: circumstances.command,
+            policy: engine.policy_name(),
+            verdict: self.verdict.take(),
+            dry_run: circumstances.dry_run,
+            evidence: circumstances.evidence,
+            machine: engine.topology().origin.clone(),
+            shared: Shared::of(engine.topology()),
+            host: circumstances.host,
+            wall_seconds: self.last.as_secs_f64(),
+            sources: circumstances.sources,
+            threads,
+            more_threads: self.thread_groups(),
+            applications: self.applications.iter().map(report).collect(),
+            decisions: self.decisions.into(),
+            decisions_left_out: self.decisions_left_out as u64,
+            overhead: overhead(
+                self.own_cpu_ns,
+                self.last,
+                &circumstances.rounds,
+                circumstances.peak_memory_bytes,
+            ),
+            notes: circumstances.notes,
+        }
+    }
+
+    fn thread_groups(&self) -> Vec<ThreadGroup> {
+        let application = |app| self.applications.iter().find(|a| a.app == app).map(|a| a.name.clone());
+        let report = |((app, name), group): (&(AppId, Option<Arc<str>>), &Group)| ThreadGroup {
+            application: application(*app).unwrap_or_default(),
+            name: name.clone(),
+            threads: group.threads,
+            cpu_seconds: group.cpu_ns as f64 / 1e9,
+        };
+        self.groups.iter().map(report).collect()
+    }
+}
+
+fn overhead(own_cpu_ns: u64, end: Time, rounds: &[Duration], peak_memory_bytes: Option<u64>) -> Overhead {
+    let (cpu_seconds, wall_seconds) = (own_cpu_ns as f64 / 1e9, end.as_secs_f64());
+    let rounds_ms: Vec<f64> = rounds.iter().map(|round| round.as_secs_f64() * 1e3).collect();
+    Overhead {
+        cpu_seconds,
+        fraction_of_wall: if wall_seconds > 0.0 { cpu_seconds / wall_seconds } else { 0.0 },
+        round_ms_median: median(&rounds_ms),
+        round_ms_max: quantile(&rounds_ms, 1.0),
+        peak_memory_bytes,
+    }
+}
+
+/// A share in the digits that are worth telling: what is 0 but for rounding is 0.
+fn told(share: f64) -> f64 {
+    // Adding 0 turns -0 into 0.
+    (share * 1e6).round() / 1e6 + 0.0
+}
+
+fn thread_report(life: &Life) -> ThreadReport {
+    let reading = &life.last;
+    let usage = reading.counters.as_ref().map_or(Usage::default(), |counters| Usage::between(None, counters));
+    let source = reading.counters.as_ref().map(|counters| match counters {
+        CounterReading::Pmu(pmu) => format!("pmu {}", pmu.events),
+        CounterReading::Sample(_) => "sample (estimate)".to_owned(),
+    });
+    ThreadReport {
+        tid: reading.thread.tid,
+        pid: reading.pid,
+        name: reading.name.clone(),
+        cpu_seconds: reading.cpu_ns as f64 / 1e9,
+        fpu_usage: usage.fpu.map(|e| told(e.value)),
+        vector_usage: usage.vector.map(|e| told(e.value)),
+        fpu_usage_source: source.filter(|_| usage.fpu.is_some()),
+        fpu_usage_confidence: usage.fpu.map(|e| told(e.confidence)),
+        fpu_class: life.class,
+        spin_share: usage.spin.map(|e| told(e.value)),
+        memory_share: usage.memory.map(|e| told(e.value)),
+        branch_share: usage.branches.map(|e| told(e.value)),
+        l2_misses_per_100_cycles: usage.l2_misses_per_100_cycles,
+        ipc: usage.ipc,
+        standing: reading.standing,
+        bindings: life.bindings.clone(),
+        ran_on: life.ran_on.clone(),
+    }
+}
+
+fn application_report(reading: &ApplicationReading, elapsed: Duration, totals: &Totals) -> ApplicationReport {
+    let view = ApplicationView::between(None, reading, elapsed);
+    ApplicationReport {
+        name: reading.name.clone(),
+        cpu_seconds: totals.cpu_seconds(),
+        tlp_mean: view.tlp_mean,
+        sequential_fraction: view.sequential_fraction.map(told),
+        parallelism_evidence: if view.exact { "exact" } else { "estimated" },
+        runnable_max: reading.runnable_max,
+        parallelism_class: parallelism_class(view.sequential_fraction, reading.runnable_max),
+        intensity_class: intensity_class(totals.l2_misses_per_100_cycles()),
+        fpu_usage: totals.fpu().map(told),
+        vector_usage: totals.vector().map(told),
+        l2_misses_per_100_cycles: totals.l2_misses_per_100_cycles(),
+        ipc: totals.ipc(),
+    }
+}

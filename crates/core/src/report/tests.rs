@@ -1,0 +1,153 @@
+use super::*;
+use crate::engine::{Engine, EngineConfig};
+use crate::ids::{AppId, ThreadId};
+use crate::observe::{ApplicationReading, CounterReading, Hints, Observation, SampleReading, ThreadReading};
+use crate::policy;
+use crate::time::Time;
+use std::sync::Arc;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn reading(tid: u32, cpu_ns: u64) -> ThreadReading {
+    ThreadReading {
+        thread: ThreadId { tid, generation: 0 },
+        pid: tid,
+        app: AppId(0),
+        name: "t".into(),
+        cpu_ns,
+        runnable_ns: None,
+        runnable: true,
+        last_pe: Some(PeId(0)),
+        standing: Standing::Free,
+        permitted: Arc::new(CpuSet::first_n(2)),
+        counters: None,
+        hints: Hints::default(),
+        ended: false,
+    }
+}
+
+/// Of `judged` samples, the share `fp` in floating-point work.
+fn sampled(reading: ThreadReading, judged: u64, fp: f64) -> ThreadReading {
+    let fp = judged as f64 * fp;
+    let counters = CounterReading::Sample(SampleReading { judged, fp, vector: fp, ..Default::default() });
+    ThreadReading { counters: Some(counters), ..reading }
+}
+
+fn application(app: u32) -> ApplicationReading {
+    ApplicationReading {
+        app: AppId(app),
+        name: format!("app{app}").into(),
+        runnable_thread_ns: 0,
+        active_ns: 0,
+        sequential_ns: 0,
+        runnable_max: 1,
+        exact: true,
+    }
+}
+
+/// The report of a run that consists of these looks, a second apart.
+fn report(config: EngineConfig, looks: impl IntoIterator<Item = Vec<ThreadReading>>) -> Report {
+    let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
+    let mut engine = Engine::new(topology, Box::new(policy::Default), config);
+    let mut builder = ReportBuilder::default();
+    for (second, threads) in (1..).zip(looks) {
+        let observation = Observation {
+            at: Time(second * SECOND),
+            allowed: CpuSet::first_n(4),
+            threads,
+            applications: vec![application(0), application(1)],
+            ..Observation::default()
+        };
+        let actions = engine.step(&observation);
+        builder.watch(&observation, &actions, &engine);
+    }
+    let circumstances = Circumstances {
+        command: vec!["test".into()],
+        dry_run: true,
+        evidence: "replayed",
+        host: None,
+        sources: Sources { discovery: "scripted".into(), counters: "sample".into() },
+        rounds: Vec::new(),
+        peak_memory_bytes: None,
+        notes: Vec::new(),
+    };
+    builder.finish(&engine, circumstances)
+}
+
+#[test]
+fn where_a_thread_ran_is_told_with_the_share_that_it_ran() {
+    let on = |pe, cpu_ns| vec![ThreadReading { last_pe: Some(PeId(pe)), ..reading(7, cpu_ns) }];
+    let report = report(
+        EngineConfig::default(),
+        [on(0, SECOND / 4), on(0, SECOND / 2), on(0, SECOND / 2), on(1, 3 * SECOND / 2)],
+    );
+    let told: Vec<_> = report.threads[0]
+        .ran_on
+        .iter()
+        .map(|r| (r.from_ns / SECOND, r.to_ns / SECOND, r.pe.map(|pe| pe.0), r.share))
+        .collect();
+    assert_eq!(told, [(0, 2, Some(0), 0.25), (3, 4, Some(1), 1.0)]);
+}
+
+#[test]
+fn the_class_is_the_one_by_which_the_engine_decided() {
+    let class = |fpu_threshold, ended| {
+        let config = EngineConfig { fpu_threshold, ..EngineConfig::default() };
+        let thread = ThreadReading { ended, ..sampled(reading(7, SECOND), 400, 0.5) };
+        report(config, [vec![thread]]).threads[0].fpu_class
+    };
+    for ended in [false, true] {
+        assert_eq!(class(0.3, ended), FpuClass::Intensive, "ended: {ended}");
+        assert_eq!(class(0.7, ended), FpuClass::Light, "ended: {ended}");
+    }
+}
+
+#[test]
+fn an_application_is_judged_by_its_own_threads_alone() {
+    let of = |app, thread: ThreadReading| ThreadReading { app: AppId(app), ..thread };
+    let threads = vec![
+        of(0, sampled(reading(1, SECOND), 100, 0.75)),
+        of(1, sampled(reading(2, SECOND), 100, 0.25)),
+        of(1, reading(3, 2 * SECOND)),
+    ];
+    let report = report(EngineConfig::default(), [threads]);
+    let told: Vec<_> =
+        report.applications.iter().map(|a| (a.fpu_usage, a.vector_usage, a.cpu_seconds)).collect();
+    assert_eq!(told, [(Some(0.75), Some(0.75), 1.0), (Some(0.25), Some(0.25), 3.0)]);
+}
+
+#[test]
+fn what_is_0_but_for_rounding_is_told_as_0() {
+    let report = report(EngineConfig::default(), [vec![sampled(reading(1, SECOND), 100, 6e-17)]]);
+    assert_eq!(report.threads[0].fpu_usage, Some(0.0));
+    assert_eq!(report.applications[0].fpu_usage, Some(0.0));
+}
+
+#[test]
+fn any_number_of_ended_threads_is_reported_in_bounded_room() {
+    const THREADS: u32 = 20_000;
+    let one = |tid: u32| {
+        let name = if tid.is_multiple_of(2) { "sh".into() } else { format!("cc{}", tid % 5_000).into() };
+        let thread = sampled(reading(tid, u64::from(tid)), 10, 0.5);
+        vec![ThreadReading { name, ended: true, ..thread }]
+    };
+    let report = report(EngineConfig::default(), (1..=THREADS).map(one));
+    assert!(report.threads.len() <= 2_000 && report.more_threads.len() <= 202);
+    let listed = report.threads.len() as u64;
+    let grouped: u64 = report.more_threads.iter().map(|group| group.threads).sum();
+    assert_eq!(listed + grouped, u64::from(THREADS));
+    assert_eq!(report.threads[0].tid, THREADS, "the busiest are listed");
+    let cpu_seconds = u64::from(THREADS) * u64::from(THREADS + 1) / 2;
+    assert_eq!((report.applications[0].cpu_seconds * 1e9).round() as u64, cpu_seconds);
+    assert_eq!(report.applications[0].fpu_usage, Some(0.5));
+    let shells = report.more_threads.iter().find(|group| group.name.as_deref() == Some("sh")).unwrap();
+    assert!(shells.threads > 8_000, "{shells:?}");
+}
+
+#[test]
+fn what_pes_share_is_told_once() {
+    let report = report(EngineConfig::default(), [Vec::new()]);
+    let shared: Vec<_> = report.shared.iter().map(|s| (s.resource, s.pes.to_string())).collect();
+    let expected = [(DomainKind::Core, "0-1"), (DomainKind::Core, "2-3"), (DomainKind::NumaNode, "0-3")];
+    assert_eq!(shared, expected.map(|(kind, pes)| (kind, pes.to_owned())));
+}

@@ -1,0 +1,71 @@
+//! Sums over the threads of one application.
+
+use crate::observe::ThreadReading;
+use crate::view::Usage;
+
+/// CPU time, and each rate weighted by the CPU time of the threads for which it is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Totals {
+    cpu_ns: u64,
+    fpu: Mean,
+    vector: Mean,
+    l2_misses_per_100_cycles: Mean,
+    ipc: Mean,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    weight: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: Option<f64>, weight: f64) {
+        if let Some(value) = value {
+            self.sum += value * weight;
+            self.weight += weight;
+        }
+    }
+
+    fn value(&self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.sum / self.weight)
+    }
+}
+
+impl Totals {
+    /// Adds the last reading of a thread.
+    pub fn add(&mut self, reading: &ThreadReading) {
+        self.cpu_ns += reading.cpu_ns;
+        let Some(counters) = &reading.counters else { return };
+        let (usage, weight) = (Usage::between(None, counters), reading.cpu_ns as f64);
+        self.fpu.add(usage.fpu.map(|e| e.value), weight);
+        self.vector.add(usage.vector.map(|e| e.value), weight);
+        self.l2_misses_per_100_cycles.add(usage.l2_misses_per_100_cycles, weight);
+        self.ipc.add(usage.ipc, weight);
+    }
+
+    /// CPU time, in seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.cpu_ns as f64 / 1e9
+    }
+
+    /// FPU usage, 0..1.
+    pub fn fpu(&self) -> Option<f64> {
+        self.fpu.value()
+    }
+
+    /// Usage of the shared vector unit, 0..1.
+    pub fn vector(&self) -> Option<f64> {
+        self.vector.value()
+    }
+
+    /// L2 misses per 100 cycles.
+    pub fn l2_misses_per_100_cycles(&self) -> Option<f64> {
+        self.l2_misses_per_100_cycles.value()
+    }
+
+    /// Instructions per cycle.
+    pub fn ipc(&self) -> Option<f64> {
+        self.ipc.value()
+    }
+}

@@ -1,0 +1,54 @@
+//! Programs that gain privileges when they are executed: the kernel lets nobody but root look into them.
+
+use nix::unistd::{getegid, geteuid};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What a command gains that its user does not have: `setuid`, `setgid` or `file capabilities`. `None` for a
+/// command that gains nothing, and for root, who has everything.
+pub fn gained(command: &OsStr) -> Option<&'static str> {
+    if geteuid().is_root() {
+        return None;
+    }
+    let path = find(command, std::env::var_os("PATH")?.as_os_str())?;
+    let file = path.metadata().ok()?;
+    match file.mode() {
+        mode if mode & libc::S_ISUID != 0 && file.uid() != geteuid().as_raw() => Some("setuid"),
+        mode if mode & libc::S_ISGID != 0 && file.gid() != getegid().as_raw() => Some("setgid"),
+        _ => has_capabilities(&path).then_some("file capabilities"),
+    }
+}
+
+/// The file that `execvp(3)` executes.
+fn find(command: &OsStr, path: &OsStr) -> Option<PathBuf> {
+    if command.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(command));
+    }
+    std::env::split_paths(path).map(|directory| directory.join(command)).find(|file| file.is_file())
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both strings end with a zero byte; with a size of 0 the kernel writes nothing.
+    let size =
+        unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) };
+    size > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_as_the_system_finds_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tool");
+        std::fs::write(&file, "").unwrap();
+        let path = std::env::join_paths([Path::new("/nowhere"), directory.path()]).unwrap();
+        assert_eq!(find(OsStr::new("tool"), &path), Some(file));
+        assert_eq!(find(OsStr::new("./tool"), &path), Some(PathBuf::from("./tool")));
+        assert_eq!(find(OsStr::new("another"), &path), None);
+    }
+}
