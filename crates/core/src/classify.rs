@@ -62,16 +62,16 @@ pub enum IntensityClass {
 /// compute-bound ones (hmmer 0.07, gobmk 0.08, gromacs 0.05) far below.
 pub const MEMORY_INTENSIVE_L2_MISSES: f64 = 0.7;
 
-/// The usage that counts for a shared FPU: that of the whole unit, which also executes integer SIMD, where it
-/// is known well enough, else that by floating-point work. `None` if neither is.
-pub fn shared_unit_usage(usage: &Usage) -> Option<Estimate> {
-    let known = |estimate: &Estimate| estimate.confidence >= CONFIDENCE_MIN;
-    usage.vector.filter(known).or(usage.fpu.filter(known))
+/// FPU usage, if it is known well enough to decide by.
+pub fn known_fpu_usage(usage: &Usage) -> Option<Estimate> {
+    usage.fpu.filter(|estimate| estimate.confidence >= CONFIDENCE_MIN)
 }
 
-/// The FPU class by usage and the class before, which a thread keeps while it is near the threshold.
+/// The FPU class by FPU usage and the class before, which a thread keeps while it is near the threshold. It
+/// goes by floating-point work alone: comparing strings and searching hash tables with integer vectors is no
+/// reason to keep a thread away from others.
 pub fn fpu_class(usage: &Usage, threshold: f64, before: FpuClass) -> FpuClass {
-    let Some(estimate) = shared_unit_usage(usage) else {
+    let Some(estimate) = known_fpu_usage(usage) else {
         // A thread that slept through the interval is what it was.
         return before;
     };
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn usage(value: f64, confidence: f64) -> Usage {
-        Usage { vector: Some(Estimate { value, confidence }), ..Usage::default() }
+        Usage { fpu: Some(Estimate { value, confidence }), ..Usage::default() }
     }
 
     #[test]
@@ -123,6 +123,15 @@ mod tests {
         ] {
             assert_eq!(fpu_class(&usage(value, 0.9), 0.4, before), expected, "{value} after {before:?}");
         }
+    }
+
+    #[test]
+    fn integer_vectors_do_not_make_a_thread_fpu_intensive() {
+        let estimate = |value| Some(Estimate { value, confidence: 0.9 });
+        let sorting = Usage { fpu: estimate(0.0), vector: estimate(0.8), ..Usage::default() };
+        assert_eq!(fpu_class(&sorting, FPU_THRESHOLD, FpuClass::Unknown), FpuClass::Light);
+        let of_unknown_fpu = Usage { fpu: None, vector: estimate(0.8), ..Usage::default() };
+        assert_eq!(fpu_class(&of_unknown_fpu, FPU_THRESHOLD, FpuClass::Unknown), FpuClass::Unknown);
     }
 
     #[test]

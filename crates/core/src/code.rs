@@ -23,6 +23,8 @@ pub struct Instruction {
     pub writes: u32,
     /// Whether it tells the core that the program waits (PAUSE, YIELD, WFE).
     pub waits: bool,
+    /// Whether it repeats itself (`rep movs`): then it fills the processor for long.
+    pub repeats: bool,
 }
 
 /// Where control goes after an instruction. Displacements count from the instruction's own address.

@@ -16,7 +16,7 @@
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 
-use crate::classify::{FPU_THRESHOLD, FpuClass, fpu_class, shared_unit_usage};
+use crate::classify::{FPU_THRESHOLD, FpuClass, fpu_class, known_fpu_usage};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
@@ -315,7 +315,7 @@ impl Track {
     /// thread that runs a tenth of the time is judged by ten intervals, not never. Counts are exact at once.
     fn take_counters(&mut self, counters: &CounterReading, threshold: f64) {
         let usage = Usage::between(self.base.as_ref(), counters);
-        if shared_unit_usage(&usage).is_some() || matches!(counters, CounterReading::Pmu(_)) {
+        if known_fpu_usage(&usage).is_some() || matches!(counters, CounterReading::Pmu(_)) {
             self.usage = usage;
             self.class = fpu_class(&usage, threshold, self.class);
             self.base = Some(counters.clone());

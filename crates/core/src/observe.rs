@@ -158,9 +158,12 @@ pub struct SampleReading {
     pub kernel: u64,
     /// Samples in user code that could not be read or decoded.
     pub unknown: u64,
+    /// Sum of the shares of their windows that could not be seen, and were taken from the thread's others.
+    #[serde(default)]
+    pub unseen: f64,
     /// Sum of the probabilities that floating-point arithmetic is in flight at a sample.
     pub fp: f64,
-    /// Sum of the probabilities that the shared vector unit is occupied (floating-point or integer SIMD).
+    /// Sum of the probabilities that vector arithmetic is in flight (floating-point or integer).
     pub vector: f64,
     /// Sum of the shares of memory instructions in the window around a sample.
     pub memory: f64,

@@ -42,7 +42,7 @@ pub struct ThreadView {
 pub struct Usage {
     /// Share of cycles in which floating-point work is in flight, 0..1.
     pub fpu: Option<Estimate>,
-    /// Share of cycles in which the shared vector unit is occupied, 0..1. At least `fpu`.
+    /// Share of cycles with vector arithmetic in flight, floating-point or integer, 0..1. At least `fpu`.
     pub vector: Option<Estimate>,
     /// Share of user time spent busy-waiting, 0..1.
     pub spin: Option<Estimate>,
@@ -127,19 +127,21 @@ fn pmu_usage(earlier: Option<&PmuReading>, later: &PmuReading) -> Usage {
 fn sample_usage(earlier: &SampleReading, later: &SampleReading) -> Usage {
     let judged = later.judged.saturating_sub(earlier.judged);
     let spinning = later.spinning.saturating_sub(earlier.spinning);
-    let share = |sum: f64, of: u64| {
+    let share = |sum: f64, of: u64, seen: u64| {
         (of > 0).then(|| {
             let value = (sum / of as f64).clamp(0.0, 1.0);
-            Estimate { value, confidence: proportion_confidence(value, of) }
+            Estimate { value, confidence: proportion_confidence(value, seen) }
         })
     };
-    let fpu = share(later.fp - earlier.fp, judged);
+    // What was taken from other samples is no evidence of its own.
+    let seen = (judged as f64 - (later.unseen - earlier.unseen)).max(0.0).round() as u64;
+    let fpu = share(later.fp - earlier.fp, judged, seen);
     Usage {
         fpu,
-        vector: at_least(share(later.vector - earlier.vector, judged), fpu),
-        spin: share(spinning as f64, judged + spinning),
-        memory: share(later.memory - earlier.memory, judged),
-        branches: share(later.branches - earlier.branches, judged),
+        vector: at_least(share(later.vector - earlier.vector, judged, seen), fpu),
+        spin: share(spinning as f64, judged + spinning, judged + spinning),
+        memory: share(later.memory - earlier.memory, judged, seen),
+        branches: share(later.branches - earlier.branches, judged, seen),
         ..Usage::default()
     }
 }
@@ -247,6 +249,17 @@ mod tests {
         let (fpu, vector, spin) = (usage.fpu.unwrap(), usage.vector.unwrap(), usage.spin.unwrap());
         assert_eq!((fpu.value, vector.value, spin.value), (0.5, 0.5, 0.75));
         assert!(fpu.confidence < spin.confidence, "300 samples say less than 400");
+    }
+
+    #[test]
+    fn what_was_not_seen_is_no_evidence() {
+        let reading = SampleReading { judged: 400, unseen: 390.0, fp: 300.0, ..SampleReading::default() };
+        let usage = Usage::between(None, &CounterReading::Sample(reading));
+        let fpu = usage.fpu.unwrap();
+        assert_eq!(fpu.value, 0.75);
+        assert!(fpu.confidence < 0.5, "ten windows' worth: {}", fpu.confidence);
+        let seen = SampleReading { unseen: 0.0, ..reading };
+        assert!(Usage::between(None, &CounterReading::Sample(seen)).fpu.unwrap().confidence > 0.8);
     }
 
     #[test]

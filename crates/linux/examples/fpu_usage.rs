@@ -114,18 +114,19 @@ fn print(source: &mut SampleSource, rate_hz: u64, judging: Duration) {
         spinning: sum.spinning + thread.spinning,
         kernel: sum.kernel + thread.kernel,
         unknown: sum.unknown + thread.unknown,
+        unseen: sum.unseen + thread.unseen,
         fp: sum.fp + thread.fp,
         vector: sum.vector + thread.vector,
         memory: sum.memory + thread.memory,
         branches: sum.branches + thread.branches,
     });
-    println!("thread\tcpu_s\tjudged\tfp\tvector\tmemory\tbranches\tspinning\tkernel\tunknown");
+    println!("thread\tcpu_s\tjudged\tfp\tvector\tmemory\tbranches\tspinning\tkernel\tunknown\tunseen");
     let lines = threads.iter().map(|(tid, reading)| (tid.to_string(), reading));
     for (name, reading) in std::iter::once(("all".to_owned(), &all)).chain(lines) {
         let samples = count(reading).max(1) as f64;
         let judged = reading.judged.max(1) as f64;
         println!(
-            "{name}\t{:.2}\t{}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}",
+            "{name}\t{:.2}\t{}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}",
             samples / rate_hz as f64,
             reading.judged,
             reading.fp / judged,
@@ -135,6 +136,7 @@ fn print(source: &mut SampleSource, rate_hz: u64, judging: Duration) {
             reading.spinning as f64 / samples,
             reading.kernel as f64 / samples,
             reading.unknown as f64 / samples,
+            reading.unseen / judged,
         );
     }
     let cost = source.cost();

@@ -353,7 +353,18 @@ impl Program for World {
         };
         let (unit, store) = (Unit::None, Store::None);
         let length = LENGTH as u8;
-        Some(Instruction { length, flow, unit, loads: false, store, reads: 0, writes: 0, waits: false })
+        let plain = Instruction {
+            length,
+            flow,
+            unit,
+            loads: false,
+            store,
+            reads: 0,
+            writes: 0,
+            waits: false,
+            repeats: false,
+        };
+        Some(plain)
     }
 
     fn function(&self, at: Location) -> Option<&Function> {

@@ -23,7 +23,7 @@
 
 use super::near::{by_core, closest};
 use super::{Policy, Scene, Subject};
-use crate::classify::{FpuClass, shared_unit_usage};
+use crate::classify::{FpuClass, known_fpu_usage};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use crate::plan::{Placement, Seat};
@@ -108,7 +108,7 @@ fn rank<'a>(scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
 
 /// The FPU cycles that a thread wants, as a share of all cycles.
 fn demand(subject: &Subject) -> f64 {
-    let usage = shared_unit_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
+    let usage = known_fpu_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
     usage * subject.view.runnable_share
 }
 
@@ -238,7 +238,7 @@ impl<'a> Units<'a> {
             _ => "L2 domain",
         };
         let unit = unit.map_or("a unit of its own".to_owned(), |pes| format!("the {kind} of PEs {pes}"));
-        let estimate = shared_unit_usage(&subject.view.usage);
+        let estimate = known_fpu_usage(&subject.view.usage);
         let (usage, confidence) = estimate.map_or((0.0, 0.0), |e| (e.value, e.confidence));
         format!(
             "FPU usage {usage:.2} (confidence {confidence:.2}), rank {} of {total} FPU-intensive threads: \

@@ -7,6 +7,8 @@
 //! slow, and there to verify the others. [`record()`] chooses and runs one of them on a command or a running
 //! process.
 
+#[cfg(target_arch = "x86_64")]
+pub mod busy;
 pub mod collect;
 #[cfg(target_arch = "x86_64")]
 mod event;

@@ -22,7 +22,7 @@ pub struct Stepper {
 }
 
 /// Where a step has led.
-enum Step {
+pub(super) enum Step {
     /// To this address.
     To(u64),
     /// To a status that is not a step's.
@@ -91,7 +91,7 @@ impl Sampler for Stepper {
 }
 
 /// Executes one instruction of a stopped thread.
-fn step(tid: i32) -> Result<Step, Errno> {
+pub(super) fn step(tid: i32) -> Result<Step, Errno> {
     loop {
         ptrace::single_step(tid)?;
         match ptrace::wait(tid)? {

@@ -31,6 +31,7 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
         reads: 0,
         writes: 0,
         waits: false,
+        repeats: false,
     };
     match bits(word, 28, 25) {
         0b0010 => Some(scalable(word, plain)),

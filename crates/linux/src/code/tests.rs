@@ -16,6 +16,9 @@ const X86_64: &[(&str, &str, &str)] = &[
     ("f20f1107", "movsd [rdi], xmm0", "Move stores:Data 7->"),
     ("a5", "movsd", "loads stores:Data 6,7->6,7"),
     ("a7", "cmpsd", "loads 6,7->6,7"),
+    ("f3a4", "rep movsb", "loads stores:Data repeats 1,6,7->1,6,7"),
+    ("f2ae", "repne scasb", "loads repeats 0,1,7->1,7"),
+    ("f3c3", "rep ret", "Return loads 4->"),
     ("660fefc0", "pxor xmm0, xmm0", "->"),
     ("c5f457c9", "vxorps ymm1, ymm1, ymm1", "->"),
     ("660fefc1", "pxor xmm0, xmm1", "Integer ->"),
@@ -156,6 +159,9 @@ fn drawn(instruction: Instruction) -> String {
     }
     if instruction.waits {
         words.push("waits".into());
+    }
+    if instruction.repeats {
+        words.push("repeats".into());
     }
     words.push(format!("{}->{}", registers(instruction.reads), registers(instruction.writes)));
     words.join(" ")

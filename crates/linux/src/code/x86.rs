@@ -72,6 +72,8 @@ pub fn decode(bytes: &[u8], bits: u32) -> Option<Instruction> {
             reads,
             writes,
             waits: matches!(instruction.mnemonic(), Mnemonic::Pause | Mnemonic::Tpause | Mnemonic::Umwait),
+            repeats: instruction.is_string_instruction()
+                && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
         })
     })
 }

@@ -111,6 +111,7 @@ impl Program for MadeUp {
             reads: 0,
             writes: 0,
             waits: false,
+            repeats: false,
         })
     }
 

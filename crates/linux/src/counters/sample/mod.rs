@@ -2,8 +2,10 @@
 //! of CPU time, and the code at each interrupted instruction tells what the thread was doing.
 //!
 //! [`events`] takes the samples, [`crate::code`] reads the code, [`spin`] tells whether a thread only waits,
-//! and [`window`] judges what occupies the processor. An instruction once judged costs one look-up.
+//! [`window`] judges what occupies the processor, and [`ahead`] what lies where the code does not tell. An
+//! instruction once judged costs one look-up.
 
+pub mod ahead;
 pub mod events;
 pub mod spin;
 pub mod window;
@@ -11,6 +13,7 @@ pub mod window;
 use super::CounterSource;
 use crate::code::{AddressSpace, CodeStore, Place};
 use crate::discovery::NewThread;
+use ahead::Usual;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
@@ -27,7 +30,7 @@ use window::{Judgement, Window};
 pub const RATE_HZ: u64 = 199;
 
 /// Judged instructions that are kept; beyond, all are forgotten (code made at run time leaves stale ones).
-const VERDICTS_MAX: usize = 1 << 18;
+const VERDICTS_MAX: usize = 1 << 16;
 
 /// Drains after which an ended thread that nobody asked for is forgotten.
 const ENDED_KEPT_DRAINS: u32 = 64;
@@ -72,6 +75,8 @@ enum Verdict {
 struct Thread {
     pid: u32,
     reading: SampleReading,
+    usual_fp: Usual,
+    usual_vector: Usual,
     ran_on: BTreeMap<PeId, u32>,
     /// Drains since it ended.
     ended_for: Option<u32>,
@@ -153,6 +158,23 @@ impl CounterSource for SampleSource {
     }
 }
 
+impl Thread {
+    fn work(&mut self, judgement: &Judgement) {
+        let (fp, vector) = (self.usual_fp.take(&judgement.fp), self.usual_vector.take(&judgement.vector));
+        let reading = &mut self.reading;
+        let (Some(fp), Some(vector)) = (fp, vector) else {
+            reading.unknown += 1;
+            return;
+        };
+        reading.judged += 1;
+        reading.unseen += judgement.fp.unseen();
+        reading.fp += fp;
+        reading.vector += vector;
+        reading.memory += judgement.memory;
+        reading.branches += judgement.branches;
+    }
+}
+
 impl Sampling {
     fn new() -> Sampling {
         Sampling {
@@ -218,18 +240,11 @@ impl Sampling {
         let verdict = (!kernel).then(|| self.verdict(pid, ip));
         let thread = self.thread(pid, tid);
         *thread.ran_on.entry(pe).or_default() += 1;
-        let reading = &mut thread.reading;
         match verdict {
-            None => reading.kernel += 1,
-            Some(Verdict::Unknown) => reading.unknown += 1,
-            Some(Verdict::Waiting) => reading.spinning += 1,
-            Some(Verdict::Working(judgement)) => {
-                reading.judged += 1;
-                reading.fp += judgement.fp;
-                reading.vector += judgement.vector;
-                reading.memory += judgement.memory;
-                reading.branches += judgement.branches;
-            }
+            None => thread.reading.kernel += 1,
+            Some(Verdict::Unknown) => thread.reading.unknown += 1,
+            Some(Verdict::Waiting) => thread.reading.spinning += 1,
+            Some(Verdict::Working(judgement)) => thread.work(&judgement),
         }
     }
 
