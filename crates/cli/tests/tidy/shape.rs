@@ -24,6 +24,25 @@ pub fn functions_are_short(tree: &Tree) -> Vec<Finding> {
     tree.files(is_rust).flat_map(in_file).collect()
 }
 
+/// A test ends early by `skip!` and its like alone: one that merely returns looks as if it had passed.
+pub fn tests_say_what_they_skip(tree: &Tree) -> Vec<Finding> {
+    const SILENT: [&str; 5] = ["return;", "return }", "return,", "return println!", "return eprintln!"];
+    let in_file = |(path, text): (&str, &str)| {
+        let code = lex(text).code;
+        let lines: Vec<&str> = code.lines().collect();
+        let is_test = |f: &Function| f.line_index > 0 && lines[f.line_index - 1].trim() == "#[test]";
+        let body = |f: Function| lines[f.line_index..f.line_index + f.lines].join("\n");
+        let tests = functions(&code).into_iter().filter(is_test);
+        let silent = |f: Function| {
+            let line_index = f.line_index;
+            lines_with(&body(f), &SILENT).into_iter().map(move |(index, word)| (line_index + index, word))
+        };
+        let told = |(index, word)| finding(path, index, format!("`{word}` in a test: say why with skip!"));
+        tests.flat_map(silent).map(told).collect::<Vec<_>>()
+    };
+    tree.files(is_rust).flat_map(in_file).collect()
+}
+
 struct Function {
     name: String,
     line_index: usize,
@@ -125,6 +144,18 @@ fn a_long_function_is_found() {
         |lines: usize| format!("fn a(x: [u8; 2]);\n\nfn f() {{\n{}}}\n", "    g();\n".repeat(lines - 2));
     check(functions_are_short, &[("a.rs", &function(70))], &[]);
     check(functions_are_short, &[("a.rs", &function(71))], &["a.rs:3: f has 71"]);
+}
+
+#[test]
+fn a_test_that_returns_silently_is_found() {
+    let test = |line: &str| format!("#[test]\nfn a() {{\n    {line}\n}}\n");
+    for line in ["skip!(Root, \"return;\");", "let a = || return 1; // return;"] {
+        check(tests_say_what_they_skip, &[("a.rs", &test(line))], &[]);
+    }
+    for line in ["return;", "let Some(b) = c() else { return };", "if d { return println!(\"skipped\"); }"] {
+        check(tests_say_what_they_skip, &[("a.rs", &test(line))], &["a.rs:3: `return"]);
+    }
+    check(tests_say_what_they_skip, &[("a.rs", "fn no_test() {\n    return;\n}\n")], &[]);
 }
 
 #[test]
