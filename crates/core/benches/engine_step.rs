@@ -27,6 +27,7 @@ fn topology() -> Topology {
                     os: Some(unit),
                     pes: (unit * width..(unit + 1) * width).map(PeId).collect(),
                     bytes: None,
+                    forbidden: false,
                 })
             })
             .collect();

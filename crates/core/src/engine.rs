@@ -222,7 +222,7 @@ impl Engine {
                 usage: track.usage,
             },
             name: reading.name.clone(),
-            runnable: runnable && !reading.hints.spinning,
+            runnable,
             hints: reading.hints,
             fpu_class: track.class,
             placeable: matches!(reading.standing, Standing::Free | Standing::Bound) && !refused,

@@ -24,9 +24,7 @@ fn folder() -> PathBuf {
 }
 
 fn machine(file: &str) -> Topology {
-    let path = folder().join(file);
-    let source = if file.ends_with(".xml") { Source::Xml(path) } else { Source::Root(path) };
-    load(&source, None).unwrap_or_else(|error| panic!("{error}"))
+    load(&Source::of(&folder().join(file)), None).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Machines made of files: what the kernel's files say, FPU modules, recordings, and what is no machine.
 
+use corewise_core::ids::PeId;
 use corewise_core::topology::{DomainKind, Topology};
 use corewise_linux::topology::{Source, load, record};
 use std::fs;
@@ -18,6 +19,8 @@ struct Pe {
 const A510: u64 = 0x411f_d461;
 const A715: u64 = 0x411f_d4d0;
 const X3: u64 = 0x411f_d4e0;
+const A725: u64 = 0x411f_d870;
+const X925: u64 = 0x411f_d850;
 
 /// Writes the files of a machine with one PE per core.
 fn machine(pes: &[Pe]) -> TempDir {
@@ -101,6 +104,108 @@ fn a_complex_that_is_too_large_is_no_module() {
     assert!(topology.notes.iter().any(|note| note.contains("modules are unknown")), "{:?}", topology.notes);
 }
 
+#[test]
+fn favoured_cores_are_no_kinds_although_hwloc_ranks_them() {
+    // As NVIDIA's GB10: ten A725 and ten X925 in two complexes. hwloc makes five kinds of these capacities.
+    let of_complex = |first: usize| {
+        (first..first + 10).map(move |index| match index - first {
+            0..5 => pe(A725, 718, 2_808_000, 1 << index),
+            5 => pe(X925, 1024, 4_004_000, 1 << index),
+            6 => pe(X925, 1017, 3_978_000, 1 << index),
+            7 => pe(X925, 1007, 3_939_000, 1 << index),
+            _ => pe(X925, 997, 3_900_000, 1 << index),
+        })
+    };
+    let topology = load_root(machine(&of_complex(0).chain(of_complex(10)).collect::<Vec<_>>()).path());
+    assert_eq!(kinds(&topology), "fast=5-9,15-19 slow=0-4,10-14");
+    let evidence = topology.kinds[0].evidence.join("; ");
+    assert_eq!(evidence, "MIDR Cortex-X925; cpu_capacity 997 to 1024; max frequency 3.9 GHz to 4.0 GHz");
+}
+
+/// The XML of a machine with a core a PE, and kinds: their PEs as a mask, and what tells of them.
+fn xml(pes: u32, kinds: &[(u32, &str)]) -> String {
+    let object = |kind: &str, index: u32, mask: u32, inner: String| {
+        format!(
+            "<object type=\"{kind}\" os_index=\"{index}\" cpuset=\"{mask:#x}\" complete_cpuset=\"{mask:#x}\" \
+             allowed_cpuset=\"{mask:#x}\" nodeset=\"0x1\" complete_nodeset=\"0x1\" allowed_nodeset=\"0x1\">\
+             {inner}</object>\n"
+        )
+    };
+    let all = (1 << pes) - 1;
+    let core = |pe| object("Core", pe, 1 << pe, object("PU", pe, 1 << pe, String::new()));
+    let cores: String = (0..pes).map(core).collect();
+    let node = object("NUMANode", 0, all, String::new());
+    let kind = |(index, (mask, info)): (usize, &(u32, &str))| {
+        format!("<cpukind cpuset=\"{mask:#x}\" forced_efficiency=\"{index}\">{info}</cpukind>\n")
+    };
+    let kinds: String = kinds.iter().enumerate().map(kind).collect();
+    let tree = object("Machine", 0, all, object("Package", 0, all, node + &cores));
+    format!("<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n{tree}{kinds}</topology>\n")
+}
+
+fn kinds_of_xml(pes: u32, kinds_: &[(u32, &str)]) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("machine.xml");
+    fs::write(&path, xml(pes, kinds_)).expect("written");
+    kinds(&load(&Source::Xml(path), None).unwrap_or_else(|error| panic!("{error}")))
+}
+
+#[test]
+fn low_power_cores_are_the_slowest_of_three_kinds() {
+    let core_type = |name: &str| format!("<info name=\"CoreType\" value=\"{name}\"/>");
+    let [low, atom, core] = ["IntelLowPower", "IntelAtom", "IntelCore"].map(core_type);
+    // hwloc's order is not trusted where the types are known.
+    for order in [[(0xc0, &low), (0x3c, &atom), (0x03, &core)], [(0x03, &core), (0xc0, &low), (0x3c, &atom)]]
+    {
+        let found = kinds_of_xml(8, &order.map(|(mask, info)| (mask, info.as_str())));
+        assert_eq!(found, "fast=0-1 mid1=2-5 slow=6-7");
+    }
+}
+
+#[test]
+fn the_rank_of_hwloc_counts_where_nothing_else_is_known() {
+    assert_eq!(kinds_of_xml(4, &[(0x3, ""), (0xc, "")]), "fast=2-3 slow=0-1");
+}
+
+#[test]
+fn clusters_of_cores_are_kept() {
+    let root = machine(&(0..8).map(|index| pe(A715, 1024, 2_600_000, 1 << index)).collect::<Vec<_>>());
+    for index in 0..8 {
+        let topology = root.path().join(format!("sys/devices/system/cpu/cpu{index}/topology"));
+        let cluster = if index < 4 { 0x0f } else { 0xf0 };
+        fs::write(topology.join("cluster_cpus"), format!("{cluster:x}\n")).expect("written");
+        fs::write(topology.join("cluster_id"), format!("{}\n", index / 4)).expect("written");
+    }
+    let topology = load_root(root.path());
+    let clusters: Vec<_> = topology.domains(DomainKind::Cluster).map(|c| c.pes.to_string()).collect();
+    assert_eq!(clusters, ["0-3", "4-7"]);
+    assert_eq!(topology.closest_shared(PeId(0), PeId(3)), Some(DomainKind::Cluster));
+    assert_eq!(topology.locate("cluster:1").unwrap().to_string(), "4-7");
+    assert!(topology.draw().contains("2 × cluster   0-3 | 4-7"), "{}", topology.draw());
+    assert!(topology.summary().to_string().contains("clusters 2"), "{}", topology.summary());
+}
+
+#[test]
+fn a_memory_node_that_is_forbidden_is_marked() {
+    let root = machine(&(0..4).map(|index| pe(A715, 1024, 2_600_000, 1 << index)).collect::<Vec<_>>());
+    let nodes = root.path().join("sys/devices/system/node");
+    for (node, pes) in [(0, "3"), (1, "c")] {
+        let node = nodes.join(format!("node{node}"));
+        fs::create_dir_all(&node).expect("created");
+        fs::write(node.join("cpumap"), format!("{pes}\n")).expect("written");
+        fs::write(node.join("meminfo"), "Node 0 MemTotal:  1048576 kB\n").expect("written");
+    }
+    fs::write(nodes.join("online"), "0-1\n").expect("written");
+    fs::create_dir_all(root.path().join("proc/self")).expect("created");
+    let status = "Cpus_allowed_list:\t0-3\nMems_allowed_list:\t1\n";
+    fs::write(root.path().join("proc/self/status"), status).expect("written");
+    let topology = load_root(root.path());
+    let forbidden: Vec<_> = topology.domains(DomainKind::NumaNode).map(|node| node.forbidden).collect();
+    assert_eq!(forbidden, [true, false]);
+    assert!(topology.draw().contains("NUMA node 1 GiB (FORBIDDEN)   0-1"), "{}", topology.draw());
+    assert_eq!(topology.allowed.to_string(), "0-3", "its PEs may be used");
+}
+
 /// Loads the phone with an override file.
 fn overridden(toml: &str) -> Result<Topology, String> {
     let root = machine(&phone());
@@ -154,6 +259,20 @@ fn this_machine_and_its_recording_are_the_same() {
     };
     let live = load(&Source::Live, None).expect("this machine");
     assert_eq!(comparable(load_root(&file)), comparable(live));
+}
+
+#[test]
+fn a_recording_may_be_compressed_by_bzip2() {
+    let gzipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/machines/8em64t-2s2ca2c.tar.gz");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let bzipped = folder.path().join("machine.tar.bz2");
+    let mut archive = flate2::read::GzDecoder::new(fs::File::open(&gzipped).expect("opened"));
+    let compression = bzip2::Compression::default();
+    let mut file = bzip2::write::BzEncoder::new(fs::File::create(&bzipped).expect("created"), compression);
+    std::io::copy(&mut archive, &mut file).expect("copied");
+    file.finish().expect("written");
+    assert_eq!(load_root(&bzipped).domains, load_root(&gzipped).domains);
+    assert_eq!(Source::of(&bzipped), Source::Root(bzipped));
 }
 
 #[test]

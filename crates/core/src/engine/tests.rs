@@ -1,7 +1,8 @@
 //! Policies and engine on the scripted machine: each test draws who is bound where, step by step.
 //!
-//! A line of the drawing is one thread, a column one second: the PE it is bound to (a hexadecimal digit), `s`
-//! for a set of several, `.` while it is free, a blank while it does not live.
+//! A line of the drawing is one thread, a column one second: the PE it is bound to (a hexadecimal digit), the
+//! domain (`A` for the first of its kind) or `s` for another set of several, `.` while it is free, a blank
+//! while it does not live.
 
 use super::*;
 use crate::ids::{AppId, PeId};
@@ -22,6 +23,7 @@ fn machine(kind: DomainKind, units: u32, width: u32) -> Topology {
         os: Some(unit),
         pes: (unit * width..(unit + 1) * width).map(PeId).collect(),
         bytes: None,
+        forbidden: false,
     };
     let pes = CpuSet::first_n(units * width);
     Topology {
@@ -75,7 +77,7 @@ fn draw_policy(
     control_loop(&mut world, &mut engine, |observation, actions, _| {
         for action in actions {
             match &action.change {
-                Change::Bind(pes) => bound.insert(action.thread, cell(pes)),
+                Change::Bind(pes) => bound.insert(action.thread, cell(topology, pes)),
                 Change::Free => bound.remove(&action.thread),
             };
         }
@@ -90,11 +92,12 @@ fn draw_policy(
     rows.iter().map(|row| row.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
-fn cell(pes: &CpuSet) -> String {
-    if pes.len() > 1 {
-        return "s".to_owned();
+fn cell(topology: &Topology, pes: &CpuSet) -> String {
+    match (pes.first(), topology.domains.iter().find(|domain| domain.pes == *pes)) {
+        (Some(pe), _) if pes.len() == 1 => format!("{:x}", pe.0),
+        (_, Some(domain)) => char::from(b'A' + domain.logical as u8).to_string(),
+        _ => "s".to_owned(),
     }
-    pes.first().map_or("?".to_owned(), |pe| format!("{:x}", pe.0))
 }
 
 #[track_caller]
@@ -113,30 +116,30 @@ fn fpu_intensive_threads_get_a_module_each_and_the_others_stay_free() {
     // Figure 1 of the paper: four floating-point threads among eight.
     check(
         draw(&bulldozer(), 4, steady(&[0.9, 0.02, 0.8, 0.01, 0.95, 0.0, 0.85, 0.1])),
-        "0000
+        "AAAA
          ....
-         2222
+         BBBB
          ....
-         4444
+         CCCC
          ....
-         6666
+         DDDD
          ....",
     );
 }
 
 #[test]
-fn the_second_group_takes_the_second_pes_and_the_rest_is_left_free() {
+fn the_second_group_shares_the_modules_and_the_rest_is_left_free() {
     let usages = [0.99, 0.98, 0.97, 0.96, 0.80, 0.79, 0.78, 0.77, 0.60, 0.59];
     check(
         draw(&bulldozer(), 3, steady(&usages)),
-        "000
-         222
-         444
-         666
-         555
-         111
-         777
-         333
+        "AAA
+         CCC
+         BBB
+         DDD
+         CCC
+         AAA
+         DDD
+         BBB
          ...
          ...",
     );
@@ -149,9 +152,9 @@ fn a_thread_that_stays_in_its_group_is_not_moved() {
     threads[1].fpu_usage.push((second(3), 1.0));
     check(
         draw(&bulldozer(), 8, threads),
-        "00000000
-         44444444
-         22222222",
+        "AAAAAAAA
+         CCCCCCCC
+         BBBBBBBB",
     );
 }
 
@@ -161,8 +164,8 @@ fn a_thread_that_stops_computing_is_freed_and_its_place_is_taken() {
     threads[0].fpu_usage.push((second(4), 0.0));
     let drawn = draw(&bulldozer(), 9, threads);
     let rows: Vec<&str> = drawn.lines().collect();
-    assert_eq!(rows[0], "0000.....");
-    assert!(rows[4].starts_with("5555") && rows[4].ends_with("0000"), "{drawn}");
+    assert_eq!(rows[0], "AAAA.....");
+    assert!(rows[4].starts_with("CCCC") && rows[4].ends_with("AAAA"), "{drawn}");
 }
 
 #[test]
@@ -184,9 +187,9 @@ fn a_thread_that_shares_a_unit_takes_one_that_becomes_free() {
     threads[0].lives = Time(0)..second(5);
     check(
         draw(&machine(DomainKind::Module, 2, 2), 9, threads),
-        "0000
-         222222222
-         333300000",
+        "AAAA
+         BBBBBBBBB
+         BBBBAAAAA",
     );
 }
 
@@ -198,8 +201,8 @@ fn ended_threads_free_their_place() {
     let drawn = draw(&machine(DomainKind::Core, 2, 2), 7, threads);
     check(
         drawn,
-        "00
-         .0000",
+        "AA
+         .AAAA",
     );
 }
 
@@ -212,7 +215,7 @@ fn threads_that_others_placed_are_left_alone() {
         draw(&bulldozer(), 3, threads),
         "...
          ...
-         222",
+         BBB",
     );
 }
 
@@ -223,8 +226,8 @@ fn a_narrowed_thread_is_only_bound_within_its_limits() {
     threads[1].permitted = Some("2-3".parse().unwrap());
     check(
         draw(&bulldozer(), 3, threads),
-        "222
-         333",
+        "BBB
+         BBB",
     );
 }
 
@@ -234,8 +237,8 @@ fn when_a_pe_goes_away_its_thread_moves() {
     let drawn = draw_within(&bulldozer(), allowed, 6, steady(&[0.9, 0.8]));
     check(
         drawn,
-        "004444
-         222222",
+        "AACCCC
+         BBBBBB",
     );
 }
 
@@ -341,11 +344,73 @@ fn the_closest_shared_unit_is_the_domain() {
     let check_kind =
         |kind, expected: &str| check(draw(&machine(kind, 2, 2), 3, steady(&[0.9, 0.8])), expected);
     for kind in [DomainKind::Module, DomainKind::Core, DomainKind::L2] {
-        check_kind(kind, "000\n222");
+        check_kind(kind, "AAA\nBBB");
     }
     for kind in [DomainKind::L3, DomainKind::Package] {
         check_kind(kind, "...\n...");
     }
+}
+
+/// A machine of one line with kinds.
+fn machine_of_kinds(text: &str, kinds: &[(&str, &str)]) -> Topology {
+    let kind = |&(name, pes): &(&str, &str)| CpuKind {
+        name: name.to_owned(),
+        pes: pes.parse().unwrap(),
+        evidence: Vec::new(),
+    };
+    Topology { kinds: kinds.iter().map(kind).collect(), ..Topology::synthetic(text).unwrap() }
+}
+
+#[test]
+fn threads_are_spread_over_nodes_then_caches_then_cores() {
+    // Two nodes with two L3 of two SMT cores each: A and B, C and D on the first, E to H on the second. All
+    // threads begin on the first.
+    let topology = Topology::synthetic("numa:2 l3:2 core:2 pu:2").unwrap();
+    let mut threads = steady(&[0.9, 0.9, 0.9, 0.9, 0.9, 0.9]);
+    threads[4].lives = second(3)..second(20);
+    threads[5].lives = second(3)..second(20);
+    check(
+        draw(&topology, 8, threads),
+        "AAAAAAAA
+         EEEEEEEE
+         CCCCCCCC
+         GGGGGGGG
+          .DDDDD
+          .FFFFF",
+    );
+}
+
+#[test]
+fn no_thread_is_on_a_slow_pe_while_a_fast_one_is_free() {
+    // Two fast SMT cores (A, B) and four slow PEs without siblings.
+    let mut topology = machine_of_kinds("core:8 pu:1", &[("fast", "0-3"), ("slow", "4-7")]);
+    let fast = ["0-1", "2-3"].map(|pes| Domain::new(DomainKind::Core, pes.parse().unwrap()));
+    topology.domains.retain(|domain| domain.kind != DomainKind::Core);
+    topology.domains.extend(fast);
+    let topology = topology.arranged().unwrap();
+    // Two threads for two fast cores; the others go to slow PEs rather than beside them. Threads 0 and 1 end,
+    // and those who were bound to slow PEs take their places at the next step.
+    let mut threads = steady(&[0.9, 0.85, 0.8, 0.75]);
+    threads[0].lives = Time(0)..second(4);
+    threads[1].lives = Time(0)..second(5);
+    check(
+        draw(&topology, 9, threads),
+        "AAA
+         BBBB
+         444AAAAAA
+         5555BBBBB",
+    );
+}
+
+#[test]
+fn fast_pes_come_first_where_nothing_else_is_shared() {
+    let topology = machine_of_kinds("core:4 pu:1", &[("fast", "2-3"), ("slow", "0-1")]);
+    check(
+        draw(&topology, 4, steady(&[0.9, 0.8, 0.7])),
+        "2222
+         3333
+         0000",
+    );
 }
 
 #[test]
@@ -353,7 +418,7 @@ fn a_thread_that_hardly_runs_is_judged_once_enough_is_known() {
     let mut threads = steady(&[0.9]);
     threads[0].cpu_share = 0.06;
     let drawn = draw(&bulldozer(), 8, threads);
-    assert_eq!(drawn, ".0000000");
+    assert_eq!(drawn, ".AAAAAAA");
 }
 
 #[test]
@@ -393,6 +458,36 @@ fn every_policys_machine() -> Topology {
 }
 
 proptest! {
+    /// However many threads come and go: never are more bound to a unit than it has PEs, nor further ones to
+    /// one unit while another is empty, nor any to a slow unit while a fast one is empty.
+    #[test]
+    fn units_are_filled_evenly_and_fast_ones_first(
+        drawn in proptest::collection::vec((0.5f64..1.0, 0u64..6, 2u64..8), 1..12),
+    ) {
+        let topology = every_policys_machine();
+        let threads: Vec<ScriptedThread> = drawn
+            .iter()
+            .map(|&(usage, from, long)| {
+                let lives = second(from)..second(from + long);
+                ScriptedThread { lives, ..ScriptedThread::steady(usage) }
+            })
+            .collect();
+        let allowed = vec![(Time(0), topology.allowed.clone())];
+        let mut world = ScriptedWorld::new(allowed, threads, second(12));
+        let mut engine =
+            Engine::new(topology.clone(), policy::by_name("spread").unwrap(), EngineConfig::default());
+        control_loop(&mut world, &mut engine, |_, _, engine| {
+            let bound = engine.present().bound.values();
+            let of_unit = |unit: &Domain| bound.clone().filter(|seat| seat.pes == unit.pes).count();
+            let units: Vec<usize> = topology.domains(DomainKind::Core).map(of_unit).collect();
+            assert_eq!(units.iter().sum::<usize>(), bound.len(), "each is bound to a whole core");
+            let (fast, slow) = units.split_at(2);
+            let (least, most) = (units.iter().min().unwrap(), *units.iter().max().unwrap());
+            assert!(most <= 2 && (most < 2 || *least > 0 || bound.len() <= 2), "{units:?}");
+            assert!(slow.iter().all(|unit| *unit == 0) || fast.iter().all(|unit| *unit > 0), "{units:?}");
+        }).unwrap();
+    }
+
     /// Whatever threads come and go, sleep and wake, and whatever is allowed: no bind of any policy leaves
     /// the limits, and at the end nothing is bound.
     #[test]
@@ -426,18 +521,12 @@ proptest! {
             let policy = policy::by_name(name).unwrap();
             let mut engine = Engine::new(every_policys_machine(), policy, EngineConfig::default());
             control_loop(&mut world, &mut engine, |observation, actions, _| {
-                let mut taken = CpuSet::new();
                 for action in actions {
                     if let Change::Bind(pes) = &action.change {
                         let index = (action.thread.tid - 100) as usize;
                         assert!(!pes.is_empty());
                         assert!(pes.is_subset(&observation.allowed));
                         assert!(pes.is_subset(threads[index].permitted.as_ref().unwrap()));
-                        assert!(
-                            *name != "spread" || (pes.len() == 1 && !pes.intersects(&taken)),
-                            "two threads were bound to PE {pes} in one step",
-                        );
-                        taken = taken.union(pes);
                     }
                 }
             }).unwrap();

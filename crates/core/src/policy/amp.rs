@@ -7,10 +7,11 @@
 //! full. Whoever is among the best and has a fast PE keeps it, be it that the operating system put it there,
 //! and of equals those come first who are on one: so a step moves nobody without need ("avoid cross-domain
 //! migrations whenever possible", §3.4), and a change is a swap: one thread leaves a fast PE, another takes
-//! its place, in the same step (the swapping mechanism of §2.1). A promoted thread gets the free fast PE
-//! that shares most with where it ran, so that it stays within its last-level cache if it can (the
-//! topology-awareness of §3.4). While every fast PE is taken the other threads may be kept on the slow PEs;
-//! within those the operating system chooses. While one is free nobody is kept away from it.
+//! its place, in the same step (the swapping mechanism of §2.1). Of equals that are on slow PEs, and of the
+//! free fast PEs, those two are brought together that share most, so that a promoted thread stays within its
+//! last-level cache if it can (the topology-awareness of §3.4). Fast SMT cores get a thread each before any
+//! gets a second one. While every fast PE is taken the other threads may be kept on the slow PEs; within
+//! those the operating system chooses. While one is free nobody is kept away from it.
 //!
 //! The fast PEs are those of the fastest kind, the slow ones all others (§2.1 assumes two kinds). With more
 //! runnable threads than PEs each fast PE takes its fair number of them, "to preserve load balance" (§2.1).
@@ -19,7 +20,7 @@
 //! if the others are kept from it, and a sequential phase shorter than a step goes unseen. A shorter interval
 //! comes nearer to the paper's ticks. Threads that corewise may not place are not counted against a PE.
 
-use super::near::closest;
+use super::near::{nearest, siblings};
 use super::{Scene, Subject};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
@@ -34,8 +35,10 @@ pub struct Amp {
     unclaimed: CpuSet,
 }
 
-/// A runnable thread that may be placed, and why it is ranked where it is.
-pub struct Candidate<'a> {
+/// A runnable thread that may be placed, and why it is ranked where it is. The lowest rank comes first, and
+/// candidates of one rank have an equal right to a fast PE.
+pub struct Candidate<'a, R> {
+    pub rank: R,
     pub subject: &'a Subject,
     pub reason: String,
 }
@@ -102,51 +105,72 @@ impl Amp {
         scene.present.bound.get(&subject.view.thread).is_some_and(|seat| seat.pes.is_subset(pes))
     }
 
+    /// Threads that are on fast PEs and have told that they spin. They do nothing useful there, but moving
+    /// them gains nothing as long as nobody wants their place.
+    pub fn spinning_on_fast<'a>(&self, scene: &Scene<'a>) -> Vec<&'a Subject> {
+        let spins = |subject: &&Subject| subject.placeable && subject.runnable && subject.hints.spinning;
+        scene.threads.iter().filter(spins).filter(|subject| self.on_fast(scene, subject)).collect()
+    }
+
     /// Binds the best-ranked candidates to fast PEs.
-    pub fn place(&self, scene: &Scene<'_>, ranked: &[Candidate<'_>], rest: Rest) -> Placement {
+    pub fn place<R: Ord>(
+        &self,
+        scene: &Scene<'_>,
+        mut ranked: Vec<Candidate<'_, R>>,
+        rest: Rest,
+    ) -> Placement {
+        ranked.sort_by(|a, b| {
+            let among_equals =
+                |c: &Candidate<'_, R>| (!self.on_fast(scene, c.subject), c.subject.view.thread);
+            a.rank.cmp(&b.rank).then_with(|| among_equals(a).cmp(&among_equals(b)))
+        });
+        let around = scene.topology.domains_by_pe();
         let each = (ranked.len() / (self.fast.len() + self.slow.len())).max(1);
-        let mut room: BTreeMap<PeId, usize> = self.fast.iter().map(|pe| (pe, each)).collect();
+        let able: Vec<_> =
+            ranked.iter().filter(|c| c.subject.view.permitted.intersects(&self.fast)).collect();
+        let mut room = Room::new(&self.fast, each, able.len(), |pe| siblings(&around, &self.fast, pe));
         let mut placement = Placement::default();
-        let able = ranked.iter().filter(|c| c.subject.view.permitted.intersects(&self.fast));
-        for candidate in able.clone().take(each * self.fast.len()) {
+        for candidate in able.iter().take(each * self.fast.len()) {
             self.keep_seat(scene, candidate, &mut room, &mut placement);
         }
-        let around = scene.topology.domains_by_pe();
-        for (rank, candidate) in able.enumerate() {
-            let view = &candidate.subject.view;
-            if placement.bound.contains_key(&view.thread) {
-                continue;
+        for equals in able.chunk_by(|a, b| a.rank == b.rank) {
+            let mut standing = equals.to_vec();
+            standing.retain(|c| !placement.bound.contains_key(&c.subject.view.thread));
+            let of = standing.len();
+            while let Some((index, pe)) = room
+                .levels()
+                .find_map(|open| nearest(&around, &open, standing.iter().map(|candidate| candidate.subject)))
+            {
+                let candidate = standing.remove(index);
+                room.take(pe);
+                let reason = format!(
+                    "{}: nearest of {of} with an equal right to one of the {} fast PEs",
+                    candidate.reason,
+                    self.fast.len()
+                );
+                placement
+                    .bound
+                    .insert(candidate.subject.view.thread, Seat { pes: CpuSet::single(pe), reason });
             }
-            let open: CpuSet = room.keys().copied().filter(|&pe| view.permitted.contains(pe)).collect();
-            let Some(pe) = closest(&around, &open, view.last_pe) else { continue };
-            take_room(&mut room, pe);
-            let reason = format!(
-                "{}: candidate {} of {} for the {} fast PEs",
-                candidate.reason,
-                rank + 1,
-                ranked.len(),
-                self.fast.len()
-            );
-            placement.bound.insert(view.thread, Seat { pes: CpuSet::single(pe), reason });
         }
-        if rest == Rest::OnSlow && room.is_empty() {
-            self.keep_rest_on_slow(scene, ranked, &mut placement);
+        if rest == Rest::OnSlow && room.is_full() {
+            self.keep_rest_on_slow(scene, &ranked, &mut placement);
         }
         placement
     }
 
-    /// Who is on a fast PE and among the best stays there.
-    fn keep_seat(
+    /// Who is on a fast PE and among the best stays there, if its core has not its fair number of threads.
+    fn keep_seat<R>(
         &self,
         scene: &Scene<'_>,
-        candidate: &Candidate<'_>,
-        room: &mut BTreeMap<PeId, usize>,
+        candidate: &Candidate<'_, R>,
+        room: &mut Room,
         placement: &mut Placement,
     ) {
         let view = &candidate.subject.view;
         let Some(pe) = self.fast_pe_of(scene, candidate.subject) else { return };
-        if room.contains_key(&pe) && view.permitted.contains(pe) {
-            take_room(room, pe);
+        if room.may_stay(pe) && view.permitted.contains(pe) {
+            room.take(pe);
             let seat = scene.present.bound.get(&view.thread).cloned().unwrap_or_else(|| Seat {
                 pes: CpuSet::single(pe),
                 reason: format!("{}: it was on a fast PE and may stay", candidate.reason),
@@ -155,7 +179,12 @@ impl Amp {
         }
     }
 
-    fn keep_rest_on_slow(&self, scene: &Scene<'_>, ranked: &[Candidate<'_>], placement: &mut Placement) {
+    fn keep_rest_on_slow<R>(
+        &self,
+        scene: &Scene<'_>,
+        ranked: &[Candidate<'_, R>],
+        placement: &mut Placement,
+    ) {
         let reasons: BTreeMap<_, _> = ranked.iter().map(|c| (c.subject.view.thread, &c.reason)).collect();
         for subject in scene.threads.iter().filter(|s| s.placeable) {
             let thread = subject.view.thread;
@@ -170,16 +199,69 @@ impl Amp {
     }
 }
 
-/// The threads that want a PE and may be given one.
+/// The threads that want a PE for work and may be given one.
 pub fn candidates<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a Subject> + use<'a> {
-    scene.threads.iter().filter(|subject| subject.placeable && subject.runnable)
+    let is_candidate = |s: &&Subject| s.placeable && s.runnable && !s.hints.spinning;
+    scene.threads.iter().filter(is_candidate)
 }
 
-fn take_room(room: &mut BTreeMap<PeId, usize>, pe: PeId) {
-    if let Some(left) = room.get_mut(&pe) {
-        *left -= 1;
-        if *left == 0 {
-            room.remove(&pe);
+/// How many threads each fast PE still takes.
+struct Room {
+    pes: BTreeMap<PeId, Taken>,
+    /// Threads that a PE takes.
+    each: usize,
+    /// Threads that an SMT core gets if they are shared out evenly.
+    fair: usize,
+}
+
+struct Taken {
+    threads: usize,
+    siblings: CpuSet,
+}
+
+impl Room {
+    /// Empty PEs that take `each` threads, for so many threads in all.
+    fn new(pes: &CpuSet, each: usize, threads: usize, siblings: impl Fn(PeId) -> CpuSet) -> Room {
+        let of = |pe| (pe, Taken { threads: 0, siblings: siblings(pe) });
+        let mut room = Room { pes: pes.iter().map(of).collect(), each, fair: 1 };
+        // A core counts once: by its first PE.
+        let is_first =
+            |(pe, taken): &(&PeId, &Taken)| taken.siblings.first().is_none_or(|first| first > **pe);
+        let cores = room.pes.iter().filter(is_first).map(|(_, taken)| each * (1 + taken.siblings.len()));
+        let cores: Vec<usize> = cores.collect();
+        let most = cores.iter().copied().max().unwrap_or(1);
+        let taken_at = |fair: usize| cores.iter().map(|core| fair.min(*core)).sum::<usize>();
+        room.fair = (1..most).find(|&fair| taken_at(fair) >= threads).unwrap_or(most);
+        room
+    }
+
+    fn take(&mut self, pe: PeId) {
+        if let Some(taken) = self.pes.get_mut(&pe) {
+            taken.threads += 1;
         }
+    }
+
+    /// Threads on the core of a PE.
+    fn on_core(&self, pe: PeId, taken: &Taken) -> usize {
+        let threads = |sibling| self.pes.get(&sibling).map_or(0, |taken| taken.threads);
+        threads(pe) + taken.siblings.iter().map(threads).sum::<usize>()
+    }
+
+    fn may_stay(&self, pe: PeId) -> bool {
+        let taken = self.pes.get(&pe);
+        taken.is_some_and(|taken| taken.threads < self.each && self.on_core(pe, taken) < self.fair)
+    }
+
+    /// The PEs that take a thread, by how many are on their core; the emptiest cores first.
+    fn levels(&self) -> impl Iterator<Item = CpuSet> + use<> {
+        let mut levels: BTreeMap<usize, CpuSet> = BTreeMap::new();
+        for (&pe, taken) in self.pes.iter().filter(|(_, taken)| taken.threads < self.each) {
+            levels.entry(self.on_core(pe, taken)).or_default().insert(pe);
+        }
+        levels.into_values()
+    }
+
+    fn is_full(&self) -> bool {
+        self.pes.values().all(|taken| taken.threads >= self.each)
     }
 }

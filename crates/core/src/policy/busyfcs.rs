@@ -9,7 +9,7 @@
 //!
 //! Parameters: none.
 //!
-//! Limits: which thread gets a fast PE is chance (here: who is there already, else the lowest thread id);
+//! Limits: which thread gets a fast PE is chance (here: who is there already, else the nearest);
 //! neither its parallelism nor its speedup counts. Also those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
@@ -34,11 +34,8 @@ impl Policy for BusyFcs {
             Ok(amp) => amp,
             Err(placement) => return placement,
         };
-        let mut subjects: Vec<_> = candidates(scene).collect();
-        subjects.sort_by_key(|subject| (!amp.on_fast(scene, subject), subject.view.thread));
         let reason = || "runnable while a fast PE was idle".to_owned();
-        let ranked: Vec<_> =
-            subjects.into_iter().map(|subject| Candidate { subject, reason: reason() }).collect();
-        amp.place(scene, &ranked, Rest::Free)
+        let ranked = candidates(scene).map(|subject| Candidate { rank: (), subject, reason: reason() });
+        amp.place(scene, ranked.collect(), Rest::Free)
     }
 }

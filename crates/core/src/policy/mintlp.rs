@@ -9,7 +9,8 @@
 //! these threads, some will be left running on slow cores. MinTLP makes no effort to fairly share." Changes
 //! are made by swaps once per step, as §2.1 has it "to avoid premature migrations". An application of equal
 //! parallelism takes nobody's place, so the first that is served stays. An idle fast PE takes a thread of any
-//! application (§2.2 has it migrate at once, we at the next step).
+//! application (§2.2 has it migrate at once, we at the next step). A thread that has told that it spins comes
+//! after all others, but keeps its fast PE while none of them wants it.
 //!
 //! Parameters: none.
 //!
@@ -38,20 +39,20 @@ impl Policy for MinTlp {
             Ok(amp) => amp,
             Err(placement) => return placement,
         };
-        let mut subjects: Vec<_> = candidates(scene).collect();
-        subjects.sort_by_key(|subject| {
-            // An application that has just appeared was idle before; now it has this thread.
-            let tlp = tlp(scene, subject.view.app).map_or(usize::MAX, |tlp| tlp.max(1));
-            (tlp, !amp.on_fast(scene, subject), subject.view.app, subject.view.thread)
-        });
+        // An application that has just appeared was idle before; now it has this thread.
+        let rank = |app| tlp(scene, app).map_or(usize::MAX, |tlp| tlp.max(1));
         let reason = |app| match tlp(scene, app) {
             Some(tlp) => format!("its application has {tlp} runnable threads"),
             None => "the parallelism of its application is unknown".to_owned(),
         };
-        let ranked: Vec<_> = subjects
-            .into_iter()
-            .map(|subject| Candidate { subject, reason: reason(subject.view.app) })
-            .collect();
-        amp.place(scene, &ranked, Rest::OnSlow)
+        let working = candidates(scene).map(|subject| {
+            let app = subject.view.app;
+            Candidate { rank: rank(app), subject, reason: reason(app) }
+        });
+        let spinning = amp.spinning_on_fast(scene).into_iter().map(|subject| {
+            let reason = "it spins, and nobody wants its fast PE".to_owned();
+            Candidate { rank: usize::MAX, subject, reason }
+        });
+        amp.place(scene, working.chain(spinning).collect(), Rest::OnSlow)
     }
 }

@@ -60,7 +60,7 @@ pub struct Subject {
     /// Its name (`comm`).
     pub name: Arc<str>,
     /// Whether it wanted a PE for at least half of the time since the last step; by the present instant where
-    /// that is not known. A thread that told that it spins does not want one.
+    /// that is not known. [`Hints::spinning`] tells whether it wants it only to wait.
     pub runnable: bool,
     /// What its runtime library told of it.
     pub hints: Hints,

@@ -16,8 +16,10 @@
 //! - HP, highly parallel: of an application whose number of runnable threads exceeds
 //!   [`PaParameters::hp_threshold`]. On slow PEs, unless a fast one is left over.
 //!
-//! A thread that has told that it spins does nothing useful: it is none of them, and gives up a fast PE for
-//! any other thread (§2.2.1, "marks this thread as a candidate for migration to slow cores").
+//! A thread that has told that it spins does nothing useful: it is a candidate to leave its fast PE (§2.2.1,
+//! "marks this thread as a candidate for migration to slow cores"). It keeps the PE until an SP, master or MP
+//! thread wants it; HP threads have no claim, so none is swapped in for it: "this approach avoids premature
+//! migrations". Spinning on a slow PE, it gets no fast one.
 //!
 //! Classes follow the number of runnable threads; threads are swapped once per step ("a thread swapping
 //! mechanism to perform those adjustments periodically, instead of reacting to those transitions
@@ -137,21 +139,25 @@ impl Policy for Pa {
             Err(placement) => return placement,
         };
         self.follow_phases(scene);
-        let of_class = |class| -> Vec<&Subject> {
-            let mut members: Vec<_> =
-                candidates(scene).filter(|s| self.class(scene, &amp, s) == class).collect();
-            members.sort_by_key(|s| (!amp.on_fast(scene, s), s.view.thread));
-            members
-        };
-        let mut classes =
-            [Class::Sp, Class::Master, Class::Mp, Class::Hp].map(|class| (class, of_class(class)));
-        self.turns.order(scene, &amp, self.parameters.turn, &mut classes[2].1);
-        let ranked: Vec<_> = classes
-            .into_iter()
-            .flat_map(|(class, members)| members.into_iter().map(move |subject| (class, subject)))
-            .map(|(class, subject)| Candidate { subject, reason: reason(scene, class, subject) })
-            .collect();
-        amp.place(scene, &ranked, Rest::OnSlow)
+        let class_of = |subject| self.class(scene, &amp, subject);
+        let (sharing, others): (Vec<&Subject>, Vec<&Subject>) =
+            candidates(scene).partition(|subject| class_of(subject) == Class::Mp);
+        let others = others.into_iter().map(|subject| {
+            let class = class_of(subject);
+            Candidate { rank: (class, None), subject, reason: reason(scene, class, subject) }
+        });
+        let spinning = amp.spinning_on_fast(scene).into_iter().map(|subject| {
+            let reason = "it spins, but nobody with a claim wants its fast PE".to_owned();
+            Candidate { rank: (Class::Hp, None), subject, reason }
+        });
+        let mut ranked: Vec<_> = others.chain(spinning).collect();
+        let turns = self.turns.ranks(scene, &amp, self.parameters.turn, &sharing);
+        ranked.extend(turns.zip(sharing).map(|(turn, subject)| Candidate {
+            rank: (Class::Mp, Some(turn)),
+            subject,
+            reason: reason(scene, Class::Mp, subject),
+        }));
+        amp.place(scene, ranked, Rest::OnSlow)
     }
 }
 

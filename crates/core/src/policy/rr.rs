@@ -52,11 +52,10 @@ impl Policy for RoundRobin {
             Ok(amp) => amp,
             Err(placement) => return placement,
         };
-        let mut subjects: Vec<_> = candidates(scene).collect();
-        self.turns.order(scene, &amp, self.turn, &mut subjects);
+        let sharing: Vec<_> = candidates(scene).collect();
         let reason = || format!("its turn of {:?}", self.turn);
-        let ranked: Vec<_> =
-            subjects.into_iter().map(|subject| Candidate { subject, reason: reason() }).collect();
-        amp.place(scene, &ranked, Rest::OnSlow)
+        let ranks = self.turns.ranks(scene, &amp, self.turn, &sharing);
+        let ranked = ranks.zip(sharing).map(|(rank, subject)| Candidate { rank, subject, reason: reason() });
+        amp.place(scene, ranked.collect(), Rest::OnSlow)
     }
 }

@@ -3,36 +3,47 @@
 //! Problem: two floating-point threads on PEs that share an FPU slow each other down, while an integer thread
 //! beside either of them costs little; the operating system does not know which thread is which.
 //!
-//! Approach (BulldOver §IV and §V.C): rank the FPU-intensive threads. With N FPU-sharing domains, bind the
-//! first N to the first PE of one domain each, the next N to the second PEs, and so on; leave the rest free.
-//! A thread that stays within its group keeps its PE (the paper's caching). Where a thread has to be given a
-//! PE, it gets the free one closest to where it ran, so that caches and memory stay near.
+//! Approach (BulldOver §IV and §V.C): rank the FPU-intensive threads. With N units that share an FPU, bind the
+//! first N to one unit each, the next N to the same units as second ones, and so on, as often as the units
+//! have PEs; leave the rest free. A thread is bound to all PEs of its unit that it may use ("binds them on a
+//! per-module basis, instead of per-core"): which of them it runs on makes no difference to the FPU, and the
+//! operating system can get it out of the way of others. Threads keep their units while their rank allows it
+//! (the paper's caching).
 //!
-//! A domain is what the FPU is shared in: the module where cores share an FPU, else the SMT core; where there
+//! A unit is what the FPU is shared in: the module where cores share an FPU, else the SMT core; where there
 //! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where
-//! no two allowed PEs share any of these, there is nothing to gain and nothing is bound.
+//! no two allowed PEs share any of these and all are equally fast, nothing is to be gained and nothing is bound.
+//! Where one unit is all that is allowed, each of its PEs counts as one: threads are at least kept from
+//! sharing a PE.
+//!
+//! Which unit (ours; the paper has one node and one kind of core): units that nobody has before those that
+//! somebody has, and of these the fastest kind first. So no FPU-intensive thread is on a slow PE while a fast
+//! one is free; one whose unit another FPU-intensive thread has is not free: beside it, both would be slowed
+//! down. Of equal units the one in the package, node, L3, cluster and L2 with the fewest of these threads, as
+//! each has its own bandwidth and room; of equal ones the closest to where a waiting thread ran.
 //!
 //! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run,
 //! the FPU cycles that it really wants: for threads that run all the time (the paper's) it is the same order,
 //! and a thread that hardly runs takes no FPU from one that does. (Not the share of time that it *got*: that
 //! tells more about its neighbours.) A seated thread counts a little more than its rival, so that
-//! noise does not swap the two, and one that was seated a moment ago stays in any case.
+//! noise does not swap the two, and one that has had the best of seats for a moment only stays in any case.
 //!
-//! Limits: the policy looks at FPU demand only, not at the caches or the memory node that threads of one
-//! process share; it takes all PEs for equally fast.
+//! Limits: the policy looks at FPU demand only, not at the memory that threads of one process share, nor at
+//! where their memory is: moved to another node, a thread leaves it behind. By how much a kind is slower is
+//! not known: where it is much slower than half as fast, a second thread on a fast unit would do better.
 
-use super::near::{by_core, closest};
+use super::near::nearest;
 use super::{Policy, Scene, Subject};
 use crate::classify::{FpuClass, known_fpu_usage};
 use crate::cpuset::CpuSet;
-use crate::ids::PeId;
 use crate::plan::{Placement, Seat};
 use crate::topology::{Domain, DomainKind, Topology};
+use std::collections::BTreeMap;
 
 /// A thread that wants a PE for less of the time than this takes no place, unless it has one already.
 const RUNNABLE_SHARE_MIN: f64 = 0.05;
 
-/// By how much a rival's demand must exceed that of a seated thread to take its place, per group that the
+/// By how much a rival's demand must exceed that of a seated thread to take its place, per stage that the
 /// place is better.
 const SEAT_BONUS: f64 = 0.25;
 
@@ -51,33 +62,45 @@ impl Policy for Spread {
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         let Some(mut units) = Units::of(scene.topology, scene.allowed) else {
-            let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, \
+            let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, and all are equally fast, \
                 so keeping FPU-intensive threads apart gains nothing";
             return Placement::without_gain(reason);
         };
-        units.put_demanding_first(scene);
-        let mut placement = residents(scene);
+        let mut placement = residents(scene, &mut units);
         let ranked = rank(scene, &units);
         let total = ranked.len();
-        let unseated = ranked.into_iter().enumerate();
-        let mut waiting: Vec<(usize, &Subject)> =
-            unseated.filter(|(_, subject)| !placement.bound.contains_key(&subject.view.thread)).collect();
-        for group in 0..units.groups() {
-            waiting = seat_group(scene, &units, group, waiting, total, &mut placement);
+        let mut waiting: Vec<Ranked<'_>> = ranked.into_iter().enumerate().collect();
+        waiting.retain(|(_, subject)| !placement.bound.contains_key(&subject.view.thread));
+        for stage in units.stages() {
+            waiting = fill(scene, &mut units, stage, waiting, total, &mut placement);
         }
         placement
     }
 }
 
-/// Those who were seated a moment ago keep their seats, whatever the noise of one interval says.
-fn residents(scene: &Scene<'_>) -> Placement {
+/// A thread with its place in the ranking.
+type Ranked<'a> = (usize, &'a Subject);
+
+/// Which seats are given at a time: first or further ones of units of one kind, the fastest being 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Stage {
+    before: usize,
+    kind: usize,
+}
+
+/// Those who were seated a moment ago keep their seats, whatever the noise of one interval says, if there are
+/// no better ones: whoever shares a unit or is on a slower kind may leave as soon as another one is free.
+fn residents(scene: &Scene<'_>, units: &mut Units<'_>) -> Placement {
     let mut placement = Placement::default();
     for subject in scene.threads.iter().filter(|s| s.resident && s.placeable) {
         let thread = subject.view.thread;
         if let Some(seat) = scene.present.bound.get(&thread)
+            && let Some(unit) = units.unit_of(seat)
+            && (units.list[unit].kind, units.list[unit].threads) == (0, 0)
             && seat.pes.is_subset(&subject.view.permitted)
             && seat.pes.is_subset(scene.allowed)
         {
+            units.take(unit);
             placement.bound.insert(thread, seat.clone());
         }
     }
@@ -86,16 +109,27 @@ fn residents(scene: &Scene<'_>) -> Placement {
 
 /// The FPU-intensive threads that may be placed, most demanding first.
 fn rank<'a>(scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
-    let groups = units.groups();
-    let group_of = units.group_by_pe();
-    let seat_bonus = |subject: &Subject| {
-        let seat = scene.present.bound.get(&subject.view.thread).and_then(|seat| seat.pes.first());
-        let group = seat.and_then(|pe| *group_of.get(pe.0 as usize)?);
-        group.map(|group| SEAT_BONUS * (groups - group) as f64)
-    };
+    let intensive = scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive);
+    let mut seated: Vec<(usize, &Subject)> = intensive
+        .clone()
+        .filter_map(|s| Some((units.unit_of(scene.present.bound.get(&s.view.thread)?)?, s)))
+        .collect();
+    // Threads that share a unit anyway never gain by changing places within it: who wants most is first there.
+    seated.sort_by(|(a_unit, a), (b_unit, b)| {
+        a_unit.cmp(b_unit).then(demand(b).total_cmp(&demand(a))).then(a.view.thread.cmp(&b.view.thread))
+    });
+    let stages = units.stages();
+    let mut bonuses = BTreeMap::new();
+    for unit in seated.chunk_by(|(a, _), (b, _)| a == b) {
+        for (before, (unit, subject)) in unit.iter().enumerate() {
+            let stage = Stage { before, kind: units.list[*unit].kind };
+            let worse = stages.iter().filter(|other| **other >= stage).count();
+            bonuses.insert(subject.view.thread, SEAT_BONUS * worse as f64);
+        }
+    }
     let mut ranked: Vec<(f64, &Subject)> = Vec::new();
-    for subject in scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive) {
-        let bonus = seat_bonus(subject);
+    for subject in intensive {
+        let bonus = bonuses.get(&subject.view.thread).copied();
         if subject.view.runnable_share >= RUNNABLE_SHARE_MIN || bonus.is_some() {
             ranked.push((demand(subject) * (1.0 + bonus.unwrap_or(0.0)), subject));
         }
@@ -112,49 +146,38 @@ fn demand(subject: &Subject) -> f64 {
     usage * subject.view.runnable_share
 }
 
-/// Gives the PEs of one group to the best-ranked waiting threads; returns those that got none.
-fn seat_group<'a>(
+/// Gives the seats of one stage to the best-ranked waiting threads; returns those that got none.
+fn fill<'a>(
     scene: &Scene<'_>,
-    units: &Units<'_>,
-    group: usize,
-    waiting: Vec<(usize, &'a Subject)>,
+    units: &mut Units<'_>,
+    stage: Stage,
+    waiting: Vec<Ranked<'a>>,
     total: usize,
     placement: &mut Placement,
-) -> Vec<(usize, &'a Subject)> {
-    let taken = placement.bound.values().fold(CpuSet::new(), |taken, seat| taken.union(&seat.pes));
-    let group_pes = units.group(group).difference(&taken);
-    let mut free = group_pes.clone();
-    let could_sit = |subject: &Subject| subject.view.permitted.intersects(&group_pes);
-    let (members, mut left): (Vec<_>, Vec<_>) = {
-        let mut seats = group_pes.len();
-        waiting.into_iter().partition(|(_, subject)| {
-            let member = seats > 0 && could_sit(subject);
-            seats -= usize::from(member);
-            member
-        })
-    };
-    // Those who sit in this group already keep their PE before anybody else chooses.
+) -> Vec<Ranked<'a>> {
+    let mut open = units.open(stage);
+    let pes = units.pes_of(&open);
+    let mut seats = open.len();
+    let (members, mut left): (Vec<Ranked<'a>>, Vec<Ranked<'a>>) = waiting.into_iter().partition(|(_, s)| {
+        let member = seats > 0 && s.view.permitted.intersects(&pes);
+        seats -= usize::from(member);
+        member
+    });
+    // Those who are in a unit of this stage keep it before anybody else chooses.
     let mut standing = Vec::new();
     for (rank, subject) in members {
         let seat = scene.present.bound.get(&subject.view.thread);
-        match seat.filter(|seat| seat.pes.is_subset(&free) && seat.pes.is_subset(&subject.view.permitted)) {
-            Some(seat) => {
-                free = free.difference(&seat.pes);
-                placement.bound.insert(subject.view.thread, seat.clone());
-            }
+        let own = seat.and_then(|seat| units.unit_of(seat)).filter(|own| open.contains(own));
+        match own.filter(|own| subject.view.permitted.intersects(&units.list[*own].pes)) {
+            Some(own) => units.seat(scene, own, (rank, subject), total, &mut open, placement),
             None => standing.push((rank, subject)),
         }
     }
-    for (rank, subject) in standing {
-        let open = free.intersection(&subject.view.permitted);
-        let Some(pe) = closest(&units.around, &open, subject.view.last_pe) else {
-            left.push((rank, subject));
-            continue;
-        };
-        free.remove(pe);
-        let reason = units.reason(subject, rank, total, group, pe);
-        placement.bound.insert(subject.view.thread, Seat { pes: CpuSet::single(pe), reason });
+    while let Some((index, unit)) = units.best(&open, &standing) {
+        let member = standing.remove(index);
+        units.seat(scene, unit, member, total, &mut open, placement);
     }
+    left.extend(standing);
     left.sort_by_key(|(rank, _)| *rank);
     left
 }
@@ -162,10 +185,22 @@ fn seat_group<'a>(
 /// The allowed PEs by the unit whose FPU they share.
 struct Units<'a> {
     kind: DomainKind,
-    /// Per unit its allowed PEs, those on different cores first.
-    pes: Vec<Vec<PeId>>,
-    /// Per PE the domains around it.
+    list: Vec<Unit>,
+    /// Of each PE, by OS index, its unit and the domains around it.
+    unit_by_pe: Vec<Option<usize>>,
     around: Vec<Vec<&'a Domain>>,
+    /// How many threads were seated within each domain of the topology.
+    seated: Vec<usize>,
+}
+
+/// PEs of one kind that share an FPU.
+struct Unit {
+    pes: CpuSet,
+    /// The fastest that is allowed is 0.
+    kind: usize,
+    /// Of each larger kind of domain, the largest first, the one that holds it: its place in the topology.
+    within: Vec<Option<usize>>,
+    threads: usize,
 }
 
 impl<'a> Units<'a> {
@@ -173,79 +208,138 @@ impl<'a> Units<'a> {
         let shared = |kind: &DomainKind| {
             topology.domains(*kind).any(|domain| domain.pes.intersection(allowed).len() > 1)
         };
-        let kind = [DomainKind::Module, DomainKind::Core, DomainKind::L2].into_iter().find(shared)?;
-        let around = topology.domains_by_pe();
+        let mut kinds: Vec<CpuSet> =
+            topology.kinds.iter().map(|kind| kind.pes.intersection(allowed)).collect();
+        kinds.retain(|pes| !pes.is_empty());
+        if kinds.is_empty() {
+            kinds.push(allowed.clone());
+        }
+        let kind = [DomainKind::Module, DomainKind::Core, DomainKind::L2].into_iter().find(shared);
+        let kind = kind.or((kinds.len() > 1).then_some(DomainKind::Core))?;
+        let mut units = Units {
+            kind,
+            list: Vec::new(),
+            unit_by_pe: vec![None; topology.pes.last().map_or(0, |pe| pe.0 as usize + 1)],
+            around: topology.domains_by_pe(),
+            seated: vec![0; topology.domains.len()],
+        };
         let mut alone = allowed.clone();
-        let mut pes = Vec::new();
         for domain in topology.domains(kind) {
-            let members = domain.pes.intersection(allowed);
-            alone = alone.difference(&members);
-            if !members.is_empty() {
-                pes.push(by_core(&around, &members));
+            alone = alone.difference(&domain.pes);
+            units.add(topology, &kinds, &domain.pes);
+        }
+        if let [only] = units.list.as_slice() {
+            alone = alone.union(&only.pes);
+            units.list.clear();
+        }
+        alone.iter().for_each(|pe| units.add(topology, &kinds, &CpuSet::single(pe)));
+        Some(units)
+    }
+
+    /// Adds the PEs of one domain: a unit for each kind of PE among them.
+    fn add(&mut self, topology: &Topology, kinds: &[CpuSet], pes: &CpuSet) {
+        for (kind, of_kind) in kinds.iter().enumerate() {
+            let pes = pes.intersection(of_kind);
+            let Some(first) = pes.first() else { continue };
+            for pe in pes.iter() {
+                self.unit_by_pe[pe.0 as usize] = Some(self.list.len());
             }
-        }
-        pes.extend(alone.iter().map(|pe| vec![pe]));
-        Some(Units { kind, pes, around })
-    }
-
-    /// Counts as first PE of a unit the one whose thread wants most: threads that share a unit anyway never
-    /// gain by changing places within it. The order of empty PEs stays.
-    fn put_demanding_first(&mut self, scene: &Scene<'_>) {
-        let mut demand_on = vec![-1.0; self.around.len()];
-        for subject in scene.threads.iter().filter(|s| s.placeable) {
-            let seat = scene.present.bound.get(&subject.view.thread);
-            for pe in seat.into_iter().flat_map(|seat| seat.pes.iter()) {
-                if let Some(slot) = demand_on.get_mut(pe.0 as usize) {
-                    *slot = demand(subject);
-                }
-            }
-        }
-        let on = |pe: &PeId| demand_on.get(pe.0 as usize).copied().unwrap_or(-1.0);
-        for unit in &mut self.pes {
-            unit.sort_by(|a, b| on(b).total_cmp(&on(a)));
+            let domains = topology.domains.iter().enumerate().rev();
+            let larger: Vec<(usize, &Domain)> =
+                domains.filter(|(_, domain)| domain.kind > self.kind).collect();
+            let holder = |of_kind: &[(usize, &Domain)]| {
+                of_kind.iter().find(|(_, domain)| domain.pes.contains(first)).map(|(place, _)| *place)
+            };
+            let within = larger.chunk_by(|(_, a), (_, b)| a.kind == b.kind).map(holder).collect();
+            self.list.push(Unit { pes, kind, within, threads: 0 });
         }
     }
 
-    /// The largest number of PEs in a unit: so many groups of threads can be seated.
-    fn groups(&self) -> usize {
-        self.pes.iter().map(Vec::len).max().unwrap_or(0)
+    /// The unit in which a seat is.
+    fn unit_of(&self, seat: &Seat) -> Option<usize> {
+        *self.unit_by_pe.get(seat.pes.first()?.0 as usize)?
     }
 
-    /// The PEs of one group: the `group`-th of every unit that has so many.
-    fn group(&self, group: usize) -> CpuSet {
-        self.pes.iter().filter_map(|unit| unit.get(group).copied()).collect()
+    /// Every stage, in the order in which seats are given.
+    fn stages(&self) -> Vec<Stage> {
+        let seats = |unit: &Unit| {
+            let kind = unit.kind;
+            (0..unit.pes.len()).map(move |before| Stage { before, kind })
+        };
+        let mut stages: Vec<Stage> = self.list.iter().flat_map(seats).collect();
+        stages.sort();
+        stages.dedup();
+        stages
     }
 
-    /// The group of each PE, by OS index.
-    fn group_by_pe(&self) -> Vec<Option<usize>> {
-        let mut groups = vec![None; self.around.len()];
-        for unit in &self.pes {
-            for (group, pe) in unit.iter().enumerate() {
-                if let Some(slot) = groups.get_mut(pe.0 as usize) {
-                    *slot = Some(group);
-                }
-            }
+    /// The units that have a seat to give in a stage.
+    fn open(&self, stage: Stage) -> Vec<usize> {
+        let is_open = |unit: &Unit| {
+            unit.kind == stage.kind && unit.threads == stage.before && unit.threads < unit.pes.len()
+        };
+        (0..self.list.len()).filter(|&unit| is_open(&self.list[unit])).collect()
+    }
+
+    fn pes_of(&self, units: &[usize]) -> CpuSet {
+        units.iter().flat_map(|&unit| self.list[unit].pes.iter()).collect()
+    }
+
+    fn take(&mut self, unit: usize) {
+        self.list[unit].threads += 1;
+        for &domain in self.list[unit].within.iter().flatten() {
+            self.seated[domain] += 1;
         }
-        groups
     }
 
-    fn reason(&self, subject: &Subject, rank: usize, total: usize, group: usize, pe: PeId) -> String {
-        let mut around = self.around.get(pe.0 as usize).into_iter().flatten();
-        let unit = around.find(|domain| domain.kind == self.kind).map(|domain| &domain.pes);
+    /// The next seat and who gets it: the units in the emptiest domains, of these the closest to a thread.
+    fn best(&self, open: &[usize], standing: &[Ranked<'_>]) -> Option<(usize, usize)> {
+        let mut levels: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
+        for &place in open {
+            let unit = &self.list[place];
+            let load = |domain: &Option<usize>| domain.map_or(unit.threads, |domain| self.seated[domain]);
+            levels.entry(unit.within.iter().map(load).collect()).or_default().push(place);
+        }
+        levels.into_values().find_map(|units| {
+            let subjects = standing.iter().map(|(_, subject)| *subject);
+            let (index, pe) = nearest(&self.around, &self.pes_of(&units), subjects)?;
+            Some((index, self.unit_by_pe[pe.0 as usize]?))
+        })
+    }
+
+    /// Seats a thread in a unit that is then no longer open.
+    fn seat(
+        &mut self,
+        scene: &Scene<'_>,
+        unit: usize,
+        (rank, subject): Ranked<'_>,
+        total: usize,
+        open: &mut Vec<usize>,
+        placement: &mut Placement,
+    ) {
+        let pes = self.list[unit].pes.intersection(&subject.view.permitted);
+        let present = scene.present.bound.get(&subject.view.thread).filter(|seat| seat.pes == pes);
+        let reason = || self.reason(subject, rank, total, unit);
+        let seat = present.cloned().unwrap_or_else(|| Seat { reason: reason(), pes });
+        self.take(unit);
+        open.retain(|&other| other != unit);
+        placement.bound.insert(subject.view.thread, seat);
+    }
+
+    fn reason(&self, subject: &Subject, rank: usize, total: usize, unit: usize) -> String {
+        let Unit { pes, threads, .. } = &self.list[unit];
         let kind = match self.kind {
             DomainKind::Module => "FPU module",
-            DomainKind::Core => "SMT core",
+            DomainKind::Core => "core",
             _ => "L2 domain",
         };
-        let unit = unit.map_or("a unit of its own".to_owned(), |pes| format!("the {kind} of PEs {pes}"));
         let estimate = known_fpu_usage(&subject.view.usage);
         let (usage, confidence) = estimate.map_or((0.0, 0.0), |e| (e.value, e.confidence));
         format!(
             "FPU usage {usage:.2} (confidence {confidence:.2}), rank {} of {total} FPU-intensive threads: \
-             PE number {} in {unit}, one of {}",
+             number {} of them on the {kind} of PEs {pes}, one of {}",
             rank + 1,
-            group + 1,
-            self.pes.len(),
+            threads + 1,
+            self.list.len(),
         )
     }
 }

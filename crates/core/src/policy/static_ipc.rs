@@ -118,26 +118,26 @@ enum Standing {
     Last(&'static str),
 }
 
-/// Ranks the candidates; of equals the one on a fast PE, then the lowest id, is first.
+/// Ranks the candidates by their standing, the highest ratio first.
 fn place_by(scene: &Scene<'_>, mut standing: impl FnMut(&Amp, &Subject) -> Standing) -> Placement {
     let amp = match Amp::of(scene) {
         Ok(amp) => amp,
         Err(placement) => return placement,
     };
-    let mut ranked: Vec<(f64, Candidate<'_>)> = candidates(scene)
+    let mut ranked: Vec<(f64, &Subject, String)> = candidates(scene)
         .map(|subject| {
             let (rank, reason) = match standing(&amp, subject) {
                 Standing::First(why) => (f64::INFINITY, why.to_owned()),
                 Standing::Ratio(ratio) => (ratio, format!("IPC ratio {ratio:.2}")),
                 Standing::Last(why) => (f64::NEG_INFINITY, why.to_owned()),
             };
-            (rank, Candidate { subject, reason })
+            (rank, subject, reason)
         })
         .collect();
-    ranked.sort_by(|(a_rank, a), (b_rank, b)| {
-        let key = |c: &Candidate<'_>| (!amp.on_fast(scene, c.subject), c.subject.view.thread);
-        b_rank.total_cmp(a_rank).then_with(|| key(a).cmp(&key(b)))
+    ranked.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
+    let groups = ranked.chunk_by(|(a, ..), (b, ..)| a == b).enumerate();
+    let ranked = groups.flat_map(|(rank, equals)| {
+        equals.iter().map(move |(_, subject, reason)| Candidate { rank, subject, reason: reason.clone() })
     });
-    let ranked: Vec<_> = ranked.into_iter().map(|(_, candidate)| candidate).collect();
-    amp.place(scene, &ranked, Rest::OnSlow)
+    amp.place(scene, ranked.collect(), Rest::OnSlow)
 }

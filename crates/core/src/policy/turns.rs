@@ -1,9 +1,10 @@
 //! Fast PEs in turns: who has had how much of them, and who is next.
 //!
 //! Problem: several threads have an equal right to too few fast PEs. Approach: for each of them the time on
-//! fast PEs is added up; who is in the middle of a turn stays, then come those who had least. A newcomer,
-//! or one that comes back, counts as having had as much as the one that had least, so that it takes its place
-//! in the round and not all turns until it has caught up. Source: the round-robin sharing of fast cores of
+//! fast PEs is added up; who is in the middle of a turn stays, then come those who had fewest turns. Time is
+//! counted in whole turns, so that of those who had as many the nearest can be chosen. A newcomer, or one
+//! that comes back, counts as having had as much as the one that had least, so that it takes its place in the
+//! round and not all turns until it has caught up. Source: the round-robin sharing of fast cores of
 //! Saez et al., CF'10, §2.1 and §2.3; the accounts are ours. Limits: time counts while a thread is bound to a
 //! fast PE and wants to run, whether or not the operating system let it.
 
@@ -17,6 +18,14 @@ use std::time::Duration;
 /// How long a turn on a fast PE lasts. The paper does not say; it is as long as its boost of a sequential
 /// phase.
 pub const TURN: Duration = Duration::from_secs(1);
+
+/// The right to a fast PE: who is in the middle of a turn, then by the number of turns had, of equals first
+/// those who wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TurnRank {
+    Amid,
+    Had { turns: u64, is_over: bool },
+}
 
 /// The accounts of those who share.
 #[derive(Debug, Clone, Default)]
@@ -34,8 +43,14 @@ struct Account {
 }
 
 impl Turns {
-    /// Brings those who share into the order in which they deserve a fast PE now.
-    pub fn order(&mut self, scene: &Scene<'_>, amp: &Amp, turn: Duration, sharing: &mut [&Subject]) {
+    /// The right of each that shares to a fast PE now.
+    pub fn ranks(
+        &mut self,
+        scene: &Scene<'_>,
+        amp: &Amp,
+        turn: Duration,
+        sharing: &[&Subject],
+    ) -> impl Iterator<Item = TurnRank> + use<> {
         let elapsed = scene.now.since(self.last);
         let before = std::mem::take(&mut self.accounts);
         let known = sharing.iter().filter_map(|subject| before.get(&subject.view.thread));
@@ -56,10 +71,14 @@ impl Turns {
         let amid_turn = |account: &Account| {
             account.since.is_some_and(|since| scene.now.since(since) + elapsed / 2 < turn)
         };
-        let accounts = &self.accounts;
-        sharing.sort_by_key(|subject| {
-            let account = accounts.get(&subject.view.thread).copied().unwrap_or_default();
-            (!amid_turn(&account), account.had, subject.view.thread)
-        });
+        let rank = |subject: &&Subject| {
+            let account = self.accounts.get(&subject.view.thread).copied().unwrap_or_default();
+            if amid_turn(&account) {
+                return TurnRank::Amid;
+            }
+            let turns = account.had.as_secs_f64() / turn.as_secs_f64().max(1e-9);
+            TurnRank::Had { turns: turns.round() as u64, is_over: account.since.is_some() }
+        };
+        sharing.iter().map(rank).collect::<Vec<_>>().into_iter()
     }
 }

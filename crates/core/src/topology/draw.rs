@@ -30,8 +30,8 @@ impl Node<'_> {
 }
 
 impl Topology {
-    /// The machine as a tree: caches with their sizes, FPU modules, kinds; PEs that the cpuset forbids are
-    /// marked.
+    /// The machine as a tree: caches with their sizes, FPU modules, kinds; PEs and memory nodes that the
+    /// cpuset forbids are marked.
     pub fn draw(&self) -> String {
         let mut text = format!("machine with {}", plural(self.pes.len(), "PE"));
         let forbidden = self.pes.difference(&self.allowed);
@@ -158,15 +158,15 @@ fn label(domain: &Domain) -> String {
         DomainKind::L1 => "L1",
         DomainKind::Module => "FPU module",
         DomainKind::L2 => "L2",
+        DomainKind::Cluster => "cluster",
         DomainKind::L3 => "L3",
         DomainKind::Die => "die",
         DomainKind::NumaNode => "NUMA node",
         DomainKind::Package => "package",
     };
-    match domain.bytes {
-        Some(bytes) => format!("{name} {}", size(bytes)),
-        None => name.to_owned(),
-    }
+    let bytes = domain.bytes.map_or(String::new(), |bytes| format!(" {}", size(bytes)));
+    let forbidden = if domain.forbidden { " (FORBIDDEN)" } else { "" };
+    format!("{name}{bytes}{forbidden}")
 }
 
 /// Bytes in the largest binary unit that leaves at least 1, with one decimal where it says something: not for

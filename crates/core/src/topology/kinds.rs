@@ -61,6 +61,11 @@ impl Vote {
         Vote { source: source.to_owned(), classes: ranges.into_iter().map(describe).collect() }
     }
 
+    /// Whether the source knows all of some PEs.
+    pub fn covers(&self, pes: &CpuSet) -> bool {
+        pes.iter().all(|pe| self.rank(pe).is_some())
+    }
+
     fn rank(&self, pe: PeId) -> Option<usize> {
         self.classes.iter().position(|(pes, _)| pes.contains(pe))
     }
@@ -69,8 +74,7 @@ impl Vote {
 /// The kinds (fastest first) and notes for the user. A source that does not know every PE has no vote.
 pub fn decide(pes: &CpuSet, votes: &[Vote]) -> (Vec<CpuKind>, Vec<String>) {
     let mut notes = Vec::new();
-    let (votes, partial): (Vec<&Vote>, Vec<&Vote>) =
-        votes.iter().partition(|vote| pes.iter().all(|pe| vote.rank(pe).is_some()));
+    let (votes, partial): (Vec<&Vote>, Vec<&Vote>) = votes.iter().partition(|vote| vote.covers(pes));
     for vote in partial.iter().filter(|vote| !vote.classes.is_empty()) {
         notes.push(format!("{} is known for some PEs only and has no vote on kinds", vote.source));
     }

@@ -53,6 +53,9 @@ pub struct Domain {
     pub pes: CpuSet,
     /// Size in bytes of a cache or of a node's memory, where known.
     pub bytes: Option<u64>,
+    /// Of a memory node: the cpuset lets nothing be allocated there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forbidden: bool,
 }
 
 /// The kinds of sharing domain, from the closest to the most distant.
@@ -67,6 +70,9 @@ pub enum DomainKind {
     Module,
     /// Second-level cache.
     L2,
+    /// Neighbouring cores within an L3 that share more than that: its tags, a port to the interconnect. Linux
+    /// reports such groups on ARM servers (Kunpeng: four cores each).
+    Cluster,
     /// Third-level cache.
     L3,
     /// A piece of silicon within a package.
@@ -97,6 +103,7 @@ impl DomainKind {
             DomainKind::L1 => "l1",
             DomainKind::Module => "module",
             DomainKind::L2 => "l2",
+            DomainKind::Cluster => "cluster",
             DomainKind::L3 => "l3",
             DomainKind::Die => "die",
             DomainKind::NumaNode => "numa",
@@ -111,6 +118,7 @@ impl DomainKind {
             "l1" | "l1d" | "l1cache" | "l1dcache" => DomainKind::L1,
             "module" => DomainKind::Module,
             "l2" | "l2cache" => DomainKind::L2,
+            "cluster" => DomainKind::Cluster,
             "l3" | "l3cache" => DomainKind::L3,
             "die" => DomainKind::Die,
             "numa" | "node" | "numanode" => DomainKind::NumaNode,
@@ -123,7 +131,7 @@ impl DomainKind {
 impl Domain {
     /// A domain that has no place in a topology yet: [`Topology::arranged`] numbers it.
     pub fn new(kind: DomainKind, pes: CpuSet) -> Self {
-        Self { kind, logical: 0, os: None, pes, bytes: None }
+        Self { kind, logical: 0, os: None, pes, bytes: None, forbidden: false }
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Summary {
     pub fpu_modules: usize,
     /// Number of second-level caches.
     pub l2_caches: usize,
+    /// Number of clusters of cores between the second and the third level.
+    pub clusters: usize,
     /// Number of third-level caches.
     pub l3_caches: usize,
     /// Number of NUMA nodes that have PEs.
@@ -46,6 +48,7 @@ impl Topology {
             cores: count(DomainKind::Core),
             fpu_modules: self.fpu_modules().count(),
             l2_caches: count(DomainKind::L2),
+            clusters: count(DomainKind::Cluster),
             l3_caches: count(DomainKind::L3),
             numa_nodes: count(DomainKind::NumaNode),
             allowed_pes: self.allowed.len(),
@@ -65,12 +68,14 @@ impl Topology {
 /// One line of counts, then one line per kind.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { pes, cores, fpu_modules, l2_caches, l3_caches, numa_nodes, allowed_pes, kinds } = self;
-        writeln!(
-            f,
-            "PEs {pes} (allowed {allowed_pes}), cores {cores}, FPU modules {fpu_modules}, \
-             L2 caches {l2_caches}, L3 caches {l3_caches}, NUMA nodes {numa_nodes}"
-        )?;
+        let Summary { pes, allowed_pes, cores, fpu_modules, l2_caches, clusters, .. } = self;
+        write!(f, "PEs {pes} (allowed {allowed_pes}), cores {cores}, FPU modules {fpu_modules}, ")?;
+        write!(f, "L2 caches {l2_caches}, ")?;
+        if *clusters > 0 {
+            write!(f, "clusters {clusters}, ")?;
+        }
+        let Summary { l3_caches, numa_nodes, kinds, .. } = self;
+        writeln!(f, "L3 caches {l3_caches}, NUMA nodes {numa_nodes}")?;
         for kind in kinds {
             writeln!(f, "kind {}: PEs {} ({})", kind.name, kind.pes, kind.evidence.join("; "))?;
         }

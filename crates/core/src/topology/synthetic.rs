@@ -2,7 +2,7 @@
 //!
 //! The notation is hwloc's (its manual, "Synthetic topologies"): levels from the outside in, each with the
 //! number of children that an object of the level before has. PEs are numbered in the order of the tree.
-//! Beyond hwloc there is `module:N` for cores that share one FPU. Of hwloc's attributes `size=` (of a cache)
+//! Beyond hwloc there are `module:N` for cores that share one FPU and `cluster:N`. Of hwloc's attributes `size=` (of a cache)
 //! and `memory=` (of a NUMA node) are understood: `l2:4(size=2MB)`. A machine without a NUMA level is one
 //! node, as in hwloc. `group` levels only multiply.
 
@@ -105,7 +105,7 @@ fn parse_level(word: &str) -> Result<Level, String> {
         "pu" => Sort::Pu,
         "group" => Sort::Group,
         _ => Sort::Domain(DomainKind::from_word(name).ok_or_else(|| {
-            format!("`{name}` is none of pack, die, numa, group, l3, l2, module, l1, core, pu")
+            format!("`{name}` is none of pack, die, numa, group, l3, cluster, l2, module, l1, core, pu")
         })?),
     };
     match count.parse() {

@@ -130,14 +130,23 @@ fn convert(hwloc: &Hwloc) -> Found {
         (ObjectType::Core, DomainKind::Core),
         (ObjectType::L1Cache, DomainKind::L1),
         (ObjectType::L2Cache, DomainKind::L2),
+        (ObjectType::Group, DomainKind::Cluster),
         (ObjectType::L3Cache, DomainKind::L3),
         (ObjectType::Die, DomainKind::Die),
         (ObjectType::NUMANode, DomainKind::NumaNode),
         (ObjectType::Package, DomainKind::Package),
     ] {
-        for object in hwloc.objects_with_type(object_type) {
+        // Groups stand for many things; of these only clusters are known to share something.
+        let is_wanted = |object: &&TopologyObject| {
+            object_type != ObjectType::Group || object.subtype().is_some_and(|name| name == c"Cluster")
+        };
+        for object in hwloc.objects_with_type(object_type).filter(is_wanted) {
             add_domain(&mut found, kind, object);
         }
+    }
+    let allowed_nodes = hwloc.allowed_nodeset();
+    for node in found.domains.iter_mut().filter(|domain| domain.kind == DomainKind::NumaNode) {
+        node.forbidden = node.os.is_some_and(|os| !allowed_nodes.is_set(os as usize));
     }
     found
 }

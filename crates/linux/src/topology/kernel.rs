@@ -4,7 +4,7 @@ use super::hwloc::HwlocKind;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::topology::kinds::{TOLERANCE_PERCENT, Vote};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Readings per PE. A file that a machine lacks leaves its PE out of the map.
@@ -19,6 +19,8 @@ pub struct Facts {
     /// The PEs that the process may use: `Cpus_allowed_list` of `/proc/self/status`. The kernel keeps it
     /// within the cpuset.
     pub affinity: Option<CpuSet>,
+    /// The memory nodes from which it may allocate: `Mems_allowed_list` there.
+    pub nodes: Option<BTreeSet<u32>>,
 }
 
 /// Reads the facts of some PEs.
@@ -44,11 +46,15 @@ pub fn read(root: &Path, pes: &CpuSet) -> Facts {
             })
             .collect();
     }
+    let status = text("proc/self/status").unwrap_or_default();
+    let nodes = allowed_list(&status, "Mems_allowed_list:");
     Facts {
         capacity: per_pe("cpu_capacity", |text| text.parse().ok()),
         max_khz,
         midr,
-        affinity: text("proc/self/status").and_then(|status| allowed_list(&status)),
+        affinity: allowed_list(&status, "Cpus_allowed_list:"),
+        // Nodes and PEs are written in one notation.
+        nodes: nodes.map(|nodes| nodes.iter().map(|PeId(node)| node).collect()),
     }
 }
 
@@ -56,8 +62,8 @@ fn parse_hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
-fn allowed_list(status: &str) -> Option<CpuSet> {
-    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.parse().ok()
+fn allowed_list(status: &str, key: &str) -> Option<CpuSet> {
+    status.lines().find_map(|line| line.strip_prefix(key))?.parse().ok()
 }
 
 /// ARM's `/proc/cpuinfo` has the register in fields; implementer in bits 24–31 and part in bits 4–15 are
@@ -95,6 +101,7 @@ pub fn arm_design(midr: u64) -> Option<(&'static str, u64)> {
         0xd05 => ("Cortex-A55", 0),
         0xd46 => ("Cortex-A510", 0),
         0xd80 => ("Cortex-A520", 0),
+        0xd88 => ("Cortex-A520AE", 0),
         0xd07 => ("Cortex-A57", 1),
         0xd08 => ("Cortex-A72", 1),
         0xd09 => ("Cortex-A73", 1),
@@ -105,26 +112,31 @@ pub fn arm_design(midr: u64) -> Option<(&'static str, u64)> {
         0xd47 => ("Cortex-A710", 1),
         0xd4d => ("Cortex-A715", 1),
         0xd81 => ("Cortex-A720", 1),
+        0xd89 => ("Cortex-A720AE", 1),
+        0xd87 => ("Cortex-A725", 1),
         0xd44 => ("Cortex-X1", 2),
         0xd48 => ("Cortex-X2", 2),
         0xd4e => ("Cortex-X3", 2),
         0xd82 => ("Cortex-X4", 2),
+        0xd85 => ("Cortex-X925", 2),
         _ => return None,
     })
 }
 
-/// Speed classes of hwloc's names for core types.
+/// Speed classes of hwloc's names for core types. `IntelLowPower` are the slow cores outside of the ring.
 fn core_type_rank(core_type: &str) -> Option<u64> {
     match core_type {
-        "IntelAtom" | "AMDEfficiency" => Some(0),
-        "IntelCore" | "AMDPerformance" => Some(1),
+        "IntelLowPower" => Some(0),
+        "IntelAtom" | "AMDEfficiency" => Some(1),
+        "IntelCore" | "AMDPerformance" => Some(2),
         _ => None,
     }
 }
 
 /// Everything that has an opinion on which PEs are fast. What the kernel says directly goes before what hwloc
-/// passes on of the same.
-pub fn votes(facts: &Facts, kinds: &[HwlocKind]) -> Vec<Vote> {
+/// passes on of the same. hwloc ranks its kinds by these sources, but without a tolerance: its rank has a vote
+/// only where none of them knows all PEs, or favoured cores would be kinds of their own.
+pub fn votes(facts: &Facts, kinds: &[HwlocKind], pes: &CpuSet) -> Vec<Vote> {
     let of_kinds = |value: &dyn Fn(&HwlocKind) -> Option<u64>| -> BTreeMap<PeId, u64> {
         let with_value = kinds.iter().filter_map(|kind| Some((kind, value(kind)?)));
         with_value.flat_map(|(kind, value)| kind.pes.iter().map(move |pe| (pe, value))).collect()
@@ -150,15 +162,17 @@ pub fn votes(facts: &Facts, kinds: &[HwlocKind]) -> Vec<Vote> {
     // hwloc's efficiency is a rank among kinds: with one kind it says nothing.
     let efficiency = of_kinds(&|kind| kind.efficiency.filter(|_| kinds.len() > 1));
     let number = |n: u64| n.to_string();
-    let votes = [
+    let mut votes = vec![
         Vote::from_numbers("core type", &core_type, 0, type_words),
         Vote::from_numbers("MIDR", &design, 0, design_words),
         Vote::from_numbers("cpu_capacity", &capacity, TOLERANCE_PERCENT, number),
         Vote::from_numbers("max frequency", &max_khz, TOLERANCE_PERCENT, |khz| {
             format!("{:.1} GHz", khz as f64 / 1e6)
         }),
-        Vote::from_numbers("hwloc efficiency", &efficiency, 0, number),
     ];
+    if !votes.iter().any(|vote| vote.covers(pes)) {
+        votes.push(Vote::from_numbers("hwloc efficiency", &efficiency, 0, number));
+    }
     votes.into_iter().filter(|vote| !vote.classes.is_empty()).collect()
 }
 
@@ -178,7 +192,7 @@ mod tests {
     #[test]
     fn the_affinity_is_read_from_a_status_file() {
         let status = "Name:\tcat\nCpus_allowed:\tf\nCpus_allowed_list:\t0-1,3\nMems_allowed:\t1\n";
-        assert_eq!(allowed_list(status).unwrap().to_string(), "0-1,3");
-        assert_eq!(allowed_list("Name:\tcat\n"), None);
+        assert_eq!(allowed_list(status, "Cpus_allowed_list:").unwrap().to_string(), "0-1,3");
+        assert_eq!(allowed_list("Name:\tcat\n", "Cpus_allowed_list:"), None);
     }
 }

@@ -4,7 +4,7 @@
 //! `kernel` reads what the kernel says about speed and affinity. Everything that is read comes from a root
 //! directory, so a recorded machine takes the same way as the live one.
 
-use corewise_core::topology::{Topology, TopologyError, kinds};
+use corewise_core::topology::{DomainKind, Topology, TopologyError, kinds};
 use std::path::{Path, PathBuf};
 
 mod fpu;
@@ -21,8 +21,17 @@ pub enum Source {
     Live,
     /// A file of hwloc's XML (`lstopo machine.xml`).
     Xml(PathBuf),
-    /// A directory with another machine's `/sys` and `/proc`, or a `.tar.gz` of one (see [`record`]).
+    /// A directory with another machine's `/sys` and `/proc`, or a `.tar.gz` or `.tar.bz2` of one (see
+    /// [`record`]).
     Root(PathBuf),
+}
+
+impl Source {
+    /// The machine of a file or directory: what ends in `.xml` is hwloc's, anything else a recording.
+    pub fn of(path: &Path) -> Source {
+        let is_xml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml"));
+        if is_xml { Source::Xml(path.to_owned()) } else { Source::Root(path.to_owned()) }
+    }
 }
 
 /// Why there is no topology. Each text names the input and what to do.
@@ -99,7 +108,11 @@ fn load_from(
     if let Some(affinity) = &facts.affinity {
         found.allowed = found.allowed.intersection(affinity);
     }
-    let votes = kernel::votes(&facts, &found.kinds);
+    if let Some(nodes) = &facts.nodes {
+        let nodes_of = found.domains.iter_mut().filter(|domain| domain.kind == DomainKind::NumaNode);
+        nodes_of.for_each(|node| node.forbidden |= node.os.is_some_and(|os| !nodes.contains(&os)));
+    }
+    let votes = kernel::votes(&facts, &found.kinds, &found.pes);
     let (kinds, kind_notes) = kinds::decide(&found.pes, &votes);
     found.notes.extend(kind_notes);
     let contradiction = |source| LoadError::Contradiction { what: origin.clone(), source };

@@ -1,12 +1,13 @@
-//! Recorded machines: the files of `/sys` and `/proc` that [`super::load`] reads, in a directory or a
-//! `.tar.gz`.
+//! Recorded machines: the files of `/sys` and `/proc` that [`super::load`] reads, in a directory, a `.tar.gz`
+//! or a `.tar.bz2`.
 
 use super::LoadError;
+use bzip2::bufread::BzDecoder;
 use flate2::Compression;
-use flate2::read::GzDecoder;
+use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -123,7 +124,7 @@ fn add(archive: &mut tar::Builder<impl Write>, root: &Path, path: &Path) -> io::
     }
     let Ok(mut bytes) = fs::read(&source) else { return Ok(()) };
     if path.ends_with("proc/self/status") {
-        bytes = affinity_only(&bytes);
+        bytes = limits_only(&bytes);
     }
     let mut header = tar::Header::new_gnu();
     header.set_size(bytes.len() as u64);
@@ -131,10 +132,12 @@ fn add(archive: &mut tar::Builder<impl Write>, root: &Path, path: &Path) -> io::
     archive.append_data(&mut header, path, bytes.as_slice())
 }
 
-/// Of a status file the one line that `kernel` reads: a recording tells nothing of who made it.
-fn affinity_only(status: &[u8]) -> Vec<u8> {
+/// Of a status file the two lines that `kernel` reads: a recording tells nothing of who made it.
+fn limits_only(status: &[u8]) -> Vec<u8> {
     let lines = status.split_inclusive(|&byte| byte == b'\n');
-    lines.filter(|line| line.starts_with(b"Cpus_allowed_list:")).flatten().copied().collect()
+    let is_limit =
+        |line: &&[u8]| line.starts_with(b"Cpus_allowed_list:") || line.starts_with(b"Mems_allowed_list:");
+    lines.filter(is_limit).flatten().copied().collect()
 }
 
 /// A recorded machine's root directory: it holds `sys` and `proc`.
@@ -144,7 +147,7 @@ pub struct OpenRoot {
     _unpacked: Option<tempfile::TempDir>,
 }
 
-/// Takes a directory as it is and unpacks a `.tar.gz`.
+/// Takes a directory as it is and unpacks an archive.
 pub fn open(path: &Path) -> Result<OpenRoot, LoadError> {
     let metadata = fs::metadata(path).map_err(LoadError::read(path))?;
     if metadata.is_dir() {
@@ -154,17 +157,26 @@ pub fn open(path: &Path) -> Result<OpenRoot, LoadError> {
     }
     let file = File::open(path).map_err(LoadError::read(path))?;
     let folder = tempfile::tempdir().map_err(LoadError::read(&std::env::temp_dir()))?;
-    tar::Archive::new(GzDecoder::new(file))
-        .unpack(folder.path())
+    decompressed(BufReader::new(file))
+        .and_then(|archive| tar::Archive::new(archive).unpack(folder.path()))
         .map_err(|error| no_recording(path, &format!("it does not unpack: {error}")))?;
     let root = find_root(folder.path()).ok_or_else(|| no_recording(path, "it has no sys/devices"))?;
     Ok(OpenRoot { path: root, _unpacked: Some(folder) })
 }
 
+/// The contents of a file that gzip or bzip2 made; its first bytes tell which.
+fn decompressed(mut file: impl BufRead + 'static) -> io::Result<Box<dyn Read>> {
+    match file.fill_buf()? {
+        [0x1f, 0x8b, ..] => Ok(Box::new(GzDecoder::new(file))),
+        [b'B', b'Z', b'h', ..] => Ok(Box::new(BzDecoder::new(file))),
+        _ => Err(io::Error::other("it is compressed neither by gzip nor by bzip2")),
+    }
+}
+
 fn no_recording(path: &Path, problem: &str) -> LoadError {
     LoadError::Content {
         path: path.to_owned(),
-        expected: "recorded machine (a directory or .tar.gz with its /sys and /proc; \
+        expected: "recorded machine (a directory, .tar.gz or .tar.bz2 with its /sys and /proc; \
                    `corewise topo --record FILE` makes one)",
         problem: problem.to_owned(),
     }

@@ -50,6 +50,7 @@ pub fn name(kind: DomainKind) -> &'static str {
         DomainKind::Die => "a die",
         DomainKind::NumaNode => "a memory node",
         DomainKind::Package => "a package",
+        DomainKind::Cluster => "a cluster",
     }
 }
 

@@ -233,6 +233,78 @@ fn pa_takes_the_fast_pe_from_a_thread_that_tells_it_spins() {
 }
 
 #[test]
+fn pa_swaps_no_highly_parallel_thread_in_for_one_that_spins() {
+    // §2.2.1: it is only a candidate to leave. From 5 s on a single-threaded application wants the fast PE.
+    let spins = |spinning| Hints { spinning, master: false };
+    let mut threads = [application(0, 4), application(1, 1)].concat();
+    threads[0].hints = vec![(second(2), spins(true)), (second(4), spins(false)), (second(5), spins(true))];
+    threads[4].lives = second(5)..second(20);
+    check(
+        timeline(Pa::default(), &one_fast(), 8, threads),
+        "0000ssss
+         ssssssss
+         ssssssss
+         ssssssss
+             0000",
+    );
+}
+
+#[test]
+fn mintlp_leaves_a_spinning_thread_on_its_fast_pe_while_nobody_wants_it() {
+    let spins = |spinning| Hints { spinning, master: false };
+    let mut threads = [application(0, 1), vec![blocked(1, 0..4)]].concat();
+    threads[0].hints = vec![(second(2), spins(true))];
+    check(
+        timeline(MinTlp, &one_fast(), 7, threads),
+        "0000sss
+         ssss000",
+    );
+}
+
+#[test]
+fn of_equal_candidates_the_nearest_to_the_free_fast_pe_is_promoted() {
+    // §3.4. Two chips, PEs 0 and 4 are fast. The thread on PE 4 ends; thread 3 is on its chip, 1 and 2 are not.
+    let threads = || {
+        let mut threads = application(0, 8);
+        threads[4].lives = Time(0)..second(2);
+        threads
+    };
+    for policy in [Box::new(MinTlp) as Box<dyn Policy>, Box::<Pa>::default()] {
+        let name = policy.name();
+        let topology = asymmetric(2, 4, "0,4");
+        let allowed = vec![(Time(0), topology.allowed.clone())];
+        let drawn = draw_policy(policy, &topology, allowed, 5, threads());
+        let rows: Vec<&str> = drawn.lines().collect();
+        assert!(rows[3].ends_with("444"), "{name}:\n{drawn}");
+        assert_eq!(rows.iter().filter(|row| row.contains('4')).count(), 2, "{name}:\n{drawn}");
+    }
+}
+
+#[test]
+fn fast_cores_get_a_thread_each_before_their_siblings() {
+    // Two fast SMT cores, PEs 0-1 and 2-3; the system put both threads on the first. The third shares.
+    let ratios = (0..3).map(|index| (format!("thread {index}"), 2.0)).collect();
+    let policies: [Box<dyn Policy>; 5] = [
+        Box::new(BusyFcs),
+        Box::<RoundRobin>::default(),
+        Box::new(MinTlp),
+        Box::<Pa>::default(),
+        Box::new(StaticIpc::new(ratios)),
+    ];
+    for policy in policies {
+        let name = policy.name();
+        let mut threads = application(0, 3);
+        threads[2].lives = second(2)..second(20);
+        let topology = every_policys_machine();
+        let allowed = vec![(Time(0), topology.allowed.clone())];
+        let drawn = draw_policy(policy, &topology, allowed, 5, threads);
+        let rows: Vec<&str> = drawn.lines().map(str::trim).collect();
+        assert_eq!((rows[0], rows[1]), ("00000", "22222"), "{name}:\n{drawn}");
+        assert!(rows[2].ends_with('1') || rows[2].ends_with('3'), "{name}:\n{drawn}");
+    }
+}
+
+#[test]
 fn pa_keeps_the_master_thread_on_a_fast_pe_whenever_it_is_active() {
     // §2.2.2. The master is the last thread of a highly parallel application; it sleeps from 3 to 5 s.
     let mut threads = [application(0, 3), vec![blocked(0, 3..5)], application(1, 1)].concat();
