@@ -196,7 +196,7 @@ fn bar(
 }
 
 fn sensitivity(f: &mut Formatter<'_>, result: &ExperimentResult) -> Result {
-    let own = &result.sensitivity;
+    let Some(own) = &result.sensitivity else { return Ok(()) };
     let mut columns = vec!["Setting"];
     columns.extend(own.variants.iter().map(String::as_str));
     columns.push("Claims that hold");

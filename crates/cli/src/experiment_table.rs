@@ -62,7 +62,9 @@ fn write_result(out: &mut String, result: &ExperimentResult) -> Result {
         }
         writeln!(out)?;
     }
-    writeln!(out, "\nwhat the paper found")?;
+    if !result.findings.is_empty() {
+        writeln!(out, "\nwhat the paper found")?;
+    }
     for verdict in &result.findings {
         writeln!(out, "  {:<15} {}", agreement(verdict.agrees), verdict.claim)?;
         if !verdict.paper.is_empty() {
@@ -84,7 +86,7 @@ fn cell(scenario: &ScenarioResult, variant: &str, measure: Measure) -> String {
 }
 
 fn write_sensitivity(out: &mut String, result: &ExperimentResult) -> Result {
-    let table = &result.sensitivity;
+    let Some(table) = &result.sensitivity else { return Ok(()) };
     writeln!(
         out,
         "\nwhat it depends on: means over {} ({} seeds), claims that hold",

@@ -4,6 +4,7 @@ mod commands;
 mod experiment_page;
 mod experiment_table;
 mod experiments;
+mod machine_file;
 mod output;
 mod page;
 mod profile_comparison;

@@ -206,6 +206,39 @@ fn a_workload_of_rt_app_is_simulated() {
     assert!((0.9..=1.3).contains(&tick), "fifty periods of 20 ms: {tick}");
 }
 
+/// A machine of the fixtures.
+fn machine(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../linux/tests/machines").join(name);
+    path.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+#[test]
+fn a_machine_may_be_a_file_of_hwloc_or_a_recording() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let workload = json_file(&directory, documented_workload());
+    for (name, pes) in [("AMD-K8-SantaRosa-2xOpteron-2218.xml", 4), ("8em64t-2s2ca2c.tar.gz", 8)] {
+        let path = machine(name);
+        let timeline = ["--policy", "default", "--runs", "1", "--timeline"];
+        let text = stdout(&[&["sim", &workload, "--machine", &path], &timeline[..]].concat());
+        assert_eq!(text.lines().filter(|line| line.starts_with("  PE ")).count(), 2 * pes, "{text}");
+        let of_scenario = SCENARIO
+            .replace("pack:1 l3:1(size=2MB) core:4 pu:1", &path)
+            .replace("pes = \"1-3\"", "pes = \"core:1\"");
+        let text = stdout(&[&["sim", &file(&directory, &of_scenario)], &timeline[..]].concat());
+        assert_eq!(text.lines().filter(|line| line.starts_with("  PE ")).count(), 2 * pes, "{text}");
+    }
+}
+
+#[test]
+fn kinds_without_speeds_are_said_to_be_simulated_alike() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = json_file(&directory, documented_workload());
+    let hybrid = machine("Intel-RaptorLake-Corei7-1370P.xml");
+    let output = corewise(&["sim", &path, "--machine", &hybrid, "--runs", "1"]).assert().success();
+    let said = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(said.contains("0-11 (fast) and 12-19 (slow) are taken to be equally fast"), "{said}");
+}
+
 #[test]
 fn a_workload_that_cannot_be_simulated_is_refused_with_its_key() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -12,6 +12,11 @@ fn corewise(args: &[&str]) -> Command {
 
 /// Four threads that compute for three seconds on the two PEs of one core each; none are counted.
 fn recording(directory: &Path) -> String {
+    slowed_recording(directory, 1)
+}
+
+/// The same on a machine with other load: of the time that they want they get one part in `load`.
+fn slowed_recording(directory: &Path, load: u64) -> String {
     let domain =
         |logical: u32, pes: &str| json!({"kind": "core", "logical": logical, "os": logical, "pes": pes});
     let topology = json!({
@@ -27,7 +32,7 @@ fn recording(directory: &Path) -> String {
         let thread = |index: u64| {
             json!({
                 "thread": {"tid": 10 + index, "generation": 0}, "pid": 10, "app": 0, "name": "four",
-                "cpu_ns": now, "runnable_ns": now, "runnable": true, "last_pe": index, "standing": "free",
+                "cpu_ns": now / load, "runnable_ns": now, "runnable": true, "last_pe": index, "standing": "free",
                 "permitted": "0-3", "counters": null, "ended": step == 6,
             })
         };
@@ -93,6 +98,29 @@ fn people_read_what_is_simulated_and_what_is_assumed() {
 }
 
 #[test]
+fn a_recording_that_cannot_be_reproduced_is_not_to_be_trusted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = slowed_recording(directory.path(), 4);
+    let arguments = ["replay", &file, "--machine", "recorded", "--runs", "1"];
+    let output = corewise(&arguments).assert().success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(text.contains("do not trust this") && !text.contains("predicted speedup"), "{text}");
+    let json = predicted(&[&file, "--machine", "recorded"]);
+    assert!(json["speedup"].is_null() && json["seconds"].is_null(), "{json}");
+    assert!(json["reproduction"]["error"].as_f64().expect("a number") < -0.5, "{json}");
+}
+
+#[test]
+fn the_other_machine_may_be_a_file_of_hwloc() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = recording(directory.path());
+    let xml = "../linux/tests/machines/AMD-K8-SantaRosa-2xOpteron-2218.xml";
+    let xml = format!("{}/{xml}", env!("CARGO_MANIFEST_DIR"));
+    let predicted = predicted(&[&file, "--policy", "default", "--machine", &xml]);
+    assert!(predicted["machine"].as_str().expect("a text").contains("SantaRosa"), "{predicted}");
+}
+
+#[test]
 fn bad_input_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = recording(directory.path());
@@ -102,6 +130,7 @@ fn bad_input_is_named() {
         assert!(said.contains(words), "no `{words}` in: {said}");
     };
     refused(&[&file, "--machine", "nowhere"], "`nowhere` is no machine");
+    refused(&[&file, "--machine", &file], "run.cwr is no recorded machine");
     refused(&[&file, "--machine", "/nonexistent/machine.json"], "/nonexistent/machine.json");
     refused(&[&file, "--machine", "/nonexistent/machine.toml"], "/nonexistent/machine.toml");
     refused(&[&file, "--machine", "core:0 pu:1"], "core:0");

@@ -66,7 +66,7 @@ pub struct OtherMachine {
     /// A machine that hwloc exported as XML
     #[arg(long, value_name = "FILE")]
     xml: Option<PathBuf>,
-    /// A recorded machine: a directory with its /sys and /proc, or a .tar.gz of one
+    /// A recorded machine: a directory with its /sys and /proc, or a .tar.gz or .tar.bz2 of one
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// A calibrated machine as it behaves: a machine profile by `corewise calibrate`

@@ -1,11 +1,10 @@
 //! `corewise sim`: a scenario on a simulated machine.
 
-use super::{check_profile, fuzz, what_if};
-use crate::{profile_file, sim_page, whole_file};
+use super::{check_profile, fuzz};
+use crate::{machine_file, sim_page, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy;
 use corewise_sim::comparison::{Comparison, VariantResult, compare};
-use corewise_sim::measured;
 use corewise_sim::rt_app;
 use corewise_sim::scenario::{Scenario, Variant};
 use std::fmt::Write;
@@ -25,7 +24,8 @@ pub struct Sim {
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
     /// For a workload of rt-app, the machine: a machine profile (.json), the machine of a scenario (.toml),
-    /// or one in a line ("pack:1 l2:4 core:2 pu:1")
+    /// one that hwloc exported (.xml) or that was recorded (a directory, .tar.gz or .tar.bz2), or one in a
+    /// line ("pack:1 l2:4 core:2 pu:1")
     #[arg(long, value_name = "MACHINE")]
     machine: Option<String>,
     /// The first seed
@@ -145,26 +145,26 @@ impl Sim {
 /// The scenario of a workload of rt-app.
 fn workload(path: &Path, text: &str, machine: &str, settings: &[String]) -> Result<(Scenario, String)> {
     let understand = || format!("cannot simulate {}", path.display());
-    let Some(machine) = what_if::machine_named(machine)? else {
-        bail!("there is no recording here: name a machine");
-    };
+    let machine = machine_file::named(machine)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let table = rt_app::scenario(&name, text, &machine).with_context(understand)?;
     let text = toml::to_string(&table)?;
     Ok((Scenario::from_table(table, settings).with_context(understand)?, text))
 }
 
-/// A scenario with the profile that its machine may name: a path from where the scenario lies.
+/// A scenario with the machine that it may name by a file, by its path from where the scenario lies.
 fn written(path: &Path, text: &str, settings: &[String]) -> Result<Scenario> {
     let understand = || format!("cannot understand {}", path.display());
-    // A text that is no TOML has no profile; the scenario's parser tells what is wrong with it.
-    let mut table: toml::Table = toml::from_str(text).unwrap_or_default();
-    let Some(profile) = measured::take_name(&mut table) else {
+    // A text that is no TOML names no file; the scenario's parser tells what is wrong with it.
+    let table: toml::Table = toml::from_str(text).unwrap_or_default();
+    let mut completed = table.clone();
+    machine_file::complete(&mut completed, path.parent().unwrap_or(Path::new("")))
+        .with_context(understand)?;
+    if completed == table {
+        // From the text itself, as errors then tell the line.
         return Scenario::parse_with(text, settings).with_context(understand);
-    };
-    let profile = profile_file::read(&path.parent().unwrap_or(Path::new("")).join(profile))?;
-    measured::put(&mut table, &profile).with_context(understand)?;
-    Scenario::from_table(table, settings).with_context(understand)
+    }
+    Scenario::from_table(completed, settings).with_context(understand)
 }
 
 fn describe(comparison: &Comparison, timeline: bool) -> String {

@@ -1,11 +1,10 @@
 //! `corewise replay --machine`: how fast recorded threads would have been elsewhere, simulated.
 
-use crate::{profile_file, recording_file};
-use anyhow::{Context, Result, bail};
+use crate::{machine_file, recording_file};
+use anyhow::{Context, Result};
 use corewise_core::policy::Policy;
 use corewise_sim::machine::MachineSpec;
-use corewise_sim::measured;
-use corewise_sim::what_if::{Prediction, Question, Range, predict};
+use corewise_sim::what_if::{Prediction, Question, REPRODUCTION_ERROR_MAX, Range, predict};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -16,8 +15,8 @@ const RECORDED: &str = "recorded";
 #[derive(Debug, clap::Args)]
 pub struct WhatIfOptions {
     /// Predict, by simulation, how fast the threads would have been on this machine: `recorded` (the same), a
-    /// machine profile (.json), the machine of a scenario (.toml), or one in a line ("pack:1 l2:4 core:2
-    /// pu:1")
+    /// machine profile (.json), the machine of a scenario (.toml), one that hwloc exported (.xml) or that was
+    /// recorded (a directory, .tar.gz or .tar.bz2), or one in a line ("pack:1 l2:4 core:2 pu:1")
     #[arg(
         long = "machine",
         id = "what_if",
@@ -71,29 +70,11 @@ impl WhatIfOptions {
 }
 
 /// The machine of that name; `None`: the one of the recording.
-pub fn machine_named(name: &str) -> Result<Option<MachineSpec>> {
-    let path = Path::new(name);
-    let spec = match path.extension().and_then(|extension| extension.to_str()) {
-        _ if name == RECORDED => return Ok(None),
-        Some("json") => measured::machine(&profile_file::read(path)?).context(name.to_owned())?.machine.spec,
-        Some("toml") => of_scenario(path).with_context(|| format!("cannot take the machine of {name}"))?,
-        _ if name.contains(':') => MachineSpec::plain(name),
-        _ => bail!(
-            "`{name}` is no machine: write {RECORDED}, a machine profile (.json), a scenario (.toml) or a \
-             machine in a line, such as \"pack:1 l2:4 core:2 pu:1\""
-        ),
-    };
-    Ok(Some(spec))
-}
-
-fn of_scenario(path: &Path) -> Result<MachineSpec> {
-    let mut table: toml::Table = toml::from_str(&std::fs::read_to_string(path)?)?;
-    if let Some(profile) = measured::take_name(&mut table) {
-        let profile = profile_file::read(&path.parent().unwrap_or(Path::new("")).join(profile))?;
-        measured::put(&mut table, &profile)?;
+fn machine_named(name: &str) -> Result<Option<MachineSpec>> {
+    if name == RECORDED {
+        return Ok(None);
     }
-    let machine = table.remove("machine").context("it has no [machine]")?;
-    Ok(machine.try_into()?)
+    machine_file::named(name).map(Some)
 }
 
 /// The prediction for people.
@@ -122,17 +103,34 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
         "{}: policy {} on {}, seeds {} to {last}\n",
         prediction.evidence, prediction.policy, prediction.machine, prediction.seed
     )?;
-    writeln!(out, "  predicted speedup {}", range(&prediction.speedup, ""))?;
-    writeln!(out, "  predicted time    {}", range(&prediction.seconds, " s"))?;
+    if let (Some(speedup), Some(seconds)) = (&prediction.speedup, &prediction.seconds) {
+        writeln!(out, "  predicted speedup {}", range(speedup, ""))?;
+        writeln!(out, "  predicted time    {}", range(seconds, " s"))?;
+    } else {
+        writeln!(
+            out,
+            "  do not trust this: the recording itself cannot be reproduced within {:.0} %, so nothing is \
+             predicted",
+            100.0 * REPRODUCTION_ERROR_MAX
+        )?;
+    }
     writeln!(
         out,
         "  the recording itself, simulated: {:.3} s, {:+.1} % off\n",
         prediction.reproduction.seconds,
         100.0 * prediction.reproduction.error
     )?;
-    writeln!(out, "  {:<68} speedup", "assumption (simulated)")?;
-    for assumed in &prediction.assumptions {
-        writeln!(out, "  {:<68} {}", assumed.words, range(&assumed.speedup, ""))?;
+    if prediction.speedup.is_some() {
+        writeln!(out, "  {:<68} speedup", "assumption (simulated)")?;
+        for assumed in &prediction.assumptions {
+            writeln!(out, "  {:<68} {}", assumed.words, range(&assumed.speedup, ""))?;
+        }
+    } else {
+        writeln!(
+            out,
+            "the recording tells nothing of other load on the machine, nor which thread waited for which; record \
+             on a quiet machine, with --recorded-on its profile"
+        )?;
     }
     for unknown in &prediction.unknown {
         writeln!(out, "assumed: {unknown}")?;

@@ -53,14 +53,15 @@ pub enum Check {
         #[serde(default = "highest")]
         highest: f64,
     },
-    /// The figure does not rise along the list, by more than `slack`, in any scenario.
+    /// The figure falls along the list in every scenario: by more than `slack` from the first to the last, and
+    /// from none to the next does it rise by more than that.
     Falling {
         /// The variants in order.
         variants: Vec<String>,
         /// Which figure.
         #[serde(default)]
         measure: Measure,
-        /// What is no rise yet.
+        /// What is neither a rise nor a fall. Below 0: by how much it must fall from each to the next.
         #[serde(default)]
         slack: f64,
     },
@@ -206,12 +207,14 @@ impl Check {
                 within(&all?.concat(), *measure, *take, *lowest..=*highest)
             }
             Check::Falling { variants, measure, slack } => {
-                let rise = |result: &ScenarioResult| -> Option<f64> {
+                // The change along the list, or the rise that contradicts it.
+                let change = |result: &ScenarioResult| -> Option<f64> {
                     let figures = figures(result, variants, *measure)?;
                     let rises = figures.windows(2).map(|pair| pair[1] - pair[0]);
-                    Some(rises.fold(f64::NEG_INFINITY, f64::max))
+                    let rise = rises.fold(f64::NEG_INFINITY, f64::max);
+                    Some(if rise > *slack { rise } else { figures.last()? - figures.first()? })
                 };
-                of_each(results, rise, |rise| rise <= *slack)
+                of_each(results, change, |change| change < -slack.abs())
             }
             Check::Drop { variants, from, to, measure, by } => {
                 let figures = |name: &String| {

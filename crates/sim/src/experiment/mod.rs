@@ -55,10 +55,10 @@ pub struct ExperimentSpec {
     #[serde(default)]
     pub published: Vec<Published>,
     /// What the paper found.
-    #[serde(rename = "finding")]
+    #[serde(default, rename = "finding")]
     pub findings: Vec<Finding>,
     /// What the outcome depends on.
-    pub sensitivity: SensitivitySpec,
+    pub sensitivity: Option<SensitivitySpec>,
 }
 
 /// A scenario of an experiment as it is written.
@@ -173,8 +173,8 @@ pub struct ExperimentResult {
     pub scenarios: Vec<ScenarioResult>,
     /// Numbers of the paper.
     pub published: Vec<Published>,
-    /// What the outcome depends on.
-    pub sensitivity: Sensitivity,
+    /// What the outcome depends on; `null` if the experiment does not ask.
+    pub sensitivity: Option<Sensitivity>,
 }
 
 /// The result of one scenario.
@@ -325,31 +325,33 @@ impl Experiment {
         let scenarios: Vec<Scenario> = all()
             .map(|index| scenario(index, spec.runs, spec.baseline_runs, &[]))
             .collect::<Result<_, _>>()?;
-        let sensitivity = &spec.sensitivity;
-        let chosen: Vec<usize> = all()
-            .filter(|&index| finding::names(&sensitivity.scenarios, &spec.scenarios[index].name))
-            .collect();
         let as_fixed: &[String] = &[];
-        let sets = std::iter::once(as_fixed).chain(sensitivity.settings.iter().map(|s| s.set.as_slice()));
-        let row = |set: &[String]| -> Result<Vec<(usize, Scenario)>, ExperimentError> {
-            let (runs, baseline_runs) = (sensitivity.runs, sensitivity.baseline_runs);
-            chosen.iter().map(|&index| Ok((index, scenario(index, runs, baseline_runs, set)?))).collect()
+        let sets = |asked: &SensitivitySpec| -> Vec<Vec<String>> {
+            let settings = asked.settings.iter().map(|setting| setting.set.as_slice());
+            std::iter::once(as_fixed).chain(settings).map(<[String]>::to_vec).collect()
         };
-        let rows = sets.clone().map(row).collect::<Result<_, _>>()?;
+        let row = |asked: &SensitivitySpec, set: &[String]| {
+            let chosen = all().filter(|&index| finding::names(&asked.scenarios, &spec.scenarios[index].name));
+            let (runs, baseline_runs) = (asked.runs, asked.baseline_runs);
+            chosen
+                .map(|index| Ok((index, scenario(index, runs, baseline_runs, set)?)))
+                .collect::<Result<Vec<_>, ExperimentError>>()
+        };
         let placed = |patterns: &[String], set: &[String]| match &spec.placements {
             None => Ok(Vec::new()),
             Some(placements) => placements
                 .results(patterns, set)
                 .map_err(|source| ExperimentError::Scenario { scenario: "placements".to_owned(), source }),
         };
-        let experiment = Self {
-            name: name.to_owned(),
-            scenarios,
-            rows,
-            placed: placed(&[], &[])?,
-            placed_rows: sets.map(|set| placed(&sensitivity.scenarios, set)).collect::<Result<_, _>>()?,
-            spec,
-        };
+        let (mut rows, mut placed_rows) = (Vec::new(), Vec::new());
+        for asked in &spec.sensitivity {
+            for set in sets(asked) {
+                rows.push(row(asked, &set)?);
+                placed_rows.push(placed(&asked.scenarios, &set)?);
+            }
+        }
+        let placed = placed(&[], &[])?;
+        let experiment = Self { name: name.to_owned(), scenarios, rows, placed, placed_rows, spec };
         experiment.check_names()?;
         Ok(experiment)
     }
@@ -361,7 +363,7 @@ impl Experiment {
             scenario.runs = runs;
             scenario.baseline_runs = None;
         }
-        self.spec.sensitivity.runs = runs;
+        self.spec.sensitivity.iter_mut().for_each(|asked| asked.runs = runs);
         self
     }
 
@@ -401,16 +403,16 @@ impl Experiment {
             measure: spec.measure,
             findings: spec.findings.iter().map(|finding| finding.judge(&scenarios)).collect(),
             published: spec.published.clone(),
-            sensitivity: self.sensitivity(&rows),
+            sensitivity: spec.sensitivity.as_ref().map(|asked| self.sensitivity(asked, &rows)),
             scenarios,
         }
     }
 
-    fn sensitivity(&self, rows: &[Vec<ScenarioResult>]) -> Sensitivity {
+    fn sensitivity(&self, asked: &SensitivitySpec, rows: &[Vec<ScenarioResult>]) -> Sensitivity {
         let spec = &self.spec;
         let variants = variant_names(rows.iter().flatten());
         let words = std::iter::once(("as fixed", Vec::new()))
-            .chain(spec.sensitivity.settings.iter().map(|s| (s.name.as_str(), s.set.clone())));
+            .chain(asked.settings.iter().map(|s| (s.name.as_str(), s.set.clone())));
         let row = |((name, set), results): ((&str, Vec<String>), &Vec<ScenarioResult>)| {
             let mean = |variant: &String| {
                 let values: Vec<Option<f64>> = results
@@ -432,7 +434,7 @@ impl Experiment {
         };
         Sensitivity {
             scenarios: rows[0].iter().map(|result| result.name.clone()).collect(),
-            runs: spec.sensitivity.runs,
+            runs: asked.runs,
             rows: words.zip(rows).map(row).collect(),
             variants,
         }
@@ -463,7 +465,8 @@ impl Experiment {
         for number in &self.spec.published {
             used.push(("published".to_owned(), vec![&number.scenario], vec![&number.variant]));
         }
-        used.push(("sensitivity".to_owned(), self.spec.sensitivity.scenarios.iter().collect(), Vec::new()));
+        let asked = self.spec.sensitivity.iter().flat_map(|asked| &asked.scenarios);
+        used.push(("sensitivity".to_owned(), asked.collect(), Vec::new()));
         for (place, scenarios, variants) in used {
             if let Some(name) = scenarios.iter().find(|name| !is_scenario(name)) {
                 return fail(place, name, "scenario");

@@ -64,12 +64,23 @@ fn claims_are_judged_by_their_scenarios_and_settings_change_them() {
     assert_eq!(Measure::Throughput.of(alone), Some(0.0));
     let rate = 900e6 / alone.applications[0].seconds.unwrap();
     assert!((alone.instructions_per_second / rate - 1.0).abs() < 0.01, "one instruction a cycle: {alone:?}");
-    let table = &result.sensitivity;
+    let table = result.sensitivity.as_ref().unwrap();
     assert_eq!((table.scenarios.join(" "), table.variants.join(" ")), ("two".into(), "rr pa static".into()));
     assert_eq!(table.rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["as fixed", "equal"]);
     assert_eq!((table.rows[0].agree, table.rows[0].checked), (0, 1), "the first is about another scenario");
     let on_equal_pes = table.rows[1].means[1].unwrap();
     assert!(on_equal_pes.abs() < 1e-3, "there is nothing to gain: {on_equal_pes}");
+}
+
+#[test]
+fn neither_claims_nor_settings_are_needed() {
+    let text = EXPERIMENT.split("[[finding]]").next().unwrap();
+    let experiment = load(text).unwrap();
+    let runs: Vec<Run> = experiment.jobs().iter().map(|job| job.run().unwrap()).collect();
+    assert_eq!(runs.len(), (1 + 3 + 6) + (2 + 3 + 6));
+    let result = experiment.result(&runs);
+    assert_eq!((result.findings.len(), result.scenarios.len()), (0, 2));
+    assert_eq!(result.sensitivity, None);
 }
 
 #[test]
@@ -143,8 +154,12 @@ fn every_kind_of_claim_can_hold_and_fail() {
         ("within = { variants = ['a', 'b', 'c'], take = 'median', lowest = 0.1 }", true, "+10.0 % ("),
         ("within = { variants = ['b'], measure = 'throughput', lowest = 0.09 }", true, "+10.0 % to +20.0 %"),
         ("within = { variants = ['c'], take = 'mean', lowest = 0.09, highest = 0.11 }", true, "+10.0 % on"),
-        ("falling = { variants = ['c', 'b', 'a'] }", false, "1 of 2: -10.0 % to +30.0 %; not y (+30.0 %)"),
+        ("falling = { variants = ['c', 'b', 'a'] }", false, "1 of 2: -30.0 % to +30.0 %; not y (+30.0 %)"),
         ("falling = { variants = ['b', 'a'] }", true, "2 of 2: -10.0 % to -10.0 %"),
+        ("falling = { variants = ['a', 'a'] }", false, "0 of 2: +0.0 % to +0.0 %; not x (+0.0 %), y"),
+        ("falling = { variants = ['b', 'a'], slack = 0.15 }", false, "0 of 2: -10.0 % to -10.0 %"),
+        ("falling = { variants = ['b', 'a'], slack = -0.05 }", true, "2 of 2: "),
+        ("falling = { variants = ['c', 'b', 'a'], slack = -0.15 }", false, "0 of 2: "),
         ("steadier = { variants = ['a', 'b'], than = ['b', 'c'] }", true, "at most 10.0 % apart, the others"),
         ("drop = { variants = ['a', 'b'], from = 'x', to = 'y', by = 0.05 }", true, "2 of 2: +10.0 % to"),
         ("drop = { variants = ['a', 'c'], from = 'x', to = 'y', by = 0.2 }", false, "; not a (+10.0 %)"),
@@ -218,7 +233,7 @@ fn placements_are_rows_by_kernel_and_columns_by_machine() {
     assert_eq!(agrees, [Some(true); 2], "{:?}", result.findings);
     let delta = |row: usize, name: &str| Measure::Delta.of(result.scenarios[row].variant(name).unwrap());
     assert!(delta(0, "plain").unwrap().abs() < 1e-9, "nothing is shared");
-    let table = &result.sensitivity;
+    let table = result.sensitivity.as_ref().unwrap();
     assert_eq!(
         (table.variants.join(" "), table.scenarios.join(" ")),
         ("module plain".into(), "divisions".into())

@@ -16,7 +16,7 @@
 //! 4. *Uncertainty.* Both are run with several seeds and under several [`Assumption`]s about what is not
 //!    known; the interval holds nine tenths of the pairs of seeds under each, and is widened on both sides by
 //!    the relative error of the reproduction and by half an interval of the recording, as it tells no time
-//!    more exactly.
+//!    more exactly. Beyond [`REPRODUCTION_ERROR_MAX`] no interval is wide enough, and none is given.
 //!
 //! Waits: barriers, locks and joins are not in a recording. While no thread of an application was runnable,
 //! its threads waited for input, output or timers: those times stay. A thread that waited while others of
@@ -59,6 +59,10 @@ const FIT_ROUNDS: usize = 3;
 
 /// Rounds in which waits settle.
 const WAIT_ROUNDS: usize = 3;
+
+/// A recording whose simulated duration is further off than this, relative to the recorded one, cannot be
+/// reproduced, and nothing is predicted from it. Ours: a range that much wider on both sides says nothing.
+pub const REPRODUCTION_ERROR_MAX: f64 = 0.25;
 
 /// Part of the pairs of seeds that lie below, and above, the interval.
 const TAIL: f64 = 0.05;
@@ -109,10 +113,11 @@ pub struct Prediction {
     pub runs: u32,
     /// The recorded case, simulated.
     pub reproduction: Reproduction,
-    /// Recorded time over predicted time.
-    pub speedup: Range,
+    /// Recorded time over predicted time; `null` if the recording cannot be reproduced
+    /// ([`REPRODUCTION_ERROR_MAX`]).
+    pub speedup: Option<Range>,
     /// The recorded time divided by the speedup: the predicted time in seconds.
-    pub seconds: Range,
+    pub seconds: Option<Range>,
     /// What each assumption gives; the first is the figure.
     pub assumptions: Vec<Assumed>,
     /// What the recording does not tell and is assumed, in words.
@@ -202,6 +207,7 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, WhatIfError> {
     let resolution = Duration::from_nanos(question.recording.header.interval_ns).as_secs_f64() / 2.0;
     let wider = 1.0 + error.abs() + resolution / shortest;
     let speedup = Range { value: assumptions[0].speedup.value, low: lowest / wider, high: highest * wider };
+    let speedup = (error.abs() <= REPRODUCTION_ERROR_MAX).then_some(speedup);
     let header = &question.recording.header;
     Ok(Prediction {
         evidence: "simulated",
@@ -219,11 +225,11 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, WhatIfError> {
         runs: question.runs,
         reproduction: Reproduction { seconds: assumptions[0].recorded_seconds, error },
         speedup,
-        seconds: Range {
+        seconds: speedup.map(|speedup| Range {
             value: seconds / speedup.value,
             low: seconds / speedup.high,
             high: seconds / speedup.low,
-        },
+        }),
         assumptions,
         unknown: models::unknown(&histories),
         notes,

@@ -1,0 +1,75 @@
+//! Simulated machines as people name them: in a line, or by a file.
+
+use crate::profile_file;
+use anyhow::{Context, Result, bail};
+use corewise_core::topology::Topology;
+use corewise_linux::topology::{self, Source};
+use corewise_sim::machine::MachineSpec;
+use corewise_sim::measured;
+use std::path::Path;
+
+/// The machine of that name: a machine profile (`.json`), the machine of a scenario (`.toml`), a machine that
+/// hwloc exported or that was recorded, or one in a line.
+pub fn named(name: &str) -> Result<MachineSpec> {
+    let path = Path::new(name);
+    Ok(match path.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => measured::machine(&profile_file::read(path)?).context(name.to_owned())?.machine.spec,
+        Some("toml") => of_scenario(path).with_context(|| format!("cannot take the machine of {name}"))?,
+        _ if path.exists() => of_shape(name, recorded(path)?),
+        _ if name.contains(':') => MachineSpec::plain(name),
+        _ => bail!(
+            "`{name}` is no machine and no file: write a machine profile (.json), a scenario (.toml), a machine \
+             of hwloc (.xml), a recorded one (a directory, .tar.gz or .tar.bz2), or one in a line, such as \
+             \"pack:1 l2:4 core:2 pu:1\""
+        ),
+    })
+}
+
+/// Puts into a scenario the machine that it names by a file: a profile or a topology, by its path from the
+/// scenario's folder.
+pub fn complete(scenario: &mut toml::Table, folder: &Path) -> Result<()> {
+    if let Some(profile) = measured::take_name(scenario) {
+        let profile = profile_file::read(&folder.join(profile))?;
+        return Ok(measured::put(scenario, &profile)?);
+    }
+    let Some(machine) = scenario.get_mut("machine").and_then(|machine| machine.as_table_mut()) else {
+        return Ok(());
+    };
+    let file = machine.get("topology").and_then(|topology| topology.as_str()).map(|name| folder.join(name));
+    if let Some(file) = file.filter(|file| file.exists()) {
+        let shape = recorded(&file)?;
+        if !machine.contains_key("speeds") {
+            warn_of_speeds(&shape);
+        }
+        machine.insert("topology".to_owned(), shape.origin.clone().into());
+        machine.insert("shape".to_owned(), toml::Value::try_from(shape)?);
+    }
+    Ok(())
+}
+
+fn of_scenario(path: &Path) -> Result<MachineSpec> {
+    let mut table: toml::Table = toml::from_str(&std::fs::read_to_string(path)?)?;
+    complete(&mut table, path.parent().unwrap_or(Path::new("")))?;
+    let machine = table.remove("machine").context("it has no [machine]")?;
+    Ok(machine.try_into()?)
+}
+
+fn recorded(path: &Path) -> Result<Topology> {
+    Ok(topology::load(&Source::of(path), None)?)
+}
+
+fn of_shape(name: &str, shape: Topology) -> MachineSpec {
+    warn_of_speeds(&shape);
+    MachineSpec { name: name.to_owned(), shape: Some(shape.clone()), ..MachineSpec::plain(&shape.origin) }
+}
+
+/// A topology tells which PEs are fast, but not how fast: without speeds all of them are simulated alike.
+fn warn_of_speeds(shape: &Topology) {
+    if let [fastest, .., slowest] = shape.kinds.as_slice() {
+        eprintln!(
+            "corewise: {}: the PEs {} ({}) and {} ({}) are taken to be equally fast; a scenario can give their \
+             speeds: machine.speeds = [{{ pes = \"{}\", speed = 0.5 }}]",
+            shape.origin, fastest.pes, fastest.name, slowest.pes, slowest.name, slowest.name
+        );
+    }
+}
