@@ -27,8 +27,12 @@ pub fn nearest<'a>(
     threads: impl Iterator<Item = &'a Subject>,
 ) -> Option<(usize, PeId)> {
     let of = |(index, subject): (usize, &Subject)| {
-        let open = open.intersection(&subject.view.permitted);
-        let pe = closest(around, &open, subject.view.last_pe)?;
+        let permitted = &subject.view.permitted;
+        let pe = if open.is_subset(permitted) {
+            closest(around, open, subject.view.last_pe)?
+        } else {
+            closest(around, &open.intersection(permitted), subject.view.last_pe)?
+        };
         Some((distance(around, subject.view.last_pe, pe), index, pe))
     };
     threads.enumerate().filter_map(of).min().map(|(_, index, pe)| (index, pe))
@@ -51,7 +55,8 @@ pub fn closest(around: &[Vec<&Domain>], open: &CpuSet, last: Option<PeId>) -> Op
         return last.or_else(|| open.first());
     };
     let mut around = around.get(last.0 as usize).into_iter().flatten();
-    around.find_map(|domain| domain.pes.intersection(open).first()).or_else(|| open.first())
+    let shared = around.find(|domain| domain.pes.intersects(open));
+    shared.and_then(|domain| domain.pes.intersection(open).first()).or_else(|| open.first())
 }
 
 /// PEs in the order in which threads should fill them: first PEs of all cores, then their siblings.

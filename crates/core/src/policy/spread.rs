@@ -293,17 +293,21 @@ impl<'a> Units<'a> {
 
     /// The next seat and who gets it: the units in the emptiest domains, of these the closest to a thread.
     fn best(&self, open: &[usize], standing: &[Ranked<'_>]) -> Option<(usize, usize)> {
-        let mut levels: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
-        for &place in open {
+        let load = |place: usize| {
             let unit = &self.list[place];
-            let load = |domain: &Option<usize>| domain.map_or(unit.threads, |domain| self.seated[domain]);
-            levels.entry(unit.within.iter().map(load).collect()).or_default().push(place);
-        }
-        levels.into_values().find_map(|units| {
+            unit.within.iter().map(|domain| domain.map_or(unit.threads, |domain| self.seated[domain]))
+        };
+        let mut open = open.to_vec();
+        while let Some(emptiest) = open.iter().copied().min_by(|a, b| load(*a).cmp(load(*b))) {
+            let (units, others): (Vec<usize>, Vec<usize>) =
+                open.into_iter().partition(|&unit| load(unit).eq(load(emptiest)));
             let subjects = standing.iter().map(|(_, subject)| *subject);
-            let (index, pe) = nearest(&self.around, &self.pes_of(&units), subjects)?;
-            Some((index, self.unit_by_pe[pe.0 as usize]?))
-        })
+            if let Some((index, pe)) = nearest(&self.around, &self.pes_of(&units), subjects) {
+                return Some((index, self.unit_by_pe[pe.0 as usize]?));
+            }
+            open = others;
+        }
+        None
     }
 
     /// Seats a thread in a unit that is then no longer open.
