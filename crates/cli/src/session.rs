@@ -10,7 +10,7 @@ use corewise_core::topology::Topology;
 use corewise_core::world::{World, control_loop};
 use corewise_linux::binding::guardian::Guardian;
 use corewise_linux::counters;
-use corewise_linux::discovery::{self, procfs::Proc};
+use corewise_linux::discovery::{self, Discovery, procfs::Proc};
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
 use corewise_linux::live::{LiveWorld, Parts};
 use corewise_linux::privileged;
@@ -70,9 +70,11 @@ pub fn run(plan: Plan) -> Result<Ended> {
         if act { Some(Guardian::start().context("cannot start the guardian process")?) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     let signals = Signals::open().context("cannot block signals")?;
+    // Before the command's process is made, so that it is seen to be.
+    let discovery = discover(plan.discovery, &mut notes)?;
     let waiting = launch::prepare(&plan.command, signals.inherited(), plan.output)?;
     let started = Instant::now();
-    let (parts, sources) = attach(&plan, &waiting, signals, name.into(), &mut notes)?;
+    let (parts, sources) = attach(&plan, &waiting, discovery, signals, name.into(), &mut notes)?;
     let host = corewise_linux::host::read(Path::new("/"));
     let mut engine = Engine::new(plan.topology, plan.policy, plan.config);
     let mut recorder =
@@ -106,25 +108,31 @@ pub fn run(plan: Plan) -> Result<Ended> {
     Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
 }
 
-/// Opens the sources on the waiting child.
-fn attach(
-    plan: &Plan,
-    waiting: &Waiting,
-    signals: Signals,
-    name: Arc<str>,
-    notes: &mut Vec<String>,
-) -> Result<(Parts, Sources)> {
-    let pid = waiting.pid().as_raw() as u32;
+fn discover(choice: discovery::Choice, notes: &mut Vec<String>) -> Result<Box<dyn Discovery>> {
     let options = discovery::Options {
         parent: std::process::id(),
         // The guardian is nobody's child.
         excluded: Vec::new(),
         proc: Proc::at("/proc"),
-        choice: plan.discovery,
+        choice,
     };
     let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
-    let (counters, fallbacks) = counters::open(plan.counters, pid, &plan.topology.allowed)?;
+    Ok(discovery)
+}
+
+/// Opens the counters on the waiting child.
+fn attach(
+    plan: &Plan,
+    waiting: &Waiting,
+    discovery: Box<dyn Discovery>,
+    signals: Signals,
+    name: Arc<str>,
+    notes: &mut Vec<String>,
+) -> Result<(Parts, Sources)> {
+    let pid = waiting.pid().as_raw() as u32;
+    let (counters, fallbacks) =
+        counters::open(plan.counters, pid, &plan.topology.allowed, discovery.clock_filter())?;
     notes.extend(fallbacks);
     if plan.policy.needs_fpu_usage() && counters.name() == "none" {
         notes.push(format!(

@@ -61,8 +61,9 @@ impl Drop for Program {
     }
 }
 
-fn open(choice: Choice, excluded: Vec<u32>) -> Result<Box<dyn Discovery>, discovery::DiscoveryError> {
-    let options = Options { parent: std::process::id(), excluded, proc: Proc::at("/proc"), choice };
+fn open(choice: Choice) -> Result<Box<dyn Discovery>, discovery::DiscoveryError> {
+    let options =
+        Options { parent: std::process::id(), excluded: Vec::new(), proc: Proc::at("/proc"), choice };
     discovery::open(&options).map(|(source, _)| source)
 }
 
@@ -70,7 +71,7 @@ fn for_each_source(measure: fn(&mut dyn Discovery)) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit can be asked");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the soft limit may rise to the hard one");
     for choice in [Choice::Bpf, Choice::Poll] {
-        match open(choice, Vec::new()) {
+        match open(choice) {
             Ok(mut source) => measure(&mut *source),
             Err(error) => println!("{error}"),
         }
@@ -180,12 +181,13 @@ fn switches() {
     let stats = unsafe { libbpf_rs::libbpf_sys::bpf_enable_stats(libbpf_rs::libbpf_sys::BPF_STATS_RUN_TIME) };
     assert!(stats >= 0, "BPF statistics need root");
     for followed in [false, true] {
-        let mut program = Program::start("child-switching", SWITCHES);
-        let excluded = if followed { Vec::new() } else { vec![program.0.id()] };
-        let source = match open(Choice::Bpf, excluded) {
+        // Followed is what begins after the source was opened.
+        let before = (!followed).then(|| Program::start("child-switching", SWITCHES));
+        let source = match open(Choice::Bpf) {
             Ok(source) => source,
             Err(error) => return println!("{error}"),
         };
+        let mut program = before.unwrap_or_else(|| Program::start("child-switching", SWITCHES));
         program.0.stdin.take().expect("it is piped").write_all(b"go\n").expect("the program waits for this");
         program.0.wait().expect("it is our child");
         for info in libbpf_rs::query::ProgInfoIter::default().filter(|info| info.run_cnt > 1_000) {

@@ -26,7 +26,7 @@ struct Options {
 fn main() -> Result<(), Box<dyn Error>> {
     let options = parse(std::env::args().skip(1))?;
     let pid = start_stopped(&options.command)?;
-    let mut source = SampleSource::new(pid.as_raw() as u32, &allowed()?, options.rate_hz)?;
+    let mut source = SampleSource::new(pid.as_raw() as u32, &allowed()?, options.rate_hz, None)?;
     kill(pid, Signal::SIGCONT)?;
     let mut judging = Duration::ZERO;
     let ended = loop {

@@ -9,7 +9,9 @@ use crate::environment;
 use crate::signals::Signals;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
-use corewise_core::observe::{ApplicationReading, Hints, Observation, Standing, ThreadReading};
+use corewise_core::observe::{
+    ApplicationReading, CounterReading, Hints, Observation, Standing, ThreadReading,
+};
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
@@ -183,11 +185,17 @@ impl LiveWorld {
     }
 
     fn reading(&mut self, facts: ThreadFacts) -> ThreadReading {
+        let counters = match facts.ended {
+            true => self.parts.counters.last(facts.tid),
+            false => self.parts.counters.read(facts.tid),
+        };
+        self.reading_with(facts, counters)
+    }
+
+    fn reading_with(&mut self, facts: ThreadFacts, counters: Option<CounterReading>) -> ThreadReading {
         let (standing, permitted) =
             if facts.ended { (Standing::Free, self.baseline.clone()) } else { self.standing(&facts) };
-        let counters = self.parts.counters.read(facts.tid);
         if facts.ended {
-            self.parts.counters.forget(facts.tid);
             if self.ledger().is_some_and(|l| l.bound(facts.tid).is_some() || l.is_pinned(facts.tid)) {
                 self.note(Entry::Forget(facts.tid));
             }
@@ -368,7 +376,13 @@ impl World for LiveWorld {
             self.processes.remove(&pid);
             self.note(Entry::Left(pid));
         }
-        let threads = facts.into_iter().map(|facts| self.reading(facts)).collect();
+        // What the counters know of those who have ended is complete now.
+        self.parts.counters.drain();
+        let living: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.tid).collect();
+        let mut threads: Vec<ThreadReading> = facts.into_iter().map(|facts| self.reading(facts)).collect();
+        for (facts, reading) in self.parts.counters.unclaimed(&living) {
+            threads.push(self.reading_with(facts, Some(reading)));
+        }
         let parallelism = self.parts.discovery.parallelism();
         Ok(Observation {
             at: self.now(),
@@ -413,7 +427,7 @@ impl World for LiveWorld {
             let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
             if self.watching {
                 nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
-                let wakers = self.parts.discovery.wake_fd().into_iter().chain(self.parts.counters.wake_fds());
+                let wakers = self.parts.discovery.wake_fd().into_iter().chain(self.parts.counters.wake_fd());
                 descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             }
             match poll(&mut descriptors, timeout(nap)) {

@@ -48,7 +48,7 @@ fn sampled(program: &str, output: &Path) -> Result<(HashMap<String, u32>, Sample
         .unwrap();
     let pid = Pid::from_raw(shell.id() as i32);
     waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
-    let mut source = match SampleSource::new(shell.id(), &allowed(), RATE_HZ) {
+    let mut source = match SampleSource::new(shell.id(), &allowed(), RATE_HZ, None) {
         Ok(source) => source,
         Err(error) => {
             shell.kill().unwrap();
@@ -94,8 +94,8 @@ fn threads_of_one_process_are_told_apart() {
     let on: u32 = source.ran_on(tids["float"]).values().sum();
     assert_eq!(u64::from(on), float.judged + float.spinning + float.kernel + float.unknown);
     assert!(source.ran_on(tids["float"]).is_empty(), "counts begin anew");
-    source.forget(tids["float"]);
-    assert_eq!(source.read(tids["float"]), None);
+    assert!(source.last(tids["float"]).is_some(), "its end was seen and is told when asked for");
+    assert_eq!((source.last(tids["float"]), source.read(tids["float"])), (None, None));
 }
 
 #[test]

@@ -3,46 +3,71 @@
  * Follows the threads of one process tree from the scheduler's own tracepoints.
  *
  * Problem: user space that polls /proc misses threads that live for a millisecond, and can only guess how
- * many threads were runnable between two looks.
+ * many threads were runnable between two looks. And who looks at every switch must do next to nothing there:
+ * programs that talk over a pipe switch a hundred thousand times a second.
  *
- * Approach: a hash map holds one entry per followed thread. A thread is followed when the thread that
- * created it is, or when it is a new process of `app.parent_tgid` (corewise). Every switch and wake-up of a
- * followed thread updates its times and the number of runnable threads, which is integrated over time in
- * `app`. New and ended threads are told through a ring buffer.
+ * Approach: every followed thread carries an entry (task storage, which costs a third of looking up a thread
+ * id). A thread is followed when the thread that created it is, or when it is a new process of
+ * `app.parent_tgid` (corewise). When it wakes up and when it goes to sleep, the number of runnable threads
+ * changes, which is integrated over time in `app`; who waits for a CPU is runnable, so being switched in,
+ * or out by force, changes nothing and is not looked at. Times on a CPU are the scheduler's own. Ends are
+ * told through a ring buffer, and so are beginnings; who lives is asked for by `list`.
  *
- * Times without tearing: user space reads an entry while it changes. So each clock is a single word: while
- * it is stopped it holds its total (>= 0), while it runs it holds the total less the time of its start (< 0,
- * as no thread has run for longer than the machine is up). Adding the present to a negative word gives the
+ * Wake-ups: user space is woken for the first news after a rest of WAKE_NS; it looks again by itself after
+ * that time. So a program that creates a thousand threads a second costs no more wake-ups than one that
+ * creates a hundred.
+ *
+ * The clock's samples (perf events of a whole PE) pass through `on_clock`, which drops the strangers'.
+ *
+ * Times without tearing: user space reads an entry while it changes. So the clock is a single word: while it
+ * is stopped it holds its total (>= 0), while it runs it holds the total less the time of its start (< 0, as
+ * no thread has run for longer than the machine is up). Adding the present to a negative word gives the
  * total, whenever it is read.
  *
  * Serialisation: the kernel holds the run queue lock of a thread at its switches and wake-ups, so the updates
  * of one entry are ordered. `app` is shared by all and has a lock of its own.
  *
- * Limits: a thread that was running already when it came to be followed counts as asleep until its next
- * switch. CPU time after sched_process_exit (the kernel's own clean-up) is not seen.
+ * Limits: the scheduler adds the time on a CPU up when it looks at the thread, at the latest at the next
+ * tick; that of one that runs just now lags behind by so much. It is complete at the thread's last switch,
+ * which is when its end is told.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
-/* Mirrored by `RawThread` in discovery/bpf.rs. */
+/* What a followed thread carries. */
 struct thread {
-	__s64 run_clock;
 	__s64 runnable_clock;
 	__u64 generation; /* when it began to be followed, CLOCK_MONOTONIC ns */
-	__u32 tgid;
+	__u64 run_base; /* its time on a CPU by then */
+	__u32 tid;
 	__u32 creator; /* 0: unknown */
+	__u32 stage;
+};
+
+enum stage {
+	LIVES,
+	ENDING, /* it will not return to user space */
+	ENDED, /* its end was told */
+};
+
+/* What is told of a thread. Mirrored by `RawThread` in discovery/bpf.rs. */
+struct news {
+	__s64 runnable_clock;
+	__u64 generation;
+	__u64 run_ns;
+	__u32 tid;
+	__u32 tgid;
+	__u32 creator;
 	__u32 last_pe; /* ~0: has not run yet */
-	__u32 ended;
+	__u32 stage;
+	__u32 reserved;
 	char comm[16];
 };
 
-/* Mirrored by `RawEvent`. */
-struct event {
-	struct thread thread; /* `ended` says whether it is new or has ended */
-	__u32 tid;
-};
+/* Mirrored by `WAKE` in discovery/bpf.rs. */
+#define WAKE_NS (20 * 1000 * 1000)
 
 /* Mirrored by `RawApp`. */
 struct app {
@@ -56,13 +81,13 @@ struct app {
 	__u64 sequential_ns;
 	__u64 threads_lost;
 	__u64 events_lost;
+	__u64 woken; /* when user space was woken last */
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u32);
+	__type(key, int);
 	__type(value, struct thread);
 } threads SEC(".maps");
 
@@ -85,11 +110,9 @@ static __always_inline struct app *the_app(void)
 	return bpf_map_lookup_elem(&apps, &zero);
 }
 
-static __always_inline struct thread *followed(__u32 tid)
+static __always_inline struct thread *followed(struct task_struct *task)
 {
-	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
-
-	return thread && !thread->ended ? thread : 0;
+	return bpf_task_storage_get(&threads, task, 0, 0);
 }
 
 static __always_inline void count_runnable(int change, __u64 now)
@@ -124,132 +147,154 @@ static __always_inline void becomes_runnable(struct thread *thread, __u64 now)
 	count_runnable(1, now);
 }
 
-static __always_inline void begins_to_run(struct thread *thread, __u64 now)
+static __always_inline void rests(struct thread *thread, __u64 now)
 {
-	becomes_runnable(thread, now);
-	if (thread->run_clock >= 0)
-		thread->run_clock -= now;
-	thread->last_pe = bpf_get_smp_processor_id();
+	if (thread->runnable_clock >= 0)
+		return;
+	thread->runnable_clock += now;
+	count_runnable(-1, now);
 }
 
-static __always_inline void stops_running(struct thread *thread, bool stays_runnable, __u64 now)
+/* The CPU of a task stands in its thread_info; before 5.16 in itself. */
+static __always_inline __u32 pe_of(struct task_struct *task)
 {
-	if (thread->run_clock < 0)
-		thread->run_clock += now;
-	if (stays_runnable) {
-		becomes_runnable(thread, now);
-	} else if (thread->runnable_clock < 0) {
-		thread->runnable_clock += now;
-		count_runnable(-1, now);
-	}
+	struct task_struct___old *old = (void *)task;
+
+	if (bpf_core_field_exists(old->cpu))
+		return BPF_CORE_READ(old, cpu);
+	return task->thread_info.cpu;
 }
 
-static __always_inline bool tell(__u32 tid, const struct thread *thread)
+static __always_inline void describe(struct news *news, struct task_struct *task, struct thread *thread)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	struct app *app;
+	__u64 run_ns = task->se.sum_exec_runtime;
 
-	if (!event) {
-		app = the_app();
-		if (app)
-			__sync_fetch_and_add(&app->events_lost, 1);
+	news->runnable_clock = thread->runnable_clock;
+	news->generation = thread->generation;
+	news->run_ns = run_ns - thread->run_base;
+	news->tid = thread->tid;
+	news->tgid = task->tgid;
+	news->creator = thread->creator;
+	news->last_pe = run_ns ? pe_of(task) : ~0;
+	news->stage = thread->stage;
+	news->reserved = 0;
+	bpf_core_read(news->comm, sizeof(news->comm), &task->comm);
+}
+
+static __always_inline __u64 wake_flag(struct app *app, __u64 now)
+{
+	if (now - app->woken < WAKE_NS)
+		return BPF_RB_NO_WAKEUP;
+	app->woken = now;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
+static __always_inline bool tell(struct task_struct *task, struct thread *thread, __u64 now)
+{
+	struct app *app = the_app();
+	struct news *news;
+
+	if (!app)
+		return 0;
+	news = bpf_ringbuf_reserve(&events, sizeof(*news), 0);
+	if (!news) {
+		__sync_fetch_and_add(&app->events_lost, 1);
 		return 0;
 	}
-	event->thread = *thread;
-	event->tid = tid;
-	bpf_ringbuf_submit(event, 0);
+	describe(news, task, thread);
+	bpf_ringbuf_submit(news, wake_flag(app, now));
 	return 1;
 }
 
-static __always_inline void follow(struct task_struct *task, __u32 creator, __u64 now)
+/* Where its end finds no room in the buffer, `list` tells it, if it comes in time. */
+static __always_inline void end(struct task_struct *task, struct thread *thread, __u64 now)
 {
-	struct thread thread = {};
-	__u32 tid = task->pid;
+	thread->stage = ENDED;
+	if (!tell(task, thread, now))
+		thread->stage = ENDING;
+}
+
+static __always_inline struct thread *follow(struct task_struct *task, __u32 creator, __u64 now)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct app *app;
 
-	thread.generation = now;
-	thread.tgid = task->tgid;
-	thread.creator = creator;
-	thread.last_pe = ~0;
-	bpf_core_read(thread.comm, sizeof(thread.comm), &task->comm);
-	if (bpf_map_update_elem(&threads, &tid, &thread, BPF_ANY)) {
+	if (!thread) {
 		app = the_app();
 		if (app)
 			__sync_fetch_and_add(&app->threads_lost, 1);
-		return;
+		return 0;
 	}
-	tell(tid, &thread);
-}
-
-/* The last values travel in the event. Where it finds no room the entry stays until user space reads it. */
-static __always_inline void end(__u32 tid, struct thread *thread, __u64 now)
-{
-	stops_running(thread, 0, now);
-	thread->ended = 1;
-	if (tell(tid, thread))
-		bpf_map_delete_elem(&threads, &tid);
+	thread->generation = now;
+	thread->run_base = 0;
+	thread->tid = task->pid;
+	thread->creator = creator;
+	thread->stage = LIVES;
+	return thread;
 }
 
 /*
  * Newer kernels also pass prev_state, as this field may be overwritten by a concurrent waker. It is then
  * TASK_WAKING: not 0 either, so that the answer to "does it sleep?" is the same on every kernel.
  */
-static __always_inline bool wants_to_run(struct task_struct *task)
+static __always_inline unsigned int state_of(struct task_struct *task)
 {
-	struct task_struct___before_5_14 *old = (void *)task;
+	struct task_struct___old *old = (void *)task;
 
 	if (bpf_core_field_exists(task->__state))
-		return task->__state == 0;
-	return old->state == 0;
+		return task->__state;
+	return old->state;
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct thread *thread;
+	__u64 now;
 
 	/* The idle task has the tid 0. */
-	thread = prev->pid ? followed(prev->pid) : 0;
-	if (thread)
-		stops_running(thread, preempt || wants_to_run(prev), bpf_ktime_get_ns());
-	thread = next->pid ? followed(next->pid) : 0;
-	if (thread)
-		begins_to_run(thread, bpf_ktime_get_ns());
-	return 0;
-}
-
-static __always_inline int woken(struct task_struct *task)
-{
-	struct thread *thread = followed(task->pid);
-
-	if (thread)
-		becomes_runnable(thread, bpf_ktime_get_ns());
+	if (!prev->pid || preempt || !state_of(prev))
+		return 0;
+	thread = followed(prev);
+	if (!thread)
+		return 0;
+	now = bpf_ktime_get_ns();
+	rests(thread, now);
+	if (state_of(prev) & TASK_DEAD)
+		end(prev, thread, now);
 	return 0;
 }
 
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *task)
 {
-	return woken(task);
+	struct thread *thread = followed(task);
+
+	if (thread)
+		becomes_runnable(thread, bpf_ktime_get_ns());
+	return 0;
 }
 
-SEC("tp_btf/sched_wakeup_new")
-int BPF_PROG(on_wakeup_new, struct task_struct *task)
-{
-	return woken(task);
-}
-
+/* The new thread is woken up next. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
 {
 	struct app *app = the_app();
 	bool process_of_parent;
+	struct thread *thread;
+	__u64 now;
 
 	if (!app)
 		return 0;
 	process_of_parent = creator->tgid == app->parent_tgid && child->tgid != app->parent_tgid;
-	if (process_of_parent || followed(creator->pid))
-		follow(child, creator->pid, bpf_ktime_get_ns());
+	if (!process_of_parent && !followed(creator))
+		return 0;
+	now = bpf_ktime_get_ns();
+	thread = follow(child, creator->pid, now);
+	if (!thread)
+		return 0;
+	becomes_runnable(thread, now);
+	tell(child, thread, now);
 	return 0;
 }
 
@@ -265,35 +310,59 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 
 	if (old_tid == task->pid)
 		return 0;
-	thread = followed(old_tid);
+	thread = followed(task);
 	if (!thread)
 		return 0;
 	now = bpf_ktime_get_ns();
-	end(old_tid, thread, now);
-	follow(task, old_tid, now);
-	thread = followed(task->pid);
-	if (thread)
-		begins_to_run(thread, now);
+	rests(thread, now);
+	end(task, thread, now);
+	thread = follow(task, old_tid, now);
+	if (!thread)
+		return 0;
+	thread->run_base = task->se.sum_exec_runtime;
+	thread->runnable_clock = 0;
+	becomes_runnable(thread, now);
+	tell(task, thread, now);
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	struct thread *thread = followed(task->pid);
+	struct thread *thread = followed(task);
 
 	if (thread)
-		end(task->pid, thread, bpf_ktime_get_ns());
+		thread->stage = ENDING;
 	return 0;
 }
 
-SEC("tp_btf/task_rename")
-int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
+/* Whether a sample of the clock is kept. */
+SEC("perf_event")
+int on_clock(void *context)
 {
-	struct thread *thread = followed(task->pid);
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *thread = followed(task);
 
-	if (thread)
-		bpf_probe_read_kernel_str(thread->comm, sizeof(thread->comm), comm);
+	return thread && thread->stage == LIVES;
+}
+
+/* Tells of every followed thread. */
+SEC("iter/task")
+int list(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+	struct news news = {};
+	struct thread *thread;
+
+	if (!task)
+		return 0;
+	thread = followed(task);
+	if (!thread || thread->stage == ENDED)
+		return 0;
+	if (thread->stage == ENDING && state_of(task) & TASK_DEAD)
+		thread->stage = ENDED;
+	describe(&news, task, thread);
+	bpf_seq_write(context->meta->seq, &news, sizeof(news));
 	return 0;
 }
 

@@ -24,6 +24,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
 enum {
@@ -31,6 +32,15 @@ enum {
 	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1024,
 };
+
+enum {
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+};
+
+/* A bit of a task's state: it has run for the last time. */
+#define TASK_DEAD 0x80
 
 struct bpf_spin_lock {
 	__u32 val;
@@ -69,7 +79,12 @@ struct thread_struct {
 	struct fpu fpu;
 };
 
+struct thread_info {
+	__u32 cpu;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	int pid;
 	int tgid;
 	unsigned int __state;
@@ -81,11 +96,23 @@ struct task_struct {
 	char comm[16];
 };
 
-/* The name and type of the state before Linux 5.14. */
-struct task_struct___before_5_14 {
+/* The name and type of the state before Linux 5.14, and where the CPU stood before 5.16. */
+struct task_struct___old {
 	volatile long state;
+	unsigned int cpu;
 };
 
 #pragma clang attribute pop
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
 
 #endif

@@ -35,7 +35,11 @@ pub(crate) fn map(object: &Object, name: &str, value_size: usize) -> Result<MapH
 
 /// Attaches the programs to tracepoints, less those that are to be run by hand.
 pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, String> {
-    let traced = object.progs_mut().filter(|program| program.prog_type() == libbpf_rs::ProgramType::Tracing);
+    use libbpf_rs::{ProgramAttachType, ProgramType};
+    let traced = object.progs_mut().filter(|program| {
+        program.prog_type() == ProgramType::Tracing
+            && !matches!(program.attach_type(), ProgramAttachType::TraceIter)
+    });
     traced.map(|program| program.attach()).collect::<Result<_, _>>().map_err(reason)
 }
 

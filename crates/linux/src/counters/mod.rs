@@ -6,12 +6,14 @@ pub mod none;
 pub mod pmu;
 pub mod sample;
 
-use crate::discovery::NewThread;
+use crate::discovery::{NewThread, ThreadFacts};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::CounterReading;
 use descriptors::DescriptorLimit;
 use pmu::Metric;
 use sample::SampleSource;
+use sample::events::Filter;
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
@@ -62,13 +64,17 @@ pub enum CountersError {
 }
 
 /// Opens the source that `choice` asks for, on a process that has not executed its program yet and runs on
-/// `pes`. Returns with it why a better one is not used.
+/// `pes`. Clock samples are taken through `filter`, where there is one. Returns with it why a better one is
+/// not used.
 pub fn open(
     choice: Choice,
     pid: u32,
     pes: &CpuSet,
+    filter: Option<Filter<'_>>,
 ) -> Result<(Box<dyn CounterSource>, Vec<String>), CountersError> {
-    let sample = || Ok(Box::new(SampleSource::new(pid, pes, sample::RATE_HZ)?) as Box<dyn CounterSource>);
+    let sample = || -> Result<Box<dyn CounterSource>, CountersError> {
+        Ok(Box::new(SampleSource::new(pid, pes, sample::RATE_HZ, filter)?))
+    };
     let mut why_not = Vec::new();
     let source = match choice {
         Choice::Pmu => open_pmu(false)?,
@@ -103,8 +109,10 @@ pub trait CounterSource {
     /// The name for reports: `pmu amd_fam15h`, `sample`, `none`.
     fn name(&self) -> String;
 
-    /// Descriptors that become readable when buffers should be drained.
-    fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
+    /// A descriptor that becomes readable when buffers should be drained.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Begins to watch a thread. Failure is noted in [`CounterSource::troubles`]: the thread then has no
     /// reading.
@@ -116,8 +124,14 @@ pub trait CounterSource {
     /// The cumulative reading of a thread, `None` if it is not watched or has nothing yet.
     fn read(&mut self, tid: u32) -> Option<CounterReading>;
 
-    /// Forgets an ended thread after its last reading.
-    fn forget(&mut self, tid: u32);
+    /// The last reading of a thread that has ended, however long ago; it is told once and then forgotten.
+    fn last(&mut self, tid: u32) -> Option<CounterReading>;
+
+    /// The ended threads whose last reading nobody asked for since they ended, less those that `living` holds:
+    /// their end is still to be noticed. What the source of threads was too slow to see is counted by this.
+    fn unclaimed(&mut self, _living: &HashSet<u32>) -> Vec<(ThreadFacts, CounterReading)> {
+        Vec::new()
+    }
 
     /// What went wrong so far, in words with counts: lost samples, refused events.
     fn troubles(&self) -> Vec<String>;

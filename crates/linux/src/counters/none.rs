@@ -3,7 +3,6 @@
 use super::CounterSource;
 use crate::discovery::NewThread;
 use corewise_core::observe::CounterReading;
-use std::os::fd::BorrowedFd;
 
 /// The source that counts nothing.
 #[derive(Debug, Default)]
@@ -14,10 +13,6 @@ impl CounterSource for NoCounters {
         "none".into()
     }
 
-    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-
     fn watch(&mut self, _thread: &NewThread) {}
 
     fn drain(&mut self) {}
@@ -26,7 +21,9 @@ impl CounterSource for NoCounters {
         None
     }
 
-    fn forget(&mut self, _tid: u32) {}
+    fn last(&mut self, _tid: u32) -> Option<CounterReading> {
+        None
+    }
 
     fn troubles(&self) -> Vec<String> {
         Vec::new()

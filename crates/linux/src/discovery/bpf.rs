@@ -1,43 +1,42 @@
 //! Threads from the scheduler's own tracepoints: every thread, at once, with exact times.
 //!
-//! The kernel side and what it costs nobody else stand in `src/bpf/discovery.bpf.c`. Here its map is read and
-//! its notices are taken in.
+//! The kernel side and what it costs nobody else stand in `src/bpf/discovery.bpf.c`. Here its notices are
+//! taken in and its list of threads is read.
 
-use super::procfs::Proc;
 use super::{Discovery, DiscoveryError, NewThread, Options, Parallelism, ThreadFacts};
 use crate::bpf::{self, Aligned, bytes_of, monotonic_ns};
 use corewise_core::ids::PeId;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder, libbpf_sys};
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
+};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/discovery.bpf.o")));
 
-/// `struct thread` of `discovery.bpf.c`, where its fields are explained.
+/// `struct news` of `discovery.bpf.c`, where its fields are explained.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct RawThread {
-    run_clock: i64,
     runnable_clock: i64,
     generation: u64,
+    run_ns: u64,
+    tid: u32,
     tgid: u32,
     creator: u32,
     last_pe: u32,
-    ended: u32,
+    stage: u32,
+    reserved: u32,
     comm: [u8; 16],
 }
 
-/// `struct event` of `discovery.bpf.c`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct RawEvent {
-    thread: RawThread,
-    tid: u32,
-}
+/// The last of `enum stage` of `discovery.bpf.c`.
+const ENDED: u32 = 2;
 
 /// `struct app` of `discovery.bpf.c`.
 #[repr(C)]
@@ -53,195 +52,162 @@ struct RawApp {
     sequential_ns: u64,
     threads_lost: u64,
     events_lost: u64,
+    woken: u64,
 }
+
+/// `WAKE_NS` of `discovery.bpf.c`: what follows news within this time wakes nobody and is looked for.
+const WAKE: Duration = Duration::from_millis(20);
+
+/// How long those are waited for who are gone but have not run for the last time: mostly it takes
+/// microseconds.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// What we remember of a living thread.
 #[derive(Debug)]
 struct Known {
-    generation: u64,
     comm: [u8; 16],
-    name: Arc<str>,
-    cpu_ns: u64,
-    runnable_ns: u64,
-    /// The reading of the map that had it last.
+    facts: ThreadFacts,
+    /// The listing that had it last.
     seen_in: u64,
 }
 
 /// The BPF source. See the module's text.
 pub struct Bpf {
     _links: Vec<Link>,
+    list: Link,
     ring: RingBuffer<'static>,
-    inbox: Rc<RefCell<Vec<RawEvent>>>,
-    threads: MapHandle,
+    inbox: Rc<RefCell<Vec<RawThread>>>,
     app: MapHandle,
     _object: Object,
+    clock_filter: OwnedFd,
+    /// When to look for what woke nobody.
+    look_again: Option<Instant>,
     known: HashMap<u32, Known>,
     appeared: Vec<NewThread>,
     ended: Vec<ThreadFacts>,
-    readings: u64,
+    /// Those whose end did not come in time: it is no news any more.
+    given_up: HashSet<(u32, u64)>,
+    listings: u64,
     events_lost: u64,
-    tids: Vec<u32>,
-    values: Vec<RawThread>,
+    text: Vec<u8>,
 }
 
 impl Bpf {
-    /// Loads and attaches the programs and takes in what descends from `options.parent` already.
+    /// Loads and attaches the programs. Followed are the processes that `options.parent` starts from now on.
     pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
         let object = bpf::open(OBJECT).map_err(refused)?.load().map_err(bpf_error)?;
-        let threads = bpf::map(&object, "threads", size_of::<RawThread>()).map_err(refused)?;
         let app = bpf::map(&object, "apps", size_of::<RawApp>()).map_err(refused)?;
         let start = RawApp { parent_tgid: options.parent, since: monotonic_ns(), ..RawApp::default() };
         app.update(&0u32.to_ne_bytes(), bytes_of(&start), MapFlags::ANY).map_err(bpf_error)?;
-
         let inbox = Rc::new(RefCell::new(Vec::new()));
         let ring = ring(&bpf::map(&object, "events", 0).map_err(refused)?, Rc::clone(&inbox))?;
-        let links = bpf::attach(&object).map_err(refused)?;
-        let capacity = threads.max_entries() as usize;
-        let mut bpf = Bpf {
-            _links: links,
+        let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
+        Ok(Bpf {
+            _links: bpf::attach(&object).map_err(refused)?,
+            list: program(&object, "list").attach().map_err(bpf_error)?,
             ring,
             inbox,
-            threads,
             app,
+            clock_filter: filter.map_err(DiscoveryError::bpf)?,
             _object: object,
+            look_again: None,
             known: HashMap::new(),
             appeared: Vec::new(),
             ended: Vec::new(),
-            readings: 0,
+            given_up: HashSet::new(),
+            listings: 0,
             events_lost: 0,
-            tids: Vec::with_capacity(capacity),
-            values: Vec::with_capacity(capacity),
-        };
-        bpf.take_in_present(options)?;
-        Ok(bpf)
-    }
-
-    /// Enters the threads that were there before the programs. A thread that is entered hands membership on,
-    /// so once a pass finds nothing new, none can have been missed.
-    fn take_in_present(&mut self, options: &Options) -> Result<(), DiscoveryError> {
-        loop {
-            let all = options.proc.processes()?;
-            let members =
-                options.proc.descendants(&all, options.parent, &HashSet::new(), &options.excluded)?;
-            let mut found = false;
-            for pid in members {
-                for tid in options.proc.threads(pid)?.unwrap_or_default() {
-                    found |= self.enter(&options.proc, pid, tid)?;
-                }
-            }
-            if !found {
-                return Ok(());
-            }
-        }
-    }
-
-    fn enter(&mut self, proc: &Proc, pid: u32, tid: u32) -> Result<bool, DiscoveryError> {
-        let Some(stat) = proc.stat(pid, tid)? else { return Ok(false) };
-        let times = match proc.schedstat(pid, tid, false)? {
-            Some(file) => file.read()?,
-            None => None,
-        };
-        if matches!(stat.state, 'Z' | 'X') {
-            return Ok(false);
-        }
-        let mut comm = [0; 16];
-        let length = stat.name.len().min(comm.len() - 1);
-        comm[..length].copy_from_slice(&stat.name.as_bytes()[..length]);
-        let thread = RawThread {
-            run_clock: times.map_or(0, |times| times.run_ns as i64),
-            runnable_clock: times.map_or(0, |times| (times.run_ns + times.wait_ns) as i64),
-            generation: monotonic_ns(),
-            tgid: pid,
-            creator: 0,
-            last_pe: stat.last_pe,
-            ended: 0,
-            comm,
-        };
-        match self.threads.update(&tid.to_ne_bytes(), bytes_of(&thread), MapFlags::NO_EXIST) {
-            Ok(()) => {
-                self.meet(tid, &thread);
-                Ok(true)
-            }
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(bpf_error(error)),
-        }
+            text: Vec::new(),
+        })
     }
 
     /// Remembers a thread and puts it into the answer of the next refresh, unless it is known.
-    fn meet(&mut self, tid: u32, thread: &RawThread) {
-        if self.known.get(&tid).is_some_and(|known| known.generation == thread.generation) {
+    fn meet(&mut self, thread: &RawThread) {
+        let generation = thread.generation;
+        if self.known.get(&thread.tid).is_some_and(|known| known.facts.generation == generation) {
             return;
         }
-        self.known.insert(tid, Known::new(thread, self.readings));
+        self.known.insert(thread.tid, Known::new(thread, self.listings));
         self.appeared.push(NewThread {
-            tid,
+            tid: thread.tid,
             pid: thread.tgid,
             creator_tid: (thread.creator != 0).then_some(thread.creator),
-            generation: thread.generation,
-            created: instant_of(thread.generation),
+            generation,
+            created: instant_of(generation),
         });
     }
 
-    /// A thread's values at `now`. An ended one is forgotten.
-    fn facts(&mut self, tid: u32, thread: &RawThread, now: u64) -> ThreadFacts {
-        self.meet(tid, thread);
-        let known = self.known.get_mut(&tid).expect("it was met in the line above");
-        known.seen_in = self.readings;
-        let facts = known.facts(tid, thread, now);
-        if facts.ended {
-            self.known.remove(&tid);
+    /// Takes in what was told of a thread at `now`. An ended one is forgotten, but for its last values.
+    fn take(&mut self, thread: &RawThread, now: u64) {
+        if self.given_up.contains(&(thread.tid, thread.generation)) {
+            if thread.stage == ENDED {
+                self.given_up.remove(&(thread.tid, thread.generation));
+            }
+            return;
         }
-        facts
+        self.meet(thread);
+        let known = self.known.get_mut(&thread.tid).expect("it was met in the line above");
+        known.seen_in = self.listings;
+        known.update(thread, now);
+        if thread.stage == ENDED {
+            self.end(thread.tid);
+        }
+    }
+
+    fn end(&mut self, tid: u32) {
+        let known = self.known.remove(&tid);
+        self.ended.extend(known.map(|known| ThreadFacts { ended: true, runnable: false, ..known.facts }));
     }
 
     /// Takes the notices out of the ring buffer.
     fn consume(&mut self) -> Result<(), DiscoveryError> {
         self.ring.consume().map_err(bpf_error)?;
         let events = std::mem::take(&mut *self.inbox.borrow_mut());
-        for event in events {
-            self.meet(event.tid, &event.thread);
-            if event.thread.ended != 0 {
-                // Its clocks stand still, so the time does not matter.
-                let facts = self.facts(event.tid, &event.thread, 0);
-                self.ended.push(facts);
-            }
+        let now = Instant::now();
+        if !events.is_empty() {
+            self.look_again = Some(now + WAKE);
+        } else if self.look_again.is_some_and(|due| due <= now) {
+            self.look_again = None;
+        }
+        for thread in events {
+            // The clock of one that was created just now has only begun.
+            self.take(&thread, thread.generation);
         }
         Ok(())
     }
 
-    /// Reads the whole map into `tids` and `values`; returns the time the readings belong to.
-    fn read_map(&mut self) -> Result<u64, DiscoveryError> {
-        let options = libbpf_sys::bpf_map_batch_opts {
-            sz: size_of::<libbpf_sys::bpf_map_batch_opts>() as _,
-            ..Default::default()
-        };
-        let mut position = 0u64;
-        let mut count = self.tids.capacity() as u32;
+    /// Asks the kernel for every followed thread and takes in what it tells.
+    fn list(&mut self) -> Result<(), DiscoveryError> {
+        self.listings += 1;
         let now = monotonic_ns();
-        // SAFETY: both vectors have room for `count` elements, the number of entries that the map can hold;
-        // their element types have the map's key and value sizes (checked at opening).
-        let result = unsafe {
-            libbpf_sys::bpf_map_lookup_batch(
-                self.threads.as_fd().as_raw_fd(),
-                std::ptr::null_mut(),
-                (&raw mut position).cast(),
-                self.tids.as_mut_ptr().cast(),
-                self.values.as_mut_ptr().cast(),
-                &mut count,
-                &options,
-            )
-        };
-        // ENOENT says that the end of the map was reached.
-        if result != 0 && result != -libc::ENOENT {
-            return Err(bpf_error(libbpf_rs::Error::from_raw_os_error(-result)));
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        let mut list = Iter::new(&self.list).map_err(bpf_error)?;
+        list.read_to_end(&mut text).map_err(DiscoveryError::bpf)?;
+        for chunk in text.chunks_exact(size_of::<RawThread>()) {
+            // SAFETY: RawThread is plain data and each chunk has its size; the kernel writes whole ones.
+            self.take(&unsafe { chunk.as_ptr().cast::<RawThread>().read_unaligned() }, now);
         }
-        // SAFETY: the kernel has filled in `count` elements of each, and any bit pattern is valid for them.
-        unsafe {
-            self.tids.set_len(count as usize);
-            self.values.set_len(count as usize);
-        }
-        self.readings += 1;
-        Ok(now)
+        self.text = text;
+        Ok(())
+    }
+
+    /// Whether some thread is gone, and its last values have not come yet.
+    fn awaits_ends(&self) -> bool {
+        self.known.values().any(|known| known.seen_in < self.listings)
+    }
+
+    /// Who is gone without a word (the ring buffer was full) has ended, with the values that he had last.
+    fn give_up_missing(&mut self) {
+        let listings = self.listings;
+        let missing: Vec<(u32, u64)> = self
+            .known
+            .iter()
+            .filter(|(_, known)| known.seen_in < listings)
+            .map(|(&tid, known)| (tid, known.facts.generation))
+            .collect();
+        missing.iter().for_each(|&(tid, _)| self.end(tid));
+        self.given_up.extend(missing);
     }
 
     fn read_app(&self) -> RawApp {
@@ -260,11 +226,16 @@ impl Discovery for Bpf {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the descriptor belongs to `self.ring`, which the borrow keeps alive.
-        Some(unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) })
+        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) };
+        self.look_again.is_none().then_some(ring)
     }
 
     fn refresh_within(&self) -> Option<Duration> {
-        None
+        self.look_again.map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
+    fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.clock_filter.as_fd())
     }
 
     fn refresh(&mut self) -> Result<Vec<NewThread>, DiscoveryError> {
@@ -272,33 +243,26 @@ impl Discovery for Bpf {
         let events_lost = self.read_app().events_lost;
         if events_lost != self.events_lost {
             self.events_lost = events_lost;
-            self.read_map()?;
-            for index in 0..self.tids.len() {
-                let (tid, thread) = (self.tids[index], self.values[index]);
-                self.meet(tid, &thread);
-            }
+            self.list()?;
         }
         Ok(std::mem::take(&mut self.appeared))
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
-        // First the map, then the notices: what ends in between is in both and is taken as ended.
-        let now = self.read_map()?;
-        self.consume()?;
-        let mut facts = std::mem::take(&mut self.ended);
-        let gone: HashSet<(u32, u64)> = facts.iter().map(|thread| (thread.tid, thread.generation)).collect();
-        for index in 0..self.tids.len() {
-            let (tid, thread) = (self.tids[index], self.values[index]);
-            if gone.contains(&(tid, thread.generation)) {
-                continue;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // The notices before the listing, as ids are reused; and after it, as what ends in between is in both.
+            self.consume()?;
+            self.list()?;
+            self.consume()?;
+            if !self.awaits_ends() || Instant::now() > until {
+                break;
             }
-            facts.push(self.facts(tid, &thread, now));
-            if thread.ended != 0 {
-                self.threads.delete(&tid.to_ne_bytes()).map_err(bpf_error)?;
-            }
+            std::thread::sleep(Duration::from_micros(50));
         }
-        // Notices taken in just now may tell of threads that the map did not have yet.
-        self.known.retain(|_, known| known.seen_in >= self.readings);
+        self.give_up_missing();
+        let mut facts = std::mem::take(&mut self.ended);
+        facts.extend(self.known.values().map(|known| known.facts.clone()));
         Ok(facts)
     }
 
@@ -319,8 +283,7 @@ impl Discovery for Bpf {
         let app = self.read_app();
         let mut losses = Vec::new();
         if app.threads_lost > 0 {
-            let most = self.threads.max_entries();
-            losses.push(format!("{} threads were not followed: more than {most} at once", app.threads_lost));
+            losses.push(format!("{} threads were not followed: the kernel had no memory", app.threads_lost));
         }
         if app.events_lost > 0 {
             losses.push(format!("{} notices of new or ended threads came late", app.events_lost));
@@ -331,36 +294,32 @@ impl Discovery for Bpf {
 
 impl Known {
     fn new(thread: &RawThread, seen_in: u64) -> Self {
-        Known {
+        let facts = ThreadFacts {
+            tid: thread.tid,
+            pid: thread.tgid,
             generation: thread.generation,
-            comm: thread.comm,
             name: name_of(&thread.comm),
             cpu_ns: 0,
-            runnable_ns: 0,
-            seen_in,
-        }
+            runnable_ns: Some(0),
+            runnable: false,
+            last_pe: None,
+            ended: false,
+        };
+        Known { comm: thread.comm, facts, seen_in }
     }
 
     /// The thread's values at `now`. A clock that was started after `now` was read would make them fall
     /// behind earlier ones by the time the reading took, so they never go back.
-    fn facts(&mut self, tid: u32, thread: &RawThread, now: u64) -> ThreadFacts {
+    fn update(&mut self, thread: &RawThread, now: u64) {
+        let facts = &mut self.facts;
         if self.comm != thread.comm {
             self.comm = thread.comm;
-            self.name = name_of(&thread.comm);
+            facts.name = name_of(&thread.comm);
         }
-        self.cpu_ns = self.cpu_ns.max(clock_at(thread.run_clock, now));
-        self.runnable_ns = self.runnable_ns.max(clock_at(thread.runnable_clock, now));
-        ThreadFacts {
-            tid,
-            pid: thread.tgid,
-            generation: thread.generation,
-            name: Arc::clone(&self.name),
-            cpu_ns: self.cpu_ns,
-            runnable_ns: Some(self.runnable_ns),
-            runnable: thread.runnable_clock < 0,
-            last_pe: (thread.last_pe != u32::MAX).then_some(PeId(thread.last_pe)),
-            ended: thread.ended != 0,
-        }
+        facts.cpu_ns = facts.cpu_ns.max(thread.run_ns);
+        facts.runnable_ns = facts.runnable_ns.max(Some(clock_at(thread.runnable_clock, now)));
+        facts.runnable = thread.runnable_clock < 0;
+        facts.last_pe = (thread.last_pe != u32::MAX).then_some(PeId(thread.last_pe));
     }
 }
 
@@ -377,17 +336,22 @@ fn name_of(comm: &[u8; 16]) -> Arc<str> {
 
 fn ring(
     events: &MapHandle,
-    inbox: Rc<RefCell<Vec<RawEvent>>>,
+    inbox: Rc<RefCell<Vec<RawThread>>>,
 ) -> Result<RingBuffer<'static>, DiscoveryError> {
     let mut builder = RingBufferBuilder::new();
     let take = move |bytes: &[u8]| {
-        assert_eq!(bytes.len(), size_of::<RawEvent>(), "discovery.bpf.c and bpf.rs disagree on events");
-        // SAFETY: RawEvent is plain data and `bytes` has its size.
-        inbox.borrow_mut().push(unsafe { bytes.as_ptr().cast::<RawEvent>().read_unaligned() });
+        assert_eq!(bytes.len(), size_of::<RawThread>(), "discovery.bpf.c and bpf.rs disagree on news");
+        // SAFETY: RawThread is plain data and `bytes` has its size.
+        inbox.borrow_mut().push(unsafe { bytes.as_ptr().cast::<RawThread>().read_unaligned() });
         0
     };
     builder.add(events, take).map_err(bpf_error)?;
     builder.build().map_err(bpf_error)
+}
+
+fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {
+    let program = object.progs_mut().find(|program| program.name() == name);
+    program.unwrap_or_else(|| unreachable!("discovery.bpf.c defines the program {name}"))
 }
 
 fn instant_of(monotonic: u64) -> Instant {

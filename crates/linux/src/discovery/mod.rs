@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 /// Whom to follow, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The process whose descendants are followed: corewise. Its own threads are never followed.
+    /// The process whose descendants are followed: corewise. Its own threads are never followed. By BPF only
+    /// those are that it starts from then on, so the source is to be opened first.
     pub parent: u32,
     /// Children of `parent` that are not followed either: its guardian. They must run already.
     pub excluded: Vec<u32>,
-    /// Where `/proc` is. BPF reads it for the threads that were there before it.
+    /// Where `/proc` is, for polling.
     pub proc: Proc,
     /// Which source to use.
     pub choice: Choice,
@@ -70,11 +71,17 @@ pub trait Discovery {
     /// The name for reports: `bpf` or `poll`.
     fn name(&self) -> &'static str;
 
-    /// A descriptor that becomes readable when there is something new; `None` if the source must be asked.
+    /// A descriptor that becomes readable when there is something new; `None` if the source must be asked, or
+    /// just now wants to be only after [`Discovery::refresh_within`]: ask for it before every wait.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// How long the source may go without a call of [`Discovery::refresh`].
     fn refresh_within(&self) -> Option<Duration>;
+
+    /// A BPF program that lets the samples of followed threads pass, for a clock that samples all.
+    fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Takes in what is new since the last call. Cheap: called at every wake-up.
     /// Returns the threads that appeared, so that counters can be opened at once.
@@ -142,6 +149,12 @@ pub struct Parallelism {
     pub runnable_max: u32,
     /// Integrated at every switch, or estimated by polling.
     pub exact: bool,
+}
+
+impl DiscoveryError {
+    fn bpf(error: std::io::Error) -> DiscoveryError {
+        DiscoveryError::Bpf { reason: error.to_string() }
+    }
 }
 
 /// Why threads cannot be discovered.

@@ -11,6 +11,7 @@ use hwlocality::object::attributes::ObjectAttributes;
 use hwlocality::object::types::ObjectType;
 use hwlocality::topology::Topology as Hwloc;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -60,7 +61,10 @@ pub struct CpuModel {
 pub fn load(source: &Source) -> Result<Found, LoadError> {
     let lock = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
     let hwloc = match source {
-        Source::Live => build(Hwloc::builder()).map_err(|problem| hwloc_error("this machine", problem)),
+        Source::Live => {
+            let (name, nowhere) = NO_PLUGINS;
+            build_with(&[(name, nowhere.as_ref())]).map_err(|problem| hwloc_error("this machine", problem))
+        }
         Source::Xml(path) => load_xml(path),
         Source::Root(path) => load_root(path),
     }?;
@@ -94,9 +98,19 @@ fn load_xml(path: &Path) -> Result<Hwloc, LoadError> {
     build(builder).map_err(|problem| content(format!("libhwloc says: {problem}")))
 }
 
+/// What hwloc's plugins find (PCI devices, graphics cards) is not asked for here, and loading them with all
+/// their libraries takes longer than everything else.
+const NO_PLUGINS: (&str, &str) = ("HWLOC_PLUGINS_PATH", "/dev/null");
+
 fn load_root(path: &Path) -> Result<Hwloc, LoadError> {
     let settings = [("HWLOC_FSROOT", path.as_os_str()), ("HWLOC_COMPONENTS", "linux,stop".as_ref())];
-    let before = settings.map(|(name, _)| (name, std::env::var_os(name)));
+    build_with(&settings)
+        .map_err(|problem| hwloc_error(&format!("the recorded machine {}", path.display()), problem))
+}
+
+/// Builds in an environment with some variables changed.
+fn build_with(settings: &[(&str, &OsStr)]) -> Result<Hwloc, String> {
+    let before: Vec<_> = settings.iter().map(|(name, _)| (name, std::env::var_os(name))).collect();
     for (name, value) in settings {
         // SAFETY: only code that reads the environment at the same time outside of Rust's own functions could
         // race. hwloc does, and `ENVIRONMENT` is held around every use of it; corewise loads topologies
@@ -113,7 +127,7 @@ fn load_root(path: &Path) -> Result<Hwloc, LoadError> {
             }
         }
     }
-    built.map_err(|problem| hwloc_error(&format!("the recorded machine {}", path.display()), problem))
+    built
 }
 
 fn convert(hwloc: &Hwloc) -> Found {

@@ -37,7 +37,6 @@ use group::{Group, GroupCounts};
 use probe::ReadyKind;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use tally::{Layout, Tally};
 
@@ -95,10 +94,6 @@ impl CounterSource for PmuSource {
         format!("pmu {}", self.files)
     }
 
-    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-
     fn watch(&mut self, thread: &NewThread) {
         // Of a thread with the same id that ended unnoticed nothing must remain.
         self.watched.remove(&thread.tid);
@@ -137,8 +132,10 @@ impl CounterSource for PmuSource {
         None
     }
 
-    fn forget(&mut self, tid: u32) {
+    fn last(&mut self, tid: u32) -> Option<CounterReading> {
+        let reading = self.read(tid);
         self.watched.remove(&tid);
+        reading
     }
 
     fn troubles(&self) -> Vec<String> {

@@ -1,15 +1,25 @@
-//! The kernel's side of sampling: one `cpu-clock` event per PE that the child and all its descendants
-//! inherit, and the records it leaves in each PE's ring buffer.
+//! The kernel's side of sampling: `cpu-clock` events, and the records they leave in ring buffers.
+//!
+//! Two ways, with the same records. With the rights for it, each PE has one clock for whatever runs there, and
+//! a BPF program lets pass only the samples of followed threads ([`Filter`]); that costs nothing at a switch,
+//! a fork or an exit. Else the child and all its descendants inherit events of their own, whose timers the
+//! kernel arms and stops at every switch.
+//!
+//! The records of mappings, names, forks and exits that a PE's clock leaves are those of all processes; who
+//! reads them drops the strangers' (`Events::of_all`).
 
 use crate::code::{Backing, FileKey, Mapping};
 use corewise_core::cpuset::CpuSet;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use perf_event_open_sys::bindings;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 
 /// Largest ring buffer per PE: 5 s of 1,000 samples/s and the mappings of a large build fit.
 const RING_BYTES_MAX: usize = 512 << 10;
@@ -42,12 +52,19 @@ pub enum EventKind {
     },
     /// The process mapped executable memory.
     Map(Mapping),
-    /// The process executed another program.
-    Exec,
-    /// The thread was created by another; `parent` is that one's process.
+    /// The thread was given a name.
+    Name {
+        /// The name.
+        name: Arc<str>,
+        /// Whether it is that of another program that the process executed.
+        by_exec: bool,
+    },
+    /// The thread was created by another.
     Fork {
         /// The creator's process.
         parent: u32,
+        /// The creator.
+        creator: u32,
     },
     /// The thread ended.
     Exit,
@@ -59,10 +76,10 @@ pub enum EventKind {
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
     /// The event was refused.
-    #[error("cpu-clock event of thread {tid} on PE {pe} refused: {source} (see kernel.perf_event_paranoid)")]
+    #[error("cpu-clock event of {whom} on PE {pe} refused: {source} (see kernel.perf_event_paranoid)")]
     Open {
-        /// The thread.
-        tid: u32,
+        /// What was to be sampled.
+        whom: Target,
         /// The PE.
         pe: u32,
         /// The system's answer.
@@ -76,6 +93,9 @@ pub enum SampleError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Wake-ups cannot be waited for.
+    #[error("cannot wait for the ring buffers: {0}")]
+    Wakeups(io::Error),
     /// No ring buffer, not even a small one.
     #[error("no ring buffer of {bytes} bytes for PE {pe}: {source}")]
     Ring {
@@ -88,34 +108,58 @@ pub enum SampleError {
     },
 }
 
-/// What to sample: a thread and all that it creates.
-#[derive(Debug, Clone, Copy)]
-struct Target {
-    tid: u32,
-    /// Whether to begin when it executes a program, or at once.
-    on_exec: bool,
-    rate_hz: u64,
+/// What to sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A thread and all that it creates, from the next program on that it executes.
+    FromExec(u32),
+    /// A thread and all that it creates, at once.
+    AtOnce(u32),
+    /// Whatever the BPF program with this descriptor lets pass.
+    Filtered(RawFd),
 }
 
-/// One event and ring buffer per PE and target.
+/// A loaded BPF program that lets the clock's samples of followed threads pass.
+pub type Filter<'a> = BorrowedFd<'a>;
+
+/// Clocks with a ring buffer each.
 pub struct Events {
     samplers: Vec<Sampler>,
+    /// Tells of each wake-up once: a ring of threads that have all ended stays "hung up" for ever.
+    wakeups: Epoll,
+    /// Samples per second of CPU time.
+    pub rate_hz: u64,
     /// Whether samples in the kernel are recorded, too.
     pub with_kernel: bool,
+    /// Whether records other than samples are those of all processes of the machine.
+    pub of_all: bool,
 }
 
 impl Events {
-    /// Opens the events on a process that has not yet executed its program; they begin when it does.
-    pub fn open(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
-        let mut events = Events { samplers: Vec::new(), with_kernel: true };
-        events.open_all(Target { tid: pid, on_exec: true, rate_hz }, pes, RING_BYTES_MAX)?;
+    /// Opens the clocks on a process that has not yet executed its program; it is sampled from then on.
+    /// With a filter it is one per PE, for all that the filter lets pass.
+    pub fn open(
+        pid: u32,
+        pes: &CpuSet,
+        rate_hz: u64,
+        filter: Option<Filter<'_>>,
+    ) -> Result<Events, SampleError> {
+        if let Some(filter) = filter {
+            let mut events = Events::none(rate_hz)?;
+            if events.open_all(Target::Filtered(filter.as_raw_fd()), pes, RING_BYTES_MAX).is_ok() {
+                events.of_all = true;
+                return Ok(events);
+            }
+        }
+        let mut events = Events::none(rate_hz)?;
+        events.open_all(Target::FromExec(pid), pes, RING_BYTES_MAX)?;
         Ok(events)
     }
 
     /// Opens the events on every thread of a running process; they begin at once. Each thread needs rings of
     /// its own, so these are small.
     pub fn attach(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
-        let mut events = Events { samplers: Vec::new(), with_kernel: true };
+        let mut events = Events::none(rate_hz)?;
         let mut known = BTreeSet::new();
         // A thread that is created meanwhile inherits from its creator or is found in the next round.
         loop {
@@ -124,7 +168,7 @@ impl Events {
                 return Ok(events);
             }
             for tid in new {
-                match events.open_all(Target { tid, on_exec: false, rate_hz }, pes, RING_BYTES_MIN) {
+                match events.open_all(Target::AtOnce(tid), pes, RING_BYTES_MIN) {
                     Err(SampleError::Open { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
                     opened => opened?,
                 }
@@ -132,9 +176,18 @@ impl Events {
         }
     }
 
+    fn none(rate_hz: u64) -> Result<Events, SampleError> {
+        let wakeups = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(SampleError::wakeups)?;
+        Ok(Events { samplers: Vec::new(), wakeups, rate_hz, with_kernel: true, of_all: false })
+    }
+
     fn open_all(&mut self, target: Target, pes: &CpuSet, mut ring_bytes: usize) -> Result<(), SampleError> {
         for pe in pes.iter().map(|pe| pe.0) {
             let sampler = self.open_one(target, pe, &mut ring_bytes)?;
+            // SAFETY: the sampler owns the descriptor and lives longer than the borrow.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(sampler.as_raw_fd()) };
+            let once = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
+            self.wakeups.add(descriptor, once).map_err(SampleError::wakeups)?;
             self.samplers.push(sampler);
         }
         Ok(())
@@ -144,13 +197,21 @@ impl Events {
     /// smaller ring (`perf_event_mlock_kb`).
     fn open_one(&mut self, target: Target, pe: u32, ring_bytes: &mut usize) -> Result<Sampler, SampleError> {
         loop {
-            let counter = match builder(target, pe, self.with_kernel, *ring_bytes).build() {
+            let mut builder = builder(target, pe, self.rate_hz, *ring_bytes);
+            let opened = builder.exclude_kernel(!self.with_kernel).build().and_then(|mut counter| {
+                if let Target::Filtered(filter) = target {
+                    counter.set_bpf(filter)?;
+                    counter.enable()?;
+                }
+                Ok(counter)
+            });
+            let counter = match opened {
                 Ok(counter) => counter,
                 Err(error) if self.with_kernel && error.kind() == io::ErrorKind::PermissionDenied => {
                     self.with_kernel = false;
                     continue;
                 }
-                Err(source) => return Err(SampleError::Open { tid: target.tid, pe, source }),
+                Err(source) => return Err(SampleError::Open { whom: target, pe, source }),
             };
             match counter.sampled(*ring_bytes) {
                 Ok(sampler) => return Ok(sampler),
@@ -160,18 +221,35 @@ impl Events {
         }
     }
 
-    /// Descriptors that become readable when a ring is half full.
-    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        // SAFETY: the samplers own the descriptors and outlive the borrow of `self`.
-        self.samplers.iter().map(|sampler| unsafe { BorrowedFd::borrow_raw(sampler.as_raw_fd()) }).collect()
+    /// A descriptor that becomes readable when a ring is half full.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.wakeups.0.as_fd()
     }
 
     /// Takes all records out of the rings, in no order between PEs.
     pub fn drain(&mut self, mut take: impl FnMut(Event)) {
+        let mut told = [EpollEvent::empty(); 64];
+        // Who woke us does not matter, as all rings are read.
+        while self.wakeups.wait(&mut told, EpollTimeout::ZERO) == Ok(told.len()) {}
         for sampler in &mut self.samplers {
             while let Some(record) = sampler.next_record() {
                 event_of(record.ty(), record.misc(), &record.to_contiguous()).into_iter().for_each(&mut take);
             }
+        }
+    }
+}
+
+impl SampleError {
+    fn wakeups(errno: Errno) -> SampleError {
+        SampleError::Wakeups(errno.into())
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::FromExec(tid) | Target::AtOnce(tid) => write!(f, "thread {tid}"),
+            Target::Filtered(_) => write!(f, "all threads"),
         }
     }
 }
@@ -183,16 +261,19 @@ fn tasks(pid: u32) -> Result<Vec<u32>, SampleError> {
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
-fn builder<'a>(target: Target, pe: u32, with_kernel: bool, ring_bytes: usize) -> Builder<'a> {
+fn builder<'a>(target: Target, pe: u32, rate_hz: u64, ring_bytes: usize) -> Builder<'a> {
     let mut builder = Builder::new(Software::CPU_CLOCK);
+    match target {
+        Target::FromExec(tid) => {
+            builder.observe_pid(tid as i32).inherit(true).enabled(false).enable_on_exec(true)
+        }
+        Target::AtOnce(tid) => builder.observe_pid(tid as i32).inherit(true).enabled(true),
+        // Enabled when it has its filter.
+        Target::Filtered(_) => builder.any_pid().enabled(false).exclude_idle(true),
+    };
     builder
-        .observe_pid(target.tid as i32)
         .one_cpu(pe as usize)
-        .inherit(true)
-        .enabled(!target.on_exec)
-        .enable_on_exec(target.on_exec)
-        .exclude_kernel(!with_kernel)
-        .sample_frequency(target.rate_hz)
+        .sample_frequency(rate_hz)
         .sample(SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
         .sample_id_all(true)
         .clockid(Clock::MONOTONIC)
@@ -233,9 +314,13 @@ fn event_of(record_type: u32, misc: u16, bytes: &[u8]) -> Option<Event> {
             let backing = Backing::of(key, &path);
             event(4, EventKind::Map(Mapping { start, end: start.checked_add(length)?, offset, backing }))
         }
-        bindings::PERF_RECORD_COMM if misc & COMM_EXEC != 0 => event(4, EventKind::Exec),
+        // pid, tid, comm.
+        bindings::PERF_RECORD_COMM => {
+            let name = CStr::from_bytes_until_nul(bytes.get(8..)?).ok()?.to_string_lossy().into();
+            event(4, EventKind::Name { name, by_exec: misc & COMM_EXEC != 0 })
+        }
         // pid, ppid, tid, ptid, time.
-        bindings::PERF_RECORD_FORK => event(8, EventKind::Fork { parent: u32_at(4)? }),
+        bindings::PERF_RECORD_FORK => event(8, EventKind::Fork { parent: u32_at(4)?, creator: u32_at(12)? }),
         bindings::PERF_RECORD_EXIT => event(8, EventKind::Exit),
         // id, lost.
         bindings::PERF_RECORD_LOST => event(0, EventKind::Lost(u64_at(8)?)),
@@ -284,15 +369,18 @@ mod tests {
         assert_eq!(event_of(bindings::PERF_RECORD_MMAP2, 0, &map), Some(expected));
 
         let task = [record(&[20, 10, 21, 11], &[55], &[]), trailer(55)].concat();
-        let fork = Event { time: 55, pid: 20, tid: 21, kind: EventKind::Fork { parent: 10 } };
+        let kind = EventKind::Fork { parent: 10, creator: 11 };
+        let fork = Event { time: 55, pid: 20, tid: 21, kind };
         assert_eq!(event_of(bindings::PERF_RECORD_FORK, 0, &task), Some(fork.clone()));
         let exit = Event { kind: EventKind::Exit, ..fork };
         assert_eq!(event_of(bindings::PERF_RECORD_EXIT, 0, &task), Some(exit));
 
         let comm = [record(&[7, 8], &[], b"name\0\0\0\0"), trailer(60)].concat();
-        let exec = Event { time: 60, pid: 7, tid: 8, kind: EventKind::Exec };
-        assert_eq!(event_of(bindings::PERF_RECORD_COMM, 1 << 13, &comm), Some(exec));
-        assert_eq!(event_of(bindings::PERF_RECORD_COMM, 0, &comm), None, "renamed, not executed");
+        for (misc, by_exec) in [(1 << 13, true), (0, false)] {
+            let kind = EventKind::Name { name: "name".into(), by_exec };
+            let named = Event { time: 60, pid: 7, tid: 8, kind };
+            assert_eq!(event_of(bindings::PERF_RECORD_COMM, misc, &comm), Some(named));
+        }
 
         let lost = [record(&[], &[1, 17], &[]), trailer(70)].concat();
         let lost = event_of(bindings::PERF_RECORD_LOST, 0, &lost).unwrap();

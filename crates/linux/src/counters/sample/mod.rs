@@ -8,21 +8,23 @@
 pub mod ahead;
 pub mod events;
 pub mod spin;
+mod threads;
 pub mod window;
 
 use super::CounterSource;
 use crate::code::{AddressSpace, CodeStore, Place};
-use crate::discovery::NewThread;
+use crate::discovery::{NewThread, ThreadFacts};
 use ahead::Usual;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
-use events::{Event, EventKind, Events, SampleError};
+use events::{Event, EventKind, Events, Filter, SampleError};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use threads::Threads;
 use window::{Judgement, Window};
 
 /// Samples per second of a thread's CPU time. No divisor of usual timer rates, so that it never beats with
@@ -31,9 +33,6 @@ pub const RATE_HZ: u64 = 199;
 
 /// Judged instructions that are kept; beyond, all are forgotten (code made at run time leaves stale ones).
 const VERDICTS_MAX: usize = 1 << 16;
-
-/// Drains after which an ended thread that nobody asked for is forgotten.
-const ENDED_KEPT_DRAINS: u32 = 64;
 
 /// The counter source `sample`: see the module.
 pub struct SampleSource {
@@ -47,7 +46,7 @@ struct Sampling {
     code: CodeStore,
     verdicts: FxHashMap<Place, Verdict>,
     spaces: HashMap<u32, Arc<AddressSpace>>,
-    threads: HashMap<u32, Thread>,
+    threads: Threads,
     /// Records younger than the last drain's start: another PE's ring may still hold older ones.
     early: Vec<Event>,
     cost: SampleCost,
@@ -71,22 +70,27 @@ enum Verdict {
     Unknown,
 }
 
-#[derive(Default)]
-struct Thread {
-    pid: u32,
+/// What a thread's samples add up to.
+#[derive(Debug, Default)]
+struct Tally {
     reading: SampleReading,
     usual_fp: Usual,
     usual_vector: Usual,
-    ran_on: BTreeMap<PeId, u32>,
-    /// Drains since it ended.
-    ended_for: Option<u32>,
 }
 
 impl SampleSource {
     /// Samples a process that has been created but has not executed its program, with all its threads and
-    /// descendants, on the PEs that they are allowed.
-    pub fn new(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<SampleSource, SampleError> {
-        Ok(SampleSource { events: Events::open(pid, pes, rate_hz)?, state: Sampling::new() })
+    /// descendants, on the PEs that they are allowed. With a filter it is the filter that knows them.
+    pub fn new(
+        pid: u32,
+        pes: &CpuSet,
+        rate_hz: u64,
+        filter: Option<Filter<'_>>,
+    ) -> Result<SampleSource, SampleError> {
+        let events = Events::open(pid, pes, rate_hz, filter)?;
+        let mut state = Sampling::new();
+        state.threads.begin(pid, pid, 0, 0);
+        Ok(SampleSource { events, state })
     }
 
     /// Samples a process that runs already, with all its threads and the descendants that it will have.
@@ -102,12 +106,12 @@ impl SampleSource {
 
     /// The PEs that a thread was sampled on since the last call, and how often on each.
     pub fn ran_on(&mut self, tid: u32) -> BTreeMap<PeId, u32> {
-        self.state.threads.get_mut(&tid).map(|thread| std::mem::take(&mut thread.ran_on)).unwrap_or_default()
+        self.state.threads.ran_on(tid)
     }
 
     /// The threads that have readings.
-    pub fn tids(&self) -> Vec<u32> {
-        self.state.threads.keys().copied().collect()
+    pub fn tids(&self) -> BTreeSet<u32> {
+        self.state.threads.tids()
     }
 
     /// What judging has cost so far.
@@ -121,8 +125,8 @@ impl CounterSource for SampleSource {
         "sample".into()
     }
 
-    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.events.fds()
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.fd())
     }
 
     /// Nothing to do: threads inherit their sampling from the thread that creates them.
@@ -135,15 +139,19 @@ impl CounterSource for SampleSource {
         self.events.drain(|event| events.push(event));
         events.sort_by_key(|event| event.time);
         self.state.early = events.split_off(events.partition_point(|event| event.time <= started_ns));
-        self.state.take_all(events);
+        self.state.take_all(events, self.events.of_all);
     }
 
     fn read(&mut self, tid: u32) -> Option<CounterReading> {
-        self.state.threads.get(&tid).map(|thread| CounterReading::Sample(thread.reading))
+        self.state.threads.read(tid).map(CounterReading::Sample)
     }
 
-    fn forget(&mut self, tid: u32) {
-        self.state.threads.remove(&tid);
+    fn last(&mut self, tid: u32) -> Option<CounterReading> {
+        self.state.threads.last(tid).map(CounterReading::Sample)
+    }
+
+    fn unclaimed(&mut self, living: &HashSet<u32>) -> Vec<(ThreadFacts, CounterReading)> {
+        self.state.threads.unclaimed(living, self.events.rate_hz)
     }
 
     fn troubles(&self) -> Vec<String> {
@@ -158,7 +166,17 @@ impl CounterSource for SampleSource {
     }
 }
 
-impl Thread {
+impl Tally {
+    /// Adds a sample; no verdict: it was in the kernel.
+    fn add(&mut self, verdict: Option<Verdict>) {
+        match verdict {
+            None => self.reading.kernel += 1,
+            Some(Verdict::Unknown) => self.reading.unknown += 1,
+            Some(Verdict::Waiting) => self.reading.spinning += 1,
+            Some(Verdict::Working(judgement)) => self.work(&judgement),
+        }
+    }
+
     fn work(&mut self, judgement: &Judgement) {
         let (fp, vector) = (self.usual_fp.take(&judgement.fp), self.usual_vector.take(&judgement.vector));
         let reading = &mut self.reading;
@@ -182,39 +200,52 @@ impl Sampling {
             code: CodeStore::default(),
             verdicts: FxHashMap::default(),
             spaces: HashMap::new(),
-            threads: HashMap::new(),
+            threads: Threads::default(),
             early: Vec::new(),
             cost: SampleCost::default(),
             lost: 0,
         }
     }
 
-    /// Takes in records in the order of time.
-    fn take_all(&mut self, events: Vec<Event>) {
+    /// Takes in records in the order of time; where they are those `of_all` processes, strangers' are dropped.
+    fn take_all(&mut self, events: Vec<Event>, of_all: bool) {
         self.code.begin_epoch();
         if self.verdicts.len() > VERDICTS_MAX {
             self.verdicts.clear();
         }
         for event in events {
-            self.take(event);
+            if !of_all || self.is_followed(&event) {
+                self.take(event);
+            }
         }
-        for thread in self.threads.values_mut() {
-            thread.ended_for = thread.ended_for.map(|drains| drains + 1);
+    }
+
+    /// Samples have passed the filter; whom a followed process forks is followed.
+    fn is_followed(&self, event: &Event) -> bool {
+        match event.kind {
+            EventKind::Sample { .. } | EventKind::Lost(_) => true,
+            EventKind::Fork { parent, .. } => self.threads.has_process(parent),
+            _ => self.threads.has_process(event.pid),
         }
-        self.threads.retain(|_, thread| thread.ended_for.is_none_or(|drains| drains < ENDED_KEPT_DRAINS));
     }
 
     fn take(&mut self, event: Event) {
-        let Event { pid, tid, kind, .. } = event;
+        let Event { pid, tid, time, kind } = event;
         match kind {
-            EventKind::Sample { ip, kernel, pe } => self.sample(pid, tid, ip, kernel, PeId(pe)),
-            EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
-            EventKind::Exec => {
-                self.spaces.remove(&pid);
-                self.code.forget_process(pid);
+            EventKind::Sample { ip, kernel, pe } => {
+                let verdict = (!kernel).then(|| self.verdict(pid, ip));
+                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(verdict));
             }
-            EventKind::Fork { parent } => {
-                self.threads.insert(tid, Thread { pid, ..Thread::default() });
+            EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
+            EventKind::Name { name, by_exec } => {
+                if by_exec {
+                    self.spaces.remove(&pid);
+                    self.code.forget_process(pid);
+                }
+                self.threads.rename(pid, tid, name);
+            }
+            EventKind::Fork { parent, creator } => {
+                self.threads.begin(pid, tid, creator, time);
                 if parent != pid
                     && let Some(space) = self.spaces.get(&parent).cloned()
                 {
@@ -222,29 +253,12 @@ impl Sampling {
                 }
             }
             EventKind::Exit => {
-                self.thread(pid, tid).ended_for = Some(0);
-                if !self.threads.values().any(|thread| thread.pid == pid && thread.ended_for.is_none()) {
+                if self.threads.end(pid, tid) {
                     self.spaces.remove(&pid);
                     self.code.forget_process(pid);
                 }
             }
             EventKind::Lost(records) => self.lost += records,
-        }
-    }
-
-    fn thread(&mut self, pid: u32, tid: u32) -> &mut Thread {
-        self.threads.entry(tid).or_insert_with(|| Thread { pid, ..Thread::default() })
-    }
-
-    fn sample(&mut self, pid: u32, tid: u32, ip: u64, kernel: bool, pe: PeId) {
-        let verdict = (!kernel).then(|| self.verdict(pid, ip));
-        let thread = self.thread(pid, tid);
-        *thread.ran_on.entry(pe).or_default() += 1;
-        match verdict {
-            None => thread.reading.kernel += 1,
-            Some(Verdict::Unknown) => thread.reading.unknown += 1,
-            Some(Verdict::Waiting) => thread.reading.spinning += 1,
-            Some(Verdict::Working(judgement)) => thread.work(&judgement),
         }
     }
 

@@ -52,9 +52,17 @@ fn file_map(pid: u32, path: &std::path::Path) -> Event {
     event(pid, pid, EventKind::Map(Mapping { start: 0x10000, end: 0x11000, offset: 0, backing }))
 }
 
+fn named(name: &str, by_exec: bool) -> EventKind {
+    EventKind::Name { name: name.into(), by_exec }
+}
+
+fn in_kernel(pid: u32, tid: u32) -> Event {
+    event(pid, tid, EventKind::Sample { ip: 0xffff_ffff_8100_0000, kernel: true, pe: 5 })
+}
+
 /// `(judged, unknown, fp)` of a thread.
 fn counts(sampling: &Sampling, tid: u32) -> (u64, u64, f64) {
-    let reading = sampling.threads[&tid].reading;
+    let reading = sampling.threads.read(tid).unwrap();
     (reading.judged, reading.unknown, reading.fp)
 }
 
@@ -64,13 +72,13 @@ fn replaced_code_in_memory_is_judged_anew() {
     let page = Page::new();
     let mut sampling = Sampling::new();
     page.write(FLOAT);
-    sampling.take_all(vec![memory_map(own, &page), sample(own, 1, page.address())]);
+    sampling.take_all(vec![memory_map(own, &page), sample(own, 1, page.address())], false);
     assert_eq!(counts(&sampling, 1), (1, 0, 1.0));
-    sampling.take_all(vec![sample(own, 1, page.address())]);
+    sampling.take_all(vec![sample(own, 1, page.address())], false);
     assert_eq!(counts(&sampling, 1), (2, 0, 2.0));
     assert_eq!(sampling.cost.judged_anew, 1, "unchanged memory costs a comparison only");
     page.write(INTEGER);
-    sampling.take_all(vec![sample(own, 1, page.address())]);
+    sampling.take_all(vec![sample(own, 1, page.address())], false);
     assert_eq!(counts(&sampling, 1), (3, 0, 2.0));
 }
 
@@ -83,15 +91,18 @@ fn a_forked_process_has_its_parents_code_until_it_executes_another_program() {
     let program = directory.path().join("program");
     std::fs::write(&program, FLOAT).unwrap();
     let mut sampling = Sampling::new();
-    sampling.take_all(vec![
-        file_map(PARENT, &program),
-        event(CHILD, CHILD, EventKind::Fork { parent: PARENT }),
-        sample(CHILD, CHILD, 0x10000),
-        event(CHILD, CHILD, EventKind::Exec),
-        sample(CHILD, CHILD, 0x10000),
-        sample(PARENT, PARENT, 0x10000),
-        sample(PARENT, PARENT, 0x20000),
-    ]);
+    sampling.take_all(
+        vec![
+            file_map(PARENT, &program),
+            event(CHILD, CHILD, EventKind::Fork { parent: PARENT, creator: PARENT }),
+            sample(CHILD, CHILD, 0x10000),
+            event(CHILD, CHILD, named("program", true)),
+            sample(CHILD, CHILD, 0x10000),
+            sample(PARENT, PARENT, 0x10000),
+            sample(PARENT, PARENT, 0x20000),
+        ],
+        false,
+    );
     assert_eq!(counts(&sampling, CHILD), (1, 1, 1.0));
     assert_eq!(counts(&sampling, PARENT), (1, 1, 1.0));
 }
@@ -106,24 +117,69 @@ fn a_replaced_file_is_not_taken_for_the_mapped_one() {
     std::fs::write(directory.path().join("newer"), INTEGER).unwrap();
     std::fs::rename(directory.path().join("newer"), &program).unwrap();
     let mut sampling = Sampling::new();
-    sampling.take_all(vec![map, sample(PID, PID, 0x10000)]);
+    sampling.take_all(vec![map, sample(PID, PID, 0x10000)], false);
     assert_eq!(counts(&sampling, PID), (0, 1, 0.0));
 }
 
 #[test]
-fn kernel_samples_are_kept_apart_and_ended_threads_are_forgotten_in_the_end() {
+fn kernel_samples_are_kept_apart() {
     let mut sampling = Sampling::new();
-    let in_kernel = EventKind::Sample { ip: 0xffff_ffff_8100_0000, kernel: true, pe: 5 };
-    sampling.take_all(vec![
-        event(1, 2, in_kernel),
-        event(1, 2, EventKind::Exit),
-        event(1, 2, EventKind::Lost(3)),
-    ]);
-    assert_eq!(sampling.threads[&2].reading, SampleReading { kernel: 1, ..SampleReading::default() });
-    assert_eq!(sampling.threads[&2].ran_on, BTreeMap::from([(PeId(5), 1)]));
+    sampling.take_all(vec![in_kernel(1, 2), event(1, 2, EventKind::Lost(3))], false);
+    assert_eq!(sampling.threads.read(2), Some(SampleReading { kernel: 1, ..SampleReading::default() }));
+    assert_eq!(sampling.threads.ran_on(2), BTreeMap::from([(PeId(5), 1)]));
     assert_eq!(sampling.lost, 3);
-    for _ in 0..ENDED_KEPT_DRAINS {
-        sampling.take_all(Vec::new());
+}
+
+#[test]
+fn the_last_reading_of_each_ended_thread_is_told_once_however_late() {
+    let mut sampling = Sampling::new();
+    // Two threads that had the same id, one after the other.
+    for samples in [1, 2] {
+        sampling.take_all(vec![event(1, 2, EventKind::Fork { parent: 1, creator: 1 })], false);
+        (0..samples).for_each(|_| sampling.take_all(vec![in_kernel(1, 2)], false));
+        sampling.take_all(vec![event(1, 2, EventKind::Exit)], false);
     }
-    assert!(sampling.threads.is_empty());
+    (0..100).for_each(|_| sampling.take_all(Vec::new(), false));
+    let mut last = || sampling.threads.last(2).map(|reading| reading.kernel);
+    assert_eq!([last(), last(), last()], [Some(1), Some(2), None]);
+    assert!(sampling.threads.tids().is_empty(), "nothing is kept of what was told");
+}
+
+#[test]
+fn an_end_that_others_saw_first_is_not_told_again() {
+    let mut sampling = Sampling::new();
+    sampling.take_all(vec![in_kernel(1, 2)], false);
+    assert!(sampling.threads.last(2).is_some());
+    assert_eq!((sampling.threads.last(2), sampling.threads.read(2)), (None, None));
+    sampling.take_all(vec![event(1, 2, EventKind::Exit)], false);
+    assert_eq!(sampling.threads.last(2), None);
+    assert!(sampling.threads.unclaimed(&HashSet::new(), RATE_HZ).is_empty());
+}
+
+#[test]
+fn threads_that_nobody_else_saw_are_told_with_what_is_known_of_them() {
+    let mut sampling = Sampling::new();
+    for tid in [2, 3] {
+        let begin = Event { time: 70, ..event(tid, tid, EventKind::Fork { parent: 1, creator: 1 }) };
+        let rest = [event(tid, tid, named("short", true)), in_kernel(tid, tid)];
+        sampling.take_all([vec![begin], rest.to_vec()].concat(), false);
+        sampling.take_all(vec![event(tid, tid, EventKind::Exit)], false);
+    }
+    let told = sampling.threads.unclaimed(&HashSet::from([3]), 100);
+    let [(facts, CounterReading::Sample(reading))] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((facts.tid, facts.pid, facts.generation, &*facts.name), (2, 2, 70, "short"));
+    assert_eq!((facts.cpu_ns, facts.ended, reading.kernel), (10_000_000, true, 1));
+    assert!(sampling.threads.last(3).is_some(), "others thought it alive and ask for it now");
+}
+
+#[test]
+fn strangers_are_dropped_where_the_records_are_those_of_all_processes() {
+    let mut sampling = Sampling::new();
+    sampling.threads.begin(10, 10, 0, 0);
+    let fork = |parent, child| event(child, child, EventKind::Fork { parent, creator: parent });
+    let exits = [20, 21].map(|pid| event(pid, pid, EventKind::Exit)).to_vec();
+    sampling.take_all(vec![fork(10, 20), fork(11, 21), event(21, 21, named("stranger", true))], true);
+    assert_eq!(sampling.threads.tids(), BTreeSet::from([10, 20]));
+    sampling.take_all(exits, true);
+    assert_eq!(sampling.threads.tids(), BTreeSet::from([10]));
 }
