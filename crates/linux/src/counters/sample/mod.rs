@@ -241,6 +241,7 @@ impl Sampling {
                 if by_exec {
                     self.spaces.remove(&pid);
                     self.code.forget_process(pid);
+                    self.threads.execute(pid, tid);
                 }
                 self.threads.rename(pid, tid, name);
             }

@@ -157,6 +157,17 @@ fn an_end_that_others_saw_first_is_not_told_again() {
 }
 
 #[test]
+fn of_several_threads_the_one_that_executes_a_program_goes_on() {
+    let mut sampling = Sampling::new();
+    let executed = event(1, 1, named("program", true));
+    sampling.take_all(vec![in_kernel(1, 1), in_kernel(1, 2), executed], false);
+    assert_eq!(sampling.threads.tids(), BTreeSet::from([1, 2]), "the reading of 2 waits");
+    assert!(sampling.threads.last(2).is_some());
+    sampling.take_all(vec![event(1, 1, EventKind::Exit)], true);
+    assert!(!sampling.threads.has_process(1), "the process has ended with its last thread");
+}
+
+#[test]
 fn threads_that_nobody_else_saw_are_told_with_what_is_known_of_them() {
     let mut sampling = Sampling::new();
     for tid in [2, 3] {

@@ -43,6 +43,19 @@ impl Threads {
         *self.living_one(pid, tid) = Thread { pid, since, name, ..Thread::default() };
     }
 
+    /// Takes in that a thread executed a program: it is the only one of its process that goes on, under the
+    /// leader's id.
+    pub fn execute(&mut self, pid: u32, tid: u32) {
+        let alone = self.in_process.get(&pid) == Some(&1) && self.living.contains_key(&tid);
+        if !alone {
+            let others = self.living.iter().filter(|&(&other, thread)| thread.pid == pid && other != tid);
+            let others: Vec<u32> = others.map(|(&other, _)| other).collect();
+            for other in others {
+                self.end(pid, other);
+            }
+        }
+    }
+
     /// Takes in a thread's new name.
     pub fn rename(&mut self, pid: u32, tid: u32, name: Arc<str>) {
         self.living_one(pid, tid).name = name;
