@@ -344,7 +344,7 @@ impl Experiment {
                 .map_err(|source| ExperimentError::Scenario { scenario: "placements".to_owned(), source }),
         };
         let (mut rows, mut placed_rows) = (Vec::new(), Vec::new());
-        for asked in &spec.sensitivity {
+        if let Some(asked) = &spec.sensitivity {
             for set in sets(asked) {
                 rows.push(row(asked, &set)?);
                 placed_rows.push(placed(&asked.scenarios, &set)?);
