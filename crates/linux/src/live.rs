@@ -195,10 +195,9 @@ impl LiveWorld {
     fn reading_with(&mut self, facts: ThreadFacts, counters: Option<CounterReading>) -> ThreadReading {
         let (standing, permitted) =
             if facts.ended { (Standing::Free, self.baseline.clone()) } else { self.standing(&facts) };
-        if facts.ended {
-            if self.ledger().is_some_and(|l| l.bound(facts.tid).is_some() || l.is_pinned(facts.tid)) {
-                self.note(Entry::Forget(facts.tid));
-            }
+        let is_booked = |ledger: &Ledger| ledger.bound(facts.tid).is_some() || ledger.is_pinned(facts.tid);
+        if facts.ended && self.ledger().is_some_and(is_booked) {
+            self.note(Entry::Forget(facts.tid));
         }
         ThreadReading {
             thread: ThreadId { tid: facts.tid, generation: facts.generation },

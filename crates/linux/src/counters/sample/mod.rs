@@ -63,10 +63,10 @@ pub struct SampleCost {
 }
 
 /// What is known of a sampled instruction.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Verdict {
     Waiting,
-    Working(Judgement),
+    Working(Arc<Judgement>),
     Unknown,
 }
 
@@ -268,16 +268,16 @@ impl Sampling {
         let Some(space) = self.spaces.get(&pid) else { return Verdict::Unknown };
         let mut code = self.code.view(pid, space);
         let Some(place) = code.place(ip) else { return Verdict::Unknown };
-        if let Some(&verdict) = self.verdicts.get(&place) {
-            return verdict;
+        if let Some(verdict) = self.verdicts.get(&place) {
+            return verdict.clone();
         }
         self.cost.judged_anew += 1;
         let verdict = if spin::is_waiting(&mut code, ip) {
             Verdict::Waiting
         } else {
-            self.window.judge(&mut code, ip).map_or(Verdict::Unknown, Verdict::Working)
+            self.window.judge(&mut code, ip).map_or(Verdict::Unknown, |it| Verdict::Working(Arc::new(it)))
         };
-        self.verdicts.insert(place, verdict);
+        self.verdicts.insert(place, verdict.clone());
         verdict
     }
 }
