@@ -13,7 +13,7 @@ use corewise_testing::skip;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet as KernelMask, sched_getaffinity};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::process::Command;
@@ -50,14 +50,14 @@ fn watch(choice: Choice) -> Option<Watched> {
         Err(error) => panic!("{error}"),
     };
     let stopped = ["-c", "kill -STOP $$; exec sh -c \"$0\" \"$1\"", program, &PROCESSES.to_string()];
-    let shell = Command::new("sh").args(stopped).spawn().unwrap();
+    let mut shell = Command::new("sh").args(stopped).spawn().unwrap();
     let pid = Pid::from_raw(shell.id() as i32);
     waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
     let mut source = SampleSource::new(shell.id(), &allowed(), RATE_HZ, discovery.clock_filter()).unwrap();
     kill(pid, Signal::SIGCONT).unwrap();
     let started = Instant::now();
     let mut wake_ups = 0;
-    while waitpid(pid, Some(WaitPidFlag::WNOHANG)).unwrap() == WaitStatus::StillAlive {
+    while shell.try_wait().unwrap().is_none() {
         nap(&*discovery, &source, Duration::from_millis(100));
         wake_ups += 1;
         discovery.refresh().unwrap();
