@@ -1,8 +1,10 @@
-/* Three threads: one computes in floating point and one hashes, for half a second of CPU time each; one waits
- * busily for their end. Each first writes a line with its kind and its thread id. */
+/* Five threads: one computes in floating point, one behind function pointers, one hashes and one copies memory, for
+ * half a second of CPU time each; one waits busily for their end. Each first writes a line with its kind and its
+ * thread id. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +40,41 @@ static void *burn_integer(void *unused) {
     return unused;
 }
 
+static double grow(double x) { return x * 1.01 - .5; }
+static double shrink(double x) { return x * .98 - .5; }
+static double keep(double x) { return x * 1. - .5; }
+static double (*volatile functions[])(double) = {grow, shrink, keep};
+
+static void *burn_indirectly(void *unused) {
+    announce("indirect");
+    double x = 1;
+    while (has_time())
+        for (int i = 0; i < 100000; i++) x = functions[i % 3](x);
+    flag = x == 0;
+    return unused;
+}
+
+static void copy(char *to, const char *from, size_t length) {
+#ifdef __x86_64__
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(length) : : "memory");
+#else
+    memcpy(to, from, length);
+#endif
+}
+
+static void *copy_memory(void *unused) {
+    static char from[1 << 16], to[1 << 16];
+    announce("copying");
+    double copied = 0;
+    while (has_time())
+        for (int i = 0; i < 1000; i++) {
+            copy(to, from, sizeof to);
+            copied += to[i];
+        }
+    flag = copied > 0;
+    return unused;
+}
+
 static void *wait_busily(void *unused) {
     announce("waiting");
     while (!flag) {}
@@ -45,12 +82,11 @@ static void *wait_busily(void *unused) {
 }
 
 int main(void) {
-    pthread_t waiting, burning[2];
+    void *(*kinds[])(void *) = {burn_float, burn_indirectly, burn_integer, copy_memory};
+    pthread_t waiting, burning[4];
     pthread_create(&waiting, 0, wait_busily, 0);
-    pthread_create(&burning[0], 0, burn_float, 0);
-    pthread_create(&burning[1], 0, burn_integer, 0);
-    pthread_join(burning[0], 0);
-    pthread_join(burning[1], 0);
+    for (int i = 0; i < 4; i++) pthread_create(&burning[i], 0, kinds[i], 0);
+    for (int i = 0; i < 4; i++) pthread_join(burning[i], 0);
     flag = 1;
     pthread_join(waiting, 0);
     return 0;

@@ -79,8 +79,9 @@ fn threads_of_one_process_are_told_apart() {
         }
     };
     let (float, integer, waiting) = (reading("float"), reading("integer"), reading("waiting"));
+    let (indirect, copying) = (reading("indirect"), reading("copying"));
     let share = |sum: f64, reading: &SampleReading| sum / reading.judged as f64;
-    for burning in [&float, &integer] {
+    for burning in [&float, &integer, &indirect, &copying] {
         assert!(burning.judged > RATE_HZ / 4, "half a second of CPU time gives samples: {burning:?}");
         assert!(burning.spinning <= burning.judged / 20, "{burning:?}");
         assert!(burning.unknown <= burning.judged / 20, "{burning:?}");
@@ -89,6 +90,8 @@ fn threads_of_one_process_are_told_apart() {
     assert!(share(float.vector, &float) > 0.9, "{float:?}");
     assert!(share(integer.fp, &integer) < 0.1, "{integer:?}");
     assert!(share(integer.vector, &integer) < 0.1, "{integer:?}");
+    assert!(share(indirect.fp, &indirect) > 0.9, "behind function pointers: {indirect:?}");
+    assert!(share(copying.vector, &copying) < 0.2, "a repeated instruction, an addition behind it: {copying:?}");
     assert!(waiting.spinning > 9 * (waiting.judged + waiting.unknown), "{waiting:?}");
 
     let on: u32 = source.ran_on(tids["float"]).values().sum();
@@ -104,10 +107,10 @@ fn a_running_process_is_sampled_from_then_on() {
     let program = compiled(directory.path());
     let mut running = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
     let kinds = BufReader::new(running.stdout.take().unwrap());
-    // All three threads have announced themselves: they are running.
+    // All threads have announced themselves: they are running.
     let tids: HashMap<String, u32> = kinds
         .lines()
-        .take(3)
+        .take(5)
         .map(|line| line.unwrap().split_once(' ').map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())))
         .map(Option::unwrap)
         .collect();
