@@ -21,7 +21,7 @@ impl Display for Threads<'_> {
                 "FPU usage",
                 "share of cycles with floating-point work in flight; the thin line is the confidence",
             ),
-            ("Vector", "share of cycles with the shared vector unit occupied"),
+            ("Vector", "share of cycles with vector arithmetic in flight, floating-point or integer"),
             ("Spinning", "share of user time spent busy-waiting"),
             ("IPC", "instructions per cycle"),
             ("L2 misses", "per 100 cycles"),
