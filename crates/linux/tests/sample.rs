@@ -91,7 +91,10 @@ fn threads_of_one_process_are_told_apart() {
     assert!(share(integer.fp, &integer) < 0.1, "{integer:?}");
     assert!(share(integer.vector, &integer) < 0.1, "{integer:?}");
     assert!(share(indirect.fp, &indirect) > 0.9, "behind function pointers: {indirect:?}");
-    assert!(share(copying.vector, &copying) < 0.2, "a repeated instruction, an addition behind it: {copying:?}");
+    assert!(
+        share(copying.vector, &copying) < 0.2,
+        "a repeated instruction, an addition behind it: {copying:?}"
+    );
     assert!(waiting.spinning > 9 * (waiting.judged + waiting.unknown), "{waiting:?}");
 
     let on: u32 = source.ran_on(tids["float"]).values().sum();
