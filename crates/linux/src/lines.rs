@@ -7,12 +7,17 @@
 //! blazesym) leave out discriminators and lines of declaration, so this reads DWARF itself, with gimli.
 //! Discriminators are taken apart as in LLVM's `Discriminator.h`: the base part, and how often the
 //! optimiser has copied the code. Limits: no split debug information (`.dwo`), no compressed sections.
+//!
+//! A small file can name one list of ranges, one line table or one long name over and over again. So all that
+//! is kept counts towards one limit.
 
-use crate::elf::ElfError;
+use crate::elf::{Content, ElfError};
+use crate::input;
 use corewise_paths::export::autofdo_text::{Line, Lines, SourceFrame};
 use corewise_paths::window::Location;
 use gimli::{AttributeValue, DebuggingInformationEntry, EndianSlice, LittleEndian, UnitOffset};
 use object::{Object, ObjectSection};
+use std::cell::Cell;
 use std::path::Path;
 
 type Bytes<'d> = EndianSlice<'d, LittleEndian>;
@@ -22,6 +27,12 @@ type Entry<'d> = DebuggingInformationEntry<Bytes<'d>>;
 
 /// Declarations lead to declarations, but only damaged files lead in circles.
 const ORIGINS_MAX: usize = 8;
+
+/// Inlined calls within each other that are told apart. Compilers make some ten.
+const DEPTH_MAX: usize = 256;
+
+/// Ranges, rows of line tables, and 64 bytes of names that are kept. The largest compilers have a fourth.
+const PARTS_MAX: u64 = 1 << 26;
 
 /// A function, or an inlined call of one.
 #[derive(Debug)]
@@ -56,9 +67,10 @@ impl DebugLines {
     /// Reads a file's debug information.
     pub fn open(path: &Path) -> Result<DebugLines, ElfError> {
         let malformed = |problem: String| ElfError::Malformed { path: path.to_owned(), problem };
-        let content =
-            std::fs::read(path).map_err(|source| ElfError::Read { path: path.to_owned(), source })?;
-        let object = object::File::parse(content.as_slice()).map_err(|error| malformed(error.to_string()))?;
+        let file = input::open_regular(path);
+        let file = file.map_err(|source| ElfError::Read { path: path.to_owned(), source })?;
+        let content = Content::new(file);
+        let object = content.object().map_err(|error| malformed(error.to_string()))?;
         if object.section_by_name(".debug_line").is_none() {
             return Err(malformed("it has no debug information; compile it with -g".to_owned()));
         }
@@ -66,8 +78,8 @@ impl DebugLines {
             let data = object.section_by_name(id.name()).and_then(|section| section.data().ok());
             Ok(Bytes::new(data.unwrap_or_default(), LittleEndian))
         };
-        let lines = Dwarf::load(section).and_then(|dwarf| read(&dwarf));
-        lines.map_err(|error| malformed(format!("its debug information: {error}")))
+        let lines = Dwarf::load(section).map_err(Problem::from).and_then(|dwarf| read(&dwarf));
+        lines.map_err(|problem| malformed(format!("its debug information: {problem}")))
     }
 
     fn row(&self, address: u64) -> Option<(u64, u64)> {
@@ -131,17 +143,26 @@ fn copies(discriminator: u32) -> u32 {
     component(rest).max(1)
 }
 
-fn read(dwarf: &Dwarf<'_>) -> Result<DebugLines, gimli::Error> {
+/// Why debug information is of no use.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error(transparent)]
+    Damaged(#[from] gimli::Error),
+    #[error("it says more than {PARTS_MAX} things")]
+    TooMuch,
+}
+
+fn read(dwarf: &Dwarf<'_>) -> Result<DebugLines, Problem> {
     let mut units = Vec::new();
     let mut headers = dwarf.units();
     while let Some(header) = headers.next()? {
         units.push(dwarf.unit(header)?);
     }
-    let reading = Reading { dwarf, units: &units };
+    let reading = Reading { dwarf, units: &units, left: Cell::new(PARTS_MAX) };
     let (mut scopes, mut rows) = (Vec::new(), Vec::new());
     for unit in &units {
         scopes.extend(reading.functions(unit)?);
-        add_rows(unit, &mut rows)?;
+        reading.add_rows(unit, &mut rows)?;
     }
     let ranges = |(index, scope): (usize, &Scope)| {
         scope.ranges.iter().map(|&(start, end)| (start, end, index)).collect::<Vec<_>>()
@@ -153,35 +174,46 @@ fn read(dwarf: &Dwarf<'_>) -> Result<DebugLines, gimli::Error> {
     Ok(DebugLines { functions, scopes, rows })
 }
 
-fn add_rows(unit: &Unit<'_>, rows: &mut Vec<Row>) -> Result<(), gimli::Error> {
-    let Some(program) = unit.line_program.clone() else { return Ok(()) };
-    let mut unit_rows = program.rows();
-    while let Some((_, row)) = unit_rows.next_row()? {
-        let line = row.line().map_or(0, std::num::NonZero::get);
-        let line = (!row.end_sequence()).then_some((line, row.discriminator()));
-        // Functions that the linker left out are at 0.
-        if row.address() != 0 {
-            rows.push(Row { address: row.address(), line });
-        }
-    }
-    Ok(())
-}
-
 struct Reading<'a, 'd> {
     dwarf: &'a Dwarf<'d>,
+    /// In the order of the file.
     units: &'a [Unit<'d>],
+    /// How much may still be kept.
+    left: Cell<u64>,
 }
 
 impl<'d> Reading<'_, 'd> {
+    fn spend(&self, parts: u64) -> Result<(), Problem> {
+        self.left.set(self.left.get().checked_sub(parts).ok_or(Problem::TooMuch)?);
+        Ok(())
+    }
+
+    fn add_rows(&self, unit: &Unit<'d>, rows: &mut Vec<Row>) -> Result<(), Problem> {
+        let Some(program) = unit.line_program.clone() else { return Ok(()) };
+        let mut unit_rows = program.rows();
+        while let Some((_, row)) = unit_rows.next_row()? {
+            self.spend(1)?;
+            let line = row.line().map_or(0, std::num::NonZero::get);
+            let line = (!row.end_sequence()).then_some((line, row.discriminator()));
+            // Functions that the linker left out are at 0.
+            if row.address() != 0 {
+                rows.push(Row { address: row.address(), line });
+            }
+        }
+        Ok(())
+    }
+
     /// The functions of a unit that have code.
-    fn functions(&self, unit: &Unit<'d>) -> Result<Vec<Scope>, gimli::Error> {
+    fn functions(&self, unit: &Unit<'d>) -> Result<Vec<Scope>, Problem> {
         // The scopes that are open, each with its depth in the tree of entries.
         let mut open: Vec<(isize, Scope)> = Vec::new();
         let mut functions = Vec::new();
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
             close(&mut open, &mut functions, entry.depth());
-            if matches!(entry.tag(), gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine) {
+            let is_function =
+                matches!(entry.tag(), gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine);
+            if is_function && open.len() < DEPTH_MAX {
                 let scope = self.scope(unit, entry)?;
                 if !scope.ranges.is_empty() {
                     open.push((entry.depth(), scope));
@@ -192,10 +224,11 @@ impl<'d> Reading<'_, 'd> {
         Ok(functions)
     }
 
-    fn scope(&self, unit: &Unit<'d>, entry: &Entry<'d>) -> Result<Scope, gimli::Error> {
+    fn scope(&self, unit: &Unit<'d>, entry: &Entry<'d>) -> Result<Scope, Problem> {
         let mut ranges = Vec::new();
         let mut found = self.dwarf.die_ranges(unit, entry)?;
         while let Some(range) = found.next()? {
+            self.spend(1)?;
             if 0 < range.begin && range.begin < range.end {
                 ranges.push((range.begin, range.end));
             }
@@ -204,6 +237,7 @@ impl<'d> Reading<'_, 'd> {
         let call = (number(gimli::DW_AT_call_line), number(gimli::DW_AT_GNU_discriminator));
         let (name, declared) =
             if ranges.is_empty() { (String::new(), 0) } else { self.declaration(unit, entry)? };
+        self.spend(name.len() as u64 / 64)?;
         Ok(Scope { ranges, name, declared, call, inlined: Vec::new() })
     }
 
@@ -239,7 +273,10 @@ impl<'d> Reading<'_, 'd> {
         match value {
             AttributeValue::UnitRef(offset) => Some((unit, offset)),
             AttributeValue::DebugInfoRef(offset) => {
-                self.units.iter().find_map(|unit| Some((unit, offset.to_unit_offset(&unit.header)?)))
+                let starts_before =
+                    |unit: &Unit<'d>| unit.header.debug_info_offset().is_some_and(|start| start <= offset);
+                let unit = self.units[..self.units.partition_point(starts_before)].last()?;
+                Some((unit, offset.to_unit_offset(&unit.header)?))
             }
             _ => None,
         }

@@ -78,7 +78,7 @@ fn addresses_and_offsets_are_told_apart() {
     let directory = tempfile::tempdir().unwrap();
     let elf = ElfFile::open(&compiled(directory.path(), "fixed", &["-no-pie"])).unwrap();
     let main = elf.functions().unwrap().into_iter().find(|f| f.name.as_deref() == Some("main")).unwrap();
-    let offset = elf.offset(main.start).unwrap();
+    let offset = elf.segments().offset(main.start).unwrap();
     assert_ne!(offset, main.start, "linked at a fixed address");
     assert_eq!(elf.address(offset), Some(main.start));
     assert_eq!(elf.offset(0), None);
@@ -103,6 +103,16 @@ fn a_changed_file_is_refused_and_a_missing_one_has_no_code() {
     let program = ElfProgram::open(&[recorded]).unwrap();
     assert!(matches!(program.unreadable(), [ElfError::Read { .. }]));
     assert_eq!(program.instruction(Location { module: ModuleId(0), address: 0x1000 }), None);
+}
+
+#[test]
+fn a_pipe_under_a_files_name_holds_up_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("libc.so.6");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let recorded = Module { path: path.to_str().unwrap().to_owned(), build_id: None };
+    let program = ElfProgram::open(&[recorded]).unwrap();
+    assert!(matches!(program.unreadable(), [ElfError::Read { .. }]), "{:?}", program.unreadable());
 }
 
 #[test]

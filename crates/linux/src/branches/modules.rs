@@ -1,7 +1,8 @@
 //! The ELF files that windows lie in: which they are, and their addresses as linked.
 
-use crate::code::{AddressSpace, Backing, FileKey};
-use crate::elf::ElfFile;
+use crate::code::{AddressSpace, Backing, FileKey, Mapping};
+use crate::elf::{ElfFile, Segments};
+use crate::mapped_file;
 use corewise_paths::window::{Location, Module, ModuleId};
 use rustc_hash::FxHashMap;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::path::Path;
 pub struct Modules {
     modules: Vec<Module>,
     /// One for each module.
-    files: Vec<ElfFile>,
+    segments: Vec<Segments>,
     /// `None`: it cannot be read as ELF.
     by_key: FxHashMap<FileKey, Option<ModuleId>>,
 }
@@ -23,10 +24,14 @@ impl Modules {
         let Backing::File(key, path) = &mapping.backing else { return None };
         let module = match self.by_key.get(key) {
             Some(known) => (*known)?,
-            None => self.open(pid, *key, path)?,
+            None => {
+                let module = self.open(pid, mapping, path);
+                self.by_key.insert(*key, module);
+                module?
+            }
         };
         let offset = mapping.offset + (address - mapping.start);
-        Some(Location { module, address: self.files[module.0 as usize].address(offset)? })
+        Some(Location { module, address: self.segments[module.0 as usize].address(offset)? })
     }
 
     /// All of them, by their ids.
@@ -34,18 +39,12 @@ impl Modules {
         self.modules
     }
 
-    fn open(&mut self, pid: u32, key: FileKey, path: &str) -> Option<ModuleId> {
-        // Through the process's own root, else (it may have ended) through ours.
-        let candidates = [format!("/proc/{pid}/root{path}"), path.to_owned()];
-        let file = candidates.iter().find_map(|candidate| ElfFile::open(Path::new(candidate)).ok());
-        let id = file.map(|file| {
-            let build_id = file.build_id().map(str::to_owned);
-            self.modules.push(Module { path: path.to_owned(), build_id });
-            self.files.push(file);
-            ModuleId(self.modules.len() as u32 - 1)
-        });
-        self.by_key.insert(key, id);
-        id
+    fn open(&mut self, pid: u32, mapping: &Mapping, path: &str) -> Option<ModuleId> {
+        let file = ElfFile::of(Path::new(path), mapped_file::open(pid, mapping)?).ok()?;
+        let build_id = file.build_id().map(str::to_owned);
+        self.modules.push(Module { path: path.to_owned(), build_id });
+        self.segments.push(file.into_segments());
+        Some(ModuleId(self.modules.len() as u32 - 1))
     }
 }
 

@@ -75,30 +75,51 @@ impl AddressSpace {
     /// The executable mappings that a `/proc/PID/maps` text lists.
     pub fn from_maps(text: &str) -> AddressSpace {
         let mut space = AddressSpace::default();
-        for mapping in text.lines().filter_map(mapping_of_line) {
-            space.map(mapping);
+        for line in text.lines().filter_map(Line::parse).filter(|line| line.executable) {
+            let Line { start, end, offset, key, path, .. } = line;
+            space.map(Mapping { start, end, offset, backing: Backing::of(key, path) });
         }
         space
     }
 }
 
-/// `START-END PERMS OFFSET MAJOR:MINOR INODE PATH`, numbers in hexadecimal except the inode's.
-fn mapping_of_line(line: &str) -> Option<Mapping> {
-    let mut fields = line.split_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let executable = fields.next()?.contains('x');
-    let offset = fields.next()?;
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let inode: u64 = fields.next()?.parse().ok()?;
-    let path = line.find('/').map_or("", |at| &line[at..]);
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    let key = FileKey { device: (number(major)? as u32, number(minor)? as u32), inode, generation: 0 };
-    executable.then_some(Mapping {
-        start: number(start)?,
-        end: number(end)?,
-        offset: number(offset)?,
-        backing: Backing::of(key, path),
-    })
+/// The file that a `/proc/PID/maps` text lists at an address, of whatever permissions.
+pub(crate) fn file_at(maps: &str, address: u64) -> Option<FileKey> {
+    let mut lines = maps.lines().filter_map(Line::parse);
+    Some(lines.find(|line| (line.start..line.end).contains(&address))?.key)
+}
+
+/// A line of `/proc/PID/maps`.
+struct Line<'a> {
+    start: u64,
+    end: u64,
+    executable: bool,
+    offset: u64,
+    key: FileKey,
+    path: &'a str,
+}
+
+impl Line<'_> {
+    /// `START-END PERMS OFFSET MAJOR:MINOR INODE PATH`, numbers in hexadecimal except the inode's.
+    fn parse(line: &str) -> Option<Line<'_>> {
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let executable = fields.next()?.contains('x');
+        let offset = fields.next()?;
+        let (major, minor) = fields.next()?.split_once(':')?;
+        let inode: u64 = fields.next()?.parse().ok()?;
+        let path = line.find('/').map_or("", |at| &line[at..]);
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let device = (number(major)? as u32, number(minor)? as u32);
+        Some(Line {
+            start: number(start)?,
+            end: number(end)?,
+            executable,
+            offset: number(offset)?,
+            key: FileKey { device, inode, generation: 0 },
+            path,
+        })
+    }
 }
 
 impl Backing {

@@ -8,14 +8,21 @@
 //! with its memory before they are used again, and a difference discards all that is kept of that process.
 
 use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping};
+use crate::mapped_file;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::io::IoSliceMut;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 
 const PAGE: usize = 4096;
+
+/// Files that are kept open; the code of more is read from memory.
+const FILES_MAX: usize = 512;
+
+/// Pages of a text that are kept; beyond, all are forgotten. Programs execute far fewer, some 20 KiB each.
+const PAGES_MAX: usize = 1 << 12;
 
 /// Where an instruction lies, independent of where a process maps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,9 +158,12 @@ impl<D: Decoder> CodeStore<D> {
         CodeView { store: self, pid, space, last: None }
     }
 
-    fn file(&mut self, pid: u32, key: FileKey, path: &str) -> Option<usize> {
+    fn file(&mut self, pid: u32, key: FileKey, mapping: &Mapping) -> Option<usize> {
         *self.file_by_key.entry(key).or_insert_with(|| {
-            self.files.push(open(pid, key, path)?);
+            if self.files.len() == FILES_MAX {
+                return None;
+            }
+            self.files.push(open(pid, mapping)?);
             Some(self.files.len() - 1)
         })
     }
@@ -181,14 +191,9 @@ impl<D: Decoder> CodeStore<D> {
     }
 }
 
-/// Opens a mapped file: through the process's own root, else (it may have ended) through ours; and only if
-/// it is still the file that was mapped.
-fn open<T>(pid: u32, key: FileKey, path: &str) -> Option<FileText<T>> {
-    let candidates = [format!("/proc/{pid}/root{path}"), path.to_owned()];
-    let file = candidates.iter().find_map(|candidate| {
-        let file = File::open(candidate).ok()?;
-        (file.metadata().ok()?.ino() == key.inode).then_some(file)
-    })?;
+/// The text of a mapped file, if it may be read.
+fn open<T>(pid: u32, mapping: &Mapping) -> Option<FileText<T>> {
+    let file = mapped_file::open(pid, mapping)?;
     let mut header = [0; 20];
     let isa = file.read_exact_at(&mut header, 0).ok().and_then(|()| Isa::of_elf(&header));
     Some(FileText::new(file, isa.unwrap_or(Isa::HOST)))
@@ -247,6 +252,9 @@ impl<T: Copy> Text<T> {
     }
 
     fn page(&mut self, start: u64, read_page: &dyn Fn(u64) -> Option<Box<[u8]>>) -> &mut Page<T> {
+        if self.pages.len() == PAGES_MAX && !self.pages.contains_key(&start) {
+            self.pages.clear();
+        }
         self.pages.entry(start).or_insert_with(|| Page {
             bytes: read_page(start),
             index: Box::new([NOT_DECODED; PAGE]),
@@ -293,7 +301,7 @@ impl<'a, D: Decoder> CodeView<'a, D> {
         }
         let mapping = self.space.find(address)?;
         let file = match &mapping.backing {
-            Backing::File(key, path) => self.store.file(self.pid, *key, path),
+            Backing::File(key, _) => self.store.file(self.pid, *key, mapping),
             Backing::Memory => None,
         };
         self.last = Some((mapping, file));

@@ -16,14 +16,14 @@
 //! Limits. A function that the compiler has split (`name.cold`) is two. One unwind range is taken to be one
 //! function; the linkage table's is none.
 
-use super::{ElfError, ElfFile};
+use super::{Content, ElfError, ElfFile};
+use crate::input;
 use corewise_paths::program::Function;
 use gimli::UnwindSection;
-use object::read::{ReadCache, ReadRef};
+use object::read::ReadRef;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 use std::cmp::Reverse;
-use std::fs::File;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// A function symbol, before its end is known.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -39,15 +39,14 @@ struct Symbol {
 pub(super) fn of(elf: &ElfFile) -> Result<Vec<Function>, ElfError> {
     let malformed =
         |error: object::Error| ElfError::Malformed { path: elf.path.clone(), problem: error.to_string() };
-    let object = object::File::parse(&elf.content).map_err(malformed)?;
+    let object = elf.content.object().map_err(malformed)?;
     let sections = code_sections(&object);
     let mut symbols = Vec::new();
     collect(object.symbols(), &mut symbols);
     let mut is_stripped = symbols.is_empty();
     collect(object.dynamic_symbols(), &mut symbols);
-    if let Some(file) = elf.build_id.as_deref().and_then(debug_file) {
-        let cache = ReadCache::new(&file);
-        if let Ok(debug) = object::File::parse(&cache) {
+    if let Some(content) = elf.build_id.as_deref().and_then(debug_file) {
+        if let Ok(debug) = content.object() {
             collect(debug.symbols(), &mut symbols);
             is_stripped = false;
         }
@@ -65,18 +64,19 @@ pub(super) fn of(elf: &ElfFile) -> Result<Vec<Function>, ElfError> {
 }
 
 /// `/usr/lib/debug/.build-id/12/34….debug`.
-fn debug_file(build_id: &str) -> Option<File> {
+fn debug_file(build_id: &str) -> Option<Content> {
     let (directory, name) = build_id.split_at_checked(2)?;
-    File::open(PathBuf::from(format!("/usr/lib/debug/.build-id/{directory}/{name}.debug"))).ok()
+    let path = format!("/usr/lib/debug/.build-id/{directory}/{name}.debug");
+    Some(Content::new(input::open_regular(Path::new(&path)).ok()?))
 }
 
-/// Address ranges of the sections that hold functions, in order.
+/// Address ranges of the sections that hold functions, in order. They do not overlap in sound files.
 fn code_sections<'a, R: ReadRef<'a>>(object: &object::File<'a, R>) -> Vec<(u64, u64)> {
     let is_linkage_table = |name: &str| name.starts_with(".plt") || name == ".iplt";
     let mut sections: Vec<(u64, u64)> = object
         .sections()
         .filter(|section| section.kind() == SectionKind::Text && !section.name().is_ok_and(is_linkage_table))
-        .map(|section| (section.address(), section.address() + section.size()))
+        .map(|section| (section.address(), section.address().saturating_add(section.size())))
         .collect();
     sections.sort_unstable();
     sections
@@ -84,7 +84,8 @@ fn code_sections<'a, R: ReadRef<'a>>(object: &object::File<'a, R>) -> Vec<(u64, 
 
 /// The end of the section that holds an address.
 fn section_end(sections: &[(u64, u64)], address: u64) -> Option<u64> {
-    sections.iter().find(|(start, end)| (*start..*end).contains(&address)).map(|&(_, end)| end)
+    let behind = sections.partition_point(|&(start, _)| start <= address);
+    sections[..behind].last().map(|&(_, end)| end).filter(|&end| address < end)
 }
 
 fn collect<'a>(of_table: impl Iterator<Item = impl ObjectSymbol<'a>>, symbols: &mut Vec<Symbol>) {

@@ -3,14 +3,16 @@
 //! Addresses are as linked, what `nm` and `objdump` print, so that they mean the same in every process and in
 //! every run. [`ElfProgram`] is the code of a recording's modules, for stitching.
 
+mod content;
 mod functions;
 mod program;
 
+pub(crate) use content::Content;
 pub use program::ElfProgram;
 
 use crate::code::Isa;
+use crate::input;
 use corewise_paths::program::Function;
-use object::read::ReadCache;
 use object::{Architecture, Object, ObjectSegment};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -60,24 +62,52 @@ struct Segment {
     length: u64,
 }
 
+/// Which byte of a file is loaded where.
+#[derive(Debug)]
+pub struct Segments(Vec<Segment>);
+
+impl Segments {
+    /// The address as linked of a byte of the file; `None` if it is not loaded.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        self.0.iter().find_map(|segment| {
+            let distance =
+                offset.checked_sub(segment.offset).filter(|&distance| distance < segment.length)?;
+            segment.address.checked_add(distance)
+        })
+    }
+
+    /// Where in the file the byte at an address as linked lies; `None` if it is in none of the file.
+    pub fn offset(&self, address: u64) -> Option<u64> {
+        self.0.iter().find_map(|segment| {
+            let distance =
+                address.checked_sub(segment.address).filter(|&distance| distance < segment.length)?;
+            segment.offset.checked_add(distance)
+        })
+    }
+}
+
 /// An executable or shared library.
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
-    content: ReadCache<File>,
+    content: Content,
     isa: Isa,
     build_id: Option<String>,
-    segments: Vec<Segment>,
+    segments: Segments,
 }
 
 impl ElfFile {
     /// Reads a file's headers.
     pub fn open(path: &Path) -> Result<ElfFile, ElfError> {
-        let read = |source| ElfError::Read { path: path.to_owned(), source };
+        let file = input::open_regular(path);
+        ElfFile::of(path, file.map_err(|source| ElfError::Read { path: path.to_owned(), source })?)
+    }
+
+    /// Reads the headers of an open file. The path is what it is called.
+    pub fn of(path: &Path, file: File) -> Result<ElfFile, ElfError> {
         let malformed = |problem: String| ElfError::Malformed { path: path.to_owned(), problem };
-        let file = File::open(path).map_err(read)?;
-        let content = ReadCache::new(file);
-        let object = object::File::parse(&content).map_err(|error| malformed(error.to_string()))?;
+        let content = Content::new(file);
+        let object = content.object().map_err(|error| malformed(error.to_string()))?;
         let isa = match object.architecture() {
             Architecture::X86_64 => Isa::X86_64,
             Architecture::I386 => Isa::X86,
@@ -89,7 +119,7 @@ impl ElfFile {
             let (offset, length) = segment.file_range();
             Segment { address: segment.address(), offset, length }
         });
-        let segments = segments.collect();
+        let segments = Segments(segments.collect());
         Ok(ElfFile { path: path.to_owned(), content, isa, build_id, segments })
     }
 
@@ -108,33 +138,25 @@ impl ElfFile {
         self.build_id.as_deref()
     }
 
-    /// The address as linked of a byte of the file; `None` if it is not loaded.
-    pub fn address(&self, offset: u64) -> Option<u64> {
-        self.segments.iter().find_map(|segment| {
-            let distance =
-                offset.checked_sub(segment.offset).filter(|&distance| distance < segment.length)?;
-            Some(segment.address + distance)
-        })
+    /// Which byte is loaded where.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
     }
 
-    /// Where in the file the byte at an address as linked lies; `None` if it is in none of the file.
-    pub fn offset(&self, address: u64) -> Option<u64> {
-        self.segments.iter().find_map(|segment| {
-            let distance =
-                address.checked_sub(segment.address).filter(|&distance| distance < segment.length)?;
-            Some(segment.offset + distance)
-        })
+    /// Closes the file.
+    pub fn into_segments(self) -> Segments {
+        self.segments
     }
 
     /// The first executable segment as the kernel maps it, in whole pages of 4 KiB: address as linked, offset
     /// in the file, size in bytes.
     pub fn code_mapping(&self) -> Option<(u64, u64, u64)> {
-        let object = object::File::parse(&self.content).ok()?;
+        let object = self.content.object().ok()?;
         let is_code = |segment: &object::Segment<'_, '_, _>| segment.permissions().executable();
         let segment = object.segments().find(is_code)?;
         let within_page = segment.address() % 4096;
-        let size = (segment.size() + within_page).next_multiple_of(4096);
-        Some((segment.address() - within_page, segment.file_range().0 - within_page, size))
+        let size = segment.size().checked_add(within_page)?.checked_next_multiple_of(4096)?;
+        Some((segment.address() - within_page, segment.file_range().0.checked_sub(within_page)?, size))
     }
 
     /// Its functions by address, without overlaps: from its symbols or those of its debug file, else from its

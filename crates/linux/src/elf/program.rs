@@ -2,10 +2,10 @@
 
 use super::{ElfError, ElfFile};
 use crate::code::{FileText, Instruction};
+use crate::input;
 use corewise_paths::program::{Function, Program};
 use corewise_paths::window::{Location, Module, ModuleId};
 use std::cell::{OnceCell, RefCell};
-use std::fs::File;
 use std::path::Path;
 
 /// The code of a recording's modules, read from their files. Instructions are decoded once and kept.
@@ -66,7 +66,8 @@ impl ModuleCode {
                 now: elf.build_id,
             });
         }
-        let file = File::open(path).map_err(|source| ElfError::Read { path: path.to_owned(), source })?;
+        let file = input::open_regular(path);
+        let file = file.map_err(|source| ElfError::Read { path: path.to_owned(), source })?;
         let text = RefCell::new(FileText::new(file, elf.isa));
         Ok(ModuleCode { elf, text, functions: OnceCell::new() })
     }
@@ -80,7 +81,7 @@ impl ModuleCode {
 impl Program for ElfProgram {
     fn instruction(&self, at: Location) -> Option<Instruction> {
         let module = self.module(at.module)?;
-        module.text.borrow_mut().instruction(module.elf.offset(at.address)?)
+        module.text.borrow_mut().instruction(module.elf.segments.offset(at.address)?)
     }
 
     fn function(&self, at: Location) -> Option<&Function> {

@@ -15,6 +15,7 @@
 use super::LoadError;
 use super::hwloc::CpuModel;
 use super::kernel::arm_design;
+use crate::input;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::topology::{Domain, DomainKind, Topology};
@@ -90,7 +91,7 @@ pub fn overridden(
     files: &[PathBuf],
 ) -> Result<Option<Vec<Domain>>, LoadError> {
     for path in files {
-        let text = std::fs::read_to_string(path).map_err(LoadError::read(path))?;
+        let text = input::read_text(path, input::DOCUMENT_MAX).map_err(LoadError::read(path))?;
         let rules: Overrides = toml::from_str(&text).map_err(|error| content(path, error.to_string()))?;
         let fits = |rule: &&Rule| match &rule.model {
             Some(part) => models.iter().any(|model| model.name.contains(part.as_str())),

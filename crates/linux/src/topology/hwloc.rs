@@ -1,6 +1,7 @@
 //! What libhwloc tells of a machine, in our words.
 
-use super::{LoadError, Source};
+use super::{LoadError, Source, child};
+use crate::input;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::topology::{Domain, DomainKind};
@@ -11,18 +12,20 @@ use hwlocality::object::attributes::ObjectAttributes;
 use hwlocality::object::types::ObjectType;
 use hwlocality::topology::Topology as Hwloc;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+/// hwloc takes what it is to read from the environment only, and the environment belongs to the whole process:
+/// one load at a time.
+static ENVIRONMENT: Mutex<()> = Mutex::new(());
+
 /// What a file of the `--xml` option should be.
 const XML: &str = "hwloc XML file of a machine; write one with `lstopo machine.xml`";
 
-/// hwloc takes a file-system root from the environment only, and the environment belongs to the whole
-/// process: one load at a time.
-static ENVIRONMENT: Mutex<()> = Mutex::new(());
-
 /// The parts of a topology that hwloc knows.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     pub pes: CpuSet,
     pub allowed: CpuSet,
@@ -34,6 +37,7 @@ pub struct Found {
 }
 
 /// One of hwloc's CPU kinds.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct HwlocKind {
     pub pes: CpuSet,
     /// hwloc's rank; larger means faster.
@@ -47,6 +51,7 @@ pub struct HwlocKind {
 }
 
 /// The processor of one package.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuModel {
     pub pes: CpuSet,
     /// The vendor's name for it.
@@ -59,17 +64,16 @@ pub struct CpuModel {
 
 /// Runs hwloc's discovery over a source. A root must be a directory here.
 pub fn load(source: &Source) -> Result<Found, LoadError> {
-    let lock = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
-    let hwloc = match source {
+    let _lock = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
+    match source {
         Source::Live => {
             let (name, nowhere) = NO_PLUGINS;
-            build_with(&[(name, nowhere.as_ref())]).map_err(|problem| hwloc_error("this machine", problem))
+            let built = build_with(&[(name, nowhere.as_ref())]);
+            built.map(|hwloc| convert(&hwloc)).map_err(|problem| hwloc_error("this machine", problem))
         }
         Source::Xml(path) => load_xml(path),
         Source::Root(path) => load_root(path),
-    }?;
-    drop(lock);
-    Ok(convert(&hwloc))
+    }
 }
 
 fn build(builder: TopologyBuilder) -> Result<Hwloc, String> {
@@ -86,26 +90,30 @@ fn hwloc_error(what: &str, problem: String) -> LoadError {
 
 /// hwloc 2 refuses files that hwloc 3 wrote, although what concerns us is written the same way: only the
 /// version at the top differs, and additions that hwloc 2 skips.
-fn load_xml(path: &Path) -> Result<Hwloc, LoadError> {
-    let bytes = std::fs::read(path).map_err(LoadError::read(path))?;
+fn load_xml(path: &Path) -> Result<Found, LoadError> {
+    let bytes = input::read(path, input::DOCUMENT_MAX).map_err(LoadError::read(path))?;
     let content = |problem: String| LoadError::Content { path: path.to_owned(), expected: XML, problem };
     let text = String::from_utf8(bytes).map_err(|error| content(error.to_string()))?;
     if !text.contains("<topology") {
         return Err(content("it has no <topology> element".to_owned()));
     }
     let text = text.replacen("<topology version=\"3.0\"", "<topology version=\"2.0\"", 1);
-    let builder = Hwloc::builder().from_xml(&text).map_err(|error| content(error.to_string()))?;
-    build(builder).map_err(|problem| content(format!("libhwloc says: {problem}")))
+    let load = || {
+        let builder = Hwloc::builder().from_xml(&text).map_err(|error| error.to_string())?;
+        build(builder).map(|hwloc| convert(&hwloc))
+    };
+    child::run(load).map_err(|problem| content(format!("libhwloc says: {problem}")))
 }
 
 /// What hwloc's plugins find (PCI devices, graphics cards) is not asked for here, and loading them with all
 /// their libraries takes longer than everything else.
 const NO_PLUGINS: (&str, &str) = ("HWLOC_PLUGINS_PATH", "/dev/null");
 
-fn load_root(path: &Path) -> Result<Hwloc, LoadError> {
+fn load_root(path: &Path) -> Result<Found, LoadError> {
     let settings = [("HWLOC_FSROOT", path.as_os_str()), ("HWLOC_COMPONENTS", "linux,stop".as_ref())];
-    build_with(&settings)
-        .map_err(|problem| hwloc_error(&format!("the recorded machine {}", path.display()), problem))
+    let load = || build_with(&settings).map(|hwloc| convert(&hwloc));
+    let what = format!("the recorded machine {}", path.display());
+    child::run(load).map_err(|problem| hwloc_error(&what, problem))
 }
 
 /// Builds in an environment with some variables changed.

@@ -1,6 +1,7 @@
 //! What the kernel's own files say about PEs, read below a root directory.
 
 use super::hwloc::HwlocKind;
+use crate::input;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::topology::kinds::{TOLERANCE_PERCENT, Vote};
@@ -25,7 +26,7 @@ pub struct Facts {
 
 /// Reads the facts of some PEs.
 pub fn read(root: &Path, pes: &CpuSet) -> Facts {
-    let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    let text = |path: &str| input::read_text(&root.join(path), input::DOCUMENT_MAX).ok();
     let per_pe = |file: &str, parse: fn(&str) -> Option<u64>| -> BTreeMap<PeId, u64> {
         let read = |pe| parse(text(&format!("sys/devices/system/cpu/cpu{pe}/{file}"))?.trim());
         pes.iter().filter_map(|pe| Some((pe, read(pe)?))).collect()

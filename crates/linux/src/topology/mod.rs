@@ -7,12 +7,13 @@
 use corewise_core::topology::{DomainKind, Topology, TopologyError, kinds};
 use std::path::{Path, PathBuf};
 
+mod child;
 mod fpu;
 mod hwloc;
 pub(crate) mod kernel;
 mod record;
 
-pub use record::{RecordError, record};
+pub use record::record;
 
 /// Where a topology comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

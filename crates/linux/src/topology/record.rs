@@ -2,14 +2,20 @@
 //! or a `.tar.bz2`.
 
 use super::LoadError;
+use crate::input;
 use bzip2::bufread::BzDecoder;
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// Entries of an archive. The largest machine that Linux knows has fewer.
+const FILES_MAX: u32 = 1 << 19;
+
+/// An archive may be so many times as large as the files in it: it holds whole blocks, and headers.
+const ARCHIVE_FACTOR: u64 = 8;
 
 /// Files and folders to record, below `/`. A `*` stands for a number. Folders are recorded without what is in
 /// their folders.
@@ -39,53 +45,17 @@ const RECORDED: &[&str] = &[
     "sys/devices/system/node/node*/meminfo",
 ];
 
-/// Why there is no recording.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The file cannot be written.
-    #[error("cannot write the recording {}: {source}; choose another place", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A device, a pipe or a directory stands there. It would be replaced by the recording.
-    #[error("{} exists and is no regular file; choose another place for the recording", path.display())]
-    NoRegularFile {
-        /// What stands there.
-        path: PathBuf,
-    },
-}
-
-/// Records this machine as a `.tar.gz` that [`super::Source::Root`] takes.
-///
-/// The file appears complete or not at all. The recording holds the hardware, and of the calling process only
-/// which PEs it may use.
-pub fn record(target: &Path) -> Result<(), RecordError> {
-    if fs::metadata(target).is_ok_and(|there| !there.is_file()) {
-        return Err(RecordError::NoRegularFile { path: target.to_owned() });
-    }
-    write(Path::new("/"), target).map_err(|source| RecordError::Write { path: target.to_owned(), source })
-}
-
-fn write(root: &Path, target: &Path) -> io::Result<()> {
-    let folder = match target.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    // As for any new file, the process's umask narrows these permissions.
-    let permissions = fs::Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(folder)?;
-    let mut archive = tar::Builder::new(GzEncoder::new(&mut file, Compression::best()));
+/// Records this machine as a `.tar.gz` that [`super::Source::Root`] takes: the hardware, and of the calling
+/// process only which PEs it may use.
+pub fn record() -> io::Result<Vec<u8>> {
+    let root = Path::new("/");
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
     for pattern in RECORDED {
         for path in matches(root, pattern) {
             add(&mut archive, root, &path)?;
         }
     }
-    archive.into_inner()?.finish()?.flush()?;
-    file.persist(target).map_err(|error| error.error)?;
-    Ok(())
+    archive.into_inner()?.finish()
 }
 
 /// The paths below `root` that a pattern names and that exist, relative to `root`.
@@ -155,10 +125,10 @@ pub fn open(path: &Path) -> Result<OpenRoot, LoadError> {
         let path = find_root(&root).ok_or_else(|| no_recording(path, "it has no sys/devices"))?;
         return Ok(OpenRoot { path, _unpacked: None });
     }
-    let file = File::open(path).map_err(LoadError::read(path))?;
+    let file = input::open_regular(path).map_err(LoadError::read(path))?;
     let folder = tempfile::tempdir().map_err(LoadError::read(&std::env::temp_dir()))?;
     decompressed(BufReader::new(file))
-        .and_then(|archive| tar::Archive::new(archive).unpack(folder.path()))
+        .and_then(|archive| unpack(archive, folder.path()))
         .map_err(|error| no_recording(path, &format!("it does not unpack: {error}")))?;
     let root = find_root(folder.path()).ok_or_else(|| no_recording(path, "it has no sys/devices"))?;
     Ok(OpenRoot { path: root, _unpacked: Some(folder) })
@@ -171,6 +141,43 @@ fn decompressed(mut file: impl BufRead + 'static) -> io::Result<Box<dyn Read>> {
         [b'B', b'Z', b'h', ..] => Ok(Box::new(BzDecoder::new(file))),
         _ => Err(io::Error::other("it is compressed neither by gzip nor by bzip2")),
     }
+}
+
+/// Unpacks what a recorded machine consists of. An archive may come from anybody: it may be packed a thousand
+/// times over, and its links may lead out of it.
+fn unpack(archive: impl Read, folder: &Path) -> io::Result<()> {
+    let max = input::limit(input::DOCUMENT_MAX);
+    // An empty file takes space in the archive too.
+    let mut archive = tar::Archive::new(archive.take(ARCHIVE_FACTOR * max));
+    let (mut files, mut bytes) = (0, 0);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let kind = entry.header().entry_type();
+        if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
+            continue;
+        }
+        files += 1;
+        bytes = entry.size().saturating_add(bytes);
+        if bytes > max || files > FILES_MAX {
+            return Err(input::too_large(max));
+        }
+        entry.unpack_in(folder)?;
+    }
+    drop_links_out(folder, &folder.canonicalize()?)
+}
+
+/// Removes the links that do not lead to something within `root`.
+fn drop_links_out(folder: &Path, root: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            drop_links_out(&entry.path(), root)?;
+        } else if kind.is_symlink() && !entry.path().canonicalize().is_ok_and(|to| to.starts_with(root)) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn no_recording(path: &Path, problem: &str) -> LoadError {

@@ -197,7 +197,7 @@ fn described(fields: &mut Fields<'_>, program: &ElfProgram, number: usize) -> Re
     let module = ModuleId(module);
     let elf = program.elf(module).ok_or_else(|| damaged(format!("unknown module {module:?}")))?;
     let location = |offset| {
-        let address = elf.address(offset);
+        let address = elf.segments().address(offset);
         let address = address
             .ok_or_else(|| damaged(format!("{} is not loaded at {offset:#x}", elf.path().display())))?;
         Ok::<_, TruthError>(Location { module, address })

@@ -6,6 +6,7 @@
 //! one.
 
 use super::formula::{Formula, FormulaError};
+use crate::input;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -394,7 +395,7 @@ pub fn events_table(dirs: &[PathBuf]) -> Result<Vec<Arc<EventFile>>, EventFileEr
         for path in files_in(dir)? {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if !known(&table, &name) {
-                let text = std::fs::read_to_string(&path)
+                let text = input::read_text(&path, input::DOCUMENT_MAX)
                     .map_err(|source| EventFileError::Read { path: path.clone(), source })?;
                 table.push(Arc::new(EventFile::parse(&name, Some(&path), &text)?));
             }
