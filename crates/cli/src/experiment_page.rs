@@ -5,7 +5,7 @@
 use crate::experiment_table::{agreement, figure, words};
 use crate::page;
 use crate::page::markup::{Known, Seconds, Share, Text};
-use corewise_sim::comparison::VariantResult;
+use corewise_sim::comparison::{VariantResult, last_seed};
 use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, spread, variant_names};
 use std::fmt::{Display, Formatter, Result};
 
@@ -43,7 +43,7 @@ fn header(f: &mut Formatter<'_>, result: &ExperimentResult) -> Result {
     writeln!(f, "<header>\n<p class=\"brand\">corewise experiment {}</p>", Text(&result.name))?;
     writeln!(f, "<h1>{}</h1>", Text(&result.title))?;
     let first = result.scenarios.first().map(|scenario| &scenario.comparison);
-    let seeds = first.map(|first| format!("{} to {}", first.seed, first.seed + u64::from(first.runs) - 1));
+    let seeds = first.map(|first| format!("{} to {}", first.seed, last_seed(first.seed, first.runs)));
     let agree = result.findings.iter().filter(|verdict| verdict.agrees == Some(true)).count();
     let facts: [(&str, &dyn Display); 5] = [
         ("Evidence", &Text(result.evidence)),

@@ -1,6 +1,7 @@
 //! Where experiments come from, and running their many simulations on several threads.
 
 use anyhow::{Context, Result, anyhow, bail};
+use corewise_linux::input;
 use corewise_sim::comparison::Run;
 use corewise_sim::experiment::{Experiment, ExperimentResult};
 use std::io::{IsTerminal, Write};
@@ -38,7 +39,9 @@ pub fn load(name: &str) -> Result<Experiment> {
     let (Some(root), Some(own_name)) = (folder.parent(), own_name) else {
         bail!("{name} is no name for an experiment");
     };
-    let read = |file: &str| std::fs::read_to_string(root.join(file)).map_err(|error| error.to_string());
+    let read = |file: &str| {
+        input::read_text(&root.join(file), input::DOCUMENT_MAX).map_err(|error| error.to_string())
+    };
     Ok(Experiment::load(own_name, read)?)
 }
 

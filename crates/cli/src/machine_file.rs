@@ -1,8 +1,9 @@
 //! Simulated machines as people name them: in a line, or by a file.
 
-use crate::profile_file;
+use crate::{output, profile_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::topology::Topology;
+use corewise_linux::input;
 use corewise_linux::topology::{self, Source};
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::measured;
@@ -48,7 +49,7 @@ pub fn complete(scenario: &mut toml::Table, folder: &Path) -> Result<()> {
 }
 
 fn of_scenario(path: &Path) -> Result<MachineSpec> {
-    let mut table: toml::Table = toml::from_str(&std::fs::read_to_string(path)?)?;
+    let mut table: toml::Table = toml::from_str(&input::read_text(path, input::DOCUMENT_MAX)?)?;
     complete(&mut table, path.parent().unwrap_or(Path::new("")))?;
     let machine = table.remove("machine").context("it has no [machine]")?;
     Ok(machine.try_into()?)
@@ -66,10 +67,10 @@ fn of_shape(name: &str, shape: Topology) -> MachineSpec {
 /// A topology tells which PEs are fast, but not how fast: without speeds all of them are simulated alike.
 fn warn_of_speeds(shape: &Topology) {
     if let [fastest, .., slowest] = shape.kinds.as_slice() {
-        eprintln!(
-            "corewise: {}: the PEs {} ({}) and {} ({}) are taken to be equally fast; a scenario can give their \
+        output::tell(format_args!(
+            "{}: the PEs {} ({}) and {} ({}) are taken to be equally fast; a scenario can give their \
              speeds: machine.speeds = [{{ pes = \"{}\", speed = 0.5 }}]",
             shape.origin, fastest.pes, fastest.name, slowest.pes, slowest.name, slowest.name
-        );
+        ));
     }
 }

@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("corewise: {}", output::in_words(&error));
+            output::tell(output::in_words(&error));
             ExitCode::from(failure(&error))
         }
     }

@@ -2,12 +2,13 @@
 
 use anyhow::{Context, Result};
 use corewise_core::profile::{self, MachineProfile};
+use corewise_linux::input;
 use std::path::Path;
 
 /// Reads and checks a profile.
 pub fn read(path: &Path) -> Result<MachineProfile> {
     let shown = path.display();
-    let text = std::fs::read(path).with_context(|| {
+    let text = input::read(path, input::DATA_MAX).with_context(|| {
         format!("cannot read the machine profile {shown}: `corewise calibrate` makes one")
     })?;
     profile::parse(&String::from_utf8_lossy(&text)).with_context(|| shown.to_string())

@@ -1,5 +1,6 @@
 //! A machine profile as text, for a terminal.
 
+use crate::output::Name;
 use crate::profile_comparison::{Comparison, comparisons, verdict};
 use crate::profile_words as words;
 use corewise_core::calibrate::Kernel;
@@ -32,7 +33,7 @@ fn write_all(out: &mut String, profile: &MachineProfile) -> Result {
 
 fn head(out: &mut String, profile: &MachineProfile) -> Result {
     let about = &profile.circumstances;
-    let machine = about.processor.as_deref().unwrap_or(&profile.told.origin);
+    let machine = Name(about.processor.as_deref().unwrap_or(&profile.told.origin));
     writeln!(
         out,
         "{}: {machine}, {} PEs, {:.1} s, {} repetitions in {} passes, {} thrown away",
@@ -49,7 +50,7 @@ fn head(out: &mut String, profile: &MachineProfile) -> Result {
     for class in &profile.classes {
         let measured: Vec<String> = class.measured.iter().map(|(a, b)| format!("{a}-{b}")).collect();
         let pairs = if class.pairs == 1 { "1 pair" } else { &format!("{} pairs", class.pairs) };
-        writeln!(out, "{}: {pairs}, measured {}", class.name, measured.join(", "))?;
+        writeln!(out, "{}: {pairs}, measured {}", Name(&class.name), measured.join(", "))?;
     }
     let Some(found) = &profile.discovered else { return Ok(()) };
     for &kind in &found.looked_for {
@@ -58,7 +59,7 @@ fn head(out: &mut String, profile: &MachineProfile) -> Result {
         let shown = if groups.is_empty() { "no two PEs".to_owned() } else { groups.join(" | ") };
         writeln!(out, "found to share one {}: {shown}", kind.word())?;
     }
-    found.disagreements.iter().try_for_each(|words| writeln!(out, "DIFFERS: {words}"))
+    found.disagreements.iter().try_for_each(|words| writeln!(out, "DIFFERS: {}", Name(words)))
 }
 
 fn latencies(out: &mut String, profile: &MachineProfile) -> Result {
@@ -180,7 +181,7 @@ fn tail(out: &mut String, profile: &MachineProfile) -> Result {
         writeln!(out, "\nNot measured")?;
     }
     words::missing(profile).iter().try_for_each(|missing| writeln!(out, "  {missing}"))?;
-    profile.circumstances.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+    profile.circumstances.notes.iter().try_for_each(|note| writeln!(out, "note: {}", Name(note)))
 }
 
 fn half_width(estimate: Estimate) -> f64 {

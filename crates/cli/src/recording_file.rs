@@ -1,25 +1,26 @@
 //! Recordings on disk: gzip-compressed lines, written so that what was seen before a crash can be read.
 
+use crate::output::Name;
+use crate::whole_file::{self, Stream};
 use anyhow::{Context, Result, bail};
 use corewise_core::observe::Observation;
 use corewise_core::recording::{Header, Recording, to_line};
+use corewise_linux::input;
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Writes a recording line by line. The first failure (a full disk) ends the recording but not the run.
 pub struct RecordingWriter {
     path: PathBuf,
-    state: Result<GzEncoder<File>, std::io::Error>,
+    state: Result<GzEncoder<Stream>, std::io::Error>,
 }
 
 impl RecordingWriter {
     /// Creates the file and writes the header.
     pub fn create(path: PathBuf, header: &Header) -> Self {
-        let state = File::create(&path).map(|file| GzEncoder::new(file, Compression::fast()));
+        let state = whole_file::start(&path).map(|file| GzEncoder::new(file, Compression::fast()));
         let mut writer = Self { path, state };
         writer.write_line(&to_line(header));
         writer
@@ -49,23 +50,22 @@ impl RecordingWriter {
 
 /// Reads a recording, compressed or not.
 pub fn read(path: &Path) -> Result<Recording> {
-    let shown = path.display();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read the recording {shown}"))?;
-    let (text, cut) = if bytes.starts_with(&[0x1f, 0x8b]) { unpack(&bytes, path)? } else { (bytes, false) };
-    let Ok(text) = String::from_utf8(text) else { bail!("{shown} is no corewise recording: it is not text") };
-    let mut recording = Recording::parse(&text).with_context(|| format!("{shown} is no usable recording"))?;
-    recording.truncated |= cut;
-    Ok(recording)
+    let shown = path.display().to_string();
+    let shown = Name(&shown);
+    let bytes =
+        input::read(path, input::DATA_MAX).with_context(|| format!("cannot read the recording {shown}"))?;
+    parse(bytes).with_context(|| format!("{shown} is no usable recording"))
 }
 
-/// The unpacked text, and whether its end is missing.
-fn unpack(bytes: &[u8], path: &Path) -> Result<(Vec<u8>, bool)> {
-    let mut text = Vec::new();
-    match MultiGzDecoder::new(bytes).read_to_end(&mut text) {
-        Ok(_) => Ok((text, false)),
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok((text, true)),
-        Err(error) => {
-            Err(error).with_context(|| format!("{} is damaged: it cannot be unpacked", path.display()))
-        }
-    }
+/// Understands a recording, compressed or not.
+pub fn parse(bytes: Vec<u8>) -> Result<Recording> {
+    let (text, cut) = if input::is_packed(&bytes) {
+        input::unpack(&bytes, input::DATA_MAX).context("it cannot be unpacked")?
+    } else {
+        (bytes, false)
+    };
+    let Ok(text) = String::from_utf8(text) else { bail!("it is not text") };
+    let mut recording = Recording::parse(&text)?;
+    recording.truncated |= cut;
+    Ok(recording)
 }

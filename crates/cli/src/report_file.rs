@@ -1,6 +1,6 @@
 //! Writing a report.
 
-use crate::{report_page, report_table, whole_file};
+use crate::{output, report_page, report_table, whole_file};
 use anyhow::{Result, bail};
 use corewise_core::report::Report;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn check(path: &Path) -> Result<()> {
 pub fn write(path: &Path, report: &Report) -> Result<()> {
     let text = match format_of(path)? {
         Format::Page => report_page::render(report),
-        Format::Table => report_table::render(report),
+        Format::Table => output::printable(&report_table::render(report)).into_owned(),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(report)?),
     };
     whole_file::write(path, text.as_bytes())

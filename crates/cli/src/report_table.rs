@@ -1,5 +1,6 @@
 //! A report as a table, in the form of Table I of the BulldOver paper.
 
+use crate::output::Name;
 use crate::profile_words::utc;
 use corewise_core::report::{ApplicationReport, Report};
 
@@ -16,7 +17,7 @@ pub fn render(report: &Report) -> String {
         text += &application_row(application);
     }
     for thread in report.threads.iter().take(THREADS_MAX) {
-        let name = format!("  {} {}", thread.name, thread.tid);
+        let name = format!("  {} {}", Name(&thread.name), thread.tid);
         text += &format!(
             "{:<20} {:>8.2} {:>9} {:>11} {:>6} {:>6}\n",
             name,
@@ -53,7 +54,7 @@ fn application_row(application: &ApplicationReport) -> String {
     let intensity = application.intensity_class.map_or(String::new(), |class| json_name(&class));
     format!(
         "{:<20} {:>8.2} {:>9} {:>11} {:>6} {:>6} {:>8.2} {:>6} {:>6}\n",
-        application.name,
+        Name(&application.name),
         application.cpu_seconds,
         number(application.fpu_usage),
         number(application.vector_usage),

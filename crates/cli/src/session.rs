@@ -77,10 +77,11 @@ pub fn run(plan: Plan) -> Result<Ended> {
     let (parts, sources) = attach(&plan, &waiting, discovery, signals, name.into(), &mut notes)?;
     let host = corewise_linux::host::read(Path::new("/"));
     let mut engine = Engine::new(plan.topology, plan.policy, plan.config);
-    let mut recorder =
-        plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
     let mut world = LiveWorld::new(parts, guardian, started)?;
     waiting.start(&words[0])?;
+    // Not before the command is known to exist: an older recording is lost by it.
+    let mut recorder =
+        plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
     let mut builder = ReportBuilder::default();
     let result = control_loop(&mut world, &mut engine, |observation, actions, engine| {
         builder.watch(observation, actions, engine);

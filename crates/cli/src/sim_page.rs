@@ -8,7 +8,7 @@ mod tests;
 
 use crate::page;
 use crate::page::markup::{Known, Seconds, Share, Text};
-use corewise_sim::comparison::{Comparison, VariantResult};
+use corewise_sim::comparison::{Comparison, VariantResult, last_seed};
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
 
@@ -56,7 +56,7 @@ impl Display for Lines<'_> {
 
 fn header(f: &mut Formatter<'_>, comparison: &Comparison) -> Result {
     writeln!(f, "<header>\n<p class=\"brand\">corewise sim</p>\n<h1>{}</h1>", Text(&comparison.scenario))?;
-    let last = comparison.seed + u64::from(comparison.runs) - 1;
+    let last = last_seed(comparison.seed, comparison.runs);
     let facts: [(&str, &dyn Display); 4] = [
         ("Evidence", &Text(comparison.evidence)),
         ("Machine", &Text(&comparison.machine)),

@@ -1,51 +1,188 @@
 //! Files that are written whole or not at all, so that a full disk costs nothing that was there before.
+//!
+//! Whatever the name leads to stays what it is: a link a link, somebody's file theirs, with its permissions;
+//! a new file gets those that the user's mask leaves. A file that cannot be replaced without losing that
+//! (another owner's, one with several names) is overwritten, once the disk has promised the space. Pipes are
+//! never waited for without an end. Limit: access lists of a replaced file are lost.
 
+use crate::output::Name;
 use anyhow::{Context, Result, bail};
-use std::io::Write;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fs::{File, Metadata, Permissions};
+use std::io::{Error, ErrorKind, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// How long the reader of a pipe may take nothing, in ms.
+const PATIENCE_MS: u16 = 10_000;
 
 /// Fails early, before a command of hours runs, if the file could not be written at its end.
 pub fn check_writable(path: &Path) -> Result<()> {
     if path.is_dir() {
         bail!("{} is a directory: name a file in it", path.display());
     }
-    if is_stream(path) {
-        return Ok(());
+    match open(path) {
+        // A pipe stays open to our end: its reader would take a closed one for the end of the file.
+        Ok(stream) if stream.metadata()?.file_type().is_fifo() => std::mem::forget(stream),
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let directory = directory_of(path);
+            let probe = tempfile::Builder::new().prefix(".corewise-").tempfile_in(&directory);
+            probe.with_context(|| {
+                format!(
+                    "cannot write {}: check that {} exists and may be written",
+                    path.display(),
+                    directory.display()
+                )
+            })?;
+        }
+        Err(error) => return Err(refused(path, error)),
     }
-    let directory = directory_of(path);
-    let probe = tempfile::Builder::new().prefix(".corewise-").tempfile_in(&directory);
-    probe.map(drop).with_context(|| {
-        format!(
-            "cannot write {}: check that {} exists and may be written",
-            path.display(),
-            directory.display()
-        )
-    })
+    Ok(())
 }
 
-/// Writes the file: under another name first, then moved over what was there.
+/// Writes the file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let written = if is_stream(path) { std::fs::write(path, bytes) } else { replace(path, bytes) };
-    written.with_context(|| format!("cannot write {}: check space and permission", path.display()))
+    let written = match open(path) {
+        Ok(file) => match file.metadata() {
+            Ok(old) if old.is_file() && !is_descriptor(path) => replace(&file, &old, bytes),
+            _ => Stream(file).write_all(bytes),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => create(path, bytes),
+        Err(error) => Err(error),
+    };
+    written.map_err(|error| refused(path, error))
 }
 
-/// A device or a pipe has no name to be moved to.
-fn is_stream(path: &Path) -> bool {
-    path.exists() && !path.is_file()
+/// A file that is written as it grows: what it held is gone.
+pub fn start(path: &Path) -> std::io::Result<Stream> {
+    let mut options = options();
+    let file = options.create(true).append(is_descriptor(path)).open(path)?;
+    if file.metadata()?.is_file() && !is_descriptor(path) {
+        file.set_len(0)?;
+    }
+    Ok(Stream(file))
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = tempfile::Builder::new().prefix(".corewise-").tempfile_in(directory_of(path))?;
+fn refused(path: &Path, error: Error) -> anyhow::Error {
+    let remedy = match error.raw_os_error() {
+        Some(nix::libc::ENXIO) => "nobody reads from it: start its reader first",
+        _ => "check space and permission",
+    };
+    let path = path.display().to_string();
+    anyhow::Error::from(error).context(format!("cannot write {}: {remedy}", Name(&path)))
+}
+
+fn options() -> std::fs::OpenOptions {
+    let mut options = File::options();
+    options.write(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY);
+    options
+}
+
+/// Opens what is there, and leaves it as it is.
+fn open(path: &Path) -> std::io::Result<File> {
+    options().append(is_descriptor(path)).open(path)
+}
+
+/// Whether the path names an open descriptor of ours (`/dev/stdout`): whatever that is, others write to it too.
+fn is_descriptor(path: &Path) -> bool {
+    const LINKS_MAX: usize = 8;
+    let Ok(ours) = Path::new("/proc/self/fd").canonicalize() else { return false };
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(directory) = directory_of(&path).canonicalize() else { return false };
+        if directory == ours {
+            return true;
+        }
+        let Ok(target) = path.read_link() else { return false };
+        path = directory.join(target);
+    }
+    false
+}
+
+fn create(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if path.is_symlink() {
+        return start(path)?.write_all(bytes);
+    }
+    // The user's mask narrows them.
+    let permissions = Permissions::from_mode(0o666);
+    let mut file = temporary().permissions(permissions).tempfile_in(directory_of(path))?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
-    file.as_file().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
     file.persist(path)?;
     Ok(())
+}
+
+/// Replaces a file that was opened, wherever its name leads.
+fn replace(file: &File, old: &Metadata, bytes: &[u8]) -> std::io::Result<()> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    match replacement(&path, old, bytes) {
+        Ok(new) if old.nlink() == 1 => new.persist(&path).map(drop).map_err(|error| error.error),
+        // Where a second file could be written, there is space; where none may be, it is asked for.
+        Ok(_) => overwrite(file, bytes),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => overwrite(file, bytes),
+        Err(error) => Err(error),
+    }
+}
+
+/// The new content beside the old, with its owner and permissions.
+fn replacement(path: &Path, old: &Metadata, bytes: &[u8]) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut new = temporary().tempfile_in(directory_of(path))?;
+    new.write_all(bytes)?;
+    let made = new.as_file().metadata()?;
+    if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
+        std::os::unix::fs::fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
+    }
+    new.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+    new.as_file().sync_all()?;
+    Ok(new)
+}
+
+fn overwrite(mut file: &File, bytes: &[u8]) -> std::io::Result<()> {
+    let length = bytes.len() as u64;
+    match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, (length.max(1)) as i64) {
+        // Not every file system can promise.
+        Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    file.write_all(bytes)?;
+    file.set_len(length)?;
+    file.sync_all()
+}
+
+fn temporary() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".corewise-");
+    builder
 }
 
 fn directory_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
+    }
+}
+
+/// A file, a device, or a pipe that its reader may leave full.
+pub struct Stream(File);
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLOUT)];
+                if poll(&mut fds, PollTimeout::from(PATIENCE_MS))? == 0 {
+                    return Err(Error::new(ErrorKind::TimedOut, "its reader takes nothing"));
+                }
+                self.0.write(bytes)
+            }
+            result => result,
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

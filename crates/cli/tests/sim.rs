@@ -51,6 +51,14 @@ fn experiment(name: &str) -> String {
 }
 
 #[test]
+fn the_largest_seed_is_a_seed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = file(&directory, SCENARIO);
+    let text = stdout(&["sim", &path, "--seed", "18446744073709551615", "--html", &format!("{path}.html")]);
+    assert!(text.contains("seeds 18446744073709551615 to 0\n"), "{text}");
+}
+
+#[test]
 fn every_result_says_that_it_is_simulated() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = file(&directory, SCENARIO);

@@ -118,7 +118,7 @@ fn bad_input_is_named_with_a_remedy() {
     check_error(&["topo", "--root", &readme], 1, &[&readme, "corewise topo --record FILE"]);
     check_error(&["topo", "--synthetic", "pack:x pu:1"], 1, &["pack:x", "write for instance"]);
     check_error(&["topo", "--synthetic", "core:1 pu:1", "core:7"], 1, &["core:7", "only 0"]);
-    check_error(&["topo", "--record", "/proc/no.tar.gz"], 1, &["/proc/no.tar.gz", "choose another place"]);
+    check_error(&["topo", "--record", "/proc/no.tar.gz"], 1, &["/proc/no.tar.gz", "/proc exists"]);
     check_error(&["topo", "--fpu-modules", "/no/such.toml"], 1, &["/no/such.toml", "check the path"]);
     check_error(&["topo", "--xml", "a", "--root", "b"], 2, &["cannot be used with"]);
     check_error(&["topo", "--record", "a", "--json"], 2, &["cannot be used with"]);

@@ -4,6 +4,7 @@ use corewise_core::ids::PeId;
 use corewise_core::topology::{DomainKind, Topology};
 use corewise_linux::topology::{Source, load, record};
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -275,6 +276,7 @@ fn a_recording_may_be_compressed_by_bzip2() {
     assert_eq!(Source::of(&bzipped), Source::Root(bzipped));
 }
 
+#[test]
 fn a_damaged_hierarchy_does_not_abort() {
     let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machines/AMD-K8-SantaRosa-2xOpteron-2218.xml");
     let text = fs::read_to_string(machine).expect("read");

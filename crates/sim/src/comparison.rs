@@ -138,12 +138,21 @@ pub fn compare(scenario: &Scenario) -> Result<Comparison, ScenarioError> {
     Ok(combine(scenario, &runs))
 }
 
+/// The seeds of so many runs, from the first one on; after the largest comes 0.
+pub fn seeds(first: u64, runs: u32) -> impl Iterator<Item = u64> + Clone {
+    (0..runs).map(move |number| first.wrapping_add(number.into()))
+}
+
+/// The last of them.
+pub fn last_seed(first: u64, runs: u32) -> u64 {
+    first.wrapping_add(u64::from(runs)).wrapping_sub(1)
+}
+
 /// The runs that a comparison needs, in the order in which [`combine`] wants their results.
 pub fn tasks(scenario: &Scenario) -> Vec<Task> {
     let alone = names(scenario).into_iter().map(|name| Task(Kind::Alone(name.to_owned())));
     let together = variants(scenario).into_iter().flat_map(|(variant, runs)| {
-        let seeds = scenario.seed..scenario.seed + u64::from(runs);
-        seeds.map(move |seed| Task(Kind::Together(variant.clone(), seed)))
+        seeds(scenario.seed, runs).map(move |seed| Task(Kind::Together(variant.clone(), seed)))
     });
     alone.chain(together).collect()
 }

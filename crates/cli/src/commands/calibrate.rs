@@ -99,7 +99,7 @@ impl Calibrate {
         written?;
         shown?;
         if let Some(path) = output {
-            eprintln!("corewise: the machine profile is {}", path.display());
+            crate::output::tell(format_args!("the machine profile is {}", path.display()));
         }
         Ok(if interrupted { INTERRUPTED } else { 0 })
     }

@@ -43,7 +43,7 @@ impl Characterize {
         };
         let Ended { report, exit_status, .. } = session::run(plan)?;
         for note in &report.notes {
-            eprintln!("corewise: {note}");
+            crate::output::tell(note);
         }
         let text = if self.json {
             serde_json::to_string_pretty(&report)? + "\n"

@@ -8,6 +8,7 @@ use corewise_core::policy::{self, Policy};
 use corewise_core::profile::MachineProfile;
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
+use corewise_linux::input;
 use corewise_linux::topology::{self, Source};
 use corewise_linux::{counters, discovery};
 use std::collections::BTreeMap;
@@ -164,8 +165,8 @@ impl FpuModules {
 
 fn read_ratios(file: &Path) -> Result<BTreeMap<String, f64>> {
     let shown = file.display();
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read the IPC ratios {shown}"))?;
+    let text = input::read_text(file, input::DOCUMENT_MAX)
+        .with_context(|| format!("cannot read the IPC ratios {shown}"))?;
     let ratios: BTreeMap<String, f64> = toml::from_str(&text)
         .with_context(|| format!("{shown} holds no IPC ratios: write lines such as povray = 1.8"))?;
     match ratios.iter().find(|(_, ratio)| !(ratio.is_finite() && **ratio > 0.0)) {

@@ -2,11 +2,14 @@
 
 use super::what_if::{self, WhatIfOptions};
 use super::{FpuModules, OtherMachine, PolicyOptions};
+use crate::output::Name;
 use crate::{recording_file, report_file};
 use anyhow::Result;
 use corewise_core::engine::{Engine, EngineConfig};
-use corewise_core::recording::RecordedWorld;
+use corewise_core::policy::Policy;
+use corewise_core::recording::{RecordedWorld, Recording};
 use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
+use corewise_core::topology::Topology;
 use corewise_core::world::control_loop;
 use std::io::Write;
 use std::path::PathBuf;
@@ -68,39 +71,46 @@ impl Replay {
     fn replay(&self) -> Result<Report> {
         let recording = recording_file::read(&self.file)?;
         let machine = self.machine.topology(&self.modules)?;
-        let header = recording.header.clone();
-        let mut notes = Vec::new();
-        if recording.truncated {
-            notes.push(format!(
-                "the recording breaks off after {} observations",
-                recording.observations.len()
-            ));
-        }
-        let topology = machine.clone().unwrap_or(header.topology);
-        let config =
-            EngineConfig { interval: Duration::from_nanos(header.interval_ns), ..self.policy.config() };
-        let mut engine = Engine::new(topology, self.policy.policy()?, config);
-        let mut world = RecordedWorld::new(recording, machine);
-        let mut builder = ReportBuilder::default();
-        let Ok(()) = control_loop(&mut world, &mut engine, |observation, actions, engine| {
-            builder.watch(observation, actions, engine);
-        });
-        let sources = Sources { discovery: header.discovery, counters: header.counters };
-        let circumstances = Circumstances {
-            command: header.command,
-            dry_run: true,
-            evidence: "replayed",
-            host: header.host,
-            sources,
-            rounds: Vec::new(),
-            peak_memory_bytes: None,
-            notes,
-        };
-        Ok(builder.finish(&engine, circumstances))
+        Ok(replayed(recording, machine, self.policy.policy()?, self.policy.config()))
     }
 }
 
-fn describe(report: &Report) -> String {
+/// What a policy would have decided over a recording, on its machine or on another one.
+pub fn replayed(
+    recording: Recording,
+    machine: Option<Topology>,
+    policy: Box<dyn Policy>,
+    config: EngineConfig,
+) -> Report {
+    let header = recording.header.clone();
+    let mut notes = Vec::new();
+    if recording.truncated {
+        notes.push(format!("the recording breaks off after {} observations", recording.observations.len()));
+    }
+    let topology = machine.clone().unwrap_or(header.topology);
+    let config = EngineConfig { interval: Duration::from_nanos(header.interval_ns), ..config };
+    let mut engine = Engine::new(topology, policy, config);
+    let mut world = RecordedWorld::new(recording, machine);
+    let mut builder = ReportBuilder::default();
+    let Ok(()) = control_loop(&mut world, &mut engine, |observation, actions, engine| {
+        builder.watch(observation, actions, engine);
+    });
+    let sources = Sources { discovery: header.discovery, counters: header.counters };
+    let circumstances = Circumstances {
+        command: header.command,
+        dry_run: true,
+        evidence: "replayed",
+        host: header.host,
+        sources,
+        rounds: Vec::new(),
+        peak_memory_bytes: None,
+        notes,
+    };
+    builder.finish(&engine, circumstances)
+}
+
+/// The report for people.
+pub fn describe(report: &Report) -> String {
     let mut text = Vec::new();
     // Writing to memory cannot fail.
     let _ = write_description(&mut text, report);
@@ -108,9 +118,10 @@ fn describe(report: &Report) -> String {
 }
 
 fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
-    writeln!(out, "replayed: {} on {}, policy {}", report.command.join(" "), report.machine, report.policy)?;
+    let (command, machine) = (report.command.join(" "), &report.machine);
+    writeln!(out, "replayed: {} on {}, policy {}", Name(&command), Name(machine), report.policy)?;
     for note in &report.notes {
-        writeln!(out, "note: {note}")?;
+        writeln!(out, "note: {}", Name(note))?;
     }
     for decision in &report.decisions {
         let what = match &decision.pes {
@@ -122,7 +133,7 @@ fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<(
             "{:>9.3} s  {:>7}  {what}: {}",
             decision.at_ns as f64 / 1e9,
             decision.tid,
-            decision.reason
+            Name(&decision.reason)
         )?;
     }
     match &report.verdict {

@@ -3,7 +3,7 @@
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::report_words::own_cost;
 use crate::session::{self, Ended, Plan};
-use crate::{report_file, whole_file};
+use crate::{output, report_file, whole_file};
 use anyhow::Result;
 use corewise_core::report::Report;
 use corewise_linux::launch::Output;
@@ -63,15 +63,15 @@ impl Run {
         };
         let Ended { report, exit_status, failure } = session::run(plan)?;
         if self.json {
-            eprintln!("{}", serde_json::to_string(&report)?);
+            output::tell_json(&serde_json::to_string(&report)?);
         } else if !self.quiet {
-            eprintln!("corewise: {}", summary(&report));
+            output::tell(summary(&report));
         }
         let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
         match failure.map_or(written, Err) {
             // The command's own failure is the more important news, but ours is told in any case.
             Err(error) if exit_status != 0 => {
-                eprintln!("corewise: {}", crate::output::in_words(&error));
+                output::tell(output::in_words(&error));
                 Ok(exit_status)
             }
             result => result.map(|()| exit_status),

@@ -1,10 +1,12 @@
 //! `corewise sim`: a scenario on a simulated machine.
 
 use super::{check_profile, fuzz};
+use crate::output::Name;
 use crate::{machine_file, sim_page, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy;
-use corewise_sim::comparison::{Comparison, VariantResult, compare};
+use corewise_linux::input;
+use corewise_sim::comparison::{Comparison, VariantResult, compare, last_seed};
 use corewise_sim::rt_app;
 use corewise_sim::scenario::{Scenario, Variant};
 use std::fmt::Write;
@@ -125,7 +127,8 @@ impl Sim {
     /// Reads the scenario or the workload.
     fn read(&self, path: &Path) -> Result<Read> {
         let name = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text =
+            input::read_text(path, input::DOCUMENT_MAX).with_context(|| format!("cannot read {name}"))?;
         let is_workload = path.extension().is_some_and(|extension| extension == "json");
         let (scenario, mut text) = match (&self.machine, is_workload) {
             (Some(machine), true) => workload(path, &text, machine, &self.set)?,
@@ -175,9 +178,9 @@ fn describe(comparison: &Comparison, timeline: bool) -> String {
 }
 
 fn write_description(out: &mut String, comparison: &Comparison, timeline: bool) -> std::fmt::Result {
-    let last = comparison.seed + u64::from(comparison.runs) - 1;
-    writeln!(out, "{}: {}", comparison.evidence, comparison.scenario)?;
-    writeln!(out, "on {}, seeds {} to {last}", comparison.machine, comparison.seed)?;
+    let last = last_seed(comparison.seed, comparison.runs);
+    writeln!(out, "{}: {}", comparison.evidence, Name(&comparison.scenario))?;
+    writeln!(out, "on {}, seeds {} to {last}", Name(&comparison.machine), comparison.seed)?;
     for variant in &comparison.variants {
         write_variant(out, variant)?;
         if timeline {
@@ -190,7 +193,7 @@ fn write_description(out: &mut String, comparison: &Comparison, timeline: bool) 
 fn write_variant(out: &mut String, variant: &VariantResult) -> std::fmt::Result {
     let by =
         if variant.name == variant.policy { String::new() } else { format!(" (policy {})", variant.policy) };
-    writeln!(out, "\n{}{by}", variant.name)?;
+    writeln!(out, "\n{}{by}", Name(&variant.name))?;
     writeln!(
         out,
         "  {:<20} {:>10} {:>8} {:>9} {:>9}",
@@ -200,7 +203,7 @@ fn write_variant(out: &mut String, variant: &VariantResult) -> std::fmt::Result 
         writeln!(
             out,
             "  {:<20} {:>10} {:>8} {:>9} {:>9}",
-            app.name,
+            Name(&app.name),
             known(app.seconds, |s| format!("{s:.3}")),
             known(app.spread, percent),
             known(app.speedup, |s| format!("{s:.3}")),

@@ -1,8 +1,9 @@
 //! `corewise topo`: what a machine's processing elements share.
 
 use super::{FpuModules, OtherMachine};
-use crate::output;
-use anyhow::Result;
+use crate::output::{self, Name};
+use crate::whole_file;
+use anyhow::{Context, Result};
 use corewise_core::topology::{Summary, Topology};
 use corewise_linux::topology;
 use serde::Serialize;
@@ -37,7 +38,8 @@ impl Topo {
     /// Shows or records the machine; the exit status.
     pub fn execute(self) -> Result<u8> {
         if let Some(path) = &self.record {
-            topology::record(path)?;
+            whole_file::check_writable(path)?;
+            whole_file::write(path, &topology::record().context("cannot record this machine")?)?;
             return Ok(0);
         }
         let topology = match self.machine.topology(&self.modules)? {
@@ -58,9 +60,9 @@ impl Topo {
 }
 
 fn human(topology: &Topology) -> Result<String> {
-    let mut text = format!("{}: {}\n{}", topology.origin, topology.draw(), topology.summary());
+    let mut text = format!("{}: {}\n{}", Name(&topology.origin), topology.draw(), topology.summary());
     for note in &topology.notes {
-        writeln!(text, "note: {note}")?;
+        writeln!(text, "note: {}", Name(note))?;
     }
     Ok(text)
 }

@@ -1,8 +1,10 @@
 //! `corewise replay --machine`: how fast recorded threads would have been elsewhere, simulated.
 
+use crate::output::Name;
 use crate::{machine_file, recording_file};
 use anyhow::{Context, Result};
 use corewise_core::policy::Policy;
+use corewise_sim::comparison::last_seed;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::what_if::{Prediction, Question, REPRODUCTION_ERROR_MAX, Range, predict};
 use std::fmt::Write;
@@ -90,18 +92,21 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
     writeln!(
         out,
         "recorded: {} on {}: {:.2} s, {:.2} s of CPU time, {} threads, counters {}",
-        recorded.command.join(" "),
-        recorded.machine,
+        Name(&recorded.command.join(" ")),
+        Name(&recorded.machine),
         recorded.seconds,
         recorded.cpu_seconds,
         recorded.threads,
-        recorded.counters
+        Name(&recorded.counters)
     )?;
-    let last = prediction.seed + u64::from(prediction.runs) - 1;
+    let last = last_seed(prediction.seed, prediction.runs);
     writeln!(
         out,
         "{}: policy {} on {}, seeds {} to {last}\n",
-        prediction.evidence, prediction.policy, prediction.machine, prediction.seed
+        prediction.evidence,
+        prediction.policy,
+        Name(&prediction.machine),
+        prediction.seed
     )?;
     if let (Some(speedup), Some(seconds)) = (&prediction.speedup, &prediction.seconds) {
         writeln!(out, "  predicted speedup {}", range(speedup, ""))?;
@@ -133,10 +138,10 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
         )?;
     }
     for unknown in &prediction.unknown {
-        writeln!(out, "assumed: {unknown}")?;
+        writeln!(out, "assumed: {}", Name(unknown))?;
     }
     for note in &prediction.notes {
-        writeln!(out, "note: {note}")?;
+        writeln!(out, "note: {}", Name(note))?;
     }
     Ok(())
 }

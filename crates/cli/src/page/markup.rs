@@ -1,5 +1,6 @@
 //! How texts and figures are written into the page.
 
+use crate::output::is_invisible;
 use std::fmt::{Display, Formatter, Result, Write};
 
 /// Colours that stay apart for colour-blind eyes and on light and dark ground; further ones are
@@ -26,13 +27,6 @@ impl Display for Text<'_> {
         }
         Ok(())
     }
-}
-
-/// Control characters, and Unicode's marks of direction and zero width.
-fn is_invisible(c: char) -> bool {
-    let is_mark = matches!(c,
-        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    c.is_control() || is_mark
 }
 
 /// A value, or a dash where it is not known.

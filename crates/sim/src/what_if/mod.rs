@@ -37,6 +37,7 @@ mod models;
 mod run;
 mod waits;
 
+use crate::comparison::seeds;
 use crate::machine::{MachineError, MachineSpec};
 use assume::{Assumption, WaitingFor};
 use corewise_core::engine::{Engine, EngineConfig};
@@ -251,7 +252,7 @@ impl Case<'_> {
         let threads = self.histories.threads.len();
         let recorded_waits = waits::recorded(self.histories);
         let seed = self.question.seed;
-        let seeds = seed..seed + u64::from(self.question.runs);
+        let seeds = seeds(seed, self.question.runs);
         let mut scales = vec![1.0; threads];
         for _ in 0..FIT_ROUNDS {
             let run = self.setup(assumption, self.recorded, &scales, &recorded_waits).as_recorded(seed)?;

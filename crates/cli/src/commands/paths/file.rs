@@ -1,14 +1,15 @@
 //! What `corewise paths` writes: gzip-compressed JSON, whole or not at all.
 
+use crate::output::Name;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
+use corewise_linux::input;
 use corewise_paths::window::Recording;
 use flate2::Compression;
-use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{BufWriter, IntoInnerError, Read};
+use std::io::{BufWriter, IntoInnerError};
 use std::path::Path;
 
 /// The first thing that is looked at.
@@ -28,33 +29,47 @@ pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
 
 /// Reads a recording.
 pub fn read_recording(path: &Path) -> Result<Recording> {
-    let recording: Recording = read(path, "recording by `corewise paths record`", Recording::VERSION)?;
-    check(&recording).with_context(|| format!("{} is damaged", path.display()))?;
+    let shown = path.display().to_string();
+    parse_recording(bytes_of(path)?).with_context(|| Name(&shown).to_string())
+}
+
+/// Understands a recording, compressed or not.
+pub fn parse_recording(bytes: Vec<u8>) -> Result<Recording> {
+    let recording = parse(bytes, "recording by `corewise paths record`", Recording::VERSION)?;
+    check(&recording).context("it is damaged")?;
     Ok(recording)
 }
 
 /// Reads a value of this kind and version, compressed or not.
 pub fn read<T: DeserializeOwned>(path: &Path, kind: &str, version: u32) -> Result<T> {
-    let shown = path.display();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    let text = if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut text = Vec::new();
-        GzDecoder::new(bytes.as_slice())
-            .read_to_end(&mut text)
-            .with_context(|| format!("{shown} is damaged: it cannot be unpacked"))?;
+    let shown = path.display().to_string();
+    parse(bytes_of(path)?, kind, version).with_context(|| Name(&shown).to_string())
+}
+
+fn bytes_of(path: &Path) -> Result<Vec<u8>> {
+    let shown = path.display().to_string();
+    input::read(path, input::DATA_MAX).with_context(|| format!("cannot read {}", Name(&shown)))
+}
+
+fn parse<T: DeserializeOwned>(bytes: Vec<u8>, kind: &str, version: u32) -> Result<T> {
+    let text = if input::is_packed(&bytes) {
+        let (text, cut) = input::unpack(&bytes, input::DATA_MAX).context("it cannot be unpacked")?;
+        if cut {
+            bail!("it is damaged: its end is missing");
+        }
         text
     } else {
         bytes
     };
-    let Ok(found) = serde_json::from_slice::<Versioned>(&text) else { bail!("{shown} is no {kind}") };
+    let Ok(found) = serde_json::from_slice::<Versioned>(&text) else { bail!("it is no {kind}") };
     if found.version != version {
         bail!(
-            "{shown} is of format {}, this corewise reads format {version}: use the corewise that wrote it, \
-             or make it again",
+            "it is of format {}, this corewise reads format {version}: use the corewise that wrote it, or \
+             make it again",
             found.version
         );
     }
-    serde_json::from_slice(&text).with_context(|| format!("{shown} is no {kind}"))
+    serde_json::from_slice(&text).with_context(|| format!("it is no {kind}"))
 }
 
 /// Every location lies in one of the recording's modules.

@@ -1,7 +1,7 @@
 //! `corewise paths record`: the branches of a command or of a running process.
 
 use super::file;
-use crate::whole_file;
+use crate::{output, whole_file};
 use anyhow::Result;
 use clap::ValueEnum;
 use corewise_linux::branches::{self, Backend, BranchError, Options, Progress, Recorded, Target};
@@ -83,6 +83,12 @@ impl Record {
             }
             None => Target::Command(&self.command),
         };
+        if self.backend == BackendName::Step {
+            // The processor stops after each instruction until it is told otherwise.
+            output::tell(
+                "while it steps, kill -9 of corewise also ends the program: end with Ctrl-C or TERM",
+            );
+        }
         let line = Line::new();
         let recorded = branches::record(target, &options, &mut |progress| line.show(progress));
         line.0.finish_and_clear();
@@ -93,7 +99,7 @@ impl Record {
         })?;
         file::write(&self.output, &recorded.recording)?;
         if !self.quiet {
-            eprintln!("corewise: {}", summary(&recorded, &self.output.display().to_string()));
+            output::tell(summary(&recorded, &self.output.display().to_string()));
         }
         Ok(recorded.exit_status.unwrap_or(0))
     }

@@ -1,7 +1,7 @@
 //! `corewise paths report`: the hot functions and paths of a recording.
 
 use super::file;
-use crate::output;
+use crate::output::{self, Name};
 use anyhow::Result;
 use corewise_linux::elf::ElfProgram;
 use corewise_paths::estimate::Estimator;
@@ -186,17 +186,17 @@ fn write_description(out: &mut String, summary: &Summary) -> std::fmt::Result {
     writeln!(
         out,
         "{}: {} windows of {} branches by {}, one each {:.1} ms of CPU time",
-        summary.command.join(" "),
+        Name(&summary.command.join(" ")),
         summary.windows,
         summary.branches_max,
-        summary.backend,
+        Name(&summary.backend),
         summary.period_ns as f64 / 1e6
     )?;
     let listed = |counts: &BTreeMap<String, u64>, of: u64| {
         let mut counts: Vec<_> = counts.iter().collect();
         counts.sort_by_key(|(_, count)| Reverse(**count));
         let shown = |(reason, count): (&String, &u64)| {
-            format!("{reason} {}", percent(*count as f64 / of.max(1) as f64))
+            format!("{} {}", Name(reason), percent(*count as f64 / of.max(1) as f64))
         };
         counts.into_iter().map(shown).collect::<Vec<_>>().join(", ")
     };
@@ -208,10 +208,10 @@ fn write_description(out: &mut String, summary: &Summary) -> std::fmt::Result {
     if summary.contradicting > 0 {
         writeln!(out, "windows that contradict the files' code: {}", summary.contradicting)?;
     }
-    summary.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
+    summary.notes.iter().try_for_each(|note| writeln!(out, "note: {}", Name(note)))?;
     writeln!(out, "\nhot functions (share of the time)")?;
     for HotFunction { share, name, module } in &summary.functions {
-        writeln!(out, "{:>8}  {name}  {}", percent(*share), file_name(module))?;
+        writeln!(out, "{:>8}  {}  {}", percent(*share), Name(name), Name(file_name(module)))?;
     }
     writeln!(
         out,
@@ -223,7 +223,7 @@ fn write_description(out: &mut String, summary: &Summary) -> std::fmt::Result {
             out,
             "{:>8}  {}+{:#x}  {} blocks, {} instructions  {}",
             percent(path.share),
-            path.function,
+            Name(&path.function),
             path.offset,
             path.blocks.len(),
             path.instructions,

@@ -1,7 +1,7 @@
 //! `corewise paths truth`: exact path counts of a command.
 
 use super::file;
-use crate::whole_file;
+use crate::{output, whole_file};
 use anyhow::{Result, anyhow};
 use corewise_linux::truth::{self, Settings};
 use corewise_paths::profile::PathProfile;
@@ -71,11 +71,11 @@ impl Truth {
         let settings = Settings { cpu: self.cpu, ..Settings::default() };
         let counted = truth::count_paths(&command, &modules, &settings, PLACES_MAX)?;
         let status = counted.trace.status;
-        eprintln!(
-            "corewise: {} executions of {} different paths, emulated",
+        output::tell(format_args!(
+            "{} executions of {} different paths, emulated",
             counted.profile.total,
             counted.profile.paths.len()
-        );
+        ));
         let counts = ExactCounts {
             version: ExactCounts::VERSION,
             evidence: "emulated".to_owned(),
