@@ -80,8 +80,8 @@ fn addresses_and_offsets_are_told_apart() {
     let main = elf.functions().unwrap().into_iter().find(|f| f.name.as_deref() == Some("main")).unwrap();
     let offset = elf.segments().offset(main.start).unwrap();
     assert_ne!(offset, main.start, "linked at a fixed address");
-    assert_eq!(elf.address(offset), Some(main.start));
-    assert_eq!(elf.offset(0), None);
+    assert_eq!(elf.segments().address(offset), Some(main.start));
+    assert_eq!(elf.segments().offset(0), None);
 }
 
 #[test]
