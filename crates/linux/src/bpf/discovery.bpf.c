@@ -155,14 +155,11 @@ static __always_inline void rests(struct thread *thread, __u64 now)
 	count_runnable(-1, now);
 }
 
-/* The CPU of a task stands in its thread_info; before 5.16 in itself. */
 static __always_inline __u32 pe_of(struct task_struct *task)
 {
-	struct task_struct___old *old = (void *)task;
-
-	if (bpf_core_field_exists(old->cpu))
-		return BPF_CORE_READ(old, cpu);
-	return task->thread_info.cpu;
+	if (bpf_core_field_exists(task->thread_info.cpu))
+		return task->thread_info.cpu;
+	return task->cpu;
 }
 
 static __always_inline void describe(struct news *news, struct task_struct *task, struct thread *thread)
@@ -239,11 +236,9 @@ static __always_inline struct thread *follow(struct task_struct *task, __u32 cre
  */
 static __always_inline unsigned int state_of(struct task_struct *task)
 {
-	struct task_struct___old *old = (void *)task;
-
 	if (bpf_core_field_exists(task->__state))
 		return task->__state;
-	return old->state;
+	return task->state;
 }
 
 SEC("tp_btf/sched_switch")

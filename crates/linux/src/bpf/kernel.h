@@ -84,7 +84,9 @@ struct thread_info {
 };
 
 struct task_struct {
-	struct thread_info thread_info;
+	struct thread_info thread_info; /* holds the CPU */
+	unsigned int cpu; /* before Linux 5.16 */
+	volatile long state; /* before Linux 5.14 */
 	int pid;
 	int tgid;
 	unsigned int __state;
@@ -94,12 +96,6 @@ struct task_struct {
 	struct thread_struct thread;
 	__u64 self_exec_id;
 	char comm[16];
-};
-
-/* The name and type of the state before Linux 5.14, and where the CPU stood before 5.16. */
-struct task_struct___old {
-	volatile long state;
-	unsigned int cpu;
 };
 
 #pragma clang attribute pop
