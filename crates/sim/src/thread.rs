@@ -180,10 +180,10 @@ pub struct Thread {
     pub vtime_ns: i64,
     /// What it was owed when it left its last queue.
     pub lag_ns: i64,
-    /// Time in which it counted as runnable, up to `counted_since`.
+    /// Time in which it wanted a PE, be it to spin, up to `ready_since`.
     pub runnable_ns: u64,
-    /// Since when it counts.
-    pub counted_since: Time,
+    /// Since when it wants one, if it does.
+    pub ready_since: Time,
     /// Its counters.
     pub counters: Counters,
 }

@@ -68,7 +68,7 @@ impl SimWorld {
         let pmu: Pmu = self.sim.machine.spec.pmu;
         let thread = &mut self.sim.threads[index];
         let app = &self.sim.apps[thread.app];
-        let counting = if thread.counted { now.0 - thread.counted_since.0 } else { 0 };
+        let wanting = if thread.ready { now.0 - thread.ready_since.0 } else { 0 };
         let standing = match (thread.bound, thread.pinned) {
             (true, _) => Standing::Bound,
             (false, true) => Standing::SelfPinned,
@@ -87,8 +87,8 @@ impl SimWorld {
             app: AppId(thread.app as u32),
             name: app.plan.name.clone(),
             cpu_ns: thread.cpu_ns,
-            runnable_ns: Some(thread.runnable_ns + counting),
-            runnable: thread.counted,
+            runnable_ns: Some(thread.runnable_ns + wanting),
+            runnable: thread.ready,
             last_pe: thread.warm_pe.map(|pe| PeId(pe as u32)),
             standing,
             permitted,

@@ -183,6 +183,14 @@ fn spinning_hides_a_serial_part_and_notifying_shows_it() {
         world.wait_until(Time(u64::MAX)).expect("no error");
         let observation = world.observe().expect("no error");
         check(observation.applications[0].runnable_thread_ns as f64 / 1e9, tlp);
+        // To the operating system a thread that spins is runnable, whatever its runtime tells.
+        let threads = observation.threads.iter().map(|thread| thread.runnable_ns.expect("it is told"));
+        let wanted = match wait {
+            "'sleep'" => 1.0,
+            "{ adaptive = { block_after = '500ms' } }" => 2.5,
+            _ => 4.0,
+        };
+        check(threads.sum::<u64>() as f64 / 1e9, wanted);
     }
 }
 

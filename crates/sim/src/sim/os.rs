@@ -95,6 +95,7 @@ impl Sim {
     /// A thread wants to run: it gets a PE or a place in a queue.
     pub(super) fn wake(&mut self, thread: usize) {
         self.threads[thread].ready = true;
+        self.threads[thread].ready_since = self.now;
         self.count(thread, true);
         let pe = self.choose(thread);
         self.enqueue(thread, pe);
@@ -167,7 +168,9 @@ impl Sim {
     /// A thread no longer wants to run: it leaves its PE or queue.
     pub(super) fn leave(&mut self, thread: usize) {
         self.count(thread, false);
-        self.threads[thread].ready = false;
+        let leaving = &mut self.threads[thread];
+        leaving.ready = false;
+        leaving.runnable_ns += self.now.0 - leaving.ready_since.0;
         self.withdraw(thread);
     }
 

@@ -81,7 +81,7 @@ impl Sim {
                 vtime_ns: 0,
                 lag_ns: 0,
                 runnable_ns: 0,
-                counted_since: self.now,
+                ready_since: self.now,
                 counters: Counters::default(),
             });
             self.present.push(index);
@@ -203,10 +203,6 @@ impl Sim {
             return;
         }
         thread.counted = runnable;
-        if !runnable {
-            thread.runnable_ns += self.now.0 - thread.counted_since.0;
-        }
-        thread.counted_since = self.now;
         self.apps[thread.app].parallelism.change(self.now, runnable);
     }
 
