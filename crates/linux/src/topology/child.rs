@@ -28,6 +28,13 @@ const RESULT_MAX: usize = 256 << 20;
 
 /// Does some work in a child process. An error is what the work, or the end of the child, says.
 pub fn run<T: Serialize + DeserializeOwned>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    run_within(TIME_MAX, work)
+}
+
+fn run_within<T: Serialize + DeserializeOwned>(
+    time: Duration,
+    work: impl FnOnce() -> Result<T, String>,
+) -> Result<T, String> {
     let (ours, theirs) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|errno| errno.to_string())?;
     // SAFETY: the C library makes its own locks usable in the child, which allocates and does its work; it
     // takes no lock of ours, and ends without running anything of the parent.
