@@ -21,6 +21,10 @@ pub struct Instruction {
     pub reads: u32,
     /// General registers written, one bit each.
     pub writes: u32,
+    /// Those of [`Instruction::reads`] that the address of the memory accessed is made of.
+    pub address: u32,
+    /// Displacement of the memory accessed from the stack or frame pointer, if it is on the stack.
+    pub slot: Option<i32>,
     /// Whether it tells the core that the program waits (PAUSE, YIELD, WFE).
     pub waits: bool,
     /// Whether it repeats itself (`rep movs`): then it fills the processor for long.
@@ -74,6 +78,6 @@ pub enum Store {
     Stack,
     /// Elsewhere.
     Data,
-    /// Elsewhere, as an atomic read-modify-write.
-    Atomic,
+    /// Elsewhere, as an atomic exchange, which may be conditional: an attempt to take what others may hold.
+    Exchange,
 }

@@ -361,6 +361,8 @@ impl Program for World {
             store,
             reads: 0,
             writes: 0,
+            address: 0,
+            slot: None,
             waits: false,
             repeats: false,
         };

@@ -30,6 +30,8 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
         store: Store::None,
         reads: 0,
         writes: 0,
+        address: 0,
+        slot: None,
         waits: false,
         repeats: false,
     };
@@ -113,12 +115,17 @@ fn load_or_store(word: u32, plain: Instruction) -> Instruction {
     let third_operand =
         bits(word, 29, 28) == 0b11 && bits(word, 24, 24) == 0 && bits(word, 21, 21) == 1 && !literal;
     let atomic = third_operand && !vector && bits(word, 11, 10) == 0;
+    let compare_and_swap = exclusive && bits(word, 23, 23) == 1 && bits(word, 21, 21) == 1;
+    let attempt =
+        compare_and_swap || exclusive && bits(word, 23, 23) == 0 || atomic && bits(word, 15, 12) == 0b1000;
     let loads = literal || load || atomic;
     let writes_memory = !literal && (!load || atomic);
+    let on_stack = base == STACK_POINTER || base == FRAME_POINTER;
     let store = match () {
         () if !writes_memory => Store::None,
-        () if atomic || exclusive => Store::Atomic,
-        () if base == STACK_POINTER || base == FRAME_POINTER => Store::Stack,
+        // Exclusive pairs, CAS and SWP; LDADD and its like write whatever was there.
+        () if attempt => Store::Exchange,
+        () if on_stack => Store::Stack,
         () => Store::Data,
     };
     let data = if vector { 0 } else { target | second };
@@ -131,6 +138,7 @@ fn load_or_store(word: u32, plain: Instruction) -> Instruction {
     let base_bit = if literal { 0 } else { register(base) };
     // The operand of an atomic, or an index; a store-exclusive writes its status there.
     let third = register(bits(word, 20, 16));
+    let unsigned_offset = bits(word, 29, 28) == 0b11 && bits(word, 24, 24) == 1;
     Instruction {
         unit: if vector { Unit::Move } else { Unit::None },
         loads,
@@ -141,6 +149,9 @@ fn load_or_store(word: u32, plain: Instruction) -> Instruction {
         writes: if loads { data } else { 0 }
             | if exclusive && !load { third } else { 0 }
             | if moves_base { base_bit } else { 0 },
+        address: base_bit | if third_operand && !atomic { third } else { 0 },
+        slot: (on_stack && unsigned_offset && !vector)
+            .then_some((bits(word, 21, 10) << bits(word, 31, 30)) as i32),
         ..plain
     }
 }

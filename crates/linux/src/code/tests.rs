@@ -10,8 +10,8 @@ const X86_64: &[(&str, &str, &str)] = &[
     ("f20f2cc0", "cvttsd2si eax, xmm0", "Float ->0"),
     ("f30f51c1", "sqrtss xmm0, xmm1", "Float ->"),
     ("d8c1", "fadd st(1)", "Float ->"),
-    ("dd442408", "fld qword ptr [rsp+8]", "Move loads 4->"),
-    ("d93c24", "fnstcw [rsp]", "Move stores:Stack 4->"),
+    ("dd442408", "fld qword ptr [rsp+8]", "Move loads slot:8 4->"),
+    ("d93c24", "fnstcw [rsp]", "Move stores:Stack slot:0 4->"),
     ("0f1007", "movups xmm0, [rdi]", "Move loads 7->"),
     ("f20f1107", "movsd [rdi], xmm0", "Move stores:Data 7->"),
     ("a5", "movsd", "loads stores:Data 6,7->6,7"),
@@ -29,10 +29,13 @@ const X86_64: &[(&str, &str, &str)] = &[
     ("c5f877", "vzeroupper", "->"),
     ("0307", "add eax, [rdi]", "loads 0,7->0"),
     ("8907", "mov [rdi], eax", "stores:Data 0,7->"),
-    ("89442408", "mov [rsp+8], eax", "stores:Stack 0,4->"),
+    ("89442408", "mov [rsp+8], eax", "stores:Stack slot:8 0,4->"),
     ("50", "push rax", "stores:Stack 0,4->"),
-    ("f00fb10f", "lock cmpxchg [rdi], ecx", "loads stores:Atomic 0,1,7->0"),
-    ("8707", "xchg [rdi], eax", "loads stores:Atomic 0,7->0"),
+    ("f00fb10f", "lock cmpxchg [rdi], ecx", "loads stores:Exchange 0,1,7->0"),
+    ("8707", "xchg [rdi], eax", "loads stores:Exchange 0,7->0"),
+    ("f0ff07", "lock inc dword ptr [rdi]", "loads stores:Data 7->"),
+    ("f0830c2400", "lock or dword ptr [rsp], 0", "4->"),
+    ("8345fc01", "add dword ptr [rbp-4], 1", "loads stores:Stack slot:-4 5->"),
     ("31c0", "xor eax, eax", "->0"),
     ("488d4708", "lea rax, [rdi+8]", "7->0"),
     ("0f45c1", "cmovne eax, ecx", "0,1->0"),
@@ -73,13 +76,13 @@ const AARCH64: &[(&str, &str, &str)] = &[
     ("00a0e0a5", "ld1d {z0.d}, p0/z, [x0]", "Move loads ->"),
     ("010040b9", "ldr w1, [x0]", "loads 0->1"),
     ("010000b9", "str w1, [x0]", "stores:Data 0,1->"),
-    ("e10700f9", "str x1, [sp, #8]", "stores:Stack 1->"),
+    ("e10700f9", "str x1, [sp, #8]", "stores:Stack slot:8 1->"),
     ("fd7bbfa9", "stp x29, x30, [sp, #-16]!", "stores:Stack 29,30->"),
     ("018440f8", "ldr x1, [x0], #8", "loads 0->0,1"),
     ("81000058", "ldr x1, #16", "loads ->1"),
     ("01fc5f88", "ldaxr w1, [x0]", "loads 0->1"),
-    ("017c0288", "stxr w2, w1, [x0]", "stores:Atomic 0,1->2"),
-    ("020021b8", "ldadd w1, w2, [x0]", "loads stores:Atomic 0,1->2"),
+    ("017c0288", "stxr w2, w1, [x0]", "stores:Exchange 0,1->2"),
+    ("020021b8", "ldadd w1, w2, [x0]", "loads stores:Data 0,1->2"),
     ("01fcdf88", "ldar w1, [x0]", "loads 0->1"),
     ("20040091", "add x0, x1, #1", "1->0"),
     ("2000028b", "add x0, x1, x2", "1,2->0"),
@@ -156,6 +159,9 @@ fn drawn(instruction: Instruction) -> String {
     }
     if instruction.store != Store::None {
         words.push(format!("stores:{:?}", instruction.store));
+    }
+    if let Some(slot) = instruction.slot {
+        words.push(format!("slot:{slot}"));
     }
     if instruction.waits {
         words.push("waits".into());

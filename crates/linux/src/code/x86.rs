@@ -4,7 +4,7 @@
 use super::{Flow, Instruction, Store, Unit};
 use iced_x86::{
     CodeSize, Decoder, DecoderOptions, FlowControl, InstructionInfo, InstructionInfoFactory,
-    InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
+    InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -63,14 +63,17 @@ pub fn decode(bytes: &[u8], bits: u32) -> Option<Instruction> {
         }
         // Calls and returns are balanced within any loop that the walker follows.
         writes &= !STACK_POINTER;
+        let accesses = if is_fence(&instruction) { &[] } else { info.used_memory() };
         Some(Instruction {
             length: instruction.len() as u8,
             flow: flow(&instruction),
             unit: unit(&instruction, bytes),
-            loads: info.used_memory().iter().any(|memory| is_read(memory.access())),
-            store: store(&instruction, info),
+            loads: accesses.iter().any(|memory| is_read(memory.access())),
+            store: store(&instruction, accesses),
             reads,
             writes,
+            address: accesses.iter().fold(0, |address, memory| address | address_registers(memory)),
+            slot: slot(&instruction, accesses),
             waits: matches!(instruction.mnemonic(), Mnemonic::Pause | Mnemonic::Tpause | Mnemonic::Umwait),
             repeats: instruction.is_string_instruction()
                 && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
@@ -163,14 +166,39 @@ fn is_x87(bytes: &[u8]) -> bool {
     bytes.iter().find(|byte| !is_prefix(byte)).is_some_and(|opcode| (0xd8..=0xdf).contains(opcode))
 }
 
-fn store(instruction: &iced_x86::Instruction, info: &InstructionInfo) -> Store {
+/// `lock or dword ptr [rsp], 0` and its like: the stack is nobody else's, so this only orders memory.
+fn is_fence(instruction: &iced_x86::Instruction) -> bool {
+    instruction.has_lock_prefix() && instruction.memory_base().full_register() == Register::RSP
+}
+
+fn address_registers(memory: &UsedMemory) -> u32 {
+    register_bit(memory.base()) | register_bit(memory.index())
+}
+
+/// Whether an address made of these registers lies on the stack.
+fn on_stack(address: u32) -> bool {
+    address != 0 && address & !(STACK_POINTER | FRAME_POINTER) == 0
+}
+
+/// See [`Instruction::slot`]. What is pushed and popped has no fixed one.
+fn slot(instruction: &iced_x86::Instruction, accesses: &[UsedMemory]) -> Option<i32> {
+    let explicit = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    let [access] = accesses else { return None };
+    (explicit && on_stack(address_registers(access))).then_some(access.displacement() as i32)
+}
+
+fn store(instruction: &iced_x86::Instruction, accesses: &[UsedMemory]) -> Store {
+    use Mnemonic::{Bts, Cmpxchg, Cmpxchg8b, Cmpxchg16b, Xchg};
+    let attempt = match instruction.mnemonic() {
+        Xchg => true,
+        Bts | Cmpxchg | Cmpxchg8b | Cmpxchg16b => instruction.has_lock_prefix(),
+        _ => false,
+    };
     let mut store = Store::None;
-    for memory in info.used_memory().iter().filter(|memory| is_write(memory.access())) {
-        let base = register_bit(memory.base()) | register_bit(memory.index());
-        let exchange = instruction.mnemonic() == Mnemonic::Xchg;
+    for memory in accesses.iter().filter(|memory| is_write(memory.access())) {
         store = match store {
-            _ if instruction.has_lock_prefix() || exchange => Store::Atomic,
-            Store::None if base & !(STACK_POINTER | FRAME_POINTER) == 0 && base != 0 => Store::Stack,
+            _ if attempt => Store::Exchange,
+            Store::None if on_stack(address_registers(memory)) => Store::Stack,
             _ => Store::Data,
         };
     }

@@ -110,6 +110,8 @@ impl Program for MadeUp {
             store: Store::None,
             reads: 0,
             writes: 0,
+            address: 0,
+            slot: None,
             waits: false,
             repeats: false,
         })

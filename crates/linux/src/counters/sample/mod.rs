@@ -21,6 +21,8 @@ use corewise_core::observe::{CounterReading, SampleReading};
 use events::{Event, EventKind, Events, Filter, SampleError};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::FxHashMap;
+use spin::WaitLoop;
+use spin::evidence::{History, Point, Shape};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -45,6 +47,9 @@ struct Sampling {
     window: Window,
     code: CodeStore,
     verdicts: FxHashMap<Place, Verdict>,
+    /// How many wait loops were found, and the instructions of them.
+    wait_loops: u32,
+    points: FxHashMap<Place, (Point, Shape)>,
     spaces: HashMap<u32, Arc<AddressSpace>>,
     threads: Threads,
     /// Records younger than the last drain's start: another PE's ring may still hold older ones.
@@ -62,18 +67,19 @@ pub struct SampleCost {
     pub judged_anew: u64,
 }
 
-/// What is known of a sampled instruction.
-#[derive(Debug, Clone, PartialEq)]
-enum Verdict {
-    Waiting,
-    Working(Arc<Judgement>),
-    Unknown,
+/// What is known of a sampled instruction: the wait loop that it may be in, and what it says of a thread
+/// that does not wait there; `None` if that cannot be told.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Verdict {
+    wait: Option<(Point, Shape)>,
+    work: Option<Arc<Judgement>>,
 }
 
 /// What a thread's samples add up to.
 #[derive(Debug, Default)]
 struct Tally {
     reading: SampleReading,
+    history: History,
     usual_fp: Usual,
     usual_vector: Usual,
 }
@@ -169,11 +175,18 @@ impl CounterSource for SampleSource {
 impl Tally {
     /// Adds a sample; no verdict: it was in the kernel.
     fn add(&mut self, verdict: Option<Verdict>) {
-        match verdict {
-            None => self.reading.kernel += 1,
-            Some(Verdict::Unknown) => self.reading.unknown += 1,
-            Some(Verdict::Waiting) => self.reading.spinning += 1,
-            Some(Verdict::Working(judgement)) => self.work(&judgement),
+        let Some(Verdict { wait, work }) = verdict else {
+            self.reading.kernel += 1;
+            return;
+        };
+        let waits = match wait {
+            Some((point, shape)) => self.history.may_wait(point, shape),
+            None => self.history.work(),
+        };
+        match work {
+            _ if waits => self.reading.spinning += 1,
+            None => self.reading.unknown += 1,
+            Some(judgement) => self.work(&judgement),
         }
     }
 
@@ -199,6 +212,8 @@ impl Sampling {
             window: Window::default(),
             code: CodeStore::default(),
             verdicts: FxHashMap::default(),
+            wait_loops: 0,
+            points: FxHashMap::default(),
             spaces: HashMap::new(),
             threads: Threads::default(),
             early: Vec::new(),
@@ -212,6 +227,7 @@ impl Sampling {
         self.code.begin_epoch();
         if self.verdicts.len() > VERDICTS_MAX {
             self.verdicts.clear();
+            self.points.clear();
         }
         for event in events {
             if !of_all || self.is_followed(&event) {
@@ -265,18 +281,26 @@ impl Sampling {
 
     fn verdict(&mut self, pid: u32, ip: u64) -> Verdict {
         self.cost.user_samples += 1;
-        let Some(space) = self.spaces.get(&pid) else { return Verdict::Unknown };
+        let Some(space) = self.spaces.get(&pid) else { return Verdict::default() };
         let mut code = self.code.view(pid, space);
-        let Some(place) = code.place(ip) else { return Verdict::Unknown };
+        let Some(place) = code.place(ip) else { return Verdict::default() };
         if let Some(verdict) = self.verdicts.get(&place) {
-            return verdict.clone();
+            // A function that was judged by itself may be found to be part of a loop later.
+            return Verdict { wait: self.points.get(&place).copied(), work: verdict.work.clone() };
         }
         self.cost.judged_anew += 1;
-        let verdict = if spin::is_waiting(&mut code, ip) {
-            Verdict::Waiting
-        } else {
-            self.window.judge(&mut code, ip).map_or(Verdict::Unknown, |it| Verdict::Working(Arc::new(it)))
-        };
+        if !self.points.contains_key(&place)
+            && let Some(WaitLoop { shape, points }) = spin::wait_loop(&mut code, ip)
+        {
+            for (address, proof) in points {
+                if let Some(place) = code.place(address) {
+                    self.points.entry(place).or_insert((Point { of: self.wait_loops, proof }, shape));
+                }
+            }
+            self.wait_loops += 1;
+        }
+        let work = self.window.judge(&mut code, ip).map(Arc::new);
+        let verdict = Verdict { wait: self.points.get(&place).copied(), work };
         self.verdicts.insert(place, verdict.clone());
         verdict
     }

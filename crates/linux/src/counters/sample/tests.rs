@@ -194,3 +194,42 @@ fn strangers_are_dropped_where_the_records_are_those_of_all_processes() {
     sampling.take_all(exits, true);
     assert_eq!(sampling.threads.tids(), BTreeSet::from([10]));
 }
+
+/// `while (!cas(lock)) pause; y = y * a + b; lock = 0;`, counted: as GCC compiles it.
+const LOCKED_WORK: &str = "f39089c8f00fb1155c2d000085c075f0f20f10074983c001f20f59c2f20f58c1f20f1107\
+                           c7053a2d0000000000004c39c675cfc3";
+
+/// `(waiting, judged)` of a thread with samples at these offsets, again and again.
+fn waiting(code: &str, offsets: &[u64]) -> (u64, u64) {
+    let bytes: Vec<u8> =
+        (0..code.len()).step_by(2).map(|at| u8::from_str_radix(&code[at..at + 2], 16).unwrap()).collect();
+    let page = Page::new();
+    page.write(&bytes);
+    let own = std::process::id();
+    let mut sampling = Sampling::new();
+    let samples = offsets.iter().cycle().take(offsets.len() * 20);
+    let samples = samples.map(|offset| sample(own, 1, page.address() + offset));
+    sampling.take_all(std::iter::once(memory_map(own, &page)).chain(samples).collect(), false);
+    let reading = sampling.threads.read(1).unwrap();
+    (reading.spinning, reading.judged)
+}
+
+/// The offsets are those at which samples of such threads were seen.
+#[test]
+fn only_a_lock_that_is_held_is_waited_for() {
+    let free = [4, 12, 12, 20, 12, 4, 12, 12, 20, 12];
+    assert_eq!(waiting(LOCKED_WORK, &free), (0, 200));
+    let held = [2, 12, 0, 4, 2, 0, 12, 2, 0, 0];
+    let (spinning, judged) = waiting(LOCKED_WORK, &held);
+    assert!(spinning > 195 && judged < 5, "{spinning} {judged}");
+}
+
+/// `while (!ready()) ;`: most samples are in what is called, which does not say who called it.
+#[test]
+fn a_called_function_waits_with_its_caller() {
+    // 1: call ready; test eax,eax; je 1b; ret;
+    // ready: mov eax,[rip+8]; test eax,eax; setne al; movzx eax,al; ret
+    let code = "e80500000085c074f7c38b050800000085c00f95c00fb6c0c3";
+    let (spinning, judged) = waiting(code, &[10, 16, 10, 5, 16, 18, 10, 16]);
+    assert!(spinning > 150 && judged < 10, "{spinning} {judged}");
+}
