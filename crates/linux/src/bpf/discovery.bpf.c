@@ -25,7 +25,7 @@
  * total, whenever it is read.
  *
  * Serialisation: the kernel holds the run queue lock of a thread at its switches and wake-ups, so the updates
- * of one entry are ordered. `app` is shared by all and has a lock of its own.
+ * of one entry are ordered. `app` is shared by all and changed by atomic operations.
  *
  * Limits: the scheduler adds the time on a CPU up when it looks at the thread, at the latest at the next
  * tick; that of one that runs just now lags behind by so much. It is complete at the thread's last switch,
@@ -69,13 +69,24 @@ struct news {
 /* Mirrored by `WAKE` in discovery/bpf.rs. */
 #define WAKE_NS (20 * 1000 * 1000)
 
+/*
+ * The number of runnable threads and the time since when it has been so stand in one word, so that both change at
+ * once without a lock. The time is that since `app.start` in units of 64 ns: after 52 days it stands still.
+ * Mirrored in discovery/bpf.rs.
+ */
+#define COUNT_BITS 18
+#define COUNT_MASK ((1 << COUNT_BITS) - 1)
+#define TIME_SHIFT 6
+
+/* One try fails when another CPU came first. */
+#define ATTEMPTS 64
+
 /* Mirrored by `RawApp`. */
 struct app {
-	struct bpf_spin_lock lock;
+	__u64 present; /* the number of runnable threads, and up to when the integrals hold */
+	__u64 start;
 	__u32 parent_tgid;
-	__u32 runnable;
 	__u32 runnable_max;
-	__u64 since; /* the integrals hold up to this time */
 	__u64 runnable_thread_ns;
 	__u64 active_ns;
 	__u64 sequential_ns;
@@ -115,28 +126,49 @@ static __always_inline struct thread *followed(struct task_struct *task)
 	return bpf_task_storage_get(&threads, task, 0, 0);
 }
 
+/* The most runnable threads at once, if these are. */
+static __always_inline void note_runnable(struct app *app, __u32 runnable)
+{
+	__u32 most = app->runnable_max, seen;
+
+	for (int i = 0; i < ATTEMPTS && runnable > most; i++) {
+		seen = __sync_val_compare_and_swap(&app->runnable_max, most, runnable);
+		if (seen == most)
+			return;
+		most = seen;
+	}
+}
+
+/* Whoever changes the number accounts for the time for which it was what it was. */
 static __always_inline void count_runnable(int change, __u64 now)
 {
 	struct app *app = the_app();
+	__u64 old, seen, since, until, elapsed_ns;
+	__u32 runnable;
 
 	if (!app)
 		return;
-	bpf_spin_lock(&app->lock);
-	/* Another CPU may have come first with a later time; then this change takes effect at that time. */
-	if (now > app->since) {
-		__u64 elapsed_ns = now - app->since;
-
-		app->runnable_thread_ns += elapsed_ns * app->runnable;
-		if (app->runnable)
-			app->active_ns += elapsed_ns;
-		if (app->runnable == 1)
-			app->sequential_ns += elapsed_ns;
-		app->since = now;
+	old = app->present;
+	for (int i = 0; i < ATTEMPTS; i++) {
+		since = old >> COUNT_BITS;
+		runnable = old & COUNT_MASK;
+		/* Another CPU may have come first with a later time; then this change takes effect at that time. */
+		until = (now - app->start) >> TIME_SHIFT;
+		if (until < since)
+			until = since;
+		seen = __sync_val_compare_and_swap(&app->present, old, until << COUNT_BITS | (runnable + change));
+		if (seen == old)
+			break;
+		old = seen;
 	}
-	app->runnable += change;
-	if (app->runnable > app->runnable_max)
-		app->runnable_max = app->runnable;
-	bpf_spin_unlock(&app->lock);
+	elapsed_ns = (until - since) << TIME_SHIFT;
+	if (runnable) {
+		__sync_fetch_and_add(&app->runnable_thread_ns, elapsed_ns * runnable);
+		__sync_fetch_and_add(&app->active_ns, elapsed_ns);
+	}
+	if (runnable == 1)
+		__sync_fetch_and_add(&app->sequential_ns, elapsed_ns);
+	note_runnable(app, runnable + change);
 }
 
 static __always_inline void becomes_runnable(struct thread *thread, __u64 now)

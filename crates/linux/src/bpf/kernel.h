@@ -42,10 +42,6 @@ enum {
 /* A bit of a task's state: it has run for the last time. */
 #define TASK_DEAD 0x80
 
-struct bpf_spin_lock {
-	__u32 val;
-};
-
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct sched_entity {

@@ -40,13 +40,12 @@ const ENDED: u32 = 2;
 
 /// `struct app` of `discovery.bpf.c`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct RawApp {
-    lock: u32,
+    present: u64,
+    start: u64,
     parent_tgid: u32,
-    runnable: u32,
     runnable_max: u32,
-    since: u64,
     runnable_thread_ns: u64,
     active_ns: u64,
     sequential_ns: u64,
@@ -54,6 +53,10 @@ struct RawApp {
     events_lost: u64,
     woken: u64,
 }
+
+/// `COUNT_BITS` and `TIME_SHIFT` of `discovery.bpf.c`.
+const COUNT_BITS: u32 = 18;
+const TIME_SHIFT: u32 = 6;
 
 /// `WAKE_NS` of `discovery.bpf.c`: what follows news within this time wakes nobody and is looked for.
 const WAKE: Duration = Duration::from_millis(20);
@@ -97,7 +100,7 @@ impl Bpf {
     pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
         let object = bpf::open(OBJECT).map_err(refused)?.load().map_err(bpf_error)?;
         let app = bpf::map(&object, "apps", size_of::<RawApp>()).map_err(refused)?;
-        let start = RawApp { parent_tgid: options.parent, since: monotonic_ns(), ..RawApp::default() };
+        let start = RawApp { parent_tgid: options.parent, start: monotonic_ns(), ..RawApp::default() };
         app.update(&0u32.to_ne_bytes(), bytes_of(&start), MapFlags::ANY).map_err(bpf_error)?;
         let inbox = Rc::new(RefCell::new(Vec::new()));
         let ring = ring(&bpf::map(&object, "events", 0).map_err(refused)?, Rc::clone(&inbox))?;
@@ -210,8 +213,22 @@ impl Bpf {
         self.given_up.extend(missing);
     }
 
+    /// The words are read one after the other, and may be of before and after a change. Twice the same is of one
+    /// time; where it never is, changes are frequent, and what one of them makes wrong is short.
     fn read_app(&self) -> RawApp {
-        match self.app.lookup(&0u32.to_ne_bytes(), MapFlags::LOCK) {
+        let mut app = self.read_app_once();
+        for _ in 0..4 {
+            let again = self.read_app_once();
+            if again == app {
+                break;
+            }
+            app = again;
+        }
+        app
+    }
+
+    fn read_app_once(&self) -> RawApp {
+        match self.app.lookup(&0u32.to_ne_bytes(), MapFlags::ANY) {
             // SAFETY: RawApp is plain data and the map's values have its size (checked at opening).
             Ok(Some(bytes)) => unsafe { bytes.as_ptr().cast::<RawApp>().read_unaligned() },
             other => unreachable!("an array map always has its only element: {other:?}"),
@@ -268,12 +285,14 @@ impl Discovery for Bpf {
 
     fn parallelism(&mut self) -> Parallelism {
         let app = self.read_app();
-        let open_ns = monotonic_ns().saturating_sub(app.since);
+        let runnable = app.present & ((1 << COUNT_BITS) - 1);
+        let until = app.start + (app.present >> COUNT_BITS << TIME_SHIFT);
+        let open_ns = monotonic_ns().saturating_sub(until);
         let while_runnable = |condition: bool| if condition { open_ns } else { 0 };
         Parallelism {
-            runnable_thread_ns: app.runnable_thread_ns + open_ns * u64::from(app.runnable),
-            active_ns: app.active_ns + while_runnable(app.runnable > 0),
-            sequential_ns: app.sequential_ns + while_runnable(app.runnable == 1),
+            runnable_thread_ns: app.runnable_thread_ns + open_ns * runnable,
+            active_ns: app.active_ns + while_runnable(runnable > 0),
+            sequential_ns: app.sequential_ns + while_runnable(runnable == 1),
             runnable_max: app.runnable_max,
             exact: true,
         }
