@@ -4,7 +4,8 @@
 //! arithmetic), `spin` (busy-waiting), `sleep`, `pin` (integer arithmetic, pinned by itself to the last
 //! PE), `spawner` (floating-point arithmetic; after half the time it starts a thread that sleeps), `churn`
 //! (starts one `fp` thread after the other, each for a short time), `forker` (floating-point arithmetic;
-//! again and again it starts a process that leaves another one behind). A number and a star repeat: `8*fp`.
+//! again and again it starts a process that leaves another one behind), `shell` (floating-point arithmetic;
+//! again and again it runs `sh -c "$BURN_SCRIPT"`). A number and a star repeat: `8*fp`.
 //! Each thread uses SECONDS of CPU time, however busy the machine is; `sleep` and `churn` last so long. At
 //! the end it prints each thread's name and the PEs it may use.
 
@@ -55,8 +56,9 @@ fn start(what: &str, seconds: Duration) -> JoinHandle<String> {
                 burn_fp(seconds);
             }
             "churn" => churn(seconds),
-            "forker" => fork(seconds),
-            other => panic!("`{other}` is none of fp, int, spin, sleep, pin, spawner, churn, forker"),
+            "forker" => fork(seconds, "sleep 2 &"),
+            "shell" => fork(seconds, &std::env::var("BURN_SCRIPT").expect("BURN_SCRIPT is set")),
+            other => panic!("`{other}` is none of fp, int, spin, sleep, pin, spawner, churn, forker, shell"),
         }
         let heir = heir.map(|heir| "\n".to_owned() + &heir.join().expect("the thread does not panic"));
         format!("{name} {}{}", mask(), heir.unwrap_or_default())
@@ -117,11 +119,11 @@ fn churn(until: Duration) {
     }
 }
 
-/// The shell ends at once and leaves an orphan that has inherited this thread's PEs.
-fn fork(until: Duration) {
+/// The shell ends at once and leaves what the script starts, which has inherited this thread's PEs.
+fn fork(until: Duration, script: &str) {
     while used() < until {
         burn_fp(used() + Duration::from_millis(40));
-        Command::new("sh").args(["-c", "sleep 2 &"]).status().expect("a shell can be started");
+        Command::new("sh").args(["-c", script]).status().expect("a shell can be started");
     }
 }
 

@@ -32,6 +32,7 @@ use commands::{
     replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_linux::binding::guardian;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Hardware-aware thread scheduling for Linux.
@@ -56,7 +57,10 @@ enum Command {
     Paths(Paths),
     /// The process that gives every mask back if corewise is killed; started by `run`
     #[command(name = guardian::SUBCOMMAND, hide = true)]
-    Guardian,
+    Guardian {
+        /// Where the book of changes stands that is its standard output, if it has a name
+        book: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -75,7 +79,9 @@ fn main() -> ExitCode {
             let failure = paths.exit_status_of();
             (paths.execute(), failure)
         }
-        Command::Guardian => (guardian::main().map(|()| 0).map_err(Into::into), |_| 1),
+        Command::Guardian { book } => {
+            (guardian::main(book.as_deref()).map(|()| 0).map_err(Into::into), |_| 1)
+        }
     };
     match result {
         Ok(status) => ExitCode::from(status),

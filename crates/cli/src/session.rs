@@ -16,6 +16,7 @@ use corewise_linux::live::{LiveWorld, Parts};
 use corewise_linux::privileged;
 use corewise_linux::signals::Signals;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,6 +66,7 @@ pub fn run(plan: Plan) -> Result<Ended> {
             words[0]
         ));
     }
+    mend(&mut notes);
     // Before anything else is started: the guardian must be no child of the application's adopter.
     let guardian =
         if act { Some(Guardian::start().context("cannot start the guardian process")?) } else { None };
@@ -107,6 +109,15 @@ pub fn run(plan: Plan) -> Result<Ended> {
         notes,
     };
     Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
+}
+
+/// Gives back what earlier runs have left bound.
+fn mend(notes: &mut Vec<String>) {
+    for note in corewise_linux::binding::book::mend() {
+        // Nobody may be there to read it.
+        let _ = writeln!(std::io::stderr(), "corewise: {note}");
+        notes.push(note);
+    }
 }
 
 fn discover(choice: discovery::Choice, notes: &mut Vec<String>) -> Result<Box<dyn Discovery>> {
@@ -172,14 +183,11 @@ fn header(engine: &Engine, command: &[String], sources: &Sources, host: &Host) -
 /// Whether an outer corewise already places this process tree. Two that bind the same threads would fight, so
 /// the inner one only watches.
 fn nested(notes: &mut Vec<String>) -> bool {
-    let outer = std::env::var(launch::NESTED_VARIABLE).ok().and_then(|pid| pid.parse().ok());
-    let nested = outer.is_some_and(corewise_linux::environment::is_ancestor);
-    if nested {
-        notes.push(
-            "inside another `corewise run`, which places these threads: this one only watches".to_owned(),
-        );
-    }
-    nested
+    let Some(outer) = corewise_linux::environment::outer_corewise() else { return false };
+    notes.push(format!(
+        "inside another `corewise run` (process {outer}), which places these threads: this one only watches"
+    ));
+    true
 }
 
 /// The exit status for an error: the shell's for a command that did not start, else 125.

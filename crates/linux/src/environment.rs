@@ -1,7 +1,9 @@
 //! What a process's surroundings say: its environment about the placement of its threads, its ancestors about
 //! nesting.
 
+use crate::binding::task;
 use crate::launch::NESTED_VARIABLE;
+use std::os::unix::fs::MetadataExt;
 
 /// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
 /// LLVM's and Intel's OpenMP follow it at a time of their own choosing.
@@ -33,24 +35,32 @@ pub fn started_by(pid: u32) -> Option<u32> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Whether a process is an ancestor of this one.
-pub fn is_ancestor(pid: u32) -> bool {
-    let mut process = std::process::id();
-    while process > 1 {
-        let Some(parent) = parent_of(process) else { return false };
-        if parent == pid {
-            return true;
-        }
-        process = parent;
-    }
-    false
+/// The corewise that this one runs inside of, by its process id. Its variable in the environment says so, and
+/// where that was cleared (by sudo, for instance) the program that an ancestor runs.
+pub fn outer_corewise() -> Option<u32> {
+    let named: Option<u32> = std::env::var(NESTED_VARIABLE).ok().and_then(|pid| pid.parse().ok());
+    let ancestors = std::iter::successors(parent_of(std::process::id()), |&pid| parent_of(pid));
+    ancestors.take_while(|&pid| pid > 0).find(|&pid| named == Some(pid) || runs_corewise(pid))
 }
 
-/// The parent of a process, `None` if the process has ended.
-pub fn parent_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and parentheses; the fields after the last parenthesis are plain.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+/// Whether a process runs the file that this one does, or another build of it.
+fn runs_corewise(pid: u32) -> bool {
+    let file = |pid: &str| std::fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.dev(), file.ino()));
+    if let (Ok(theirs), Ok(ours)) = (file(&pid.to_string()), file("self"))
+        && theirs == ours
+    {
+        return true;
+    }
+    match std::fs::read_link(format!("/proc/{pid}/exe")) {
+        // The kernel adds to the path of a file that was removed, as by an upgrade.
+        Ok(path) => path.to_string_lossy().trim_end_matches(" (deleted)").ends_with("/corewise"),
+        // Another user's program may not be looked at, but it has a name.
+        Err(_) => std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "corewise\n"),
+    }
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    Some(task::facts(pid).ok()??.parent)
 }
 
 #[cfg(test)]

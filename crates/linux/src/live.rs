@@ -1,8 +1,10 @@
 //! The real machine as a World: observes the threads of one application and binds them.
 
-use crate::binding::affinity::{self, ActToken};
 use crate::binding::guardian::Guardian;
-use crate::binding::ledger::{Bound, Entry, Ledger, seen};
+use crate::binding::hands::{Basis, Hands};
+use crate::binding::ledger::{Entry, Ledger};
+use crate::binding::restore::seen;
+use crate::binding::{affinity, task};
 use crate::counters::CounterSource;
 use crate::discovery::{Discovery, DiscoveryError, ThreadFacts};
 use crate::environment;
@@ -33,6 +35,13 @@ pub struct LiveWorld {
     /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
     baseline: Arc<CpuSet>,
     processes: HashMap<u32, Process>,
+    /// When the threads were looked at last, as a time of start.
+    observed: u64,
+    /// The free threads whose user lets them have fewer PEs than corewise, with these.
+    limited: HashMap<u32, Arc<CpuSet>>,
+    /// Threads whose masks were a surprise, with their generations; and those of the last look.
+    doubts: HashSet<(u32, u64)>,
+    earlier_doubts: HashSet<(u32, u64)>,
     outcomes: Vec<Outcome>,
     watching: bool,
     finished: bool,
@@ -53,16 +62,6 @@ pub struct Parts {
     pub counters: Box<dyn CounterSource>,
     /// The signals.
     pub signals: Signals,
-}
-
-/// What it takes to act: the token, the book of changes and the guardian that has a copy of it.
-struct Hands {
-    token: ActToken,
-    ledger: Ledger,
-    guardian: Guardian,
-    guardian_is_gone: bool,
-    /// What is given back to a thread that was not narrowed.
-    unnarrowed: CpuSet,
 }
 
 /// What is remembered of a process.
@@ -91,22 +90,13 @@ pub enum LiveError {
     },
 }
 
-const GUARDIAN_GONE: &str = "the guardian that gives everything back after a crash is gone";
-
-impl Hands {
-    fn new(guardian: Guardian) -> Result<Hands, Errno> {
-        let token = ActToken::mint();
-        let unnarrowed = affinity::unnarrowed(&token)?;
-        Ok(Hands { token, ledger: Ledger::default(), guardian, guardian_is_gone: false, unnarrowed })
-    }
-}
-
 impl LiveWorld {
     /// The world around a command that is about to run. With a guardian it may bind threads, without it only
     /// looks on.
     pub fn new(parts: Parts, guardian: Option<Guardian>, started: Instant) -> Result<Self, LiveError> {
         let baseline = Arc::new(own_mask()?);
-        let hands = guardian.map(Hands::new).transpose().map_err(Self::system("sched_setaffinity"))?;
+        let hands = guardian.map(|guardian| Hands::new(guardian, parts.discovery.followed()));
+        let hands = hands.transpose().map_err(Self::system("sched_setaffinity"))?;
         let mut world = Self {
             command: Some(parts.command),
             parts,
@@ -115,6 +105,10 @@ impl LiveWorld {
             exit_status: None,
             baseline,
             processes: HashMap::new(),
+            observed: 0,
+            limited: HashMap::new(),
+            doubts: HashSet::new(),
+            earlier_doubts: HashSet::new(),
             outcomes: Vec::new(),
             watching: true,
             finished: false,
@@ -122,7 +116,7 @@ impl LiveWorld {
             rounds: Vec::new(),
         };
         // Orphans become children of corewise.
-        world.note(Entry::Member(std::process::id()));
+        world.with_hands(|hands| hands.note_member(std::process::id()));
         Ok(world)
     }
 
@@ -140,9 +134,7 @@ impl LiveWorld {
     pub fn troubles(&self) -> Vec<String> {
         let mut troubles = self.parts.discovery.losses();
         troubles.extend(self.parts.counters.troubles());
-        if self.hands.as_ref().is_some_and(|hands| hands.guardian_is_gone) {
-            troubles.push(format!("{GUARDIAN_GONE}: from then on nothing was bound"));
-        }
+        troubles.extend(self.hands.iter().flat_map(Hands::notes));
         troubles
     }
 
@@ -154,11 +146,8 @@ impl LiveWorld {
     }
 
     fn let_go(&mut self) {
-        let Some(mut hands) = self.hands.take() else { return };
-        let own = own_mask().unwrap_or_else(|_| CpuSet::clone(&self.baseline));
-        if hands.ledger.restore(&hands.token, &own).is_ok() {
-            // If the guardian is gone, there is nobody to tell; if not, it will not do it again.
-            let _ = hands.guardian.tell(&Entry::Done);
+        if let Some(hands) = self.hands.take() {
+            hands.let_go();
         }
     }
 
@@ -195,9 +184,8 @@ impl LiveWorld {
     fn reading_with(&mut self, facts: ThreadFacts, counters: Option<CounterReading>) -> ThreadReading {
         let (standing, permitted) =
             if facts.ended { (Standing::Free, self.baseline.clone()) } else { self.standing(&facts) };
-        let is_booked = |ledger: &Ledger| ledger.bound(facts.tid).is_some() || ledger.is_pinned(facts.tid);
-        if facts.ended && self.ledger().is_some_and(is_booked) {
-            self.note(Entry::Forget(facts.tid));
+        if facts.ended {
+            self.with_hands(|hands| hands.forget(facts.tid, facts.generation));
         }
         ThreadReading {
             thread: ThreadId { tid: facts.tid, generation: facts.generation },
@@ -219,32 +207,51 @@ impl LiveWorld {
     /// Who decides where the thread runs, and where its user lets it run.
     fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
         let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, self.baseline.clone()) };
-        if let Some(bound) = self.ledger().and_then(|ledger| ledger.bound(facts.tid)) {
-            if seen(&bound.ours, &self.baseline) == mask {
-                return (Standing::Bound, Arc::new(bound.original.intersection(&self.baseline)));
+        self.with_hands(|hands| hands.meet(facts.tid, facts.generation));
+        if let Some(bound) = self.ledger().and_then(|ledger| ledger.bound_as(facts.tid)) {
+            if seen(&bound.ours, &self.baseline) == mask || self.is_first_doubt(facts) {
+                let original =
+                    self.ledger().and_then(|ledger| ledger.bound_as(facts.tid)).map(|b| &b.original);
+                let permitted = original.map_or_else(CpuSet::new, |own| own.intersection(&self.baseline));
+                return (Standing::Bound, Arc::new(permitted));
             }
             // Somebody else has set it since: it is no longer ours to give back.
-            self.note(Entry::Free(facts.tid));
+            self.with_hands(|hands| hands.note(Entry::Free(facts.tid)));
         }
         let process = self.process(facts);
         let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
+        let is_heir = self.ledger().is_some_and(|ledger| ledger.heir_of(&mask).is_some());
+        let is_pinned = self.ledger().is_some_and(|ledger| ledger.is_pinned(facts.tid));
+        let mask = Arc::new(mask);
         if user_placed {
-            if self.ledger().is_some_and(|ledger| ledger.heir_of(&mask).is_some()) {
-                self.note_pinned(facts.tid);
+            if is_heir {
+                self.with_hands(|hands| hands.note_pinned(facts.tid, facts.generation));
             }
-            return (Standing::UserPlaced, Arc::new(mask));
+            return (Standing::UserPlaced, mask);
         }
-        if mask == *permitted || mask == *self.baseline {
-            if self.ledger().is_some_and(|ledger| ledger.is_pinned(facts.tid)) {
-                self.note(Entry::Forget(facts.tid));
+        if mask == permitted || mask == self.baseline {
+            if is_pinned {
+                self.with_hands(|hands| hands.forget(facts.tid, facts.generation));
             }
-            return (Standing::Free, Arc::new(mask));
+            if mask != self.baseline {
+                self.limited.insert(facts.tid, mask.clone());
+            }
+            return (Standing::Free, mask);
         }
-        if self.ledger().is_some_and(|l| l.heir_of(&mask).is_some() && !l.is_pinned(facts.tid)) {
+        if is_heir && !is_pinned {
             return (Standing::Inherited, permitted);
         }
-        self.note_pinned(facts.tid);
-        (Standing::SelfPinned, Arc::new(mask))
+        if !is_pinned && !self.is_first_doubt(facts) {
+            self.with_hands(|hands| hands.note_pinned(facts.tid, facts.generation));
+        }
+        (Standing::SelfPinned, mask)
+    }
+
+    /// Whether the thread's mask was no surprise at the last look. The kernel changes the masks of a cpuset
+    /// one after the other, also while we look: only what is still so at the next look is somebody's wish.
+    fn is_first_doubt(&mut self, facts: &ThreadFacts) -> bool {
+        let thread = (facts.tid, facts.generation);
+        !self.earlier_doubts.contains(&thread) && self.doubts.insert(thread)
     }
 
     /// What is known of the thread's process; looked up when it is new or has become another program.
@@ -253,7 +260,7 @@ impl LiveWorld {
         let known = self.processes.get(&facts.pid);
         let stale = known.is_none_or(|process| leads && process.name != facts.name);
         if stale {
-            self.note(Entry::Member(facts.pid));
+            self.with_hands(|hands| hands.note_member(facts.pid));
             // The first thread's mask is what the process was started with; the others may have pinned
             // themselves.
             let mask = affinity::get(facts.pid).unwrap_or_default();
@@ -272,89 +279,25 @@ impl LiveWorld {
     }
 
     fn ledger(&self) -> Option<&Ledger> {
-        self.hands.as_ref().map(|hands| &hands.ledger)
+        self.hands.as_ref().map(Hands::ledger)
     }
 
-    /// Notes once that somebody else decides where the thread runs.
-    fn note_pinned(&mut self, tid: u32) {
-        if self.ledger().is_some_and(|ledger| !ledger.is_pinned(tid)) {
-            self.note(Entry::Pinned(tid));
+    fn with_hands(&mut self, act: impl FnOnce(&mut Hands)) {
+        if let Some(hands) = &mut self.hands {
+            act(hands);
         }
-    }
-
-    /// Notes a change in the book and in the guardian's copy. `false` if the guardian is gone.
-    fn note(&mut self, entry: Entry) -> bool {
-        let Some(hands) = &mut self.hands else { return false };
-        hands.guardian_is_gone |= hands.guardian.tell(&entry).is_err();
-        hands.ledger.note(entry);
-        !hands.guardian_is_gone
     }
 
     fn carry_out(&mut self, action: &Action) -> OutcomeKind {
-        let tid = action.thread.tid;
-        let mask = match affinity::get(tid) {
-            Ok(mask) => mask,
-            Err(Errno::ESRCH) => {
-                self.note(Entry::Free(tid));
-                return OutcomeKind::Gone;
-            }
-            Err(errno) => return OutcomeKind::Refused(errno.to_string()),
+        let Some(hands) = &mut self.hands else {
+            return OutcomeKind::Refused("not permitted to act".to_owned());
         };
+        let ThreadId { tid, generation } = action.thread;
+        let mask = self.limited.get(&tid).unwrap_or(&self.baseline);
+        let basis = Basis { baseline: &self.baseline, mask, at: self.observed };
         match &action.change {
-            Change::Bind(pes) => self.bind(tid, mask, pes),
-            Change::Free => self.free(tid, &mask),
-        }
-    }
-
-    fn bind(&mut self, tid: u32, mask: CpuSet, pes: &CpuSet) -> OutcomeKind {
-        let Some(hands) = &self.hands else { return OutcomeKind::Refused("not permitted to act".to_owned()) };
-        let is_ours = |bound: &Bound| seen(&bound.ours, &self.baseline) == mask;
-        if hands.ledger.bound(tid).is_some_and(|bound| !is_ours(bound)) || hands.ledger.is_pinned(tid) {
-            self.note(Entry::Free(tid));
-            return OutcomeKind::NotOurs;
-        }
-        // Told before it is done: whenever we are killed, the guardian knows of every change.
-        let original = if mask == *self.baseline { hands.unnarrowed.clone() } else { mask.clone() };
-        if hands.guardian_is_gone || !self.note(Entry::Bind { tid, original, ours: pes.clone() }) {
-            return OutcomeKind::Refused(GUARDIAN_GONE.to_owned());
-        }
-        let Some(hands) = &self.hands else { return OutcomeKind::NotOurs };
-        match affinity::set(&hands.token, tid, pes) {
-            Ok(()) => OutcomeKind::Done,
-            Err(errno) => {
-                // A thread that was bound before keeps that mask, which is still to be given back.
-                let held = mask != *pes && hands.ledger.heir_of(&mask).is_some();
-                if !held {
-                    self.note(Entry::Free(tid));
-                }
-                match errno {
-                    Errno::ESRCH => OutcomeKind::Gone,
-                    errno => OutcomeKind::Refused(errno.to_string()),
-                }
-            }
-        }
-    }
-
-    fn free(&mut self, tid: u32, mask: &CpuSet) -> OutcomeKind {
-        let Some(hands) = &self.hands else { return OutcomeKind::NotOurs };
-        let original = match hands.ledger.bound(tid) {
-            Some(bound) if seen(&bound.ours, &self.baseline) == *mask => Some(&bound.original),
-            Some(_) => None,
-            None => hands.ledger.heir_of(mask),
-        };
-        let Some(original) = original.filter(|_| !hands.ledger.is_pinned(tid)) else {
-            self.note(Entry::Free(tid));
-            return OutcomeKind::NotOurs;
-        };
-        let result = affinity::set(&hands.token, tid, original)
-            .or_else(|_| affinity::set(&hands.token, tid, &self.baseline));
-        match result {
-            Ok(()) => {
-                self.note(Entry::Free(tid));
-                OutcomeKind::Done
-            }
-            Err(Errno::ESRCH) => OutcomeKind::Gone,
-            Err(errno) => OutcomeKind::Refused(errno.to_string()),
+            Change::Bind(pes) => hands.bind(tid, generation, basis, pes),
+            Change::Free => hands.free(tid, generation, basis),
         }
     }
 }
@@ -368,12 +311,15 @@ impl World for LiveWorld {
 
     fn observe(&mut self) -> Result<Observation, LiveError> {
         self.baseline = Arc::new(own_mask()?);
+        self.observed = task::now();
+        self.limited.clear();
+        self.earlier_doubts = std::mem::take(&mut self.doubts);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
         let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !processes.contains(pid)).collect();
         for pid in left {
             self.processes.remove(&pid);
-            self.note(Entry::Left(pid));
+            self.with_hands(|hands| hands.note(Entry::Left(pid)));
         }
         // What the counters know of those who have ended is complete now.
         self.parts.counters.drain();
@@ -403,6 +349,9 @@ impl World for LiveWorld {
 
     fn apply(&mut self, actions: &[Action]) {
         let actions = if self.hands.is_some() { actions } else { &[] };
+        if actions.iter().any(|action| matches!(action.change, Change::Bind(_))) {
+            self.with_hands(Hands::prepare);
+        }
         for action in actions {
             let result = self.carry_out(action);
             let (thread, change) = (action.thread, action.change.clone());

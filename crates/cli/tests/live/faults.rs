@@ -6,6 +6,7 @@ use corewise_testing::{Capability, is_refusal, needs, or_skip, skip};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,7 +27,13 @@ struct Faulty {
 impl Faulty {
     /// `before` are words before the command `corewise`, such as `setpriv`.
     fn start(before: &[&str], options: &[&str], what: &[&str]) -> Faulty {
+        Faulty::start_with("", before, options, what)
+    }
+
+    /// With a script for the program's `shell`.
+    fn start_with(script: &str, before: &[&str], options: &[&str], what: &[&str]) -> Faulty {
         let (directory, modules) = shared_fpu();
+        std::fs::DirBuilder::new().mode(0o700).create(directory.path().join("runtime")).unwrap();
         let mark = format!("{MARK}={}", directory.path().display());
         let mut words: Vec<&str> = before.to_vec();
         words.push(env!("CARGO_BIN_EXE_corewise"));
@@ -34,6 +41,7 @@ impl Faulty {
         command.args(&words[1..]).args(["run", "-q", "--report"]).arg(directory.path().join("report.json"));
         command.arg("--fpu-modules").arg(&modules).args(options).arg("--").arg(burn()).args(what);
         command.env(MARK, directory.path()).stdout(Stdio::null()).process_group(0);
+        command.env("BURN_SCRIPT", script).env("XDG_RUNTIME_DIR", directory.path().join("runtime"));
         let corewise = command.spawn().unwrap();
         Faulty { corewise, mark, directory }
     }
@@ -72,8 +80,16 @@ impl Faulty {
         let guardian = self.guardian();
         kill(self.corewise.id());
         self.corewise.wait().unwrap();
-        wait_for(|| guardian.is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
+        guardian.into_iter().for_each(wait_for_end);
         self.narrow()
+    }
+
+    /// Starts corewise once more, which mends what earlier runs have left. What it says.
+    fn next_start(&self) -> String {
+        let runtime = self.directory.path().join("runtime");
+        let output = corewise().args(["run", "-q", "true"]).env("XDG_RUNTIME_DIR", runtime).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// Waits for the end; corewise's exit status and report.
@@ -99,6 +115,10 @@ fn is_corewise(pid: u32) -> bool {
     program.is_ok_and(|path| path.ends_with("corewise"))
 }
 
+fn wait_for_end(pid: u32) {
+    wait_for(|| (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
+}
+
 fn kill_9(pid: u32) {
     kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
 }
@@ -118,6 +138,145 @@ fn without_its_guardian_corewise_stops_binding_says_so_and_gives_everything_back
     assert_eq!(status, Some(0));
     assert!(report["notes"].to_string().contains("guardian"), "{:#}", report["notes"]);
     assert_eq!(run.narrow(), 0);
+}
+
+#[test]
+fn a_stopped_guardian_holds_nobody_up_and_corewise_stops_binding_and_says_so() {
+    if !two_pes() {
+        return;
+    }
+    let mut run = Faulty::start(&[], &["--interval", "50ms"], &["2", "2*fp", "churn"]);
+    run.wait_bound(1);
+    let guardian = run.guardian().unwrap();
+    kill(Pid::from_raw(guardian as i32), Signal::SIGSTOP).unwrap();
+    let (status, report) = run.end();
+    assert_eq!((status, run.narrow()), (Some(0), 0));
+    assert!(report["notes"].to_string().contains("is stopped"), "{:#}", report["notes"]);
+    let refused = |d: &&Value| d["outcome"].as_str().is_some_and(|o| o.contains("is stopped"));
+    assert!(report["decisions"].as_array().unwrap().iter().filter(refused).count() > 0, "{report:#}");
+}
+
+#[test]
+fn what_corewise_and_its_guardian_leave_when_both_are_killed_the_next_start_gives_back() {
+    if !two_pes() {
+        return;
+    }
+    for guardian_first in [true, false] {
+        let mut run = Faulty::start(&[], &["--interval", "50ms"], &["60", "2*fp", "forker"]);
+        run.wait_bound(2);
+        let mut both = [run.guardian().unwrap(), run.corewise.id()];
+        if !guardian_first {
+            both.reverse();
+        }
+        // The one that is stopped cannot do anything before it is killed.
+        kill(Pid::from_raw(both[1] as i32), Signal::SIGSTOP).unwrap();
+        both.into_iter().for_each(kill_9);
+        run.corewise.wait().unwrap();
+        wait_for(|| run.guardian().is_none().then_some(()));
+        assert!(run.narrow() > 0, "nothing was left bound, so there is nothing to see");
+        let said = run.next_start();
+        assert!(said.contains("was killed along with its guardian"), "{said}");
+        assert_eq!(run.narrow(), 0);
+        assert_eq!(run.next_start(), "", "once is enough");
+    }
+}
+
+#[test]
+fn a_run_whose_guardian_is_stopped_when_it_is_killed_is_mended_by_the_next_start() {
+    if !two_pes() {
+        return;
+    }
+    let mut run = Faulty::start(&[], &["--interval", "50ms"], &["60", "2*fp"]);
+    run.wait_bound(2);
+    let guardian = run.guardian().unwrap();
+    kill(Pid::from_raw(guardian as i32), Signal::SIGSTOP).unwrap();
+    kill_9(run.corewise.id());
+    run.corewise.wait().unwrap();
+    assert!(run.narrow() > 0);
+    assert!(run.next_start().contains("was killed"));
+    assert_eq!(run.narrow(), 0);
+    kill(Pid::from_raw(guardian as i32), Signal::SIGCONT).unwrap();
+    wait_for_end(guardian);
+    assert_eq!(run.narrow(), 0);
+}
+
+/// Each process of the chain lives for a millisecond or less, and starts the next before it ends.
+#[test]
+fn a_chain_of_short_lived_processes_does_not_outrun_what_gives_masks_back() {
+    if !two_pes() {
+        return;
+    }
+    let chain = "n=0; hop() { n=$((n+1)); [ $n -lt 900 ] || exec sleep 60; hop & }; hop";
+    for discovery in ["bpf", "poll"] {
+        for turn in 0..3 {
+            let options = ["--interval", "50ms", "--discovery", discovery];
+            let mut run = Faulty::start_with(chain, &[], &options, &["60", "fp", "shell"]);
+            run.wait_bound(1);
+            std::thread::sleep(Duration::from_millis(20 * turn));
+            let left = run.killed(kill_9);
+            assert_eq!(left, 0, "{discovery}, turn {turn}");
+            // The chains go on, and at their ends a sleeper holds what they have handed down.
+            wait_for(|| run.processes().iter().any(|pid| is_named(*pid, "sleep")).then_some(()));
+            assert_eq!(run.narrow(), 0, "{discovery}, turn {turn}");
+        }
+    }
+}
+
+fn is_named(pid: u32, name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+}
+
+/// An orphan without an environment and with a session of its own has nothing left that says whose it is;
+/// only the kernel knows.
+#[test]
+fn an_orphan_without_an_environment_is_given_its_pes_back() {
+    if !two_pes() || !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: needs two PEs, and root for BPF");
+        return;
+    }
+    // Found again by its name: a length of sleep that nobody else has.
+    let length = format!("30.{}", std::process::id());
+    let script = format!("exec env -i setsid sh -c 'sleep {length} & sleep {length} &'");
+    let options = ["--interval", "1s", "--discovery", "bpf"];
+    let mut run = Faulty::start_with(&script, &[], &options, &["60", "fp", "shell"]);
+    let orphans = || -> Vec<u32> {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let words = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        pids.filter(|pid| words(pid) == format!("sleep\0{length}\0").as_bytes()).collect()
+    };
+    let is_narrow = |pid: &u32| masks_of(*pid).iter().any(|mask| mask.parse::<u32>().is_ok());
+    wait_for(|| orphans().iter().any(is_narrow).then_some(()));
+    let left = run.killed(kill_9);
+    let narrow = orphans().iter().filter(|pid| is_narrow(pid)).count();
+    orphans().into_iter().for_each(kill_9);
+    assert_eq!((left, narrow), (0, 0));
+}
+
+/// A few faults of every sort by chance; `examples/kill_campaign.rs` does thousands.
+#[test]
+fn after_faults_by_chance_no_thread_is_left_narrow() {
+    if !two_pes() {
+        return;
+    }
+    let mut campaign = Command::new(example("kill_campaign"));
+    campaign.args([env!("CARGO_BIN_EXE_corewise"), &burn(), "1", "9"]).args([
+        "kill corewise",
+        "terminate corewise",
+        "kill process group",
+        "cpuset shrinks and grows, kill",
+        "cpuset flaps, end",
+        "cpuset shrinks as it dies",
+        "nested, kill outer",
+        "numbers come round, kill",
+        "no space, kill",
+    ]);
+    let output = campaign.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.code() {
+        Some(77) => eprintln!("skipped: {said}"),
+        code => assert_eq!(code, Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr)),
+    }
 }
 
 #[test]

@@ -116,15 +116,34 @@ fn a_daemon_is_followed_to_its_end() {
 
 #[test]
 fn an_inner_corewise_only_watches() {
-    let inner = env!("CARGO_BIN_EXE_corewise");
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("inner.json");
-    let status =
-        run(&["-q", inner, "run", "-q", "--report", file.to_str().unwrap(), "sh", "-c", "exit 3"]).status;
-    assert_eq!(status.code(), Some(3));
-    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(report["dry_run"], true);
-    assert!(report["notes"].to_string().contains("inside another"), "{report}");
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(directory.path(), everybody).unwrap();
+    // A copy is another file, as another build is.
+    let outer = directory.path().join("corewise");
+    let inner = directory.path().join("inner");
+    for copy in [&outer, &inner] {
+        std::fs::copy(env!("CARGO_BIN_EXE_corewise"), copy).unwrap();
+    }
+    let as_nobody = ["setpriv", "--reuid", "65534", "--clear-groups"];
+    let root = nix::unistd::geteuid().is_root();
+    for (outer, inner, between) in [
+        (&inner, &inner, &[][..]),
+        // As sudo does.
+        (&inner, &inner, &["env", "-i"]),
+        (&outer, &inner, &["env", "-i", "sh", "-c", "\"$@\"; exit $?", "sh"]),
+        (&outer, &inner, if root { &as_nobody } else { &[] }),
+    ] {
+        let file = directory.path().join("inner.json");
+        let mut command = Command::new(outer);
+        command.args(["run", "-q"]).args(between).arg(inner).args(["run", "-q", "--report"]).arg(&file);
+        let status = command.args(["sh", "-c", "exit 3"]).status().unwrap();
+        assert_eq!(status.code(), Some(3), "{between:?}");
+        let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(report["dry_run"], true, "{between:?}");
+        assert!(report["notes"].to_string().contains("inside another"), "{between:?}: {report}");
+        std::fs::remove_file(&file).unwrap();
+    }
 }
 
 /// Runs a command where PEs 0 and 1 are said to share an FPU. Returns the report and what the command

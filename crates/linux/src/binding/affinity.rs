@@ -75,13 +75,20 @@ pub fn all_pes() -> CpuSet {
 /// The mask to give back to a thread that may use whatever the caller may: every PE, so that the kernel
 /// goes on to follow its cpuset when that changes; or the caller's mask where a user has narrowed that.
 pub fn unnarrowed(token: &ActToken) -> Result<CpuSet, Errno> {
-    let (own, all) = (get(0)?, all_pes());
-    set(token, 0, &all)?;
-    if get(0)? == own {
-        return Ok(all);
+    let all = all_pes();
+    loop {
+        let own = get(0)?;
+        set(token, 0, &all)?;
+        let widest = get(0)?;
+        if widest == own {
+            return Ok(all);
+        }
+        // If it has lost PEs, the cpuset shrank just now.
+        if own.is_subset(&widest) {
+            set(token, 0, &own)?;
+            return Ok(own);
+        }
     }
-    set(token, 0, &own)?;
-    Ok(own)
 }
 
 #[cfg(test)]

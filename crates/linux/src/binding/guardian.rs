@@ -1,73 +1,226 @@
 //! The guardian: a small process that gives every mask back when corewise dies without doing so itself.
 //!
-//! corewise writes each change to a pipe before it makes it. When the pipe closes without the word that all
-//! is given back, corewise was killed, and the guardian restores what its book says. It lives in a session of
-//! its own, out of reach of the terminal's signals, and is a child of nobody in the application, so it is
-//! neither followed nor waited for.
+//! corewise writes each change to a file before it makes it ([`super::book`]) and holds one end of a socket.
+//! When that closes without the word in the book that all is given back, corewise was killed, and the
+//! guardian restores what the book says. So it has nothing to do until then, and corewise never waits for it.
+//! It lives in a session of its own, out of reach of the terminal's signals, and is a child of nobody in the
+//! application, so it is neither followed nor waited for. Where BPF programs follow the threads, it is given
+//! their descriptors: they go on after corewise's end and know of every heir.
 
-use super::affinity::{self, ActToken};
+use super::affinity::ActToken;
+use super::book::{self, Book};
+use super::kin::{ByParentage, Kin};
 use super::ledger::{Entry, Ledger};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{ChildStdin, Command, Stdio};
+use super::restore::{Remains, restore};
+use super::task::Task;
+use crate::discovery::followed::Followed;
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
+    socketpair,
+};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 /// The hidden subcommand under which the binary runs as guardian.
 pub const SUBCOMMAND: &str = "guardian";
 
-/// The writing end of the guardian's pipe.
+/// How long the guardian tries to give everything back.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// How many descriptors are handed over at most.
+const DESCRIPTORS_MAX: usize = 32;
+
+/// The guardian process and the book that it reads when corewise is gone.
 #[derive(Debug)]
 pub struct Guardian {
-    pipe: ChildStdin,
+    process: Task,
+    socket: UnixStream,
+    book: Book,
+    /// Why what was done would not be given back after a crash: nothing more may be bound then.
+    trouble: Option<String>,
+    is_there: bool,
+    notes: Vec<String>,
 }
 
 impl Guardian {
     /// Starts this binary as guardian. Call it before corewise becomes a child subreaper, so that the
     /// guardian's orphaned process is not adopted.
-    pub fn start() -> std::io::Result<Guardian> {
-        let mut starter = Command::new("/proc/self/exe")
-            .arg(SUBCOMMAND)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .current_dir("/")
-            .spawn()?;
-        let pipe = starter.stdin.take().expect("standard input was asked to be a pipe");
-        let status = starter.wait()?;
-        if status.success() {
-            Ok(Guardian { pipe })
-        } else {
-            Err(std::io::Error::other(format!("the guardian did not start: {status}")))
+    pub fn start() -> io::Result<Guardian> {
+        let (book, why_unnamed) = Book::create()?;
+        let (socket, theirs) =
+            socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(SUBCOMMAND).args(book.path()).current_dir("/");
+        let status = command.stdin(theirs).stdout(book.descriptor()?).status()?;
+        // It would keep the socket open.
+        drop(command);
+        let mut socket = UnixStream::from(socket);
+        let mut pid = [0; 4];
+        if !status.success() {
+            return Err(io::Error::other(format!("the guardian did not start: {status}")));
+        }
+        socket.read_exact(&mut pid)?;
+        let process = Task::of(u32::from_ne_bytes(pid))?.ok_or(io::Error::other("the guardian has ended"))?;
+        let unnamed =
+            |why| format!("{why}: if corewise and its guardian are both killed, what is bound stays bound");
+        let notes = why_unnamed.map(unnamed).into_iter().collect();
+        Ok(Guardian { process, socket, book, trouble: None, is_there: true, notes })
+    }
+
+    /// For tests: a guardian that is this process and does nothing.
+    #[cfg(test)]
+    pub fn idle() -> Guardian {
+        let (socket, _) = UnixStream::pair().unwrap();
+        let book = Book::without_name().unwrap();
+        Guardian {
+            process: Task::own().unwrap(),
+            socket,
+            book,
+            trouble: None,
+            is_there: true,
+            notes: Vec::new(),
         }
     }
 
-    /// Tells the guardian of a change that is about to be made.
-    pub fn tell(&mut self, entry: &Entry) -> std::io::Result<()> {
-        self.pipe.write_all(entry.to_line().as_bytes())
+    /// For tests: its book can hold nothing more.
+    #[cfg(test)]
+    pub fn without_space(mut self) -> Guardian {
+        self.book.limit = 0;
+        self
+    }
+
+    /// The guardian's process.
+    pub fn process(&self) -> Task {
+        self.process
+    }
+
+    /// Hands the kernel's list of the followed threads over, if there is one. Without it, the guardian looks
+    /// for heirs by their parentage.
+    pub fn hand_over(&mut self, followed: &Followed) {
+        let descriptors: Vec<_> = followed.descriptors().map(|fd| fd.as_raw_fd()).collect();
+        let message = [ControlMessage::ScmRights(&descriptors)];
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(b"!")], &message, flags, None);
+        if let Err(errno) = sent {
+            self.trouble
+                .get_or_insert(format!("the guardian cannot be told of the followed threads: {errno}"));
+        }
+    }
+
+    /// Writes a change that is about to be made into the book. The ledger has been told of it already.
+    pub fn write(&mut self, entry: &Entry, ledger: &Ledger) {
+        if let Err(error) = self.book.write(entry, ledger) {
+            let path = self.book.path().unwrap_or(Path::new("the book of changes")).display();
+            self.trouble.get_or_insert(format!("cannot write {path}: {error}"));
+        }
+    }
+
+    /// Why nothing may be bound any more, if so.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Looks whether the guardian process is there and not stopped.
+    pub fn look(&mut self) {
+        let what = match self.process.state() {
+            Ok(Some('T' | 't')) => "stopped",
+            Ok(None) => "gone",
+            // Where `/proc` cannot be read (for want of descriptors) nobody is bound either.
+            Ok(Some(_)) | Err(_) => return,
+        };
+        let trouble = || format!("the guardian that gives everything back after a crash is {what}");
+        self.trouble.get_or_insert_with(trouble);
+        self.is_there = false;
+    }
+
+    /// Whether the guardian was at its place at the last look.
+    pub fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// What a user should know, in words.
+    pub fn notes(&self) -> Vec<String> {
+        let trouble = self.trouble.iter().map(|why| format!("{why}: from then on nothing was bound"));
+        self.notes.iter().cloned().chain(trouble).collect()
+    }
+
+    /// Everything is given back: the guardian ends and the book goes.
+    pub fn dismiss(mut self, ledger: &mut Ledger) {
+        ledger.note(Entry::Done);
+        self.write(&Entry::Done, ledger);
+        self.book.close();
     }
 }
 
-/// What the guardian process does: detaches itself, keeps the book, and restores if corewise vanishes.
-pub fn main() -> std::io::Result<()> {
+/// What the guardian process does: detaches itself, waits for corewise's end, and restores what is to be
+/// restored. Its standard input is the socket, its standard output the book, which has the name `path`.
+pub fn main(path: Option<&Path>) -> io::Result<()> {
     // SAFETY: this process has one thread, so the child may use everything that the parent could.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Parent { .. } => return Ok(()),
         nix::unistd::ForkResult::Child => nix::unistd::setsid()?,
     };
     ignore_polite_signals()?;
-    let mut ledger = keep_book(std::io::stdin())?;
-    ledger.restore(&ActToken::mint(), &affinity::get(0)?)
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    socket.write_all(&std::process::id().to_ne_bytes())?;
+    let followed = wait(&socket)?;
+    let ledger = book::read(io::stdout().as_fd())?;
+    let remains = give_back(&ledger, followed)?;
+    if remains == Remains::default() {
+        return path.map_or(Ok(()), std::fs::remove_file).or_else(not_there);
+    }
+    // Nobody may be there to read it.
+    let _ = writeln!(io::stderr(), "corewise: after its process was killed: {remains}");
+    Ok(())
 }
 
-fn keep_book(pipe: impl Read) -> std::io::Result<Ledger> {
-    let mut ledger = Ledger::default();
-    for line in BufReader::new(pipe).lines() {
-        if let Some(entry) = Entry::parse(&line?) {
-            ledger.note(entry);
+fn not_there(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+fn give_back(ledger: &Ledger, followed: Option<Followed>) -> io::Result<Remains> {
+    let token = ActToken::mint();
+    if let Some(mut followed) = followed {
+        // What the kernel cannot list is looked for by parentage; it is the second look in any case.
+        let _ = restore(ledger, &token, &mut followed as &mut dyn Kin, WITHIN);
+    }
+    restore(ledger, &token, &mut ByParentage::new(ledger.members()), WITHIN)
+}
+
+/// Waits for the end of corewise. The descriptors that it has handed over.
+fn wait(socket: &UnixStream) -> io::Result<Option<Followed>> {
+    let mut descriptors = Vec::new();
+    loop {
+        let mut byte = [0];
+        let mut buffer = [IoSliceMut::new(&mut byte)];
+        let mut space = cmsg_space!([std::os::fd::RawFd; DESCRIPTORS_MAX]);
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut buffer, Some(&mut space), flags) {
+            Ok(message) => message,
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        for part in message.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(numbers) = part {
+                // SAFETY: the kernel has just put these descriptors into this process, and nobody else knows
+                // of them.
+                descriptors.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            }
+        }
+        if message.bytes == 0 {
+            return Ok(Followed::from_descriptors(descriptors));
         }
     }
-    Ok(ledger)
 }
 
 /// Whoever stops corewise with a signal to all its processes must not stop the one that tidies up.
-fn ignore_polite_signals() -> std::io::Result<()> {
+fn ignore_polite_signals() -> io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
     for polite in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         // SAFETY: ignoring a signal installs no handler that could run.

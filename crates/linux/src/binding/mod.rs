@@ -2,5 +2,10 @@
 //! that gives everything back should corewise die.
 
 pub mod affinity;
+pub mod book;
 pub mod guardian;
+pub mod hands;
+pub mod kin;
 pub mod ledger;
+pub mod restore;
+pub mod task;

@@ -3,6 +3,7 @@
 //! The kernel side and what it costs nobody else stand in `src/bpf/discovery.bpf.c`. Here its notices are
 //! taken in and its list of threads is read.
 
+use super::followed::Followed;
 use super::{Discovery, DiscoveryError, NewThread, Options, Parallelism, ThreadFacts};
 use crate::bpf::{self, Aligned, bytes_of, monotonic_ns};
 use corewise_core::ids::PeId;
@@ -22,21 +23,21 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// `struct news` of `discovery.bpf.c`, where its fields are explained.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct RawThread {
+pub(super) struct RawThread {
     runnable_clock: i64,
     generation: u64,
     run_ns: u64,
-    tid: u32,
+    pub(super) tid: u32,
     tgid: u32,
     creator: u32,
     last_pe: u32,
-    stage: u32,
+    pub(super) stage: u32,
     reserved: u32,
     comm: [u8; 16],
 }
 
 /// The last of `enum stage` of `discovery.bpf.c`.
-const ENDED: u32 = 2;
+pub(super) const ENDED: u32 = 2;
 
 /// `struct app` of `discovery.bpf.c`.
 #[repr(C)]
@@ -76,7 +77,7 @@ struct Known {
 
 /// The BPF source. See the module's text.
 pub struct Bpf {
-    _links: Vec<Link>,
+    links: Vec<Link>,
     list: Link,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Vec<RawThread>>>,
@@ -106,7 +107,7 @@ impl Bpf {
         let ring = ring(&bpf::map(&object, "events", 0).map_err(refused)?, Rc::clone(&inbox))?;
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
         Ok(Bpf {
-            _links: bpf::attach(&object).map_err(refused)?,
+            links: bpf::attach(&object).map_err(refused)?,
             list: program(&object, "list").attach().map_err(bpf_error)?,
             ring,
             inbox,
@@ -296,6 +297,10 @@ impl Discovery for Bpf {
             runnable_max: app.runnable_max,
             exact: true,
         }
+    }
+
+    fn followed(&self) -> Option<std::io::Result<Followed>> {
+        Some(Followed::new(&self.list, &self.links))
     }
 
     fn losses(&self) -> Vec<String> {

@@ -4,6 +4,7 @@
 //! everybody). Which one is in use is part of every report.
 
 pub mod bpf;
+pub mod followed;
 pub mod poll;
 pub mod procfs;
 
@@ -92,6 +93,11 @@ pub trait Discovery {
 
     /// The application's runnable threads integrated over time so far.
     fn parallelism(&mut self) -> Parallelism;
+
+    /// The kernel's own list of the followed threads, if that is the source.
+    fn followed(&self) -> Option<std::io::Result<followed::Followed>> {
+        None
+    }
 
     /// What could not be seen, in words: lost events, more threads than the map holds.
     fn losses(&self) -> Vec<String>;

@@ -1,0 +1,216 @@
+//! What is done to a run.
+
+use super::round::Round;
+use nix::sys::signal::Signal;
+use nix::sys::signal::Signal::{SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGSTOP, SIGTERM};
+
+/// One kind of fault.
+pub struct Kind {
+    /// Its name.
+    pub name: &'static str,
+    /// What is around corewise.
+    pub wrap: Wrap,
+    /// What the program's threads start, if that is not left to chance.
+    pub script: Option<&'static str>,
+    /// How corewise finds threads, if that is not left to chance.
+    pub discovery: Option<&'static str>,
+    /// What is done. Afterwards neither corewise nor its guardian may be left.
+    pub act: fn(&mut Round),
+}
+
+/// What is around corewise.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wrap {
+    /// Nothing.
+    None,
+    /// Another corewise, which has cleared the environment.
+    Nested,
+    /// Process ids of its own, in which they come round fast.
+    Namespace,
+    /// A runtime directory without space.
+    FullDisk,
+    /// A limit on the size of files.
+    SmallFiles,
+    /// A runtime directory that anybody may write to.
+    NoDirectory,
+}
+
+const CHAIN: &str = "n=0; hop() { n=$((n+1)); [ $n -lt 900 ] || exec sleep 9; hop & }; hop";
+const CLEARED: &str = "exec env -i setsid sh -c 'sleep 9 & sleep 9 &'";
+const REUSE: &str = "echo 20 > /proc/sys/kernel/ns_last_pid; sleep .3 & sleep 9 &";
+
+/// What the program's threads start, again and again.
+pub const SCRIPTS: [&str; 6] = [
+    "sleep 9 &",
+    "setsid sleep 9 &",
+    "exec sh -c 'exec sh -c \"sleep 9 & exec sleep .1\"'",
+    "taskset -c 0 tail -f /dev/null & sleep .1",
+    "(sleep .02; sleep .02; exec sleep 9) &",
+    CHAIN,
+];
+
+const fn kind(name: &'static str, act: fn(&mut Round)) -> Kind {
+    Kind { name, wrap: Wrap::None, script: None, discovery: None, act }
+}
+
+const fn within(name: &'static str, wrap: Wrap, act: fn(&mut Round)) -> Kind {
+    Kind { wrap, ..kind(name, act) }
+}
+
+const fn with(name: &'static str, script: &'static str, act: fn(&mut Round)) -> Kind {
+    Kind { script: Some(script), ..kind(name, act) }
+}
+
+/// All kinds.
+pub const KINDS: [Kind; 27] = [
+    kind("kill corewise", |round| signal(round, "run", SIGKILL)),
+    kind("stop, then kill corewise", |round| {
+        round.send(&round.corewise("run"), SIGSTOP);
+        round.pause(50);
+        signal(round, "run", SIGKILL);
+    }),
+    kind("terminate corewise", |round| round.end()),
+    kind("interrupt corewise", |round| {
+        round.send(&round.corewise("run"), SIGINT);
+        round.end();
+    }),
+    kind("kill guardian", |round| {
+        round.send(&round.corewise("guardian"), SIGKILL);
+        round.pause(100);
+        round.end();
+    }),
+    kind("terminate guardian", |round| {
+        round.send(&round.corewise("guardian"), SIGTERM);
+        round.send(&round.corewise("guardian"), SIGHUP);
+        signal(round, "run", SIGKILL);
+    }),
+    kind("stop guardian, end", |round| {
+        let guardian = round.corewise("guardian");
+        round.send(&guardian, SIGSTOP);
+        round.pause(100);
+        round.send(&round.corewise("run"), SIGTERM);
+        round.pause(100);
+        round.send(&guardian, SIGCONT);
+        round.end();
+    }),
+    kind("stop guardian, kill, continue", |round| {
+        let guardian = round.corewise("guardian");
+        round.send(&guardian, SIGSTOP);
+        round.pause(100);
+        round.send(&round.corewise("run"), SIGKILL);
+        round.pause(50);
+        round.send(&guardian, SIGCONT);
+        round.wait_alone();
+    }),
+    kind("stop guardian, kill, next start", |round| {
+        let guardian = round.corewise("guardian");
+        round.send(&guardian, SIGSTOP);
+        round.send(&round.corewise("run"), SIGKILL);
+        round.pause(50);
+        next_start(round);
+        round.send(&guardian, SIGKILL);
+        round.wait_alone();
+    }),
+    kind("kill corewise, then guardian", |round| {
+        let guardian = round.corewise("guardian");
+        round.send(&round.corewise("run"), SIGKILL);
+        round.send(&guardian, SIGKILL);
+        next_start(round);
+    }),
+    kind("kill guardian, then corewise", |round| {
+        round.send(&round.corewise("guardian"), SIGKILL);
+        round.pause(50);
+        round.send(&round.corewise("run"), SIGKILL);
+        next_start(round);
+    }),
+    kind("kill command", |round| {
+        round.send(&round.program(), SIGKILL);
+        round.end();
+    }),
+    kind("stop command, kill corewise", |round| {
+        round.send(&round.program(), SIGSTOP);
+        round.pause(50);
+        signal(round, "run", SIGKILL);
+    }),
+    kind("kill process group", |round| {
+        // All of the program and corewise, in the order in which the system finds them.
+        let mut both = round.program();
+        both.extend(round.corewise("run"));
+        round.chance.shuffle(&mut both);
+        round.send(&both, SIGKILL);
+        round.wait_alone();
+    }),
+    kind("cpuset shrinks, kill", |round| {
+        shrink(round);
+        round.pause(40);
+        signal(round, "run", SIGKILL);
+    }),
+    kind("cpuset shrinks and grows, kill", |round| {
+        shrink(round);
+        round.pause(40);
+        round.cpuset.allow("0-1");
+        round.pause(20);
+        signal(round, "run", SIGKILL);
+    }),
+    kind("cpuset flaps, end", |round| {
+        for _ in 0..10 {
+            shrink(round);
+            round.pause(10);
+            round.cpuset.allow("0-1");
+            round.pause(10);
+        }
+        round.end();
+    }),
+    kind("cpuset shrinks as it dies", |round| {
+        round.send(&round.corewise("run"), SIGKILL);
+        shrink(round);
+        round.wait_alone();
+    }),
+    with("chain, kill", CHAIN, |round| signal(round, "run", SIGKILL)),
+    with("chain, end", CHAIN, |round| round.end()),
+    Kind {
+        discovery: Some("bpf"),
+        ..with("environment cleared, kill", CLEARED, |round| signal(round, "run", SIGKILL))
+    },
+    within("nested, kill outer", Wrap::Nested, |round| {
+        let outermost = &round.corewise("run")[..1];
+        round.send(outermost, SIGKILL);
+        round.end();
+    }),
+    within("nested, kill inner", Wrap::Nested, |round| {
+        let inner = &round.corewise("run")[1..];
+        round.send(inner, SIGKILL);
+        round.end();
+    }),
+    Kind {
+        wrap: Wrap::Namespace,
+        discovery: Some("poll"),
+        ..with("numbers come round, kill", REUSE, |round| signal(round, "run", SIGKILL))
+    },
+    within("no space, kill", Wrap::FullDisk, |round| signal(round, "run", SIGKILL)),
+    within("small files, kill", Wrap::SmallFiles, |round| signal(round, "run", SIGKILL)),
+    within("no descriptors", Wrap::NoDirectory, |round| {
+        round.limit("--nofile=3:");
+        round.pause(100);
+        signal(round, "run", SIGKILL);
+    }),
+];
+
+fn signal(round: &Round, subcommand: &str, signal: Signal) {
+    round.send(&round.corewise(subcommand), signal);
+    round.wait_alone();
+}
+
+/// Either PE is left.
+fn shrink(round: &mut Round) {
+    let left = ["0", "1"][round.chance.below(2)];
+    round.cpuset.allow(left);
+}
+
+/// The killed must be dead before anybody can know of it.
+fn next_start(round: &mut Round) {
+    while !round.corewise("run").is_empty() {
+        round.pause(1);
+    }
+    round.next_start();
+}

@@ -1,0 +1,329 @@
+//! What it takes to act: leave to do so, the book of changes and the guardian that gives everything back.
+//!
+//! Between a look at a thread and the change of its mask everything may happen: its cpuset shrinks, the
+//! thread pins itself, it ends and its number is given to another. So a thread is bound only while its mask
+//! is the one that the decision rests on, and only if it had started by then.
+
+use super::affinity::{self, ActToken};
+use super::guardian::Guardian;
+use super::kin::ByParentage;
+use super::ledger::{Bound, Entry, Ledger};
+use super::restore::{Remains, restore, seen};
+use super::task::Task;
+use crate::discovery::followed::Followed;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::plan::OutcomeKind;
+use nix::errno::Errno;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// How long the end of a run may be held up by heirs. If that is not enough, the guardian goes on.
+const WITHIN: Duration = Duration::from_millis(300);
+
+/// How long, if there is no guardian.
+const WITHIN_ALONE: Duration = Duration::from_secs(5);
+
+/// See the module's text.
+pub struct Hands {
+    token: ActToken,
+    ledger: Ledger,
+    guardian: Guardian,
+    followed: Option<Followed>,
+    /// What is given back to a thread that was not narrowed.
+    unnarrowed: CpuSet,
+    /// By what discovery tells the noted threads from later owners of their numbers.
+    generations: HashMap<u32, u64>,
+}
+
+/// What a decision rests on.
+#[derive(Debug, Clone, Copy)]
+pub struct Basis<'a> {
+    /// What corewise itself was allowed: what user and cpuset allow the whole application.
+    pub baseline: &'a CpuSet,
+    /// The mask that the thread had, if it was not bound.
+    pub mask: &'a CpuSet,
+    /// When the threads were looked at, as a time of start.
+    pub at: u64,
+}
+
+impl Hands {
+    /// Begins the book of a run.
+    pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> Result<Hands, Errno> {
+        let token = ActToken::mint();
+        let unnarrowed = affinity::unnarrowed(&token)?;
+        // Without the kernel's list, heirs are looked for by their parentage.
+        let followed = followed.and_then(Result::ok);
+        let (ledger, generations) = (Ledger::default(), HashMap::new());
+        let mut hands = Hands { token, ledger, guardian, followed, unnarrowed, generations };
+        if let Some(followed) = &hands.followed {
+            hands.guardian.hand_over(followed);
+        }
+        hands.note(Entry::Guardian(hands.guardian.process()));
+        Ok(hands)
+    }
+
+    /// The book.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// What a user should know, in words.
+    pub fn notes(&self) -> Vec<String> {
+        self.guardian.notes()
+    }
+
+    /// Notes a change in the book.
+    pub fn note(&mut self, entry: Entry) {
+        self.ledger.note(entry.clone());
+        self.guardian.write(&entry, &self.ledger);
+    }
+
+    /// Notes a process of the application; one that has ended needs no note.
+    pub fn note_member(&mut self, pid: u32) {
+        if let Ok(Some(process)) = Task::of(pid)
+            && self.ledger.members().get(&pid) != Some(&process.start)
+        {
+            self.note(Entry::Member(process));
+        }
+    }
+
+    /// Notes that somebody else decides where the thread runs.
+    pub fn note_pinned(&mut self, tid: u32, generation: u64) {
+        if !self.ledger.is_pinned(tid)
+            && let Ok(Some(thread)) = Task::of(tid)
+        {
+            self.note(Entry::Pinned(thread));
+            self.generations.insert(tid, generation);
+        }
+    }
+
+    /// A thread has this number now: what was noted of an earlier owner is no longer true.
+    pub fn meet(&mut self, tid: u32, generation: u64) {
+        if let Some(&noted) = self.generations.get(&tid)
+            && noted != generation
+        {
+            self.forget(tid, noted);
+        }
+    }
+
+    /// A thread has ended, or has undone its own pinning.
+    pub fn forget(&mut self, tid: u32, generation: u64) {
+        if self.generations.get(&tid) == Some(&generation) {
+            self.generations.remove(&tid);
+            self.note(Entry::Forget(tid));
+        }
+    }
+
+    /// To be called before a round of binding: whether the guardian is at its place.
+    pub fn prepare(&mut self) {
+        self.guardian.look();
+    }
+
+    /// Binds a thread.
+    pub fn bind(&mut self, tid: u32, generation: u64, basis: Basis, pes: &CpuSet) -> OutcomeKind {
+        let thread = match Task::of(tid) {
+            Ok(Some(thread)) if thread.start < basis.at => thread,
+            // It has ended, whoever has its number now.
+            Ok(_) => {
+                self.forget(tid, generation);
+                return OutcomeKind::Gone;
+            }
+            Err(error) => return OutcomeKind::Refused(error.to_string()),
+        };
+        let (mask, own) = match affinity::get(tid).and_then(|mask| Ok((mask, affinity::get(0)?))) {
+            Ok(masks) => masks,
+            Err(errno) => return refusal(errno),
+        };
+        let bound = self.ledger.bound(thread);
+        let expected = bound.map_or(basis.mask.clone(), |bound| seen(&bound.ours, &own));
+        if mask != expected || own != *basis.baseline || self.ledger.is_pinned(tid) {
+            // Somebody else has set it, or the cpuset changes just now: the next look will tell.
+            return OutcomeKind::NotOurs;
+        }
+        if let Some(why) = self.guardian.trouble() {
+            return OutcomeKind::Refused(why.to_owned());
+        }
+        let original = if mask == own { self.unnarrowed.clone() } else { mask.clone() };
+        let was_bound = bound.is_some();
+        // Written before it is done: whenever we are killed, the book has every change.
+        self.note(Entry::Bind { thread, original: original.clone(), ours: pes.clone() });
+        self.generations.insert(tid, generation);
+        if let Some(why) = self.guardian.trouble() {
+            let why = why.to_owned();
+            self.unbound(tid, was_bound);
+            return OutcomeKind::Refused(why);
+        }
+        if let Err(errno) = affinity::set(&self.token, tid, pes) {
+            self.unbound(tid, was_bound);
+            return refusal(errno);
+        }
+        if Task::of(tid).is_ok_and(|now| now != Some(thread)) {
+            // It ended meanwhile. Should its number have an owner already, that one was bound.
+            let _ = affinity::set(&self.token, tid, &original);
+            self.forget(tid, generation);
+            return OutcomeKind::Gone;
+        }
+        OutcomeKind::Done
+    }
+
+    /// A thread could not be bound. One that was bound before keeps that mask, which is still to be given
+    /// back.
+    fn unbound(&mut self, tid: u32, was_bound: bool) {
+        if !was_bound {
+            self.note(Entry::Free(tid));
+        }
+    }
+
+    /// Gives a thread its mask back.
+    pub fn free(&mut self, tid: u32, generation: u64, basis: Basis) -> OutcomeKind {
+        self.meet(tid, generation);
+        let mask = match affinity::get(tid) {
+            Ok(mask) => mask,
+            Err(errno) => return refusal(errno),
+        };
+        let is_ours = |bound: &Bound| seen(&bound.ours, basis.baseline) == mask;
+        let original = match self.ledger.bound_as(tid) {
+            Some(bound) => is_ours(bound).then_some(&bound.original),
+            None => self.ledger.heir_of(&mask),
+        };
+        let Some(original) = original.filter(|_| !self.ledger.is_pinned(tid)) else {
+            return OutcomeKind::NotOurs;
+        };
+        let result = affinity::set(&self.token, tid, original)
+            .or_else(|_| affinity::set(&self.token, tid, &affinity::all_pes()));
+        match result {
+            Ok(()) => {
+                self.note(Entry::Free(tid));
+                OutcomeKind::Done
+            }
+            Err(errno) => refusal(errno),
+        }
+    }
+
+    /// Gives everything back. What cannot be is left to the guardian and the next corewise.
+    pub fn let_go(mut self) {
+        self.guardian.look();
+        let within = if self.guardian.is_there() { WITHIN } else { WITHIN_ALONE };
+        if let Some(followed) = &mut self.followed {
+            // Parentage is the second look in any case.
+            let _ = restore(&self.ledger, &self.token, followed, within);
+        }
+        let mut by_parentage = ByParentage::new(self.ledger.members());
+        let remains = match restore(&self.ledger, &self.token, &mut by_parentage, within) {
+            Ok(remains) if remains == Remains::default() => return self.guardian.dismiss(&mut self.ledger),
+            Ok(remains) => remains.to_string(),
+            Err(error) => error.to_string(),
+        };
+        // Else it sees the socket close and goes on.
+        if !self.guardian.is_there() {
+            // Nobody may be there to read it.
+            let _ = writeln!(io::stderr(), "corewise: not all PEs could be given back: {remains}");
+        }
+    }
+}
+
+fn refusal(errno: Errno) -> OutcomeKind {
+    match errno {
+        Errno::ESRCH => OutcomeKind::Gone,
+        errno => OutcomeKind::Refused(errno.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::task;
+    use super::*;
+
+    /// In a thread of its own, for which `act` is called with its number and its mask; `None` with one PE
+    /// only.
+    fn with_thread<T: Send + 'static>(
+        act: impl FnOnce(&mut Hands, u32, CpuSet) -> T + Send + 'static,
+    ) -> Option<(T, CpuSet)> {
+        let in_thread = move || {
+            let mut hands = Hands::new(Guardian::idle(), None).unwrap();
+            let own = affinity::get(0).unwrap();
+            // It is judged a tick after its start at the earliest.
+            let tid = nix::unistd::gettid().as_raw() as u32;
+            while task::now() <= Task::of(tid).unwrap().unwrap().start {
+                std::thread::yield_now();
+            }
+            let result = act(&mut hands, tid, own.clone());
+            let mask = affinity::get(0).unwrap();
+            affinity::set(&hands.token, 0, &own).unwrap();
+            (own.len() > 1).then_some((result, mask))
+        };
+        std::thread::spawn(in_thread).join().unwrap()
+    }
+
+    fn last(own: &CpuSet) -> CpuSet {
+        CpuSet::single(own.last().unwrap())
+    }
+
+    // The thread binds itself, so that with it "corewise" is narrow, too: that is no matter for one bind.
+
+    #[test]
+    fn a_thread_is_bound_and_given_back_every_pe() {
+        let Some(((outcome, original), mask)) = with_thread(|hands, tid, own| {
+            let basis = Basis { baseline: &own, mask: &own, at: task::now() };
+            let outcome = hands.bind(tid, 1, basis, &last(&own));
+            (outcome, hands.ledger.bound_as(tid).unwrap().original.clone())
+        }) else {
+            return;
+        };
+        assert_eq!((outcome, original, mask.len()), (OutcomeKind::Done, affinity::all_pes(), 1));
+    }
+
+    /// What the cpuset leaves is not what the thread's user wanted.
+    #[test]
+    fn while_a_cpuset_changes_nobody_is_bound() {
+        let Some((outcomes, mask)) = with_thread(|hands, tid, own| {
+            let before = own.union(&CpuSet::single(corewise_core::ids::PeId(4000)));
+            // corewise has the smaller set already, the thread has it before corewise.
+            [(&before, &before), (&before, &own), (&own, &before)].map(|(baseline, mask)| {
+                hands.bind(tid, 1, Basis { baseline, mask, at: task::now() }, &last(&own))
+            })
+        }) else {
+            return;
+        };
+        assert_eq!(outcomes, [OutcomeKind::NotOurs, OutcomeKind::NotOurs, OutcomeKind::NotOurs]);
+        assert!(mask.len() > 1);
+    }
+
+    #[test]
+    fn the_next_owner_of_a_judged_threads_number_is_not_bound() {
+        let Some((outcome, mask)) = with_thread(|hands, tid, own| {
+            let start = Task::of(tid).unwrap().unwrap().start;
+            hands.bind(tid, 1, Basis { baseline: &own, mask: &own, at: start }, &last(&own))
+        }) else {
+            return;
+        };
+        assert_eq!((outcome, mask.len() > 1), (OutcomeKind::Gone, true));
+    }
+
+    #[test]
+    fn what_was_noted_of_a_thread_is_forgotten_when_its_number_has_another_owner() {
+        with_thread(|hands, tid, own| {
+            let basis = Basis { baseline: &own, mask: &own, at: task::now() };
+            hands.bind(tid, 1, basis, &last(&own));
+            hands.meet(tid, 1);
+            assert!(hands.ledger.bound_as(tid).is_some());
+            hands.meet(tid, 2);
+            assert!(hands.ledger.bound_as(tid).is_none());
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_is_not_done() {
+        let Some((outcome, mask)) = with_thread(|hands, tid, own| {
+            hands.guardian = Guardian::idle().without_space();
+            let basis = Basis { baseline: &own, mask: &own, at: task::now() };
+            let outcome = hands.bind(tid, 1, basis, &last(&own));
+            assert!(hands.notes()[0].contains("nothing was bound"), "{:?}", hands.notes());
+            outcome
+        }) else {
+            return;
+        };
+        assert!(matches!(outcome, OutcomeKind::Refused(_)) && mask.len() > 1, "{outcome:?}");
+    }
+}
