@@ -142,9 +142,7 @@ fn without_its_guardian_corewise_stops_binding_says_so_and_gives_everything_back
 
 #[test]
 fn a_stopped_guardian_holds_nobody_up_and_corewise_stops_binding_and_says_so() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let mut run = Faulty::start(&[], &["--interval", "50ms"], &["2", "2*fp", "churn"]);
     run.wait_bound(1);
     let guardian = run.guardian().unwrap();
@@ -158,9 +156,7 @@ fn a_stopped_guardian_holds_nobody_up_and_corewise_stops_binding_and_says_so() {
 
 #[test]
 fn what_corewise_and_its_guardian_leave_when_both_are_killed_the_next_start_gives_back() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     for guardian_first in [true, false] {
         let mut run = Faulty::start(&[], &["--interval", "50ms"], &["60", "2*fp", "forker"]);
         run.wait_bound(2);
@@ -183,9 +179,7 @@ fn what_corewise_and_its_guardian_leave_when_both_are_killed_the_next_start_give
 
 #[test]
 fn a_run_whose_guardian_is_stopped_when_it_is_killed_is_mended_by_the_next_start() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let mut run = Faulty::start(&[], &["--interval", "50ms"], &["60", "2*fp"]);
     run.wait_bound(2);
     let guardian = run.guardian().unwrap();
@@ -203,9 +197,7 @@ fn a_run_whose_guardian_is_stopped_when_it_is_killed_is_mended_by_the_next_start
 /// Each process of the chain lives for a millisecond or less, and starts the next before it ends.
 #[test]
 fn a_chain_of_short_lived_processes_does_not_outrun_what_gives_masks_back() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let chain = "n=0; hop() { n=$((n+1)); [ $n -lt 900 ] || exec sleep 60; hop & }; hop";
     for discovery in ["bpf", "poll"] {
         for turn in 0..3 {
@@ -230,9 +222,10 @@ fn is_named(pid: u32, name: &str) -> bool {
 /// only the kernel knows.
 #[test]
 fn an_orphan_without_an_environment_is_given_its_pes_back() {
-    if !two_pes() || !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: needs two PEs, and root for BPF");
-        return;
+    needs!(TwoPes, Root);
+    let trial = corewise().args(["run", "-q", "--discovery", "bpf", "true"]).output().unwrap();
+    if !trial.status.success() {
+        skip!(Bpf, "{}", String::from_utf8_lossy(&trial.stderr));
     }
     // Found again by its name: a length of sleep that nobody else has.
     let length = format!("30.{}", std::process::id());
@@ -256,9 +249,7 @@ fn an_orphan_without_an_environment_is_given_its_pes_back() {
 /// A few faults of every sort by chance; `examples/kill_campaign.rs` does thousands.
 #[test]
 fn after_faults_by_chance_no_thread_is_left_narrow() {
-    if !two_pes() {
-        return;
-    }
+    needs!(TwoPes);
     let mut campaign = Command::new(example("kill_campaign"));
     campaign.args([env!("CARGO_BIN_EXE_corewise"), &burn(), "1", "9"]).args([
         "kill corewise",
@@ -274,7 +265,7 @@ fn after_faults_by_chance_no_thread_is_left_narrow() {
     let output = campaign.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     match output.status.code() {
-        Some(77) => eprintln!("skipped: {said}"),
+        Some(77) => skip!(Cpuset, "{said}"),
         code => assert_eq!(code, Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr)),
     }
 }

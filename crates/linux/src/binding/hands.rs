@@ -234,12 +234,13 @@ fn refusal(errno: Errno) -> OutcomeKind {
 mod tests {
     use super::super::task;
     use super::*;
+    use corewise_testing::needs;
 
     /// In a thread of its own, for which `act` is called with its number and its mask; `None` with one PE
     /// only.
     fn with_thread<T: Send + 'static>(
         act: impl FnOnce(&mut Hands, u32, CpuSet) -> T + Send + 'static,
-    ) -> Option<(T, CpuSet)> {
+    ) -> (T, CpuSet) {
         let in_thread = move || {
             let mut hands = Hands::new(Guardian::idle(), None).unwrap();
             let own = affinity::get(0).unwrap();
@@ -251,7 +252,7 @@ mod tests {
             let result = act(&mut hands, tid, own.clone());
             let mask = affinity::get(0).unwrap();
             affinity::set(&hands.token, 0, &own).unwrap();
-            (own.len() > 1).then_some((result, mask))
+            (result, mask)
         };
         std::thread::spawn(in_thread).join().unwrap()
     }
@@ -264,45 +265,43 @@ mod tests {
 
     #[test]
     fn a_thread_is_bound_and_given_back_every_pe() {
-        let Some(((outcome, original), mask)) = with_thread(|hands, tid, own| {
+        needs!(TwoPes);
+        let ((outcome, original), mask) = with_thread(|hands, tid, own| {
             let basis = Basis { baseline: &own, mask: &own, at: task::now() };
             let outcome = hands.bind(tid, 1, basis, &last(&own));
             (outcome, hands.ledger.bound_as(tid).unwrap().original.clone())
-        }) else {
-            return;
-        };
+        });
         assert_eq!((outcome, original, mask.len()), (OutcomeKind::Done, affinity::all_pes(), 1));
     }
 
     /// What the cpuset leaves is not what the thread's user wanted.
     #[test]
     fn while_a_cpuset_changes_nobody_is_bound() {
-        let Some((outcomes, mask)) = with_thread(|hands, tid, own| {
+        needs!(TwoPes);
+        let (outcomes, mask) = with_thread(|hands, tid, own| {
             let before = own.union(&CpuSet::single(corewise_core::ids::PeId(4000)));
             // corewise has the smaller set already, the thread has it before corewise.
             [(&before, &before), (&before, &own), (&own, &before)].map(|(baseline, mask)| {
                 hands.bind(tid, 1, Basis { baseline, mask, at: task::now() }, &last(&own))
             })
-        }) else {
-            return;
-        };
+        });
         assert_eq!(outcomes, [OutcomeKind::NotOurs, OutcomeKind::NotOurs, OutcomeKind::NotOurs]);
         assert!(mask.len() > 1);
     }
 
     #[test]
     fn the_next_owner_of_a_judged_threads_number_is_not_bound() {
-        let Some((outcome, mask)) = with_thread(|hands, tid, own| {
+        needs!(TwoPes);
+        let (outcome, mask) = with_thread(|hands, tid, own| {
             let start = Task::of(tid).unwrap().unwrap().start;
             hands.bind(tid, 1, Basis { baseline: &own, mask: &own, at: start }, &last(&own))
-        }) else {
-            return;
-        };
+        });
         assert_eq!((outcome, mask.len() > 1), (OutcomeKind::Gone, true));
     }
 
     #[test]
     fn what_was_noted_of_a_thread_is_forgotten_when_its_number_has_another_owner() {
+        needs!(TwoPes);
         with_thread(|hands, tid, own| {
             let basis = Basis { baseline: &own, mask: &own, at: task::now() };
             hands.bind(tid, 1, basis, &last(&own));
@@ -315,15 +314,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_down_is_not_done() {
-        let Some((outcome, mask)) = with_thread(|hands, tid, own| {
+        needs!(TwoPes);
+        let (outcome, mask) = with_thread(|hands, tid, own| {
             hands.guardian = Guardian::idle().without_space();
             let basis = Basis { baseline: &own, mask: &own, at: task::now() };
             let outcome = hands.bind(tid, 1, basis, &last(&own));
             assert!(hands.notes()[0].contains("nothing was bound"), "{:?}", hands.notes());
             outcome
-        }) else {
-            return;
-        };
+        });
         assert!(matches!(outcome, OutcomeKind::Refused(_)) && mask.len() > 1, "{outcome:?}");
     }
 }
