@@ -94,7 +94,8 @@ pub struct Round<'a> {
 /// Starts a run, does what the kind says, and looks at what lives on.
 pub fn carry_out(tools: &Tools, kind: &Kind, chance: Random) -> Outcome {
     let mut round = Round::start(tools, kind, chance);
-    let bound = wait_for(Duration::from_secs(20), || !round.narrow().0.is_empty());
+    // Until a thread is bound and has started something, or the kind does not let it come so far.
+    let bound = wait_for(Duration::from_secs(5), || round.has_started() && !round.narrow().0.is_empty());
     round.pause(150);
     (kind.act)(&mut round);
     round.cpuset.allow("0-1");
@@ -188,6 +189,12 @@ impl<'a> Round<'a> {
     /// The processes of the program.
     pub fn program(&self) -> Vec<u32> {
         self.cpuset.processes().into_iter().filter(|pid| name_of(*pid) == "burn").collect()
+    }
+
+    /// Whether the program has started other processes.
+    fn has_started(&self) -> bool {
+        let is_other = |pid: u32| matches!(name_of(pid).as_str(), "sh" | "sleep" | "tail" | "taskset");
+        !self.program().is_empty() && self.cpuset.processes().into_iter().any(is_other)
     }
 
     /// Sends a signal to all of these.
