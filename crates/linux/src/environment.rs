@@ -35,12 +35,12 @@ pub fn started_by(pid: u32) -> Option<u32> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// The corewise that this one runs inside of, by its process id. Its variable in the environment says so, and
-/// where that was cleared (by sudo, for instance) the program that an ancestor runs.
+/// The outermost corewise that this one runs inside of, by its process id. Its variable in the environment
+/// says so, and where that was cleared (by sudo, for instance) the program that an ancestor runs.
 pub fn outer_corewise() -> Option<u32> {
     let named: Option<u32> = std::env::var(NESTED_VARIABLE).ok().and_then(|pid| pid.parse().ok());
     let ancestors = std::iter::successors(parent_of(std::process::id()), |&pid| parent_of(pid));
-    ancestors.take_while(|&pid| pid > 0).find(|&pid| named == Some(pid) || runs_corewise(pid))
+    ancestors.take_while(|&pid| pid > 0).filter(|&pid| named == Some(pid) || runs_corewise(pid)).last()
 }
 
 /// Whether a process runs the file that this one does, or another build of it.

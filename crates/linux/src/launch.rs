@@ -4,6 +4,7 @@
 //! if it had been started alone: same process group, same terminal, same standard streams, signals as
 //! inherited.
 
+use crate::environment::outer_corewise;
 use nix::errno::Errno;
 use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
@@ -13,7 +14,8 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 
-/// The variable by which a nested corewise knows that it runs inside another: the outer one's process id.
+/// The variable by which a nested corewise knows that it runs inside another: the process id of the one that
+/// places threads.
 pub const NESTED_VARIABLE: &str = "COREWISE_PID";
 
 /// Where the command's standard output goes.
@@ -80,9 +82,10 @@ pub fn prepare(command: &[OsString], signals: &SigSet, output: Output) -> Result
         .map_err(|error| LaunchError::ZeroByte(String::from_utf8_lossy(&error.into_vec()).into_owned()))?;
     let (wait, go) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (failure, report) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let placing = outer_corewise().unwrap_or_else(std::process::id);
     // SAFETY: this process has one thread, so nobody reads the environment meanwhile; the variable is for the
     // command and whatever it starts.
-    unsafe { std::env::set_var(NESTED_VARIABLE, std::process::id().to_string()) };
+    unsafe { std::env::set_var(NESTED_VARIABLE, placing.to_string()) };
     // SAFETY: this process has one thread, so the child may run any code before it executes the command.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Waiting { pid: child, go: go.into(), failure: failure.into() }),
