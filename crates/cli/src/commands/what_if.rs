@@ -133,8 +133,8 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
     } else {
         writeln!(
             out,
-            "the recording tells nothing of other load on the machine, nor which thread waited for which; record \
-             on a quiet machine, with --recorded-on its profile"
+            "the recording tells nothing of other load on the machine, nor which thread waited for which; \
+             record on a quiet machine, with --recorded-on its profile"
         )?;
     }
     for unknown in &prediction.unknown {
