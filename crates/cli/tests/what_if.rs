@@ -32,8 +32,8 @@ fn slowed_recording(directory: &Path, load: u64) -> String {
         let thread = |index: u64| {
             json!({
                 "thread": {"tid": 10 + index, "generation": 0}, "pid": 10, "app": 0, "name": "four",
-                "cpu_ns": now / load, "runnable_ns": now, "runnable": true, "last_pe": index, "standing": "free",
-                "permitted": "0-3", "counters": null, "ended": step == 6,
+                "cpu_ns": now / load, "runnable_ns": now, "runnable": true, "last_pe": index,
+                "standing": "free", "permitted": "0-3", "counters": null, "ended": step == 6,
             })
         };
         let threads: Vec<Value> = (0..4).map(thread).collect();

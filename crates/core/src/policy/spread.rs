@@ -3,18 +3,18 @@
 //! Problem: two floating-point threads on PEs that share an FPU slow each other down, while an integer thread
 //! beside either of them costs little; the operating system does not know which thread is which.
 //!
-//! Approach (BulldOver §IV and §V.C): rank the FPU-intensive threads. With N units that share an FPU, bind the
-//! first N to one unit each, the next N to the same units as second ones, and so on, as often as the units
-//! have PEs; leave the rest free. A thread is bound to all PEs of its unit that it may use ("binds them on a
+//! Approach (BulldOver §IV and §V.C): rank the FPU-intensive threads. With N units that share an FPU, bind
+//! the first N to one unit each, the next N to the same units as second ones, and so on, as often as the
+//! units have PEs; leave the rest free. A thread is bound to all PEs of its unit that it may use ("binds them on a
 //! per-module basis, instead of per-core"): which of them it runs on makes no difference to the FPU, and the
 //! operating system can get it out of the way of others. Threads keep their units while their rank allows it
 //! (the paper's caching).
 //!
 //! A unit is what the FPU is shared in: the module where cores share an FPU, else the SMT core; where there
 //! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where
-//! no two allowed PEs share any of these and all are equally fast, nothing is to be gained and nothing is bound.
-//! Where one unit is all that is allowed, each of its PEs counts as one: threads are at least kept from
-//! sharing a PE.
+//! no two allowed PEs share any of these and all are equally fast, nothing is to be gained and nothing is
+//! bound. Where one unit is all that is allowed, each of its PEs counts as one: threads are at least kept
+//! from sharing a PE.
 //!
 //! Which unit (ours; the paper has one node and one kind of core): units that nobody has before those that
 //! somebody has, and of these the fastest kind first. So no FPU-intensive thread is on a slow PE while a fast
@@ -62,8 +62,8 @@ impl Policy for Spread {
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         let Some(mut units) = Units::of(scene.topology, scene.allowed) else {
-            let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, and all are equally fast, \
-                so keeping FPU-intensive threads apart gains nothing";
+            let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, and all are equally \
+                fast, so keeping FPU-intensive threads apart gains nothing";
             return Placement::without_gain(reason);
         };
         let mut placement = residents(scene, &mut units);
@@ -114,7 +114,7 @@ fn rank<'a>(scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
         .clone()
         .filter_map(|s| Some((units.unit_of(scene.present.bound.get(&s.view.thread)?)?, s)))
         .collect();
-    // Threads that share a unit anyway never gain by changing places within it: who wants most is first there.
+    // Threads that share a unit anyway never gain by changing places within it: who wants most is first.
     seated.sort_by(|(a_unit, a), (b_unit, b)| {
         a_unit.cmp(b_unit).then(demand(b).total_cmp(&demand(a))).then(a.view.thread.cmp(&b.view.thread))
     });

@@ -135,8 +135,8 @@ fn core_type_rank(core_type: &str) -> Option<u64> {
 }
 
 /// Everything that has an opinion on which PEs are fast. What the kernel says directly goes before what hwloc
-/// passes on of the same. hwloc ranks its kinds by these sources, but without a tolerance: its rank has a vote
-/// only where none of them knows all PEs, or favoured cores would be kinds of their own.
+/// passes on of the same. hwloc ranks its kinds by these sources, but without a tolerance: its rank has a
+/// vote only where none of them knows all PEs, or favoured cores would be kinds of their own.
 pub fn votes(facts: &Facts, kinds: &[HwlocKind], pes: &CpuSet) -> Vec<Vote> {
     let of_kinds = |value: &dyn Fn(&HwlocKind) -> Option<u64>| -> BTreeMap<PeId, u64> {
         let with_value = kinds.iter().filter_map(|kind| Some((kind, value(kind)?)));

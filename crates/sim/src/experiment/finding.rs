@@ -53,8 +53,8 @@ pub enum Check {
         #[serde(default = "highest")]
         highest: f64,
     },
-    /// The figure falls along the list in every scenario: by more than `slack` from the first to the last, and
-    /// from none to the next does it rise by more than that.
+    /// The figure falls along the list in every scenario: by more than `slack` from the first to the last,
+    /// and from none to the next does it rise by more than that.
     Falling {
         /// The variants in order.
         variants: Vec<String>,

@@ -263,7 +263,8 @@ fn mintlp_leaves_a_spinning_thread_on_its_fast_pe_while_nobody_wants_it() {
 
 #[test]
 fn of_equal_candidates_the_nearest_to_the_free_fast_pe_is_promoted() {
-    // §3.4. Two chips, PEs 0 and 4 are fast. The thread on PE 4 ends; thread 3 is on its chip, 1 and 2 are not.
+    // §3.4. Two chips, PEs 0 and 4 are fast. The thread on PE 4 ends; thread 3 is on its chip, 1 and 2 are
+    // not.
     let threads = || {
         let mut threads = application(0, 8);
         threads[4].lives = Time(0)..second(2);
