@@ -5,10 +5,10 @@
 //!
 //! Approach (BulldOver §IV and §V.C): rank the FPU-intensive threads. With N units that share an FPU, bind
 //! the first N to one unit each, the next N to the same units as second ones, and so on, as often as the
-//! units have PEs; leave the rest free. A thread is bound to all PEs of its unit that it may use ("binds them on a
-//! per-module basis, instead of per-core"): which of them it runs on makes no difference to the FPU, and the
-//! operating system can get it out of the way of others. Threads keep their units while their rank allows it
-//! (the paper's caching).
+//! units have PEs; leave the rest free. A thread is bound to all PEs of its unit that it may use ("binds them
+//! on a per-module basis, instead of per-core"): which of them it runs on makes no difference to the FPU, and
+//! the operating system can get it out of the way of others. Threads keep their units while their rank allows
+//! it (the paper's caching).
 //!
 //! A unit is what the FPU is shared in: the module where cores share an FPU, else the SMT core; where there
 //! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where

@@ -3,8 +3,8 @@
 //! The notation is hwloc's (its manual, "Synthetic topologies"): levels from the outside in, each with the
 //! number of children that an object of the level before has. PEs are numbered in the order of the tree.
 //! Beyond hwloc there are `module:N` for cores that share one FPU and `cluster:N`. Of hwloc's attributes
-//! `size=` (of a cache) and `memory=` (of a NUMA node) are understood: `l2:4(size=2MB)`. A machine without a NUMA level is one
-//! node, as in hwloc. `group` levels only multiply.
+//! `size=` (of a cache) and `memory=` (of a NUMA node) are understood: `l2:4(size=2MB)`. A machine without a
+//! NUMA level is one node, as in hwloc. `group` levels only multiply.
 
 use super::{Domain, DomainKind, Topology};
 use crate::cpuset::CpuSet;
