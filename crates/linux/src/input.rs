@@ -36,7 +36,8 @@ pub fn open_regular(path: &Path) -> Result<File> {
 pub(crate) fn open_with(path: &Path, follow: OFlag, also_pipes: bool) -> Result<File> {
     let seen = File::from(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC | follow, Mode::empty())?);
     let kind = seen.metadata()?.file_type();
-    if !kind.is_file() && !(also_pipes && kind.is_fifo()) {
+    let is_wanted = kind.is_file() || (also_pipes && kind.is_fifo());
+    if !is_wanted {
         let kinds = if also_pipes { "no file and no pipe" } else { "no regular file" };
         return Err(Error::new(ErrorKind::InvalidInput, format!("it is {kinds}")));
     }

@@ -45,11 +45,11 @@ pub(super) fn of(elf: &ElfFile) -> Result<Vec<Function>, ElfError> {
     collect(object.symbols(), &mut symbols);
     let mut is_stripped = symbols.is_empty();
     collect(object.dynamic_symbols(), &mut symbols);
-    if let Some(content) = elf.build_id.as_deref().and_then(debug_file) {
-        if let Ok(debug) = content.object() {
-            collect(debug.symbols(), &mut symbols);
-            is_stripped = false;
-        }
+    if let Some(content) = elf.build_id.as_deref().and_then(debug_file)
+        && let Ok(debug) = content.object()
+    {
+        collect(debug.symbols(), &mut symbols);
+        is_stripped = false;
     }
     symbols.sort_unstable();
     let mut functions = bounded(symbols, &sections);

@@ -74,7 +74,8 @@ fn nothing_is_opened_but_the_mapped_file() {
     assert_eq!(opened(mapping).as_ref(), Some(&start));
     assert_eq!(opened(&without_link(mapping)).as_ref(), Some(&start));
 
-    let put: [(&str, &dyn Fn(&Path)); 5] = [
+    type Put<'a> = (&'a str, &'a dyn Fn(&Path));
+    let put: [Put; 5] = [
         ("nothing", &|_| {}),
         ("a FIFO", &|path| nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap()),
         ("a link to a device", &|path| symlink("/dev/zero", path).unwrap()),
