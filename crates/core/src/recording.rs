@@ -248,6 +248,11 @@ mod tests {
         check("", "empty");
         check("{}\n", "`` of version 0");
         check("nonsense\n", "line 1");
+        // Not the last line, or not one that breaks off.
+        let whole = text();
+        let lines: Vec<&str> = whole.lines().collect();
+        check(&format!("{}\nnoise\n{}", lines[0], lines[1]), "line 2");
+        check(&format!("{}\n{}\nnoise\n", lines[0], lines[1]), "line 3");
         check(&text().replace("\"version\":1", "\"version\":9"), "version 9");
         check(&text().replacen("{\"at\":1", "{\"at\":x", 1), "line 2 is damaged");
         check(&text().replacen("{\"at\":1,", "{\"at\":7,", 1), "line 3 is damaged");

@@ -191,6 +191,7 @@ impl ApplicationView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::Hints;
 
     fn pmu(cycles: u64, fpu_busy: Option<u64>, enabled_ns: u64, running_ns: u64) -> PmuReading {
         PmuReading {
@@ -241,6 +242,75 @@ mod tests {
     fn multiplexing_lowers_the_confidence() {
         let usage = Usage::between(None, &CounterReading::Pmu(pmu(1_000, Some(500), 100, 25)));
         assert_eq!(usage.fpu, Some(Estimate { value: 0.5, confidence: 0.25 }));
+    }
+
+    #[test]
+    fn a_formula_that_is_half_trusted_and_half_counted_is_trusted_by_a_quarter() {
+        let reading = PmuReading { formula_confidence: 0.5, ..pmu(1_000, Some(500), 100, 50) };
+        let usage = Usage::between(None, &CounterReading::Pmu(reading));
+        assert_eq!(usage.fpu, Some(Estimate { value: 0.5, confidence: 0.25 }));
+    }
+
+    #[test]
+    fn the_vector_unit_is_used_at_least_as_much_as_the_fpu() {
+        for (vector, expected) in [(80.0, 0.8), (30.0, 0.5)] {
+            let usage = Usage::between(None, &sample(100, 0, 50.0, vector));
+            assert_eq!(usage.vector.unwrap().value, expected);
+        }
+    }
+
+    #[test]
+    fn samples_tell_memory_and_branches_too() {
+        let at = |judged, memory, branches| {
+            CounterReading::Sample(SampleReading { judged, memory, branches, ..SampleReading::default() })
+        };
+        let usage = Usage::between(Some(&at(100, 50.0, 10.0)), &at(300, 90.0, 30.0));
+        let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
+        assert_eq!((value(usage.memory), value(usage.branches)), (Some(0.2), Some(0.1)));
+    }
+
+    #[test]
+    fn a_thread_is_runnable_for_the_share_of_the_interval_in_which_it_wanted_a_pe() {
+        let reading = |runnable_ns| ThreadReading {
+            thread: ThreadId { tid: 1, generation: 0 },
+            pid: 1,
+            app: AppId(0),
+            name: "test".into(),
+            cpu_ns: 250,
+            runnable_ns,
+            runnable: true,
+            last_pe: None,
+            standing: Standing::Free,
+            permitted: Arc::new(CpuSet::first_n(1)),
+            counters: None,
+            hints: Hints::default(),
+            ended: false,
+        };
+        let share = |earlier, later, ns| runnable_share(earlier, &reading(later), Duration::from_nanos(ns));
+        assert_eq!(share(100, Some(400), 1_000), 0.3);
+        assert_eq!(share(200, None, 1_000), 0.05, "by the time that it ran");
+        assert_eq!(
+            (share(0, Some(400), 100), share(400, Some(100), 100), share(0, Some(1), 0)),
+            (1.0, 0.0, 0.0)
+        );
+    }
+
+    #[test]
+    fn an_application_is_what_it_did_between_two_readings() {
+        let at = |runnable_thread_ns, active_ns, sequential_ns| ApplicationReading {
+            runnable_thread_ns,
+            active_ns,
+            sequential_ns,
+            runnable_max: 2,
+            exact: true,
+            app: AppId(0),
+            name: "test".into(),
+        };
+        let (earlier, later) = (at(100, 80, 60), at(400, 180, 85));
+        let view = ApplicationView::between(Some(&earlier), &later, Duration::from_nanos(200));
+        assert_eq!((view.tlp_mean, view.sequential_fraction), (1.5, Some(0.25)));
+        let idle = ApplicationView::between(Some(&earlier), &earlier, Duration::from_nanos(200));
+        assert_eq!((idle.tlp_mean, idle.sequential_fraction), (0.0, None));
     }
 
     #[test]

@@ -373,6 +373,11 @@ fn difference(weights: &Weights, a: &Usage, b: &Usage) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::classify::FpuClass;
+    use crate::ids::AppId;
+    use crate::observe::{Hints, Standing};
+    use crate::view::ThreadView;
+    use std::sync::Arc;
 
     fn usage(l2_misses: f64, fpu: f64, branches: f64, ipc: f64) -> Usage {
         let counted = |value| Some(Estimate { value, confidence: 1.0 });
@@ -399,6 +404,61 @@ mod tests {
             assert!((difference(&weights, &nothing, &other) - expected).abs() < 1e-9, "{other:?}");
             assert!((difference(&weights, &other, &nothing) - expected).abs() < 1e-9, "{other:?}");
         }
+    }
+
+    fn subject(fpu: f64) -> Subject {
+        let thread = ThreadId { tid: (fpu * 10.0) as u32, generation: 0 };
+        let view = ThreadView {
+            thread,
+            app: AppId(0),
+            runnable_share: 1.0,
+            last_pe: None,
+            standing: Standing::Free,
+            permitted: Arc::new(CpuSet::first_n(2)),
+            usage: usage(0.0, fpu, 0.0, 1.0),
+        };
+        Subject {
+            view,
+            name: "test".into(),
+            runnable: true,
+            hints: Hints::default(),
+            fpu_class: FpuClass::Unknown,
+            placeable: true,
+            resident: false,
+        }
+    }
+
+    /// Who was dealt to the two siblings of a core.
+    fn dealt<'a>(first: &[&'a Subject], second: &[&'a Subject]) -> Deal<'a> {
+        let [a, b] = [PeId(0), PeId(1)];
+        Deal {
+            parameters: CoschedParameters::default(),
+            open: Vec::new(),
+            designated: CpuSet::new(),
+            siblings: [(a, CpuSet::single(b)), (b, CpuSet::single(a))].into(),
+            dealt: [(a, first.to_vec()), (b, second.to_vec())].into(),
+            placement: Placement::default(),
+        }
+    }
+
+    #[test]
+    fn a_dealing_is_worth_the_mean_difference_of_those_who_may_meet() {
+        let [none, half, full] = [0.0, 0.5, 0.9].map(subject);
+        let deal = dealt(&[&none], &[&half, &full]);
+        assert!((deal.worth() - 0.7).abs() < 1e-9, "{}", deal.worth());
+        assert_eq!(dealt(&[], &[&half, &full]).worth(), 0.0, "nobody meets");
+    }
+
+    #[test]
+    fn an_even_dealing_is_better_and_of_equal_ones_the_clearly_more_different() {
+        let [none, tenth, half, full] = [0.0, 0.1, 0.5, 0.9].map(subject);
+        let uneven = dealt(&[&none, &tenth, &half], &[&full]);
+        let alike = dealt(&[&none, &half], &[&tenth, &full]);
+        let unlike = dealt(&[&none, &tenth], &[&half, &full]);
+        assert!(alike.crowding() < uneven.crowding());
+        assert!(alike.is_better(&uneven, 0.1) && !uneven.is_better(&alike, 0.1));
+        assert!(unlike.is_better(&alike, 0.1) && !alike.is_better(&unlike, 0.1));
+        assert!(!unlike.is_better(&alike, 1.0), "0.65 is not twice 0.5");
     }
 
     #[test]
