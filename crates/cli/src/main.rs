@@ -32,6 +32,9 @@ use commands::{
     replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_linux::binding::guardian;
+use corewise_linux::signals::end_as;
+use corewise_linux::stack;
+use session::exited;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -64,27 +67,31 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    stack::with_room(run_command)
+}
+
+fn run_command() -> ExitCode {
     // An error of a run is told apart from a failure of its command, as in env(1) and timeout(1).
     let (result, failure): (_, fn(&anyhow::Error) -> u8) = match Cli::parse().command {
         Command::Run(run) => (run.execute(), session::exit_status_of),
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),
-        Command::Replay(replay) => (replay.execute(), |_| 1),
-        Command::Sim(sim) => (sim.execute(), |_| 1),
-        Command::Experiment(experiment) => (experiment.execute(), |_| 1),
-        Command::Topo(topo) => (topo.execute(), |_| 1),
-        Command::Calibrate(calibrate) => (calibrate.execute(), |_| 1),
+        Command::Replay(replay) => (replay.execute().map(exited), |_| 1),
+        Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
+        Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),
+        Command::Topo(topo) => (topo.execute().map(exited), |_| 1),
+        Command::Calibrate(calibrate) => (calibrate.execute().map(exited), |_| 1),
         // As diff(1): 1 is a difference, 2 is trouble.
-        Command::Profile(profile) => (profile.execute(), |_| 2),
+        Command::Profile(profile) => (profile.execute().map(exited), |_| 2),
         Command::Paths(paths) => {
             let failure = paths.exit_status_of();
             (paths.execute(), failure)
         }
         Command::Guardian { book } => {
-            (guardian::main(book.as_deref()).map(|()| 0).map_err(Into::into), |_| 1)
+            (guardian::main(book.as_deref()).map(|()| exited(0)).map_err(Into::into), |_| 1)
         }
     };
     match result {
-        Ok(status) => ExitCode::from(status),
+        Ok(status) => ExitCode::from(end_as(status)),
         Err(error) => {
             output::tell(output::in_words(&error));
             ExitCode::from(failure(&error))

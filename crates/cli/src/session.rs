@@ -1,25 +1,26 @@
 //! One watched run of a command: everything that `run` and `characterize` have in common.
 
+use crate::output::{in_words, tell};
 use crate::recording_file::RecordingWriter;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::policy::Policy;
 use corewise_core::recording::{FORMAT, Header, VERSION};
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
 use corewise_core::topology::Topology;
-use corewise_core::world::{World, control_loop};
+use corewise_core::world::{Wake, World, control_loop};
 use corewise_linux::binding::guardian::Guardian;
-use corewise_linux::counters;
+use corewise_linux::counters::{self, CounterSource};
 use corewise_linux::discovery::{self, Discovery, procfs::Proc};
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
 use corewise_linux::live::{LiveWorld, Parts};
 use corewise_linux::privileged;
 use corewise_linux::signals::Signals;
 use std::ffi::OsString;
-use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Instant;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
 /// What a session is asked to do.
 pub struct Plan {
@@ -41,45 +42,159 @@ pub struct Plan {
     pub output: Output,
     /// Where to write a recording.
     pub record: Option<PathBuf>,
+    /// Whether what outlives the command is followed to its end.
+    pub wait: bool,
+    /// Whether the descriptors that corewise was given stay open in it.
+    pub keep_descriptors: bool,
+}
+
+impl Plan {
+    fn words(&self) -> Vec<String> {
+        self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    /// What the application is called: its program's name.
+    fn name(&self) -> String {
+        let program = self.command[0].to_string_lossy();
+        program.rsplit('/').next().unwrap_or(&program).to_owned()
+    }
 }
 
 /// How a session ended.
 pub struct Ended {
     /// The report.
     pub report: Report,
-    /// The command's exit status.
-    pub exit_status: u8,
+    /// How the command ended.
+    pub exit_status: ExitStatus,
     /// What could not be written.
     pub failure: Option<anyhow::Error>,
 }
 
-/// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start.
+/// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start. Where
+/// it cannot be watched, it runs all the same.
 pub fn run(plan: Plan) -> Result<Ended> {
-    let words: Vec<String> = plan.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let name = words[0].rsplit('/').next().unwrap_or(&words[0]).to_owned();
     let mut notes = plan.topology.notes.clone();
-    let act = plan.act && !nested(&mut notes);
+    note_privileges(&plan, &mut notes);
+    mend(&mut notes);
+    let mut signals = Signals::open().context("cannot take over the signals")?;
+    let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
+    nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
+    // Before the command's process is made, so that it is seen to be.
+    let discovery = discover(plan.discovery, &signals, guardian.as_ref(), &mut notes);
+    let waiting = launch::prepare(&plan.command, &mut signals, plan.output)?;
+    if !plan.keep_descriptors {
+        signals.let_go_of_descriptors(plan.output == Output::ToStandardError);
+    }
+    match discovery.and_then(|discovery| attach(&plan, &waiting, discovery, &mut notes)) {
+        Ok(attached) => watch(plan, waiting, signals, attached, guardian, notes),
+        Err(error) if is_demanded(&plan) => Err(error),
+        Err(error) => {
+            warn(&mut notes, format!("the command runs unwatched: {}", in_words(&error)));
+            follow(plan, waiting, signals, notes)
+        }
+    }
+}
+
+fn note_privileges(plan: &Plan, notes: &mut Vec<String>) {
     if let Some(how) = privileged::gained(&plan.command[0]) {
         notes.push(format!(
             "`{}` gains privileges ({how}), so the kernel lets only root look into it: what it uses stays \
              unknown; run corewise as root to see it",
-            words[0]
+            plan.command[0].to_string_lossy()
         ));
     }
-    mend(&mut notes);
-    // Before anything else is started: the guardian must be no child of the application's adopter.
-    let guardian =
-        if act { Some(Guardian::start().context("cannot start the guardian process")?) } else { None };
-    nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
-    let signals = Signals::open().context("cannot block signals")?;
-    // Before the command's process is made, so that it is seen to be.
-    let discovery = discover(plan.discovery, &mut notes)?;
-    let waiting = launch::prepare(&plan.command, signals.inherited(), plan.output)?;
-    let started = Instant::now();
-    let (parts, sources) = attach(&plan, &waiting, discovery, signals, name.into(), &mut notes)?;
+}
+
+/// The guardian, which must be no child of the application's adopter. Without one, nothing is bound.
+fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
+    let adopts = nix::sys::prctl::set_child_subreaper(false);
+    let guardian = adopts.map_err(std::io::Error::from).and_then(|()| Guardian::start());
+    if let Err(error) = &guardian {
+        warn(notes, format!("nothing is bound: cannot start the guardian process: {error}"));
+    }
+    guardian.ok()
+}
+
+/// Whether the user wants just what cannot be had.
+fn is_demanded(plan: &Plan) -> bool {
+    matches!(plan.counters, counters::Choice::Pmu | counters::Choice::Sample)
+        || plan.discovery == discovery::Choice::Bpf
+}
+
+fn warn(notes: &mut Vec<String>, text: String) {
+    tell(&text);
+    notes.push(text);
+}
+
+fn discover(
+    choice: discovery::Choice,
+    signals: &Signals,
+    guardian: Option<&Guardian>,
+    notes: &mut Vec<String>,
+) -> Result<Box<dyn Discovery>> {
+    let parent = std::process::id();
+    match std::fs::read_link("/proc/self").context("there is no /proc")? {
+        link if link == Path::new(&parent.to_string()) => {}
+        _ => bail!("/proc is that of another PID namespace: mount one of its own"),
+    }
+    let witness = signals.witness().map(|pid| pid.as_raw() as u32);
+    // The guardian is the child of the first process of a container, and of that alone.
+    let excluded = witness.into_iter().chain(guardian.map(|guardian| guardian.process().id)).collect();
+    let options = discovery::Options { parent, excluded, proc: Proc::at("/proc"), choice };
+    let (discovery, fallbacks) = discovery::open(&options)?;
+    notes.extend(fallbacks);
+    Ok(discovery)
+}
+
+/// What a command is watched by.
+struct Attached {
+    discovery: Box<dyn Discovery>,
+    counters: Box<dyn CounterSource>,
+}
+
+impl Attached {
+    fn sources(&self) -> Sources {
+        Sources { discovery: self.discovery.name().to_owned(), counters: self.counters.name() }
+    }
+}
+
+/// Opens the counters on the waiting child.
+fn attach(
+    plan: &Plan,
+    waiting: &Waiting,
+    discovery: Box<dyn Discovery>,
+    notes: &mut Vec<String>,
+) -> Result<Attached> {
+    let pid = waiting.pid().as_raw() as u32;
+    let (counters, fallbacks) =
+        counters::open(plan.counters, pid, &plan.topology.allowed, discovery.clock_filter())?;
+    notes.extend(fallbacks);
+    if plan.policy.needs_fpu_usage() && counters.name() == "none" {
+        notes.push(format!(
+            "the policy {} needs FPU usage, which `--counters none` does not give: nothing is bound",
+            plan.policy.name()
+        ));
+    }
+    Ok(Attached { discovery, counters })
+}
+
+fn watch(
+    plan: Plan,
+    waiting: Waiting,
+    signals: Signals,
+    attached: Attached,
+    guardian: Option<Guardian>,
+    mut notes: Vec<String>,
+) -> Result<Ended> {
+    // The first process of a container adopts all there is, and all end with it.
+    let wait = plan.wait && std::process::id() != 1;
+    let (words, dry_run) = (plan.words(), guardian.is_none());
+    let (sources, name) = (attached.sources(), plan.name().into());
+    let Attached { discovery, counters } = attached;
     let host = corewise_linux::host::read(Path::new("/"));
     let mut engine = Engine::new(plan.topology, plan.policy, plan.config);
-    let mut world = LiveWorld::new(parts, guardian, started)?;
+    let parts = Parts { name, command: waiting.pid(), discovery, counters, signals, wait };
+    let mut world = LiveWorld::new(parts, guardian, Instant::now())?;
     waiting.start(&words[0])?;
     // Not before the command is known to exist: an older recording is lost by it.
     let mut recorder =
@@ -98,72 +213,51 @@ pub fn run(plan: Plan) -> Result<Ended> {
     }
     notes.extend(world.troubles());
     let exit_status = finish(&mut world)?;
-    let circumstances = Circumstances {
-        command: words,
-        dry_run: !act,
-        evidence: "measured",
-        host: Some(host),
-        sources,
-        rounds: world.rounds().to_vec(),
-        peak_memory_bytes: corewise_linux::live::peak_memory_bytes(),
-        notes,
-    };
+    let circumstances =
+        Circumstances { rounds: world.rounds().to_vec(), ..circumstances(words, dry_run, sources, notes) };
     Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
 }
 
 /// Gives back what earlier runs have left bound.
 fn mend(notes: &mut Vec<String>) {
-    for note in corewise_linux::binding::book::mend() {
-        // Nobody may be there to read it.
-        let _ = writeln!(std::io::stderr(), "corewise: {note}");
-        notes.push(note);
-    }
+    corewise_linux::binding::book::mend().into_iter().for_each(|note| warn(notes, note));
 }
 
-fn discover(choice: discovery::Choice, notes: &mut Vec<String>) -> Result<Box<dyn Discovery>> {
-    let options = discovery::Options {
-        parent: std::process::id(),
-        // The guardian is nobody's child.
-        excluded: Vec::new(),
-        proc: Proc::at("/proc"),
-        choice,
-    };
-    let (discovery, fallbacks) = discovery::open(&options)?;
-    notes.extend(fallbacks);
-    Ok(discovery)
+/// Runs the command without watching it; the report has its words and notes.
+fn follow(plan: Plan, waiting: Waiting, mut signals: Signals, notes: Vec<String>) -> Result<Ended> {
+    let words = plan.words();
+    let pid = waiting.start(&words[0])?;
+    let exit_status = signals.follow(pid).context("cannot follow the command")?;
+    let engine = Engine::new(plan.topology, plan.policy, plan.config);
+    let sources = Sources { discovery: "none".to_owned(), counters: "none".to_owned() };
+    let circumstances = circumstances(words, true, sources, notes);
+    Ok(Ended { report: ReportBuilder::default().finish(&engine, circumstances), exit_status, failure: None })
 }
 
-/// Opens the counters on the waiting child.
-fn attach(
-    plan: &Plan,
-    waiting: &Waiting,
-    discovery: Box<dyn Discovery>,
-    signals: Signals,
-    name: Arc<str>,
-    notes: &mut Vec<String>,
-) -> Result<(Parts, Sources)> {
-    let pid = waiting.pid().as_raw() as u32;
-    let (counters, fallbacks) =
-        counters::open(plan.counters, pid, &plan.topology.allowed, discovery.clock_filter())?;
-    notes.extend(fallbacks);
-    if plan.policy.needs_fpu_usage() && counters.name() == "none" {
-        notes.push(format!(
-            "the policy {} needs FPU usage, which `--counters none` does not give: nothing is bound",
-            plan.policy.name()
-        ));
+fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: Vec<String>) -> Circumstances {
+    Circumstances {
+        command,
+        dry_run,
+        evidence: "measured",
+        host: Some(corewise_linux::host::read(Path::new("/"))),
+        sources,
+        rounds: Vec::new(),
+        peak_memory_bytes: corewise_linux::live::peak_memory_bytes(),
+        notes,
     }
-    let sources = Sources { discovery: discovery.name().to_owned(), counters: counters.name() };
-    Ok((Parts { name, command: waiting.pid(), discovery, counters, signals }, sources))
 }
 
 /// If watching failed, the command still runs to its end, unwatched.
-fn finish(world: &mut LiveWorld) -> Result<u8> {
+fn finish(world: &mut LiveWorld) -> Result<ExitStatus> {
+    let mut wake = Wake::Deadline;
     loop {
-        if let Some(status) = world.exit_status() {
-            return Ok(status);
+        match (world.exit_status(), wake) {
+            (Some(status), _) => return Ok(status),
+            (None, Wake::Finished) => bail!("somebody else was told how the command ended"),
+            (None, Wake::Deadline) => {}
         }
-        let tomorrow = world.now() + std::time::Duration::from_secs(86_400);
-        world.wait_until(tomorrow)?;
+        let tomorrow = world.now() + Duration::from_secs(86_400);
+        wake = world.wait_until(tomorrow)?;
     }
 }
 
@@ -188,6 +282,11 @@ fn nested(notes: &mut Vec<String>) -> bool {
         "inside another `corewise run` (process {outer}), which places these threads: this one only watches"
     ));
     true
+}
+
+/// To end with this exit status.
+pub fn exited(code: u8) -> ExitStatus {
+    ExitStatus::from_raw(i32::from(code) << 8)
 }
 
 /// The exit status for an error: the shell's for a command that did not start, else 125.

@@ -1,12 +1,13 @@
 //! Starting a command so that it can be watched from its first instruction.
 //!
 //! The child waits before `exec` until counters and discovery are attached to it, then becomes the command as
-//! if it had been started alone: same process group, same terminal, same standard streams, signals as
-//! inherited.
+//! if it had been started alone: same process group, same terminal, same standard streams, and what else
+//! corewise has [`Inherited`].
 
 use crate::environment::outer_corewise;
+use crate::inherited::Inherited;
+use crate::signals::Signals;
 use nix::errno::Errno;
-use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -71,10 +72,10 @@ impl LaunchError {
     }
 }
 
-/// Makes the child. `signals` is the mask that the command gets: the one corewise was started with.
+/// Makes the child, to which `signals` are passed on from now.
 ///
 /// Must be called while this process has one thread, as the child runs ordinary code until `exec`.
-pub fn prepare(command: &[OsString], signals: &SigSet, output: Output) -> Result<Waiting, LaunchError> {
+pub fn prepare(command: &[OsString], signals: &mut Signals, output: Output) -> Result<Waiting, LaunchError> {
     let words = command
         .iter()
         .map(|word| CString::new(word.clone().into_vec()))
@@ -88,20 +89,29 @@ pub fn prepare(command: &[OsString], signals: &SigSet, output: Output) -> Result
     unsafe { std::env::set_var(NESTED_VARIABLE, placing.to_string()) };
     // SAFETY: this process has one thread, so the child may run any code before it executes the command.
     match unsafe { fork() }? {
-        ForkResult::Parent { child } => Ok(Waiting { pid: child, go: go.into(), failure: failure.into() }),
+        ForkResult::Parent { child } => {
+            signals.command_is_there(child)?;
+            Ok(Waiting { pid: child, go: go.into(), failure: failure.into() })
+        }
         ForkResult::Child => {
             drop((go, failure));
-            become_command(&words, signals, output, wait, report)
+            become_command(&words, signals.inherited(), output, wait, report)
         }
     }
 }
 
 /// Runs in the child and does not return.
-fn become_command(words: &[CString], signals: &SigSet, output: Output, wait: OwnedFd, report: OwnedFd) -> ! {
+fn become_command(
+    words: &[CString],
+    inherited: &Inherited,
+    output: Output,
+    wait: OwnedFd,
+    report: OwnedFd,
+) -> ! {
     let mut go = [0u8];
     // An end of file means that corewise died before the start: then nothing is run.
     if File::from(wait).read_exact(&mut go).is_ok() {
-        let ready = restore_signals(signals).and_then(|()| redirect(output));
+        let ready = redirect(output).and_then(|()| inherited.hand_on());
         let errno = match ready.and_then(|()| nix::unistd::execvp(&words[0], words)) {
             Ok(never) => match never {},
             Err(errno) => errno,
@@ -111,14 +121,6 @@ fn become_command(words: &[CString], signals: &SigSet, output: Output, wait: Own
     }
     // SAFETY: `_exit` ends the process at once and runs none of the parent's exit handlers.
     unsafe { libc::_exit(127) }
-}
-
-fn restore_signals(mask: &SigSet) -> Result<(), Errno> {
-    use nix::sys::signal::{SigHandler, SigmaskHow, Signal, signal, sigprocmask};
-    // Rust ignores SIGPIPE in every program; a command expects the default.
-    // SAFETY: the default action installs no handler.
-    unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }?;
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(mask), None)
 }
 
 fn redirect(output: Output) -> Result<(), Errno> {

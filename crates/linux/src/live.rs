@@ -22,6 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 use std::collections::{HashMap, HashSet};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ pub struct LiveWorld {
     hands: Option<Hands>,
     started: Instant,
     command: Option<Pid>,
-    exit_status: Option<u8>,
+    exit_status: Option<ExitStatus>,
     /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
     baseline: Arc<CpuSet>,
     processes: HashMap<u32, Process>,
@@ -62,6 +63,8 @@ pub struct Parts {
     pub counters: Box<dyn CounterSource>,
     /// The signals.
     pub signals: Signals,
+    /// Whether what outlives the command is followed to its end.
+    pub wait: bool,
 }
 
 /// What is remembered of a process.
@@ -120,8 +123,8 @@ impl LiveWorld {
         Ok(world)
     }
 
-    /// The command's exit status, once it has ended.
-    pub fn exit_status(&self) -> Option<u8> {
+    /// How the command ended, once it has.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
         self.exit_status
     }
 
@@ -138,8 +141,7 @@ impl LiveWorld {
         troubles
     }
 
-    /// After an error: gives everything back, and from then on only follows the command and its orphans to
-    /// their end.
+    /// After an error: gives everything back, and from then on only follows the command to its end.
     pub fn stop_watching(&mut self) {
         self.watching = false;
         self.let_go();
@@ -169,7 +171,8 @@ impl LiveWorld {
             self.command = None;
         }
         // As long as the command runs, a signal is its matter.
-        self.finished |= news.no_children || (news.asked_to_end && self.command.is_none());
+        self.finished |=
+            news.no_children || (self.command.is_none() && (!self.parts.wait || news.asked_to_end));
         Ok(())
     }
 

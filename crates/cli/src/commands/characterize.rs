@@ -1,6 +1,7 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
 use super::{SourceOptions, ThisMachine};
+use crate::output::print;
 use crate::report_table;
 use crate::session::{self, Ended, Plan};
 use anyhow::Result;
@@ -8,6 +9,7 @@ use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
 use corewise_linux::launch::Output;
 use std::ffi::OsString;
+use std::process::ExitStatus;
 
 /// Tell what a program uses: FPU, L2 misses, IPC, parallelism.
 ///
@@ -19,6 +21,9 @@ pub struct Characterize {
     sources: SourceOptions,
     #[command(flatten)]
     machine: ThisMachine,
+    /// Follow what outlives the command to its end
+    #[arg(long)]
+    wait: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -28,8 +33,8 @@ pub struct Characterize {
 }
 
 impl Characterize {
-    /// Runs the command and prints its row; the exit status.
-    pub fn execute(self) -> Result<u8> {
+    /// Runs the command and prints its row; how it ended.
+    pub fn execute(self) -> Result<ExitStatus> {
         let plan = Plan {
             command: self.command,
             topology: self.machine.topology()?,
@@ -40,6 +45,8 @@ impl Characterize {
             act: false,
             output: Output::ToStandardError,
             record: None,
+            wait: self.wait,
+            keep_descriptors: false,
         };
         let Ended { report, exit_status, .. } = session::run(plan)?;
         for note in &report.notes {
@@ -50,7 +57,7 @@ impl Characterize {
         } else {
             report_table::render(&report)
         };
-        crate::output::print(&text)?;
+        print(&text)?;
         Ok(exit_status)
     }
 }

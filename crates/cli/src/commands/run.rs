@@ -8,14 +8,16 @@ use anyhow::Result;
 use corewise_core::report::Report;
 use corewise_linux::launch::Output;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 /// Run a command and place its threads by what they use.
 ///
 /// The command behaves as if it ran alone: its exit status is corewise's (126: it cannot be executed, 127:
-/// not found, 128+N: killed by signal N, 125: corewise itself failed), standard input and output are its own,
-/// and corewise speaks on standard error. Descendants that outlive the command are followed to their end.
-/// Whatever is bound is given back at the end.
+/// not found, 125: corewise itself failed; if a signal kills it, corewise dies of the same), standard input
+/// and output are its own, and corewise speaks on standard error. corewise ends with the command; whatever is
+/// bound is given back then, also to what lives on.
 #[derive(Debug, clap::Args)]
 pub struct Run {
     #[command(flatten)]
@@ -33,6 +35,9 @@ pub struct Run {
     /// Write a recording, for `corewise replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Follow what outlives the command to its end
+    #[arg(long)]
+    wait: bool,
     /// Say nothing at the end
     #[arg(long, short)]
     quiet: bool,
@@ -45,8 +50,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Runs the command; the exit status.
-    pub fn execute(self) -> Result<u8> {
+    /// Runs the command; how it ended.
+    pub fn execute(self) -> Result<ExitStatus> {
         self.report.iter().try_for_each(|path| report_file::check(path))?;
         self.record.iter().try_for_each(|path| whole_file::check_writable(path))?;
         let policy = self.policy.policy()?;
@@ -59,23 +64,38 @@ impl Run {
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             output: Output::Own,
+            keep_descriptors: self.report.iter().chain(&self.record).any(|path| may_name_descriptor(path)),
             record: self.record,
+            wait: self.wait,
         };
         let Ended { report, exit_status, failure } = session::run(plan)?;
         if self.json {
             output::tell_json(&serde_json::to_string(&report)?);
         } else if !self.quiet {
+            tell_of_core_dump(exit_status);
             output::tell(summary(&report));
         }
         let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
         match failure.map_or(written, Err) {
             // The command's own failure is the more important news, but ours is told in any case.
-            Err(error) if exit_status != 0 => {
+            Err(error) if !exit_status.success() => {
                 output::tell(output::in_words(&error));
                 Ok(exit_status)
             }
             result => result.map(|()| exit_status),
         }
+    }
+}
+
+/// Whether the path may be one of a descriptor that corewise was started with, such as `/dev/fd/3`.
+fn may_name_descriptor(path: &Path) -> bool {
+    path.starts_with("/dev") || path.starts_with("/proc")
+}
+
+/// A shell says so of the command alone, but corewise dies without a core dump of its own.
+fn tell_of_core_dump(status: ExitStatus) {
+    if status.core_dumped() {
+        output::tell("the command dumped core");
     }
 }
 

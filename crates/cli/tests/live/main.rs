@@ -1,6 +1,7 @@
 //! The command on real threads of this machine.
 
 mod common;
+mod contract;
 mod faults;
 mod replay;
 mod run;

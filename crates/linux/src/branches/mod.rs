@@ -38,6 +38,7 @@ use collect::Pauses;
 use corewise_paths::window::Recording;
 use nix::errno::Errno;
 use std::ffi::OsString;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -113,9 +114,8 @@ pub struct Progress {
 pub struct Recorded {
     /// The windows.
     pub recording: Recording,
-    /// The command's exit status: its own, or 128 + the signal's number. `None` for a process that was
-    /// attached to.
-    pub exit_status: Option<u8>,
+    /// How the command ended; `None` for a process that was attached to.
+    pub exit_status: Option<ExitStatus>,
     /// How long threads were held up by samples; empty for `lbr`.
     pub pauses: Pauses,
 }

@@ -3,12 +3,14 @@
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 /// What happened to a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It ended; the exit status of its process as a shell gives it.
-    Ended(u8),
+    /// It ended, and how its process did.
+    Ended(ExitStatus),
     /// It is about to get a signal.
     Signal(i32),
     /// It stopped for `PTRACE_EVENT_*`, with a signal number that says more.
@@ -45,11 +47,8 @@ fn wait_once(tid: i32) -> Result<(i32, Status), Errno> {
 }
 
 fn meaning(status: i32) -> Status {
-    if libc::WIFEXITED(status) {
-        return Status::Ended(libc::WEXITSTATUS(status) as u8);
-    }
-    if libc::WIFSIGNALED(status) {
-        return Status::Ended(128 + libc::WTERMSIG(status) as u8);
+    if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+        return Status::Ended(ExitStatus::from_raw(status));
     }
     match (libc::WSTOPSIG(status), status >> 16) {
         (signal, 0) => Status::Signal(signal),

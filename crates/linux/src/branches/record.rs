@@ -6,12 +6,15 @@ use super::trace::Limits;
 use super::tracer::{News, Sampler, Tracer};
 use super::{BranchError, Options, Progress, Recorded, Target};
 use crate::launch::{self, LaunchError};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use nix::errno::Errno;
-use nix::sys::signal::{SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNotify, Signal, sigaction};
+use nix::sys::signal::{
+    SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNotify, Signal, kill, sigaction,
+};
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
 use nix::unistd::{Pid, gettid};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,10 +35,7 @@ struct Ticks {
 
 impl Ticks {
     fn start() -> Result<Ticks, Errno> {
-        extern "C" fn tick(_: i32) {
-            TICKED.store(true, Ordering::Relaxed);
-        }
-        let action = SigAction::new(SigHandler::Handler(tick), SaFlags::empty(), SigSet::empty());
+        let action = SigAction::new(SigHandler::SigAction(alarm), SaFlags::SA_SIGINFO, SigSet::empty());
         // SAFETY: the handler writes an atomic only; the signal is there to interrupt a system call.
         unsafe { sigaction(Signal::SIGALRM, &action) }?;
         let mut mask = SigSet::empty();
@@ -49,12 +49,21 @@ impl Ticks {
     }
 }
 
+/// Whether somebody has sent SIGALRM, which a tick is not.
+static ALARM_WAS_SENT: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn alarm(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel calls a handler of this kind with a valid pointer.
+    let is_tick = unsafe { (*info).si_code } == libc::SI_TIMER;
+    (if is_tick { &TICKED } else { &ALARM_WAS_SENT }).store(true, Ordering::Relaxed);
+}
+
 /// A command that was started to be recorded.
 struct Command {
     pid: i32,
     signals: Signals,
     starting: Option<JoinHandle<Result<Pid, LaunchError>>>,
-    exit_status: Option<u8>,
+    exit_status: Option<ExitStatus>,
 }
 
 /// Records with a sampler.
@@ -113,7 +122,10 @@ fn follow(
                 if let Some(command) = command.as_mut() {
                     command.heard_of_end(tid, status);
                 }
-                if tracer.thread_count() == 0 && command.is_none() {
+                if command
+                    .as_ref()
+                    .map_or(tracer.thread_count() == 0, |command| command.exit_status.is_some())
+                {
                     return Ok(());
                 }
             }
@@ -130,6 +142,11 @@ fn follow(
             let (windows, processes) = (tracer.collected.window_count(), tracer.process_count());
             on_progress(Progress { windows, processes });
         }
+        if let Some((tid, signal)) = tracer.stopped.take()
+            && command.as_ref().is_some_and(|command| command.pid == tid)
+        {
+            signals::stop_by_number(signal).map_err(system("cannot stop with the command"))?;
+        }
         if let Some(errno) = tracer.refused() {
             return Err(BranchError::Clock(errno));
         }
@@ -144,8 +161,8 @@ impl Command {
     fn start(target: Target<'_>, options: &Options, tracer: &mut Tracer<'_>) -> Result<Command, BranchError> {
         let Target::Command(words) = target else { unreachable!("only commands are started") };
         let system = |what| move |errno| BranchError::System { what, errno };
-        let signals = Signals::open().map_err(system("cannot open the signals"))?;
-        let waiting = launch::prepare(words, signals.inherited(), options.output)?;
+        let mut signals = Signals::open().map_err(system("cannot open the signals"))?;
+        let waiting = launch::prepare(words, &mut signals, options.output)?;
         let pid = waiting.pid().as_raw();
         tracer.attach_child(pid).map_err(|errno| BranchError::Follow { pid: pid as u32, errno })?;
         let name = words[0].to_string_lossy().into_owned();
@@ -154,7 +171,7 @@ impl Command {
         Ok(Command { pid, signals, starting, exit_status: None })
     }
 
-    fn heard_of_end(&mut self, tid: i32, status: u8) {
+    fn heard_of_end(&mut self, tid: i32, status: ExitStatus) {
         if tid == self.pid {
             self.exit_status = Some(status);
         }
@@ -162,11 +179,17 @@ impl Command {
 
     fn pass_signals(&mut self) -> Result<(), Errno> {
         let pid = self.exit_status.is_none().then(|| Pid::from_raw(self.pid));
+        if ALARM_WAS_SENT.swap(false, Ordering::Relaxed)
+            && let Some(pid) = pid
+        {
+            // It may have ended a moment ago.
+            let _ = kill(pid, Signal::SIGALRM);
+        }
         self.signals.take_signals(pid).map(|_| ())
     }
 
     /// Waits for the command's end, if it has not ended while it was followed; its exit status.
-    fn finish(mut self) -> Result<u8, BranchError> {
+    fn finish(mut self) -> Result<ExitStatus, BranchError> {
         if let Some(starting) = self.starting.take() {
             starting.join().expect("starting does not panic")?;
         }

@@ -7,6 +7,7 @@ use crate::signals::Signals;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::Pid;
+use std::process::ExitStatus;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,8 @@ const INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct Running {
     /// The command's words, or the process's number.
     pub words: Vec<String>,
-    /// The exit status of a command that has ended.
-    pub exit_status: Option<u8>,
+    /// How a command ended.
+    pub exit_status: Option<ExitStatus>,
     pid: Pid,
     signals: Option<Signals>,
     begin: Instant,
@@ -45,8 +46,8 @@ impl Running {
     ) -> Result<(Running, Attached), BranchError> {
         let (words, pid, signals, attached) = match target {
             Target::Command(words) => {
-                let signals = Signals::open().map_err(system("cannot open the signals"))?;
-                let waiting = launch::prepare(words, signals.inherited(), options.output)?;
+                let mut signals = Signals::open().map_err(system("cannot open the signals"))?;
+                let waiting = launch::prepare(words, &mut signals, options.output)?;
                 let attached = attach(waiting.pid().as_raw(), true)?;
                 let pid = waiting.start(&words[0].to_string_lossy())?;
                 let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();

@@ -17,6 +17,7 @@ use crate::bpf::monotonic_ns;
 use crate::code::AddressSpace;
 use nix::errno::Errno;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::process::ExitStatus;
 use std::time::Instant;
 
 /// A thread has made another.
@@ -76,6 +77,8 @@ pub struct Tracer<'a> {
     trace: Trace,
     /// Why a thread could not be given a clock, the last time.
     refused: Option<Errno>,
+    /// A thread that was stopped with its process, and by which signal.
+    pub stopped: Option<(i32, i32)>,
     /// What was recorded.
     pub collected: Collected,
 }
@@ -85,8 +88,8 @@ pub struct Tracer<'a> {
 pub enum News {
     /// Nothing of note, or a signal to ourselves interrupted the waiting.
     None,
-    /// A thread or process ended, with the exit status of its process.
-    Ended(i32, u8),
+    /// A thread or process ended, and how its process did.
+    Ended(i32, ExitStatus),
     /// Nothing is left to follow.
     NoneLeft,
 }
@@ -103,6 +106,7 @@ impl<'a> Tracer<'a> {
             periods,
             trace: Trace::default(),
             refused: None,
+            stopped: None,
             collected: Collected::default(),
         }
     }
@@ -204,7 +208,10 @@ impl<'a> Tracer<'a> {
                 }
                 ptrace::go_on(tid, 0)
             }
-            Status::Event(libc::PTRACE_EVENT_STOP, signal) if signal != libc::SIGTRAP => ptrace::listen(tid),
+            Status::Event(libc::PTRACE_EVENT_STOP, signal) if signal != libc::SIGTRAP => {
+                self.stopped = Some((tid, signal));
+                ptrace::listen(tid)
+            }
             Status::Event(..) => ptrace::go_on(tid, 0),
         }
     }
@@ -302,7 +309,7 @@ impl<'a> Tracer<'a> {
     }
 
     /// Lets everything go on as if it had never been followed. What ended meanwhile, with its status.
-    pub fn detach(&mut self) -> Vec<(i32, u8)> {
+    pub fn detach(&mut self) -> Vec<(i32, ExitStatus)> {
         let clocks: Vec<ThreadClock> =
             self.threads.values_mut().filter_map(|thread| thread.clock.take()).collect();
         let ours: Vec<i32> = clocks.iter().map(ThreadClock::descriptor).collect();

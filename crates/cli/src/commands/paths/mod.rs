@@ -1,6 +1,8 @@
 //! `corewise paths`: path profiles, and profiles for optimisers, from branches recorded in software.
 
+use crate::session::exited;
 use anyhow::Result;
+use std::process::ExitStatus;
 
 mod accuracy;
 mod export;
@@ -27,14 +29,14 @@ enum Action {
 }
 
 impl Paths {
-    /// Does what was asked; the exit status.
-    pub fn execute(self) -> Result<u8> {
+    /// Does what was asked; how to end.
+    pub fn execute(self) -> Result<ExitStatus> {
         match self.action {
             Action::Record(record) => record.execute(),
-            Action::Report(report) => report.execute(),
-            Action::Export(export) => export.execute(),
-            Action::Truth(truth) => truth.execute(),
-            Action::Accuracy(accuracy) => accuracy.execute(),
+            Action::Report(report) => report.execute().map(exited),
+            Action::Export(export) => export.execute().map(exited),
+            Action::Truth(truth) => truth.execute().map(exited),
+            Action::Accuracy(accuracy) => accuracy.execute().map(exited),
         }
     }
 

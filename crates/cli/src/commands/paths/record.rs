@@ -9,6 +9,7 @@ use corewise_linux::signals;
 use indicatif::ProgressStyle;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 /// Samples a second of a running thread, at most: above it, most of the time would be pauses.
@@ -59,8 +60,8 @@ enum BackendName {
 }
 
 impl Record {
-    /// Records; the exit status.
-    pub fn execute(self) -> Result<u8> {
+    /// Records; how the command ended.
+    pub fn execute(self) -> Result<ExitStatus> {
         whole_file::check_writable(&self.output)?;
         let mut options = Options {
             backend: match self.backend {
@@ -101,7 +102,7 @@ impl Record {
         if !self.quiet {
             output::tell(summary(&recorded, &self.output.display().to_string()));
         }
-        Ok(recorded.exit_status.unwrap_or(0))
+        Ok(recorded.exit_status.unwrap_or_default())
     }
 }
 

@@ -1,0 +1,212 @@
+//! The witness: a process of corewise's own process group, which hears what the group hears.
+//!
+//! Problem: corewise passes signals on to the command, but not those that the command has got itself, as the
+//! whole group did: by Ctrl-C, by `kill %1` of a shell, by the command's own `kill 0`. A signal does not tell
+//! to whom else it was sent. Approach: a second process of the group blocks every signal, so what comes stays
+//! pending there. What corewise has got and the witness has too was sent to the group. The kernel sends to a
+//! group under a lock, so a system call that takes this lock (`setpgid`) makes sure that the witness has
+//! its copy by then.
+//!
+//! It also wakes corewise. When the command stops, corewise stops as well, for the shell to see; and when
+//! somebody lets the command alone go on, a stopped corewise could not notice.
+//!
+//! Limits: of two processes that get the same signal one by one the witness cannot know; and a `SIGSTOP` to
+//! the group stops the witness too, which then does not see the command go on alone. It is no child that
+//! `waitpid` hears of (it was made without an exit signal), and it goes when corewise does.
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// An answer takes some µs; after this, nobody is going to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it looks whether a stopped command goes on.
+const LOOK_MS: u8 = 20;
+/// No process has this id.
+const NOBODY: libc::pid_t = libc::pid_t::MAX;
+
+/// The witness, from corewise's side.
+#[derive(Debug)]
+pub struct Witness {
+    pid: Pid,
+    line: UnixStream,
+}
+
+/// The signals that the group has got, a bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Heard(u64);
+
+impl Heard {
+    pub(crate) fn has(self, signal: i32) -> bool {
+        self.0 & bit(signal) != 0
+    }
+}
+
+fn bit(signal: i32) -> u64 {
+    1 << ((signal - 1) & 63)
+}
+
+impl Witness {
+    /// Starts it. Every signal must be blocked, and this process have one thread.
+    pub(crate) fn start() -> std::io::Result<Witness> {
+        let (line, its_end) = UnixStream::pair()?;
+        line.set_read_timeout(Some(PATIENCE))?;
+        let corewise = nix::unistd::getpid();
+        // SAFETY: without flags this is a `fork` whose child has no exit signal; this process has one thread,
+        // so the child may run any code.
+        match Errno::result(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) })? {
+            0 => {
+                drop(line);
+                serve(its_end, corewise)
+            }
+            pid => Ok(Witness { pid: Pid::from_raw(pid as i32), line }),
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// What the group has got since it was last asked. An error means that the witness is gone.
+    pub(crate) fn heard(&mut self) -> std::io::Result<Heard> {
+        // Fails, but only once it has had the lock.
+        // SAFETY: the call takes no pointer.
+        unsafe { libc::setpgid(NOBODY, 1) };
+        self.ask(Request::WhatWasHeard)?;
+        let mut answer = [0; 8];
+        self.line.read_exact(&mut answer)?;
+        Ok(Heard(u64::from_ne_bytes(answer)))
+    }
+
+    /// From now until it is asked something else: sends SIGCONT when the process is no longer stopped.
+    pub(crate) fn wake_when_it_goes_on(&mut self, pid: Pid) -> std::io::Result<()> {
+        self.ask(Request::WakeWhenItGoesOn(pid.as_raw()))
+    }
+
+    fn ask(&mut self, request: Request) -> std::io::Result<()> {
+        self.line.write_all(&request.to_bytes())
+    }
+}
+
+/// Nothing of it is left, not even to be reaped by somebody else.
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let wait = |flags| {
+            // SAFETY: the status is not asked for.
+            unsafe { libc::waitpid(self.pid.as_raw(), std::ptr::null_mut(), libc::__WALL | flags) }
+        };
+        // Only if it is still there, and still ours.
+        if wait(libc::WNOHANG) == 0 && kill(self.pid, Signal::SIGKILL).is_ok() {
+            wait(0);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    WhatWasHeard,
+    WakeWhenItGoesOn(i32),
+}
+
+impl Request {
+    fn to_bytes(self) -> [u8; 4] {
+        match self {
+            Request::WhatWasHeard => 0,
+            Request::WakeWhenItGoesOn(pid) => pid,
+        }
+        .to_ne_bytes()
+    }
+
+    fn from_bytes(bytes: [u8; 4]) -> Request {
+        match i32::from_ne_bytes(bytes) {
+            0 => Request::WhatWasHeard,
+            pid => Request::WakeWhenItGoesOn(pid),
+        }
+    }
+}
+
+/// What the witness does all its life.
+fn serve(mut line: UnixStream, corewise: Pid) -> ! {
+    become_inconspicuous(&line);
+    let mut request = [0; 4];
+    // The end of the line is the end of corewise.
+    while line.read_exact(&mut request).is_ok() {
+        match Request::from_bytes(request) {
+            Request::WhatWasHeard => {
+                if line.write_all(&take_pending().to_ne_bytes()).is_err() {
+                    break;
+                }
+            }
+            Request::WakeWhenItGoesOn(pid) => wake(&line, corewise, Pid::from_raw(pid)),
+        }
+    }
+    // SAFETY: `_exit` ends the process at once and runs none of the parent's exit handlers.
+    unsafe { libc::_exit(0) }
+}
+
+/// It keeps no file, pipe or directory in use, and is not taken for corewise by `pkill corewise`.
+fn become_inconspicuous(line: &UnixStream) {
+    let own = line.as_raw_fd() as u32;
+    for (first, last) in [(0, own - 1), (own + 1, u32::MAX)] {
+        // SAFETY: the call takes no pointer; this process uses no other descriptor than its line.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+    // None of these matters enough to do without a witness.
+    let _ = nix::unistd::chdir("/");
+    let _ = nix::sys::prctl::set_name(c"witness");
+    overwrite_arguments();
+}
+
+/// Where the kernel says that the arguments lie, zeros are put.
+fn overwrite_arguments() {
+    const ARGUMENTS_START: usize = 48 - 3;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return };
+    let mut range = fields.split_ascii_whitespace().skip(ARGUMENTS_START).map(str::parse::<usize>);
+    if let (Some(Ok(start)), Some(Ok(end))) = (range.next(), range.next())
+        && start != 0
+        && start < end
+    {
+        // SAFETY: the range is the part of this process's own stack that holds its arguments, which it reads
+        // no more.
+        unsafe { std::ptr::write_bytes(std::ptr::with_exposed_provenance_mut::<u8>(start), 0, end - start) };
+    }
+}
+
+fn take_pending() -> u64 {
+    let mut taken = 0;
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        // SAFETY: both references are valid; what else is known of the signal is not asked for.
+        let signal = unsafe { libc::sigtimedwait(SigSet::all().as_ref(), std::ptr::null_mut(), &at_once) };
+        if signal < 1 {
+            return taken;
+        }
+        taken |= bit(signal);
+    }
+}
+
+fn wake(line: &UnixStream, corewise: Pid, command: Pid) {
+    loop {
+        if !is_stopped(command) {
+            // It may have been woken already, or have ended.
+            let _ = kill(corewise, Signal::SIGCONT);
+            return;
+        }
+        match poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], PollTimeout::from(LOOK_MS)) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            _ => return,
+        }
+    }
+}
+
+fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+}
