@@ -48,5 +48,5 @@ fn main() {
     for module in &recorded.recording.modules {
         println!("{} {:?}", module.path, module.build_id);
     }
-    std::process::exit(recorded.exit_status.unwrap_or(0).into());
+    std::process::exit(recorded.exit_status.and_then(|status| status.code()).unwrap_or(0));
 }
