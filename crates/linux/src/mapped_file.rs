@@ -50,7 +50,7 @@ fn is_mapped_as(file: &File, key: FileKey) -> bool {
 }
 
 /// How the kernel lists a mapping of this file.
-fn listed_as(file: &File) -> Option<FileKey> {
+pub(crate) fn listed_as(file: &File) -> Option<FileKey> {
     let length = NonZeroUsize::MIN;
     // SAFETY: a fresh private mapping that nobody reads; the kernel chooses where it lies.
     let mapped = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, file, 0) }.ok()?;

@@ -67,6 +67,27 @@ fn sampled(program: &str, output: &Path) -> Result<(HashMap<String, u32>, Sample
     Ok((kinds.map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())).collect(), source))
 }
 
+/// LLVM's runtime (Debian: libomp-19-dev) waits in some 70 instructions a turn, with calls.
+#[test]
+fn threads_that_wait_in_libomp_are_spinning() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("team").to_str().unwrap().to_owned();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/team.c");
+    let status = Command::new("clang-19").args(["-O2", "-fopenmp", "-o", &program, source]).status();
+    assert!(status.expect("clang-19 runs").success(), "libomp-19-dev is installed");
+    let (tids, mut source) = or_skip!(sampled(&program, &directory.path().join("output")), missing);
+    let mut shares = |kind: &str| -> (f64, u64) {
+        let Some(CounterReading::Sample(reading)) = source.read(tids[kind]) else { panic!("{kind}") };
+        let user = reading.judged + reading.spinning + reading.unknown;
+        (reading.spinning as f64 / user as f64, user)
+    };
+    let (waiting, samples) = shares("waiting");
+    // Where others keep the PEs busy, it gets little time to wait in.
+    assert!(waiting > 0.8 || samples < 20, "{waiting} of {samples}");
+    let (working, _) = shares("working");
+    assert!(working < 0.5, "{working}");
+}
+
 #[test]
 fn threads_of_one_process_are_told_apart() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Bookkeeping of processes, threads and code, by records made up over this test's own memory.
 
 use super::*;
-use crate::code::{Backing, FileKey, Mapping};
+use crate::code::{Backing, Mapping};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use std::num::NonZeroUsize;
 
@@ -45,9 +45,7 @@ fn memory_map(pid: u32, page: &Page) -> Event {
 }
 
 fn file_map(pid: u32, path: &std::path::Path) -> Event {
-    use std::os::unix::fs::MetadataExt;
-    let inode = std::fs::metadata(path).unwrap().ino();
-    let key = FileKey { device: (0, 0), inode, generation: 0 };
+    let key = crate::mapped_file::listed_as(&std::fs::File::open(path).unwrap()).unwrap();
     let backing = Backing::File(key, path.to_str().unwrap().into());
     event(pid, pid, EventKind::Map(Mapping { start: 0x10000, end: 0x11000, offset: 0, backing }))
 }

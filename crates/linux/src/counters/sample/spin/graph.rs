@@ -44,11 +44,13 @@ struct Explorer<'a, C: Code> {
     known: FxHashMap<(u64, usize), usize>,
     /// Whether to go on behind instructions that work.
     through_work: bool,
+    /// Nodes to be expanded: those of the sample's own function, and later those of functions called.
     queue: VecDeque<usize>,
+    called: VecDeque<usize>,
 }
 
 impl Graph {
-    /// Looks at the code from `start` on, the nearest first. `None` if there is no instruction.
+    /// Looks at the code from `start` on, its own function and the nearest first. `None` if there is no instruction.
     pub fn explore<C: Code>(code: &mut C, start: u64, through_work: bool) -> Option<Graph> {
         let mut explorer = Explorer {
             code,
@@ -57,9 +59,10 @@ impl Graph {
             known: FxHashMap::default(),
             through_work,
             queue: VecDeque::new(),
+            called: VecDeque::new(),
         };
         explorer.node(start, 0)?;
-        while let Some(index) = explorer.queue.pop_front() {
+        while let Some(index) = explorer.queue.pop_front().or_else(|| explorer.called.pop_front()) {
             explorer.expand(index);
         }
         Some(Graph { nodes: explorer.nodes })
@@ -127,7 +130,11 @@ impl<C: Code> Explorer<'_, C> {
         self.nodes.push(Node { address, call, instruction, next: [None; 2], works });
         let index = self.nodes.len() - 1;
         self.known.insert((address, call), index);
-        self.queue.push_back(index);
+        if call == 0 {
+            self.queue.push_back(index)
+        } else {
+            self.called.push_back(index)
+        }
         Some(index)
     }
 
@@ -181,9 +188,9 @@ impl<C: Code> Explorer<'_, C> {
     }
 }
 
-/// Computing with the vector unit, changing what memory holds, asking the kernel, going nobody knows where.
+/// Computing with the vector unit, changing what memory holds, asking the kernel.
 fn works(instruction: &Instruction) -> bool {
     instruction.unit != Unit::None
         || (instruction.store == Store::Data && instruction.loads)
-        || matches!(instruction.flow, Flow::Kernel | Flow::CallAnywhere)
+        || instruction.flow == Flow::Kernel
 }

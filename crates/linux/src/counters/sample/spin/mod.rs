@@ -17,8 +17,8 @@
 //! "Identifying ad-hoc synchronization", IPDPS 2010: a loop whose conditions are loads that its body does
 //! not change), done on machine code and with more than the shortest loops.
 //!
-//! Limits. A wait that goes through a function pointer, or asks the kernel in every turn, is not seen (the
-//! kernel's samples are counted apart). What a called function does to its caller's variables through
+//! Limits. A wait without a pause that goes through a function pointer, or one that asks the kernel in every
+//! turn, is not seen (the kernel's samples are counted apart); what the pointer leads to counts as work. What a called function does to its caller's variables through
 //! pointers is work. A function that a wait loop calls counts with the loop only after a sample in the loop
 //! itself. A bare exchange without back-off, taken often and mostly free, cannot be told from a held one.
 
@@ -51,7 +51,12 @@ pub fn wait_loop<C: Code>(code: &mut C, address: u64) -> Option<WaitLoop> {
     let mut allowed: Vec<bool> = graph.nodes.iter().map(|node| !node.works).collect();
     let turn = loop {
         let turn = graph.circle(&allowed);
-        let lasting = carried::lasting(&graph, &turn);
+        let mut lasting = carried::lasting(&graph, &turn);
+        // What a function pointer leads to may be work, but for a thread whose samples prove a wait.
+        if !turn.iter().any(|&node| graph.nodes[node].instruction.waits) {
+            let unknown = |&node: &usize| graph.nodes[node].instruction.flow == Flow::CallAnywhere;
+            lasting.extend(turn.iter().copied().filter(unknown));
+        }
         if lasting.is_empty() {
             break turn;
         }

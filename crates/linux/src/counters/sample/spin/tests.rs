@@ -128,6 +128,15 @@ fn a_barrier_does_not_make_the_work_before_it_a_wait() {
     }
 }
 
+/// libomp looks at its flag through a virtual function.
+#[test]
+fn a_wait_through_a_function_pointer_needs_a_pause() {
+    // 1: mov rax,[r13]; mov rdi,r13; call [rax+32]; test al,al; je 2f; pause; jmp 1b; 2: ret
+    assert_eq!(found(Snippet::new("498b45004c89efff502084c07404f390ebeec3"), 0), Some(vec![14, 16]));
+    // The same without the pause.
+    check("no pause", "498b45004c89efff502084c07402ebf0c3", 0, false);
+}
+
 /// A search that is repeated looks like looking at several queues, but it is counted.
 #[test]
 fn a_repeated_search_is_no_wait() {
