@@ -31,10 +31,19 @@ pub fn shared_fpu() -> (TempDir, PathBuf) {
     (directory, file)
 }
 
+/// The threads of a process with their masks, as lists.
+pub fn threads_of(pid: u32) -> Vec<(u32, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let thread = |task: std::fs::DirEntry| {
+        let tid = task.file_name().to_str()?.parse().ok()?;
+        Some((tid, mask_in(&std::fs::read_to_string(task.path().join("status")).ok()?)?))
+    };
+    tasks.filter_map(thread).collect()
+}
+
 /// The masks of a process's threads, as lists.
 pub fn masks_of(pid: u32) -> Vec<String> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|task| mask_in(&std::fs::read_to_string(task.path().join("status")).ok()?)).collect()
+    threads_of(pid).into_iter().map(|(_, mask)| mask).collect()
 }
 
 fn mask_in(status: &str) -> Option<String> {
@@ -58,14 +67,14 @@ pub fn report_of(arguments: &[&str], command: &[&str]) -> Value {
     serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap()
 }
 
-/// Asks again and again until there is an answer, at most for 20 seconds.
+/// Asks again and again until there is an answer. Machines may be slow or busy: it takes two minutes to give up.
 pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < end, "what was waited for did not happen within 20 seconds");
+        assert!(Instant::now() < end, "what was waited for did not happen within two minutes");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

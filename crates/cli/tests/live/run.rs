@@ -250,16 +250,6 @@ fn after_kill_9_of_corewise_every_mask_is_given_back_and_the_program_goes_on() {
 }
 
 #[test]
-fn after_a_signal_every_mask_is_given_back() {
-    needs!(TwoPes);
-    for sent in [Signal::SIGINT, Signal::SIGTERM] {
-        let (mut child, _, _directory) = bound_run(None);
-        signal(child.id(), sent);
-        assert_eq!(child.wait().unwrap().signal(), Some(sent as i32));
-    }
-}
-
-#[test]
 fn after_kill_9_of_the_program_corewise_ends_with_its_status_and_a_report() {
     needs!(TwoPes);
     let directory = tempfile::tempdir().unwrap();
