@@ -9,10 +9,11 @@ pub mod ahead;
 pub mod events;
 pub mod spin;
 mod threads;
+mod visits;
 pub mod window;
 
 use super::CounterSource;
-use crate::code::{AddressSpace, CodeStore, Place};
+use crate::code::{AddressSpace, CodeStore, CodeView, Place};
 use crate::discovery::{NewThread, ThreadFacts};
 use ahead::Usual;
 use corewise_core::cpuset::CpuSet;
@@ -27,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use threads::Threads;
+use visits::Visits;
 use window::{Judgement, Window};
 
 /// Samples per second of a thread's CPU time. No divisor of usual timer rates, so that it never beats with
@@ -35,6 +37,9 @@ pub const RATE_HZ: u64 = 199;
 
 /// Judged instructions that are kept; beyond, all are forgotten (code made at run time leaves stale ones).
 const VERDICTS_MAX: usize = 1 << 16;
+
+/// From this sample on, each time that the number of samples doubles, all is judged anew.
+const REJUDGED_MIN: u64 = 64;
 
 /// The counter source `sample`: see the module.
 pub struct SampleSource {
@@ -50,6 +55,7 @@ struct Sampling {
     /// How many wait loops were found, and the instructions of them.
     wait_loops: u32,
     points: FxHashMap<Place, (Point, Shape)>,
+    visits: Visits,
     spaces: HashMap<u32, Arc<AddressSpace>>,
     threads: Threads,
     /// Records younger than the last drain's start: another PE's ring may still hold older ones.
@@ -214,6 +220,7 @@ impl Sampling {
             verdicts: FxHashMap::default(),
             wait_loops: 0,
             points: FxHashMap::default(),
+            visits: Visits::default(),
             spaces: HashMap::new(),
             threads: Threads::default(),
             early: Vec::new(),
@@ -281,9 +288,14 @@ impl Sampling {
 
     fn verdict(&mut self, pid: u32, ip: u64) -> Verdict {
         self.cost.user_samples += 1;
+        // What is known of branches has doubled: it may change what was judged by it.
+        if self.cost.user_samples >= REJUDGED_MIN && self.cost.user_samples.is_power_of_two() {
+            self.verdicts.clear();
+        }
         let Some(space) = self.spaces.get(&pid) else { return Verdict::default() };
         let mut code = self.code.view(pid, space);
         let Some(place) = code.place(ip) else { return Verdict::default() };
+        self.visits.add(place);
         if let Some(verdict) = self.verdicts.get(&place) {
             // A function that was judged by itself may be found to be part of a loop later.
             return Verdict { wait: self.points.get(&place).copied(), work: verdict.work.clone() };
@@ -299,7 +311,8 @@ impl Sampling {
             }
             self.wait_loops += 1;
         }
-        let work = self.window.judge(&mut code, ip).map(Arc::new);
+        let visits = &mut |code: &mut CodeView<'_>, range| self.visits.within(code, range);
+        let work = self.window.judge(&mut code, visits, ip).map(Arc::new);
         let verdict = Verdict { wait: self.points.get(&place).copied(), work };
         self.verdicts.insert(place, verdict.clone());
         verdict

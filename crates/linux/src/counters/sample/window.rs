@@ -22,14 +22,18 @@
 use super::ahead::{Ahead, STEPS};
 use crate::code::{Code, Flow, Instruction, Store, Unit};
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// What the estimator assumes of a processor and of code.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// Instructions in flight behind the oldest one.
     pub length: u32,
-    /// How often a branch backwards is taken.
-    pub backward_taken: f64,
+    /// How often a branch is taken that leaves a loop or skips far ahead.
+    pub rarely_taken: f64,
+    /// Bytes of code that a loop executes, mostly at least, before it is left: a sample lies in a short loop
+    /// because that has many turns.
+    pub loop_bytes: f64,
     /// How often a branch forwards is taken.
     pub forward_taken: f64,
     /// Code that a branch skips more than this many bytes to reach is out of the way because it is rarely
@@ -39,7 +43,8 @@ pub struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { length: 48, backward_taken: 0.95, forward_taken: 0.5, far_bytes: 256 }
+        let loop_bytes = std::env::var("LOOPB").map_or(4000.0, |t| t.parse().unwrap());
+        Self { length: 48, rarely_taken: 0.05, loop_bytes, forward_taken: 0.5, far_bytes: 256 }
     }
 }
 
@@ -84,6 +89,12 @@ impl Mass {
 /// Masses below this are dropped: they could not change the second decimal.
 const MASS_MIN: f64 = 0.02;
 
+/// Bytes behind each side of a branch in which samples tell whether that is the way.
+const SIDE_BYTES: u64 = 64;
+
+/// Samples that outweigh what is presumed of a branch.
+const PRESUMED_VISITS: f64 = 2.0;
+
 /// Index in [`Walk::calls`] of the function of the sample itself.
 const OUTERMOST: usize = 0;
 
@@ -115,6 +126,7 @@ struct Call {
 
 struct Walk<'a, C: Code> {
     code: &'a mut C,
+    visits: &'a mut dyn FnMut(&mut C, Range<u64>) -> u32,
     window: &'a Window,
     calls: Vec<Call>,
     points: Vec<Point>,
@@ -122,12 +134,19 @@ struct Walk<'a, C: Code> {
 }
 
 impl Window {
-    /// Judges the code from `address` on. `None` if there is no valid instruction.
-    pub fn judge<C: Code>(&self, code: &mut C, address: u64) -> Option<Judgement> {
+    /// Judges the code from `address` on. `visits` tells how many samples lay in a range of addresses so far.
+    /// `None` if there is no valid instruction.
+    pub fn judge<C: Code>(
+        &self,
+        code: &mut C,
+        visits: &mut dyn FnMut(&mut C, Range<u64>) -> u32,
+        address: u64,
+    ) -> Option<Judgement> {
         code.instruction(address)?;
         let outermost = Call { returns_to: 0, caller: 0 };
         let mut walk = Walk {
             code,
+            visits,
             window: self,
             calls: vec![outermost],
             points: Vec::new(),
@@ -135,6 +154,11 @@ impl Window {
         };
         let start = walk.point(address, OUTERMOST);
         Some(walk.flow_from(start))
+    }
+
+    /// How often a loop of so many bytes is left after a turn.
+    fn left(&self, bytes: u64) -> f64 {
+        (bytes as f64 / self.loop_bytes).min(self.rarely_taken)
     }
 }
 
@@ -253,36 +277,39 @@ impl<C: Code> Walk<'_, C> {
     /// How often a branch is taken: hardly ever if it leaves a loop or goes far ahead, mostly if it goes
     /// back.
     fn taken(&mut self, address: u64, behind: u64, displacement: i64) -> f64 {
-        let Window { backward_taken, forward_taken, far_bytes, .. } = *self.window;
+        let Window { forward_taken, rarely_taken, far_bytes, .. } = *self.window;
         let target = address.wrapping_add_signed(displacement);
-        if displacement > far_bytes || self.leaves_loop(address, behind, target) {
-            1.0 - backward_taken
+        if let Some(bytes) = self.leaves_loop(address, behind, target) {
+            self.window.left(bytes)
         } else if displacement < 0 {
-            backward_taken
+            1.0 - self.window.left(behind - target)
         } else {
-            forward_taken
+            let presumed = if displacement > far_bytes { rarely_taken } else { forward_taken };
+            let taken = f64::from((self.visits)(self.code, target..target + SIDE_BYTES));
+            let skipped = f64::from((self.visits)(self.code, behind..target.min(behind + SIDE_BYTES)));
+            (presumed * PRESUMED_VISITS + taken) / (PRESUMED_VISITS + taken + skipped)
         }
     }
 
     /// Whether the code behind a branch soon jumps back to before it, closing a loop that does not hold the
-    /// branch's target.
-    fn leaves_loop(&mut self, address: u64, behind: u64, target: u64) -> bool {
+    /// branch's target: the loop's bytes.
+    fn leaves_loop(&mut self, address: u64, behind: u64, target: u64) -> Option<u64> {
         let mut at = behind;
         for _ in 0..LOOP_LENGTH_MAX {
-            let Some(instruction) = self.code.instruction(at).filter(|_| at != target) else { return false };
+            let instruction = self.code.instruction(at).filter(|_| at != target)?;
             if let Flow::Branch(back) | Flow::Jump(back) = instruction.flow {
                 let head = at.wrapping_add_signed(back);
                 if head <= address && !(head..=at).contains(&target) {
-                    return true;
+                    return Some(at - head);
                 }
             }
             if !matches!(instruction.flow, Flow::Next | Flow::Branch(_) | Flow::Call(_) | Flow::CallAnywhere)
             {
-                return false;
+                return None;
             }
             at += u64::from(instruction.length);
         }
-        false
+        None
     }
 }
 
@@ -311,8 +338,9 @@ mod tests {
     use crate::code::tests::Snippet;
 
     fn judged(snippet: &mut Snippet) -> Judgement {
-        let window = Window { length: 16, backward_taken: 0.9, forward_taken: 0.5, far_bytes: 256 };
-        window.judge(snippet, Snippet::BASE).expect("the snippet decodes")
+        let window =
+            Window { length: 16, rarely_taken: 0.1, loop_bytes: 0.0, forward_taken: 0.5, far_bytes: 256 };
+        window.judge(snippet, &mut |_, _| 0, Snippet::BASE).expect("the snippet decodes")
     }
 
     fn met(ahead: &Ahead) -> f64 {
@@ -371,6 +399,26 @@ mod tests {
         let at_return = judged(&mut Snippet::new("c3"));
         assert!((at_return.fp.unseen() - 1.0).abs() < 1e-6);
         assert!(judged(&mut Snippet::new("9090909090909090c3")).fp.unseen() < 0.6, "half is seen");
+    }
+
+    #[test]
+    fn samples_tell_which_way_a_branch_goes() {
+        // test eax,eax; je 1f; addsd xmm0,xmm0; 62 nops; syscall; 1: syscall
+        let hex = "85c07444f20f58c0".to_owned() + &"90".repeat(62) + "0f050f05";
+        let mut snippet = Snippet::new(&hex);
+        let mut judge = |hot: Range<u64>| {
+            let visits = &mut |_: &mut Snippet, side: Range<u64>| {
+                if side.start >= Snippet::BASE + hot.start && side.end <= Snippet::BASE + hot.end {
+                    100
+                } else {
+                    0
+                }
+            };
+            met(&Window::default().judge(&mut snippet, visits, Snippet::BASE).unwrap().fp)
+        };
+        assert!((judge(0..0) - 0.5).abs() < 1e-6, "nothing is known");
+        assert!(judge(4..72) > 0.95, "where the branch is not taken");
+        assert!(judge(72..200) < 0.05, "where it is taken");
     }
 
     #[test]
