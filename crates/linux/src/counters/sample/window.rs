@@ -8,7 +8,8 @@
 //! it in program order have entered the window already. So the code is followed forwards from the sampled
 //! instruction for the length of the window, and the estimate is the probability that this meets
 //! floating-point work. At a conditional branch the walk divides: branches that close a loop are mostly
-//! taken, those that leave it or skip far ahead hardly ever, others as often as not. Probabilities flow
+//! taken, the more so the shorter it is, those that leave it or skip far ahead hardly ever, others as often
+//! as not, unless samples have landed on one side more often than on the other. Probabilities flow
 //! through the code and are absorbed where work is met. Calls are entered and return to where they came
 //! from. Where the code does not tell the way (a return to an unknown caller, a jump through a table, a call
 //! through a pointer), the rest of the window is left open, for [`super::ahead`].
@@ -43,8 +44,7 @@ pub struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        let loop_bytes = std::env::var("LOOPB").map_or(4000.0, |t| t.parse().unwrap());
-        Self { length: 48, rarely_taken: 0.05, loop_bytes, forward_taken: 0.5, far_bytes: 256 }
+        Self { length: 48, rarely_taken: 0.05, loop_bytes: 4000.0, forward_taken: 0.5, far_bytes: 256 }
     }
 }
 
