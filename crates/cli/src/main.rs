@@ -4,6 +4,8 @@ mod commands;
 mod experiment_page;
 mod experiment_table;
 mod experiments;
+#[cfg(test)]
+mod hostile;
 mod machine_file;
 mod output;
 mod page;

@@ -86,7 +86,8 @@ fn open(path: &Path) -> std::io::Result<File> {
     options().append(is_descriptor(path)).open(path)
 }
 
-/// Whether the path names an open descriptor of ours (`/dev/stdout`): whatever that is, others write to it too.
+/// Whether the path names an open descriptor of ours (`/dev/stdout`): whatever that is, others write to it
+/// too.
 fn is_descriptor(path: &Path) -> bool {
     const LINKS_MAX: usize = 8;
     let Ok(ours) = Path::new("/proc/self/fd").canonicalize() else { return false };

@@ -154,3 +154,38 @@ fn a_machine_that_is_no_regular_file_can_not_be_recorded_over() {
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
 }
+
+/// Maps a library of its own, puts a pipe in its place, and computes in it.
+const HOSTILE: &str = r#"
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(void) {
+    void *library = dlopen("./library.so", RTLD_NOW);
+    double (*work)(long) = (double (*)(long))dlsym(library, "work");
+    unlink("library.so");
+    mkfifo("library.so", 0700);
+    work(200000000);
+    return 7;
+}
+"#;
+const LIBRARY: &str = "double work(long n) { volatile double x = 1; while (n--) x *= 1.0000001; return x; }";
+
+#[test]
+fn a_pipe_under_a_librarys_name_holds_up_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let compile = |source: &str, arguments: &[&str]| {
+        std::fs::write(directory.path().join("source.c"), source).unwrap();
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "source.c"]).args(arguments).current_dir(&directory);
+        assert!(gcc.status().unwrap().success());
+    };
+    compile(LIBRARY, &["-shared", "-fPIC", "-o", "library.so"]);
+    compile(HOSTILE, &["-o", "hostile", "-ldl"]);
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_corewise"), "run", "-q", "./hostile"])
+        .current_dir(&directory)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+}

@@ -158,18 +158,20 @@ impl Engine {
             subjects.push(self.subject(reading, interval, observation.at));
         }
         let applications = self.take_applications(&observation.applications, interval);
+        // A PE that came after the machine was read is none of its PEs.
+        let allowed = observation.allowed.intersection(&self.topology.pes);
         let scene = Scene {
             now: observation.at,
             topology: &self.topology,
-            allowed: &observation.allowed,
+            allowed: &allowed,
             threads: &subjects,
             applications: &applications,
             present: &self.present,
         };
         let mut wanted = self.policy.place(&scene);
         self.nothing_to_gain = wanted.nothing_to_gain.take();
-        guard(&mut wanted, &subjects, &observation.allowed);
-        let most = BINDS_PER_PE_MAX * observation.allowed.len();
+        guard(&mut wanted, &subjects, &allowed);
+        let most = BINDS_PER_PE_MAX * allowed.len();
         self.take_up(self.present.actions_towards(&wanted), most, observation.at, &mut actions);
         actions
     }

@@ -10,7 +10,7 @@ use crate::observe::{Observation, Standing};
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::report::Host;
 use crate::time::Time;
-use crate::topology::Topology;
+use crate::topology::{Topology, TopologyError};
 use crate::world::{Wake, World};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -64,6 +64,9 @@ pub enum RecordingError {
     /// The first line is not a header.
     #[error("line 1 is no header of a corewise recording: {0}")]
     Header(serde_json::Error),
+    /// The machine in it is none.
+    #[error("its machine contradicts itself: {0}")]
+    Machine(TopologyError),
     /// It is of another format or version.
     #[error("this is a `{format}` of version {version}; this corewise reads `{FORMAT}` of version {VERSION}")]
     Version {
@@ -121,7 +124,9 @@ fn parse_header(line: &str) -> Result<Header, RecordingError> {
     if format != FORMAT || version != u64::from(VERSION) {
         return Err(RecordingError::Version { format, version });
     }
-    serde_json::from_value(value).map_err(RecordingError::Header)
+    let header: Header = serde_json::from_value(value).map_err(RecordingError::Header)?;
+    header.topology.check().map_err(RecordingError::Machine)?;
+    Ok(header)
 }
 
 /// A World that plays a recording back. It carries out actions only in its own books.
@@ -199,19 +204,11 @@ mod tests {
     use super::*;
 
     fn header() -> Header {
-        let pes = CpuSet::first_n(2);
         Header {
             host: None,
             format: FORMAT.to_owned(),
             version: VERSION,
-            topology: Topology {
-                origin: "test".to_owned(),
-                pes: pes.clone(),
-                allowed: pes,
-                domains: Vec::new(),
-                kinds: Vec::new(),
-                notes: Vec::new(),
-            },
+            topology: Topology::synthetic("core:2 pu:1").unwrap(),
             command: vec!["true".to_owned()],
             interval_ns: 1_000_000_000,
             discovery: "poll".to_owned(),
@@ -254,6 +251,7 @@ mod tests {
         check(&format!("{}\nnoise\n{}", lines[0], lines[1]), "line 2");
         check(&format!("{}\n{}\nnoise\n", lines[0], lines[1]), "line 3");
         check(&text().replace("\"version\":1", "\"version\":9"), "version 9");
+        check(&text().replace("\"pes\":\"0-1\"", "\"pes\":\"0-9\""), "its machine contradicts itself");
         check(&text().replacen("{\"at\":1", "{\"at\":x", 1), "line 2 is damaged");
         check(&text().replacen("{\"at\":1,", "{\"at\":7,", 1), "line 3 is damaged");
     }

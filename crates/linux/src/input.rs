@@ -3,8 +3,8 @@
 //! Problem: a FIFO holds up who opens it, opening a device can do something, and a small packed file can hold
 //! more than there is memory. Approach: a path is first looked at, which opens nothing (`O_PATH`), then what
 //! was looked at is opened, whatever is put there in between. Only regular files and, where a user may pipe
-//! something in, pipes are opened. Reading and unpacking end at a limit, and a pipe through which nothing comes
-//! is given up. Limit: a file system that does not answer (NFS, FUSE) holds up whoever reads from it.
+//! something in, pipes are opened. Reading and unpacking end at a limit, and a pipe through which nothing
+//! comes is given up. Limit: a file system that does not answer (NFS, FUSE) holds up whoever reads from it.
 
 use flate2::read::MultiGzDecoder;
 use nix::fcntl::{OFlag, open};

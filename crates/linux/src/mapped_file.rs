@@ -6,15 +6,15 @@
 //!
 //! Approach: a file is first only looked at, which opens nothing (`O_PATH`), by the kernel's own link to the
 //! mapped file (`map_files`, for the privileged), else by the path, in the program's root, else (it may have
-//! ended) in ours. Only a regular file is opened, without waiting, by the descriptor that was looked at. It is
-//! handed out if it is the mapped one: corewise maps a page of it for itself, and the kernel must give both
-//! mappings the same device and inode. Comparing with `stat` would not do: overlayfs and btrfs have other
-//! numbers there than in the lists of mappings. The file system may also know a generation, which tells a file
-//! from an earlier one with its inode number.
+//! ended) in ours. Only a regular file is opened, without waiting, by the descriptor that was looked at. It
+//! is handed out if it is the mapped one: corewise maps a page of it for itself, and the kernel must give
+//! both mappings the same device and inode. Comparing with `stat` would not do: overlayfs and btrfs have
+//! other numbers there than in the lists of mappings. The file system may also know a generation, which tells
+//! a file from an earlier one with its inode number.
 //!
-//! So nothing is read but what the program itself has mapped, and what it maps it may read. Limits: the kernel
-//! also maps programs for users who may execute but not read them; a file system that a process serves (FUSE)
-//! answers when that process wants.
+//! So nothing is read but what the program itself has mapped, and what it maps it may read. Limits: the
+//! kernel also maps programs for users who may execute but not read them; a file system that a process serves
+//! (FUSE) answers when that process wants.
 
 use crate::code::space::{self, Backing, FileKey, Mapping};
 use crate::input;

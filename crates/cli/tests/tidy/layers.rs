@@ -99,6 +99,20 @@ pub fn unsafe_says_why_it_is_sound(tree: &Tree) -> Vec<Finding> {
     tree.files(is_rust).flat_map(in_file).collect()
 }
 
+/// A file that a watched program has mapped is reached through its root or the kernel's link, and what stands
+/// there may be anything: `mapped_file` alone goes there.
+pub fn mapped_files_are_opened_in_one_place(tree: &Tree) -> Vec<Finding> {
+    const WAYS: [&str; 2] = ["/root{", "/map_files"];
+    let elsewhere = |path: &str| {
+        is_rust(path) && path.contains("/src/") && !path.starts_with("crates/linux/src/mapped_file")
+    };
+    let in_file = |(path, text): (&str, &str)| {
+        let told = |(index, way)| finding(path, index, format!("`{way}`: use `mapped_file::open`"));
+        lines_with(text, &WAYS).into_iter().map(told).collect::<Vec<_>>()
+    };
+    tree.files(elsewhere).flat_map(in_file).collect()
+}
+
 /// The lines with the word `unsafe`.
 fn unsafe_lines(code: &str) -> impl Iterator<Item = usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -161,6 +175,14 @@ fn unsafe_code_in_the_wrong_place_is_found() {
     let file = "#![forbid(unsafe_code)]\nfn f() {\n    unsafe { g() }\n}\n";
     check(unsafe_has_its_places, &[("crates/linux/src/a.rs", file)], &[]);
     check(unsafe_has_its_places, &[("crates/cli/src/a.rs", file)], &["crates/cli/src/a.rs:3"]);
+}
+
+#[test]
+fn another_way_to_a_mapped_file_is_found() {
+    let text = "fn f() {\n    File::open(format!(\"/proc/{pid}/root{path}\"));\n}\n";
+    check(mapped_files_are_opened_in_one_place, &[("crates/linux/src/mapped_file.rs", text)], &[]);
+    let path = "crates/linux/src/code/store.rs";
+    check(mapped_files_are_opened_in_one_place, &[(path, text)], &["crates/linux/src/code/store.rs:2"]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ type Finding = String;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     shape::functions_are_short,
     shape::files_are_short,
     shape::lines_are_narrow,
@@ -31,6 +31,7 @@ const RULES: [Rule; 14] = [
     layers::core_is_pure,
     layers::unsafe_has_its_places,
     layers::unsafe_says_why_it_is_sound,
+    layers::mapped_files_are_opened_in_one_place,
     layers::every_crate_takes_the_common_lints,
     layers::policies_start_with_an_essay,
     documents::relative_links_lead_somewhere,

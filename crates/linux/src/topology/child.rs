@@ -1,9 +1,9 @@
 //! Work in a child process, for C libraries that are given what anybody may have written.
 //!
-//! libhwloc crashes over some damaged files, and may loop or ask for all the memory over others. In a child of
-//! its own it harms nobody: the result comes back through a pipe, and a child that crashes, takes too long or
-//! too much memory gives an error. Limit: the child is a copy of a process that may have threads, so a lock
-//! that one of them holds stays locked in it; what waits for it forever is ended too.
+//! libhwloc crashes over some damaged files, and may loop or ask for all the memory over others. In a child
+//! of its own it harms nobody: the result comes back through a pipe, and a child that crashes, takes too long
+//! or too much memory gives an error. Limit: the child is a copy of a process that may have threads, so a
+//! lock that one of them holds stays locked in it; what waits for it forever is ended too.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -17,8 +17,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// hwloc takes what it is to read from the environment only, and the environment belongs to the whole process:
-/// one load at a time.
+/// hwloc takes what it is to read from the environment only, and the environment belongs to the whole
+/// process: one load at a time.
 static ENVIRONMENT: Mutex<()> = Mutex::new(());
 
 /// What a file of the `--xml` option should be.

@@ -28,6 +28,12 @@ enum Action {
     Accuracy(accuracy::Accuracy),
 }
 
+/// What `report` says of a recording in memory.
+#[cfg(test)]
+pub fn report_of(recording: Vec<u8>) -> Result<String> {
+    report::of(file::parse_recording(recording)?)
+}
+
 impl Paths {
     /// Does what was asked; how to end.
     pub fn execute(self) -> Result<ExitStatus> {

@@ -89,6 +89,13 @@ impl Report {
     }
 }
 
+/// The report for people, with the ten hottest of everything.
+#[cfg(test)]
+pub fn of(recording: Recording) -> Result<String> {
+    let program = ElfProgram::open(&recording.modules)?;
+    Ok(describe(&summary(recording, &program, 10)))
+}
+
 fn summary(recording: Recording, program: &ElfProgram, top: usize) -> Summary {
     let mut estimator = Estimator::new(program);
     let mut contradicting = 0;

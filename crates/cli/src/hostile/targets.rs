@@ -1,0 +1,438 @@
+//! The readers, each with sound inputs and with what is done to them.
+
+use super::mutate::Mutator;
+use crate::commands::{paths, replay};
+use crate::{profile_fixture, profile_page, profile_table, recording_file, report_page, report_table};
+use anyhow::{Context, Result, anyhow};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::engine::EngineConfig;
+use corewise_core::ids::{AppId, PeId, ThreadId};
+use corewise_core::observe::{
+    ApplicationReading, CounterReading, Hints, Observation, SampleReading, Standing, ThreadReading,
+};
+use corewise_core::policy;
+use corewise_core::profile;
+use corewise_core::recording::{FORMAT, Header, VERSION, to_line};
+use corewise_core::time::{Time, parse_duration};
+use corewise_core::topology::Topology;
+use corewise_linux::code::AddressSpace;
+use corewise_linux::counters::pmu::EventFile;
+use corewise_linux::elf::ElfFile;
+use corewise_linux::lines::DebugLines;
+use corewise_linux::topology::{self, Source};
+use corewise_sim::experiment::Experiment;
+use corewise_sim::machine::MachineSpec;
+use corewise_sim::rt_app;
+use corewise_sim::scenario::Scenario;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::Write;
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// A reader of inputs.
+pub struct Target {
+    pub name: &'static str,
+    /// Cases that the test tries: fewer of what takes longer.
+    pub cases: u64,
+    /// Reads a sound input.
+    pub sound: fn() -> Result<()>,
+    /// Reads a changed one; what is wrong with it does not matter.
+    pub run: fn(u64),
+}
+
+/// A target whose input is a text.
+macro_rules! text {
+    ($name:literal, $cases:literal, $sound:expr, $read:expr) => {
+        Target {
+            name: $name,
+            cases: $cases,
+            sound: || $read(&$sound),
+            run: |seed| drop($read(&Mutator::new(seed).text(&$sound))),
+        }
+    };
+}
+
+/// A target whose input is a JSON tree: changed as a tree, or as a text.
+macro_rules! json {
+    ($name:literal, $cases:literal, $sound:expr, $read:expr) => {
+        Target {
+            name: $name,
+            cases: $cases,
+            sound: || $read(&$sound),
+            run: |seed| {
+                let mut mutator = Mutator::new(seed);
+                let text = match serde_json::from_str(&$sound) {
+                    Ok(value) if seed % 4 != 0 => mutator.json(&value).to_string(),
+                    _ => mutator.text(&$sound),
+                };
+                drop($read(&text));
+            },
+        }
+    };
+}
+
+const MACHINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../linux/tests/machines");
+const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+
+pub const TARGETS: &[Target] = &[
+    Target { name: "recording", cases: 400, sound: || recording(&recorded()), run: changed_recording },
+    json!("profile", 150, PROFILE, profile),
+    json!("paths", 400, PATHS, paths),
+    Target { name: "packed", cases: 200, sound: || Ok(()), run: changed_archive_of_nothing },
+    text!("scenario", 300, scenario_text(), scenario),
+    json!("rt-app", 300, RT_APP.to_owned(), workload),
+    text!("experiment", 60, experiment_text(), experiment),
+    text!("xml", 60, XML, xml),
+    Target { name: "tree", cases: 60, sound: || tree(&tar(&FILES)), run: changed_tree },
+    text!("synthetic", 600, "pack:2 l3:1(size=8MB) module:2 l2:2(size=256kB) core:1 pu:2", synthetic),
+    text!("cpuset", 1000, "0-3,8,10-20:3/2", cpuset),
+    text!("location", 600, "l3:0@core:0-1,fast", location),
+    text!("duration", 600, "1.5s", duration),
+    text!("events", 400, events_text(), events),
+    text!(
+        "fpu-modules",
+        60,
+        "[[machine]]\nmodel = \"Xeon\"\nfpu_modules = [\"0-1\", \"core:2-3\"]\n",
+        modules
+    ),
+    text!("maps", 400, std::fs::read_to_string("/proc/self/maps").unwrap_or_default(), maps),
+    Target {
+        name: "elf",
+        cases: 200,
+        sound: || elf(&ELF),
+        run: |seed| drop(elf(&Mutator::new(seed).bytes(&ELF))),
+    },
+];
+
+fn topology() -> Topology {
+    Topology::synthetic("pack:1 l2:2 core:2 pu:1").expect("a machine")
+}
+
+/// Three observations of three threads.
+fn recorded() -> Vec<String> {
+    let header = Header {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        topology: topology(),
+        command: vec!["povray".to_owned()],
+        interval_ns: 1_000_000_000,
+        discovery: "poll".to_owned(),
+        counters: "sample".to_owned(),
+        host: None,
+    };
+    let observations = (1..4u64).map(|second| {
+        let mut observation = Observation { at: Time(second * 1_000_000_000), ..Observation::default() };
+        observation.allowed = CpuSet::first_n(8);
+        observation.threads = (0..3).map(|number| thread(number, second)).collect();
+        observation.applications = vec![ApplicationReading {
+            app: AppId(1),
+            name: "povray".into(),
+            runnable_thread_ns: second * 2_500_000_000,
+            active_ns: second * 1_000_000_000,
+            sequential_ns: second * 100_000_000,
+            runnable_max: 3,
+            exact: true,
+        }];
+        to_line(&observation)
+    });
+    std::iter::once(to_line(&header)).chain(observations).collect()
+}
+
+fn thread(number: u32, second: u64) -> ThreadReading {
+    let reading = SampleReading {
+        judged: second * 150,
+        kernel: second,
+        fp: second as f64 * 100.0,
+        vector: second as f64 * 10.0,
+        ..SampleReading::default()
+    };
+    ThreadReading {
+        thread: ThreadId { tid: 100 + number, generation: 7 },
+        pid: 100,
+        app: AppId(1),
+        name: format!("worker {number}").into(),
+        cpu_ns: second * 900_000_000,
+        runnable_ns: Some(second * 950_000_000),
+        runnable: true,
+        last_pe: Some(PeId(number)),
+        standing: Standing::Free,
+        permitted: CpuSet::first_n(8).into(),
+        counters: Some(CounterReading::Sample(reading)),
+        hints: Hints::default(),
+        ended: number == 2 && second == 3,
+    }
+}
+
+fn recording(lines: &[String]) -> Result<()> {
+    let recording = recording_file::parse(lines.concat().into_bytes())?;
+    for name in ["spread", "pa"] {
+        let policy = policy::by_name(name).expect("a policy");
+        let report = replay::replayed(recording.clone(), None, policy, EngineConfig::default());
+        let texts = [report_table::render(&report), report_page::render(&report), replay::describe(&report)];
+        assert!(texts.iter().all(|text| !text.is_empty()));
+    }
+    Ok(())
+}
+
+fn changed_recording(seed: u64) {
+    let mut mutator = Mutator::new(seed);
+    let mut lines = recorded();
+    let line = seed as usize % (lines.len() + 1);
+    match lines.get(line).and_then(|line| serde_json::from_str(line).ok()) {
+        Some(value) => lines[line] = mutator.json(&value).to_string() + "\n",
+        None => lines = vec![mutator.text(&lines.concat())],
+    }
+    drop(recording(&lines));
+}
+
+static PROFILE: LazyLock<String> = LazyLock::new(|| profile::to_json(&profile_fixture::smt()));
+
+fn profile(text: &str) -> Result<()> {
+    let profile = profile::parse(text)?;
+    assert!(!profile_table::render(&profile).is_empty() && !profile_page::render(&profile).is_empty());
+    profile.topology();
+    Ok(())
+}
+
+/// A recording of a small program, with the checksum of its packed form right.
+static PATHS: LazyLock<String> = LazyLock::new(|| {
+    static PROGRAM: LazyLock<tempfile::NamedTempFile> = LazyLock::new(|| {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&ELF).expect("it is written");
+        file
+    });
+    let path = PROGRAM.path();
+    let elf = ElfFile::open(path).expect("it is an ELF file");
+    let (start, ..) = elf.code_mapping().expect("it has code");
+    let at = |address: u64| serde_json::json!({"module": 0, "address": start + address});
+    let transfer = |from: u64, to: u64| serde_json::json!({"from": at(from), "to": at(to)});
+    let window = |tid: u32| {
+        serde_json::json!({
+            "tid": tid, "time_ns": tid, "start": at(64), "end": at(256), "instructions": 20, "branches": 3,
+            "transfers": [transfer(80, 128), transfer(140, 64), transfer(80, 128)], "ended": "full",
+        })
+    };
+    let modules = serde_json::json!([{"path": path, "build_id": elf.build_id()}]);
+    serde_json::json!({
+        "version": 1, "command": ["x"], "backend": "shadow", "period_ns": 10_000_000, "branches_max": 4,
+        "modules": modules, "windows": [window(1), window(2)], "without_window": {"lost": 1}, "notes": ["n"],
+    })
+    .to_string()
+});
+
+fn paths(text: &str) -> Result<()> {
+    paths::report_of(packed(text.as_bytes())).map(drop)
+}
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(bytes).expect("memory takes everything");
+    packer.finish().expect("memory takes everything")
+}
+
+/// A packed recording, changed in its packed form.
+fn changed_archive_of_nothing(seed: u64) {
+    let bytes = Mutator::new(seed).bytes(&packed(recorded().concat().as_bytes()));
+    drop(recording_file::parse(bytes.clone()));
+    drop(paths::report_of(bytes));
+}
+
+/// The example of the document.
+fn scenario_text() -> String {
+    let document = file(&Path::new(EXPERIMENTS).join("../docs/sim.md"));
+    document
+        .split("```toml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn scenario(text: &str) -> Result<()> {
+    Scenario::parse(text)?;
+    Ok(())
+}
+
+const RT_APP: &str = r#"{"global": {"duration": 2, "default_policy": "SCHED_OTHER"}, "tasks": {
+    "a": {"instance": 2, "loop": 4, "run": 5000, "sleep": 3000, "timer": {"ref": "t", "period": 20000}},
+    "b": {"cpus": [1], "phases": {"p": {"loop": 5, "run": 1000, "lock": "m"}, "q": {"unlock": "m"}}}}}"#;
+
+fn workload(text: &str) -> Result<()> {
+    let machine = MachineSpec::plain("pack:1 core:2 pu:1");
+    Scenario::from_table(rt_app::scenario("fuzz", text, &machine)?, &[])?;
+    Ok(())
+}
+
+fn experiment_text() -> String {
+    file(&Path::new(EXPERIMENTS).join("amp-single/experiment.toml"))
+}
+
+fn experiment(text: &str) -> Result<()> {
+    let read = |file: &str| match file {
+        "amp-single/experiment.toml" => Ok(text.to_owned()),
+        // What an experiment names is read below its folder's, by its own reader.
+        other if !other.contains("..") => {
+            std::fs::read_to_string(Path::new(EXPERIMENTS).join(other)).map_err(|error| error.to_string())
+        }
+        other => Err(format!("{other} is elsewhere")),
+    };
+    Experiment::load("amp-single", read)?;
+    Ok(())
+}
+
+static XML: LazyLock<String> =
+    LazyLock::new(|| file(&Path::new(MACHINES).join("AMD-K8-SantaRosa-2xOpteron-2218.xml")));
+
+fn file(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Loads the topology of a file with this content.
+fn loaded(suffix: &str, content: &[u8], source: fn(std::path::PathBuf) -> Source) -> Result<Topology> {
+    let file = tempfile::Builder::new().suffix(suffix).tempfile()?;
+    std::fs::write(file.path(), content)?;
+    Ok(topology::load(&source(file.path().to_owned()), None)?)
+}
+
+fn xml(text: &str) -> Result<()> {
+    let topology = loaded(".xml", text.as_bytes(), Source::Xml)?;
+    assert_eq!(topology.check(), Ok(()));
+    assert!(!topology.draw().is_empty() && !topology.summary().to_string().is_empty());
+    Ok(())
+}
+
+/// A recorded machine's files: path and content.
+type Files = Vec<(String, String)>;
+
+static FILES: LazyLock<Files> = LazyLock::new(|| {
+    let packed = std::fs::File::open(Path::new(MACHINES).join("8em64t-2s2ca2c.tar.gz")).expect("a machine");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed));
+    let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
+        let mut entry = entry.ok().filter(|entry| entry.header().entry_type().is_file())?;
+        let path = entry.path().ok()?.to_str()?.to_owned();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut entry, &mut text).ok()?;
+        Some((path, text))
+    };
+    archive.entries().expect("an archive").filter_map(read).collect()
+});
+
+fn tar(files: &[(String, String)]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (path, text) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        // A path that no archive can hold is left out.
+        let _ = archive.append_data(&mut header, path, text.as_bytes());
+    }
+    archive.into_inner().and_then(GzEncoder::finish).expect("memory takes everything")
+}
+
+fn tree(archive: &[u8]) -> Result<()> {
+    loaded(".tar.gz", archive, Source::Root).map(drop)
+}
+
+fn changed_tree(seed: u64) {
+    let mut mutator = Mutator::new(seed);
+    let mut files = FILES.clone();
+    match seed % 8 {
+        // The archive itself, before it is packed.
+        0 => {
+            let mut bytes = Vec::new();
+            let archive = tar(&files);
+            let mut unpacker = flate2::read::GzDecoder::new(archive.as_slice());
+            std::io::Read::read_to_end(&mut unpacker, &mut bytes).expect("it was just packed");
+            return drop(tree(&packed(&mutator.bytes(&bytes))));
+        }
+        1 => {
+            let number = mutator.below(files.len());
+            files[number].0 = mutator.text(&files[number].0);
+        }
+        _ => {
+            for _ in 0..10 {
+                let number = mutator.below(files.len());
+                files[number].1 = mutator.text(&files[number].1);
+            }
+        }
+    }
+    drop(tree(&tar(&files)));
+}
+
+fn synthetic(text: &str) -> Result<()> {
+    let topology = Topology::synthetic(text)?;
+    topology.check()?;
+    Ok(())
+}
+
+fn cpuset(text: &str) -> Result<()> {
+    let set: CpuSet = text.parse().map_err(|error| anyhow!("{error}"))?;
+    assert_eq!(set.to_string().parse::<CpuSet>().ok(), Some(set));
+    Ok(())
+}
+
+fn location(text: &str) -> Result<()> {
+    topology()
+        .locate(text)
+        .map(drop)
+        .or_else(|_| topology().locate("core:0-1").map(drop))
+        .context("no location")
+}
+
+fn duration(text: &str) -> Result<()> {
+    parse_duration(text).map(drop).map_err(|error| anyhow!("{error}"))
+}
+
+fn events_text() -> String {
+    file(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../linux/events/amd_zen4.toml"))
+}
+
+fn events(text: &str) -> Result<()> {
+    EventFile::parse("fuzz", None, text)?;
+    Ok(())
+}
+
+fn modules(text: &str) -> Result<()> {
+    let list = tempfile::NamedTempFile::new()?;
+    std::fs::write(list.path(), text)?;
+    let machine = Path::new(MACHINES).join("Intel-Nehalem-2xXeon-X5550.xml");
+    topology::load(&Source::Xml(machine), Some(list.path()))?;
+    Ok(())
+}
+
+fn maps(text: &str) -> Result<()> {
+    AddressSpace::from_maps(text).find(0x7f00_0000_0000);
+    Ok(())
+}
+
+/// A small program with symbols, unwind tables and debug information.
+static ELF: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("program");
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args(["-g", "-O2", "-nostdlib", "-x", "c", "-", "-o"]).arg(&path).stdin(std::process::Stdio::piped());
+    let mut child = gcc.spawn().expect("gcc is there");
+    let source = b"static int f(int x) { return x > 3 ? x * f(x - 1) : 1; }\nvoid _start(void) { f(9); }\n";
+    child.stdin.take().expect("a pipe").write_all(source).expect("gcc reads");
+    assert!(child.wait().expect("gcc ends").success());
+    std::fs::read(path).expect("gcc wrote it")
+});
+
+fn elf(bytes: &[u8]) -> Result<()> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), bytes)?;
+    let elf = ElfFile::open(file.path())?;
+    elf.code_mapping();
+    elf.segments().address(u64::MAX / 2);
+    elf.segments().offset(u64::MAX);
+    let functions = elf.functions()?;
+    assert!(functions.is_sorted_by(|a, b| a.end <= b.start));
+    let lines = DebugLines::open(file.path())?;
+    corewise_paths::export::autofdo_text::Lines::frames(&lines, at(0x1000));
+    Ok(())
+}
+
+fn at(address: u64) -> corewise_paths::window::Location {
+    corewise_paths::window::Location { module: corewise_paths::window::ModuleId(0), address }
+}
