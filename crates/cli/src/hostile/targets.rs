@@ -76,30 +76,30 @@ const MACHINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../linux/tests/mach
 const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
 
 pub const TARGETS: &[Target] = &[
-    Target { name: "recording", cases: 400, sound: || recording(&recorded()), run: changed_recording },
-    json!("profile", 150, PROFILE, profile),
-    json!("paths", 400, PATHS, paths),
-    Target { name: "packed", cases: 200, sound: || Ok(()), run: changed_archive_of_nothing },
-    text!("scenario", 300, scenario_text(), scenario),
-    json!("rt-app", 300, RT_APP.to_owned(), workload),
-    text!("experiment", 60, experiment_text(), experiment),
-    text!("xml", 60, XML, xml),
-    Target { name: "tree", cases: 60, sound: || tree(&tar(&FILES)), run: changed_tree },
-    text!("synthetic", 600, "pack:2 l3:1(size=8MB) module:2 l2:2(size=256kB) core:1 pu:2", synthetic),
-    text!("cpuset", 1000, "0-3,8,10-20:3/2", cpuset),
-    text!("location", 600, "l3:0@core:0-1,fast", location),
-    text!("duration", 600, "1.5s", duration),
-    text!("events", 400, events_text(), events),
+    Target { name: "recording", cases: 60, sound: || recording(&recorded()), run: changed_recording },
+    json!("profile", 20, PROFILE, profile),
+    json!("paths", 60, PATHS, paths),
+    Target { name: "packed", cases: 60, sound: || Ok(()), run: changed_archive_of_nothing },
+    text!("scenario", 60, scenario_text(), scenario),
+    json!("rt-app", 60, RT_APP.to_owned(), workload),
+    text!("experiment", 10, experiment_text(), experiment),
+    text!("xml", 15, XML, xml),
+    Target { name: "tree", cases: 15, sound: || tree(&tar(&FILES)), run: changed_tree },
+    text!("synthetic", 60, "pack:2 l3:1(size=8MB) module:2 l2:2(size=256kB) core:1 pu:2", synthetic),
+    text!("cpuset", 60, "0-3,8,10-15:2/3", cpuset),
+    text!("location", 60, "l3:0@core:0-1,fast", location),
+    text!("duration", 60, "1.5s", duration),
+    text!("events", 60, events_text(), events),
     text!(
         "fpu-modules",
-        60,
-        "[[machine]]\nmodel = \"Xeon\"\nfpu_modules = [\"0-1\", \"core:2-3\"]\n",
+        10,
+        "[[machine]]\nmodel = \"Xeon\"\nfpu_modules = [\"core:0-1\", \"core:2-3\"]\n",
         modules
     ),
-    text!("maps", 400, std::fs::read_to_string("/proc/self/maps").unwrap_or_default(), maps),
+    text!("maps", 60, std::fs::read_to_string("/proc/self/maps").unwrap_or_default(), maps),
     Target {
         name: "elf",
-        cases: 200,
+        cases: 60,
         sound: || elf(&ELF),
         run: |seed| drop(elf(&Mutator::new(seed).bytes(&ELF))),
     },
@@ -255,8 +255,8 @@ fn scenario(text: &str) -> Result<()> {
 }
 
 const RT_APP: &str = r#"{"global": {"duration": 2, "default_policy": "SCHED_OTHER"}, "tasks": {
-    "a": {"instance": 2, "loop": 4, "run": 5000, "sleep": 3000, "timer": {"ref": "t", "period": 20000}},
-    "b": {"cpus": [1], "phases": {"p": {"loop": 5, "run": 1000, "lock": "m"}, "q": {"unlock": "m"}}}}}"#;
+    "a": {"instance": 2, "loop": 4, "run": 5000, "sleep": 3000, "timer": {"ref": "unique1", "period": 20000}},
+    "b": {"cpus": [1], "phases": {"p": {"loop": 5, "lock": "m", "run": 1000, "unlock": "m"}, "q": {"sleep": 100}}}}}"#;
 
 fn workload(text: &str) -> Result<()> {
     let machine = MachineSpec::plain("pack:1 core:2 pu:1");
