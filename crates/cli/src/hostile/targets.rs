@@ -256,7 +256,8 @@ fn scenario(text: &str) -> Result<()> {
 
 const RT_APP: &str = r#"{"global": {"duration": 2, "default_policy": "SCHED_OTHER"}, "tasks": {
     "a": {"instance": 2, "loop": 4, "run": 5000, "sleep": 3000, "timer": {"ref": "unique1", "period": 20000}},
-    "b": {"cpus": [1], "phases": {"p": {"loop": 5, "lock": "m", "run": 1000, "unlock": "m"}, "q": {"sleep": 100}}}}}"#;
+    "b": {"cpus": [1], "phases":
+        {"p": {"loop": 5, "lock": "m", "run": 1000, "unlock": "m"}, "q": {"sleep": 100}}}}}"#;
 
 fn workload(text: &str) -> Result<()> {
     let machine = MachineSpec::plain("pack:1 core:2 pu:1");
