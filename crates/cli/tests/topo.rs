@@ -39,7 +39,7 @@ fn json_has_the_names_that_scripts_rely_on() {
     let xml = machine("AMD-15h-Bulldozer-4xOpteron-6272.xml");
     let bulldozer = json(&["topo", "--json", "--xml", &xml]);
     let expected = serde_json::json!({
-        "pes": 64, "cores": 64, "fpu_modules": 32, "l2_caches": 32, "l3_caches": 8,
+        "pes": 64, "cores": 64, "fpu_modules": 32, "l2_caches": 32, "clusters": 0, "l3_caches": 8,
         "numa_nodes": 1, "allowed_pes": 64, "kinds": [],
     });
     assert_eq!(bulldozer["summary"], expected);
