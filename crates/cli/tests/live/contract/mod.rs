@@ -66,7 +66,7 @@ fn difference(row: &Row, probe: &Path) -> Option<String> {
 fn result(row: &Row, probe: &Path, prefix: &str, loud: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=1", "20", "bash", "-c"]).arg(format!("{PRELUDE}\n{}", row.script));
+    command.args(["--kill-after=1", "100", "bash", "-c"]).arg(format!("{PRELUDE}\n{}", row.script));
     command.current_dir(&directory).stdin(Stdio::null());
     command.env("P", prefix).env("LOUD", loud).env("probe", probe);
     let output = command.output().unwrap();

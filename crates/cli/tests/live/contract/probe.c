@@ -102,7 +102,7 @@ static void all_but(sigset_t *set, int how)
 /* Says "ready", then which signals come, with their values, until none has come for a while. */
 static void hear(void)
 {
-	struct timespec patience = { 20, 0 };
+	struct timespec patience = { 60, 0 };
 	siginfo_t info;
 	sigset_t all;
 
@@ -113,7 +113,7 @@ static void hear(void)
 		if (info.si_code == SI_QUEUE)
 			printf(" value %d", info.si_value.sival_int);
 		printf("\n");
-		patience = (struct timespec){ 0, 250000000 };
+		patience = (struct timespec){ 1, 0 };
 	}
 	printf("no more\n");
 }
