@@ -111,7 +111,7 @@ pub fn carry_out(tools: &Tools, kind: &Kind, chance: Random) -> Outcome {
     let threads = round.threads().len();
     if !narrow.is_empty() {
         let said = fs::read_to_string(round.directory.path().join("said")).unwrap_or_default();
-        narrow.push(format!("(of {threads}; said: {})", said.trim()));
+        narrow[0] += &format!(" (of {threads}; said: {})", said.trim());
     }
     Outcome { faults: 1, bound: usize::from(bound), threads, narrow, widened }
 }
