@@ -67,7 +67,7 @@ pub fn report_of(arguments: &[&str], command: &[&str]) -> Value {
     serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap()
 }
 
-/// Asks again and again until there is an answer. Machines may be slow or busy: it takes two minutes to give up.
+/// Asks again and again until there is an answer. Machines may be slow: it gives up after two minutes.
 pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
