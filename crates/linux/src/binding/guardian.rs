@@ -161,6 +161,9 @@ impl Guardian {
 /// What the guardian process does: detaches itself, waits for corewise's end, and restores what is to be
 /// restored. Its standard input is the socket, its standard output the book, which has the name `path`.
 pub fn main(path: Option<&Path>) -> io::Result<()> {
+    // Whatever else it has inherited, it must not keep open.
+    // SAFETY: the call takes no pointer, and this process has opened nothing yet.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     // SAFETY: this process has one thread, so the child may use everything that the parent could.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Parent { .. } => return Ok(()),
