@@ -81,7 +81,7 @@ pub const TARGETS: &[Target] = &[
     json!("paths", 60, PATHS, paths),
     Target { name: "packed", cases: 60, sound: || Ok(()), run: changed_archive_of_nothing },
     text!("scenario", 60, scenario_text(), scenario),
-    json!("rt-app", 60, RT_APP.to_owned(), workload),
+    json!("rt-app", 60, RT_APP, workload),
     text!("experiment", 10, experiment_text(), experiment),
     text!("xml", 15, XML, xml),
     Target { name: "tree", cases: 15, sound: || tree(&tar(&FILES)), run: changed_tree },
