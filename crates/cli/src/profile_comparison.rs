@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(
             verdict(&two),
             "All pairs of PEs are alike, so no placement is better than another; two busy neighbours slow each \
-             other down by at most 106 % (read of 256 KiB)."
+             other down by at most 206 % (read 256 KiB)."
         );
         let mut noisy = two;
         for pair in &mut noisy.pairs {

@@ -19,7 +19,7 @@ pub fn render(profile: &MachineProfile) -> String {
 }
 
 fn write_all(out: &mut String, profile: &MachineProfile) -> Result {
-    writeln!(out, "{}", verdict(profile))?;
+    sentence(out, &verdict(profile))?;
     head(out, profile)?;
     latencies(out, profile)?;
     for comparison in comparisons(profile) {
@@ -29,6 +29,20 @@ fn write_all(out: &mut String, profile: &MachineProfile) -> Result {
     speeds(out, profile)?;
     nas(out, profile)?;
     tail(out, profile)
+}
+
+/// Broken into lines that a terminal holds.
+fn sentence(out: &mut String, words: &str) -> Result {
+    const COLUMNS: usize = 100;
+    let mut line = String::new();
+    for word in words.split_inclusive(' ') {
+        if line.chars().count() + word.trim_end().chars().count() > COLUMNS {
+            writeln!(out, "{}", line.trim_end())?;
+            line.clear();
+        }
+        line += word;
+    }
+    writeln!(out, "{line}")
 }
 
 fn head(out: &mut String, profile: &MachineProfile) -> Result {
