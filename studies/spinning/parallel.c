@@ -1,4 +1,5 @@
-/* OpenMP programs whose threads wait in the runtime or in their own code: parallel barrier|single|critical|lu. */
+/* OpenMP programs whose threads wait in the runtime or in their own code: parallel
+   barrier|single|critical|lu. */
 #include "truth.h"
 #include <omp.h>
 #include <string.h>

@@ -66,7 +66,8 @@ static void await_queues(void) {
 static void await_queues_call(void) { while (!any_ready()); }
 static void await_queues_pause(void) { while (!any_ready()) __builtin_ia32_pause(); }
 static void await_several(void) {
-  while (queues[0].head == queues[0].tail && queues[1].head == queues[1].tail && queues[2].head == queues[2].tail &&
+  while (queues[0].head == queues[0].tail && queues[1].head == queues[1].tail && queues[2].head ==
+    queues[2].tail &&
          queues[3].head == queues[3].tail);
 }
 static void await_tsc(void) {
@@ -86,7 +87,8 @@ static void give(void) { __atomic_store_n(&lock_word, 0, __ATOMIC_RELEASE); }
 static const struct { const char *name; void (*await)(void); } kinds[] = {
   {"bare", await_bare}, {"pause", await_pause}, {"pointer", await_pointer}, {"counter", await_counter},
   {"counter_pause", await_counter_pause}, {"nops", await_nops}, {"nop_call", await_nop_call},
-  {"backoff", await_backoff}, {"call", await_call}, {"call_relax", await_call_relax}, {"queues", await_queues},
+  {"backoff", await_backoff}, {"call", await_call}, {"call_relax", await_call_relax}, {"queues",
+    await_queues},
   {"queues_call", await_queues_call}, {"queues_pause", await_queues_pause}, {"several", await_several},
   {"tsc", await_tsc}, {"fence", await_fence},
 };

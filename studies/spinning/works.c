@@ -37,7 +37,8 @@ static void life(void) {
   for (int i = 0; i < 10; i++, phase++) generation(cells[phase & 1], cells[~phase & 1]);
 }
 
-/* Cells in one machine word a row, and a barrier (of one thread) after each row, as parallel programs have. */
+/* Cells in one machine word a row, and a barrier (of one thread) after each row, as parallel programs have.
+   */
 static unsigned long rows[2][64];
 static volatile int arrived, phase_now;
 static void pass_barrier(int threads) {
@@ -63,9 +64,11 @@ static void life_barrier(void) {
   }
 }
 
-static void take(void) { while (__sync_lock_test_and_set(&lock_word, 1)) while (lock_word) __builtin_ia32_pause(); }
+static void take(void) { while (__sync_lock_test_and_set(&lock_word, 1)) while (lock_word)
+  __builtin_ia32_pause(); }
 static void free_lock(void) {
-  for (int i = 0; i < 1000000; i++) { take(); value = value * 1.0000001 + 0.5; __sync_lock_release(&lock_word); }
+  for (int i = 0; i < 1000000; i++) { take(); value = value * 1.0000001 + 0.5;
+    __sync_lock_release(&lock_word); }
 }
 static void free_cas(void) {
   for (int i = 0; i < 1000000; i++) {
@@ -79,7 +82,8 @@ static void free_pthread(void) {
     pthread_spin_lock(&spinlock); value = value * 1.0000001 + 0.5; pthread_spin_unlock(&spinlock);
   }
 }
-static void free_empty(void) { for (int i = 0; i < 1000000; i++) { take(); __sync_lock_release(&lock_word); } }
+static void free_empty(void) { for (int i = 0; i < 1000000; i++) { take(); __sync_lock_release(&lock_word);
+  } }
 
 static struct entry { struct entry *next; long key; } entries[10000], *table[1024];
 static void hash(void) {
@@ -134,7 +138,8 @@ static void busy_queue(void) {
   static volatile long head, tail, slots[64];
   long done = 0;
   while (done < 1000000) {
-    if (head == tail) { if (done & 1) slots[head & 63] = done; else slots[head & 63] = done + 1; head++; continue; }
+    if (head == tail) { if (done & 1) slots[head & 63] = done; else slots[head & 63] = done + 1; head++;
+      continue; }
     result = slots[tail & 63] * 3;
     tail++;
     done++;
@@ -160,8 +165,10 @@ static void sort(void) {
 
 static const struct { const char *name; void (*run)(void); } kinds[] = {
   {"life", life}, {"life_barrier", life_barrier}, {"free_lock", free_lock}, {"free_cas", free_cas},
-  {"free_pthread", free_pthread}, {"free_empty", free_empty}, {"hash", hash}, {"list", list}, {"search", search},
-  {"library", library}, {"bytecode", bytecode}, {"polls", polls}, {"busy_queue", busy_queue}, {"parse", parse},
+  {"free_pthread", free_pthread}, {"free_empty", free_empty}, {"hash", hash}, {"list", list}, {"search",
+    search},
+  {"library", library}, {"bytecode", bytecode}, {"polls", polls}, {"busy_queue", busy_queue}, {"parse",
+    parse},
   {"sort", sort},
 };
 

@@ -162,7 +162,8 @@ mod tests {
         let two = fixture::two_pes();
         assert_eq!(
             verdict(&two),
-            "All pairs of PEs are alike, so no placement is better than another; two busy neighbours slow each \
+            "All pairs of PEs are alike, so no placement is better than another; two busy neighbours slow \
+             each \
              other down by at most 206 % (read 256 KiB)."
         );
         let mut noisy = two;

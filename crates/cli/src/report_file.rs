@@ -37,7 +37,8 @@ fn format_of(path: &Path) -> Result<Format> {
         Some("txt") => Format::Table,
         Some("json") | None => Format::Json,
         Some(_) => bail!(
-            "cannot write a report as {}: there are .json (everything, for scripts), .html (a page to look at) \
+            "cannot write a report as {}: there are .json (everything, for scripts), .html (a page to \
+             look at) \
              and .txt (a table)",
             path.display()
         ),

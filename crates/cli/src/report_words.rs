@@ -2,8 +2,8 @@
 
 use corewise_core::report::Report;
 
-/// What corewise itself cost. Start and end cost the same however short the command is, so a share of the time
-/// means something only where the time is long.
+/// What corewise itself cost. Start and end cost the same however short the command is, so a share of the
+/// time means something only where the time is long.
 pub fn own_cost(report: &Report) -> String {
     own_cost_of(report.overhead.cpu_seconds, report.wall_seconds)
 }

@@ -26,10 +26,10 @@ const FPU_HYSTERESIS: f64 = 0.1;
 /// formulas of the event files that are fair.
 pub const CONFIDENCE_MIN: f64 = 0.5;
 
-/// Share of the active time that counts, 0..1 (parallelism-aware scheduling, §4: the 7 % are the paper's). The
-/// paper has it for the sequential part of a parallel program; we take the same for the parallel part of a
-/// sequential one: a helper thread that wakes now and then, or a shell that waits for a PE beside the command
-/// that it has just started, makes no parallel program.
+/// Share of the active time that counts, 0..1 (parallelism-aware scheduling, §4: the 7 % are the paper's).
+/// The paper has it for the sequential part of a parallel program; we take the same for the parallel part of
+/// a sequential one: a helper thread that wakes now and then, or a shell that waits for a PE beside the
+/// command that it has just started, makes no parallel program.
 const NOTABLE_SHARE: f64 = 0.07;
 
 /// How a program's threads run in time (parallelism-aware scheduling, §4).

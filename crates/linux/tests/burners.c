@@ -1,6 +1,7 @@
-/* Five threads: one computes in floating point, one behind function pointers, one hashes and one copies memory, for
- * half a second of CPU time each; one waits busily for their end. Each first writes a line with its kind and its
- * thread id. */
+/* Five threads: one computes in floating point, one behind function pointers, one hashes and one copies
+   memory, for
+ * half a second of CPU time each; one waits busily for their end. Each first writes a line with its kind and
+ * its thread id. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Two OpenMP threads of which one works, and the other waits for it in the runtime, again and again. Each prints
+/* Two OpenMP threads of which one works, and the other waits for it in the runtime, again and again. Each
+   prints
  * its kind and thread id. */
 #include <omp.h>
 #include <stdio.h>

@@ -336,7 +336,8 @@ static void tree(void) {
 static const struct { const char *name; void (*run)(void); } kernels[] = {
     KERNEL(crc), KERNEL(life), KERNEL(levenshtein), KERNEL(hash), KERNEL(queens), KERNEL(qsort_int),
     KERNEL(qsort_double), KERNEL(text), KERNEL(copy), KERNEL(int_vm), KERNEL(float_vm), KERNEL(nbody),
-    KERNEL(mandelbrot), KERNEL(sparse), KERNEL(black_scholes), KERNEL(kmeans), KERNEL(pointers), KERNEL(stencil),
+    KERNEL(mandelbrot), KERNEL(sparse), KERNEL(black_scholes), KERNEL(kmeans), KERNEL(pointers),
+      KERNEL(stencil),
     KERNEL(monte_carlo), KERNEL(parse), KERNEL(tree),
 };
 

@@ -12,7 +12,8 @@ static void jacobi(void) {
     for (;;) {
 #pragma omp parallel for
         for (int i = 1; i < N - 1; i++)
-            for (int j = 1; j < N - 1; j++) b[i][j] = .25 * (a[i - 1][j] + a[i + 1][j] + a[i][j - 1] + a[i][j + 1]) + 1;
+            for (int j = 1; j < N - 1; j++) b[i][j] = .25 * (a[i - 1][j] + a[i + 1][j] + a[i][j - 1] +
+              a[i][j + 1]) + 1;
 #pragma omp parallel for
         for (int i = 1; i < N - 1; i++) memcpy(&a[i][1], &b[i][1], sizeof(double) * (N - 2));
     }

@@ -1,9 +1,9 @@
 //! What each PE did for the run, and which PEs share something: the drawing in which threads that meet on a
 //! shared FPU are seen.
 //!
-//! One lane a PE, PEs that share something next to each other; a column's height is the share of the time in which
-//! threads of the run were seen running there, those that are FPU-intensive at the bottom. What other programs did
-//! is not known here and not drawn.
+//! One lane a PE, PEs that share something next to each other; a column's height is the share of the time in
+//! which threads of the run were seen running there, those that are FPU-intensive at the bottom. What other
+//! programs did is not known here and not drawn.
 
 use super::timeline::{LABEL_WIDTH, Scale, TOP, WIDTH, axis};
 use crate::page::markup::{Share, Text};
@@ -54,7 +54,8 @@ impl Display for Lanes<'_> {
         let height = TOP + LANE_HEIGHT * shown.len() as f64 + 6.0;
         writeln!(
             f,
-            "<div class=\"scroll\">\n<svg class=\"timeline lanes\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+            "<div class=\"scroll\">\n<svg class=\"timeline lanes\" viewBox=\"0 0 {WIDTH} {height}\" \
+             role=\"img\" \
              aria-label=\"What {} PEs did, and what they share\">",
             shown.len()
         )?;
@@ -72,7 +73,8 @@ impl Display for Lanes<'_> {
     }
 }
 
-/// The PEs on which something ran and their close neighbours, so ordered that those that share are neighbours.
+/// The PEs on which something ran and their close neighbours, so ordered that those that share are
+/// neighbours.
 fn pes(report: &Report) -> Vec<PeId> {
     const CLOSE_MAX: usize = 8;
     let holders = |pe| report.shared.iter().filter(move |shared| shared.pes.contains(pe));

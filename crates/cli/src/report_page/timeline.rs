@@ -1,9 +1,9 @@
 //! The drawing of which thread ran where, when and why.
 //!
-//! One row a thread, busiest first. A band's height is the share of the time in which the thread ran, which is
-//! exact; its colour is the PE on which the thread was seen at the end of a look, which is all that is known of
-//! the time between two. A solid band was bound by corewise, a hatched one was free to be moved by the kernel; a
-//! diamond is a decision.
+//! One row a thread, busiest first. A band's height is the share of the time in which the thread ran, which
+//! is exact; its colour is the PE on which the thread was seen at the end of a look, which is all that is
+//! known of the time between two. A solid band was bound by corewise, a hatched one was free to be moved by
+//! the kernel; a diamond is a decision.
 
 use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
 use crate::page::markup::{Seconds, Share, Text, colour};

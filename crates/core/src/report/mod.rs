@@ -151,8 +151,8 @@ pub struct Binding {
     pub pes: CpuSet,
 }
 
-/// A span of time in which a thread ran, as two looks tell: how much it ran is exact, the PE is the one on which
-/// it was seen at the end, and it may have been on others between two looks unless it was bound.
+/// A span of time in which a thread ran, as two looks tell: how much it ran is exact, the PE is the one on
+/// which it was seen at the end, and it may have been on others between two looks unless it was bound.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RanOn {
     /// The begin, in nanoseconds since the start.
@@ -225,8 +225,8 @@ pub struct Overhead {
 }
 
 impl Shared {
-    /// What the PEs of a machine share, one entry for PEs that share several things of one kind or the same PEs
-    /// closer together.
+    /// What the PEs of a machine share, one entry for PEs that share several things of one kind or the same
+    /// PEs closer together.
     fn of(topology: &Topology) -> Vec<Shared> {
         let mut shared: Vec<Shared> = Vec::new();
         for domain in topology.domains.iter().filter(|domain| domain.pes.len() > 1) {

@@ -1,8 +1,8 @@
 //! Where a thread ran, in bounded memory.
 //!
-//! Problem: one entry an interval and thread grows for ever. Approach: neighbouring spans on one PE with about
-//! the same share are one span; beyond [`SPANS_MAX`] spans, pairs of neighbours become one, so that a long life
-//! is told at half the resolution, again and again. The CPU time of all spans together stays exact.
+//! Problem: one entry an interval and thread grows for ever. Approach: neighbouring spans on one PE with
+//! about the same share are one span; beyond [`SPANS_MAX`] spans, pairs of neighbours become one, so that a
+//! long life is told at half the resolution, again and again. The CPU time of all spans together stays exact.
 
 use super::RanOn;
 

@@ -34,7 +34,8 @@ pub enum Refusal {
     /// Others use the PEs.
     #[error(
         "PE {pe} is {:.0} % busy with other work, so its figures would be wrong: end that work (`top` shows \
-         who does it), wait for its end (--when-quiet), leave the PE out (--pes), or measure the machine as it \
+         who does it), wait for its end (--when-quiet), leave the PE out (--pes), or measure the machine \
+         as it \
          is (--under-load)",
         .share * 100.0
     )]

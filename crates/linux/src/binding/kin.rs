@@ -32,12 +32,14 @@ pub struct ByParentage<'a> {
     members: &'a HashMap<u32, u64>,
     /// What was found out of other processes.
     known: HashMap<u32, bool>,
+    /// Processes that had ended when they were met, and wait to be asked for their status.
+    dead: HashSet<(u32, u64)>,
 }
 
 impl<'a> ByParentage<'a> {
     /// The members and everything that descends from them or was started by them.
     pub fn new(members: &'a HashMap<u32, u64>) -> Self {
-        Self { members, known: HashMap::new() }
+        Self { members, known: HashMap::new(), dead: HashSet::new() }
     }
 
     /// Whether a process belongs to the run; `None` if it has ended.
@@ -55,6 +57,11 @@ impl<'a> ByParentage<'a> {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break Some(false),
                 Err(error) => return Err(error),
             };
+            // It has no environment any more that would say whose it was, and may have left a child that is
+            // in no list yet: missed, once.
+            if above == pid && matches!(facts.state, 'Z' | 'X') && self.dead.insert((pid, facts.start)) {
+                break None;
+            }
             line.push(above);
             let is_member = |id: u32, start: u64| self.members.get(&id) == Some(&start);
             let started_by_member =

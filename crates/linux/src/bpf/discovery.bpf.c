@@ -70,9 +70,9 @@ struct news {
 #define WAKE_NS (20 * 1000 * 1000)
 
 /*
- * The number of runnable threads and the time since when it has been so stand in one word, so that both change at
- * once without a lock. The time is that since `app.start` in units of 64 ns: after 52 days it stands still.
- * Mirrored in discovery/bpf.rs.
+ * The number of runnable threads and the time since when it has been so stand in one word, so that both
+ * change at once without a lock. The time is that since `app.start` in units of 64 ns: after 52 days it
+ * stands still. Mirrored in discovery/bpf.rs.
  */
 #define COUNT_BITS 18
 #define COUNT_MASK ((1 << COUNT_BITS) - 1)

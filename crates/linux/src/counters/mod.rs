@@ -127,8 +127,9 @@ pub trait CounterSource {
     /// The last reading of a thread that has ended, however long ago; it is told once and then forgotten.
     fn last(&mut self, tid: u32) -> Option<CounterReading>;
 
-    /// The ended threads whose last reading nobody asked for since they ended, less those that `living` holds:
-    /// their end is still to be noticed. What the source of threads was too slow to see is counted by this.
+    /// The ended threads whose last reading nobody asked for since they ended, less those that `living`
+    /// holds: their end is still to be noticed. What the source of threads was too slow to see is counted by
+    /// this.
     fn unclaimed(&mut self, _living: &HashSet<u32>) -> Vec<(ThreadFacts, CounterReading)> {
         Vec::new()
     }

@@ -214,8 +214,8 @@ impl Bpf {
         self.given_up.extend(missing);
     }
 
-    /// The words are read one after the other, and may be of before and after a change. Twice the same is of one
-    /// time; where it never is, changes are frequent, and what one of them makes wrong is short.
+    /// The words are read one after the other, and may be of before and after a change. Twice the same is of
+    /// one time; where it never is, changes are frequent, and what one of them makes wrong is short.
     fn read_app(&self) -> RawApp {
         let mut app = self.read_app_once();
         for _ in 0..4 {
@@ -269,7 +269,8 @@ impl Discovery for Bpf {
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
         let until = Instant::now() + PATIENCE;
         loop {
-            // The notices before the listing, as ids are reused; and after it, as what ends in between is in both.
+            // The notices before the listing, as ids are reused; and after it, as what ends in between is in
+            // both.
             self.consume()?;
             self.list()?;
             self.consume()?;

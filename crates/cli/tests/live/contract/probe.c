@@ -69,10 +69,13 @@ static void attributes(void)
 	prctl(PR_GET_CHILD_SUBREAPER, &adopts);
 	prctl(PR_GET_PDEATHSIG, &death);
 	sched_rr_get_interval(0, &slice);
-	printf("adopts %d death %d slack %d dumpable %d keepcaps %d new-privs %d securebits %d thp %d\n", adopts, death,
+	printf("adopts %d death %d slack %d dumpable %d keepcaps %d new-privs %d securebits %d thp %d\n", adopts,
+		death,
 	       prctl(PR_GET_TIMERSLACK), prctl(PR_GET_DUMPABLE), prctl(PR_GET_KEEPCAPS),
-	       prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), prctl(PR_GET_SECUREBITS), prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0));
-	printf("personality %x policy %d nice %d io %ld seccomp %d\n", personality(0xffffffff), sched_getscheduler(0),
+	       prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), prctl(PR_GET_SECUREBITS), prctl(PR_GET_THP_DISABLE, 0, 0, 0,
+	       	0));
+	printf("personality %x policy %d nice %d io %ld seccomp %d\n", personality(0xffffffff),
+		sched_getscheduler(0),
 	       getpriority(PRIO_PROCESS, 0), syscall(SYS_ioprio_get, 1, 0), prctl(PR_GET_SECCOMP));
 }
 
@@ -82,7 +85,8 @@ static void timers(void)
 		struct itimerval timer;
 
 		getitimer(which, &timer);
-		printf("timer %d: %ld s left, every %ld s\n", which, (timer.it_value.tv_sec + 9) / 10, timer.it_interval.tv_sec);
+		printf("timer %d: %ld s left, every %ld s\n", which, (timer.it_value.tv_sec + 9) / 10,
+			timer.it_interval.tv_sec);
 	}
 }
 
@@ -90,7 +94,8 @@ static void terminal(void)
 {
 	printf("session %s, group %s, foreground %s\n", getsid(0) == getsid(getppid()) ? "the parent's" : "own",
 	       getpgrp() == getpgid(getppid()) ? "the parent's" : "own", tcgetpgrp(0) == getpgrp() ? "yes" : "no");
-	printf("standard input is %s\n", isatty(0) ? ttyname(0) != NULL ? "a terminal" : "a nameless terminal" : "no terminal");
+	printf("standard input is %s\n", isatty(0) ? ttyname(0) != NULL ? "a terminal" : "a nameless terminal" :
+		"no terminal");
 }
 
 static void all_but(sigset_t *set, int how)

@@ -1,9 +1,9 @@
 //! The kernel's side of sampling: `cpu-clock` events, and the records they leave in ring buffers.
 //!
-//! Two ways, with the same records. With the rights for it, each PE has one clock for whatever runs there, and
-//! a BPF program lets pass only the samples of followed threads ([`Filter`]); that costs nothing at a switch,
-//! a fork or an exit. Else the child and all its descendants inherit events of their own, whose timers the
-//! kernel arms and stops at every switch.
+//! Two ways, with the same records. With the rights for it, each PE has one clock for whatever runs there,
+//! and a BPF program lets pass only the samples of followed threads ([`Filter`]); that costs nothing at a
+//! switch, a fork or an exit. Else the child and all its descendants inherit events of their own, whose
+//! timers the kernel arms and stops at every switch.
 //!
 //! The records of mappings, names, forks and exits that a PE's clock leaves are those of all processes; who
 //! reads them drops the strangers' (`Events::of_all`).

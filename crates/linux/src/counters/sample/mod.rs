@@ -229,7 +229,8 @@ impl Sampling {
         }
     }
 
-    /// Takes in records in the order of time; where they are those `of_all` processes, strangers' are dropped.
+    /// Takes in records in the order of time; where they are those `of_all` processes, strangers' are
+    /// dropped.
     fn take_all(&mut self, events: Vec<Event>, of_all: bool) {
         self.code.begin_epoch();
         if self.verdicts.len() > VERDICTS_MAX {

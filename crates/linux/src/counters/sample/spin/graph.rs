@@ -50,7 +50,8 @@ struct Explorer<'a, C: Code> {
 }
 
 impl Graph {
-    /// Looks at the code from `start` on, its own function and the nearest first. `None` if there is no instruction.
+    /// Looks at the code from `start` on, its own function and the nearest first. `None` if there is no
+    /// instruction.
     pub fn explore<C: Code>(code: &mut C, start: u64, through_work: bool) -> Option<Graph> {
         let mut explorer = Explorer {
             code,
