@@ -183,8 +183,8 @@ fn bound_threads(report: &Value) -> usize {
     threads.iter().filter(|thread| thread["bindings"] != Value::Array(vec![])).count()
 }
 
-/// The end of a run whose guardian was harmed while corewise wanted to bind threads that came and went. Only the
-/// report tells whether it wanted to: if it did not, another run has more of them.
+/// The end of a run whose guardian was harmed while corewise wanted to bind threads that came and went. Only
+/// the report tells whether it wanted to: if it did not, another run has more of them.
 fn harmed(harm: Signal, said: &str) -> (Faulty, Value) {
     for newcomers in [6, 24, 96] {
         let mut run = Faulty::start_outliving("600 2*fp 4*churn");
