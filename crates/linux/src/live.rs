@@ -241,7 +241,9 @@ impl LiveWorld {
             }
             return (Standing::Free, mask);
         }
-        if is_heir && !is_pinned {
+        // Who had this mask before we handed it out has it from somebody else.
+        let had_it_before = self.earlier_doubts.contains(&(facts.tid, facts.generation));
+        if is_heir && !is_pinned && !had_it_before {
             return (Standing::Inherited, permitted);
         }
         if !is_pinned && !self.is_first_doubt(facts) {
