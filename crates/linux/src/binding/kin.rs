@@ -57,9 +57,10 @@ impl<'a> ByParentage<'a> {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break Some(false),
                 Err(error) => return Err(error),
             };
-            // It has no environment any more that would say whose it was, and may have left a child that is
-            // in no list yet: missed, once.
-            if above == pid && matches!(facts.state, 'Z' | 'X') && self.dead.insert((pid, facts.start)) {
+            // An ended orphan has no environment any more that would say whose it was, and may have left a
+            // child that is in no list yet: missed, once.
+            let is_dead_orphan = above == pid && facts.parent == 1 && matches!(facts.state, 'Z' | 'X');
+            if is_dead_orphan && self.dead.insert((pid, facts.start)) {
                 break None;
             }
             line.push(above);

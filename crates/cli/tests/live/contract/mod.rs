@@ -64,11 +64,13 @@ fn difference(row: &Row, probe: &Path) -> Option<String> {
 }
 
 fn result(row: &Row, probe: &Path, prefix: &str, loud: &str) -> String {
-    let directory = tempfile::tempdir().unwrap();
+    // What a row leaves behind when it kills corewise is not mended, and told, by another.
+    let (directory, runtime) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = Command::new("timeout");
     command.args(["--kill-after=1", "100", "bash", "-c"]).arg(format!("{PRELUDE}\n{}", row.script));
     command.current_dir(&directory).stdin(Stdio::null());
     command.env("P", prefix).env("LOUD", loud).env("probe", probe);
+    command.env("XDG_RUNTIME_DIR", runtime.path());
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}{}\n", text(&output.stdout), text(&output.stderr), output.status)
