@@ -12,6 +12,7 @@ use corewise_core::world::{Wake, World, control_loop};
 use corewise_linux::binding::guardian::Guardian;
 use corewise_linux::counters::{self, CounterSource};
 use corewise_linux::discovery::{self, Discovery, procfs::Proc};
+use corewise_linux::host;
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
 use corewise_linux::live::{LiveWorld, Parts};
 use corewise_linux::privileged;
@@ -191,7 +192,8 @@ fn watch(
     let (words, dry_run) = (plan.words(), guardian.is_none());
     let (sources, name) = (attached.sources(), plan.name().into());
     let Attached { discovery, counters } = attached;
-    let host = corewise_linux::host::read(Path::new("/"));
+    // Before the command begins: its time is that of the report.
+    let host = host::read(Path::new("/"));
     let mut engine = Engine::new(plan.topology, plan.policy, plan.config);
     let parts = Parts { name, command: waiting.pid(), discovery, counters, signals, wait };
     let mut world = LiveWorld::new(parts, guardian, Instant::now())?;
@@ -213,8 +215,11 @@ fn watch(
     }
     notes.extend(world.troubles());
     let exit_status = finish(&mut world)?;
-    let circumstances =
-        Circumstances { rounds: world.rounds().to_vec(), ..circumstances(words, dry_run, sources, notes) };
+    let circumstances = Circumstances {
+        rounds: world.rounds().to_vec(),
+        host: Some(host),
+        ..circumstances(words, dry_run, sources, notes)
+    };
     Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
 }
 
@@ -226,11 +231,12 @@ fn mend(notes: &mut Vec<String>) {
 /// Runs the command without watching it; the report has its words and notes.
 fn follow(plan: Plan, waiting: Waiting, mut signals: Signals, notes: Vec<String>) -> Result<Ended> {
     let words = plan.words();
+    let host = host::read(Path::new("/"));
     let pid = waiting.start(&words[0])?;
     let exit_status = signals.follow(pid).context("cannot follow the command")?;
     let engine = Engine::new(plan.topology, plan.policy, plan.config);
     let sources = Sources { discovery: "none".to_owned(), counters: "none".to_owned() };
-    let circumstances = circumstances(words, true, sources, notes);
+    let circumstances = Circumstances { host: Some(host), ..circumstances(words, true, sources, notes) };
     Ok(Ended { report: ReportBuilder::default().finish(&engine, circumstances), exit_status, failure: None })
 }
 
@@ -239,7 +245,7 @@ fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: V
         command,
         dry_run,
         evidence: "measured",
-        host: Some(corewise_linux::host::read(Path::new("/"))),
+        host: None,
         sources,
         rounds: Vec::new(),
         peak_memory_bytes: corewise_linux::live::peak_memory_bytes(),
