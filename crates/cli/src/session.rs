@@ -9,6 +9,7 @@ use corewise_core::recording::{FORMAT, Header, VERSION};
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
 use corewise_core::topology::Topology;
 use corewise_core::world::{Wake, World, control_loop};
+use corewise_linux::binding::actuator::AffinityActuator;
 use corewise_linux::binding::guardian::Guardian;
 use corewise_linux::counters::{self, CounterSource};
 use corewise_linux::discovery::{self, Discovery, procfs::Proc};
@@ -195,8 +196,11 @@ fn watch(
     // Before the command begins: its time is that of the report.
     let host = host::read(Path::new("/"));
     let mut engine = Engine::new(plan.topology, plan.policy, plan.config);
-    let parts = Parts { name, command: waiting.pid(), discovery, counters, signals, wait };
-    let mut world = LiveWorld::new(parts, guardian, Instant::now())?;
+    let followed = guardian.as_ref().and_then(|_| discovery.followed());
+    let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
+    let actuator = Box::new(actuator);
+    let parts = Parts { name, command: waiting.pid(), discovery, counters, actuator, signals, wait };
+    let mut world = LiveWorld::new(parts, Instant::now())?;
     waiting.start(&words[0])?;
     // Not before the command is known to exist: an older recording is lost by it.
     let mut recorder =

@@ -11,8 +11,8 @@
 //! - A thread is bound only to PEs that its user lets it have and that are allowed now.
 //! - A thread that placed itself, or was placed by its user, is never touched.
 //! - A thread that inherited corewise's mask is given back its own.
-//! - A refused action is not repeated for [`RETRY_AFTER`].
-//! - At most [`BINDS_PER_PE_MAX`] binds per allowed PE and step.
+//! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
+//! - At most [`BINDS_PER_PE_MAX`] binds and settings per allowed PE and step.
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 
@@ -20,7 +20,7 @@ use crate::classify::{FPU_THRESHOLD, FpuClass, fpu_class, known_fpu_usage};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
-use crate::plan::{Action, Change, Outcome, OutcomeKind, Placement, Seat};
+use crate::plan::{Action, Change, Outcome, OutcomeKind, Placement, Seat, WantedSetting};
 use crate::policy::{Policy, Scene, Subject};
 use crate::time::Time;
 use crate::topology::Topology;
@@ -28,10 +28,12 @@ use crate::view::{ApplicationView, ThreadView, Usage, runnable_share, wanted_ns}
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+mod settings;
+
 /// How long a thread that the system refused to bind is left alone.
 pub const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// The most binds in one step, per allowed PE: a bound on the work that a step may ask for.
+/// The most binds and settings in one step, per allowed PE: a bound on the work that a step may ask for.
 pub const BINDS_PER_PE_MAX: usize = 4;
 
 /// The engine's parameters.
@@ -64,6 +66,7 @@ pub struct Engine {
     /// Each application's reading at the last step.
     applications: BTreeMap<AppId, ApplicationReading>,
     present: Placement,
+    settings: settings::Settings,
     last_step: Option<Time>,
     nothing_to_gain: Option<String>,
 }
@@ -94,6 +97,7 @@ impl Engine {
             ended: HashMap::new(),
             applications: BTreeMap::new(),
             present: Placement::default(),
+            settings: settings::Settings::default(),
             last_step: None,
             nothing_to_gain: None,
         }
@@ -171,6 +175,7 @@ impl Engine {
         let mut wanted = self.policy.place(&scene);
         self.nothing_to_gain = wanted.nothing_to_gain.take();
         guard(&mut wanted, &subjects, &allowed);
+        self.settings.guard(&mut wanted.settings, &subjects, observation.at);
         let most = BINDS_PER_PE_MAX * allowed.len();
         self.take_up(self.present.actions_towards(&wanted), most, observation.at, &mut actions);
         actions
@@ -194,6 +199,7 @@ impl Engine {
         }
         self.ended.insert(reading.thread, track.class);
         self.present.bound.remove(&reading.thread);
+        self.settings.forget(reading.thread, &mut self.present.settings);
     }
 
     /// Takes note of a reading and makes the policy's view of the thread.
@@ -248,17 +254,20 @@ impl Engine {
     }
 
     fn take_outcome(&mut self, outcome: &Outcome, now: Time) {
+        if let Some(kind) = outcome.change.setting_kind() {
+            return self.settings.take_outcome(kind, outcome, &mut self.present.settings, now);
+        }
         let bound = &mut self.present.bound;
         let Some(track) = self.tracks.get_mut(&outcome.thread) else { return };
-        match (&outcome.result, &outcome.change) {
-            (OutcomeKind::Done, Change::Bind(_)) => track.held = bound.get(&outcome.thread).cloned(),
-            (OutcomeKind::Done, Change::Free) => track.held = None,
+        match &outcome.result {
+            OutcomeKind::Done if outcome.change.gives_back() => track.held = None,
+            OutcomeKind::Done => track.held = bound.get(&outcome.thread).cloned(),
             // Whoever took the thread over, or ended it, decides from now on.
-            (OutcomeKind::Gone | OutcomeKind::NotOurs, _) => {
+            OutcomeKind::Gone | OutcomeKind::NotOurs => {
                 track.held = None;
                 bound.remove(&outcome.thread);
             }
-            (OutcomeKind::Refused(_), _) => {
+            OutcomeKind::Refused(_) | OutcomeKind::Unsupported => {
                 track.bound_at = None;
                 track.refused_at = Some(now);
                 // Of an earlier binding it still has the mask, which is to be given back.
@@ -270,10 +279,16 @@ impl Engine {
         }
     }
 
-    /// Makes the changes the present placement, as far as the limit of binds allows, and passes them on.
+    /// Makes the changes the present placement, as far as the limit allows, and passes them on.
     fn take_up(&mut self, changes: Vec<Action>, most: usize, now: Time, actions: &mut Vec<Action>) {
-        let mut binds = 0;
+        let mut taken = 0;
         for action in changes {
+            if !action.change.gives_back() {
+                if taken == most {
+                    continue;
+                }
+                taken += 1;
+            }
             match &action.change {
                 Change::Free => {
                     self.present.bound.remove(&action.thread);
@@ -282,16 +297,17 @@ impl Engine {
                     }
                 }
                 Change::Bind(pes) => {
-                    if binds == most {
-                        continue;
-                    }
-                    binds += 1;
                     let seat = Seat { pes: pes.clone(), reason: action.reason.clone() };
                     self.present.bound.insert(action.thread, seat);
                     if let Some(track) = self.tracks.get_mut(&action.thread) {
                         track.bound_at = Some(now);
                     }
                 }
+                Change::Set(setting) => {
+                    let wanted = WantedSetting { setting: *setting, reason: action.reason.clone() };
+                    self.present.settings.insert((action.thread, setting.kind()), wanted);
+                }
+                Change::Reset(kind) => drop(self.present.settings.remove(&(action.thread, *kind))),
             }
             actions.push(action);
         }

@@ -4,23 +4,112 @@ use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
-/// What a policy wants: the bound threads. A thread that is not mentioned is free.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What a policy wants: the bound threads and their settings. A thread that is not mentioned is free, a setting
+/// that is not mentioned is the system's own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placement {
     /// Each bound thread with its PEs and the reason.
     pub bound: BTreeMap<ThreadId, Seat>,
+    /// What else threads shall have.
+    pub settings: BTreeMap<(ThreadId, SettingKind), WantedSetting>,
     /// Said once to the user when the policy has nothing to do on this machine, and why.
     pub nothing_to_gain: Option<String>,
 }
 
 /// Where one thread is bound and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seat {
     /// The PEs that it may use.
     pub pes: CpuSet,
     /// The rule and the numbers that led here, and what else was considered.
     pub reason: String,
+}
+
+/// How one thread shall be treated, beside where it runs, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedSetting {
+    /// The setting.
+    pub setting: Setting,
+    /// The rule and the numbers that led here.
+    pub reason: String,
+}
+
+/// How a thread is treated, beside where it runs. Which of these can be changed depends on the world's
+/// actuator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Setting {
+    /// Its share of a PE that others want, too.
+    Weight(Weight),
+    /// How long it may run before others that wait for its PE get their turn.
+    SliceNs(u64),
+    /// How many turns of their loop the idle threads of its process spin before they sleep. It holds for the
+    /// whole process.
+    SpinTurns(u64),
+}
+
+/// A share of a PE's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// What nobody else wants (Linux: `SCHED_IDLE`).
+    Idle,
+    /// In proportion to this: 100 is normal, as for `cpu.weight` of control groups (sched(7): a nice level is
+    /// a factor of about 1.25).
+    Percent(u32),
+}
+
+/// Which setting a [`Setting`] is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SettingKind {
+    /// [`Setting::Weight`].
+    Weight,
+    /// [`Setting::SliceNs`].
+    Slice,
+    /// [`Setting::SpinTurns`].
+    SpinTurns,
+}
+
+impl SettingKind {
+    /// Every kind.
+    pub const ALL: [SettingKind; 3] = [SettingKind::Weight, SettingKind::Slice, SettingKind::SpinTurns];
+}
+
+impl Setting {
+    /// Of which kind it is.
+    pub fn kind(self) -> SettingKind {
+        match self {
+            Setting::Weight(_) => SettingKind::Weight,
+            Setting::SliceNs(_) => SettingKind::Slice,
+            Setting::SpinTurns(_) => SettingKind::SpinTurns,
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.kind();
+        match *self {
+            Setting::Weight(Weight::Idle) => write!(f, "{kind}: only what nobody else wants"),
+            Setting::Weight(Weight::Percent(percent)) => write!(f, "{kind}: {percent} %"),
+            Setting::SliceNs(ns) => write!(f, "{kind}: {:?}", Duration::from_nanos(ns)),
+            Setting::SpinTurns(turns) => write!(f, "{kind}: {turns}"),
+        }
+    }
+}
+
+impl fmt::Display for SettingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SettingKind::Weight => "weight",
+            SettingKind::Slice => "slice",
+            SettingKind::SpinTurns => "spin turns",
+        })
+    }
 }
 
 /// One change that the engine asks of the world.
@@ -42,6 +131,29 @@ pub enum Change {
     Bind(CpuSet),
     /// Give the thread back the PEs that its user lets it have.
     Free,
+    /// Treat the thread so.
+    Set(Setting),
+    /// Give the thread back the setting that it had.
+    Reset(SettingKind),
+}
+
+impl Change {
+    /// Whether it gives something back.
+    pub fn gives_back(&self) -> bool {
+        match self {
+            Change::Free | Change::Reset(_) => true,
+            Change::Bind(_) | Change::Set(_) => false,
+        }
+    }
+
+    /// The setting that it changes; `None` for the PEs.
+    pub fn setting_kind(&self) -> Option<SettingKind> {
+        match *self {
+            Change::Bind(_) | Change::Free => None,
+            Change::Set(setting) => Some(setting.kind()),
+            Change::Reset(kind) => Some(kind),
+        }
+    }
 }
 
 /// What became of an action.
@@ -67,6 +179,8 @@ pub enum OutcomeKind {
     NotOurs,
     /// The system refused; its words.
     Refused(String),
+    /// The world's actuator cannot change this setting, of whatever thread.
+    Unsupported,
 }
 
 impl Placement {
@@ -75,7 +189,8 @@ impl Placement {
         Placement { nothing_to_gain: Some(reason.into()), ..Placement::default() }
     }
 
-    /// The actions that turn `self` into `wanted`, frees first so that PEs are empty before they are filled.
+    /// The actions that turn `self` into `wanted`: PEs before settings, what is given back before what is
+    /// taken, so that PEs are empty before they are filled.
     pub fn actions_towards(&self, wanted: &Placement) -> Vec<Action> {
         let frees =
             self.bound.keys().filter(|thread| !wanted.bound.contains_key(thread)).map(|&thread| Action {
@@ -92,6 +207,20 @@ impl Placement {
                 change: Change::Bind(seat.pes.clone()),
                 reason: seat.reason.clone(),
             });
-        frees.chain(binds).collect()
+        let resets = self.settings.keys().filter(|key| !wanted.settings.contains_key(key));
+        let resets = resets.map(|&(thread, kind)| Action {
+            thread,
+            change: Change::Reset(kind),
+            reason: format!("the policy no longer asks for a {kind}"),
+        });
+        let sets = wanted.settings.iter().filter(|(key, wanted)| {
+            self.settings.get(key).map(|present| present.setting) != Some(wanted.setting)
+        });
+        let sets = sets.map(|(&(thread, _), wanted)| Action {
+            thread,
+            change: Change::Set(wanted.setting),
+            reason: wanted.reason.clone(),
+        });
+        frees.chain(binds).chain(resets).chain(sets).collect()
     }
 }

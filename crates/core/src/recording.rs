@@ -184,12 +184,19 @@ impl World for RecordedWorld {
 
     fn apply(&mut self, actions: &[Action]) {
         for action in actions {
-            match &action.change {
-                Change::Bind(pes) => self.bound.insert(action.thread, pes.clone()),
-                Change::Free => self.bound.remove(&action.thread),
+            let result = match &action.change {
+                Change::Bind(pes) => {
+                    self.bound.insert(action.thread, pes.clone());
+                    OutcomeKind::Done
+                }
+                Change::Free => {
+                    self.bound.remove(&action.thread);
+                    OutcomeKind::Done
+                }
+                Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
             };
             let (thread, change) = (action.thread, action.change.clone());
-            self.outcomes.push(Outcome { thread, change, result: OutcomeKind::Done });
+            self.outcomes.push(Outcome { thread, change, result });
         }
     }
 
@@ -202,6 +209,7 @@ impl World for RecordedWorld {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Setting, SettingKind, Weight};
 
     fn header() -> Header {
         Header {
@@ -227,6 +235,23 @@ mod tests {
         assert_eq!(recording.header, header());
         assert_eq!(recording.observations.len(), 2);
         assert!(!recording.truncated);
+    }
+
+    #[test]
+    fn outcomes_of_settings_are_written_and_read() {
+        let thread = ThreadId { tid: 7, generation: 1 };
+        let changes = [
+            Change::Set(Setting::Weight(Weight::Idle)),
+            Change::Set(Setting::Weight(Weight::Percent(200))),
+            Change::Set(Setting::SliceNs(3_000_000)),
+            Change::Reset(SettingKind::SpinTurns),
+        ];
+        let outcome = |change| Outcome { thread, change, result: OutcomeKind::Unsupported };
+        let outcomes: Vec<Outcome> = changes.into_iter().map(outcome).collect();
+        let line = to_line(&Observation { outcomes: outcomes.clone(), ..Observation::default() });
+        assert!(line.contains("{\"set\":{\"weight\":{\"percent\":200}}}"), "{line}");
+        let recording = Recording::parse(&(to_line(&header()) + &line)).unwrap();
+        assert_eq!(recording.observations[0].outcomes, outcomes);
     }
 
     #[test]

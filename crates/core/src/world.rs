@@ -5,7 +5,7 @@
 
 use crate::engine::Engine;
 use crate::observe::Observation;
-use crate::plan::{Action, Change};
+use crate::plan::Action;
 use crate::time::Time;
 
 pub mod scripted;
@@ -37,7 +37,7 @@ pub enum Wake {
     Finished,
 }
 
-/// Runs the loop until the world is finished, then gives back every mask that is still bound.
+/// Runs the loop until the world is finished, then gives back every mask and setting that is still changed.
 ///
 /// `watch` sees each observation and the actions that followed from it: the recorder and the report listen
 /// here.
@@ -65,7 +65,7 @@ fn steps<W: World>(
         let mut actions = engine.step(&observation);
         if wake == Wake::Finished {
             // Nobody is bound any more, but whom this step frees the engine no longer counts as bound.
-            actions.retain(|action| action.change == Change::Free);
+            actions.retain(|action| action.change.gives_back());
             world.apply(&actions);
             watch(&observation, &[], engine);
             return Ok(());

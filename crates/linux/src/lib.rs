@@ -2,6 +2,7 @@
 //!
 //! Unsafe code stands here (system calls, libpfm), each block with the reason why it is sound.
 
+pub mod actuator;
 pub mod bench;
 pub mod binding;
 mod bpf;

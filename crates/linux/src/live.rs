@@ -1,27 +1,23 @@
-//! The real machine as a World: observes the threads of one application and binds them.
+//! The real machine as a World: observes the threads of one application and changes them by an actuator.
 
-use crate::binding::guardian::Guardian;
-use crate::binding::hands::{Basis, Hands};
-use crate::binding::ledger::{Entry, Ledger};
-use crate::binding::restore::seen;
-use crate::binding::{affinity, task};
+use crate::actuator::Actuator;
+use crate::binding::affinity;
 use crate::counters::CounterSource;
 use crate::discovery::{Discovery, DiscoveryError, ThreadFacts};
-use crate::environment;
 use crate::signals::Signals;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Hints, Observation, Standing, ThreadReading,
 };
-use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
+use corewise_core::plan::{Action, Outcome};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,20 +25,11 @@ use std::time::{Duration, Instant};
 /// The real machine.
 pub struct LiveWorld {
     parts: Parts,
-    hands: Option<Hands>,
     started: Instant,
     command: Option<Pid>,
     exit_status: Option<ExitStatus>,
     /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
     baseline: Arc<CpuSet>,
-    processes: HashMap<u32, Process>,
-    /// When the threads were looked at last, as a time of start.
-    observed: u64,
-    /// The free threads whose user lets them have fewer PEs than corewise, with these.
-    limited: HashMap<u32, Arc<CpuSet>>,
-    /// Threads whose masks were a surprise, with their generations; and those of the last look.
-    doubts: HashSet<(u32, u64)>,
-    earlier_doubts: HashSet<(u32, u64)>,
     outcomes: Vec<Outcome>,
     watching: bool,
     finished: bool,
@@ -61,20 +48,12 @@ pub struct Parts {
     pub discovery: Box<dyn Discovery>,
     /// The source of counters.
     pub counters: Box<dyn CounterSource>,
+    /// What changes threads.
+    pub actuator: Box<dyn Actuator>,
     /// The signals.
     pub signals: Signals,
     /// Whether what outlives the command is followed to its end.
     pub wait: bool,
-}
-
-/// What is remembered of a process.
-struct Process {
-    /// The name of its first thread when its environment was read: another name means another program.
-    name: Arc<str>,
-    /// Whether its user placed its threads by an environment variable.
-    user_placed: bool,
-    /// The mask that the process started with: what its user gave it.
-    permitted: Arc<CpuSet>,
 }
 
 /// What can go wrong with the machine as a whole.
@@ -94,33 +73,20 @@ pub enum LiveError {
 }
 
 impl LiveWorld {
-    /// The world around a command that is about to run. With a guardian it may bind threads, without it only
-    /// looks on.
-    pub fn new(parts: Parts, guardian: Option<Guardian>, started: Instant) -> Result<Self, LiveError> {
-        let baseline = Arc::new(own_mask()?);
-        let hands = guardian.map(|guardian| Hands::new(guardian, parts.discovery.followed()));
-        let hands = hands.transpose().map_err(Self::system("sched_setaffinity"))?;
-        let mut world = Self {
+    /// The world around a command that is about to run.
+    pub fn new(parts: Parts, started: Instant) -> Result<Self, LiveError> {
+        Ok(Self {
             command: Some(parts.command),
             parts,
-            hands,
             started,
             exit_status: None,
-            baseline,
-            processes: HashMap::new(),
-            observed: 0,
-            limited: HashMap::new(),
-            doubts: HashSet::new(),
-            earlier_doubts: HashSet::new(),
+            baseline: Arc::new(own_mask()?),
             outcomes: Vec::new(),
             watching: true,
             finished: false,
             woken: None,
             rounds: Vec::new(),
-        };
-        // Orphans become children of corewise.
-        world.with_hands(|hands| hands.note_member(std::process::id()));
-        Ok(world)
+        })
     }
 
     /// How the command ended, once it has.
@@ -137,20 +103,14 @@ impl LiveWorld {
     pub fn troubles(&self) -> Vec<String> {
         let mut troubles = self.parts.discovery.losses();
         troubles.extend(self.parts.counters.troubles());
-        troubles.extend(self.hands.iter().flat_map(Hands::notes));
+        troubles.extend(self.parts.actuator.troubles());
         troubles
     }
 
     /// After an error: gives everything back, and from then on only follows the command to its end.
     pub fn stop_watching(&mut self) {
         self.watching = false;
-        self.let_go();
-    }
-
-    fn let_go(&mut self) {
-        if let Some(hands) = self.hands.take() {
-            hands.let_go();
-        }
+        self.parts.actuator.give_back();
     }
 
     fn system(call: &'static str) -> impl Fn(Errno) -> LiveError {
@@ -185,11 +145,12 @@ impl LiveWorld {
     }
 
     fn reading_with(&mut self, facts: ThreadFacts, counters: Option<CounterReading>) -> ThreadReading {
-        let (standing, permitted) =
-            if facts.ended { (Standing::Free, self.baseline.clone()) } else { self.standing(&facts) };
-        if facts.ended {
-            self.with_hands(|hands| hands.forget(facts.tid, facts.generation));
-        }
+        let (standing, permitted) = if facts.ended {
+            self.parts.actuator.forget(&facts);
+            (Standing::Free, self.baseline.clone())
+        } else {
+            self.parts.actuator.standing(&facts)
+        };
         ThreadReading {
             thread: ThreadId { tid: facts.tid, generation: facts.generation },
             pid: facts.pid,
@@ -206,105 +167,6 @@ impl LiveWorld {
             ended: facts.ended,
         }
     }
-
-    /// Who decides where the thread runs, and where its user lets it run.
-    fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
-        let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, self.baseline.clone()) };
-        self.with_hands(|hands| hands.meet(facts.tid, facts.generation));
-        if let Some(bound) = self.ledger().and_then(|ledger| ledger.bound_as(facts.tid)) {
-            if seen(&bound.ours, &self.baseline) == mask || self.is_first_doubt(facts) {
-                let original =
-                    self.ledger().and_then(|ledger| ledger.bound_as(facts.tid)).map(|b| &b.original);
-                let permitted = original.map_or_else(CpuSet::new, |own| own.intersection(&self.baseline));
-                return (Standing::Bound, Arc::new(permitted));
-            }
-            // Somebody else has set it since: it is no longer ours to give back.
-            self.with_hands(|hands| hands.note(Entry::Free(facts.tid)));
-        }
-        let process = self.process(facts);
-        let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
-        let is_heir = self.ledger().is_some_and(|ledger| ledger.heir_of(&mask).is_some());
-        let is_pinned = self.ledger().is_some_and(|ledger| ledger.is_pinned(facts.tid));
-        let mask = Arc::new(mask);
-        if user_placed {
-            if is_heir {
-                self.with_hands(|hands| hands.note_pinned(facts.tid, facts.generation));
-            }
-            return (Standing::UserPlaced, mask);
-        }
-        if mask == permitted || mask == self.baseline {
-            if is_pinned {
-                self.with_hands(|hands| hands.forget(facts.tid, facts.generation));
-            }
-            if mask != self.baseline {
-                self.limited.insert(facts.tid, mask.clone());
-            }
-            return (Standing::Free, mask);
-        }
-        // Who had this mask before we handed it out has it from somebody else.
-        let had_it_before = self.earlier_doubts.contains(&(facts.tid, facts.generation));
-        if is_heir && !is_pinned && !had_it_before {
-            return (Standing::Inherited, permitted);
-        }
-        if !is_pinned && !self.is_first_doubt(facts) {
-            self.with_hands(|hands| hands.note_pinned(facts.tid, facts.generation));
-        }
-        (Standing::SelfPinned, mask)
-    }
-
-    /// Whether the thread's mask was no surprise at the last look. The kernel changes the masks of a cpuset
-    /// one after the other, also while we look: only what is still so at the next look is somebody's wish.
-    fn is_first_doubt(&mut self, facts: &ThreadFacts) -> bool {
-        let thread = (facts.tid, facts.generation);
-        !self.earlier_doubts.contains(&thread) && self.doubts.insert(thread)
-    }
-
-    /// What is known of the thread's process; looked up when it is new or has become another program.
-    fn process(&mut self, facts: &ThreadFacts) -> &Process {
-        let leads = facts.tid == facts.pid;
-        let known = self.processes.get(&facts.pid);
-        let stale = known.is_none_or(|process| leads && process.name != facts.name);
-        if stale {
-            self.with_hands(|hands| hands.note_member(facts.pid));
-            // The first thread's mask is what the process was started with; the others may have pinned
-            // themselves.
-            let mask = affinity::get(facts.pid).unwrap_or_default();
-            let heir = self.ledger().and_then(|ledger| ledger.heir_of(&mask)).cloned();
-            // A single PE is a decision of the program or its user; several are a limit within which to
-            // place.
-            let permitted = match heir {
-                Some(original) => Arc::new(original.intersection(&self.baseline)),
-                None if mask.len() > 1 => Arc::new(mask),
-                None => self.baseline.clone(),
-            };
-            let user_placed = environment::places_threads(facts.pid);
-            self.processes.insert(facts.pid, Process { name: facts.name.clone(), user_placed, permitted });
-        }
-        &self.processes[&facts.pid]
-    }
-
-    fn ledger(&self) -> Option<&Ledger> {
-        self.hands.as_ref().map(Hands::ledger)
-    }
-
-    fn with_hands(&mut self, act: impl FnOnce(&mut Hands)) {
-        if let Some(hands) = &mut self.hands {
-            act(hands);
-        }
-    }
-
-    fn carry_out(&mut self, action: &Action) -> OutcomeKind {
-        let Some(hands) = &mut self.hands else {
-            return OutcomeKind::Refused("not permitted to act".to_owned());
-        };
-        let ThreadId { tid, generation } = action.thread;
-        let mask = self.limited.get(&tid).unwrap_or(&self.baseline);
-        let basis = Basis { baseline: &self.baseline, mask, at: self.observed };
-        match &action.change {
-            Change::Bind(pes) => hands.bind(tid, generation, basis, pes),
-            Change::Free => hands.free(tid, generation, basis),
-        }
-    }
 }
 
 impl World for LiveWorld {
@@ -316,16 +178,10 @@ impl World for LiveWorld {
 
     fn observe(&mut self) -> Result<Observation, LiveError> {
         self.baseline = Arc::new(own_mask()?);
-        self.observed = task::now();
-        self.limited.clear();
-        self.earlier_doubts = std::mem::take(&mut self.doubts);
+        self.parts.actuator.begin_look(&self.baseline);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
-        let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !processes.contains(pid)).collect();
-        for pid in left {
-            self.processes.remove(&pid);
-            self.with_hands(|hands| hands.note(Entry::Left(pid)));
-        }
+        self.parts.actuator.retain_processes(&processes);
         // What the counters know of those who have ended is complete now.
         self.parts.counters.drain();
         let living: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.tid).collect();
@@ -353,15 +209,7 @@ impl World for LiveWorld {
     }
 
     fn apply(&mut self, actions: &[Action]) {
-        let actions = if self.hands.is_some() { actions } else { &[] };
-        if actions.iter().any(|action| matches!(action.change, Change::Bind(_))) {
-            self.with_hands(Hands::prepare);
-        }
-        for action in actions {
-            let result = self.carry_out(action);
-            let (thread, change) = (action.thread, action.change.clone());
-            self.outcomes.push(Outcome { thread, change, result });
-        }
+        self.outcomes.extend(self.parts.actuator.apply(actions));
         self.rounds.extend(self.woken.take().map(|woken| woken.elapsed()));
     }
 
@@ -394,7 +242,7 @@ impl World for LiveWorld {
 /// Whatever ended the run, nothing stays bound.
 impl Drop for LiveWorld {
     fn drop(&mut self) {
-        self.let_go();
+        self.parts.actuator.give_back();
     }
 }
 

@@ -111,7 +111,8 @@ impl SimWorld {
         }
         let thread = &self.sim.threads[index];
         let mask = match &action.change {
-            _ if thread.ended => return OutcomeKind::Gone,
+            Change::Set(_) | Change::Reset(_) => return OutcomeKind::Unsupported,
+            Change::Bind(_) | Change::Free if thread.ended => return OutcomeKind::Gone,
             Change::Bind(pes) => pes.clone(),
             Change::Free if thread.bound => CpuSet::clone(&thread.permitted),
             Change::Free => return OutcomeKind::NotOurs,

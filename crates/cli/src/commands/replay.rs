@@ -124,9 +124,10 @@ fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<(
         writeln!(out, "note: {}", Name(note))?;
     }
     for decision in &report.decisions {
-        let what = match &decision.pes {
-            Some(pes) => format!("bind to {pes}"),
-            None => "free".to_owned(),
+        let what = match (&decision.setting, &decision.pes) {
+            (Some(setting), _) => setting.clone(),
+            (None, Some(pes)) => format!("bind to {pes}"),
+            (None, None) => "free".to_owned(),
         };
         writeln!(
             out,

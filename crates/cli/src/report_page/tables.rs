@@ -147,9 +147,10 @@ fn decision_row(f: &mut Formatter<'_>, index: usize, decision: &Decision, name: 
         Text(name),
         decision.tid
     )?;
-    match &decision.pes {
-        Some(pes) => writeln!(f, "<td>{pes}</td>")?,
-        None => writeln!(f, "<td class=\"quiet\">freed</td>")?,
+    match (&decision.setting, &decision.pes) {
+        (Some(setting), _) => writeln!(f, "<td>{}</td>", Text(setting))?,
+        (None, Some(pes)) => writeln!(f, "<td>{pes}</td>")?,
+        (None, None) => writeln!(f, "<td class=\"quiet\">freed</td>")?,
     }
     let outcome = decision.outcome.as_deref().map(Text);
     writeln!(f, "<td>{}</td><td>{}</td></tr>", Text(&decision.reason), Known(outcome))

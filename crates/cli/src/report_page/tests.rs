@@ -42,7 +42,7 @@ pub fn thread(tid: u32, name: &str, ran: &[(u64, u64, u32, f64)], bound: &[(u64,
 
 fn decision(at_ns: u64, tid: u32, pe: Option<u32>, reason: &str) -> Decision {
     let (reason, outcome) = (reason.to_owned(), Some("done".to_owned()));
-    Decision { at_ns, tid, pes: pe.map(|pe| CpuSet::single(PeId(pe))), reason, outcome }
+    Decision { at_ns, tid, pes: pe.map(|pe| CpuSet::single(PeId(pe))), setting: None, reason, outcome }
 }
 
 pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {

@@ -210,9 +210,10 @@ impl Row<'_> {
 
 fn mark(f: &mut Formatter<'_>, index: usize, decision: &Decision, x: f64, top: f64) -> Result {
     let at = Seconds(decision.at_ns as f64 / 1e9);
-    let (class, what) = match &decision.pes {
-        Some(pes) => ("mark", format!("bound to PE {pes}")),
-        None => ("mark freed", "freed".to_owned()),
+    let (class, what) = match (&decision.setting, &decision.pes) {
+        (Some(setting), _) => ("mark", Text(setting).to_string()),
+        (None, Some(pes)) => ("mark", format!("bound to PE {pes}")),
+        (None, None) => ("mark freed", "freed".to_owned()),
     };
     let y = top + 1.0;
     writeln!(

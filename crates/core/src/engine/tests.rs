@@ -6,6 +6,7 @@
 
 use super::*;
 use crate::ids::{AppId, PeId};
+use crate::plan::{Setting, SettingKind, Weight};
 use crate::policy;
 use crate::topology::{CpuKind, Domain, DomainKind};
 use crate::world::scripted::{ScriptedRates, ScriptedThread, ScriptedWorld, id};
@@ -79,6 +80,7 @@ fn draw_policy(
             match &action.change {
                 Change::Bind(pes) => bound.insert(action.thread, cell(topology, pes)),
                 Change::Free => bound.remove(&action.thread),
+                Change::Set(_) | Change::Reset(_) => None,
             };
         }
         for (index, row) in rows.iter_mut().enumerate() {
@@ -259,6 +261,73 @@ fn a_refusal_is_not_repeated_at_once() {
     assert_eq!(tries, [second(1), second(32)]);
 }
 
+/// Wants a weight for every thread, and the second PE.
+struct Heavy;
+
+impl Policy for Heavy {
+    fn name(&self) -> &'static str {
+        "heavy"
+    }
+
+    fn needs_fpu_usage(&self) -> bool {
+        false
+    }
+
+    fn place(&mut self, scene: &Scene<'_>) -> Placement {
+        let threads = || scene.threads.iter().map(|subject| subject.view.thread);
+        let (pes, reason) = (CpuSet::single(PeId(1)), "test".to_owned());
+        let seat = Seat { pes, reason: reason.clone() };
+        let wanted = WantedSetting { setting: Setting::Weight(Weight::Percent(200)), reason };
+        Placement {
+            bound: threads().map(|thread| (thread, seat.clone())).collect(),
+            settings: threads().map(|thread| ((thread, SettingKind::Weight), wanted.clone())).collect(),
+            nothing_to_gain: None,
+        }
+    }
+}
+
+#[test]
+fn an_unsupported_setting_is_observed_and_not_asked_for_again() {
+    let topology = bulldozer();
+    let allowed = vec![(Time(0), topology.allowed.clone())];
+    // The second comes later, when it is known already that there are no weights.
+    let late = ScriptedThread { lives: second(5)..second(100), ..ScriptedThread::steady(0.0) };
+    let mut world = ScriptedWorld::new(allowed, vec![ScriptedThread::steady(0.0), late], second(40));
+    let mut engine = Engine::new(topology, Box::new(Heavy), EngineConfig::default());
+    let (mut asked, mut outcomes) = (Vec::new(), Vec::new());
+    control_loop(&mut world, &mut engine, |observation, actions, _| {
+        let about_settings = |change: &Change| change.setting_kind().is_some();
+        let settings = actions.iter().filter(|action| about_settings(&action.change));
+        asked.extend(settings.map(|action| (observation.at, action.thread, action.change.clone())));
+        outcomes.extend(observation.outcomes.iter().filter(|o| about_settings(&o.change)).cloned());
+    })
+    .unwrap();
+    let change = Change::Set(Setting::Weight(Weight::Percent(200)));
+    assert_eq!(asked, [(second(1), id(0), change.clone())]);
+    assert_eq!(outcomes, [Outcome { thread: id(0), change, result: OutcomeKind::Unsupported }]);
+    assert!(engine.present().settings.is_empty());
+}
+
+#[test]
+fn a_setting_is_kept_refused_and_given_back_as_a_seat_is() {
+    let step = |engine: &mut Engine, second, outcomes| {
+        let actions = engine.step(&observe(second, Standing::Free, outcomes));
+        actions.into_iter().filter(|action| action.change.setting_kind().is_some()).collect::<Vec<_>>()
+    };
+    let set = Change::Set(Setting::Weight(Weight::Percent(200)));
+    let mut engine = Engine::new(bulldozer(), Box::new(Heavy), EngineConfig::default());
+    let first = step(&mut engine, 1, Vec::new());
+    assert_eq!(first[0].change, set);
+    let refused = outcome(&first[0], OutcomeKind::Refused("EPERM".to_owned()));
+    assert!(step(&mut engine, 2, vec![refused]).is_empty(), "left alone for a while");
+    let again = step(&mut engine, 40, Vec::new());
+    assert_eq!(again[0].change, set);
+    let done = vec![outcome(&again[0], OutcomeKind::Done)];
+    assert!(step(&mut engine, 41, done).is_empty(), "it has it");
+    let released = engine.release_all();
+    assert!(released.iter().any(|action| action.change == Change::Reset(SettingKind::Weight)));
+}
+
 /// Says of one thread what it is told to.
 fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observation {
     let allowed = CpuSet::first_n(8);
@@ -296,7 +365,7 @@ impl Policy for Wander {
         let pes = CpuSet::single(PeId(scene.now.as_secs_f64() as u32 / 2));
         let seat = Seat { pes, reason: String::new() };
         let threads = scene.threads.iter().map(|subject| (subject.view.thread, seat.clone()));
-        Placement { bound: threads.collect(), nothing_to_gain: None }
+        Placement { bound: threads.collect(), ..Placement::default() }
     }
 }
 

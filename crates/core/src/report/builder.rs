@@ -9,7 +9,7 @@ use crate::classify::{FpuClass, intensity_class, parallelism_class};
 use crate::engine::Engine;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
-use crate::plan::{Action, Change, Outcome, OutcomeKind};
+use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
 use crate::view::{ApplicationView, Usage};
@@ -63,8 +63,8 @@ pub struct ReportBuilder {
     applications: Vec<ApplicationReading>,
     decisions: VecDeque<Decision>,
     decisions_left_out: usize,
-    /// Decisions without an outcome yet: their thread and number.
-    open: Vec<(ThreadId, usize)>,
+    /// Decisions without an outcome yet: what they are about, and their number.
+    open: Vec<((ThreadId, Option<SettingKind>), usize)>,
     last: Time,
     own_cpu_ns: u64,
     verdict: Option<String>,
@@ -134,13 +134,16 @@ impl ReportBuilder {
     }
 
     fn take_action(&mut self, action: &Action, at: Time) {
-        let pes = match &action.change {
-            Change::Bind(pes) => Some(pes.clone()),
-            Change::Free => None,
+        let (pes, setting) = match &action.change {
+            Change::Bind(pes) => (Some(pes.clone()), None),
+            Change::Free => (None, None),
+            Change::Set(setting) => (None, Some(setting.to_string())),
+            Change::Reset(kind) => (None, Some(format!("{kind}: as before"))),
         };
-        self.open.push((action.thread, self.decisions_left_out + self.decisions.len()));
+        let about = (action.thread, action.change.setting_kind());
+        self.open.push((about, self.decisions_left_out + self.decisions.len()));
         let (tid, reason) = (action.thread.tid, action.reason.clone());
-        self.decisions.push_back(Decision { at_ns: at.0, tid, pes, reason, outcome: None });
+        self.decisions.push_back(Decision { at_ns: at.0, tid, pes, setting, reason, outcome: None });
         if self.decisions.len() > DECISIONS_LISTED_MAX {
             self.decisions.pop_front();
             self.decisions_left_out += 1;
@@ -148,9 +151,8 @@ impl ReportBuilder {
     }
 
     fn take_outcome(&mut self, outcome: &Outcome) {
-        let Some(position) = self.open.iter().position(|(thread, _)| *thread == outcome.thread) else {
-            return;
-        };
+        let about = (outcome.thread, outcome.change.setting_kind());
+        let Some(position) = self.open.iter().position(|(open, _)| *open == about) else { return };
         let (_, number) = self.open.remove(position);
         let listed = number.checked_sub(self.decisions_left_out);
         let Some(decision) = listed.and_then(|index| self.decisions.get_mut(index)) else { return };
@@ -159,6 +161,7 @@ impl ReportBuilder {
             OutcomeKind::Gone => "the thread had ended".to_owned(),
             OutcomeKind::NotOurs => "left alone: its mask was no longer the one corewise had set".to_owned(),
             OutcomeKind::Refused(answer) => format!("refused: {answer}"),
+            OutcomeKind::Unsupported => "not supported here".to_owned(),
         });
         if let (Change::Bind(pes), OutcomeKind::Done, Some(life)) =
             (&outcome.change, &outcome.result, self.lives.get_mut(&outcome.thread))

@@ -201,8 +201,10 @@ pub struct Decision {
     pub at_ns: u64,
     /// The thread.
     pub tid: u32,
-    /// The PEs it was bound to; `null` when it was given back its own.
+    /// The PEs it was bound to; `null` when it was given back its own, or when it is about a setting.
     pub pes: Option<CpuSet>,
+    /// The setting that it was to have, in words; `null` if it is about PEs.
+    pub setting: Option<String>,
     /// Why.
     pub reason: String,
     /// What became of it: `done`, or the system's answer; `null` if the run ended first.

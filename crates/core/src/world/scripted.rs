@@ -301,6 +301,7 @@ impl World for ScriptedWorld {
                     }
                     OutcomeKind::Done
                 }
+                (Change::Set(_) | Change::Reset(_), _) => OutcomeKind::Unsupported,
             };
             self.outcomes.push(Outcome { thread: action.thread, change: action.change.clone(), result });
         }

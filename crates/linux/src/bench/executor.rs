@@ -242,7 +242,7 @@ fn pair_up(tasks: &[Task]) -> Result<Vec<Option<Partnership>>, ExecutorError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binding::affinity::{self, ActToken};
+    use crate::binding::affinity;
     use corewise_testing::{Capability, needs, or_skip};
 
     fn executor(options: Options) -> LiveExecutor {
@@ -345,7 +345,9 @@ mod tests {
             let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
             for entry in threads.filter(of_name) {
                 let tid = entry.file_name().to_str().unwrap().parse().unwrap();
-                affinity::set(&ActToken::mint(), tid, &CpuSet::single(a)).unwrap();
+                let mut mask = nix::sched::CpuSet::new();
+                mask.set(a.0 as usize).unwrap();
+                nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(tid), &mask).unwrap();
             }
         };
         // Again and again, as it may have happened between two runs, or before the worker's start.

@@ -4,13 +4,13 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use nix::errno::Errno;
 
-/// Leave to change threads. Only the live world and the guardian can mint it: a recorded or synthetic machine
-/// has none, so it cannot pin anything.
+/// Leave to change threads. It can be made in [`super`] only, where every change is written down before it is
+/// made: by the binder, the guardian, and the start that mends what an earlier one left.
 #[derive(Debug)]
 pub struct ActToken(());
 
 impl ActToken {
-    pub(crate) fn mint() -> Self {
+    pub(super) fn mint() -> Self {
         Self(())
     }
 }

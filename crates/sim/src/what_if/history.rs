@@ -214,6 +214,8 @@ impl Reader {
             match &outcome.change {
                 Change::Bind(pes) => self.bound.insert(outcome.thread, pes.clone()),
                 Change::Free => self.bound.remove(&outcome.thread),
+                // The simulation has no settings.
+                Change::Set(_) | Change::Reset(_) => None,
             };
         }
         for reading in &observation.threads {

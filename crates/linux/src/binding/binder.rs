@@ -1,4 +1,4 @@
-//! What it takes to act: leave to do so, the book of changes and the guardian that gives everything back.
+//! Setting masks so that each can be given back: with leave to act, the book of changes and the guardian.
 //!
 //! Between a look at a thread and the change of its mask everything may happen: its cpuset shrinks, the
 //! thread pins itself, it ends and its number is given to another. So a thread is bound only while its mask
@@ -25,7 +25,7 @@ const WITHIN: Duration = Duration::from_millis(300);
 const WITHIN_ALONE: Duration = Duration::from_secs(5);
 
 /// See the module's text.
-pub struct Hands {
+pub struct Binder {
     token: ActToken,
     ledger: Ledger,
     guardian: Guardian,
@@ -47,20 +47,20 @@ pub struct Basis<'a> {
     pub at: u64,
 }
 
-impl Hands {
+impl Binder {
     /// Begins the book of a run.
-    pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> Result<Hands, Errno> {
+    pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> Result<Binder, Errno> {
         let token = ActToken::mint();
         let unnarrowed = affinity::unnarrowed(&token)?;
         // Without the kernel's list, heirs are looked for by their parentage.
         let followed = followed.and_then(Result::ok);
         let (ledger, generations) = (Ledger::default(), HashMap::new());
-        let mut hands = Hands { token, ledger, guardian, followed, unnarrowed, generations };
-        if let Some(followed) = &hands.followed {
-            hands.guardian.hand_over(followed);
+        let mut binder = Binder { token, ledger, guardian, followed, unnarrowed, generations };
+        if let Some(followed) = &binder.followed {
+            binder.guardian.hand_over(followed);
         }
-        hands.note(Entry::Guardian(hands.guardian.process()));
-        Ok(hands)
+        binder.note(Entry::Guardian(binder.guardian.process()));
+        Ok(binder)
     }
 
     /// The book.
@@ -239,19 +239,19 @@ mod tests {
     /// In a thread of its own, for which `act` is called with its number and its mask; `None` with one PE
     /// only.
     fn with_thread<T: Send + 'static>(
-        act: impl FnOnce(&mut Hands, u32, CpuSet) -> T + Send + 'static,
+        act: impl FnOnce(&mut Binder, u32, CpuSet) -> T + Send + 'static,
     ) -> (T, CpuSet) {
         let in_thread = move || {
-            let mut hands = Hands::new(Guardian::idle(), None).unwrap();
+            let mut binder = Binder::new(Guardian::idle(), None).unwrap();
             let own = affinity::get(0).unwrap();
             // It is judged a tick after its start at the earliest.
             let tid = nix::unistd::gettid().as_raw() as u32;
             while task::now() <= Task::of(tid).unwrap().unwrap().start {
                 std::thread::yield_now();
             }
-            let result = act(&mut hands, tid, own.clone());
+            let result = act(&mut binder, tid, own.clone());
             let mask = affinity::get(0).unwrap();
-            affinity::set(&hands.token, 0, &own).unwrap();
+            affinity::set(&binder.token, 0, &own).unwrap();
             (result, mask)
         };
         std::thread::spawn(in_thread).join().unwrap()
@@ -266,10 +266,10 @@ mod tests {
     #[test]
     fn a_thread_is_bound_and_given_back_every_pe() {
         needs!(TwoPes);
-        let ((outcome, original), mask) = with_thread(|hands, tid, own| {
+        let ((outcome, original), mask) = with_thread(|binder, tid, own| {
             let basis = Basis { baseline: &own, mask: &own, at: task::now() };
-            let outcome = hands.bind(tid, 1, basis, &last(&own));
-            (outcome, hands.ledger.bound_as(tid).unwrap().original.clone())
+            let outcome = binder.bind(tid, 1, basis, &last(&own));
+            (outcome, binder.ledger.bound_as(tid).unwrap().original.clone())
         });
         assert_eq!((outcome, original, mask.len()), (OutcomeKind::Done, affinity::all_pes(), 1));
     }
@@ -278,11 +278,11 @@ mod tests {
     #[test]
     fn while_a_cpuset_changes_nobody_is_bound() {
         needs!(TwoPes);
-        let (outcomes, mask) = with_thread(|hands, tid, own| {
+        let (outcomes, mask) = with_thread(|binder, tid, own| {
             let before = own.union(&CpuSet::single(corewise_core::ids::PeId(4000)));
             // corewise has the smaller set already, the thread has it before corewise.
             [(&before, &before), (&before, &own), (&own, &before)].map(|(baseline, mask)| {
-                hands.bind(tid, 1, Basis { baseline, mask, at: task::now() }, &last(&own))
+                binder.bind(tid, 1, Basis { baseline, mask, at: task::now() }, &last(&own))
             })
         });
         assert_eq!(outcomes, [OutcomeKind::NotOurs, OutcomeKind::NotOurs, OutcomeKind::NotOurs]);
@@ -292,9 +292,9 @@ mod tests {
     #[test]
     fn the_next_owner_of_a_judged_threads_number_is_not_bound() {
         needs!(TwoPes);
-        let (outcome, mask) = with_thread(|hands, tid, own| {
+        let (outcome, mask) = with_thread(|binder, tid, own| {
             let start = Task::of(tid).unwrap().unwrap().start;
-            hands.bind(tid, 1, Basis { baseline: &own, mask: &own, at: start }, &last(&own))
+            binder.bind(tid, 1, Basis { baseline: &own, mask: &own, at: start }, &last(&own))
         });
         assert_eq!((outcome, mask.len() > 1), (OutcomeKind::Gone, true));
     }
@@ -302,24 +302,24 @@ mod tests {
     #[test]
     fn what_was_noted_of_a_thread_is_forgotten_when_its_number_has_another_owner() {
         needs!(TwoPes);
-        with_thread(|hands, tid, own| {
+        with_thread(|binder, tid, own| {
             let basis = Basis { baseline: &own, mask: &own, at: task::now() };
-            hands.bind(tid, 1, basis, &last(&own));
-            hands.meet(tid, 1);
-            assert!(hands.ledger.bound_as(tid).is_some());
-            hands.meet(tid, 2);
-            assert!(hands.ledger.bound_as(tid).is_none());
+            binder.bind(tid, 1, basis, &last(&own));
+            binder.meet(tid, 1);
+            assert!(binder.ledger.bound_as(tid).is_some());
+            binder.meet(tid, 2);
+            assert!(binder.ledger.bound_as(tid).is_none());
         });
     }
 
     #[test]
     fn what_cannot_be_written_down_is_not_done() {
         needs!(TwoPes);
-        let (outcome, mask) = with_thread(|hands, tid, own| {
-            hands.guardian = Guardian::idle().without_space();
+        let (outcome, mask) = with_thread(|binder, tid, own| {
+            binder.guardian = Guardian::idle().without_space();
             let basis = Basis { baseline: &own, mask: &own, at: task::now() };
-            let outcome = hands.bind(tid, 1, basis, &last(&own));
-            assert!(hands.notes()[0].contains("nothing was bound"), "{:?}", hands.notes());
+            let outcome = binder.bind(tid, 1, basis, &last(&own));
+            assert!(binder.notes()[0].contains("nothing was bound"), "{:?}", binder.notes());
             outcome
         });
         assert!(matches!(outcome, OutcomeKind::Refused(_)) && mask.len() > 1, "{outcome:?}");
