@@ -6,10 +6,10 @@
 //! also after the death of corewise; [`crate::binding`], the one of affinity masks, shows how.
 
 use crate::discovery::ThreadFacts;
-#[cfg(doc)]
-use corewise_core::plan::OutcomeKind;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::Standing;
+#[cfg(doc)]
+use corewise_core::plan::OutcomeKind;
 use corewise_core::plan::{Action, Outcome};
 use std::collections::HashSet;
 use std::sync::Arc;
