@@ -30,10 +30,11 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    calibrate::Calibrate, characterize::Characterize, experiment::Experiment, paths::Paths, profile::Profile,
-    replay::Replay, run::Run, sim::Sim, topo::Topo,
+    calibrate::Calibrate, characterize::Characterize, experiment::Experiment, paths::Paths,
+    policies::Policies, profile::Profile, replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_linux::binding::guardian;
+use corewise_linux::policy_command;
 use corewise_linux::signals::end_as;
 use corewise_linux::stack;
 use session::exited;
@@ -56,6 +57,7 @@ enum Command {
     Replay(Replay),
     Sim(Sim),
     Experiment(Experiment),
+    Policies(Policies),
     Topo(Topo),
     Calibrate(Calibrate),
     Profile(Profile),
@@ -65,6 +67,12 @@ enum Command {
     Guardian {
         /// Where the book of changes stands that is its standard output, if it has a name
         book: Option<PathBuf>,
+    },
+    /// The process that holds the command of a policy; started by `--policy exec:COMMAND`
+    #[command(name = policy_command::SUBCOMMAND, hide = true)]
+    PolicyKeeper {
+        /// The command, for the shell
+        command: String,
     },
 }
 
@@ -80,6 +88,7 @@ fn run_command() -> ExitCode {
         Command::Replay(replay) => (replay.execute().map(exited), |_| 1),
         Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),
+        Command::Policies(policies) => (policies.execute().map(exited), |_| 1),
         Command::Topo(topo) => (topo.execute().map(exited), |_| 1),
         Command::Calibrate(calibrate) => (calibrate.execute().map(exited), |_| 1),
         // As diff(1): 1 is a difference, 2 is trouble.
@@ -90,6 +99,9 @@ fn run_command() -> ExitCode {
         }
         Command::Guardian { book } => {
             (guardian::main(book.as_deref()).map(|()| exited(0)).map_err(Into::into), |_| 1)
+        }
+        Command::PolicyKeeper { command } => {
+            (policy_command::main(&command).map(|()| exited(0)).map_err(Into::into), |_| 1)
         }
     };
     match result {

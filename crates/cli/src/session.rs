@@ -4,7 +4,7 @@ use crate::output::{in_words, tell};
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
 use corewise_core::engine::{Engine, EngineConfig};
-use corewise_core::policy::Policy;
+use corewise_core::policy::{Policy, Reading};
 use corewise_core::recording::{FORMAT, Header, VERSION};
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
 use corewise_core::topology::Topology;
@@ -32,6 +32,8 @@ pub struct Plan {
     pub topology: Topology,
     /// The policy.
     pub policy: Box<dyn Policy>,
+    /// The process that holds the policy's command, if it has one.
+    pub policy_keeper: Option<u32>,
     /// The engine's parameters.
     pub config: EngineConfig,
     /// The source of counters.
@@ -82,7 +84,7 @@ pub fn run(plan: Plan) -> Result<Ended> {
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     // Before the command's process is made, so that it is seen to be.
-    let discovery = discover(plan.discovery, &signals, guardian.as_ref(), &mut notes);
+    let discovery = discover(&plan, &signals, guardian.as_ref(), &mut notes);
     let waiting = launch::prepare(&plan.command, &mut signals, plan.output)?;
     if !plan.keep_descriptors {
         signals.let_go_of_descriptors(plan.output == Output::ToStandardError);
@@ -129,7 +131,7 @@ fn warn(notes: &mut Vec<String>, text: String) {
 }
 
 fn discover(
-    choice: discovery::Choice,
+    plan: &Plan,
     signals: &Signals,
     guardian: Option<&Guardian>,
     notes: &mut Vec<String>,
@@ -140,9 +142,10 @@ fn discover(
         _ => bail!("/proc is that of another PID namespace: mount one of its own"),
     }
     let witness = signals.witness().map(|pid| pid.as_raw() as u32);
-    // The guardian is the child of the first process of a container, and of that alone.
-    let excluded = witness.into_iter().chain(guardian.map(|guardian| guardian.process().id)).collect();
-    let options = discovery::Options { parent, excluded, proc: Proc::at("/proc"), choice };
+    // Those two are children of the first process of a container, and of that alone.
+    let detached = plan.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
+    let excluded = witness.into_iter().chain(detached).collect();
+    let options = discovery::Options { parent, excluded, proc: Proc::at("/proc"), choice: plan.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
     Ok(discovery)
@@ -171,13 +174,32 @@ fn attach(
     let (counters, fallbacks) =
         counters::open(plan.counters, pid, &plan.topology.allowed, discovery.clock_filter())?;
     notes.extend(fallbacks);
-    if plan.policy.needs_fpu_usage() && counters.name() == "none" {
-        notes.push(format!(
-            "the policy {} needs FPU usage, which `--counters none` does not give: nothing is bound",
-            plan.policy.name()
-        ));
+    let lacks = |reading: &&Reading| **reading != Reading::Tlp && !counters.gives(**reading);
+    for reading in plan.policy.needs().required.iter().filter(lacks) {
+        let (policy, needed, source) = (plan.policy.name(), reading.words(), counters.name());
+        let how = how_to_get(*reading);
+        warn(
+            notes,
+            format!("the policy {policy} needs {needed}, and counters `{source}` do not tell it: {how}"),
+        );
     }
     Ok(Attached { discovery, counters })
+}
+
+/// What a user can do about a reading that the counters in use do not give.
+fn how_to_get(reading: Reading) -> &'static str {
+    match reading {
+        Reading::FpuUsage => {
+            "nothing is bound; clock samples tell it (`--counters sample`) where perf events are permitted, and \
+             hardware counters (`--counters pmu`) where their events are known (docs/counters.md)"
+        }
+        Reading::Ipc | Reading::L2Misses | Reading::Branches => {
+            "nothing is bound; hardware counters tell it (`--counters pmu`), on a machine that has them and \
+             where perf events are permitted (docs/counters.md)"
+        }
+        Reading::Tlp => "nothing is bound",
+        Reading::Spinning | Reading::Master => "nothing is bound; only simulated programs tell it yet",
+    }
 }
 
 fn watch(
@@ -206,8 +228,13 @@ fn watch(
     let mut recorder =
         plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
     let mut builder = ReportBuilder::default();
+    let mut failure_told = false;
     let result = control_loop(&mut world, &mut engine, |observation, actions, engine| {
         builder.watch(observation, actions, engine);
+        if let Some(failure) = engine.policy_failure().filter(|_| !failure_told) {
+            failure_told = true;
+            warn(&mut notes, format!("the policy {}: {failure}", engine.policy_name()));
+        }
         if let Some(recorder) = &mut recorder {
             recorder.write(observation);
         }

@@ -1,6 +1,7 @@
 //! `corewise sim` through the binary.
 
 use assert_cmd::Command;
+use corewise_testing::needs;
 use std::path::PathBuf;
 
 /// Four threads on four PEs of two kinds; a second and a half of simulated time.
@@ -288,4 +289,62 @@ fn a_page_is_written_whole_or_not_at_all() {
         assert!(html.contains(words), "no `{words}` in: {html}");
     }
     corewise(&["sim", &path, "--html", "/nonexistent/page.html"]).assert().failure().stdout("");
+}
+
+/// Two cores of two PEs each that share an FPU; two threads of each kind.
+const TWINS: &str = r#"
+name = "twins"
+runs = 4
+stop = { completions = 2 }
+
+[machine]
+name = "two SMT cores"
+topology = "pack:1 core:2 pu:2"
+units = { fpu_conflict = 1.0 }
+
+[demand]
+fp = { fpu = 0.9 }
+int = { ipc = 1.2 }
+
+[[application]]
+name = "fp"
+copies = 2
+steps = [{ each = { mcycles = 9000, demand = "fp" } }]
+
+[[application]]
+name = "int"
+copies = 2
+steps = [{ each = { mcycles = 9000, demand = "int" } }]
+"#;
+
+#[test]
+fn the_example_of_another_program_as_policy_does_as_well_as_spread() {
+    needs!(Python);
+    let example = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/apart.py");
+    let policy = format!("exec:python3 {}", example.display());
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = file(&directory, TWINS);
+    let run = || stdout(&["sim", &path, "--policy", &policy, "--policy", "spread", "--json"]);
+    let text = run();
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let speedup =
+        |variant: usize| json["variants"][variant]["applications"][0]["speedup"].as_f64().expect("one");
+    assert_eq!(json["variants"][1]["policy"], policy);
+    assert!(speedup(1) > 1.05 && (speedup(1) / speedup(2) - 1.0).abs() < 0.02, "{text}");
+    assert_eq!(text, run(), "the same scenario and seed give the same bytes");
+}
+
+#[test]
+fn a_scenario_starts_commands_only_if_its_user_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = format!("{TWINS}\n[[variant]]\nname = 'v'\npolicy = 'exec:echo started >&2; exit 1'\n");
+    let path = file(&directory, &text);
+    let fails = |args: &[&str]| {
+        let output = corewise(args).assert().failure();
+        String::from_utf8(output.get_output().stderr.clone()).expect("UTF-8")
+    };
+    let refused = fails(&["sim", &path]);
+    assert!(refused.contains("started with --commands only") && !refused.contains("started\n"), "{refused}");
+    let started = fails(&["sim", &path, "--commands"]);
+    assert!(started.contains("started\n") && started.contains("variant `v`: the policy exec"), "{started}");
 }

@@ -113,8 +113,8 @@ impl Engine {
         &self.topology
     }
 
-    /// The policy's name.
-    pub fn policy_name(&self) -> &'static str {
+    /// The policy's name, with its parameters.
+    pub fn policy_name(&self) -> &str {
         self.policy.name()
     }
 
@@ -126,6 +126,11 @@ impl Engine {
     /// Why the policy does nothing on this machine, if it said so.
     pub fn nothing_to_gain(&self) -> Option<&str> {
         self.nothing_to_gain.as_deref()
+    }
+
+    /// Why the policy has given up, if it has.
+    pub fn policy_failure(&self) -> Option<&str> {
+        self.policy.failure()
     }
 
     /// The class of a thread as last decided; of one that ended in the last step, by its last reading.

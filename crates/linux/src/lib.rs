@@ -19,6 +19,7 @@ pub mod launch;
 pub mod lines;
 pub mod live;
 mod mapped_file;
+pub mod policy_command;
 pub mod privileged;
 mod real_time;
 pub mod signals;

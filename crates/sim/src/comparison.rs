@@ -12,12 +12,13 @@
 //! list. So it does not matter how many workers there are.
 
 use crate::machine::{Distance, Machine};
-use crate::scenario::{PolicySpec, Scenario, ScenarioError, StopSpec, Variant};
+use crate::scenario::{Scenario, ScenarioError, StopSpec, Variant};
 use crate::timeline::Timeline;
 use crate::world::SimWorld;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::PeId;
-use corewise_core::policy::{self, Pa, PaParameters, Policy, RoundRobin, StaticIpc};
+use corewise_core::policy::exec::StartCommand;
+use corewise_core::policy::{self, Policy, PolicyError, PolicySpec};
 use corewise_core::topology::CpuKind;
 use corewise_core::world::control_loop;
 use serde::Serialize;
@@ -132,9 +133,10 @@ struct AppRun {
     sequential_ns: u64,
 }
 
-/// Runs a scenario.
-pub fn compare(scenario: &Scenario) -> Result<Comparison, ScenarioError> {
-    let runs: Vec<Run> = tasks(scenario).iter().map(|task| task.run(scenario)).collect::<Result<_, _>>()?;
+/// Runs a scenario. `commands` starts those of policies that are other programs.
+pub fn compare(scenario: &Scenario, commands: Option<StartCommand<'_>>) -> Result<Comparison, ScenarioError> {
+    let tasks = tasks(scenario);
+    let runs: Vec<Run> = tasks.iter().map(|task| task.run(scenario, commands)).collect::<Result<_, _>>()?;
     Ok(combine(scenario, &runs))
 }
 
@@ -196,9 +198,14 @@ fn names(scenario: &Scenario) -> Vec<&str> {
     names
 }
 
+/// The operating system's own scheduler.
+fn baseline() -> Variant {
+    Variant::policy(PolicySpec::from(&policy::DEFAULT))
+}
+
 /// The variants with the numbers of their runs, the baseline first.
 fn variants(scenario: &Scenario) -> Vec<(Variant, u32)> {
-    let baseline = Variant::policy("default");
+    let baseline = baseline();
     let others = scenario.variants.iter().filter(|variant| **variant != baseline);
     let others = others.map(|variant| (variant.clone(), scenario.runs));
     let first = (baseline.clone(), scenario.baseline_runs.unwrap_or(scenario.runs));
@@ -207,10 +214,10 @@ fn variants(scenario: &Scenario) -> Vec<(Variant, u32)> {
 
 impl Task {
     /// Runs it.
-    pub fn run(&self, scenario: &Scenario) -> Result<Run, ScenarioError> {
+    pub fn run(&self, scenario: &Scenario, commands: Option<StartCommand<'_>>) -> Result<Run, ScenarioError> {
         match &self.0 {
-            Kind::Alone(name) => simulate(&only(scenario, name), &Variant::policy("default"), scenario.seed),
-            Kind::Together(variant, seed) => simulate(scenario, variant, *seed),
+            Kind::Alone(name) => simulate(&only(scenario, name), &baseline(), scenario.seed, None),
+            Kind::Together(variant, seed) => simulate(scenario, variant, *seed, commands),
         }
     }
 }
@@ -224,7 +231,12 @@ fn only(scenario: &Scenario, name: &str) -> Scenario {
     single
 }
 
-fn simulate(scenario: &Scenario, variant: &Variant, seed: u64) -> Result<Run, ScenarioError> {
+fn simulate(
+    scenario: &Scenario,
+    variant: &Variant,
+    seed: u64,
+    commands: Option<StartCommand<'_>>,
+) -> Result<Run, ScenarioError> {
     let mut sim = scenario.simulation(variant, seed)?;
     let topology = sim.machine.topology.clone();
     if seed == scenario.seed {
@@ -232,11 +244,14 @@ fn simulate(scenario: &Scenario, variant: &Variant, seed: u64) -> Result<Run, Sc
     }
     let mut world = SimWorld::new(sim, seed);
     // Nothing is decided under `default`, so it need not be looked at often.
-    let rarely = if variant.policy == "default" { Duration::from_secs(1) } else { Duration::ZERO };
+    let rarely = if variant.policy.name() == "default" { Duration::from_secs(1) } else { Duration::ZERO };
     let interval = scenario.interval.max(rarely);
     let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
-    let mut engine = Engine::new(topology, policy_of(scenario, variant)?, config);
+    let mut engine = Engine::new(topology, policy_of(scenario, variant, commands)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
+    if let Some(failure) = engine.policy_failure() {
+        return Err(fault(variant, failure));
+    }
     let sim = world.sim();
     let mut apps: BTreeMap<String, AppRun> = BTreeMap::new();
     for app in &sim.apps {
@@ -260,24 +275,24 @@ fn simulate(scenario: &Scenario, variant: &Variant, seed: u64) -> Result<Run, Sc
     })
 }
 
-/// The policy of a variant with the scenario's parameters.
-fn policy_of(scenario: &Scenario, variant: &Variant) -> Result<Box<dyn Policy>, ScenarioError> {
-    let PolicySpec { turn, hp_threshold, amp_boost_ticks } = scenario.policies;
-    let pa = PaParameters::default();
-    Ok(match variant.policy.as_str() {
-        "pa" => Box::new(Pa::new(PaParameters {
-            hp_threshold,
-            amp_boost_ticks: amp_boost_ticks.unwrap_or(pa.amp_boost_ticks),
-            turn: turn.unwrap_or(pa.turn),
-        })),
-        "rr" => Box::new(turn.map_or_else(RoundRobin::default, RoundRobin::new)),
-        "static-ipc" => Box::new(StaticIpc::new(ipc_ratios(scenario)?)),
-        name => policy::by_name(name).ok_or_else(|| ScenarioError::Item {
-            item: "variant",
-            name: variant.name.clone(),
-            problem: format!("there is no policy `{name}`"),
-        })?,
-    })
+/// The policy of a variant. One that goes by ratios is told those of this scenario.
+fn policy_of(
+    scenario: &Scenario,
+    variant: &Variant,
+    commands: Option<StartCommand<'_>>,
+) -> Result<Box<dyn Policy>, ScenarioError> {
+    let wrong = |error: PolicyError| fault(variant, error);
+    let mut spec = scenario.policy_of(variant)?;
+    if spec.name() == "static-ipc" && spec.parameters().is_empty() {
+        let ratios = ipc_ratios(scenario)?.into_iter();
+        let ratios = ratios.map(|(name, ratio)| (format!("ratios.{name}"), ratio.to_string())).collect();
+        spec = spec.or(&ratios).map_err(wrong)?;
+    }
+    spec.build(commands).map_err(wrong)
+}
+
+fn fault(variant: &Variant, problem: impl ToString) -> ScenarioError {
+    ScenarioError::Item { item: "variant", name: variant.name.clone(), problem: problem.to_string() }
 }
 
 /// What `static-ipc` is told: how much faster one thread of each application is on a fast PE than on a slow
@@ -298,9 +313,9 @@ fn ipc_ratios(scenario: &Scenario) -> Result<BTreeMap<String, f64>, ScenarioErro
         single.applications[0].threads = 1;
         single.stop = StopSpec { completions: 1, time: Duration::from_secs(1 << 32) };
         let cpu_ns = |pe: PeId| {
-            let mut variant = Variant::policy("default");
+            let mut variant = baseline();
             variant.pin.insert(name.to_owned(), vec![format!("{}", pe.0)]);
-            let run = simulate(&single, &variant, scenario.seed)?;
+            let run = simulate(&single, &variant, scenario.seed, None)?;
             Ok::<_, ScenarioError>(run.apps.get(name).map_or(0, |app| app.cpu_ns) as f64)
         };
         let ratio = cpu_ns(slow)? / cpu_ns(fast)?.max(1.0);
@@ -342,7 +357,7 @@ fn variant_result(
     let speedups: Option<Vec<f64>> = applications.iter().map(|app| app.speedup).collect();
     VariantResult {
         name: variant.name.clone(),
-        policy: variant.policy.clone(),
+        policy: variant.policy.to_string(),
         speedup: speedups.and_then(|speedups| geometric_mean(speedups.into_iter())),
         all_done_seconds: all_done,
         instructions_per_second,

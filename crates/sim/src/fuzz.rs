@@ -18,7 +18,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::{PeId, ThreadId};
 use corewise_core::plan::{Placement, Seat};
-use corewise_core::policy::{self, Policy, Scene};
+use corewise_core::policy::{self, Needs, Policy, Scene};
 use corewise_core::topology::Topology;
 use corewise_core::world::control_loop;
 use std::cell::RefCell;
@@ -57,9 +57,8 @@ pub enum FuzzError {
 
 /// The policies that are drawn from when none are asked for.
 pub fn policies() -> Vec<&'static str> {
-    let mut names = policy::NAMES.to_vec();
-    names.push(WILD);
-    names
+    let chosen = policy::KINDS.iter().filter(|kind| !kind.takes_command()).map(|kind| kind.name);
+    chosen.chain([WILD]).collect()
 }
 
 /// The policy that a seed draws from a list, which must not be empty.
@@ -100,7 +99,7 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
 fn by_name(name: &str, seed: u64, topology: &Topology) -> Option<Box<dyn Policy>> {
     match name {
         WILD => Some(Box::new(Wild { chance: Random::new(seed, STREAM_WILD), pes: topology.pes.len() })),
-        name => policy::by_name(name),
+        name => policy::build(name).ok(),
     }
 }
 
@@ -125,12 +124,12 @@ impl Wild {
 }
 
 impl Policy for Wild {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         WILD
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs::NONE
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {

@@ -11,7 +11,7 @@ use crate::sim::os::Os;
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::policy;
+use corewise_core::policy::{self, ParameterTable, PolicySpec};
 use corewise_core::time::Time;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -58,9 +58,9 @@ pub struct Scenario {
     /// Programs that applications can name.
     #[serde(default, rename = "program")]
     pub programs: BTreeMap<String, ProgramSpec>,
-    /// Parameters of the policies.
+    /// Parameters by the policies' names, for those variants that do not give them themselves.
     #[serde(default, rename = "policy")]
-    pub policies: PolicySpec,
+    pub policies: BTreeMap<String, ParameterTable>,
     /// The applications.
     #[serde(rename = "application")]
     pub applications: Vec<AppSpec>,
@@ -142,23 +142,6 @@ impl Default for Scale {
     }
 }
 
-/// Parameters of the policies; what is left out is the policy's default.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PolicySpec {
-    /// Of `pa` and `rr`: how long a turn on a fast PE lasts.
-    #[serde(deserialize_with = "some_duration")]
-    pub turn: Option<Duration>,
-    /// Of `pa`: the runnable threads from which on an application is highly parallel, minus one.
-    pub hp_threshold: Option<usize>,
-    /// Of `pa`: how many ticks of 10 ms a sequential phase comes first.
-    pub amp_boost_ticks: Option<u32>,
-}
-
-fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    duration(deserializer).map(Some)
-}
-
 /// One way to schedule the applications.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -166,7 +149,7 @@ pub struct Variant {
     /// Its name in the results.
     pub name: String,
     /// The policy.
-    pub policy: String,
+    pub policy: PolicySpec,
     /// For an application's name, the PEs to which each copy is pinned, copy by copy.
     #[serde(default)]
     pub pin: BTreeMap<String, Vec<String>>,
@@ -185,14 +168,8 @@ impl Default for StopSpec {
 
 impl Variant {
     /// A policy under its own name.
-    pub fn policy(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            policy: name.to_owned(),
-            pin: BTreeMap::new(),
-            wait: None,
-            tells_master: false,
-        }
+    pub fn policy(policy: PolicySpec) -> Self {
+        Self { name: policy.to_string(), policy, pin: BTreeMap::new(), wait: None, tells_master: false }
     }
 }
 
@@ -271,7 +248,7 @@ impl Scenario {
     fn complete(mut self) -> Result<Self, ScenarioError> {
         let scenario = &mut self;
         if scenario.variants.is_empty() {
-            scenario.variants.push(Variant::policy("spread"));
+            scenario.variants.push(Variant::policy(PolicySpec::from(&policy::SPREAD)));
         }
         scenario.check()?;
         for variant in &scenario.variants {
@@ -309,6 +286,16 @@ impl Scenario {
         }
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
         Ok(Sim::new(machine, self.os, plans, stop, seed).with_faults(self.faults))
+    }
+
+    /// The policy of a variant with the parameters that the scenario gives to all.
+    pub fn policy_of(&self, variant: &Variant) -> Result<PolicySpec, ScenarioError> {
+        let common = self.policies.get(variant.policy.name()).cloned().unwrap_or_default();
+        variant.policy.or(&common.into_texts()).map_err(|error| ScenarioError::Item {
+            item: "variant",
+            name: variant.name.clone(),
+            problem: error.to_string(),
+        })
     }
 
     /// What an application runs.
@@ -364,6 +351,11 @@ impl Scenario {
                 return fault("application", &app.name, "variation must be 0 to 0.3");
             }
         }
+        for (name, parameters) in &self.policies {
+            if let Err(error) = PolicySpec::new(name, parameters.clone().into_texts()) {
+                return fault("policy", name, &error.to_string());
+            }
+        }
         if let Some((field, range)) = self.faults.fault() {
             return fault("faults", field, &format!("must be {range}"));
         }
@@ -373,14 +365,6 @@ impl Scenario {
             }
         }
         for variant in &self.variants {
-            if policy::by_name(&variant.policy).is_none() {
-                let problem = format!(
-                    "there is no policy `{}`; there are: {}",
-                    variant.policy,
-                    policy::NAMES.join(", ")
-                );
-                return fault("variant", &variant.name, &problem);
-            }
             if let Some(app) =
                 variant.pin.keys().find(|pin| !self.applications.iter().any(|a| a.name == **pin))
             {
@@ -486,7 +470,7 @@ mod tests {
     #[test]
     fn a_short_scenario_has_defaults_for_the_rest() {
         let scenario = Scenario::parse(GOOD).unwrap();
-        assert_eq!(scenario.variants, [Variant::policy("spread")]);
+        assert_eq!(scenario.variants, [Variant::policy(PolicySpec::from(&policy::SPREAD))]);
         assert_eq!((scenario.runs, scenario.stop.completions), (10, 1));
     }
 
@@ -521,8 +505,10 @@ mod tests {
             ("runs = 0", "scenario `s`: runs"),
             (
                 "variant = [{ name = 'v', policy = 'best' }]",
-                "variant `v`: there is no policy `best`; there are: ",
+                "there is no policy `best`; there are: spread, default, ",
             ),
+            ("policy.pa = { turns = '1s' }", "the nearest is `turn`"),
+            ("policy.pa = { turn = '1h' }", "the value must be a time from 1ms to 3600s"),
             ("variant = [{ name = 'v', policy = 'default', pin = { b = ['0'] } }]", "pins `b`"),
             (
                 "variant = [{ name = 'v', policy = 'default', pin = { a = ['0', '1'] } }]",

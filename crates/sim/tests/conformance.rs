@@ -26,7 +26,9 @@ fn scenario(topology: &str, rest: &str) -> Scenario {
 }
 
 fn run(scenario: &Scenario, seed: u64) -> Sim {
-    let mut sim = scenario.simulation(&Variant::policy("default"), seed).expect("a simulation");
+    let mut sim = scenario
+        .simulation(&Variant::policy("default".parse().expect("a policy")), seed)
+        .expect("a simulation");
     sim.run_until(Time(u64::MAX));
     sim
 }
@@ -214,8 +216,10 @@ fn bound_masks_hold_and_unbound_threads_make_room() {
         { name = 'int', copies = 4, steps = [{ each = { mcycles = 20000, demand = 'int' } }] }]";
     let scenario = scenario("pack:1 l2:4 module:1 core:2 pu:1", app);
     for seed in 0..10 {
-        let sim = scenario.simulation(&Variant::policy("spread"), seed).expect("a simulation");
-        let policy = policy::by_name("spread").expect("spread");
+        let sim = scenario
+            .simulation(&Variant::policy("spread".parse().expect("a policy")), seed)
+            .expect("a simulation");
+        let policy = policy::build("spread").expect("spread");
         let mut engine = Engine::new(
             corewise_core::topology::Topology::synthetic(&scenario.machine.topology).expect("a machine"),
             policy,
@@ -247,7 +251,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     let text = |seed| {
         let mut scenario = scenario("pack:1 l2:2 module:1 core:2 pu:1", app);
         scenario.seed = seed;
-        format!("{:?}", compare(&scenario).expect("a comparison"))
+        format!("{:?}", compare(&scenario, None).expect("a comparison"))
     };
     assert_eq!(text(5), text(5));
     assert_ne!(text(5), text(6));

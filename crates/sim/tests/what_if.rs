@@ -36,12 +36,13 @@ struct Recorded {
 
 fn run(text: &str, policy: &str, seed: u64) -> Recorded {
     let scenario = Scenario::parse(text).expect("a scenario");
-    let sim = scenario.simulation(&Variant::policy(policy), seed).expect("a simulation");
+    let sim =
+        scenario.simulation(&Variant::policy(policy.parse().expect("a policy")), seed).expect("a simulation");
     let topology = Machine::new(scenario.machine.clone()).expect("a machine").topology;
     let mut world = SimWorld::new(sim, seed);
     let interval = Duration::from_millis(100);
     let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
-    let policy = policy::by_name(policy).expect("a policy");
+    let policy = policy::build(policy).expect("a policy");
     let mut engine = Engine::new(topology.clone(), policy, config);
     let mut observations = Vec::new();
     let Ok(()) = control_loop(&mut world, &mut engine, |observation, _, _| {
@@ -62,7 +63,7 @@ fn run(text: &str, policy: &str, seed: u64) -> Recorded {
 }
 
 fn ask(recording: &Recording, policy: &str, machine: Option<&str>) -> Prediction {
-    let policy = || -> Box<dyn Policy> { policy::by_name(policy).expect("a policy") };
+    let policy = || -> Box<dyn Policy> { policy::build(policy).expect("a policy") };
     let machine = machine.map(|text| Scenario::parse(text).expect("a scenario").machine);
     let question = Question {
         recording,
@@ -163,7 +164,7 @@ fn nothing_is_predicted_from_a_recording_that_cannot_be_reproduced() {
 #[test]
 fn a_recording_of_nothing_is_refused() {
     let Recorded { mut recording, .. } = run(MODULES, "default", 1);
-    let policy = || -> Box<dyn Policy> { Box::new(policy::Default) };
+    let policy = || -> Box<dyn Policy> { policy::build("default").expect("a policy") };
     let failure = |recording: &Recording, recorded_on: Option<&str>| {
         let recorded_on = recorded_on.map(|text| Scenario::parse(text).expect("a scenario").machine);
         let question = Question {

@@ -84,6 +84,8 @@ capabilities! {
     Chromium = "chromium",
     /// QEMU's user mode is installed.
     QemuUser = "qemu-user",
+    /// Python 3 is installed.
+    Python = "python3",
 }
 
 impl Capability {
@@ -97,6 +99,7 @@ impl Capability {
                 (first.starts_with("0-"), "PEs 0 and 1 are not both allowed")
             }
             Capability::Chromium => (is_installed("chromium"), "there is no program `chromium`"),
+            Capability::Python => (is_installed("python3"), "there is no program `python3`"),
             Capability::QemuUser => (is_installed("qemu-x86_64"), "there is no program `qemu-x86_64`"),
             _ => (true, ""),
         };

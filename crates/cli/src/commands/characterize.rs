@@ -38,7 +38,8 @@ impl Characterize {
         let plan = Plan {
             command: self.command,
             topology: self.machine.topology()?,
-            policy: Box::new(policy::Default),
+            policy: policy::build("default")?,
+            policy_keeper: None,
             config: EngineConfig::default(),
             counters: self.sources.counters,
             discovery: self.sources.discovery,

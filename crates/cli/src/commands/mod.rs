@@ -4,11 +4,13 @@ use crate::profile_file;
 use anyhow::{Context, Result, bail};
 use corewise_core::classify::FPU_THRESHOLD;
 use corewise_core::engine::EngineConfig;
-use corewise_core::policy::{self, Policy};
+use corewise_core::policy::exec::{Peer, StartCommand};
+use corewise_core::policy::{self, Policy, PolicySpec};
 use corewise_core::profile::MachineProfile;
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
 use corewise_linux::input;
+use corewise_linux::policy_command::PolicyCommand;
 use corewise_linux::topology::{self, Source};
 use corewise_linux::{counters, discovery};
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ pub mod check_profile;
 pub mod experiment;
 pub mod fuzz;
 pub mod paths;
+pub mod policies;
 pub mod profile;
 pub mod replay;
 pub mod run;
@@ -31,11 +34,9 @@ pub mod what_if;
 /// What is decided, and how often.
 #[derive(Debug, clap::Args)]
 pub struct PolicyOptions {
-    /// The policy: spread (FPU-intensive threads apart), default (none), or one of busyfcs, rr, static-ipc,
-    /// measured-ipc, mintlp, pa, cosched: see docs/policies.md
-    #[arg(long, value_name = "NAME", default_value = "spread")]
-    policy: String,
-    /// For static-ipc: how much higher each program's IPC is on fast PEs (TOML: thread name = ratio)
+    #[arg(long, value_name = "POLICY", default_value = policy::SPREAD.name, help = policy_help())]
+    policy: PolicySpec,
+    /// For static-ipc: the parameter `ratios` from a file (TOML: thread name = ratio)
     #[arg(long, value_name = "FILE")]
     ipc_ratios: Option<PathBuf>,
     /// Time between two decisions, with its unit
@@ -94,19 +95,13 @@ pub struct FpuModules {
 }
 
 impl PolicyOptions {
-    /// The policy of that name.
-    pub fn policy(&self) -> Result<Box<dyn Policy>> {
-        if let Some(file) = &self.ipc_ratios {
-            let ratios = read_ratios(file)?;
-            if self.policy != "static-ipc" {
-                bail!("--ipc-ratios is for the policy static-ipc, not for {}", self.policy);
-            }
-            return Ok(Box::new(policy::StaticIpc::new(ratios)));
-        }
-        match policy::by_name(&self.policy) {
-            Some(policy) => Ok(policy),
-            None => bail!("there is no policy `{}`; there are: {}", self.policy, policy::NAMES.join(", ")),
-        }
+    /// The policy; its command, if it has one, is started by `commands`.
+    pub fn policy(&self, commands: StartCommand<'_>) -> Result<Box<dyn Policy>> {
+        let Some(file) = &self.ipc_ratios else { return Ok(self.policy.build(Some(commands))?) };
+        let ratios = read_ratios(file)?.into_iter();
+        let ratios = ratios.map(|(name, ratio)| (format!("ratios.{name}"), ratio.to_string())).collect();
+        let with_ratios = self.policy.or(&ratios);
+        Ok(with_ratios.with_context(|| format!("--ipc-ratios {}", file.display()))?.build(Some(commands))?)
     }
 
     /// The engine's parameters.
@@ -117,6 +112,23 @@ impl PolicyOptions {
             min_residence: 3 * self.interval,
         }
     }
+}
+
+/// Starts the command of a policy whose answers are waited for by the world's time, as it is simulated or
+/// recorded: a machine that is busy just now changes no result.
+pub fn start_patiently(command: &str) -> Result<Box<dyn Peer>, String> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let started = PolicyCommand::start(command, PATIENCE);
+    started.map(|peer| Box::new(peer) as Box<dyn Peer>).map_err(|error| error.to_string())
+}
+
+fn policy_help() -> String {
+    let plain = policy::KINDS.iter().filter(|kind| !kind.takes_command()).map(|kind| kind.name);
+    format!(
+        "The policy, with parameters where defaults do not do, such as pa:turn=500ms: {}; `corewise policies` \
+         explains them",
+        plain.collect::<Vec<_>>().join(", ")
+    )
 }
 
 impl OtherMachine {

@@ -1,7 +1,7 @@
 //! `corewise replay`: another policy, or another machine, over a recording.
 
 use super::what_if::{self, WhatIfOptions};
-use super::{FpuModules, OtherMachine, PolicyOptions};
+use super::{FpuModules, OtherMachine, PolicyOptions, start_patiently};
 use crate::output::Name;
 use crate::{recording_file, report_file};
 use anyhow::Result;
@@ -57,7 +57,7 @@ impl Replay {
 
     fn predict(&self, machine: &str) -> Result<u8> {
         let threshold = self.policy.config().fpu_threshold;
-        let policy = || self.policy.policy();
+        let policy = || self.policy.policy(&start_patiently);
         let prediction = self.what_if.predict(machine, &self.file, &policy, threshold)?;
         let text = if self.json {
             serde_json::to_string_pretty(&prediction)? + "\n"
@@ -71,7 +71,7 @@ impl Replay {
     fn replay(&self) -> Result<Report> {
         let recording = recording_file::read(&self.file)?;
         let machine = self.machine.topology(&self.modules)?;
-        Ok(replayed(recording, machine, self.policy.policy()?, self.policy.config()))
+        Ok(replayed(recording, machine, self.policy.policy(&start_patiently)?, self.policy.config()))
     }
 }
 
@@ -95,6 +95,7 @@ pub fn replayed(
     let Ok(()) = control_loop(&mut world, &mut engine, |observation, actions, engine| {
         builder.watch(observation, actions, engine);
     });
+    notes.extend(engine.policy_failure().map(str::to_owned));
     let sources = Sources { discovery: header.discovery, counters: header.counters };
     let circumstances = Circumstances {
         command: header.command,

@@ -7,10 +7,13 @@ use crate::{output, report_file, whole_file};
 use anyhow::Result;
 use corewise_core::report::Report;
 use corewise_linux::launch::Output;
+use corewise_linux::policy_command::PolicyCommand;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::Duration;
 
 /// Run a command and place its threads by what they use.
 ///
@@ -54,12 +57,18 @@ impl Run {
     pub fn execute(self) -> Result<ExitStatus> {
         self.report.iter().try_for_each(|path| report_file::check(path))?;
         self.record.iter().try_for_each(|path| whole_file::check_writable(path))?;
-        let policy = self.policy.policy()?;
+        let keeper = Cell::new(None);
+        let policy = self.policy.policy(&|command| {
+            let started = PolicyCommand::start(command, Duration::ZERO).map_err(|error| error.to_string())?;
+            keeper.set(Some(started.keeper()));
+            Ok(Box::new(started))
+        })?;
         let plan = Plan {
             command: self.command,
             topology: self.machine.topology()?,
             act: !self.dry_run && policy.name() != "default",
             policy,
+            policy_keeper: keeper.get(),
             config: self.policy.config(),
             counters: self.sources.counters,
             discovery: self.sources.discovery,

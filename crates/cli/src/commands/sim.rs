@@ -1,10 +1,11 @@
 //! `corewise sim`: a scenario on a simulated machine.
 
-use super::{check_profile, fuzz};
+use super::{check_profile, fuzz, start_patiently};
 use crate::output::Name;
 use crate::{machine_file, sim_page, whole_file};
 use anyhow::{Context, Result, bail};
-use corewise_core::policy;
+use corewise_core::policy::PolicySpec;
+use corewise_core::policy::exec::StartCommand;
 use corewise_linux::input;
 use corewise_sim::comparison::{Comparison, VariantResult, compare, last_seed};
 use corewise_sim::rt_app;
@@ -23,8 +24,11 @@ pub struct Sim {
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["fuzz", "check_profile"])]
     scenario: Option<PathBuf>,
     /// Compare this policy instead of the scenario's variants; may be given several times
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
+    /// Let the scenario start the commands of its policies (`exec:COMMAND`)
+    #[arg(long)]
+    commands: bool,
     /// For a workload of rt-app, the machine: a machine profile (.json), the machine of a scenario (.toml),
     /// one that hwloc exported (.xml) or that was recorded (a directory, .tar.gz or .tar.bz2), or one in a
     /// line ("pack:1 l2:4 core:2 pu:1")
@@ -53,7 +57,7 @@ pub struct Sim {
     #[arg(
         long,
         value_name = "N",
-        conflicts_with_all = ["scenario", "machine", "runs", "set", "timeline", "json", "html"],
+        conflicts_with_all = ["scenario", "machine", "runs", "set", "timeline", "json", "html", "commands"],
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
     )]
     fuzz: Option<u64>,
@@ -66,7 +70,7 @@ pub struct Sim {
         long,
         value_name = "PROFILE",
         conflicts_with_all =
-            ["scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "timeline", "html"]
+            ["scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "timeline", "html", "commands"]
     )]
     check_profile: Option<PathBuf>,
 }
@@ -87,7 +91,8 @@ impl Sim {
         let name = path.display();
         let Read { mut scenario, text } = self.read(path)?;
         self.adjust(&mut scenario)?;
-        let comparison = compare(&scenario).with_context(|| format!("cannot simulate {name}"))?;
+        let comparison =
+            compare(&scenario, Some(self.commands())).with_context(|| format!("cannot simulate {name}"))?;
         if let Some(html) = &self.html {
             whole_file::write(html, sim_page::render(&comparison, &text).as_bytes())?;
         }
@@ -108,6 +113,14 @@ struct Read {
 }
 
 impl Sim {
+    /// A scenario is a text that may come from anywhere; it starts no command unless its user says so.
+    fn commands(&self) -> StartCommand<'static> {
+        if self.commands || !self.policy.is_empty() {
+            return &start_patiently;
+        }
+        &|_| Err("a scenario's own commands are started with --commands only".to_owned())
+    }
+
     /// What the options say in place of the scenario.
     fn adjust(&self, scenario: &mut Scenario) -> Result<()> {
         scenario.seed = self.seed.unwrap_or(scenario.seed);
@@ -116,10 +129,7 @@ impl Sim {
             scenario.variants.clear();
         }
         for policy in &self.policy {
-            if policy::by_name(policy).is_none() {
-                bail!("there is no policy `{policy}`; there are: {}", policy::NAMES.join(", "));
-            }
-            scenario.variants.push(Variant::policy(policy));
+            scenario.variants.push(Variant::policy(policy.parse::<PolicySpec>()?));
         }
         Ok(())
     }
@@ -191,8 +201,11 @@ fn write_description(out: &mut String, comparison: &Comparison, timeline: bool) 
 }
 
 fn write_variant(out: &mut String, variant: &VariantResult) -> std::fmt::Result {
-    let by =
-        if variant.name == variant.policy { String::new() } else { format!(" (policy {})", variant.policy) };
+    let by = if variant.name == variant.policy {
+        String::new()
+    } else {
+        format!(" (policy {})", Name(&variant.policy))
+    };
     writeln!(out, "\n{}{by}", Name(&variant.name))?;
     writeln!(
         out,

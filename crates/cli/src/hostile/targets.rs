@@ -167,7 +167,7 @@ fn thread(number: u32, second: u64) -> ThreadReading {
 fn recording(lines: &[String]) -> Result<()> {
     let recording = recording_file::parse(lines.concat().into_bytes())?;
     for name in ["spread", "pa"] {
-        let policy = policy::by_name(name).expect("a policy");
+        let policy = policy::build(name).expect("a policy");
         let report = replay::replayed(recording.clone(), None, policy, EngineConfig::default());
         let texts = [report_table::render(&report), report_page::render(&report), replay::describe(&report)];
         assert!(texts.iter().all(|text| !text.is_empty()));

@@ -62,7 +62,7 @@ pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
     };
     Report {
         command: vec!["demo/pair.sh".into(), "target/demo".into()],
-        policy: "spread",
+        policy: "spread".to_owned(),
         verdict: None,
         dry_run: false,
         evidence: "measured",

@@ -18,7 +18,7 @@ variant = [{ name = "PA", policy = "pa" }]
 "#;
 
 fn comparison() -> Comparison {
-    compare(&Scenario::parse(SCENARIO).expect("a scenario")).expect("a comparison")
+    compare(&Scenario::parse(SCENARIO).expect("a scenario"), None).expect("a comparison")
 }
 
 #[test]

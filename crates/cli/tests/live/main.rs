@@ -2,6 +2,7 @@
 
 mod common;
 mod contract;
+mod exec;
 mod faults;
 mod replay;
 mod run;

@@ -7,6 +7,7 @@
 mod documents;
 mod layers;
 mod lexer;
+mod registry;
 mod shape;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ type Finding = String;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 16] = [
     shape::functions_are_short,
     shape::files_are_short,
     shape::lines_are_narrow,
@@ -37,6 +38,7 @@ const RULES: [Rule; 15] = [
     documents::relative_links_lead_somewhere,
     documents::documents_are_reachable,
     documents::no_machine_is_named,
+    registry::the_page_of_policies_is_that_of_the_registry,
 ];
 
 impl Tree {

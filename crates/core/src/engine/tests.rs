@@ -7,7 +7,7 @@
 use super::*;
 use crate::ids::{AppId, PeId};
 use crate::plan::{Setting, SettingKind, Weight};
-use crate::policy;
+use crate::policy::{self, Needs};
 use crate::topology::{CpuKind, Domain, DomainKind};
 use crate::world::scripted::{ScriptedRates, ScriptedThread, ScriptedWorld, id};
 use crate::world::{World, control_loop};
@@ -58,7 +58,7 @@ fn draw_within(
     seconds: u64,
     threads: Vec<ScriptedThread>,
 ) -> String {
-    draw_policy(policy::by_name("spread").unwrap(), topology, allowed, seconds, threads)
+    draw_policy(policy::build("spread").unwrap(), topology, allowed, seconds, threads)
 }
 
 /// Runs the threads under a policy and draws their bindings.
@@ -251,7 +251,7 @@ fn a_refusal_is_not_repeated_at_once() {
     let topology = bulldozer();
     let allowed = vec![(Time(0), topology.allowed.clone())];
     let mut world = ScriptedWorld::new(allowed, threads, second(40));
-    let policy = policy::by_name("spread").unwrap();
+    let policy = policy::build("spread").unwrap();
     let mut engine = Engine::new(topology, policy, EngineConfig::default());
     let mut tries = Vec::new();
     control_loop(&mut world, &mut engine, |observation, actions, _| {
@@ -265,12 +265,12 @@ fn a_refusal_is_not_repeated_at_once() {
 struct Heavy;
 
 impl Policy for Heavy {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "heavy"
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs::NONE
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -353,12 +353,12 @@ fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observat
 struct Wander;
 
 impl Policy for Wander {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "wander"
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs::NONE
     }
 
     fn place(&mut self, scene: &crate::policy::Scene<'_>) -> Placement {
@@ -400,8 +400,7 @@ fn a_thread_whose_mask_the_system_widened_is_bound_again() {
 #[test]
 fn where_nothing_is_shared_nothing_is_bound() {
     let topology = machine(DomainKind::L2, 4, 1);
-    let mut engine =
-        Engine::new(topology.clone(), policy::by_name("spread").unwrap(), EngineConfig::default());
+    let mut engine = Engine::new(topology.clone(), policy::build("spread").unwrap(), EngineConfig::default());
     let mut world =
         ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], steady(&[0.9, 0.9]), second(2));
     control_loop(&mut world, &mut engine, |_, actions, _| assert!(actions.is_empty())).unwrap();
@@ -506,7 +505,7 @@ fn an_heir_is_given_back_its_own_mask() {
     threads[0].standing = Standing::Inherited;
     let topology = bulldozer();
     let mut world = ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], threads, second(3));
-    let mut engine = Engine::new(topology, policy::by_name("default").unwrap(), EngineConfig::default());
+    let mut engine = Engine::new(topology, policy::build("default").unwrap(), EngineConfig::default());
     let mut frees = 0;
     control_loop(&mut world, &mut engine, |_, actions, _| {
         frees += actions.iter().filter(|action| action.change == Change::Free).count();
@@ -544,7 +543,7 @@ proptest! {
         let allowed = vec![(Time(0), topology.allowed.clone())];
         let mut world = ScriptedWorld::new(allowed, threads, second(12));
         let mut engine =
-            Engine::new(topology.clone(), policy::by_name("spread").unwrap(), EngineConfig::default());
+            Engine::new(topology.clone(), policy::build("spread").unwrap(), EngineConfig::default());
         control_loop(&mut world, &mut engine, |_, _, engine| {
             let bound = engine.present().bound.values();
             let of_unit = |unit: &Domain| bound.clone().filter(|seat| seat.pes == unit.pes).count();
@@ -584,10 +583,10 @@ proptest! {
                 ..ScriptedThread::steady(usage)
             })
             .collect();
-        for name in policy::NAMES {
+        for name in policy::names().filter(|name| *name != "exec") {
             let allowed = vec![(Time(0), CpuSet::first_n(8)), (second(4), set(late))];
             let mut world = ScriptedWorld::new(allowed, threads.clone(), second(10));
-            let policy = policy::by_name(name).unwrap();
+            let policy = policy::build(name).unwrap();
             let mut engine = Engine::new(every_policys_machine(), policy, EngineConfig::default());
             control_loop(&mut world, &mut engine, |observation, actions, _| {
                 for action in actions {

@@ -26,6 +26,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use crate::plan::{Placement, Seat};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 /// The fast and the slow PEs that are allowed.
 pub struct Amp {
@@ -37,10 +38,17 @@ pub struct Amp {
 
 /// A runnable thread that may be placed, and why it is ranked where it is. The lowest rank comes first, and
 /// candidates of one rank have an equal right to a fast PE.
-pub struct Candidate<'a, R> {
+pub struct Candidate<'a, R, W> {
     pub rank: R,
     pub subject: &'a Subject,
-    pub reason: String,
+    /// Put into words only for those that are placed anew.
+    pub reason: W,
+}
+
+/// A candidate with the fast PE that it is on.
+struct Ranked<'a, R, W> {
+    candidate: Candidate<'a, R, W>,
+    fast_pe: Option<PeId>,
 }
 
 /// What becomes of those who get no fast PE.
@@ -113,28 +121,27 @@ impl Amp {
     }
 
     /// Binds the best-ranked candidates to fast PEs.
-    pub fn place<R: Ord>(
+    pub fn place<R: Ord, W: Display>(
         &self,
         scene: &Scene<'_>,
-        mut ranked: Vec<Candidate<'_, R>>,
+        candidates: Vec<Candidate<'_, R, W>>,
         rest: Rest,
     ) -> Placement {
-        ranked.sort_by(|a, b| {
-            let among_equals =
-                |c: &Candidate<'_, R>| (!self.on_fast(scene, c.subject), c.subject.view.thread);
-            a.rank.cmp(&b.rank).then_with(|| among_equals(a).cmp(&among_equals(b)))
-        });
+        let ranked = self.ranked(scene, candidates);
         let around = scene.topology.domains_by_pe();
         let each = (ranked.len() / (self.fast.len() + self.slow.len())).max(1);
         let able: Vec<_> =
-            ranked.iter().filter(|c| c.subject.view.permitted.intersects(&self.fast)).collect();
+            ranked.iter().filter(|r| r.candidate.subject.view.permitted.intersects(&self.fast)).collect();
         let mut room = Room::new(&self.fast, each, able.len(), |pe| siblings(&around, &self.fast, pe));
         let mut placement = Placement::default();
-        for candidate in able.iter().take(each * self.fast.len()) {
-            self.keep_seat(scene, candidate, &mut room, &mut placement);
+        for best in able.iter().take(each * self.fast.len()) {
+            self.keep_seat(scene, best, &mut room, &mut placement);
         }
-        for equals in able.chunk_by(|a, b| a.rank == b.rank) {
-            let mut standing = equals.to_vec();
+        for equals in able.chunk_by(|a, b| a.candidate.rank == b.candidate.rank) {
+            if room.is_full() {
+                break;
+            }
+            let mut standing: Vec<_> = equals.iter().map(|ranked| &ranked.candidate).collect();
             standing.retain(|c| !placement.bound.contains_key(&c.subject.view.thread));
             let of = standing.len();
             while let Some((index, pe)) = room
@@ -159,16 +166,34 @@ impl Amp {
         placement
     }
 
-    /// Who is on a fast PE and among the best stays there, if its core has not its fair number of threads.
-    fn keep_seat<R>(
+    /// The candidates, best first; of equals first those who are on fast PEs.
+    fn ranked<'a, R: Ord, W>(
         &self,
         scene: &Scene<'_>,
-        candidate: &Candidate<'_, R>,
+        candidates: Vec<Candidate<'a, R, W>>,
+    ) -> Vec<Ranked<'a, R, W>> {
+        let with_pe = |candidate: Candidate<'a, R, W>| {
+            let fast_pe = self.fast_pe_of(scene, candidate.subject);
+            Ranked { candidate, fast_pe }
+        };
+        let mut ranked: Vec<_> = candidates.into_iter().map(with_pe).collect();
+        ranked.sort_by(|a, b| {
+            let among_equals = |r: &Ranked<'a, R, W>| (r.fast_pe.is_none(), r.candidate.subject.view.thread);
+            a.candidate.rank.cmp(&b.candidate.rank).then_with(|| among_equals(a).cmp(&among_equals(b)))
+        });
+        ranked
+    }
+
+    /// Who is on a fast PE and among the best stays there, if its core has not its fair number of threads.
+    fn keep_seat<R, W: Display>(
+        &self,
+        scene: &Scene<'_>,
+        Ranked { candidate, fast_pe }: &Ranked<'_, R, W>,
         room: &mut Room,
         placement: &mut Placement,
     ) {
         let view = &candidate.subject.view;
-        let Some(pe) = self.fast_pe_of(scene, candidate.subject) else { return };
+        let Some(pe) = *fast_pe else { return };
         if room.may_stay(pe) && view.permitted.contains(pe) {
             room.take(pe);
             let seat = scene.present.bound.get(&view.thread).cloned().unwrap_or_else(|| Seat {
@@ -179,23 +204,38 @@ impl Amp {
         }
     }
 
-    fn keep_rest_on_slow<R>(
+    /// Binds everybody else to the slow PEs; who is there already stays as it is.
+    fn keep_rest_on_slow<R, W: Display>(
         &self,
         scene: &Scene<'_>,
-        ranked: &[Candidate<'_, R>],
+        ranked: &[Ranked<'_, R, W>],
         placement: &mut Placement,
     ) {
-        let reasons: BTreeMap<_, _> = ranked.iter().map(|c| (c.subject.view.thread, &c.reason)).collect();
+        let mut seats = Vec::new();
+        let mut newcomers = BTreeMap::new();
         for subject in scene.threads.iter().filter(|s| s.placeable) {
-            let thread = subject.view.thread;
-            let pes = self.slow.intersection(&subject.view.permitted);
-            if placement.bound.contains_key(&thread) || pes.is_empty() {
+            let (thread, permitted) = (subject.view.thread, &subject.view.permitted);
+            if placement.bound.contains_key(&thread) || !permitted.intersects(&self.slow) {
                 continue;
             }
-            let standing = reasons.get(&thread).map_or("not runnable", |reason| reason.as_str());
-            let reason = format!("{standing}: better candidates have the {} fast PEs", self.fast.len());
-            placement.bound.insert(thread, Seat { pes, reason });
+            let pes =
+                if self.slow.is_subset(permitted) { &self.slow } else { &self.slow.intersection(permitted) };
+            match scene.present.bound.get(&thread).filter(|seat| seat.pes == *pes) {
+                Some(seat) => seats.push((thread, seat.clone())),
+                None => drop(newcomers.insert(thread, (pes.clone(), None))),
+            }
         }
+        for Ranked { candidate, .. } in ranked {
+            if let Some((_, reason)) = newcomers.get_mut(&candidate.subject.view.thread) {
+                *reason = Some(&candidate.reason);
+            }
+        }
+        for (thread, (pes, reason)) in newcomers {
+            let standing = reason.map_or_else(|| "not runnable".to_owned(), W::to_string);
+            let reason = format!("{standing}: better candidates have the {} fast PEs", self.fast.len());
+            seats.push((thread, Seat { pes, reason }));
+        }
+        placement.bound.extend(seats);
     }
 }
 

@@ -13,20 +13,30 @@
 //! neither its parallelism nor its speedup counts. Also those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
-use super::{Policy, Scene};
+use super::spec::PolicyKind;
+use super::{Needs, Policy, Reading, Scene};
 use crate::plan::Placement;
 
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "busyfcs",
+    machine: "fast and slow PEs",
+    rule: "a fast PE is never idle while a thread runs on a slow one",
+    source: "PA §2.3",
+    rest: None,
+    make: |_| Box::new(BusyFcs),
+};
+
 /// The policy. It has no state: who sits on a fast PE is part of the scene.
-#[derive(Debug, Clone, Copy)]
-pub struct BusyFcs;
+struct BusyFcs;
 
 impl Policy for BusyFcs {
-    fn name(&self) -> &'static str {
-        "busyfcs"
+    fn name(&self) -> &str {
+        KIND.name
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs { used: &[Reading::Spinning], ..Needs::NONE }
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -34,8 +44,8 @@ impl Policy for BusyFcs {
             Ok(amp) => amp,
             Err(placement) => return placement,
         };
-        let reason = || "runnable while a fast PE was idle".to_owned();
-        let ranked = candidates(scene).map(|subject| Candidate { rank: (), subject, reason: reason() });
+        let reason = "runnable while a fast PE was idle";
+        let ranked = candidates(scene).map(|subject| Candidate { rank: (), subject, reason });
         amp.place(scene, ranked.collect(), Rest::Free)
     }
 }

@@ -5,13 +5,13 @@
 //!
 //! Approach (Moseley et al., CF'05, §4.1). Each step is a quantum. Counters of the last one predict the next.
 //!
-//! - Selection: beside thread A on one sibling goes, of the first [`CoschedParameters::window`] threads that
+//! - Selection: beside thread A on one sibling goes, of the first `window` threads that
 //!   wait, the one with the greatest difference `v = 4 |l2m| + |f| + 2 |b|` of their events per cycle (L2
-//!   misses, floating-point work, branches); a thread that was passed over [`CoschedParameters::skips_max`]
+//!   misses, floating-point work, branches); a thread that was passed over `skips_max`
 //!   times is taken in any case, and one that has no counters yet goes first.
 //! - Grouping: a two-bit saturating counter per thread goes up after a high-cache quantum and down after any
 //!   other. At 3 the thread is fixed on the PE designated for such threads, where they take turns instead of
-//!   meeting; when it falls to a weak state it is released. At most [`CoschedParameters::fixed_share_max`] of
+//!   meeting; when it falls to a weak state it is released. At most `fixed_share_max` of
 //!   the runnable threads are fixed, "to prevent an imbalance".
 //!
 //! The paper chooses who runs next; we can only bind, to one PE each. So the waiting threads are dealt out as
@@ -23,11 +23,10 @@
 //!
 //! The paper's selection takes threads out of turn in their own queue, moves none, and "they always receive
 //! the same amount of time" (§5). Dealing moves threads, and who leaves a queue before its turn leaves it to
-//! others. So threads are dealt anew only where those who may meet then differ by
-//! [`CoschedParameters::gain_min`] more on average, or PEs are used more evenly; else only new ones are
-//! dealt.
+//! others. So threads are dealt anew only where those who may meet then differ by `gain_min` more on average,
+//! or PEs are used more evenly; else only new ones are dealt.
 //!
-//! Parameters: [`CoschedParameters`].
+//! Parameters: see [`Parameters`].
 //!
 //! Limits: the paper's fourth term, trace cache misses, has no counter today. It subtracts IPC in words but
 //! not in its formula, and without a weight; we follow the formula. `f` is the share of cycles in which the
@@ -37,7 +36,8 @@
 
 use super::amp::candidates;
 use super::near::{by_core, siblings};
-use super::{Policy, Scene, Subject};
+use super::spec::{self, PolicyKind};
+use super::{Needs, Policy, Reading, Scene, Subject};
 use crate::classify::{CONFIDENCE_MIN, MEMORY_INTENSIVE_L2_MISSES};
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
@@ -45,48 +45,82 @@ use crate::plan::{Placement, Seat};
 use crate::topology::Domain;
 use crate::view::{Estimate, Usage};
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::{Display, Formatter};
+
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "cosched",
+    machine: "SMT siblings, hardware counters",
+    rule: "threads that differ in L2 misses, FPU use and branches share a core; those with many L2 misses share \
+        a PE",
+    source: "co-scheduling §4.1",
+    rest: None,
+    make: |given| Box::new(Cosched { parameters: Parameters::new(given), ..Cosched::default() }),
+};
 
 /// The parameters.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CoschedParameters {
-    /// Of so many waiting threads the most different is taken: "the first three in the priority queue" (§4.1,
-    /// which elsewhere speaks of the first four).
-    pub window: usize,
-    /// How often a waiting thread is passed over: "never skip a task more than three times" (§4.1).
-    pub skips_max: u32,
-    /// What a difference in each metric counts (§4.1).
-    pub weights: Weights,
-    /// L2 misses per 100 cycles from which a quantum is a high-cache one. The paper gives no number; ours is
-    /// [`MEMORY_INTENSIVE_L2_MISSES`].
-    pub high_cache_l2_misses_per_100_cycles: f64,
-    /// The greatest share of the runnable threads that is fixed: half (§4.1).
-    pub fixed_share_max: f64,
-    /// By how much the mean difference of those who may meet must rise for threads to be dealt anew,
-    /// relative. Ours; 0.1 is above what noise and neighbours change in the counters from quantum to quantum.
-    pub gain_min: f64,
+#[derive(Debug, Clone, Copy, Default)]
+struct Parameters {
+    window: usize,
+    skips_max: u32,
+    weights: Weights,
+    high_cache: f64,
+    fixed_share_max: f64,
+    gain_min: f64,
 }
 
 /// What a difference in events per cycle counts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Weights {
-    /// L2 misses: 4, as they explain most of the variance (§4.1).
-    pub l2_misses: f64,
-    /// Floating-point work: 1.
-    pub fpu: f64,
-    /// Branches: 2.
-    pub branches: f64,
+#[derive(Debug, Clone, Copy, Default)]
+struct Weights {
+    l2_misses: f64,
+    fpu: f64,
+    branches: f64,
 }
 
-impl Default for CoschedParameters {
-    fn default() -> Self {
+impl Parameters {
+    fn new(given: &mut spec::Parameters<'_>) -> Self {
+        let count = 1..=1_000_000;
+        let window_doc =
+            "of so many waiting threads the most different is taken (§4.1, which elsewhere says 4)";
+        let skips_doc = "how often a waiting thread is passed over (§4.1)";
+        let high_cache_doc =
+            "from so many on a quantum is a high-cache one (ours: from Table I of BulldOver)";
+        let fixed_doc = "the greatest share of the runnable threads that is fixed (§4.1)";
+        let gain_doc = "by how much the mean difference of those who may meet must rise, relative, for threads \
+            to be dealt anew (ours: above what noise and neighbours change from quantum to quantum)";
         Self {
-            window: 3,
-            skips_max: 3,
-            weights: Weights { l2_misses: 4.0, fpu: 1.0, branches: 2.0 },
-            high_cache_l2_misses_per_100_cycles: MEMORY_INTENSIVE_L2_MISSES,
-            fixed_share_max: 0.5,
-            gain_min: 0.1,
+            window: given.integer("window", 3, count.clone(), "threads", window_doc) as usize,
+            skips_max: given.integer("skips_max", 3, count, "times", skips_doc),
+            weights: Weights::new(given),
+            high_cache: given.number(
+                "high_cache_l2_misses_per_100_cycles",
+                MEMORY_INTENSIVE_L2_MISSES,
+                0.0..=100.0,
+                "L2 misses per 100 cycles",
+                high_cache_doc,
+            ),
+            fixed_share_max: given.share("fixed_share_max", 0.5, fixed_doc),
+            gain_min: given.number("gain_min", 0.1, 0.0..=1e9, "", gain_doc),
+        }
+    }
+}
+
+impl Weights {
+    fn new(given: &mut spec::Parameters<'_>) -> Self {
+        let range = 0.0..=1e6;
+        let l2_misses_doc =
+            "what a difference in L2 misses per cycle counts (§4.1: most, as it explains most)";
+        Self {
+            l2_misses: given.number("weight_l2_misses", 4.0, range.clone(), "", l2_misses_doc),
+            fpu: given.number("weight_fpu", 1.0, range.clone(), "", "the same of FPU usage (§4.1)"),
+            branches: given.number(
+                "weight_branches",
+                2.0,
+                range,
+                "",
+                "the same of branches per cycle (§4.1)",
+            ),
         }
     }
 }
@@ -96,19 +130,14 @@ const SATURATED: u8 = 3;
 
 /// The policy.
 #[derive(Debug, Clone, Default)]
-pub struct Cosched {
-    parameters: CoschedParameters,
+struct Cosched {
+    parameters: Parameters,
     /// The two-bit counter of each thread.
     high_cache: BTreeMap<ThreadId, u8>,
     fixed: BTreeSet<ThreadId>,
 }
 
 impl Cosched {
-    /// The policy with those parameters.
-    pub fn new(parameters: CoschedParameters) -> Self {
-        Self { parameters, ..Self::default() }
-    }
-
     /// Counts the quantum of each runnable thread as a high-cache one or not.
     fn count_quanta(&mut self, scene: &Scene<'_>) {
         let alive: BTreeSet<ThreadId> = scene.threads.iter().map(|subject| subject.view.thread).collect();
@@ -116,7 +145,7 @@ impl Cosched {
         for subject in candidates(scene) {
             let Some(misses) = subject.view.usage.l2_misses_per_100_cycles else { continue };
             let counter = self.high_cache.entry(subject.view.thread).or_default();
-            *counter = if misses >= self.parameters.high_cache_l2_misses_per_100_cycles {
+            *counter = if misses >= self.parameters.high_cache {
                 (*counter + 1).min(SATURATED)
             } else {
                 counter.saturating_sub(1)
@@ -125,7 +154,7 @@ impl Cosched {
     }
 
     /// Renews the set of fixed threads; those that are in it stay before others come in.
-    fn fix(&mut self, waiting: &[Waiting<'_>]) {
+    fn fix(&mut self, waiting: &VecDeque<Waiting<'_>>) {
         let fixed_max = (waiting.len() as f64 * self.parameters.fixed_share_max) as usize;
         let threads = waiting.iter().map(|waiting| waiting.subject.view.thread);
         let mut saturated: Vec<ThreadId> =
@@ -139,11 +168,12 @@ impl Cosched {
     fn deal<'a>(
         &self,
         scene: &Scene<'a>,
-        mut deal: Deal<'a>,
-        mut waiting: Vec<Waiting<'a>>,
+        table: &'a Table,
+        mut waiting: VecDeque<Waiting<'a>>,
         anew: bool,
     ) -> Deal<'a> {
-        let fair_share = waiting.len().div_ceil(deal.open.len());
+        let mut deal = Deal::new(table, self.parameters);
+        let fair_share = waiting.len().div_ceil(table.pes.len());
         waiting.retain(|w| !(self.fixed.contains(&w.subject.view.thread) && deal.fix(scene, w.subject)));
         waiting.retain(|w| {
             let stays = w.subject.resident || !anew;
@@ -155,31 +185,37 @@ impl Cosched {
 }
 
 impl Policy for Cosched {
-    fn name(&self) -> &'static str {
-        "cosched"
+    fn name(&self) -> &str {
+        KIND.name
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs {
+            required: &[Reading::L2Misses],
+            used: &[Reading::FpuUsage, Reading::Branches, Reading::Ipc, Reading::Spinning],
+            ..Needs::NONE
+        }
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        let Some(empty) = Deal::new(scene, self.parameters) else {
+        let Some(table) = Table::of(scene) else {
             return Placement::without_gain(
                 "no two allowed PEs are siblings of one SMT core, so it does not matter who runs beside whom",
             );
         };
         let mut waiting: Vec<_> = candidates(scene).map(|subject| Waiting { subject, skips: 0 }).collect();
         waiting.sort_by_key(|waiting| waiting.subject.view.thread);
+        let waiting = VecDeque::from(waiting);
         let counted = |w: &Waiting<'_>| w.subject.view.usage.l2_misses_per_100_cycles.is_some();
         if !waiting.is_empty() && !waiting.iter().any(counted) {
             return Placement::without_gain("no hardware counters tell L2 misses");
         }
         self.count_quanta(scene);
         self.fix(&waiting);
-        let kept = self.deal(scene, empty.clone(), waiting.clone(), false);
-        let anew = self.deal(scene, empty, waiting, true);
-        if anew.is_better(&kept, self.parameters.gain_min) { anew.placement } else { kept.placement }
+        let kept = self.deal(scene, &table, waiting.clone(), false);
+        let anew = self.deal(scene, &table, waiting, true);
+        let best = if anew.is_better(&kept, self.parameters.gain_min) { anew } else { kept };
+        best.placement(scene)
     }
 }
 
@@ -190,84 +226,147 @@ struct Waiting<'a> {
     skips: u32,
 }
 
-/// One dealing of threads to PEs.
-#[derive(Clone)]
-struct Deal<'a> {
-    parameters: CoschedParameters,
-    /// The PEs that still take threads, in the order in which they are filled, with their number of threads.
-    open: Vec<(usize, PeId)>,
+/// The PEs that threads are dealt to.
+struct Table {
+    /// In the order in which they are filled.
+    pes: Vec<PeId>,
+    /// Their places in that order, by their numbers.
+    places: BTreeMap<PeId, usize>,
+    /// For each place those of its siblings on the same core, by their numbers.
+    siblings: Vec<Vec<usize>>,
     designated: CpuSet,
-    siblings: BTreeMap<PeId, CpuSet>,
+}
+
+impl Table {
+    /// `None` where no core has two allowed PEs.
+    fn of(scene: &Scene<'_>) -> Option<Table> {
+        let around: Vec<Vec<&Domain>> = scene.topology.domains_by_pe();
+        let pes: Vec<PeId> = by_core(&around, scene.allowed);
+        let siblings: Vec<CpuSet> = pes.iter().map(|&pe| siblings(&around, scene.allowed, pe)).collect();
+        let is_last_of_core =
+            |(pe, others): &(&PeId, &CpuSet)| others.last().is_some_and(|other| other < **pe);
+        let designated: CpuSet =
+            pes.iter().zip(&siblings).filter(is_last_of_core).map(|(&pe, _)| pe).collect();
+        let places: BTreeMap<PeId, usize> = pes.iter().enumerate().map(|(place, &pe)| (pe, place)).collect();
+        let place_of = |pe: PeId| places.get(&pe).copied();
+        let siblings = siblings.iter().map(|others| others.iter().filter_map(place_of).collect()).collect();
+        (!designated.is_empty()).then_some(Table { pes, siblings, designated, places })
+    }
+}
+
+/// One dealing of threads to PEs, which are named by their places in the [`Table`].
+struct Deal<'a> {
+    parameters: Parameters,
+    table: &'a Table,
+    /// The PEs that still take threads, each behind its number of threads: the emptiest first.
+    open: BTreeSet<(usize, usize)>,
     /// Who was dealt to each PE.
-    dealt: BTreeMap<PeId, Vec<&'a Subject>>,
-    placement: Placement,
+    dealt: Vec<Vec<&'a Subject>>,
+    reasons: Vec<(&'a Subject, PeId, Reason)>,
+}
+
+/// Why a thread was dealt to a PE.
+enum Reason {
+    Fixed,
+    Stays,
+    Overdue { skips: u32 },
+    First,
+    Differs { value: f64, beside: ThreadId, of: usize },
+}
+
+impl Display for Reason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::Fixed => write!(
+                f,
+                "its last {SATURATED} quanta were high-cache: on the PE designated for such threads"
+            ),
+            Reason::Stays => f.write_str("stays: no other dealing sets those who meet enough further apart"),
+            Reason::Overdue { skips } => write!(f, "passed over {skips} times before"),
+            Reason::First => f.write_str("first in the queue, nobody is beside it yet"),
+            Reason::Differs { value, beside, of } => {
+                write!(f, "differs most (v = {value:.3}) from thread {beside} beside it, of {of}")
+            }
+        }
+    }
 }
 
 impl<'a> Deal<'a> {
-    /// An empty dealing; `None` where no core has two allowed PEs.
-    fn new(scene: &Scene<'a>, parameters: CoschedParameters) -> Option<Deal<'a>> {
-        let around: Vec<Vec<&Domain>> = scene.topology.domains_by_pe();
-        let open: Vec<PeId> = by_core(&around, scene.allowed);
-        let siblings: BTreeMap<PeId, CpuSet> =
-            open.iter().map(|&pe| (pe, siblings(&around, scene.allowed, pe))).collect();
-        let last_of_core = |(&pe, others): (&PeId, &CpuSet)| others.last().is_some_and(|other| other < pe);
-        let designated: CpuSet =
-            siblings.iter().filter(|entry| last_of_core(*entry)).map(|(&pe, _)| pe).collect();
-        (!designated.is_empty()).then(|| Deal {
+    /// An empty dealing.
+    fn new(table: &'a Table, parameters: Parameters) -> Deal<'a> {
+        let places = 0..table.pes.len();
+        Deal {
             parameters,
-            open: open.into_iter().map(|pe| (0, pe)).collect(),
-            designated,
-            siblings,
-            dealt: BTreeMap::new(),
-            placement: Placement::default(),
-        })
+            table,
+            open: places.clone().map(|place| (0, place)).collect(),
+            dealt: places.map(|_| Vec::new()).collect(),
+            reasons: Vec::new(),
+        }
     }
 
     /// Fixes a high-cache thread on a designated PE: its own, if it is on one, else the emptiest. Says
     /// whether it may use one.
     fn fix(&mut self, scene: &Scene<'_>, subject: &'a Subject) -> bool {
-        let usable = self.designated.intersection(&subject.view.permitted);
-        let own = own_pe(scene, subject).filter(|pe| usable.contains(*pe));
-        let mut emptiest = self.open.iter().filter(|(_, pe)| usable.contains(*pe)).collect::<Vec<_>>();
-        emptiest.sort_by_key(|(threads, _)| *threads);
-        let Some(pe) = own.or_else(|| emptiest.first().map(|(_, pe)| *pe)) else { return false };
-        let reason =
-            format!("its last {SATURATED} quanta were high-cache: on the PE designated for such threads");
-        self.give(subject, pe, reason);
+        let is_usable = |pe: PeId| self.table.designated.contains(pe) && subject.view.permitted.contains(pe);
+        let own = own_pe(scene, subject).filter(|&pe| is_usable(pe));
+        let own = own.and_then(|pe| self.table.places.get(&pe).copied());
+        let emptiest =
+            || self.open.iter().map(|(_, place)| *place).find(|place| is_usable(self.table.pes[*place]));
+        let Some(place) = own.or_else(emptiest) else { return false };
+        self.give(subject, place, Reason::Fixed);
         true
     }
 
     /// Leaves a thread where it is bound, if that PE has not its fair share of threads without it; says
     /// whether it could.
     fn stay(&mut self, scene: &Scene<'_>, subject: &'a Subject, fair_share: usize) -> bool {
-        let has_room = |pe: PeId| self.open.iter().any(|&(threads, open)| open == pe && threads < fair_share);
-        let own = own_pe(scene, subject).filter(|&pe| subject.view.permitted.contains(pe) && has_room(pe));
-        let Some(pe) = own else { return false };
-        self.give(subject, pe, "stays: no other dealing sets those who meet enough further apart".to_owned());
-        true
+        let own = own_pe(scene, subject).filter(|&pe| subject.view.permitted.contains(pe));
+        let Some(&place) = own.and_then(|pe| self.table.places.get(&pe)) else { return false };
+        let threads = self.dealt[place].len();
+        let has_room = threads < fair_share && self.open.contains(&(threads, place));
+        if has_room {
+            self.give(subject, place, Reason::Stays);
+        }
+        has_room
     }
 
     /// Deals one thread to the PE that has fewest; `false` when nobody waits or no PE takes one.
-    fn next(&mut self, waiting: &mut Vec<Waiting<'a>>) -> bool {
-        let emptiest = (0..self.open.len()).min_by_key(|&index| (self.open[index].0, index));
-        let Some(index) = emptiest.filter(|_| !waiting.is_empty()) else { return false };
-        let pe = self.open[index].1;
+    fn next(&mut self, waiting: &mut VecDeque<Waiting<'a>>) -> bool {
+        let emptiest = self.open.first().copied().filter(|_| !waiting.is_empty());
+        let Some((threads, place)) = emptiest else { return false };
+        let siblings = &self.table.siblings[place];
         let beside: Vec<&Subject> =
-            self.siblings[&pe].iter().filter_map(|sibling| self.on(sibling).last().copied()).collect();
-        match pick(&self.parameters, waiting, pe, &beside) {
+            siblings.iter().filter_map(|&sibling| self.dealt[sibling].last().copied()).collect();
+        match pick(&self.parameters, waiting, self.table.pes[place], &beside) {
             Some((picked, reason)) => {
-                let subject = waiting.remove(picked).subject;
-                self.give(subject, pe, reason);
+                if let Some(Waiting { subject, .. }) = waiting.remove(picked) {
+                    self.give(subject, place, reason);
+                }
             }
             // Nobody who waits may use it.
-            None => drop(self.open.remove(index)),
+            None => drop(self.open.remove(&(threads, place))),
         }
         true
     }
 
-    /// Those who were dealt to a PE.
-    fn on(&self, pe: PeId) -> &[&'a Subject] {
-        self.dealt.get(&pe).map_or(&[], Vec::as_slice)
+    fn give(&mut self, subject: &'a Subject, place: usize, reason: Reason) {
+        let threads = self.dealt[place].len();
+        if self.open.remove(&(threads, place)) {
+            self.open.insert((threads + 1, place));
+        }
+        self.dealt[place].push(subject);
+        self.reasons.push((subject, self.table.pes[place], reason));
+    }
+
+    /// What was dealt, with the reasons. Who stays keeps the reason that it had.
+    fn placement(&self, scene: &Scene<'_>) -> Placement {
+        let seat = |(subject, pe, reason): &(&Subject, PeId, Reason)| {
+            let thread = subject.view.thread;
+            let present = scene.present.bound.get(&thread).filter(|_| own_pe(scene, subject) == Some(*pe));
+            let anew = || Seat { pes: CpuSet::single(*pe), reason: reason.to_string() };
+            (thread, present.cloned().unwrap_or_else(anew))
+        };
+        Placement { bound: self.reasons.iter().map(seat).collect(), ..Placement::default() }
     }
 
     /// Whether the PEs are used more evenly, or as evenly and those who may meet differ by so much more.
@@ -281,36 +380,30 @@ impl<'a> Deal<'a> {
 
     /// The sum of the squares of the numbers of threads on each PE and on each core.
     fn crowding(&self) -> usize {
-        let count = |pe| self.on(pe).len();
-        let of = |(&pe, siblings): (&PeId, &CpuSet)| {
-            count(pe) * (2 * count(pe) + siblings.iter().map(count).sum::<usize>())
+        let count = |place: usize| self.dealt[place].len();
+        let of = |(place, siblings): (usize, &Vec<usize>)| {
+            count(place) * (2 * count(place) + siblings.iter().map(|&sibling| count(sibling)).sum::<usize>())
         };
-        self.siblings.iter().map(of).sum()
+        self.table.siblings.iter().enumerate().map(of).sum()
     }
 
     /// How much those who may meet differ: the mean over each two sibling PEs, who meets whom there being the
     /// system's choice, and the sum of these.
     fn worth(&self) -> f64 {
-        let pairs = self.siblings.iter().flat_map(|(&pe, others)| {
-            others.iter().filter(move |other| *other > pe).map(move |other| (pe, other))
+        let Table { pes, places, siblings, .. } = self.table;
+        let pairs = places.values().flat_map(|&place| {
+            let later = siblings[place].iter().filter(move |&&other| pes[other] > pes[place]);
+            later.map(move |&other| (place, other))
         });
-        let mean = |(a, b): (PeId, PeId)| {
-            let values = self.on(a).iter().flat_map(|a| {
+        let mean = |(a, b): (usize, usize)| {
+            let values = self.dealt[a].iter().flat_map(|a| {
                 let value = |b: &&Subject| difference(&self.parameters.weights, &a.view.usage, &b.view.usage);
-                self.on(b).iter().map(value).filter(|value| value.is_finite())
+                self.dealt[b].iter().map(value).filter(|value| value.is_finite())
             });
             let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value));
             sum / f64::from(count.max(1))
         };
         pairs.map(mean).sum()
-    }
-
-    fn give(&mut self, subject: &'a Subject, pe: PeId, reason: String) {
-        if let Some((threads, _)) = self.open.iter_mut().find(|(_, open)| *open == pe) {
-            *threads += 1;
-        }
-        self.dealt.entry(pe).or_default().push(subject);
-        self.placement.bound.insert(subject.view.thread, Seat { pes: CpuSet::single(pe), reason });
     }
 }
 
@@ -323,11 +416,11 @@ fn own_pe(scene: &Scene<'_>, subject: &Subject) -> Option<PeId> {
 /// The index of the waiting thread that goes to a PE, given who is beside it, and why. Those before it in the
 /// queue are passed over.
 fn pick(
-    parameters: &CoschedParameters,
-    waiting: &mut [Waiting<'_>],
+    parameters: &Parameters,
+    waiting: &mut VecDeque<Waiting<'_>>,
     pe: PeId,
     beside: &[&Subject],
-) -> Option<(usize, String)> {
+) -> Option<(usize, Reason)> {
     let able = |w: &Waiting<'_>| w.subject.view.permitted.contains(pe);
     let window: Vec<usize> =
         (0..waiting.len()).filter(|&index| able(&waiting[index])).take(parameters.window.max(1)).collect();
@@ -337,14 +430,13 @@ fn pick(
     };
     let overdue = window.iter().find(|&&index| waiting[index].skips >= parameters.skips_max);
     let (picked, reason) = match (overdue, beside) {
-        (Some(&index), _) => (index, format!("passed over {} times before", waiting[index].skips)),
-        (None, []) => (*window.first()?, "first in the queue, nobody is beside it yet".to_owned()),
+        (Some(&index), _) => (index, Reason::Overdue { skips: waiting[index].skips }),
+        (None, []) => (*window.first()?, Reason::First),
         (None, [.., last]) => {
             // Of equals the first: the maximum of the reversed window is the last that it sees.
             let most = window.iter().rev().max_by(|a, b| value(a).total_cmp(&value(b)))?;
-            let of = window.len();
-            let beside = last.view.thread;
-            (*most, format!("differs most (v = {:.3}) from thread {beside} beside it, of {of}", value(most)))
+            let (value, beside, of) = (value(most), last.view.thread, window.len());
+            (*most, Reason::Differs { value, beside, of })
         }
     };
     for &index in window.iter().take_while(|&&index| index < picked) {
@@ -379,6 +471,11 @@ mod tests {
     use crate::view::ThreadView;
     use std::sync::Arc;
 
+    /// The defaults.
+    fn parameters() -> Parameters {
+        Parameters::new(&mut spec::Parameters::defaults())
+    }
+
     fn usage(l2_misses: f64, fpu: f64, branches: f64, ipc: f64) -> Usage {
         let counted = |value| Some(Estimate { value, confidence: 1.0 });
         Usage {
@@ -392,7 +489,7 @@ mod tests {
 
     #[test]
     fn the_difference_has_the_papers_weights() {
-        let weights = CoschedParameters::default().weights;
+        let weights = parameters().weights;
         let nothing = usage(0.0, 0.0, 0.0, 1.0);
         for (other, expected) in [
             (usage(2.0, 0.0, 0.0, 1.0), 0.08),
@@ -428,33 +525,34 @@ mod tests {
         }
     }
 
-    /// Who was dealt to the two siblings of a core.
-    fn dealt<'a>(first: &[&'a Subject], second: &[&'a Subject]) -> Deal<'a> {
+    /// The two siblings of a core.
+    fn core() -> Table {
         let [a, b] = [PeId(0), PeId(1)];
-        Deal {
-            parameters: CoschedParameters::default(),
-            open: Vec::new(),
-            designated: CpuSet::new(),
-            siblings: [(a, CpuSet::single(b)), (b, CpuSet::single(a))].into(),
-            dealt: [(a, first.to_vec()), (b, second.to_vec())].into(),
-            placement: Placement::default(),
-        }
+        let siblings = vec![vec![1], vec![0]];
+        Table { pes: vec![a, b], places: [(a, 0), (b, 1)].into(), siblings, designated: CpuSet::single(b) }
+    }
+
+    /// Who was dealt to them.
+    fn dealt<'a>(core: &'a Table, first: &[&'a Subject], second: &[&'a Subject]) -> Deal<'a> {
+        Deal { dealt: vec![first.to_vec(), second.to_vec()], ..Deal::new(core, parameters()) }
     }
 
     #[test]
     fn a_dealing_is_worth_the_mean_difference_of_those_who_may_meet() {
+        let core = core();
         let [none, half, full] = [0.0, 0.5, 0.9].map(subject);
-        let deal = dealt(&[&none], &[&half, &full]);
+        let deal = dealt(&core, &[&none], &[&half, &full]);
         assert!((deal.worth() - 0.7).abs() < 1e-9, "{}", deal.worth());
-        assert_eq!(dealt(&[], &[&half, &full]).worth(), 0.0, "nobody meets");
+        assert_eq!(dealt(&core, &[], &[&half, &full]).worth(), 0.0, "nobody meets");
     }
 
     #[test]
     fn an_even_dealing_is_better_and_of_equal_ones_the_clearly_more_different() {
+        let core = core();
         let [none, tenth, half, full] = [0.0, 0.1, 0.5, 0.9].map(subject);
-        let uneven = dealt(&[&none, &tenth, &half], &[&full]);
-        let alike = dealt(&[&none, &half], &[&tenth, &full]);
-        let unlike = dealt(&[&none, &tenth], &[&half, &full]);
+        let uneven = dealt(&core, &[&none, &tenth, &half], &[&full]);
+        let alike = dealt(&core, &[&none, &half], &[&tenth, &full]);
+        let unlike = dealt(&core, &[&none, &tenth], &[&half, &full]);
         assert!(alike.crowding() < uneven.crowding());
         assert!(alike.is_better(&uneven, 0.1) && !uneven.is_better(&alike, 0.1));
         assert!(unlike.is_better(&alike, 0.1) && !alike.is_better(&unlike, 0.1));
@@ -463,7 +561,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_decides_nothing_and_no_counters_at_all_go_first() {
-        let weights = CoschedParameters::default().weights;
+        let weights = parameters().weights;
         let a = usage(0.0, 0.0, 0.0, 1.0);
         let guess = Usage { fpu: Some(Estimate { value: 0.9, confidence: 0.2 }), ..a };
         assert_eq!(difference(&weights, &a, &guess), 0.0);

@@ -3,20 +3,30 @@
 //! Problem: every comparison needs a baseline that is watched and reported in the same way.
 //! Approach: bind nothing. Source: the papers' "Default". Limits: none; it does nothing.
 
-use super::{Policy, Scene};
+use super::spec::PolicyKind;
+use super::{Needs, Policy, Scene};
 use crate::plan::Placement;
 
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "default",
+    machine: "any",
+    rule: "everything is left to the operating system",
+    source: "the papers' baseline",
+    rest: None,
+    make: |_| Box::new(Default),
+};
+
 /// Binds nothing.
-#[derive(Debug, Clone, Copy)]
-pub struct Default;
+struct Default;
 
 impl Policy for Default {
-    fn name(&self) -> &'static str {
-        "default"
+    fn name(&self) -> &str {
+        KIND.name
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs::NONE
     }
 
     fn place(&mut self, _: &Scene<'_>) -> Placement {

@@ -18,20 +18,31 @@
 //! change. An application whose parallelism is not known comes last. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
-use super::{Policy, Scene, tlp};
+use super::spec::PolicyKind;
+use super::{EventKind, Needs, Policy, Reading, Scene, tlp};
 use crate::plan::Placement;
+use std::fmt::{Display, Formatter};
+
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "mintlp",
+    machine: "fast and slow PEs",
+    rule: "the fast PEs go to the applications with the fewest runnable threads",
+    source: "PA §2.1",
+    rest: None,
+    make: |_| Box::new(MinTlp),
+};
 
 /// The policy. It has no state: who sits on a fast PE is part of the scene.
-#[derive(Debug, Clone, Copy)]
-pub struct MinTlp;
+struct MinTlp;
 
 impl Policy for MinTlp {
-    fn name(&self) -> &'static str {
-        "mintlp"
+    fn name(&self) -> &str {
+        KIND.name
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs { required: &[Reading::Tlp], used: &[Reading::Spinning], events: &[EventKind::TlpChanged] }
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -41,18 +52,29 @@ impl Policy for MinTlp {
         };
         // An application that has just appeared was idle before; now it has this thread.
         let rank = |app| tlp(scene, app).map_or(usize::MAX, |tlp| tlp.max(1));
-        let reason = |app| match tlp(scene, app) {
-            Some(tlp) => format!("its application has {tlp} runnable threads"),
-            None => "the parallelism of its application is unknown".to_owned(),
-        };
         let working = candidates(scene).map(|subject| {
             let app = subject.view.app;
-            Candidate { rank: rank(app), subject, reason: reason(app) }
+            Candidate { rank: rank(app), subject, reason: Why::Works(tlp(scene, app)) }
         });
-        let spinning = amp.spinning_on_fast(scene).into_iter().map(|subject| {
-            let reason = "it spins, and nobody wants its fast PE".to_owned();
-            Candidate { rank: usize::MAX, subject, reason }
-        });
+        let spinning = amp.spinning_on_fast(scene).into_iter();
+        let spinning = spinning.map(|subject| Candidate { rank: usize::MAX, subject, reason: Why::Spins });
         amp.place(scene, working.chain(spinning).collect(), Rest::OnSlow)
+    }
+}
+
+/// Why a thread is ranked where it is.
+enum Why {
+    /// With so many runnable threads of its application, if that is known.
+    Works(Option<usize>),
+    Spins,
+}
+
+impl Display for Why {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Why::Works(Some(tlp)) => write!(f, "its application has {tlp} runnable threads"),
+            Why::Works(None) => f.write_str("the parallelism of its application is unknown"),
+            Why::Spins => f.write_str("it spins, and nobody wants its fast PE"),
+        }
     }
 }

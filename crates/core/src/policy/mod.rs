@@ -18,22 +18,46 @@ mod amp;
 mod busyfcs;
 mod cosched;
 mod default;
+pub mod exec;
+mod measured_ipc;
 mod mintlp;
 mod near;
+mod needs;
 mod pa;
 mod rr;
+mod spec;
 mod spread;
 mod static_ipc;
 mod turns;
 
-pub use busyfcs::BusyFcs;
-pub use cosched::{Cosched, CoschedParameters, Weights};
-pub use default::Default;
-pub use mintlp::MinTlp;
-pub use pa::{Pa, PaParameters};
-pub use rr::RoundRobin;
-pub use spread::Spread;
-pub use static_ipc::{MeasuredIpc, StaticIpc};
+pub use default::KIND as DEFAULT;
+pub use needs::{EventKind, Needs, Reading};
+pub use spec::{Parameter, ParameterTable, Parameters, PolicyError, PolicyKind, PolicySpec};
+pub use spread::KIND as SPREAD;
+
+/// The registry: every policy, in the order in which they are listed.
+pub const KINDS: &[&PolicyKind] = &[
+    &spread::KIND,
+    &default::KIND,
+    &busyfcs::KIND,
+    &rr::KIND,
+    &static_ipc::KIND,
+    &measured_ipc::KIND,
+    &mintlp::KIND,
+    &pa::KIND,
+    &cosched::KIND,
+    &exec::KIND,
+];
+
+/// The policies' names.
+pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+    KINDS.iter().map(|kind| kind.name)
+}
+
+/// The policy of a specification such as `pa:turn=500ms`, if it needs no command of its own.
+pub fn build(spec: &str) -> Result<Box<dyn Policy>, PolicyError> {
+    spec.parse::<PolicySpec>()?.build(None)
+}
 
 /// What a policy is told.
 #[derive(Debug, Clone, Copy)]
@@ -74,14 +98,19 @@ pub struct Subject {
 
 /// A scheduling policy.
 pub trait Policy {
-    /// The name that users give to `--policy`.
-    fn name(&self) -> &'static str;
+    /// How users name it: the policy, and the parameters that they gave.
+    fn name(&self) -> &str;
 
-    /// Whether it decides by FPU usage, and so needs counters.
-    fn needs_fpu_usage(&self) -> bool;
+    /// What it goes by.
+    fn needs(&self) -> Needs;
 
     /// The placement it wants. Only threads that are `placeable` may be bound.
     fn place(&mut self, scene: &Scene<'_>) -> Placement;
+
+    /// Why it has given up, if it has: it binds nothing any more, and what it said before may be wrong.
+    fn failure(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// The number of runnable threads of an application: the mean since the last step, rounded. `None` where the
@@ -90,22 +119,5 @@ fn tlp(scene: &Scene<'_>, app: AppId) -> Option<usize> {
     scene.applications.get(&app).map(|view| view.tlp_mean.round() as usize)
 }
 
-/// The policies by name, for help texts and errors.
-pub const NAMES: &[&str] =
-    &["spread", "default", "busyfcs", "rr", "static-ipc", "measured-ipc", "mintlp", "pa", "cosched"];
-
-/// The policy of that name, with the paper's parameters.
-pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
-    match name {
-        "spread" => Some(Box::new(Spread)),
-        "default" => Some(Box::new(Default)),
-        "busyfcs" => Some(Box::new(BusyFcs)),
-        "rr" => Some(Box::<RoundRobin>::default()),
-        "static-ipc" => Some(Box::<StaticIpc>::default()),
-        "measured-ipc" => Some(Box::<MeasuredIpc>::default()),
-        "mintlp" => Some(Box::new(MinTlp)),
-        "pa" => Some(Box::<Pa>::default()),
-        "cosched" => Some(Box::<Cosched>::default()),
-        _ => None,
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -6,15 +6,15 @@
 //! Approach (Saez et al., CF'10, §2.1). Each runnable thread is of one class:
 //!
 //! - SP: the thread "of parallel applications that have just entered a sequential phase". First right to fast
-//!   PEs, for [`PaParameters::amp_boost_ticks`], then MP, "to avoid monopolizing fast cores".
+//!   PEs, for `amp_boost_ticks`, then MP, "to avoid monopolizing fast cores".
 //! - Master: the thread that its runtime library has named as the one that does the serial parts
 //!   ([`crate::observe::Hints::master`]): PA "tries to ensure that the master thread runs on a fast core
 //!   whenever it is active, but without permanently binding the thread to that core" (§2.2.2). After SP.
 //! - MP, mildly parallel: of an application with few runnable threads, single-threaded ones included. They
 //!   share in turns the fast PEs that SP threads leave ("the remaining fast cores will be shared among MP
 //!   threads in a round-robin fashion").
-//! - HP, highly parallel: of an application whose number of runnable threads exceeds
-//!   [`PaParameters::hp_threshold`]. On slow PEs, unless a fast one is left over.
+//! - HP, highly parallel: of an application whose number of runnable threads exceeds `hp_threshold`. On slow
+//!   PEs, unless a fast one is left over.
 //!
 //! A thread that has told that it spins does nothing useful: it is a candidate to leave its fast PE (§2.2.1,
 //! "marks this thread as a candidate for migration to slow cores"). It keeps the PE until an SP, master or MP
@@ -26,46 +26,41 @@
 //! immediately"), and a thread that is promoted takes a fast PE within its last-level cache where one is to
 //! be had (§3.4).
 //!
-//! Parameters: [`PaParameters`].
+//! Parameters: `hp_threshold`, `amp_boost_ticks` and `turn`.
 //!
 //! Limits: the number of runnable threads is the mean since the last step, rounded, and a boost lasts whole
 //! steps; the paper counts at every change and in ticks of 10 ms. The paper does not say where the master
 //! stands among the classes. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
-use super::turns::{TURN, Turns};
-use super::{Policy, Scene, Subject, tlp};
+use super::spec::{Parameters, PolicyKind};
+use super::turns::{Turns, turn};
+use super::{EventKind, Needs, Policy, Reading, Scene, Subject, tlp};
 use crate::ids::AppId;
 use crate::plan::Placement;
 use crate::time::Time;
 use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
 /// A scheduling tick of the paper: it gives one hundred of them as one second (§2.1).
-pub const TICK: Duration = Duration::from_millis(10);
+const TICK: Duration = Duration::from_millis(10);
 
-/// The parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PaParameters {
-    /// Runnable threads that an application may have at most for its threads to be MP; `None`: one more than
-    /// there are fast PEs (§2.1).
-    pub hp_threshold: Option<usize>,
-    /// For how many [`TICK`]s the thread of a sequential phase is SP: 100 (§2.1).
-    pub amp_boost_ticks: u32,
-    /// For how long an MP thread has its fast PE at a time. Not in the paper: [`TURN`].
-    pub turn: Duration,
-}
-
-impl Default for PaParameters {
-    fn default() -> Self {
-        Self { hp_threshold: None, amp_boost_ticks: 100, turn: TURN }
-    }
-}
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "pa",
+    machine: "fast and slow PEs",
+    rule: "first to threads in a new sequential phase, then in turns to those of mildly parallel applications",
+    source: "PA §2.1",
+    rest: None,
+    make: |parameters| Box::new(Pa::new(parameters)),
+};
 
 /// The policy.
-#[derive(Debug, Clone, Default)]
-pub struct Pa {
-    parameters: PaParameters,
+struct Pa {
+    hp_threshold: Option<u32>,
+    amp_boost_ticks: u32,
+    turn: Duration,
     turns: Turns,
     phases: BTreeMap<AppId, Phase>,
 }
@@ -89,9 +84,26 @@ enum Class {
 }
 
 impl Pa {
-    /// The policy with those parameters.
-    pub fn new(parameters: PaParameters) -> Self {
-        Self { parameters, ..Self::default() }
+    fn new(parameters: &mut Parameters<'_>) -> Self {
+        Self {
+            hp_threshold: parameters.integer_or(
+                "hp_threshold",
+                "number of fast PEs + 1".to_owned(),
+                1..=1_000_000,
+                "threads",
+                "with more runnable threads than this an application is highly parallel (PA §2.1)",
+            ),
+            amp_boost_ticks: parameters.integer(
+                "amp_boost_ticks",
+                100,
+                0..=1_000_000,
+                "ticks of 10 ms",
+                "for how long the thread of a new sequential phase comes first (PA §2.1)",
+            ),
+            turn: turn(parameters),
+            turns: Turns::default(),
+            phases: BTreeMap::new(),
+        }
     }
 
     fn follow_phases(&mut self, scene: &Scene<'_>) {
@@ -101,9 +113,7 @@ impl Pa {
             *phase = match (tlp(scene, app), *phase) {
                 (Some(2..), _) => Phase::Parallel,
                 (Some(1), Phase::Parallel) => Phase::Boosted { since: scene.now },
-                (_, Phase::Boosted { since })
-                    if scene.now.since(since) >= TICK * self.parameters.amp_boost_ticks =>
-                {
+                (_, Phase::Boosted { since }) if scene.now.since(since) >= TICK * self.amp_boost_ticks => {
                     Phase::Sequential
                 }
                 (_, phase) => phase,
@@ -113,7 +123,7 @@ impl Pa {
 
     fn class(&self, scene: &Scene<'_>, amp: &Amp, subject: &Subject) -> Class {
         let app = subject.view.app;
-        let hp_threshold = self.parameters.hp_threshold.unwrap_or(amp.fast_pes() + 1);
+        let hp_threshold = self.hp_threshold.map_or(amp.fast_pes() + 1, |threads| threads as usize);
         match (self.phases.get(&app), tlp(scene, app)) {
             (Some(Phase::Boosted { .. }), _) => Class::Sp,
             _ if subject.hints.master => Class::Master,
@@ -125,12 +135,16 @@ impl Pa {
 }
 
 impl Policy for Pa {
-    fn name(&self) -> &'static str {
-        "pa"
+    fn name(&self) -> &str {
+        KIND.name
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs {
+            required: &[Reading::Tlp],
+            used: &[Reading::Spinning, Reading::Master],
+            events: &[EventKind::TlpChanged, EventKind::Hint],
+        }
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -144,32 +158,51 @@ impl Policy for Pa {
             candidates(scene).partition(|subject| class_of(subject) == Class::Mp);
         let others = others.into_iter().map(|subject| {
             let class = class_of(subject);
-            Candidate { rank: (class, None), subject, reason: reason(scene, class, subject) }
+            Candidate { rank: (class, None), subject, reason: Why::of(scene, class, subject) }
         });
-        let spinning = amp.spinning_on_fast(scene).into_iter().map(|subject| {
-            let reason = "it spins, but nobody with a claim wants its fast PE".to_owned();
-            Candidate { rank: (Class::Hp, None), subject, reason }
-        });
+        let spinning = amp.spinning_on_fast(scene).into_iter();
+        let spinning =
+            spinning.map(|subject| Candidate { rank: (Class::Hp, None), subject, reason: Why::Spins });
         let mut ranked: Vec<_> = others.chain(spinning).collect();
-        let turns = self.turns.ranks(scene, &amp, self.parameters.turn, &sharing);
+        let turns = self.turns.ranks(scene, &amp, self.turn, &sharing);
         ranked.extend(turns.zip(sharing).map(|(turn, subject)| Candidate {
             rank: (Class::Mp, Some(turn)),
             subject,
-            reason: reason(scene, Class::Mp, subject),
+            reason: Why::of(scene, Class::Mp, subject),
         }));
         amp.place(scene, ranked, Rest::OnSlow)
     }
 }
 
-fn reason(scene: &Scene<'_>, class: Class, subject: &Subject) -> String {
-    let runnable = match tlp(scene, subject.view.app) {
-        Some(tlp) => format!("its application has {tlp} runnable threads"),
-        None => "the parallelism of its application is unknown".to_owned(),
-    };
-    match class {
-        Class::Sp => "SP: its application has just entered a sequential phase".to_owned(),
-        Class::Master => "its runtime library says that it is the master thread".to_owned(),
-        Class::Mp => format!("MP: {runnable}"),
-        Class::Hp => format!("HP: {runnable}"),
+/// Why a thread is ranked where it is.
+enum Why {
+    /// It is of that class, and its application has so many runnable threads, if that is known.
+    Class(Class, Option<usize>),
+    Spins,
+}
+
+impl Why {
+    fn of(scene: &Scene<'_>, class: Class, subject: &Subject) -> Why {
+        Why::Class(class, tlp(scene, subject.view.app))
+    }
+}
+
+impl Display for Why {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let (class, tlp) = match self {
+            Why::Spins => return f.write_str("it spins, but nobody with a claim wants its fast PE"),
+            Why::Class(Class::Sp, _) => {
+                return f.write_str("SP: its application has just entered a sequential phase");
+            }
+            Why::Class(Class::Master, _) => {
+                return f.write_str("its runtime library says that it is the master thread");
+            }
+            Why::Class(Class::Mp, tlp) => ("MP", tlp),
+            Why::Class(Class::Hp, tlp) => ("HP", tlp),
+        };
+        match tlp {
+            Some(tlp) => write!(f, "{class}: its application has {tlp} runnable threads"),
+            None => write!(f, "{class}: the parallelism of its application is unknown"),
+        }
     }
 }

@@ -7,44 +7,47 @@
 //! after Becchi and Crowley, CF'06). Runnable threads take the fast PEs in turns, those who had least of them
 //! first; the others are kept on the slow PEs, or the fast ones would be shared by chance.
 //!
-//! Parameters: `turn`, the time that a thread stays on a fast PE; the paper does not give it ([`TURN`]).
+//! Parameters: `turn`, the time that a thread stays on a fast PE; the paper does not give it.
 //!
 //! Limits: a turn is at least a step. Every turn is a migration, and its cost is not weighed. Those of
 //! [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
-use super::turns::{TURN, Turns};
-use super::{Policy, Scene};
+use super::spec::{Parameters, PolicyKind};
+use super::turns::{Turns, turn};
+use super::{Needs, Policy, Reading, Scene};
 use crate::plan::Placement;
 use std::time::Duration;
 
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "rr",
+    machine: "fast and slow PEs",
+    rule: "all threads have the fast PEs in turns, for equal times",
+    source: "PA §2.3",
+    rest: None,
+    make: |parameters| Box::new(RoundRobin::new(parameters)),
+};
+
 /// The policy.
-#[derive(Debug, Clone)]
-pub struct RoundRobin {
+struct RoundRobin {
     turn: Duration,
     turns: Turns,
 }
 
 impl RoundRobin {
-    /// Round robin with turns of that length.
-    pub fn new(turn: Duration) -> Self {
-        Self { turn, turns: Turns::default() }
-    }
-}
-
-impl Default for RoundRobin {
-    fn default() -> Self {
-        Self::new(TURN)
+    fn new(parameters: &mut Parameters<'_>) -> Self {
+        Self { turn: turn(parameters), turns: Turns::default() }
     }
 }
 
 impl Policy for RoundRobin {
-    fn name(&self) -> &'static str {
-        "rr"
+    fn name(&self) -> &str {
+        KIND.name
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs { used: &[Reading::Spinning], ..Needs::NONE }
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -53,9 +56,9 @@ impl Policy for RoundRobin {
             Err(placement) => return placement,
         };
         let sharing: Vec<_> = candidates(scene).collect();
-        let reason = || format!("its turn of {:?}", self.turn);
+        let reason = &format!("its turn of {:?}", self.turn);
         let ranks = self.turns.ranks(scene, &amp, self.turn, &sharing);
-        let ranked = ranks.zip(sharing).map(|(rank, subject)| Candidate { rank, subject, reason: reason() });
+        let ranked = ranks.zip(sharing).map(|(rank, subject)| Candidate { rank, subject, reason });
         amp.place(scene, ranked.collect(), Rest::OnSlow)
     }
 }

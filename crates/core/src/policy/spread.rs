@@ -28,36 +28,98 @@
 //! tells more about its neighbours.) A seated thread counts a little more than its rival, so that
 //! noise does not swap the two, and one that has had the best of seats for a moment only stays in any case.
 //!
+//! Parameters: `runnable_share_min` and `seat_bonus`, both ours.
+//!
 //! Limits: the policy looks at FPU demand only, not at the memory that threads of one process share, nor at
 //! where their memory is: moved to another node, a thread leaves it behind. By how much a kind is slower is
 //! not known: where it is much slower than half as fast, a second thread on a fast unit would do better.
 
 use super::near::nearest;
-use super::{Policy, Scene, Subject};
+use super::spec::{Parameters, PolicyKind};
+use super::{Needs, Policy, Reading, Scene, Subject};
 use crate::classify::{FpuClass, known_fpu_usage};
 use crate::cpuset::CpuSet;
 use crate::plan::{Placement, Seat};
 use crate::topology::{Domain, DomainKind, Topology};
 use std::collections::BTreeMap;
 
-/// A thread that wants a PE for less of the time than this takes no place, unless it has one already.
-const RUNNABLE_SHARE_MIN: f64 = 0.05;
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "spread",
+    machine: "cores that share an FPU, SMT siblings, a shared L2; fast and slow PEs",
+    rule: "FPU-intensive threads get a unit each (a module, core or L2, all its PEs), the fast ones first, \
+        spread over nodes, L3 and clusters; then units take second ones",
+    source: "BulldOver §IV, §V.C",
+    rest: None,
+    make: |parameters| Box::new(Spread::new(parameters)),
+};
 
-/// By how much a rival's demand must exceed that of a seated thread to take its place, per stage that the
-/// place is better.
-const SEAT_BONUS: f64 = 0.25;
+/// The policy. Nothing changes in it: where threads sit now is part of the scene.
+struct Spread {
+    runnable_share_min: f64,
+    seat_bonus: f64,
+}
 
-/// The policy. It has no state: where threads sit now is part of the scene.
-#[derive(Debug, Clone, Copy)]
-pub struct Spread;
-
-impl Policy for Spread {
-    fn name(&self) -> &'static str {
-        "spread"
+impl Spread {
+    fn new(parameters: &mut Parameters<'_>) -> Self {
+        Self {
+            runnable_share_min: parameters.share(
+                "runnable_share_min",
+                0.05,
+                "a thread that wants a PE for less of the time takes no seat, unless it has one (ours)",
+            ),
+            seat_bonus: parameters.number(
+                "seat_bonus",
+                0.25,
+                0.0..=100.0,
+                "",
+                "by how much a rival's demand must exceed that of a seated thread, relative, for each stage that \
+                    the seat is better (ours)",
+            ),
+        }
     }
 
-    fn needs_fpu_usage(&self) -> bool {
-        true
+    /// The FPU-intensive threads that may be placed, most demanding first.
+    fn rank<'a>(&self, scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
+        let intensive = scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive);
+        let mut seated: Vec<(usize, &Subject)> = intensive
+            .clone()
+            .filter_map(|s| Some((units.unit_of(scene.present.bound.get(&s.view.thread)?)?, s)))
+            .collect();
+        // Threads that share a unit anyway never gain by changing places within it: who wants most is first.
+        seated.sort_by(|(a_unit, a), (b_unit, b)| {
+            a_unit.cmp(b_unit).then(demand(b).total_cmp(&demand(a))).then(a.view.thread.cmp(&b.view.thread))
+        });
+        let stages = units.stages();
+        let mut bonuses = BTreeMap::new();
+        for unit in seated.chunk_by(|(a, _), (b, _)| a == b) {
+            for (before, (unit, subject)) in unit.iter().enumerate() {
+                let stage = Stage { before, kind: units.list[*unit].kind };
+                let worse = stages.iter().filter(|other| **other >= stage).count();
+                bonuses.insert(subject.view.thread, self.seat_bonus * worse as f64);
+            }
+        }
+        let mut ranked: Vec<(f64, &Subject)> = Vec::new();
+        for subject in intensive {
+            let bonus = bonuses.get(&subject.view.thread).copied();
+            if subject.view.runnable_share >= self.runnable_share_min || bonus.is_some() {
+                ranked.push((demand(subject) * (1.0 + bonus.unwrap_or(0.0)), subject));
+            }
+        }
+        ranked.sort_by(|(a_demand, a), (b_demand, b)| {
+            b_demand.total_cmp(a_demand).then(a.view.thread.cmp(&b.view.thread))
+        });
+        ranked.into_iter().map(|(_, subject)| subject).collect()
+    }
+}
+
+impl Policy for Spread {
+    fn name(&self) -> &str {
+        KIND.name
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { required: &[Reading::FpuUsage], ..Needs::NONE }
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -67,7 +129,7 @@ impl Policy for Spread {
             return Placement::without_gain(reason);
         };
         let mut placement = residents(scene, &mut units);
-        let ranked = rank(scene, &units);
+        let ranked = self.rank(scene, &units);
         let total = ranked.len();
         let mut waiting: Vec<Ranked<'_>> = ranked.into_iter().enumerate().collect();
         waiting.retain(|(_, subject)| !placement.bound.contains_key(&subject.view.thread));
@@ -105,39 +167,6 @@ fn residents(scene: &Scene<'_>, units: &mut Units<'_>) -> Placement {
         }
     }
     placement
-}
-
-/// The FPU-intensive threads that may be placed, most demanding first.
-fn rank<'a>(scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
-    let intensive = scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive);
-    let mut seated: Vec<(usize, &Subject)> = intensive
-        .clone()
-        .filter_map(|s| Some((units.unit_of(scene.present.bound.get(&s.view.thread)?)?, s)))
-        .collect();
-    // Threads that share a unit anyway never gain by changing places within it: who wants most is first.
-    seated.sort_by(|(a_unit, a), (b_unit, b)| {
-        a_unit.cmp(b_unit).then(demand(b).total_cmp(&demand(a))).then(a.view.thread.cmp(&b.view.thread))
-    });
-    let stages = units.stages();
-    let mut bonuses = BTreeMap::new();
-    for unit in seated.chunk_by(|(a, _), (b, _)| a == b) {
-        for (before, (unit, subject)) in unit.iter().enumerate() {
-            let stage = Stage { before, kind: units.list[*unit].kind };
-            let worse = stages.iter().filter(|other| **other >= stage).count();
-            bonuses.insert(subject.view.thread, SEAT_BONUS * worse as f64);
-        }
-    }
-    let mut ranked: Vec<(f64, &Subject)> = Vec::new();
-    for subject in intensive {
-        let bonus = bonuses.get(&subject.view.thread).copied();
-        if subject.view.runnable_share >= RUNNABLE_SHARE_MIN || bonus.is_some() {
-            ranked.push((demand(subject) * (1.0 + bonus.unwrap_or(0.0)), subject));
-        }
-    }
-    ranked.sort_by(|(a_demand, a), (b_demand, b)| {
-        b_demand.total_cmp(a_demand).then(a.view.thread.cmp(&b.view.thread))
-    });
-    ranked.into_iter().map(|(_, subject)| subject).collect()
 }
 
 /// The FPU cycles that a thread wants, as a share of all cycles.

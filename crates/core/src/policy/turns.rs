@@ -9,15 +9,27 @@
 //! fast PE and wants to run, whether or not the operating system let it.
 
 use super::amp::Amp;
+use super::spec::Parameters;
 use super::{Scene, Subject};
 use crate::ids::ThreadId;
 use crate::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a turn on a fast PE lasts. The paper does not say; it is as long as its boost of a sequential
-/// phase.
-pub const TURN: Duration = Duration::from_secs(1);
+/// How long a turn on a fast PE lasts unless told otherwise. The paper does not say; it is as long as its boost
+/// of a sequential phase.
+const TURN: Duration = Duration::from_secs(1);
+
+/// The parameter of all policies with turns.
+pub fn turn(parameters: &mut Parameters<'_>) -> Duration {
+    let range = Duration::from_millis(1)..=Duration::from_secs(3600);
+    parameters.duration(
+        "turn",
+        TURN,
+        range,
+        "how long a thread has a fast PE at a time (ours; no paper says)",
+    )
+}
 
 /// The right to a fast PE: who is in the middle of a turn, then by the number of turns had, of equals first
 /// those who wait.

@@ -205,7 +205,7 @@ impl ReportBuilder {
         let report = |reading| application_report(reading, elapsed, &totals(&reading.app));
         Report {
             command: circumstances.command,
-            policy: engine.policy_name(),
+            policy: engine.policy_name().to_owned(),
             verdict: self.verdict.take(),
             dry_run: circumstances.dry_run,
             evidence: circumstances.evidence,

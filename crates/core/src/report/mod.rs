@@ -24,7 +24,7 @@ pub struct Report {
     /// The command that ran.
     pub command: Vec<String>,
     /// The policy.
-    pub policy: &'static str,
+    pub policy: String,
     /// Whether the policy bound nothing, and why.
     pub verdict: Option<String>,
     /// Whether threads were only decided about, not bound.

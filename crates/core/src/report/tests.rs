@@ -48,7 +48,7 @@ fn application(app: u32) -> ApplicationReading {
 /// The report of a run that consists of these looks, a second apart.
 fn report(config: EngineConfig, looks: impl IntoIterator<Item = Vec<ThreadReading>>) -> Report {
     let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
-    let mut engine = Engine::new(topology, Box::new(policy::Default), config);
+    let mut engine = Engine::new(topology, policy::build("default").unwrap(), config);
     let mut builder = ReportBuilder::default();
     for (second, threads) in (1..).zip(looks) {
         let observation = Observation {

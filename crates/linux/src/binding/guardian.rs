@@ -223,7 +223,7 @@ fn wait(socket: &UnixStream) -> io::Result<Option<Followed>> {
 }
 
 /// Whoever stops corewise with a signal to all its processes must not stop the one that tidies up.
-fn ignore_polite_signals() -> io::Result<()> {
+pub(crate) fn ignore_polite_signals() -> io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
     for polite in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         // SAFETY: ignoring a signal installs no handler that could run.

@@ -9,6 +9,7 @@ pub mod sample;
 use crate::discovery::{NewThread, ThreadFacts};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::CounterReading;
+use corewise_core::policy::Reading;
 use descriptors::DescriptorLimit;
 use pmu::Metric;
 use sample::SampleSource;
@@ -108,6 +109,9 @@ fn open_pmu(must_tell_fpu_usage: bool) -> Result<Box<dyn CounterSource>, Counter
 pub trait CounterSource {
     /// The name for reports: `pmu amd_fam15h`, `sample`, `none`.
     fn name(&self) -> String;
+
+    /// Whether it tells this of threads on every kind of core.
+    fn gives(&self, reading: Reading) -> bool;
 
     /// A descriptor that becomes readable when buffers should be drained.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -3,6 +3,7 @@
 use super::CounterSource;
 use crate::discovery::NewThread;
 use corewise_core::observe::CounterReading;
+use corewise_core::policy::Reading;
 
 /// The source that counts nothing.
 #[derive(Debug, Default)]
@@ -11,6 +12,10 @@ pub struct NoCounters;
 impl CounterSource for NoCounters {
     fn name(&self) -> String {
         "none".into()
+    }
+
+    fn gives(&self, _: Reading) -> bool {
+        false
     }
 
     fn watch(&mut self, _thread: &NewThread) {}

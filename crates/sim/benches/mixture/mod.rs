@@ -43,5 +43,5 @@ pub fn scenario(pes: u32, threads: u32) -> Scenario {
 
 /// The simulation of it under the system's own scheduler, before it begins.
 pub fn started(scenario: &Scenario) -> Sim {
-    scenario.simulation(&Variant::policy("default"), 1).expect("a simulation")
+    scenario.simulation(&Variant::policy("default".parse().expect("a policy")), 1).expect("a simulation")
 }

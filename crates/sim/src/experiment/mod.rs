@@ -265,7 +265,7 @@ pub struct Job<'a> {
 impl Job<'_> {
     /// Runs it.
     pub fn run(&self) -> Result<Run, ScenarioError> {
-        self.task.run(self.scenario)
+        self.task.run(self.scenario, None)
     }
 }
 

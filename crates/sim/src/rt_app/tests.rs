@@ -13,7 +13,8 @@ fn imported(text: &str) -> Result<Scenario, String> {
 /// When every task has ended, in seconds.
 fn seconds(text: &str) -> f64 {
     let scenario = imported(text).unwrap_or_else(|error| panic!("{error}"));
-    let mut sim = scenario.simulation(&Variant::policy("default"), 1).expect("a simulation");
+    let mut sim =
+        scenario.simulation(&Variant::policy("default".parse().expect("a policy")), 1).expect("a simulation");
     sim.run_until(corewise_core::time::Time(u64::MAX));
     sim.all_done().expect("it ends").as_secs_f64()
 }

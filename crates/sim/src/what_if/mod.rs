@@ -107,7 +107,7 @@ pub struct Prediction {
     /// The machine that was asked for.
     pub machine: String,
     /// The policy that was asked for.
-    pub policy: &'static str,
+    pub policy: String,
     /// The first seed.
     pub seed: u64,
     /// Number of seeds.
@@ -221,7 +221,7 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, WhatIfError> {
             counters: header.counters.clone(),
         },
         machine: format!("{}: {}", wished.spec.name, wished.spec.topology),
-        policy: (question.policy)().name(),
+        policy: (question.policy)().name().to_owned(),
         seed: question.seed,
         runs: question.runs,
         reproduction: Reproduction { seconds: assumptions[0].recorded_seconds, error },

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::observe::Hints;
-use crate::policy::{BusyFcs, MeasuredIpc, MinTlp, Pa, PaParameters, RoundRobin, StaticIpc};
 use std::ops::Range;
 
 // The last column repeats the one before: at the end nothing is decided any more.
@@ -41,14 +40,9 @@ fn application(app: u32, width: usize) -> Vec<ScriptedThread> {
     vec![thread(app); width]
 }
 
-fn timeline(
-    policy: impl Policy + 'static,
-    topology: &Topology,
-    seconds: u64,
-    threads: Vec<ScriptedThread>,
-) -> String {
+fn timeline(policy: &str, topology: &Topology, seconds: u64, threads: Vec<ScriptedThread>) -> String {
     let allowed = vec![(Time(0), topology.allowed.clone())];
-    draw_policy(Box::new(policy), topology, allowed, seconds, threads)
+    draw_policy(policy::build(policy).unwrap(), topology, allowed, seconds, threads)
 }
 
 #[test]
@@ -56,7 +50,7 @@ fn busyfcs_gives_an_idle_fast_pe_to_any_runnable_thread() {
     // §2.3: fast cores never go idle before slow cores; nobody is moved while none is idle.
     let threads = vec![blocked(0, 2..4), thread(0), thread(0)];
     check(
-        timeline(BusyFcs, &one_fast(), 6, threads),
+        timeline("busyfcs", &one_fast(), 6, threads),
         "00....
          ..0000
          ......",
@@ -67,12 +61,12 @@ fn busyfcs_gives_an_idle_fast_pe_to_any_runnable_thread() {
 fn rr_shares_the_fast_pes_equally() {
     // §2.3: equally shares fast and slow cores among all threads.
     check(
-        timeline(RoundRobin::default(), &one_fast(), 7, application(0, 3)),
+        timeline("rr", &one_fast(), 7, application(0, 3)),
         "0ss0sss
          s0ss0ss
          ss0ss00",
     );
-    let twice = timeline(RoundRobin::new(Duration::from_secs(2)), &one_fast(), 7, application(0, 3));
+    let twice = timeline("rr:turn=2s", &one_fast(), 7, application(0, 3));
     check(
         twice,
         "00sssss
@@ -86,7 +80,7 @@ fn rr_counts_a_newcomer_as_one_that_had_least() {
     let mut threads = application(0, 3);
     threads[2].lives = second(4)..second(20);
     check(
-        timeline(RoundRobin::default(), &one_fast(), 11, threads),
+        timeline("rr", &one_fast(), 11, threads),
         "0s0ss0ss0ss
          s0s0ss0ss00
             s0ss0sss",
@@ -102,7 +96,7 @@ fn mintlp_prefers_the_least_parallel_application_and_serves_it_first_come() {
     threads[4].app = AppId(2);
     threads[3].lives = second(2)..second(9);
     check(
-        timeline(MinTlp, &one_fast(), 7, threads),
+        timeline("mintlp", &one_fast(), 7, threads),
         "sssssss
          sssssss
          sssssss
@@ -118,7 +112,7 @@ fn mintlp_gives_the_serial_phase_of_a_parallel_application_the_fast_pe() {
     let mut threads = vec![thread(0), blocked(0, 2..5), blocked(0, 2..5)];
     threads.extend(application(1, 2));
     check(
-        timeline(MinTlp, &one_fast(), 8, threads),
+        timeline("mintlp", &one_fast(), 8, threads),
         "ss000sss
          ssssssss
          ssssssss
@@ -133,7 +127,7 @@ fn pa_runs_mp_threads_on_fast_pes_and_hp_threads_on_slow_ones() {
     let mut threads = application(0, 3);
     threads.extend(application(1, 1));
     check(
-        timeline(Pa::default(), &one_fast(), 4, threads),
+        timeline("pa", &one_fast(), 4, threads),
         "ssss
          ssss
          ssss
@@ -146,16 +140,15 @@ fn pa_hp_threshold_is_one_more_than_the_fast_pes_and_can_be_set() {
     let workload = || [application(0, 2), application(1, 3)].concat();
     // Two threads are within the default of 2 and share the fast PE; the three others never have it.
     check(
-        timeline(Pa::default(), &one_fast(), 6, workload()),
+        timeline("pa", &one_fast(), 6, workload()),
         "0s0s00
          s0s0ss
          ssssss
          ssssss
          ssssss",
     );
-    let all_mild = PaParameters { hp_threshold: Some(3), ..PaParameters::default() };
     check(
-        timeline(Pa::new(all_mild), &one_fast(), 6, workload()),
+        timeline("pa:hp_threshold=3", &one_fast(), 6, workload()),
         "0sssss
          s0ssss
          ss0sss
@@ -170,15 +163,14 @@ fn pa_puts_a_thread_that_enters_a_sequential_phase_before_all_others_until_its_b
     // After the boost (one second, then three) both are MP, and the turn of the first begins.
     let threads = || vec![thread(0), blocked(0, 2..20), blocked(0, 2..20), thread(1)];
     check(
-        timeline(Pa::default(), &one_fast(), 8, threads()),
+        timeline("pa", &one_fast(), 8, threads()),
         "ss00s0ss
          ssssssss
          ssssssss
          00ss0s00",
     );
-    let long = PaParameters { amp_boost_ticks: 300, ..PaParameters::default() };
     check(
-        timeline(Pa::new(long), &one_fast(), 8, threads()),
+        timeline("pa:amp_boost_ticks=300", &one_fast(), 8, threads()),
         "ss0000ss
          ssssssss
          ssssssss
@@ -193,7 +185,7 @@ fn pa_boosts_every_new_sequential_phase_and_no_single_threaded_application() {
     worker.blocked.push(second(5)..second(6));
     let threads = vec![thread(0), worker.clone(), worker, thread(1)];
     check(
-        timeline(Pa::default(), &one_fast(), 8, threads),
+        timeline("pa", &one_fast(), 8, threads),
         "ss0ss0ss
          ssssssss
          ssssssss
@@ -210,7 +202,7 @@ fn pa_swaps_in_one_step_and_not_for_a_phase_that_is_over_before_it() {
         worker.blocked = vec![tenth(23)..tenth(25)];
     }
     check(
-        timeline(Pa::default(), &one_fast(), 5, threads),
+        timeline("pa", &one_fast(), 5, threads),
         "sssss
          sssss
          sssss
@@ -224,9 +216,8 @@ fn pa_takes_the_fast_pe_from_a_thread_that_tells_it_spins() {
     let mut threads = [application(0, 1), application(1, 1)].concat();
     let spins = |spinning| Hints { spinning, master: false };
     threads[0].hints = vec![(second(2), spins(true)), (second(5), spins(false))];
-    let long_turns = PaParameters { turn: Duration::from_secs(60), ..PaParameters::default() };
     check(
-        timeline(Pa::new(long_turns), &one_fast(), 7, threads),
+        timeline("pa:turn=60s", &one_fast(), 7, threads),
         "0ssssss
          s000000",
     );
@@ -240,7 +231,7 @@ fn pa_swaps_no_highly_parallel_thread_in_for_one_that_spins() {
     threads[0].hints = vec![(second(2), spins(true)), (second(4), spins(false)), (second(5), spins(true))];
     threads[4].lives = second(5)..second(20);
     check(
-        timeline(Pa::default(), &one_fast(), 8, threads),
+        timeline("pa", &one_fast(), 8, threads),
         "0000ssss
          ssssssss
          ssssssss
@@ -255,7 +246,7 @@ fn mintlp_leaves_a_spinning_thread_on_its_fast_pe_while_nobody_wants_it() {
     let mut threads = [application(0, 1), vec![blocked(1, 0..4)]].concat();
     threads[0].hints = vec![(second(2), spins(true))];
     check(
-        timeline(MinTlp, &one_fast(), 7, threads),
+        timeline("mintlp", &one_fast(), 7, threads),
         "0000sss
          ssss000",
     );
@@ -270,11 +261,8 @@ fn of_equal_candidates_the_nearest_to_the_free_fast_pe_is_promoted() {
         threads[4].lives = Time(0)..second(2);
         threads
     };
-    for policy in [Box::new(MinTlp) as Box<dyn Policy>, Box::<Pa>::default()] {
-        let name = policy.name();
-        let topology = asymmetric(2, 4, "0,4");
-        let allowed = vec![(Time(0), topology.allowed.clone())];
-        let drawn = draw_policy(policy, &topology, allowed, 5, threads());
+    for name in ["mintlp", "pa"] {
+        let drawn = timeline(name, &asymmetric(2, 4, "0,4"), 5, threads());
         let rows: Vec<&str> = drawn.lines().collect();
         assert!(rows[3].ends_with("444"), "{name}:\n{drawn}");
         assert_eq!(rows.iter().filter(|row| row.contains('4')).count(), 2, "{name}:\n{drawn}");
@@ -284,21 +272,11 @@ fn of_equal_candidates_the_nearest_to_the_free_fast_pe_is_promoted() {
 #[test]
 fn fast_cores_get_a_thread_each_before_their_siblings() {
     // Two fast SMT cores, PEs 0-1 and 2-3; the system put both threads on the first. The third shares.
-    let ratios = (0..3).map(|index| (format!("thread {index}"), 2.0)).collect();
-    let policies: [Box<dyn Policy>; 5] = [
-        Box::new(BusyFcs),
-        Box::<RoundRobin>::default(),
-        Box::new(MinTlp),
-        Box::<Pa>::default(),
-        Box::new(StaticIpc::new(ratios)),
-    ];
-    for policy in policies {
-        let name = policy.name();
+    let with_ratios = "static-ipc:ratios.thread 0=2,ratios.thread 1=2,ratios.thread 2=2";
+    for name in ["busyfcs", "rr", "mintlp", "pa", with_ratios] {
         let mut threads = application(0, 3);
         threads[2].lives = second(2)..second(20);
-        let topology = every_policys_machine();
-        let allowed = vec![(Time(0), topology.allowed.clone())];
-        let drawn = draw_policy(policy, &topology, allowed, 5, threads);
+        let drawn = timeline(name, &every_policys_machine(), 5, threads);
         let rows: Vec<&str> = drawn.lines().map(str::trim).collect();
         assert_eq!((rows[0], rows[1]), ("00000", "22222"), "{name}:\n{drawn}");
         assert!(rows[2].ends_with('1') || rows[2].ends_with('3'), "{name}:\n{drawn}");
@@ -311,7 +289,7 @@ fn pa_keeps_the_master_thread_on_a_fast_pe_whenever_it_is_active() {
     let mut threads = [application(0, 3), vec![blocked(0, 3..5)], application(1, 1)].concat();
     threads[3].hints = vec![(Time(0), Hints { spinning: false, master: true })];
     check(
-        timeline(Pa::default(), &one_fast(), 8, threads),
+        timeline("pa", &one_fast(), 8, threads),
         "ssssssss
          ssssssss
          ssssssss
@@ -325,7 +303,7 @@ fn pa_lets_highly_parallel_threads_have_the_fast_pes_that_are_left_over() {
     // Fast PEs never idle: one MP thread, four fast PEs, three of them for six HP threads, who then stay.
     let mut threads = application(0, 6);
     threads.extend(application(1, 1));
-    let drawn = timeline(Pa::default(), &four_fast(), 4, threads);
+    let drawn = timeline("pa", &four_fast(), 4, threads);
     let on_fast = drawn.lines().filter(|row| !row.contains('s')).count();
     assert_eq!(on_fast, 4, "{drawn}");
     assert_eq!(drawn.lines().last().unwrap().len(), 4, "the MP thread never leaves its fast PE: {drawn}");
@@ -342,7 +320,7 @@ fn a_promoted_thread_takes_the_fast_pe_of_its_own_cache() {
         rest[0].blocked.clear();
         rest[0].permitted = Some(permitted);
         threads.extend(rest);
-        let drawn = timeline(Pa::default(), &four_fast(), 5, threads);
+        let drawn = timeline("pa", &four_fast(), 5, threads);
         let row = drawn.lines().nth(4).unwrap();
         assert!(row.starts_with("ss") && row.ends_with(fast), "{drawn}");
     }
@@ -355,7 +333,7 @@ fn who_stays_among_the_best_keeps_its_fast_pe() {
     let mut threads = vec![thread(1)];
     threads.extend(vec![blocked(0, 2..20); 5]);
     threads.push(ScriptedThread { permitted: Some(CpuSet::first_n(5)), ..thread(0) });
-    let drawn = timeline(Pa::default(), &asymmetric(2, 4, "0,4"), 6, threads);
+    let drawn = timeline("pa", &asymmetric(2, 4, "0,4"), 6, threads);
     let rows: Vec<&str> = drawn.lines().collect();
     assert_eq!((rows[0], rows[4], rows[6]), ("000000", "44ssss", "ss4444"), "{drawn}");
 }
@@ -365,7 +343,7 @@ fn nobody_is_kept_on_slow_pes_while_a_fast_one_is_free() {
     // From 2 s on one thread is left for two fast PEs: the sleepers may wake up on the other.
     let threads = vec![thread(0), blocked(0, 2..20), blocked(0, 2..20)];
     check(
-        timeline(MinTlp, &asymmetric(1, 4, "0-1"), 5, threads),
+        timeline("mintlp", &asymmetric(1, 4, "0-1"), 5, threads),
         "00000
          11...
          ss...",
@@ -375,7 +353,7 @@ fn nobody_is_kept_on_slow_pes_while_a_fast_one_is_free() {
 #[test]
 fn more_threads_than_pes_share_the_fast_ones_in_proportion() {
     // §2.1 "to preserve load balance": eight threads on four PEs, so two on the fast one.
-    let drawn = timeline(MinTlp, &one_fast(), 3, application(0, 8));
+    let drawn = timeline("mintlp", &one_fast(), 3, application(0, 8));
     assert_eq!(drawn.lines().filter(|row| row.contains('0')).count(), 2, "{drawn}");
 }
 
@@ -398,7 +376,7 @@ fn an_asymmetric_machine_is_needed_and_the_reason_is_said() {
             let allowed = vec![(Time(0), allowed.parse().unwrap())];
             let mut world = ScriptedWorld::new(allowed, application(0, 2), second(3));
             let mut engine =
-                Engine::new(topology.clone(), policy::by_name(name).unwrap(), EngineConfig::default());
+                Engine::new(topology.clone(), policy::build(name).unwrap(), EngineConfig::default());
             control_loop(&mut world, &mut engine, |_, actions, _| assert!(actions.is_empty())).unwrap();
             let said = engine.nothing_to_gain().unwrap();
             assert!(said.contains(expected), "{name}: {said}");
@@ -409,12 +387,11 @@ fn an_asymmetric_machine_is_needed_and_the_reason_is_said() {
 #[test]
 fn static_ipc_gives_the_fast_pes_to_the_highest_ratios() {
     // §2.3. Thread 0 has no ratio and comes last; thread 3 appears late with the highest.
-    let ratios = [("thread 1", 1.1), ("thread 2", 1.9), ("thread 3", 2.0)];
-    let ratios = ratios.map(|(name, ratio)| (name.to_owned(), ratio)).into();
+    let policy = "static-ipc:ratios.thread 1=1.1,ratios.thread 2=1.9,ratios.thread 3=2.0";
     let mut threads = application(0, 4);
     threads[3].lives = second(4)..second(20);
     check(
-        timeline(StaticIpc::new(ratios), &one_fast(), 6, threads),
+        timeline(policy, &one_fast(), 6, threads),
         "ssssss
          ssssss
          000sss
@@ -425,7 +402,7 @@ fn static_ipc_gives_the_fast_pes_to_the_highest_ratios() {
 #[test]
 fn static_ipc_without_ratios_says_so() {
     let mut world = ScriptedWorld::new(vec![(Time(0), CpuSet::first_n(4))], application(0, 2), second(2));
-    let mut engine = Engine::new(one_fast(), policy::by_name("static-ipc").unwrap(), EngineConfig::default());
+    let mut engine = Engine::new(one_fast(), policy::build("static-ipc").unwrap(), EngineConfig::default());
     control_loop(&mut world, &mut engine, |_, actions, _| assert!(actions.is_empty())).unwrap();
     assert!(engine.nothing_to_gain().unwrap().contains("no IPC ratios are given"));
 }
@@ -443,7 +420,7 @@ fn measured_ipc_samples_each_thread_on_both_kinds_and_then_ranks() {
     // Ratios 1.0, 2.0 and 1.5: each is measured on the fast PE once, then the second keeps it.
     let threads = vec![with_ipc(&[(0, 0.5, 0.5)]), with_ipc(&[(0, 2.0, 1.0)]), with_ipc(&[(0, 1.5, 1.0)])];
     check(
-        timeline(MeasuredIpc::default(), &one_fast(), 7, threads),
+        timeline("measured-ipc", &one_fast(), 7, threads),
         "0ssssss
          s0s0000
          ss0ssss",
@@ -456,7 +433,7 @@ fn measured_ipc_follows_a_change_and_not_the_noise() {
     // to 1.
     let threads = vec![with_ipc(&[(0, 2.0, 1.0), (5, 1.8, 1.0), (8, 1.0, 1.0)]), with_ipc(&[(0, 1.85, 1.0)])];
     check(
-        timeline(MeasuredIpc::default(), &one_fast(), 11, threads),
+        timeline("measured-ipc", &one_fast(), 11, threads),
         "0s000000sss
          s0ssssss000",
     );
@@ -467,7 +444,7 @@ fn measured_ipc_remembers_a_thread_that_sleeps() {
     let mut threads = vec![with_ipc(&[(0, 1.0, 1.0)]), with_ipc(&[(0, 2.0, 1.0)])];
     threads[0].blocked = vec![second(4)..second(6)];
     check(
-        timeline(MeasuredIpc::default(), &one_fast(), 9, threads),
+        timeline("measured-ipc", &one_fast(), 9, threads),
         "0ssssssss
          s00000000",
     );
@@ -476,7 +453,7 @@ fn measured_ipc_remembers_a_thread_that_sleeps() {
 #[test]
 fn measured_ipc_needs_hardware_counters() {
     let mut world = ScriptedWorld::new(vec![(Time(0), CpuSet::first_n(4))], application(0, 2), second(2));
-    let mut engine = Engine::new(one_fast(), Box::<MeasuredIpc>::default(), EngineConfig::default());
+    let mut engine = Engine::new(one_fast(), policy::build("measured-ipc").unwrap(), EngineConfig::default());
     control_loop(&mut world, &mut engine, |_, actions, _| assert!(actions.is_empty())).unwrap();
     assert!(engine.nothing_to_gain().unwrap().contains("no hardware counters"));
 }

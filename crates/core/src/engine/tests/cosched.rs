@@ -1,7 +1,6 @@
 //! The rules of the co-scheduler for SMT siblings (Moseley et al., CF'05, §4.1), one test per rule.
 
 use super::*;
-use crate::policy::{Cosched, CoschedParameters};
 
 // The last column repeats the one before: at the end nothing is decided any more.
 
@@ -24,9 +23,9 @@ fn misses(phases: &[(u64, f64)], fpu_usage: f64) -> ScriptedThread {
     ScriptedThread { rates: phases.iter().map(rates).collect(), ..ScriptedThread::steady(fpu_usage) }
 }
 
-fn timeline(parameters: CoschedParameters, topology: &Topology, threads: Vec<ScriptedThread>) -> String {
+fn timeline(policy: &str, topology: &Topology, threads: Vec<ScriptedThread>) -> String {
     let allowed = vec![(Time(0), topology.allowed.clone())];
-    draw_policy(Box::new(Cosched::new(parameters)), topology, allowed, 10, threads)
+    draw_policy(policy::build(policy).unwrap(), topology, allowed, 10, threads)
 }
 
 #[test]
@@ -34,7 +33,7 @@ fn unlike_threads_sit_beside_each_other() {
     // Two that use the FPU, two that do not, in the order in which taking the first would pair like with
     // like.
     check(
-        timeline(CoschedParameters::default(), &hyperthreading(), [0.9, 0.8, 0.1, 0.0].map(counted).into()),
+        timeline("cosched", &hyperthreading(), [0.9, 0.8, 0.1, 0.0].map(counted).into()),
         "0000000000
          0000000000
          1111111111
@@ -51,8 +50,7 @@ fn only_the_first_of_the_queue_are_considered() {
         (2, "0000000000\n1111111111\n1111111111\n0000000000"),
         (3, "0000000000\n0000000000\n1111111111\n1111111111"),
     ] {
-        let parameters = CoschedParameters { window, ..CoschedParameters::default() };
-        check(timeline(parameters, &hyperthreading(), threads()), expected);
+        check(timeline(&format!("cosched:window={window}"), &hyperthreading(), threads()), expected);
     }
 }
 
@@ -61,8 +59,7 @@ fn a_thread_is_passed_over_three_times_and_not_more() {
     // Thread 1 lies between the two kinds of others, one of which is always more different.
     let threads = || [0.0, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0].map(counted).to_vec();
     let pes = |skips_max| {
-        let parameters = CoschedParameters { skips_max, ..CoschedParameters::default() };
-        let drawn = timeline(parameters, &hyperthreading(), threads());
+        let drawn = timeline(&format!("cosched:skips_max={skips_max}"), &hyperthreading(), threads());
         drawn.lines().map(|row| row.chars().last().unwrap()).collect::<String>()
     };
     assert_eq!(pes(3), "0010110", "the fifth that is dealt is thread 1");
@@ -74,14 +71,14 @@ fn a_thread_without_counters_goes_first() {
     // Threads 1 and 2 are alike but for thread 2 having no counters yet.
     let mut threads = vec![counted(0.0), counted(0.9), ScriptedThread::steady(0.9)];
     check(
-        timeline(CoschedParameters::default(), &hyperthreading(), threads.clone()),
+        timeline("cosched", &hyperthreading(), threads.clone()),
         "0000000000
          0000000000
          1111111111",
     );
     threads[2] = counted(0.9);
     check(
-        timeline(CoschedParameters::default(), &hyperthreading(), threads),
+        timeline("cosched", &hyperthreading(), threads),
         "0000000000
          1111111111
          0000000000",
@@ -93,14 +90,14 @@ fn three_high_cache_quanta_fix_a_thread_and_a_weak_state_releases_it() {
     // High from 2 to 6 s: the counter is 3 at 5 s and 2 at 7 s. Released, it stays: nobody gains by a move.
     let threads = vec![misses(&[(0, 0.0), (2, 2.0), (6, 0.0)], 0.0), misses(&[(0, 0.0)], 0.0)];
     check(
-        timeline(CoschedParameters::default(), &hyperthreading(), threads),
+        timeline("cosched", &hyperthreading(), threads),
         "0000111111
          1111000000",
     );
     // Two high quanta are not enough, and the low ones between count down.
     let threads = vec![misses(&[(0, 0.0), (2, 2.0), (4, 0.0), (6, 2.0), (8, 0.0)], 0.0), counted(0.0)];
     check(
-        timeline(CoschedParameters::default(), &hyperthreading(), threads),
+        timeline("cosched", &hyperthreading(), threads),
         "0000000000
          1111111111",
     );
@@ -111,15 +108,14 @@ fn high_cache_threads_do_not_meet_and_at_most_half_of_the_threads_are_fixed() {
     let threads = || [2.0, 2.0, 2.0, 0.0].map(|high| misses(&[(0, high)], 0.0)).to_vec();
     // From 3 s on: two of the four threads are fixed on PE 1, the third high-cache thread is dealt.
     check(
-        timeline(CoschedParameters::default(), &hyperthreading(), threads()),
+        timeline("cosched", &hyperthreading(), threads()),
         "0011111111
          0011111111
          1100000000
          1100000000",
     );
-    let uncapped = CoschedParameters { fixed_share_max: 1.0, ..CoschedParameters::default() };
     check(
-        timeline(uncapped, &hyperthreading(), threads()),
+        timeline("cosched:fixed_share_max=1", &hyperthreading(), threads()),
         "0011111111
          0011111111
          1111111111
@@ -134,20 +130,15 @@ fn threads_are_dealt_anew_where_those_who_meet_then_differ_more() {
     let threads = |later: f64| -> Vec<ScriptedThread> {
         [0.0, 0.0, later, later].map(|later| misses(&[(0, 0.0), (4, later)], 0.0)).into()
     };
-    let parameters = CoschedParameters { fixed_share_max: 0.0, ..CoschedParameters::default() };
     check(
-        timeline(parameters, &hyperthreading(), threads(2.0)),
+        timeline("cosched:fixed_share_max=0", &hyperthreading(), threads(2.0)),
         "0000000000
          1111000000
          0000111111
          1111111111",
     );
     check(
-        timeline(
-            CoschedParameters { gain_min: f64::INFINITY, ..parameters },
-            &hyperthreading(),
-            threads(2.0),
-        ),
+        timeline("cosched:fixed_share_max=0,gain_min=1e9", &hyperthreading(), threads(2.0)),
         "0000000000
          1111111111
          0000000000
@@ -158,11 +149,7 @@ fn threads_are_dealt_anew_where_those_who_meet_then_differ_more() {
 #[test]
 fn each_thread_has_a_core_of_its_own_while_there_are_enough() {
     check(
-        timeline(
-            CoschedParameters::default(),
-            &machine(DomainKind::Core, 2, 2),
-            [0.9, 0.9].map(counted).into(),
-        ),
+        timeline("cosched", &machine(DomainKind::Core, 2, 2), [0.9, 0.9].map(counted).into()),
         "0000000000
          2222222222",
     );
@@ -175,7 +162,7 @@ fn smt_siblings_and_counters_are_needed_and_the_reason_is_said() {
         (hyperthreading(), steady(&[0.5, 0.5, 0.5]), "no hardware counters tell L2 misses"),
     ] {
         let mut world = ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], threads, second(3));
-        let mut engine = Engine::new(topology, policy::by_name("cosched").unwrap(), EngineConfig::default());
+        let mut engine = Engine::new(topology, policy::build("cosched").unwrap(), EngineConfig::default());
         control_loop(&mut world, &mut engine, |_, actions, _| assert!(actions.is_empty())).unwrap();
         assert!(engine.nothing_to_gain().unwrap().contains(expected));
     }

@@ -33,6 +33,7 @@ pub use probe::{Ready, Reason};
 use super::CounterSource;
 use crate::discovery::NewThread;
 use corewise_core::observe::CounterReading;
+use corewise_core::policy::Reading;
 use group::{Group, GroupCounts};
 use probe::ReadyKind;
 use std::collections::{BTreeMap, HashMap};
@@ -45,6 +46,8 @@ use tally::{Layout, Tally};
 pub struct PmuSource {
     kinds: Vec<ReadyKind>,
     layouts: Vec<Layout>,
+    /// What is told of threads on every kind of core.
+    metrics: Vec<Metric>,
     user_only: bool,
     files: Arc<str>,
     watched: HashMap<u32, Watched>,
@@ -68,6 +71,7 @@ impl PmuSource {
     pub fn new(ready: Ready, descriptors_max: usize) -> Self {
         Self {
             files: ready.files().into(),
+            metrics: Metric::ALL.into_iter().filter(|metric| ready.gives(*metric)).collect(),
             descriptors_per_thread: ready.descriptors_per_thread(),
             layouts: ready.kinds.iter().map(|kind| kind.layout.clone()).collect(),
             kinds: ready.kinds,
@@ -92,6 +96,17 @@ impl PmuSource {
 impl CounterSource for PmuSource {
     fn name(&self) -> String {
         format!("pmu {}", self.files)
+    }
+
+    fn gives(&self, reading: Reading) -> bool {
+        let metric = match reading {
+            Reading::FpuUsage => Metric::FpuBusyCycles,
+            Reading::Ipc => Metric::Instructions,
+            Reading::L2Misses => Metric::L2Misses,
+            Reading::Branches => Metric::Branches,
+            Reading::Tlp | Reading::Spinning | Reading::Master => return false,
+        };
+        self.metrics.contains(&metric)
     }
 
     fn watch(&mut self, thread: &NewThread) {

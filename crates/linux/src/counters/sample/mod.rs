@@ -19,6 +19,7 @@ use ahead::Usual;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
+use corewise_core::policy::Reading;
 use events::{Event, EventKind, Events, Filter, SampleError};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::FxHashMap;
@@ -135,6 +136,10 @@ impl SampleSource {
 impl CounterSource for SampleSource {
     fn name(&self) -> String {
         "sample".into()
+    }
+
+    fn gives(&self, reading: Reading) -> bool {
+        matches!(reading, Reading::FpuUsage | Reading::Branches)
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,0 +1,115 @@
+//! `corewise policies`: which policies there are, and what their parameters mean.
+
+use crate::output::print;
+use anyhow::Result;
+use corewise_core::policy::{KINDS, Needs, Parameter, PolicyKind};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// List the policies, or explain one: its rule, its parameters, what it needs of the machine.
+///
+/// A policy is chosen with `--policy NAME`, or with parameters as in `--policy pa:hp_threshold=3,turn=500ms`.
+#[derive(Debug, clap::Args)]
+pub struct Policies {
+    /// The policy to explain; all are listed without one
+    #[arg(value_name = "NAME", value_parser = PolicyKind::find)]
+    policy: Option<&'static PolicyKind>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A policy in JSON.
+#[derive(Serialize)]
+struct Described {
+    name: &'static str,
+    machine: &'static str,
+    rule: &'static str,
+    source: &'static str,
+    required_readings: Vec<&'static str>,
+    used_readings: Vec<&'static str>,
+    events: Vec<&'static str>,
+    parameters: Vec<Parameter>,
+}
+
+impl Described {
+    fn of(kind: &PolicyKind) -> Self {
+        let Needs { required, used, events } = kind.needs();
+        Self {
+            name: kind.name,
+            machine: kind.machine,
+            rule: kind.rule,
+            source: kind.source,
+            required_readings: required.iter().map(|reading| reading.words()).collect(),
+            used_readings: used.iter().map(|reading| reading.words()).collect(),
+            events: events.iter().map(|event| event.words()).collect(),
+            parameters: kind.parameters(),
+        }
+    }
+}
+
+impl Policies {
+    /// Prints them; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        let text = match (self.policy, self.json) {
+            (Some(kind), true) => serde_json::to_string_pretty(&Described::of(kind))? + "\n",
+            (None, true) => {
+                let all: Vec<Described> = KINDS.iter().map(|kind| Described::of(kind)).collect();
+                serde_json::to_string_pretty(&all)? + "\n"
+            }
+            (Some(kind), false) => explain(&Described::of(kind)),
+            (None, false) => list(),
+        };
+        print(&text)?;
+        Ok(0)
+    }
+}
+
+fn list() -> String {
+    let mut text = String::new();
+    for kind in KINDS {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:<13} {}", kind.name, kind.rule);
+        let names: Vec<&str> = kind.parameters().iter().map(|parameter| parameter.name).collect();
+        if !names.is_empty() {
+            let _ = writeln!(text, "{:<13} parameters: {}", "", names.join(", "));
+        }
+    }
+    text
+}
+
+fn explain(policy: &Described) -> String {
+    let listed = |words: &[&str]| if words.is_empty() { "nothing".to_owned() } else { words.join(", ") };
+    let mut text = format!(
+        "{}: {}\n\n  for        {}\n  source     {}\n  needs      {}\n  also uses  {}\n",
+        policy.name,
+        policy.rule,
+        policy.machine,
+        policy.source,
+        listed(&policy.required_readings),
+        listed(&policy.used_readings),
+    );
+    for Parameter { name, default, values, unit, doc } in &policy.parameters {
+        let unit = if unit.is_empty() { String::new() } else { format!(" ({unit})") };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\n  {name}: {doc}\n    {values}{unit}; default: {default}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_listed_and_explained_with_all_its_parameters() {
+        for kind in KINDS {
+            assert!(list().contains(&format!("{:<13} {}\n", kind.name, kind.rule)));
+            let explained = explain(&Described::of(kind));
+            for Parameter { name, default, values, doc, .. } in kind.parameters() {
+                assert!(explained.contains(&format!("{name}: {doc}\n")), "{explained}");
+                assert!(explained.contains(&values) && explained.contains(&default), "{explained}");
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Policies that are other programs: the example, and programs that do all that they should not.
+
+use crate::common::{burn, corewise, masks_of, report_of, wait_for};
+use corewise_testing::needs;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+/// A program that greets well and then does something else.
+fn greeting_then(what: &str) -> String {
+    format!("exec:deadline=20ms,read greeting; echo '{{\"version\":1}}'; {what}")
+}
+
+fn run(policy: &str, environment: &[(&str, &str)], command: &[&str]) -> Output {
+    let options = ["run", "--interval", "50ms", "--counters", "none", "--policy", policy, "--"];
+    corewise().args(options).args(command).envs(environment.iter().copied()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The processes whose command line holds a text.
+fn processes_with(text: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_text = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(text)
+    };
+    pids.filter(has_text).collect()
+}
+
+#[test]
+fn the_example_keeps_fpu_intensive_threads_apart() {
+    needs!(TwoPes, Perf, Python);
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/apart.py");
+    let policy = format!("exec:deadline=5s,python3 {}", example.display());
+    let arguments = ["--policy", &policy, "--interval", "200ms"];
+    let report = report_of(&arguments, &["taskset", "-c", "0-1", &burn(), "4", "fp", "fp", "int"]);
+    let decisions = report["decisions"].as_array().unwrap();
+    let mut bound: Vec<(&Value, &Value)> = decisions
+        .iter()
+        .filter(|decision| decision["pes"].is_string() && decision["outcome"] == "done")
+        .map(|decision| (&decision["tid"], &decision["pes"]))
+        .collect();
+    bound.dedup();
+    let pes = |pe: &str| bound.iter().filter(|(_, pes)| *pes == pe).count();
+    assert!(pes("0") > 0 && pes("1") > 0, "{report:#}");
+    let class = |name: &str| {
+        let thread = report["threads"].as_array().unwrap().iter().find(|thread| thread["name"] == name);
+        (thread.unwrap()["fpu_class"].clone(), thread.unwrap()["bindings"].as_array().unwrap().len())
+    };
+    assert_eq!(class("int"), (Value::from("light"), 0), "{report:#}");
+    assert!(report["policy"].as_str().unwrap().starts_with("exec:deadline=5s,python3 "), "{report:#}");
+}
+
+#[test]
+fn a_program_that_goes_wrong_is_given_up_and_the_application_runs_on() {
+    for (what, expected) in [
+        ("read scene; exit 3", "it has ended"),
+        ("read scene; kill -9 $$", "it has ended"),
+        ("read scene; echo hello; sleep 1000", "it answered `hello`"),
+        (
+            "read scene; echo '{\"step\":1,\"bind\":[{\"thread\":\"1-1\",\"pes\":\"0\"}]}'; sleep 1000",
+            "no thread",
+        ),
+        ("sleep 1000", "5 answers in a row were not there after 20ms"),
+        ("kill -STOP $$", "5 answers in a row were not there after 20ms"),
+        ("exec <&-; sleep 1000", "it reads no more"),
+        ("yes | tr -d '\\n'", "given up"),
+    ] {
+        let output = run(&greeting_then(what), &[], &["sh", "-c", "sleep 1; exit 7"]);
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(7), "{what}: {said}");
+        assert!(said.contains(expected) && said.contains("nothing is bound any more"), "{what}: {said}");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_greet_is_told_before_anything_is_run() {
+    for (policy, expected) in [
+        ("exec:exit 1", "the policy exec: `exit 1`: it has ended"),
+        ("exec:echo hello; sleep 1000", "it answered `hello`"),
+        ("exec:echo '{\"version\":7}'", "it speaks version 7"),
+        ("exec:", "the value must be a command"),
+    ] {
+        let output = run(policy, &[], &["echo", "was run"]);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+        assert!(said(&output).contains(expected), "{}", said(&output));
+    }
+}
+
+#[test]
+fn what_the_program_has_started_ends_with_the_run() {
+    let marks = ["100000.25", "100000.5", "100000.75"];
+    let [plain, left, session] = marks;
+    let what = format!(
+        "sleep {plain} & (sleep {left} &) ; setsid sh -c 'setsid sleep {session} & exit' ; sleep {plain}"
+    );
+    let output = run(&greeting_then(&what), &[], &["true"]);
+    assert!(output.status.success(), "{output:?}");
+    // The keeper kills them a moment after corewise has ended.
+    for mark in marks {
+        wait_for(|| processes_with(&format!("sleep\x00{mark}")).is_empty().then_some(()));
+    }
+}
+
+/// A run of the test program in which a command has bound everything to PE 0 and has left its process id in a
+/// file.
+fn bound_run(directory: &Path) -> (std::process::Child, PathBuf) {
+    let file = directory.join("pid");
+    let script = directory.join("all-on-0.py");
+    let text = format!(
+        "import json, os, sys\n\
+         sys.stdin.readline()\n\
+         print('{{\"version\": 1}}', flush=True)\n\
+         open('{file}.new', 'w').write(str(os.getpid()))\n\
+         os.rename('{file}.new', '{file}')\n\
+         for line in sys.stdin:\n\
+         \x20   scene = json.loads(line)\n\
+         \x20   wanted = [t for t in scene['threads'] if t['placeable'] and t['name'] == 'int']\n\
+         \x20   bind = [{{'thread': t['thread'], 'pes': '0'}} for t in wanted]\n\
+         \x20   print(json.dumps({{'step': scene['step'], 'bind': bind}}), flush=True)\n",
+        file = file.display()
+    );
+    std::fs::write(&script, text).unwrap();
+    let policy = format!("exec:deadline=5s,python3 {}", script.display());
+    let options = ["run", "--quiet", "--interval", "50ms", "--counters", "none", "--policy", &policy, "--"];
+    let mut command = corewise();
+    command.args(options).args([&burn(), "600", "int"]).stdout(Stdio::null());
+    (command.spawn().unwrap(), file)
+}
+
+#[test]
+fn a_killed_program_leaves_nothing_bound_and_a_killed_corewise_no_program() {
+    needs!(TwoPes, Python);
+    for kills_corewise in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut run, file) = bound_run(directory.path());
+        let program: u32 = wait_for(|| std::fs::read_to_string(&file).ok()?.parse().ok());
+        let burning: u32 = wait_for(|| {
+            processes_with("burn\x00600\x00int").into_iter().find(|pid| parent(*pid) == Some(run.id()))
+        });
+        wait_for(|| masks_of(burning).contains(&"0".to_owned()).then_some(()));
+        let victim = if kills_corewise { run.id() } else { program };
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim as i32), nix::sys::signal::SIGKILL).unwrap();
+        wait_for(|| (!masks_of(burning).contains(&"0".to_owned())).then_some(()));
+        wait_for(|| (!Path::new(&format!("/proc/{program}")).exists()).then_some(()));
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(burning as i32), nix::sys::signal::SIGKILL)
+            .unwrap();
+        run.wait().unwrap();
+    }
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+}
+
+#[test]
+fn the_program_has_no_rights_and_descriptors_that_it_does_not_need() {
+    let look = "grep NoNewPrivs: /proc/self/status >&2; echo descriptors $(ls /proc/$$/fd) >&2; \
+        echo user $(id -u) groups $(id -G) >&2; echo session $(cut -d' ' -f6 /proc/$$/stat) >&2; exit";
+    let output = run(&greeting_then(look), &[], &["sleep", "0.5"]);
+    let said_ = said(&output);
+    assert!(said_.contains("NoNewPrivs:\t1\n") && said_.contains("descriptors 0 1 2\n"), "{said_}");
+    let own = nix::unistd::getsid(None).unwrap();
+    assert!(said_.contains("session ") && !said_.contains(&format!("session {own}\n")), "{said_}");
+    needs!(Root);
+    let sudo = [("SUDO_UID", "65534"), ("SUDO_GID", "65533")];
+    let output = run(&greeting_then(look), &sudo, &["sh", "-c", "echo command $(id -u); sleep 0.5"]);
+    let said_ = said(&output);
+    assert!(said_.contains("user 65534 groups 65533"), "{said_}");
+    assert_eq!(output.stdout, b"command 0\n", "the command is what it is without corewise");
+}

@@ -1,0 +1,345 @@
+//! Another program decides: `exec`.
+//!
+//! Problem: an idea for a policy should be tried without writing Rust and without building corewise.
+//!
+//! Approach: a command that the user names reads one scene a line and answers each with one line that holds the
+//! wanted placement; JSON both, `docs/policy-protocol.md` describes it. This file is the pure half: it makes the
+//! scenes, judges the answers and decides what an answer that is late or wrong leads to. The other half is a
+//! [`Peer`], which starts the command and moves the lines.
+//!
+//! - The command must greet before anything else is started, so that a wrong one is found at once.
+//! - An answer that is not there after `deadline` is late: the placement of the last answer stays, and the late
+//!   one is dropped when it comes. No scene is sent while an answer is outstanding, so nothing piles up. After
+//!   [`LATE_MAX`] late ones in a row the command is given up.
+//! - An answer that breaks a rule (no such thread, PEs that the thread may not use, no JSON) ends it at once: a
+//!   program that is wrong about one thread is not believed about the others.
+//! - Given up means: the command is ended, everything is free, [`Policy::failure`] tells why.
+//!
+//! Source: ours; a child process with lines of JSON is how language servers and `git` helpers talk.
+//!
+//! Parameters: `command` and `deadline`.
+//!
+//! Limits: a decision waits for the answer, so a slow program delays everything else by up to the deadline.
+
+use super::spec::{Parameters, PolicyKind};
+use super::{Needs, Policy, Reading, Scene, Subject};
+use crate::classify::FpuClass;
+use crate::cpuset::CpuSet;
+use crate::ids::{PeId, ThreadId};
+use crate::plan::{Placement, Seat};
+use crate::topology::DomainKind;
+use crate::view::{ApplicationView, Estimate};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The version of the protocol. It changes when a program that keeps to the old one would go wrong; new fields
+/// in scenes do not change it.
+pub const VERSION: u32 = 1;
+
+/// So many late answers in a row, and the command is given up.
+pub const LATE_MAX: u32 = 5;
+
+/// How long the command may take to greet.
+pub const GREETING_WITHIN: Duration = Duration::from_secs(10);
+
+/// The most characters of a text of the command that are repeated.
+const TEXT_MAX: usize = 200;
+
+/// A command that runs and can be talked to.
+pub trait Peer {
+    /// Sends a text and waits for a line, at most so long; `None` if none came. An error means that there is
+    /// nobody to talk to any more, in words.
+    fn exchange(&mut self, text: &str, within: Duration) -> Result<Option<String>, String>;
+}
+
+/// Starts a command, or tells in words why it cannot.
+pub type StartCommand<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Peer>, String>;
+
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "exec",
+    machine: "any",
+    rule: "a command decides: it reads scenes and writes placements, as lines of JSON",
+    source: "ours",
+    rest: Some("command"),
+    make: |parameters| Box::new(Exec::new(parameters)),
+};
+
+/// The policy.
+struct Exec {
+    /// `None` once it is given up.
+    peer: Option<Box<dyn Peer>>,
+    deadline: Duration,
+    /// What the last answer wanted.
+    wanted: Placement,
+    step: u64,
+    /// Whether the answer to the last scene is still to come.
+    is_owed: bool,
+    late: u32,
+    failure: Option<String>,
+}
+
+impl Exec {
+    fn new(parameters: &mut Parameters<'_>) -> Self {
+        let range = Duration::from_millis(1)..=Duration::from_secs(60);
+        let late = "how long an answer may take (at least 10s where time is simulated)";
+        let deadline = parameters.duration("deadline", Duration::from_millis(100), range, late);
+        let greet = |peer: &mut dyn Peer| greet(peer);
+        let peer =
+            parameters.command("command", "the program that decides, see docs/policy-protocol.md", greet);
+        Self { peer, deadline, wanted: Placement::default(), step: 0, is_owed: false, late: 0, failure: None }
+    }
+
+    fn ask(&mut self, scene: &Scene<'_>) -> Result<(), String> {
+        let peer = self.peer.as_mut().ok_or("it was not started")?;
+        if self.is_owed {
+            // The answer to an older scene is of no use any more.
+            self.is_owed = peer.exchange("", Duration::ZERO)?.is_none();
+        }
+        if !self.is_owed {
+            self.step += 1;
+            if let Some(answer) = peer.exchange(&line_of(self.step, scene)?, self.deadline)? {
+                self.wanted = placement_of(&answer, self.step, scene)?;
+                self.late = 0;
+                return Ok(());
+            }
+            self.is_owed = true;
+        }
+        self.late += 1;
+        if self.late < LATE_MAX {
+            return Ok(());
+        }
+        Err(format!("{LATE_MAX} answers in a row were not there after {:?}", self.deadline))
+    }
+}
+
+impl Policy for Exec {
+    fn name(&self) -> &str {
+        KIND.name
+    }
+
+    fn needs(&self) -> Needs {
+        use Reading::*;
+        Needs { used: &[FpuUsage, Ipc, L2Misses, Branches, Tlp, Spinning, Master], ..Needs::NONE }
+    }
+
+    fn place(&mut self, scene: &Scene<'_>) -> Placement {
+        if self.failure.is_none()
+            && let Err(problem) = self.ask(scene)
+        {
+            self.failure =
+                Some(format!("the policy's command is given up, and nothing is bound any more: {problem}"));
+            self.peer = None;
+        }
+        match &self.failure {
+            Some(failure) => Placement::without_gain(failure),
+            None => self.wanted.clone(),
+        }
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}
+
+/// The first line each way.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Greeting {
+    version: u32,
+}
+
+fn greet(peer: &mut dyn Peer) -> Result<(), String> {
+    let answer = peer.exchange(&to_line(&Greeting { version: VERSION })?, GREETING_WITHIN)?;
+    let answer = answer.ok_or_else(|| format!("no greeting came within {GREETING_WITHIN:?}"))?;
+    match parse::<Greeting>(&answer)?.version {
+        VERSION => Ok(()),
+        other => Err(format!("it speaks version {other} of the protocol, corewise version {VERSION}")),
+    }
+}
+
+/// What a command is told.
+#[derive(Serialize)]
+struct SceneLine<'a> {
+    step: u64,
+    now_ns: u64,
+    machine: MachineLine<'a>,
+    allowed_pes: &'a CpuSet,
+    threads: Vec<ThreadLine<'a>>,
+    applications: Vec<ApplicationLine>,
+}
+
+#[derive(Serialize)]
+struct MachineLine<'a> {
+    pes: &'a CpuSet,
+    shared: Vec<SharedLine<'a>>,
+    kinds: Vec<KindLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct SharedLine<'a> {
+    by: &'a CpuSet,
+    what: DomainKind,
+}
+
+#[derive(Serialize)]
+struct KindLine<'a> {
+    name: &'a str,
+    pes: &'a CpuSet,
+}
+
+#[derive(Serialize)]
+struct ThreadLine<'a> {
+    thread: String,
+    name: &'a str,
+    application: u32,
+    placeable: bool,
+    resident: bool,
+    may_use_pes: CpuSet,
+    bound_pes: Option<&'a CpuSet>,
+    last_pe: Option<PeId>,
+    runnable: bool,
+    runnable_share: f64,
+    spins: bool,
+    is_master: bool,
+    fpu_class: FpuClass,
+    fpu_usage: Option<Estimate>,
+    vector_usage: Option<Estimate>,
+    spin_share: Option<Estimate>,
+    memory_share: Option<Estimate>,
+    branch_share: Option<Estimate>,
+    l2_misses_per_100_cycles: Option<f64>,
+    instructions_per_cycle: Option<f64>,
+    branch_misses_per_100: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ApplicationLine {
+    application: u32,
+    runnable_threads_mean: f64,
+    sequential_fraction: Option<f64>,
+    exact: bool,
+}
+
+/// What it answers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerLine {
+    step: u64,
+    bind: Vec<BindLine>,
+    #[serde(default)]
+    nothing_to_gain: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BindLine {
+    thread: String,
+    pes: CpuSet,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+fn to_line(value: &impl Serialize) -> Result<String, String> {
+    let line = serde_json::to_string(value).map_err(|error| error.to_string())?;
+    Ok(line + "\n")
+}
+
+fn line_of(step: u64, scene: &Scene<'_>) -> Result<String, String> {
+    let topology = scene.topology;
+    let shared = topology.domains.iter().filter(|domain| domain.pes.len() > 1);
+    let application = |(app, view): (&crate::ids::AppId, &ApplicationView)| ApplicationLine {
+        application: app.0,
+        runnable_threads_mean: view.tlp_mean,
+        sequential_fraction: view.sequential_fraction,
+        exact: view.exact,
+    };
+    to_line(&SceneLine {
+        step,
+        now_ns: scene.now.0,
+        machine: MachineLine {
+            pes: &topology.pes,
+            shared: shared.map(|domain| SharedLine { by: &domain.pes, what: domain.kind }).collect(),
+            kinds: topology.kinds.iter().map(|kind| KindLine { name: &kind.name, pes: &kind.pes }).collect(),
+        },
+        allowed_pes: scene.allowed,
+        threads: scene.threads.iter().map(|subject| thread_line(subject, scene)).collect(),
+        applications: scene.applications.iter().map(application).collect(),
+    })
+}
+
+fn thread_line<'a>(subject: &'a Subject, scene: &Scene<'a>) -> ThreadLine<'a> {
+    let (view, usage) = (&subject.view, &subject.view.usage);
+    ThreadLine {
+        thread: key(view.thread),
+        name: &subject.name,
+        application: view.app.0,
+        placeable: subject.placeable,
+        resident: subject.resident,
+        may_use_pes: view.permitted.intersection(scene.allowed),
+        bound_pes: scene.present.bound.get(&view.thread).map(|seat| &seat.pes),
+        last_pe: view.last_pe,
+        runnable: subject.runnable,
+        runnable_share: view.runnable_share,
+        spins: subject.hints.spinning,
+        is_master: subject.hints.master,
+        fpu_class: subject.fpu_class,
+        fpu_usage: usage.fpu,
+        vector_usage: usage.vector,
+        spin_share: usage.spin,
+        memory_share: usage.memory,
+        branch_share: usage.branches,
+        l2_misses_per_100_cycles: usage.l2_misses_per_100_cycles,
+        instructions_per_cycle: usage.ipc,
+        branch_misses_per_100: usage.branch_misses_per_100,
+    }
+}
+
+/// A thread's name in the protocol: its id alone names no thread.
+fn key(thread: ThreadId) -> String {
+    format!("{}-{}", thread.tid, thread.generation)
+}
+
+/// The placement of an answer, or which rule it breaks.
+fn placement_of(answer: &str, step: u64, scene: &Scene<'_>) -> Result<Placement, String> {
+    let AnswerLine { step: answered, bind, nothing_to_gain } = parse(answer)?;
+    if answered != step {
+        return Err(format!("it answered to step {answered} instead of step {step}"));
+    }
+    let known: BTreeMap<String, &Subject> =
+        scene.threads.iter().map(|subject| (key(subject.view.thread), subject)).collect();
+    let mut placement =
+        Placement { nothing_to_gain: nothing_to_gain.map(|why| clipped(&why)), ..Placement::default() };
+    for BindLine { thread, pes, reason } in bind {
+        let shown = clipped(&thread);
+        let subject = known.get(&thread).ok_or_else(|| format!("it binds `{shown}`, which is no thread"))?;
+        let usable = subject.view.permitted.intersection(scene.allowed);
+        if !subject.placeable {
+            return Err(format!("it binds thread {shown}, which is not placeable"));
+        }
+        if pes.is_empty() || !pes.is_subset(&usable) {
+            return Err(format!(
+                "it binds thread {shown} to the PEs `{pes}`, of which it may use `{usable}`"
+            ));
+        }
+        let reason = reason.map_or_else(|| "the policy's command wants it".to_owned(), |why| clipped(&why));
+        if placement.bound.insert(subject.view.thread, Seat { pes, reason }).is_some() {
+            return Err(format!("it binds thread {shown} twice"));
+        }
+    }
+    Ok(placement)
+}
+
+fn parse<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, String> {
+    serde_json::from_str(line).map_err(|error| format!("it answered `{}`: {error}", clipped(line)))
+}
+
+/// The beginning of a text.
+fn clipped(text: &str) -> String {
+    let end = text.char_indices().nth(TEXT_MAX).map_or(text.len(), |(at, _)| at);
+    text[..end].to_owned() + if end < text.len() { "…" } else { "" }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Fast PEs for the threads that gain most by them, which is measured meanwhile: `measured-ipc`.
+//!
+//! Problem: that of [`super::static_ipc`], for threads of which nothing is known beforehand.
+//!
+//! Approach: a thread of unknown IPC ratio goes first to a fast PE, then to the slow ones, each for a step;
+//! later readings, on whichever kind it runs, keep its ratio up to date. That is the sampling of the original
+//! (Becchi and Crowley, CF'06), without its new sample at every phase, the overhead of which made Saez et al.
+//! (CF'10, §2.3) choose the static version.
+//!
+//! Parameters: `seat_bonus`.
+//!
+//! Limits: a thread whose nature changes while it is on a slow PE is found out by its IPC there alone. Those of
+//! [`super::static_ipc`] and [`super::amp`].
+
+use super::amp::candidates;
+use super::spec::{Parameters, PolicyKind};
+use super::static_ipc::{Standing, place_by};
+use super::{Needs, Policy, Reading, Scene};
+use crate::ids::ThreadId;
+use crate::plan::Placement;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// As the registry has it.
+pub const KIND: PolicyKind = PolicyKind {
+    name: "measured-ipc",
+    machine: "fast and slow PEs, hardware counters",
+    rule: "the fast PEs go to the highest ratios of IPC on fast to IPC on slow PEs, which it measures",
+    source: "PA §2.3",
+    rest: None,
+    make: |parameters| Box::new(MeasuredIpc::new(parameters)),
+};
+
+/// The policy.
+struct MeasuredIpc {
+    seat_bonus: f64,
+    measured: BTreeMap<ThreadId, Measured>,
+}
+
+/// IPC of one thread as last seen on each kind of PE.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    on_fast: Option<f64>,
+    on_slow: Option<f64>,
+}
+
+impl MeasuredIpc {
+    fn new(parameters: &mut Parameters<'_>) -> Self {
+        let doc = "how many times as high a rival's ratio must be for it to take the place of a thread on a fast \
+            PE, so that noise moves nobody (ours)";
+        Self {
+            seat_bonus: parameters.number("seat_bonus", 1.05, 1.0..=100.0, "", doc),
+            measured: BTreeMap::new(),
+        }
+    }
+}
+
+impl Policy for MeasuredIpc {
+    fn name(&self) -> &str {
+        KIND.name
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { required: &[Reading::Ipc], used: &[Reading::Spinning], ..Needs::NONE }
+    }
+
+    fn place(&mut self, scene: &Scene<'_>) -> Placement {
+        if candidates(scene).next().is_some() && candidates(scene).all(|s| s.view.usage.ipc.is_none()) {
+            return Placement::without_gain("no hardware counters tell how many instructions a cycle takes");
+        }
+        let alive: BTreeSet<ThreadId> = scene.threads.iter().map(|subject| subject.view.thread).collect();
+        self.measured.retain(|thread, _| alive.contains(thread));
+        place_by(scene, |amp, subject| {
+            let measured = self.measured.entry(subject.view.thread).or_default();
+            // The present binding held since the last step, so that is where the reading was made.
+            if amp.bound_to_fast(scene, subject) {
+                measured.on_fast = subject.view.usage.ipc.or(measured.on_fast);
+            } else if amp.bound_to_slow(scene, subject) {
+                measured.on_slow = subject.view.usage.ipc.or(measured.on_slow);
+            }
+            match (measured.on_fast, measured.on_slow) {
+                (None, _) => Standing::First("to measure its IPC on a fast PE"),
+                (_, None) => Standing::Last("to measure its IPC on a slow PE"),
+                (Some(fast), Some(slow)) => {
+                    let bonus = if amp.on_fast(scene, subject) { self.seat_bonus } else { 1.0 };
+                    Standing::Ratio(bonus * fast / slow.max(f64::MIN_POSITIVE))
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! The registry and specifications of policies.
+
+use super::*;
+
+fn error(text: &str) -> String {
+    text.parse::<PolicySpec>().expect_err(text).to_string()
+}
+
+#[test]
+fn a_name_or_a_parameter_that_is_unknown_is_told_with_those_that_are_known_and_the_nearest() {
+    let unknown = error("spraed");
+    assert!(unknown.starts_with("there is no policy `spraed`; there are: spread, default, "), "{unknown}");
+    assert!(unknown.ends_with("the nearest is `spread`"), "{unknown}");
+    let expected = "the policy pa has no parameter `hp_treshold`; it has: hp_threshold, amp_boost_ticks, turn; \
+        the nearest is `hp_threshold`";
+    assert_eq!(error("pa:hp_treshold=3"), expected);
+    assert_eq!(error("default:a=1"), "the policy default has no parameter `a`; it has: none");
+}
+
+#[test]
+fn a_value_that_is_wrong_is_told_with_what_may_be_written() {
+    for (text, expected) in [
+        ("pa:hp_threshold=0", "hp_threshold=0: the value must be a whole number from 1 to 1000000"),
+        ("pa:hp_threshold=1.5", "a whole number"),
+        ("pa:turn=1", "turn=1: the value must be a time from 1ms to 3600s, with its unit"),
+        ("rr:turn=2h", "a time from 1ms"),
+        ("cosched:fixed_share_max=1.1", "a number from 0 to 1"),
+        ("cosched:gain_min=nan", "a number from 0 to 1000000000"),
+        ("static-ipc:ratios.a=0", "ratios.a=0: the value must be a number above 0"),
+        ("static-ipc:ratios.a=x", "ratios.a=x"),
+        ("static-ipc:ratios=2", "no parameter `ratios`"),
+        ("pa:turn", "`turn` is no parameter: write NAME=VALUE"),
+        ("pa:turn=1s,turn=2s", "`turn=2s` is no parameter: write NAME=VALUE, once"),
+        ("pa:turn=1s,", "`` is no parameter"),
+    ] {
+        let said = error(text);
+        assert!(said.contains(expected), "{text}: {said}");
+    }
+}
+
+#[test]
+fn defaults_are_values_that_may_be_written_and_all_policies_can_be_made() {
+    for kind in KINDS.iter().filter(|kind| !kind.takes_command()) {
+        let spec = PolicySpec::from(*kind);
+        assert_eq!(spec.build(None).unwrap().name(), kind.name);
+        assert!(kind.rule.len() > 10 && !kind.machine.is_empty() && !kind.source.is_empty());
+        for Parameter { name, default, doc, .. } in kind.parameters() {
+            assert!(doc.len() > 10, "{name}");
+            if default.starts_with(|c: char| c.is_ascii_digit()) {
+                let text = format!("{}:{name}={default}", kind.name);
+                let policy = build(&text).unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!((policy.name(), policy.needs()), (text.as_str(), kind.needs()));
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_unique() {
+    let distinct: std::collections::BTreeSet<&str> = names().collect();
+    assert_eq!(distinct.len(), KINDS.len());
+    for kind in KINDS {
+        let parameters = kind.parameters();
+        let distinct: std::collections::BTreeSet<&str> = parameters.iter().map(|p| p.name).collect();
+        assert_eq!(distinct.len(), parameters.len(), "{}", kind.name);
+    }
+}
+
+#[test]
+fn a_specification_is_written_as_it_is_read_and_the_same_in_files() {
+    let spec: PolicySpec = "pa: turn = 500ms , hp_threshold=3".parse().unwrap();
+    assert_eq!(spec.to_string(), "pa:hp_threshold=3,turn=500ms");
+    assert_eq!(spec.to_string().parse(), Ok(spec.clone()));
+    let from_file = |text: &str| serde_json::from_str::<PolicySpec>(text).map_err(|error| error.to_string());
+    assert_eq!(from_file(r#""pa:hp_threshold=3,turn=500ms""#), Ok(spec.clone()));
+    assert_eq!(from_file(r#"{"name": "pa", "hp_threshold": 3, "turn": "500ms"}"#), Ok(spec));
+    let ratios = from_file(r#"{"name": "static-ipc", "ratios": {"a b": 1.5, "c": 2}}"#).unwrap();
+    assert_eq!(ratios.to_string(), "static-ipc:ratios.a b=1.5,ratios.c=2");
+    for (text, expected) in [
+        (r#""best""#, "there is no policy `best`"),
+        (r#"{"name": "pa", "turns": 1}"#, "no parameter `turns`"),
+        (r#"{"turn": 1}"#, "a policy is written"),
+        ("7", "a policy is written"),
+    ] {
+        let error = from_file(text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn parameters_that_are_given_win_over_common_ones() {
+    let spec: PolicySpec = "pa:turn=2s".parse().unwrap();
+    let common = [("turn", "1s"), ("hp_threshold", "4")].map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+    assert_eq!(spec.or(&common).unwrap().to_string(), "pa:hp_threshold=4,turn=2s");
+}
