@@ -8,6 +8,7 @@
 //! instructions (Chen, Li, Moseley: AutoFDO, CGO 2016). Limits: no pseudo-probes, no calling contexts.
 
 use super::counts::{Counts, Run};
+use super::{Format, Writer};
 use crate::program::Program;
 use crate::window::{Location, ModuleId};
 use corewise_core::code::Flow;
@@ -62,7 +63,7 @@ impl FunctionCounts {
         self.instructions + self.inlined.values().map(FunctionCounts::total).sum::<u64>()
     }
 
-    fn write(&self, depth: usize, out: &mut impl Write) -> Result<()> {
+    fn write(&self, depth: usize, out: &mut dyn Write) -> Result<()> {
         let indent = " ".repeat(depth);
         for (line, LineCount { count, callees }) in &self.lines {
             write!(out, "{indent}{}: {count}", shown(*line))?;
@@ -86,13 +87,20 @@ fn shown(line: Line) -> String {
     }
 }
 
+/// `--format autofdo`.
+pub const FORMAT: Format = Format {
+    name: "autofdo",
+    about: "What `clang -fprofile-sample-use` reads, made without LLVM's tools; needs debug information",
+    writer: Writer::Module(|of, out| write(of.counts, of.module, of.program, &*of.file.lines()?, out)),
+};
+
 /// Writes the profile.
 pub fn write(
     counts: &Counts,
     module: ModuleId,
-    program: &impl Program,
-    lines: &impl Lines,
-    out: &mut impl Write,
+    program: &dyn Program,
+    lines: &dyn Lines,
+    out: &mut dyn Write,
 ) -> Result<()> {
     let mut functions: BTreeMap<String, FunctionCounts> = BTreeMap::new();
     for (address, count) in instructions(counts, module, program) {
@@ -116,7 +124,7 @@ pub fn write(
 
 /// How often each instruction was executed. Those of the same functions that were not have a count of 0,
 /// which tells the compiler more than none.
-fn instructions(counts: &Counts, module: ModuleId, program: &impl Program) -> BTreeMap<u64, u64> {
+fn instructions(counts: &Counts, module: ModuleId, program: &dyn Program) -> BTreeMap<u64, u64> {
     let mut instructions = BTreeMap::new();
     for ((first, last), count) in counts.ranges() {
         let mut address = first;
@@ -140,7 +148,7 @@ fn instructions(counts: &Counts, module: ModuleId, program: &impl Program) -> BT
 }
 
 /// The functions that runs begin in: first address, and the one behind the last.
-fn executed_functions(counts: &Counts, program: &impl Program) -> BTreeSet<(u64, u64)> {
+fn executed_functions(counts: &Counts, program: &dyn Program) -> BTreeSet<(u64, u64)> {
     let function = |run: &Run| program.function(run.first).map(|function| (function.start, function.end));
     counts.runs.keys().filter_map(function).collect()
 }
@@ -164,8 +172,8 @@ fn place_of(
 fn entries(
     counts: &Counts,
     module: ModuleId,
-    program: &impl Program,
-    lines: &impl Lines,
+    program: &dyn Program,
+    lines: &dyn Lines,
     functions: &mut BTreeMap<String, FunctionCounts>,
 ) -> BTreeMap<String, u64> {
     let mut heads = BTreeMap::new();

@@ -7,14 +7,22 @@
 //! saying in this format that mispredictions are not known, so they are 0.
 
 use super::counts::{Counts, Run};
+use super::{Format, Writer};
 use crate::program::Program;
 use crate::window::{Location, ModuleId};
 use corewise_core::code::Flow;
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
+/// `--format bolt`.
+pub const FORMAT: Format = Format {
+    name: "bolt",
+    about: "For `perf2bolt -pa`, which makes what `llvm-bolt -data` reads",
+    writer: Writer::Module(|of, out| write(of.counts, of.module, of.program, out)),
+};
+
 /// Writes the profile.
-pub fn write(counts: &Counts, module: ModuleId, program: &impl Program, out: &mut impl Write) -> Result<()> {
+pub fn write(counts: &Counts, module: ModuleId, program: &dyn Program, out: &mut dyn Write) -> Result<()> {
     for ((from, to), count) in &counts.transfers {
         writeln!(out, "B {:x} {:x} {count} 0", from.unwrap_or(0), to.unwrap_or(0))?;
     }
@@ -31,7 +39,7 @@ pub fn write(counts: &Counts, module: ModuleId, program: &impl Program, out: &mu
 }
 
 /// Whether control came from another function. A return from a recursive call counts as one, too.
-fn is_from_outside(run: &Run, program: &impl Program) -> bool {
+fn is_from_outside(run: &Run, program: &dyn Program) -> bool {
     let Some(from) = run.from else { return false };
     let start = |location: Location| program.function(location).map(|function| function.start);
     let is_return = program.instruction(from).is_some_and(|instruction| instruction.flow == Flow::Return);

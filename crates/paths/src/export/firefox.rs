@@ -3,6 +3,7 @@
 //! with the library of the format's own tool, samply.
 
 use super::stacks;
+use super::{Format, Writer};
 use crate::program::Program;
 use crate::window::{Recording, Window};
 use fxprof_processed_profile::{
@@ -12,12 +13,16 @@ use fxprof_processed_profile::{
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
+/// `--format firefox`.
+pub const FORMAT: Format =
+    Format { name: "firefox", about: "For <https://profiler.firefox.com>", writer: Writer::Recording(write) };
+
 /// Writes the profile.
-pub fn write(recording: &Recording, program: &impl Program, out: &mut impl Write) -> Result<()> {
+pub fn write(recording: &Recording, program: &dyn Program, out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer(out, &profile(recording, program)).map_err(Into::into)
 }
 
-fn profile(recording: &Recording, program: &impl Program) -> Profile {
+fn profile(recording: &Recording, program: &dyn Program) -> Profile {
     let name = recording.command.first().map_or("?", String::as_str);
     let interval = SamplingInterval::from_nanos(recording.period_ns.max(1));
     // The clock of a recording begins when the machine was started; the profile begins with its first window.

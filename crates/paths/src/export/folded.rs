@@ -3,6 +3,7 @@
 //! instructions share, as each stands for the same time.
 
 use super::stacks::{self, Callee};
+use super::{Format, Writer};
 use crate::program::Program;
 use crate::window::Recording;
 use std::collections::BTreeMap;
@@ -11,8 +12,12 @@ use std::io::{Result, Write};
 /// What a window, which is a sample of time, counts for.
 pub const UNITS_PER_WINDOW: f64 = 100.0;
 
+/// `--format folded`.
+pub const FORMAT: Format =
+    Format { name: "folded", about: "Folded stacks, for flame graphs", writer: Writer::Recording(write) };
+
 /// Writes the stacks.
-pub fn write(recording: &Recording, program: &impl Program, out: &mut impl Write) -> Result<()> {
+pub fn write(recording: &Recording, program: &dyn Program, out: &mut dyn Write) -> Result<()> {
     let mut stacks: BTreeMap<Vec<Callee>, f64> = BTreeMap::new();
     for window in &recording.windows {
         let pieces = stacks::pieces(window, program);

@@ -8,10 +8,18 @@
 //! is a function's first instruction, is counted as an entry. Branches to the outside are of no use here.
 
 use super::counts::Counts;
+use super::{Format, Writer};
 use std::io::{Result, Write};
 
+/// `--format llvm-profgen`.
+pub const FORMAT: Format = Format {
+    name: "llvm-profgen",
+    about: "For `llvm-profgen --unsymbolized-profile`, which makes what `clang -fprofile-sample-use` reads",
+    writer: Writer::Module(|of, out| write(of.counts, out)),
+};
+
 /// Writes the profile.
-pub fn write(counts: &Counts, out: &mut impl Write) -> Result<()> {
+pub fn write(counts: &Counts, out: &mut dyn Write) -> Result<()> {
     let ranges = counts.ranges();
     writeln!(out, "{}", ranges.len())?;
     for ((first, last), count) in ranges {

@@ -19,3 +19,63 @@ pub mod stacks;
 
 #[cfg(test)]
 mod fixture;
+
+use crate::program::Program;
+use crate::window::{ModuleId, Recording};
+use autofdo_text::Lines;
+use counts::Counts;
+use perf_script::Segment;
+use std::io::{Result, Write};
+
+/// Every format, in the order of the help.
+pub const FORMATS: [Format; 6] = [
+    llvm_profgen::FORMAT,
+    bolt::FORMAT,
+    autofdo_text::FORMAT,
+    perf_script::FORMAT,
+    folded::FORMAT,
+    firefox::FORMAT,
+];
+
+/// A format that recordings can be written in.
+#[derive(Debug, Clone, Copy)]
+pub struct Format {
+    /// What users give to `--format`.
+    pub name: &'static str,
+    /// A line of the help.
+    pub about: &'static str,
+    /// How it is written.
+    pub writer: Writer,
+}
+
+/// How a format is written.
+#[derive(Debug, Clone, Copy)]
+pub enum Writer {
+    /// The whole recording: for people.
+    Recording(fn(&Recording, &dyn Program, &mut dyn Write) -> Result<()>),
+    /// The profile of one module: for optimisers.
+    Module(fn(&OfModule<'_>, &mut dyn Write) -> Result<()>),
+}
+
+/// What the profile of one module is made of.
+pub struct OfModule<'a> {
+    /// The whole recording.
+    pub recording: &'a Recording,
+    /// The module.
+    pub module: ModuleId,
+    /// What the recording counts in it.
+    pub counts: &'a Counts,
+    /// The code of all modules.
+    pub program: &'a dyn Program,
+    /// The module's file.
+    pub file: &'a dyn ModuleFile,
+}
+
+/// What some formats want to know of a module's file, read when they ask.
+pub trait ModuleFile {
+    /// Its debug information.
+    fn lines(&self) -> Result<Box<dyn Lines>>;
+
+    /// Its executable segment, as the kernel maps it.
+    fn segment(&self) -> Result<Segment>;
+}

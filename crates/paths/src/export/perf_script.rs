@@ -11,6 +11,7 @@
 //! Limits: the runs before the first and behind the last transfer are lost, as with a branch-record unit.
 
 use super::counts::{UNITS_PER_WINDOW, weighted};
+use super::{Format, Writer};
 use crate::window::{Location, ModuleId, Recording};
 use std::io::{Result, Write};
 
@@ -31,8 +32,15 @@ pub struct Segment {
     pub offset: u64,
 }
 
+/// `--format perf-script`.
+pub const FORMAT: Format = Format {
+    name: "perf-script",
+    about: "Branch stacks as `perf script` prints them, for `llvm-profgen --perfscript`",
+    writer: Writer::Module(|of, out| write(of.recording, of.module, of.file.segment()?, out)),
+};
+
 /// Writes the profile.
-pub fn write(recording: &Recording, module: ModuleId, segment: Segment, out: &mut impl Write) -> Result<()> {
+pub fn write(recording: &Recording, module: ModuleId, segment: Segment, out: &mut dyn Write) -> Result<()> {
     let path = recording.modules.get(module.0 as usize).map_or("", |module| module.path.as_str());
     let Segment { address, size, offset } = segment;
     let pid = recording.windows.first().map_or(1, |window| window.tid);

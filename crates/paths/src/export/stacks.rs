@@ -23,13 +23,13 @@ pub struct Callee {
 
 impl Callee {
     /// The function that holds a location.
-    pub fn at(location: Location, program: &impl Program) -> Callee {
+    pub fn at(location: Location, program: &dyn Program) -> Callee {
         let start = program.function(location).map(|function| function.start);
         Callee { module: location.module, start }
     }
 
     /// Its name for people: the symbol, `file+0x12` of a stripped file, `[file]` where there is no function.
-    pub fn name(self, recording: &Recording, program: &impl Program) -> String {
+    pub fn name(self, recording: &Recording, program: &dyn Program) -> String {
         let path = recording.modules.get(self.module.0 as usize).map_or("?", |module| &module.path);
         let file = path.rsplit('/').next().unwrap_or(path);
         let Some(start) = self.start else { return format!("[{file}]") };
@@ -51,7 +51,7 @@ pub struct Piece {
 }
 
 /// The pieces of a window, in the order of execution; without windows in code that cannot be read.
-pub fn pieces(window: &Window, program: &impl Program) -> Vec<Piece> {
+pub fn pieces(window: &Window, program: &dyn Program) -> Vec<Piece> {
     let mut calls = Calls::default();
     let mut parts = Vec::new();
     for run in runs_of(window) {
@@ -68,7 +68,7 @@ pub fn pieces(window: &Window, program: &impl Program) -> Vec<Piece> {
         .collect()
 }
 
-fn instructions_of(run: Run, program: &impl Program) -> u32 {
+fn instructions_of(run: Run, program: &dyn Program) -> u32 {
     let mut address = run.first.address;
     let mut count = 0;
     while address <= run.last
@@ -93,7 +93,7 @@ impl Calls {
         self.current = 0;
     }
 
-    fn follow(&mut self, from: Location, to: Location, program: &impl Program) {
+    fn follow(&mut self, from: Location, to: Location, program: &dyn Program) {
         if self.frames.is_empty() {
             self.start(Callee::at(from, program));
         }

@@ -3,12 +3,15 @@
 use super::file;
 use crate::{output, whole_file};
 use anyhow::{Result, anyhow, bail};
-use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use corewise_linux::elf::ElfProgram;
 use corewise_linux::lines::DebugLines;
+use corewise_paths::export::autofdo_text::Lines;
 use corewise_paths::export::counts::Counts;
-use corewise_paths::export::{autofdo_text, bolt, firefox, folded, llvm_profgen, perf_script};
+use corewise_paths::export::perf_script::Segment;
+use corewise_paths::export::{FORMATS, Format, ModuleFile, OfModule, Writer};
 use corewise_paths::window::{ModuleId, Recording};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Write a recording as a profile for a compiler, a link-time optimiser or a viewer
@@ -21,7 +24,7 @@ pub struct Export {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The format
-    #[arg(long, short)]
+    #[arg(long, short, value_parser = formats())]
     format: Format,
     /// Where to write it; `-` for standard output
     #[arg(long, short, value_name = "OUT", default_value = "-")]
@@ -31,20 +34,11 @@ pub struct Export {
     module: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For `llvm-profgen --unsymbolized-profile`, which makes what `clang -fprofile-sample-use` reads
-    LlvmProfgen,
-    /// For `perf2bolt -pa`, which makes what `llvm-bolt -data` reads
-    Bolt,
-    /// What `clang -fprofile-sample-use` reads, made without LLVM's tools; needs debug information
-    Autofdo,
-    /// Branch stacks as `perf script` prints them, for `llvm-profgen --perfscript`
-    PerfScript,
-    /// Folded stacks, for flame graphs
-    Folded,
-    /// For <https://profiler.firefox.com>
-    Firefox,
+/// The names of the formats, each with its line in the help.
+fn formats() -> impl TypedValueParser<Value = Format> {
+    let values = FORMATS.map(|format| PossibleValue::new(format.name).help(format.about));
+    let by_name = |name: String| FORMATS.into_iter().find(|format| format.name == name);
+    PossibleValuesParser::new(values).try_map(move |name| by_name(name).ok_or("there is no such format"))
 }
 
 impl Export {
@@ -60,12 +54,18 @@ impl Export {
         }
         let program = ElfProgram::open(&recording.modules)?;
         let mut text = Vec::new();
-        match self.format {
-            Format::Folded => folded::write(&recording, &program, &mut text)?,
-            Format::Firefox => firefox::write(&recording, &program, &mut text)?,
-            format => {
+        match self.format.writer {
+            Writer::Recording(write) => write(&recording, &program, &mut text)?,
+            Writer::Module(write) => {
                 let module = module_of(&recording, self.module.as_deref())?;
-                write_profile(format, &recording, module, &program, &mut text)?;
+                let path = &recording.modules[module.0 as usize].path;
+                let counts = Counts::new(&recording, module);
+                if counts.runs.is_empty() {
+                    bail!("no window lies in {path}: there is nothing to export for it");
+                }
+                let file = File { program: &program, module, path };
+                let (recording, counts) = (&recording, &counts);
+                write(&OfModule { recording, module, counts, program: &program, file: &file }, &mut text)?;
             }
         }
         if to_stdout {
@@ -76,29 +76,26 @@ impl Export {
     }
 }
 
-/// A profile of one module.
-fn write_profile(
-    format: Format,
-    recording: &Recording,
+/// A module's file.
+struct File<'a> {
+    program: &'a ElfProgram,
     module: ModuleId,
-    program: &ElfProgram,
-    text: &mut Vec<u8>,
-) -> Result<()> {
-    let counts = Counts::new(recording, module);
-    let path = &recording.modules[module.0 as usize].path;
-    if counts.runs.is_empty() {
-        bail!("no window lies in {path}: there is nothing to export for it");
+    path: &'a str,
+}
+
+impl ModuleFile for File<'_> {
+    fn lines(&self) -> io::Result<Box<dyn Lines>> {
+        Ok(Box::new(DebugLines::open(Path::new(self.path)).map_err(io::Error::other)?))
     }
-    match format {
-        Format::LlvmProfgen => llvm_profgen::write(&counts, text)?,
-        Format::Bolt => bolt::write(&counts, module, program, text)?,
-        Format::Autofdo => {
-            let lines = DebugLines::open(Path::new(path))?;
-            autofdo_text::write(&counts, module, program, &lines, text)?;
-        }
-        _ => perf_script::write(recording, module, segment_of(program, module, path)?, text)?,
+
+    fn segment(&self) -> io::Result<Segment> {
+        let path = self.path;
+        let elf = self.program.elf(self.module);
+        let elf = elf.ok_or_else(|| io::Error::other(format!("cannot read {path}: put the file back")))?;
+        let mapping = elf.code_mapping().ok_or_else(|| io::Error::other(format!("{path} has no code")))?;
+        let (address, offset, size) = mapping;
+        Ok(Segment { address, size, offset })
     }
-    Ok(())
 }
 
 /// The module of that name, else the one with the most transfers.
@@ -126,11 +123,4 @@ fn module_of(recording: &Recording, name: Option<&str>) -> Result<ModuleId> {
             bail!("{name} may be each of {}: give a longer end of the path", matching.join(", "))
         }
     }
-}
-
-/// The executable segment, as the kernel maps it.
-fn segment_of(program: &ElfProgram, module: ModuleId, path: &str) -> Result<perf_script::Segment> {
-    let elf = program.elf(module).ok_or_else(|| anyhow!("cannot read {path}: put the file back"))?;
-    let (address, offset, size) = elf.code_mapping().ok_or_else(|| anyhow!("{path} has no code"))?;
-    Ok(perf_script::Segment { address, size, offset })
 }
