@@ -33,17 +33,27 @@ pub enum Choice {
     None,
 }
 
+impl Choice {
+    /// The words that users give for them, as the help shows them.
+    pub const WORDS: &str = "auto|pmu|sample|none";
+
+    /// Each word with its choice, in the order of [`Choice::WORDS`].
+    const ALL: [(&str, Choice); 4] =
+        [("auto", Choice::Auto), ("pmu", Choice::Pmu), ("sample", Choice::Sample), ("none", Choice::None)];
+
+    /// Whether the user wants just this source, and no other in its place.
+    pub fn is_demanded(self) -> bool {
+        !matches!(self, Choice::Auto | Choice::None)
+    }
+}
+
 impl std::str::FromStr for Choice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Choice::Auto),
-            "pmu" => Ok(Choice::Pmu),
-            "sample" => Ok(Choice::Sample),
-            "none" => Ok(Choice::None),
-            _ => Err(format!("`{text}` is none of auto, pmu, sample, none")),
-        }
+        let choice = Choice::ALL.into_iter().find(|(word, _)| *word == text);
+        let none = || format!("`{text}` is none of {}", Choice::WORDS.replace('|', ", "));
+        choice.map(|(_, choice)| choice).ok_or_else(none)
     }
 }
 
@@ -140,4 +150,17 @@ pub trait CounterSource {
 
     /// What went wrong so far, in words with counts: lost samples, refused events.
     fn troubles(&self) -> Vec<String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_shows_every_word() {
+        assert_eq!(Choice::ALL.map(|(word, _)| word).join("|"), Choice::WORDS);
+        assert_eq!("pmu".parse(), Ok(Choice::Pmu));
+        let error = "pnu".parse::<Choice>().unwrap_err();
+        assert_eq!(error, "`pnu` is none of auto, pmu, sample, none");
+    }
 }

@@ -5,7 +5,7 @@
 //! predictor is wrong about every second one, and the front end starts anew. Unit: a branch decided; the
 //! branch that closes the loop is not counted.
 
-use super::{Facts, Loop};
+use super::{Facts, Loop, Made};
 use corewise_core::calibrate::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
@@ -20,8 +20,8 @@ const BRANCHES_PER_ROUND: u64 = 8;
 const ROUNDS: u64 = 400;
 
 /// Makes the kernel ready.
-pub(super) fn prepare() -> Box<dyn Loop> {
-    Box::new(Branches { state: 1 })
+pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
+    (kernel == Kernel::Branches).then(|| Ok(Box::new(Branches { state: 1 }) as Box<dyn Loop>))
 }
 
 struct Branches {

@@ -14,7 +14,7 @@
 //! - A result that could be known without the work proves nothing. Each integer division has its own
 //!   dividend, and the drift of the floating-point ones tells how many there were.
 
-use super::{Facts, Loop};
+use super::{Facts, Loop, Made};
 use corewise_core::calibrate::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
@@ -30,9 +30,9 @@ pub(super) const FACTS: &[Facts] = &[
     Facts { kernel: Kernel::FpDivChain, bytes_read: 0, bytes_written: 0, operations: 1 },
 ];
 
-/// Makes a kernel of computation ready.
-pub(super) fn prepare(kernel: Kernel) -> Box<dyn Loop> {
-    match kernel {
+/// Makes a kernel of this family ready.
+pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
+    Some(Ok(match kernel {
         Kernel::IntAdd => repeat(2000, int_add, INT_ADDS),
         Kernel::IntAddChain => repeat(500, int_add_chain, INT_ADDS),
         Kernel::IntDiv => repeat(600, int_div, INT_DIVS),
@@ -40,8 +40,9 @@ pub(super) fn prepare(kernel: Kernel) -> Box<dyn Loop> {
         Kernel::FpAdd => repeat(1500, fp_add, FP_ADDS),
         Kernel::FpAddChain => repeat(250, fp_add_chain, FP_ADDS),
         Kernel::FpDiv => repeat(400, fp_div, FP_DIVS),
-        _ => repeat(150, fp_div_chain, FP_DIVS),
-    }
+        Kernel::FpDivChain => repeat(150, fp_div_chain, FP_DIVS),
+        _ => return None,
+    }))
 }
 
 /// A loop of so many rounds of so many operations.

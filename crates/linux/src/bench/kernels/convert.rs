@@ -9,7 +9,7 @@
 //! as well), and the widest vector unit is used: what is measured is the units, not memory.
 
 use super::vector::{Sweep, Vector, sweep};
-use super::{Facts, Loop};
+use super::{Facts, Loop, Made};
 use corewise_core::calibrate::Kernel;
 use std::sync::atomic::AtomicBool;
 
@@ -24,12 +24,13 @@ const NUMBERS: usize = 1024;
 const PASSES: u64 = 100;
 
 /// Makes a kernel of conversion ready.
-pub(super) fn prepare(kernel: Kernel) -> Box<dyn Loop> {
+pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
     let (arrays, convert): (_, fn(Vector, &mut Arrays, u64)) = match kernel {
         Kernel::ConvertF32 => (Arrays::of_f32(), convert_f32),
-        _ => (Arrays::of_i24(), convert_i24),
+        Kernel::ConvertI24 => (Arrays::of_i24(), convert_i24),
+        _ => return None,
     };
-    Box::new(Convert { arrays, convert, unit: Vector::widest() })
+    Some(Ok(Box::new(Convert { arrays, convert, unit: Vector::widest() })))
 }
 
 struct Convert {

@@ -22,6 +22,8 @@ mod sync;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vector;
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use corewise_core::calibrate::Focus;
 use corewise_core::calibrate::Kernel;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -64,6 +66,9 @@ pub enum KernelError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Nobody has written its loop yet.
+    #[error("there is no measuring loop for {}: this corewise is incomplete", .0.name())]
+    Unwritten(Kernel),
     /// Two threads are needed and only one was announced.
     #[error("{} needs two threads: give both the same shared lines", .0.name())]
     Partner(Kernel),
@@ -92,37 +97,27 @@ pub enum Role {
     Second,
 }
 
+/// A kernel that was made ready, or why not. Of a family: `None` for kernels that are none of it.
+type Made = Result<Box<dyn Loop>, KernelError>;
+
 /// Makes a kernel ready. To be called on the thread that will run it, after that was pinned, so that memory
 /// is first touched there and lies near the PE.
 ///
 /// `region_bytes` counts for kernels with [`Kernel::needs_region`] only, `shared` for those with
 /// [`Kernel::needs_partner`] only. The work that a synchronisation kernel returns is this thread's part; the
 /// unit of its work counts what both did, so add up.
-pub fn prepare(
-    kernel: Kernel,
-    region_bytes: u64,
-    shared: Option<(Arc<SharedLines>, Role)>,
-) -> Result<Box<dyn Loop>, KernelError> {
+pub fn prepare(kernel: Kernel, region_bytes: u64, shared: Option<(Arc<SharedLines>, Role)>) -> Made {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    match kernel {
-        Kernel::Alternate | Kernel::FetchAdd | Kernel::HandOver => {
+    match kernel.focus() {
+        Focus::Synchronisation => {
             let (lines, role) = shared.ok_or(KernelError::Partner(kernel))?;
             Ok(sync::prepare(kernel, lines, role))
         }
-        Kernel::Read | Kernel::Write | Kernel::Copy | Kernel::LoadLatency => {
-            memory::prepare(kernel, region_bytes)
-        }
-        Kernel::IntAdd
-        | Kernel::IntAddChain
-        | Kernel::IntDiv
-        | Kernel::IntDivChain
-        | Kernel::FpAdd
-        | Kernel::FpAddChain
-        | Kernel::FpDiv
-        | Kernel::FpDivChain => Ok(computation::prepare(kernel)),
-        Kernel::ConvertF32 | Kernel::ConvertI24 => Ok(convert::prepare(kernel)),
-        Kernel::Branches => Ok(branches::prepare()),
-        Kernel::WideFma => power::prepare(),
+        Focus::Memory => memory::prepare(kernel, region_bytes),
+        Focus::Computation => [computation::prepare, convert::prepare, branches::prepare, power::prepare]
+            .into_iter()
+            .find_map(|family: fn(Kernel) -> Option<Made>| family(kernel))
+            .unwrap_or(Err(KernelError::Unwritten(kernel))),
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     {

@@ -6,7 +6,7 @@
 //! and addition of one pair of double-precision numbers, so an AVX-512 instruction makes eight.
 
 use super::vector::Vector;
-use super::{Facts, KernelError, Loop};
+use super::{Facts, KernelError, Loop, Made};
 use corewise_core::calibrate::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,11 @@ pub(super) const FACTS: &[Facts] =
     &[Facts { kernel: Kernel::WideFma, bytes_read: 0, bytes_written: 0, operations: 2 }];
 
 /// Makes the kernel ready.
-pub(super) fn prepare() -> Result<Box<dyn Loop>, KernelError> {
+pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
+    (kernel == Kernel::WideFma).then(wide_fma)
+}
+
+fn wide_fma() -> Made {
     let unit = Vector::widest();
     #[cfg(target_arch = "x86_64")]
     if unit == Vector::Sse2 {
