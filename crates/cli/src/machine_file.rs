@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn named(name: &str) -> Result<MachineSpec> {
     let path = Path::new(name);
     Ok(match path.extension().and_then(|extension| extension.to_str()) {
-        Some("json") => measured::machine(&profile_file::read(path)?).context(name.to_owned())?.machine.spec,
+        Some("json") => measured::machine(&profile_file::read(path)?).context(name.to_owned())?.spec,
         Some("toml") => of_scenario(path).with_context(|| format!("cannot take the machine of {name}"))?,
         _ if path.exists() => of_shape(name, recorded(path)?),
         _ if name.contains(':') => MachineSpec::plain(name),

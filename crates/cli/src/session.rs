@@ -4,10 +4,10 @@ use crate::output::{in_words, tell};
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
 use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::machine_model::MachineModel;
 use corewise_core::policy::{Policy, Reading};
 use corewise_core::recording::{FORMAT, Header, VERSION};
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
-use corewise_core::topology::Topology;
 use corewise_core::world::{Wake, World, control_loop};
 use corewise_linux::binding::actuator::AffinityActuator;
 use corewise_linux::binding::guardian::Guardian;
@@ -29,7 +29,7 @@ pub struct Plan {
     /// The command and its arguments.
     pub command: Vec<OsString>,
     /// The machine.
-    pub topology: Topology,
+    pub machine: MachineModel,
     /// The policy.
     pub policy: Box<dyn Policy>,
     /// The process that holds the policy's command, if it has one.
@@ -77,7 +77,7 @@ pub struct Ended {
 /// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start. Where
 /// it cannot be watched, it runs all the same.
 pub fn run(plan: Plan) -> Result<Ended> {
-    let mut notes = plan.topology.notes.clone();
+    let mut notes = plan.machine.topology.notes.clone();
     note_privileges(&plan, &mut notes);
     mend(&mut notes);
     let mut signals = Signals::open().context("cannot take over the signals")?;
@@ -121,8 +121,7 @@ fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
 
 /// Whether the user wants just what cannot be had.
 fn is_demanded(plan: &Plan) -> bool {
-    matches!(plan.counters, counters::Choice::Pmu | counters::Choice::Sample)
-        || plan.discovery == discovery::Choice::Bpf
+    plan.counters.is_demanded() || plan.discovery == discovery::Choice::Bpf
 }
 
 fn warn(notes: &mut Vec<String>, text: String) {
@@ -172,7 +171,7 @@ fn attach(
 ) -> Result<Attached> {
     let pid = waiting.pid().as_raw() as u32;
     let (counters, fallbacks) =
-        counters::open(plan.counters, pid, &plan.topology.allowed, discovery.clock_filter())?;
+        counters::open(plan.counters, pid, &plan.machine.topology.allowed, discovery.clock_filter())?;
     notes.extend(fallbacks);
     let lacks = |reading: &&Reading| **reading != Reading::Tlp && !counters.gives(**reading);
     for reading in plan.policy.needs().required.iter().filter(lacks) {
@@ -217,7 +216,7 @@ fn watch(
     let Attached { discovery, counters } = attached;
     // Before the command begins: its time is that of the report.
     let host = host::read(Path::new("/"));
-    let mut engine = Engine::new(plan.topology, plan.policy, plan.config);
+    let mut engine = Engine::new(plan.machine, plan.policy, plan.config);
     let followed = guardian.as_ref().and_then(|_| discovery.followed());
     let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
     let actuator = Box::new(actuator);
@@ -265,7 +264,7 @@ fn follow(plan: Plan, waiting: Waiting, mut signals: Signals, notes: Vec<String>
     let host = host::read(Path::new("/"));
     let pid = waiting.start(&words[0])?;
     let exit_status = signals.follow(pid).context("cannot follow the command")?;
-    let engine = Engine::new(plan.topology, plan.policy, plan.config);
+    let engine = Engine::new(plan.machine, plan.policy, plan.config);
     let sources = Sources { discovery: "none".to_owned(), counters: "none".to_owned() };
     let circumstances = Circumstances { host: Some(host), ..circumstances(words, true, sources, notes) };
     Ok(Ended { report: ReportBuilder::default().finish(&engine, circumstances), exit_status, failure: None })

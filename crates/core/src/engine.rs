@@ -19,6 +19,7 @@
 use crate::classify::{FPU_THRESHOLD, FpuClass, fpu_class, known_fpu_usage};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
+use crate::machine_model::MachineModel;
 use crate::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Placement, Seat, WantedSetting};
 use crate::policy::{Policy, Scene, Subject};
@@ -57,7 +58,7 @@ impl std::default::Default for EngineConfig {
 
 /// The decision maker: one machine, one policy, and what is known of each thread.
 pub struct Engine {
-    topology: Topology,
+    machine: MachineModel,
     policy: Box<dyn Policy>,
     config: EngineConfig,
     tracks: HashMap<ThreadId, Track>,
@@ -87,10 +88,10 @@ struct Track {
 }
 
 impl Engine {
-    /// An engine for one machine and one policy.
-    pub fn new(topology: Topology, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
+    /// An engine for one machine and one policy. A topology will do; more is known of a calibrated machine.
+    pub fn new(machine: impl Into<MachineModel>, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
         Self {
-            topology,
+            machine: machine.into(),
             policy,
             config,
             tracks: HashMap::new(),
@@ -108,9 +109,14 @@ impl Engine {
         self.config.interval
     }
 
-    /// The machine.
+    /// What is known of the machine.
+    pub fn machine(&self) -> &MachineModel {
+        &self.machine
+    }
+
+    /// What the machine's PEs share.
     pub fn topology(&self) -> &Topology {
-        &self.topology
+        &self.machine.topology
     }
 
     /// The policy's name, with its parameters.
@@ -168,10 +174,10 @@ impl Engine {
         }
         let applications = self.take_applications(&observation.applications, interval);
         // A PE that came after the machine was read is none of its PEs.
-        let allowed = observation.allowed.intersection(&self.topology.pes);
+        let allowed = observation.allowed.intersection(&self.machine.topology.pes);
         let scene = Scene {
             now: observation.at,
-            topology: &self.topology,
+            machine: &self.machine,
             allowed: &allowed,
             threads: &subjects,
             applications: &applications,

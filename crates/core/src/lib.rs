@@ -16,6 +16,7 @@ pub mod code;
 pub mod cpuset;
 pub mod engine;
 pub mod ids;
+pub mod machine_model;
 pub mod observe;
 pub mod plan;
 pub mod policy;

@@ -11,12 +11,13 @@
 //! them, each is run wherever there is time, and [`combine`] puts the results together in the order of the
 //! list. So it does not matter how many workers there are.
 
-use crate::machine::{Distance, Machine};
+use crate::machine::Machine;
 use crate::scenario::{Scenario, ScenarioError, StopSpec, Variant};
 use crate::timeline::Timeline;
 use crate::world::SimWorld;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::PeId;
+use corewise_core::machine_model::Distance;
 use corewise_core::policy::exec::StartCommand;
 use corewise_core::policy::{self, Policy, PolicyError, PolicySpec};
 use corewise_core::topology::CpuKind;
@@ -238,16 +239,16 @@ fn simulate(
     commands: Option<StartCommand<'_>>,
 ) -> Result<Run, ScenarioError> {
     let mut sim = scenario.simulation(variant, seed)?;
-    let topology = sim.machine.topology.clone();
+    let machine = sim.machine.told_model();
     if seed == scenario.seed {
-        sim.timeline = Some(Timeline::new(sim.machine.pes.len()));
+        sim.timeline = Some(Timeline::new(sim.machine.model.pes.len()));
     }
     let mut world = SimWorld::new(sim, seed);
     // Nothing is decided under `default`, so it need not be looked at often.
     let rarely = if variant.policy.name() == "default" { Duration::from_secs(1) } else { Duration::ZERO };
     let interval = scenario.interval.max(rarely);
     let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
-    let mut engine = Engine::new(topology, policy_of(scenario, variant, commands)?, config);
+    let mut engine = Engine::new(machine, policy_of(scenario, variant, commands)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
     if let Some(failure) = engine.policy_failure() {
         return Err(fault(variant, failure));
@@ -300,10 +301,10 @@ fn fault(variant: &Variant, problem: impl ToString) -> ScenarioError {
 /// the waits between steps do not change.
 fn ipc_ratios(scenario: &Scenario) -> Result<BTreeMap<String, f64>, ScenarioError> {
     let machine = Machine::new(scenario.machine.clone())?;
-    let on = |pe: &PeId| machine.topology.allowed.contains(*pe);
+    let on = |pe: &PeId| machine.model.topology.allowed.contains(*pe);
     let pe_of = |kind: Option<&CpuKind>| kind.and_then(|kind| kind.pes.iter().find(on));
     let (Some(fast), Some(slow)) =
-        (pe_of(machine.topology.kinds.first()), pe_of(machine.topology.kinds.last()))
+        (pe_of(machine.model.topology.kinds.first()), pe_of(machine.model.topology.kinds.last()))
     else {
         return Ok(BTreeMap::new());
     };

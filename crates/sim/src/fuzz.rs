@@ -70,11 +70,12 @@ pub fn policy_of<'a>(seed: u64, names: &[&'a str]) -> &'a str {
 pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
     let scenario = Scenario::parse(&scenario(seed))?;
     let sim = scenario.simulation(&scenario.variants[0], seed)?;
-    let topology = sim.machine.topology.clone();
-    let policy = by_name(policy, seed, &topology).ok_or_else(|| FuzzError::Policy(policy.to_owned()))?;
+    let machine = sim.machine.told_model();
+    let policy =
+        by_name(policy, seed, &machine.topology).ok_or_else(|| FuzzError::Policy(policy.to_owned()))?;
     let interval = scenario.interval;
     let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
-    let mut engine = Engine::new(topology, policy, config);
+    let mut engine = Engine::new(machine, policy, config);
     let checker = RefCell::new(Checker::new(interval));
     let mut world = Checked::new(SimWorld::new(sim, seed), &checker);
     let mut steps = 0;

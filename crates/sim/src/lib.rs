@@ -1,7 +1,7 @@
 //! The simulated machine of corewise: a deterministic discrete-event [`World`](corewise_core::world::World).
 //!
 //! [`scenario`] reads what shall happen, [`machine`] and [`program`] make it ready, [`sim`] lets it happen
-//! at the paces of [`contention`] and with [`faults`], [`world`] shows it to the engine, [`comparison`] runs
+//! at the paces of [`corewise_core::machine_model::contention`] and with [`faults`], [`world`] shows it to the engine, [`comparison`] runs
 //! variants and seeds, [`fuzz`] random scenarios under the eyes of [`invariants`].
 //! [`bench`] is the same machine for a calibration: it runs kernels instead of programs.
 //! [`measured`] makes the machine of a calibration.
@@ -12,7 +12,6 @@
 
 pub mod bench;
 pub mod comparison;
-pub mod contention;
 pub mod experiment;
 pub mod faults;
 pub mod fuzz;

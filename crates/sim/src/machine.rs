@@ -1,11 +1,12 @@
 //! The simulated machine: its shape, its speeds, and the parameters of the contention model.
 //!
 //! A machine is written as TOML: a synthetic topology (as `corewise topo --synthetic` takes it), the clock,
-//! the PEs that are faster or slower, and the numbers of [`crate::contention`]. Whatever is left out has the
+//! the PEs that are faster or slower, and the numbers of [`corewise_core::machine_model`]. Whatever is left out has the
 //! default given here; a default is a plain round number, not a measurement of any machine.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
+use corewise_core::machine_model::{MachineModel, Memory, Units};
 use corewise_core::topology::kinds::{self, Vote};
 use corewise_core::topology::{Domain, DomainKind, SyntheticError, Topology, TopologyError};
 use serde::{Deserialize, Serialize};
@@ -59,34 +60,6 @@ pub struct SpeedSpec {
     pub told: Option<f64>,
 }
 
-/// Sharing of execution units.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Units {
-    /// Cycles lost when two threads want the shared FPU at once, 0 (it serves both) to 1 (one waits).
-    pub fpu_conflict: f64,
-    /// The same for the issue slots of an SMT core.
-    pub issue_conflict: f64,
-    /// Instructions that a core can issue per cycle.
-    pub issue_width: f64,
-}
-
-/// Caches and memory. Their sizes stand in the topology.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Memory {
-    /// Latency of an L2 miss that the L3 serves, in cycles.
-    pub l3_latency_cycles: f64,
-    /// Latency of a miss that idle local memory serves, in cycles.
-    pub memory_latency_cycles: f64,
-    /// Share of a miss's latency that is hidden behind other work, 0 to 0.99.
-    pub overlap: f64,
-    /// What one memory node can deliver, in GB (10⁹ bytes) per second.
-    pub bandwidth_gb_per_s: f64,
-    /// Latency of another node's memory as a multiple of the local one.
-    pub remote_factor: f64,
-}
-
 /// Fixed costs, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -121,24 +94,6 @@ impl MachineSpec {
             memory: Memory::default(),
             costs: Costs::default(),
             pmu: Pmu::default(),
-        }
-    }
-}
-
-impl Default for Units {
-    fn default() -> Self {
-        Self { fpu_conflict: 1.0, issue_conflict: 1.0, issue_width: 4.0 }
-    }
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            l3_latency_cycles: 40.0,
-            memory_latency_cycles: 200.0,
-            overlap: 0.7,
-            bandwidth_gb_per_s: 20.0,
-            remote_factor: 1.5,
         }
     }
 }
@@ -205,79 +160,14 @@ pub enum MachineError {
 /// A machine, ready to run.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// The shape as policies see it.
-    pub topology: Topology,
-    /// The parameters.
+    /// What is true of it; its topology is as policies see it.
+    pub model: MachineModel,
+    /// As it was written.
     pub spec: MachineSpec,
-    /// Each PE, by OS index.
-    pub pes: Vec<Pe>,
-    /// The PEs of each memory node: contention never leaves a node.
-    pub nodes: Vec<Vec<usize>>,
-    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly
-    /// or by way of others.
-    pub clusters: Vec<Vec<usize>>,
-    /// Capacity in bytes of each L2, by [`Pe::l2`]; `None` where nothing is shared or the size is unknown.
-    pub l2_bytes: Vec<Option<f64>>,
-    /// Capacity in bytes of each L3, by [`Pe::l3`].
-    pub l3_bytes: Vec<Option<f64>>,
+    /// The speed that schedulers take each PE to have, by OS index.
+    pub told: Vec<f64>,
     /// The speed that the fastest PE is told to have.
     pub fastest: f64,
-}
-
-/// One PE and what it shares: indices of units. A unit that the topology does not name is the PE's own.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pe {
-    /// Its clock as a multiple of the machine's.
-    pub speed: f64,
-    /// What schedulers take that to be.
-    pub told: f64,
-    /// The SMT core.
-    pub core: usize,
-    /// Who shares its FPU: the module, else the core.
-    pub fpu: usize,
-    /// The L2.
-    pub l2: usize,
-    /// The L3.
-    pub l3: usize,
-    /// The memory node.
-    pub node: usize,
-    /// The cluster.
-    pub cluster: usize,
-}
-
-/// How far a thread moves: the closest thing that both PEs share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Distance {
-    /// The same PE.
-    None,
-    /// Within an SMT core.
-    Core,
-    /// Within an L2.
-    L2,
-    /// Within an L3.
-    L3,
-    /// Within a memory node.
-    Node,
-    /// To another memory node.
-    System,
-}
-
-impl Distance {
-    /// Every distance that is a move.
-    pub const MOVES: [Distance; 5] =
-        [Distance::Core, Distance::L2, Distance::L3, Distance::Node, Distance::System];
-
-    /// Its name in results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Distance::None => "none",
-            Distance::Core => "core",
-            Distance::L2 => "l2",
-            Distance::L3 => "l3",
-            Distance::Node => "numa",
-            Distance::System => "system",
-        }
-    }
 }
 
 impl Machine {
@@ -312,60 +202,21 @@ impl Machine {
             topology.pes.iter().map(|pe| (pe, (1e3 * speeds[pe.0 as usize].1) as u64)).collect();
         let vote = Vote::from_numbers("simulated speed", &permille, 0, |n| format!("{}", n as f64 / 1e3));
         (topology.kinds, topology.notes) = kinds::decide(&topology.pes, &[vote]);
-        let count = speeds.len();
-        let unit = |kind, pe: usize| {
-            let domain = topology.domain_of(kind, PeId(pe as u32));
-            domain.map_or_else(|| topology.domains(kind).count() + pe, |domain| domain.logical as usize)
-        };
-        let cores = topology.domains(DomainKind::Core).count();
-        let mut pes: Vec<Pe> = (0..count)
-            .map(|pe| Pe {
-                speed: speeds[pe].0,
-                told: speeds[pe].1,
-                core: unit(DomainKind::Core, pe),
-                fpu: topology
-                    .domain_of(DomainKind::Module, PeId(pe as u32))
-                    .map_or_else(|| unit(DomainKind::Core, pe), |module| cores + module.logical as usize),
-                l2: unit(DomainKind::L2, pe),
-                l3: unit(DomainKind::L3, pe),
-                node: unit(DomainKind::NumaNode, pe),
-                cluster: pe,
-            })
-            .collect();
-        let nodes: Vec<Vec<usize>> = topology
-            .domains(DomainKind::NumaNode)
-            .map(|node| node.pes.iter().map(|pe| pe.0 as usize).collect())
-            .collect();
-        let clusters = clusters(&mut pes, &nodes);
-        let capacities = |kind| {
-            let mut bytes: Vec<Option<f64>> =
-                topology.domains(kind).map(|cache: &Domain| cache.bytes.map(|bytes| bytes as f64)).collect();
-            bytes.resize(bytes.len() + count, None);
-            bytes
-        };
-        let (l2_bytes, l3_bytes) = (capacities(DomainKind::L2), capacities(DomainKind::L3));
-        let on = |pe: usize| topology.allowed.contains(PeId(pe as u32));
-        let told = speeds.iter().enumerate().filter(|(pe, _)| on(*pe)).map(|(_, (_, told))| *told);
-        let fastest = told.fold(0.0, f64::max);
-        Ok(Self { topology, spec, pes, nodes, clusters, l2_bytes, l3_bytes, fastest })
+        let mut model = MachineModel::from(topology);
+        (model.ghz, model.units, model.memory) = (spec.ghz, spec.units, spec.memory);
+        for (pe, (speed, _)) in model.pes.iter_mut().zip(&speeds) {
+            pe.speed = *speed;
+        }
+        let told: Vec<f64> = speeds.iter().map(|(_, told)| *told).collect();
+        let fastest = model.topology.allowed.iter().map(|pe| told[pe.0 as usize]).fold(0.0, f64::max);
+        Ok(Self { model, spec, told, fastest })
     }
 
-    /// How far apart two PEs are.
-    pub fn distance(&self, a: usize, b: usize) -> Distance {
-        let (x, y) = (&self.pes[a], &self.pes[b]);
-        if a == b {
-            Distance::None
-        } else if x.core == y.core {
-            Distance::Core
-        } else if x.l2 == y.l2 {
-            Distance::L2
-        } else if x.l3 == y.l3 {
-            Distance::L3
-        } else if x.node == y.node {
-            Distance::Node
-        } else {
-            Distance::System
-        }
+    /// The model as schedulers see it: with the speeds that they are told.
+    pub fn told_model(&self) -> MachineModel {
+        let mut model = self.model.clone();
+        model.pes.iter_mut().zip(&self.told).for_each(|(pe, told)| pe.speed = *told);
+        model
     }
 }
 
@@ -378,31 +229,6 @@ fn give_memory(topology: &mut Topology) -> Result<(), TopologyError> {
         *topology = shape.arranged()?;
     }
     Ok(())
-}
-
-/// Divides the PEs of each node into clusters. At first each PE is one by itself.
-fn clusters(pes: &mut [Pe], nodes: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let mut clusters = Vec::new();
-    for node in nodes {
-        for unit in [|pe: &Pe| pe.core, |pe: &Pe| pe.fpu, |pe: &Pe| pe.l2, |pe: &Pe| pe.l3] {
-            let mut first_of = BTreeMap::new();
-            for &pe in node {
-                let first: usize = *first_of.entry(unit(&pes[pe])).or_insert(pe);
-                let (old, new) = (pes[pe].cluster, pes[first].cluster);
-                if old != new {
-                    let of_old = node.iter().filter(|&&pe| pes[pe].cluster == old);
-                    of_old.copied().collect::<Vec<_>>().into_iter().for_each(|pe| pes[pe].cluster = new);
-                }
-            }
-        }
-        let mut members = BTreeMap::<usize, Vec<usize>>::new();
-        node.iter().for_each(|&pe| members.entry(pes[pe].cluster).or_default().push(pe));
-        for members in members.into_values() {
-            members.iter().for_each(|&pe| pes[pe].cluster = clusters.len());
-            clusters.push(members);
-        }
-    }
-    clusters
 }
 
 /// Each PE's speed, and what schedulers take it to be.
@@ -460,6 +286,7 @@ fn check(spec: &MachineSpec) -> Result<(), MachineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_core::machine_model::Distance;
 
     fn machine(text: &str) -> Result<Machine, MachineError> {
         Machine::new(toml::from_str(text).expect("TOML"))
@@ -469,20 +296,20 @@ mod tests {
     fn units_are_shared_as_the_topology_says() {
         let machine =
             machine("name='m'\ntopology='pack:1 l3:1 l2:2(size=2MB) module:1 core:2 pu:1'").unwrap();
-        let fpus: Vec<usize> = machine.pes.iter().map(|pe| pe.fpu).collect();
+        let fpus: Vec<usize> = machine.model.pes.iter().map(|pe| pe.fpu).collect();
         assert_eq!(fpus, [4, 4, 5, 5]);
-        assert_eq!(machine.l2_bytes[machine.pes[3].l2], Some(f64::from(2 << 20)));
-        assert_eq!(machine.distance(0, 1), Distance::L2);
-        assert_eq!(machine.distance(1, 2), Distance::L3);
-        assert_eq!(machine.distance(2, 2), Distance::None);
-        assert_eq!(machine.topology.kinds[0].name, "all");
+        assert_eq!(machine.model.l2_bytes[machine.model.pes[3].l2], Some(f64::from(2 << 20)));
+        assert_eq!(machine.model.distance(0, 1), Distance::L2);
+        assert_eq!(machine.model.distance(1, 2), Distance::L3);
+        assert_eq!(machine.model.distance(2, 2), Distance::None);
+        assert_eq!(machine.model.topology.kinds[0].name, "all");
     }
 
     #[test]
     fn speeds_make_kinds() {
         let text = "name='m'\ntopology='core:4 pu:1'\nspeeds=[{pes='1-3', speed=0.5}]";
         let machine = machine(text).unwrap();
-        let names: Vec<&str> = machine.topology.kinds.iter().map(|kind| kind.name.as_str()).collect();
+        let names: Vec<&str> = machine.model.topology.kinds.iter().map(|kind| kind.name.as_str()).collect();
         assert_eq!((names, machine.fastest), (vec!["fast", "slow"], 1.0));
     }
 
@@ -491,9 +318,9 @@ mod tests {
         let text = "name='m'\ntopology='core:4 pu:1'\ndisabled='1'\n\
                     speeds=[{pes='0', speed=0.5, told=1.0}, {pes='1-3', speed=0.5}]";
         let machine = machine(text).unwrap();
-        assert_eq!(machine.topology.kinds[0].pes.to_string(), "0");
-        assert_eq!(machine.topology.allowed.to_string(), "0,2-3");
-        assert_eq!((machine.pes[0].speed, machine.pes[0].told, machine.fastest), (0.5, 1.0, 1.0));
+        assert_eq!(machine.model.topology.kinds[0].pes.to_string(), "0");
+        assert_eq!(machine.model.topology.allowed.to_string(), "0,2-3");
+        assert_eq!((machine.model.pes[0].speed, machine.told[0], machine.fastest), (0.5, 1.0, 1.0));
     }
 
     #[test]

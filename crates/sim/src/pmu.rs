@@ -7,9 +7,9 @@
 //! multiplexed counts. Limits: errors of neighbouring readings are independent; systematic errors of real
 //! events are absent.
 
-use crate::contention::{Demand, Pace};
 use crate::machine::Pmu;
 use crate::random::Random;
+use corewise_core::machine_model::contention::{Demand, Pace};
 use corewise_core::observe::PmuReading;
 
 /// Number of counters.

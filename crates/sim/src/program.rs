@@ -4,7 +4,7 @@
 //! loop is a `parallel` step, a serial part a `serial` one; both end in a barrier of all threads. Work is
 //! given in millions of cycles of the machine's clock, as it takes when run alone at speed 1.
 
-use crate::contention::Demand;
+use corewise_core::machine_model::contention::Demand;
 use corewise_core::time::parse_duration;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;

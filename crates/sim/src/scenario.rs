@@ -3,7 +3,6 @@
 //! A scenario holds everything that a result depends on but the seed. Its variants are what is compared: each
 //! is a policy, and the PEs to which some applications are pinned.
 
-use crate::contention::Demand;
 use crate::faults::Faults;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
@@ -11,6 +10,7 @@ use crate::sim::os::Os;
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 use corewise_core::cpuset::CpuSet;
+use corewise_core::machine_model::contention::Demand;
 use corewise_core::policy::{self, ParameterTable, PolicySpec};
 use corewise_core::time::Time;
 use serde::Deserialize;
@@ -404,8 +404,8 @@ impl Scale {
 
 /// PEs of which at least one is there.
 fn usable(pes: &str, machine: &Machine) -> Result<CpuSet, String> {
-    let found = machine.topology.locate(pes).map_err(|error| error.to_string())?;
-    let usable = found.intersects(&machine.topology.allowed);
+    let found = machine.model.topology.locate(pes).map_err(|error| error.to_string())?;
+    let usable = found.intersects(&machine.model.topology.allowed);
     if usable { Ok(found) } else { Err(format!("all PEs of `{pes}` are disabled")) }
 }
 

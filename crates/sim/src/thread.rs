@@ -1,10 +1,10 @@
 //! What the simulation keeps of a thread and of an application.
 
-use crate::contention::Demand;
 use crate::pmu::Counters;
 use crate::program::{Program, Waiting};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
+use corewise_core::machine_model::contention::Demand;
 use corewise_core::time::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;

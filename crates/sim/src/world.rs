@@ -159,7 +159,7 @@ impl World for SimWorld {
         });
         Ok(Observation {
             at,
-            allowed: self.sim.machine.topology.allowed.intersection(&self.sim.online),
+            allowed: self.sim.machine.model.topology.allowed.intersection(&self.sim.online),
             threads,
             applications: applications.collect(),
             outcomes: std::mem::take(&mut self.outcomes),

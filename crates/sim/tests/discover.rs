@@ -94,7 +94,7 @@ fn fast_and_slow_pes_are_no_contradiction() {
     .remove("speeds")
     .expect("speeds");
     let machine = Machine::new(spec).expect("a machine");
-    let told = machine.topology.clone();
+    let told = machine.model.topology.clone();
     let found = discover(&mut ModelMachine::new(machine, Conditions::default(), 3), &told);
     assert_eq!(groups(&found, DomainKind::Core), ["0-1", "2-3", "4-5", "6-7"]);
     assert_eq!((found.discovery.disagreements.len(), found.missing.len()), (0, 0));

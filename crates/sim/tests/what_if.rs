@@ -38,7 +38,7 @@ fn run(text: &str, policy: &str, seed: u64) -> Recorded {
     let scenario = Scenario::parse(text).expect("a scenario");
     let sim =
         scenario.simulation(&Variant::policy(policy.parse().expect("a policy")), seed).expect("a simulation");
-    let topology = Machine::new(scenario.machine.clone()).expect("a machine").topology;
+    let topology = Machine::new(scenario.machine.clone()).expect("a machine").model.topology;
     let mut world = SimWorld::new(sim, seed);
     let interval = Duration::from_millis(100);
     let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };

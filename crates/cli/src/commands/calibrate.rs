@@ -191,7 +191,7 @@ impl Calibrate {
     /// A model machine.
     fn simulate(&self, machine: &str, settings: Settings) -> Result<(MachineProfile, bool)> {
         let machine = Machine::new(MachineSpec::plain(machine))?;
-        let mut told = machine.topology.clone();
+        let mut told = machine.model.topology.clone();
         if let Some(location) = &self.pes {
             told.allowed = told.locate(location)?;
         }

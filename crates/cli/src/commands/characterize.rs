@@ -37,7 +37,7 @@ impl Characterize {
     pub fn execute(self) -> Result<ExitStatus> {
         let plan = Plan {
             command: self.command,
-            topology: self.machine.topology()?,
+            machine: self.machine.model()?,
             policy: policy::build("default")?,
             policy_keeper: None,
             config: EngineConfig::default(),

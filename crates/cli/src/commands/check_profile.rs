@@ -2,7 +2,7 @@
 
 use crate::{output, profile_file, profile_words as words};
 use anyhow::{Context, Result};
-use corewise_sim::measured::{Check, Compared, check};
+use corewise_core::machine_model::{Check, Compared, check};
 use std::fmt::Write;
 use std::path::Path;
 

@@ -4,6 +4,7 @@ use crate::profile_file;
 use anyhow::{Context, Result, bail};
 use corewise_core::classify::FPU_THRESHOLD;
 use corewise_core::engine::EngineConfig;
+use corewise_core::machine_model::MachineModel;
 use corewise_core::policy::exec::{Peer, StartCommand};
 use corewise_core::policy::{self, Policy, PolicySpec};
 use corewise_core::profile::MachineProfile;
@@ -51,7 +52,7 @@ pub struct PolicyOptions {
 #[derive(Debug, clap::Args)]
 pub struct SourceOptions {
     /// Where FPU usage comes from: hardware counters, clock samples, or nowhere
-    #[arg(long, value_name = "auto|pmu|sample|none", default_value = "auto")]
+    #[arg(long, value_name = counters::Choice::WORDS, default_value = "auto")]
     pub counters: counters::Choice,
     /// How threads are found: by BPF (needs privileges) or by polling /proc
     #[arg(long, value_name = "auto|bpf|poll", default_value = "auto")]
@@ -132,24 +133,29 @@ fn policy_help() -> String {
 }
 
 impl OtherMachine {
-    /// The machine that an option names, `None` if none does.
+    /// What its PEs share; `None` if no option names a machine.
     pub fn topology(&self, modules: &FpuModules) -> Result<Option<Topology>> {
+        Ok(self.model(modules)?.map(|machine| machine.topology))
+    }
+
+    /// What is known of the machine that an option names, `None` if none does.
+    pub fn model(&self, modules: &FpuModules) -> Result<Option<MachineModel>> {
         let source = match (&self.synthetic, &self.profile, &self.xml, &self.root) {
-            (Some(text), ..) => return Ok(Some(Topology::synthetic(text)?)),
+            (Some(text), ..) => return Ok(Some(Topology::synthetic(text)?.into())),
             (_, Some(path), ..) => return Ok(Some(as_it_behaves(path, &profile_file::read(path)?))),
             (_, _, Some(path), _) => Source::Xml(path.clone()),
             (.., Some(path)) => Source::Root(path.clone()),
             _ => return Ok(None),
         };
-        Ok(Some(topology::load(&source, modules.fpu_modules.as_deref())?))
+        Ok(Some(topology::load(&source, modules.fpu_modules.as_deref())?.into()))
     }
 }
 
 impl ThisMachine {
     /// The machine that corewise runs on, with what may be used of it now.
-    pub fn topology(&self) -> Result<Topology> {
+    pub fn model(&self) -> Result<MachineModel> {
         let live = self.modules.live()?;
-        let Some(path) = &self.profile else { return Ok(live) };
+        let Some(path) = &self.profile else { return Ok(live.into()) };
         let profile = profile_file::read(path)?;
         if profile.told.pes != live.pes {
             bail!(
@@ -160,12 +166,16 @@ impl ThisMachine {
                 live.pes
             );
         }
-        Ok(Topology { allowed: live.allowed, ..as_it_behaves(path, &profile) })
+        let mut machine = as_it_behaves(path, &profile);
+        machine.topology.allowed = live.allowed;
+        Ok(machine)
     }
 }
 
-fn as_it_behaves(path: &Path, profile: &MachineProfile) -> Topology {
-    Topology { origin: format!("profile {}", path.display()), ..profile.topology() }
+fn as_it_behaves(path: &Path, profile: &MachineProfile) -> MachineModel {
+    let mut machine = MachineModel::from_profile(profile);
+    machine.topology.origin = format!("profile {}", path.display());
+    machine
 }
 
 impl FpuModules {

@@ -6,10 +6,10 @@ use crate::output::Name;
 use crate::{recording_file, report_file};
 use anyhow::Result;
 use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::machine_model::MachineModel;
 use corewise_core::policy::Policy;
 use corewise_core::recording::{RecordedWorld, Recording};
 use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
-use corewise_core::topology::Topology;
 use corewise_core::world::control_loop;
 use std::io::Write;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ impl Replay {
 
     fn replay(&self) -> Result<Report> {
         let recording = recording_file::read(&self.file)?;
-        let machine = self.machine.topology(&self.modules)?;
+        let machine = self.machine.model(&self.modules)?;
         Ok(replayed(recording, machine, self.policy.policy(&start_patiently)?, self.policy.config()))
     }
 }
@@ -78,7 +78,7 @@ impl Replay {
 /// What a policy would have decided over a recording, on its machine or on another one.
 pub fn replayed(
     recording: Recording,
-    machine: Option<Topology>,
+    machine: Option<MachineModel>,
     policy: Box<dyn Policy>,
     config: EngineConfig,
 ) -> Report {
@@ -87,10 +87,11 @@ pub fn replayed(
     if recording.truncated {
         notes.push(format!("the recording breaks off after {} observations", recording.observations.len()));
     }
-    let topology = machine.clone().unwrap_or(header.topology);
+    let other = machine.as_ref().map(|machine| machine.topology.clone());
+    let machine = machine.unwrap_or_else(|| header.topology.into());
     let config = EngineConfig { interval: Duration::from_nanos(header.interval_ns), ..config };
-    let mut engine = Engine::new(topology, policy, config);
-    let mut world = RecordedWorld::new(recording, machine);
+    let mut engine = Engine::new(machine, policy, config);
+    let mut world = RecordedWorld::new(recording, other);
     let mut builder = ReportBuilder::default();
     let Ok(()) = control_loop(&mut world, &mut engine, |observation, actions, engine| {
         builder.watch(observation, actions, engine);

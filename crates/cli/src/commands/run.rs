@@ -65,7 +65,7 @@ impl Run {
         })?;
         let plan = Plan {
             command: self.command,
-            topology: self.machine.topology()?,
+            machine: self.machine.model()?,
             act: !self.dry_run && policy.name() != "default",
             policy,
             policy_keeper: keeper.get(),

@@ -59,6 +59,37 @@ pub enum Focus {
     Computation,
 }
 
+/// What a kernel takes of a PE, by a model: plain round numbers for an out-of-order core that issues four
+/// instructions per cycle, chosen for the relations that the paper reports (interdependencies, §3.3). A
+/// division keeps the only divider busy, additions fill their units, a dependent chain leaves most of
+/// everything to a neighbour. The FPU of a module has several adders, so that additions of two cores hardly
+/// meet there while divisions do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KernelUsage {
+    /// Units of work per cycle when alone; 0 where memory or a partner sets the pace.
+    pub work_per_cycle: f64,
+    /// Share of the core's issue slots (or of its only integer divider), 0..1.
+    pub issue: f64,
+    /// Share of the FPU where it is the core's own, 0..1.
+    pub fpu: f64,
+    /// Share of the FPU where it is a module's.
+    pub fpu_of_module: f64,
+    /// Power as a multiple of an ordinary loop's.
+    pub power: f64,
+}
+
+/// A row of the table of kernels.
+struct Facts {
+    name: &'static str,
+    focus: Focus,
+    unit: &'static str,
+    usage: KernelUsage,
+}
+
+fn usage(work_per_cycle: f64, issue: f64, fpu: f64, fpu_of_module: f64) -> KernelUsage {
+    KernelUsage { work_per_cycle, issue, fpu, fpu_of_module, power: 1.0 }
+}
+
 impl Kernel {
     /// Every kernel, in the order of reports.
     pub const ALL: [Kernel; 19] = [
@@ -83,29 +114,47 @@ impl Kernel {
         Kernel::WideFma,
     ];
 
+    /// All that is known of it, one row a kernel.
+    fn facts(self) -> Facts {
+        use Focus::{Computation, Memory, Synchronisation};
+        let row = |name, focus, unit, usage| Facts { name, focus, unit, usage };
+        match self {
+            Kernel::Alternate => row("alternate", Synchronisation, "writes", usage(0.0, 0.25, 0.0, 0.0)),
+            Kernel::FetchAdd => row("fetch-add", Synchronisation, "additions", usage(0.0, 0.25, 0.0, 0.0)),
+            Kernel::HandOver => row("hand-over", Synchronisation, "hand-overs", usage(0.0, 0.25, 0.0, 0.0)),
+            Kernel::Read => row("read", Memory, "bytes", usage(0.0, 0.5, 0.0, 0.0)),
+            Kernel::Write => row("write", Memory, "bytes", usage(0.0, 0.5, 0.0, 0.0)),
+            Kernel::Copy => row("copy", Memory, "bytes", usage(0.0, 0.5, 0.0, 0.0)),
+            Kernel::LoadLatency => row("load-latency", Memory, "loads", usage(0.0, 0.05, 0.0, 0.0)),
+            Kernel::IntAdd => row("int-add", Computation, "operations", usage(4.0, 1.0, 0.0, 0.0)),
+            Kernel::IntAddChain => {
+                row("int-add-chain", Computation, "operations", usage(1.0, 0.25, 0.0, 0.0))
+            }
+            Kernel::IntDiv => row("int-div", Computation, "operations", usage(0.15, 1.0, 0.0, 0.0)),
+            Kernel::IntDivChain => {
+                row("int-div-chain", Computation, "operations", usage(0.06, 0.4, 0.0, 0.0))
+            }
+            Kernel::FpAdd => row("fp-add", Computation, "operations", usage(2.0, 0.25, 1.0, 0.2)),
+            Kernel::FpAddChain => {
+                row("fp-add-chain", Computation, "operations", usage(0.25, 0.05, 0.12, 0.05))
+            }
+            Kernel::FpDiv => row("fp-div", Computation, "operations", usage(0.2, 0.05, 1.0, 1.0)),
+            Kernel::FpDivChain => {
+                row("fp-div-chain", Computation, "operations", usage(0.07, 0.05, 0.35, 0.35))
+            }
+            Kernel::ConvertF32 => row("convert-f32", Computation, "conversions", usage(2.0, 0.4, 0.9, 0.9)),
+            Kernel::ConvertI24 => row("convert-i24", Computation, "conversions", usage(1.5, 0.6, 0.8, 0.8)),
+            Kernel::Branches => row("branches", Computation, "branches", usage(0.1, 0.4, 0.0, 0.0)),
+            Kernel::WideFma => {
+                let usage = KernelUsage { power: 2.0, ..usage(16.0, 0.5, 1.0, 1.0) };
+                row("wide-fma", Computation, "operations", usage)
+            }
+        }
+    }
+
     /// What people call it; also its name in files.
     pub fn name(self) -> &'static str {
-        match self {
-            Kernel::Alternate => "alternate",
-            Kernel::FetchAdd => "fetch-add",
-            Kernel::HandOver => "hand-over",
-            Kernel::Read => "read",
-            Kernel::Write => "write",
-            Kernel::Copy => "copy",
-            Kernel::LoadLatency => "load-latency",
-            Kernel::IntAdd => "int-add",
-            Kernel::IntAddChain => "int-add-chain",
-            Kernel::IntDiv => "int-div",
-            Kernel::IntDivChain => "int-div-chain",
-            Kernel::FpAdd => "fp-add",
-            Kernel::FpAddChain => "fp-add-chain",
-            Kernel::FpDiv => "fp-div",
-            Kernel::FpDivChain => "fp-div-chain",
-            Kernel::ConvertF32 => "convert-f32",
-            Kernel::ConvertI24 => "convert-i24",
-            Kernel::Branches => "branches",
-            Kernel::WideFma => "wide-fma",
-        }
+        self.facts().name
     }
 
     /// The kernel of that name.
@@ -115,24 +164,26 @@ impl Kernel {
 
     /// What it is about.
     pub fn focus(self) -> Focus {
-        match self {
-            Kernel::Alternate | Kernel::FetchAdd | Kernel::HandOver => Focus::Synchronisation,
-            Kernel::Read | Kernel::Write | Kernel::Copy | Kernel::LoadLatency => Focus::Memory,
-            _ => Focus::Computation,
-        }
+        self.facts().focus
     }
 
     /// What one unit of its work is. Synchronisation counts what both threads did together.
     pub fn unit(self) -> &'static str {
+        self.facts().unit
+    }
+
+    /// What it takes of a typical PE. Of kernels of memory it says what an access takes of the core's slots.
+    pub fn usage(self) -> KernelUsage {
+        self.facts().usage
+    }
+
+    /// Bytes that go over a memory level per byte of its work: a line that is written is fetched before and
+    /// stored after.
+    pub fn traffic(self) -> f64 {
         match self {
-            Kernel::Alternate => "writes",
-            Kernel::FetchAdd => "additions",
-            Kernel::HandOver => "hand-overs",
-            Kernel::Read | Kernel::Write | Kernel::Copy => "bytes",
-            Kernel::LoadLatency => "loads",
-            Kernel::ConvertF32 | Kernel::ConvertI24 => "conversions",
-            Kernel::Branches => "branches",
-            _ => "operations",
+            Kernel::Write => 2.0,
+            Kernel::Copy => 3.0,
+            _ => 1.0,
         }
     }
 

@@ -18,7 +18,7 @@ mod session;
 mod settings;
 
 pub use executor::{Executor, ExecutorError, NasRun, REGION_UNIT, Repetition, Task, TaskRun, whole_pages};
-pub use kernel::{Focus, Kernel, Nas, ProblemClass};
+pub use kernel::{Focus, Kernel, KernelUsage, Nas, ProblemClass};
 pub use session::calibrate;
 pub use settings::{Mode, Phase, Progress, Settings};
 

@@ -63,7 +63,7 @@ pub enum Rest {
 impl Amp {
     /// The fast and slow PEs among those allowed; where there are not both, a placement that says so.
     pub fn of(scene: &Scene<'_>) -> Result<Amp, Placement> {
-        let kinds = &scene.topology.kinds;
+        let kinds = &scene.machine.topology.kinds;
         let fast = kinds.first().map_or(CpuSet::new(), |kind| kind.pes.intersection(scene.allowed));
         let slow = scene.allowed.difference(&fast);
         if kinds.len() > 1 && !fast.is_empty() && !slow.is_empty() {
@@ -128,7 +128,7 @@ impl Amp {
         rest: Rest,
     ) -> Placement {
         let ranked = self.ranked(scene, candidates);
-        let around = scene.topology.domains_by_pe();
+        let around = scene.machine.topology.domains_by_pe();
         let each = (ranked.len() / (self.fast.len() + self.slow.len())).max(1);
         let able: Vec<_> =
             ranked.iter().filter(|r| r.candidate.subject.view.permitted.intersects(&self.fast)).collect();

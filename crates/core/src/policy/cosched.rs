@@ -240,7 +240,7 @@ struct Table {
 impl Table {
     /// `None` where no core has two allowed PEs.
     fn of(scene: &Scene<'_>) -> Option<Table> {
-        let around: Vec<Vec<&Domain>> = scene.topology.domains_by_pe();
+        let around: Vec<Vec<&Domain>> = scene.machine.topology.domains_by_pe();
         let pes: Vec<PeId> = by_core(&around, scene.allowed);
         let siblings: Vec<CpuSet> = pes.iter().map(|&pe| siblings(&around, scene.allowed, pe)).collect();
         let is_last_of_core =

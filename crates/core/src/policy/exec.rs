@@ -247,7 +247,7 @@ fn to_line(value: &impl Serialize) -> Result<String, String> {
 }
 
 fn line_of(step: u64, scene: &Scene<'_>) -> Result<String, String> {
-    let topology = scene.topology;
+    let topology = &scene.machine.topology;
     let shared = topology.domains.iter().filter(|domain| domain.pes.len() > 1);
     let application = |(app, view): (&crate::ids::AppId, &ApplicationView)| ApplicationLine {
         application: app.0,

@@ -6,10 +6,10 @@
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::AppId;
+use crate::machine_model::MachineModel;
 use crate::observe::Hints;
 use crate::plan::Placement;
 use crate::time::Time;
-use crate::topology::Topology;
 use crate::view::{ApplicationView, ThreadView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ pub fn build(spec: &str) -> Result<Box<dyn Policy>, PolicyError> {
 pub struct Scene<'a> {
     /// The time.
     pub now: Time,
-    /// The machine.
-    pub topology: &'a Topology,
+    /// The machine: what its PEs share, and what that costs.
+    pub machine: &'a MachineModel,
     /// The PEs that may be used now.
     pub allowed: &'a CpuSet,
     /// Every living thread.

@@ -123,7 +123,7 @@ impl Policy for Spread {
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        let Some(mut units) = Units::of(scene.topology, scene.allowed) else {
+        let Some(mut units) = Units::of(&scene.machine.topology, scene.allowed) else {
             let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, and all are equally \
                 fast, so keeping FPU-intensive threads apart gains nothing";
             return Placement::without_gain(reason);

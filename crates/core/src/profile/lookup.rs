@@ -32,17 +32,10 @@ impl MachineProfile {
     }
 }
 
-impl ContentionCurve {
-    /// The slowdown by a neighbour of some duty, 0..1: a straight line between points, and 1 at no demand.
-    pub fn slowdown_at(&self, duty: f64) -> f64 {
-        let mut before = (0.0, 1.0);
-        for (at, slowdown) in &self.points {
-            let here = (*at, slowdown.value);
-            if duty <= here.0 && here.0 > before.0 {
-                return before.1 + (here.1 - before.1) * (duty.max(0.0) - before.0) / (here.0 - before.0);
-            }
-            before = here;
-        }
-        before.1
+impl Estimate {
+    /// How far it can be trusted: 1 less half its interval as a part of its value; 0 to 1.
+    pub fn confidence(&self) -> f64 {
+        let doubt = (self.high - self.low) / 2.0 / self.value.abs();
+        if doubt.is_finite() { (1.0 - doubt).clamp(0.0, 1.0) } else { 0.0 }
     }
 }

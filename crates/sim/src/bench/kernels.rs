@@ -1,68 +1,12 @@
-//! What each kernel and each NAS benchmark asks of a PE.
-//!
-//! Plain round numbers for an out-of-order core that issues four instructions per cycle, chosen for the
-//! relations that the paper reports ("Analyzing resource interdependencies", §3.3): a division keeps the only
-//! divider busy, additions fill their units, a dependent chain leaves most of everything to a neighbour. The
-//! FPU of a module has several adders, so that additions of two cores hardly meet there while divisions do.
+//! What exchanges of values and the NAS benchmarks ask of a PE. (What a kernel does stands with the kernels:
+//! [`Kernel::usage`].)
 
-use crate::contention::Demand;
 use corewise_core::calibrate::{Kernel, Nas, ProblemClass};
-
-/// What a kernel without a region does and takes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Profile {
-    /// Units of work per cycle when alone.
-    pub work_per_cycle: f64,
-    /// Share of the core's issue slots (or of its only integer divider), 0..1.
-    pub issue: f64,
-    /// Share of the FPU where it is the core's own, 0..1.
-    pub fpu: f64,
-    /// Share of the FPU where it is a module's.
-    pub fpu_of_module: f64,
-    /// Power as a multiple of an ordinary loop's.
-    pub power: f64,
-}
-
-const fn profile(work_per_cycle: f64, issue: f64, fpu: f64, fpu_of_module: f64) -> Profile {
-    Profile { work_per_cycle, issue, fpu, fpu_of_module, power: 1.0 }
-}
-
-impl Profile {
-    /// The profile of a kernel. Of those of memory it says what an access takes of the core's slots.
-    pub fn of(kernel: Kernel) -> Self {
-        match kernel {
-            Kernel::Alternate | Kernel::FetchAdd | Kernel::HandOver => profile(0.0, 0.25, 0.0, 0.0),
-            Kernel::Read | Kernel::Write | Kernel::Copy => profile(0.0, 0.5, 0.0, 0.0),
-            Kernel::LoadLatency => profile(0.0, 0.05, 0.0, 0.0),
-            Kernel::IntAdd => profile(4.0, 1.0, 0.0, 0.0),
-            Kernel::IntAddChain => profile(1.0, 0.25, 0.0, 0.0),
-            Kernel::IntDiv => profile(0.15, 1.0, 0.0, 0.0),
-            Kernel::IntDivChain => profile(0.06, 0.4, 0.0, 0.0),
-            Kernel::FpAdd => profile(2.0, 0.25, 1.0, 0.2),
-            Kernel::FpAddChain => profile(0.25, 0.05, 0.12, 0.05),
-            Kernel::FpDiv => profile(0.2, 0.05, 1.0, 1.0),
-            Kernel::FpDivChain => profile(0.07, 0.05, 0.35, 0.35),
-            Kernel::ConvertF32 => profile(2.0, 0.4, 0.9, 0.9),
-            Kernel::ConvertI24 => profile(1.5, 0.6, 0.8, 0.8),
-            Kernel::Branches => profile(0.1, 0.4, 0.0, 0.0),
-            Kernel::WideFma => Profile { power: 2.0, ..profile(16.0, 0.5, 1.0, 1.0) },
-        }
-    }
-}
+use corewise_core::machine_model::contention::Demand;
 
 /// What a synchronisation kernel takes per unit of work, as a multiple of the latency between its two PEs.
 pub fn exchange_cost(kernel: Kernel) -> f64 {
     if kernel == Kernel::FetchAdd { 0.8 } else { 1.0 }
-}
-
-/// Bytes that go over a memory level per byte of a kernel's work: a line that is written is fetched before
-/// and stored after.
-pub fn traffic(kernel: Kernel) -> f64 {
-    match kernel {
-        Kernel::Write => 2.0,
-        Kernel::Copy => 3.0,
-        _ => 1.0,
-    }
 }
 
 /// What a NAS benchmark does, coarsely (Table 2 of the paper for its focus).

@@ -7,13 +7,12 @@
 //! caches are between.) Users of a cache that does not hold them all have shares in proportion to what they
 //! insert. A level or node of which more is asked than it delivers serves everybody that much slower.
 //!
-//! The shares by insertion and the node's bandwidth are those of [`crate::contention`]; its miss-rate curve
+//! The shares by insertion and the node's bandwidth are those of [`corewise_core::machine_model::contention`]; its miss-rate curve
 //! is one of programs, whose misses when alone are given, and not of a loop over a region.
 
-use super::kernels;
-use crate::contention::LINE_BYTES;
-use crate::machine::Machine;
 use corewise_core::calibrate::Kernel;
+use corewise_core::machine_model::MachineModel;
+use corewise_core::machine_model::contention::LINE_BYTES;
 
 /// Size of a core's first-level cache in bytes.
 pub const L1_BYTES: f64 = 32.0 * 1024.0;
@@ -46,7 +45,7 @@ pub struct User {
 
 /// Nanoseconds for each user's accesses (a load, or a line of a stream): in its L1, which competes with other
 /// instructions for the core, and beyond.
-pub fn times(machine: &Machine, cores_of_l3: &[usize], users: &[User]) -> Vec<(f64, f64)> {
+pub fn times(machine: &MachineModel, cores_of_l3: &[usize], users: &[User]) -> Vec<(f64, f64)> {
     let served = served(machine, users);
     let mut parts: Vec<[f64; 4]> =
         users.iter().zip(&served).map(|(user, served)| alone(machine, user, served)).collect();
@@ -55,7 +54,7 @@ pub fn times(machine: &Machine, cores_of_l3: &[usize], users: &[User]) -> Vec<(f
     let total: Vec<f64> = parts.iter().map(|part| part.iter().sum()).collect();
     for level in 1..4 {
         let lines = |index: usize| served[index][level..].iter().sum::<f64>() / total[index];
-        let ghz = machine.spec.ghz;
+        let ghz = machine.ghz;
         let of_core =
             utilisation(users, lines, |user| (machine.pes[user.pe].core, STREAM[level] * ghz * user.clock));
         let of_level = utilisation(users, lines, |user| {
@@ -64,7 +63,7 @@ pub fn times(machine: &Machine, cores_of_l3: &[usize], users: &[User]) -> Vec<(f
                 1 => (pe.l2, L2_DELIVERS * ghz),
                 // Without an L3 each PE counts as one of its own, also the second of a core.
                 2 => (pe.l3, L3_DELIVERS_PER_CORE * ghz * cores_of_l3[pe.l3].max(1) as f64),
-                _ => (pe.node, machine.spec.memory.bandwidth_gb_per_s),
+                _ => (pe.node, machine.memory.bandwidth_gb_per_s),
             }
         });
         for ((part, of_core), of_level) in parts.iter_mut().zip(of_core).zip(of_level) {
@@ -85,25 +84,25 @@ fn utilisation(
     for (index, user) in users.iter().enumerate() {
         let (unit, delivers) = unit(user);
         asked.resize(asked.len().max(unit + 1), 0.0);
-        asked[unit] += user.duty * lines(index) * LINE_BYTES * kernels::traffic(user.kernel) / delivers;
+        asked[unit] += user.duty * lines(index) * LINE_BYTES * user.kernel.traffic() / delivers;
     }
     users.iter().map(|user| asked[unit(user).0]).collect()
 }
 
 /// The time that a user's accesses spend on each level when nobody else is there, in nanoseconds.
-fn alone(machine: &Machine, user: &User, served: &[f64; 4]) -> [f64; 4] {
-    let memory = &machine.spec.memory;
+fn alone(machine: &MachineModel, user: &User, served: &[f64; 4]) -> [f64; 4] {
+    let memory = &machine.memory;
     let cycles = match user.kernel {
         Kernel::LoadLatency => [L1_CYCLES, L2_CYCLES, memory.l3_latency_cycles, memory.memory_latency_cycles],
-        kernel => STREAM.map(|bytes| LINE_BYTES * kernels::traffic(kernel) / bytes),
+        kernel => STREAM.map(|bytes| LINE_BYTES * kernel.traffic() / bytes),
     };
-    let own_clock = machine.spec.ghz * user.clock;
-    let ghz = [own_clock, own_clock, machine.spec.ghz, machine.spec.ghz];
+    let own_clock = machine.ghz * user.clock;
+    let ghz = [own_clock, own_clock, machine.ghz, machine.ghz];
     std::array::from_fn(|level| served[level] * cycles[level] / ghz[level])
 }
 
 /// The share of each user's accesses that L1, L2, L3 and memory serve.
-fn served(machine: &Machine, users: &[User]) -> Vec<[f64; 4]> {
+fn served(machine: &MachineModel, users: &[User]) -> Vec<[f64; 4]> {
     let mut reaches = vec![1.0f64; users.len()];
     let hits: [Vec<f64>; 3] = [0, 1, 2].map(|level| {
         let mut hits = vec![0.0; users.len()];

@@ -2,7 +2,7 @@
 //!
 //! Problem: whether a calibration finds the truth can only be told where the truth is known. Approach: a
 //! [`Machine`] says what is shared. The waits for its FPUs and issue slots are those of
-//! [`crate::contention::Model`], with the demands of [`kernels`]; [`memory`] adds the levels that a loop over
+//! [`corewise_core::machine_model::contention`], with what each [`Kernel`] uses; [`memory`] adds the levels that a loop over
 //! a region goes through; two threads on one variable take a latency that grows with their distance; the
 //! clock falls with the number of busy PEs of the package. Each measurement is multiplied by seeded noise and
 //! is an outlier now and then. Time passes by the windows asked for. What is told about the machine is the
@@ -18,16 +18,17 @@ pub mod kernels;
 pub mod memory;
 pub mod trials;
 
-use crate::contention::{Demand, LINE_BYTES, Load, Model, Pace};
-use crate::machine::{Distance, Machine};
+use crate::machine::Machine;
 use crate::random::Random;
 use corewise_core::calibrate::{
     Executor, ExecutorError, Focus, Kernel, Nas, NasRun, ProblemClass, REGION_UNIT, Repetition, Task, TaskRun,
 };
 use corewise_core::ids::PeId;
+use corewise_core::machine_model::MachineModel;
+use corewise_core::machine_model::contention::{Demand, LINE_BYTES, Load, Pace, Solver};
 use corewise_core::time::Time;
 use corewise_core::topology::{DomainKind, Topology, TopologyError};
-use kernels::{Mix, Profile};
+use kernels::Mix;
 use std::time::Duration;
 
 /// What one run takes beside its window.
@@ -75,7 +76,7 @@ pub struct Tally {
 /// A machine that runs kernels by a model.
 #[derive(Debug)]
 pub struct ModelMachine {
-    machine: Machine,
+    machine: MachineModel,
     conditions: Conditions,
     random: Random,
     now: Time,
@@ -86,12 +87,13 @@ pub struct ModelMachine {
     /// PEs of each package.
     package_sizes: Vec<usize>,
     cores_of_l3: Vec<usize>,
-    model: Model,
+    solver: Solver,
 }
 
 impl ModelMachine {
     /// A machine under these conditions.
     pub fn new(machine: Machine, conditions: Conditions, seed: u64) -> Self {
+        let machine = machine.model;
         let count = machine.pes.len();
         let mut packages = vec![0; count];
         for package in machine.topology.domains(DomainKind::Package) {
@@ -113,7 +115,7 @@ impl ModelMachine {
             packages,
             package_sizes,
             cores_of_l3,
-            model: Model::default(),
+            solver: Solver::default(),
         }
     }
 
@@ -156,7 +158,7 @@ impl ModelMachine {
     fn clocks(&self, tasks: &[Task], places: &[usize]) -> Vec<f64> {
         let mut drawn = vec![0.0; self.package_sizes.len()];
         for (task, &place) in tasks.iter().zip(places) {
-            drawn[self.packages[place]] += Profile::of(task.kernel).power * task.duty;
+            drawn[self.packages[place]] += task.kernel.usage().power * task.duty;
         }
         let clock = |&place: &usize| {
             let package = self.packages[place];
@@ -169,19 +171,19 @@ impl ModelMachine {
 
     /// How much longer each task takes for sharing units, while it works.
     fn unit_waits(&mut self, tasks: &[Task], places: &[usize]) -> Vec<f64> {
-        let width = self.machine.spec.units.issue_width;
+        let width = self.machine.units.issue_width;
         let load = |(task, &pe): (&Task, &usize)| {
-            let profile = Profile::of(task.kernel);
+            let usage = task.kernel.usage();
             let shared_fpu = self.machine.pes[pe].fpu != self.machine.pes[pe].core;
-            let fpu = if shared_fpu { profile.fpu_of_module } else { profile.fpu };
+            let fpu = if shared_fpu { usage.fpu_of_module } else { usage.fpu };
             let demand =
-                Demand { fpu: fpu * task.duty, ipc: profile.issue * width * task.duty, ..Demand::default() };
+                Demand { fpu: fpu * task.duty, ipc: usage.issue * width * task.duty, ..Demand::default() };
             Load { pe, demand, remote: false }
         };
         let loads: Vec<Load> = tasks.iter().zip(places).map(load).collect();
         let mut paces: Vec<Pace> = Vec::new();
-        self.model.solve(&self.machine, &loads, &mut paces);
-        let ghz = self.machine.spec.ghz;
+        self.solver.solve(&self.machine, &loads, &mut paces);
+        let ghz = self.machine.ghz;
         let wait = |((pace, &pe), task): ((&Pace, &usize), &Task)| {
             // The model knows mean demands; a task meets its neighbours only while it works itself.
             1.0 + (ghz * self.machine.pes[pe].speed / pace.work_per_ns - 1.0) / task.duty
@@ -216,8 +218,8 @@ impl ModelMachine {
                     0.5 / (latency * kernels::exchange_cost(task.kernel) * waits[index])
                 }
                 Focus::Computation => {
-                    let per_cycle = Profile::of(task.kernel).work_per_cycle;
-                    per_cycle * self.machine.spec.ghz * clocks[index] / waits[index]
+                    let per_cycle = task.kernel.usage().work_per_cycle;
+                    per_cycle * self.machine.ghz * clocks[index] / waits[index]
                 }
             };
             rates.push(task.duty * rate);
@@ -227,13 +229,7 @@ impl ModelMachine {
 
     /// How long it takes until a PE sees what another one wrote.
     fn latency_ns(&self, a: usize, b: usize) -> f64 {
-        match self.machine.distance(a, b) {
-            Distance::None | Distance::Core => 12.0,
-            Distance::L2 => 25.0,
-            Distance::L3 => 40.0,
-            Distance::Node => 80.0,
-            Distance::System => 160.0,
-        }
+        self.machine.latency_ns(PeId(a as u32), PeId(b as u32)).value
     }
 
     /// The slowest thread's time for its part, and the exchanges, in nanoseconds.
@@ -243,7 +239,7 @@ impl ModelMachine {
             let here = places.iter().filter(|&&pe| self.machine.pes[pe].node == node);
             let loads: Vec<Load> = here.map(|&pe| Load { pe, demand: mix.demand, remote: false }).collect();
             let mut paces = Vec::new();
-            self.model.solve(&self.machine, &loads, &mut paces);
+            self.solver.solve(&self.machine, &loads, &mut paces);
             slowest = paces.iter().map(|pace| pace.work_per_ns).fold(slowest, f64::min);
         }
         let latencies = places.iter().map(|&pe| self.latency_ns(places[0], pe));
@@ -282,7 +278,7 @@ impl Executor for ModelMachine {
         let places = tasks.iter().map(|task| self.place(task.pe)).collect::<Result<Vec<usize>, _>>()?;
         let clocks = self.clocks(tasks, &places);
         let rates = self.rates(tasks, &places, &clocks)?;
-        let ghz = self.machine.spec.ghz;
+        let ghz = self.machine.ghz;
         let runs = rates.into_iter().zip(clocks).map(|(rate, clock)| TaskRun {
             work: rate * window.as_nanos() as f64 * self.disturbance(),
             elapsed: window,

@@ -1,7 +1,11 @@
 use super::*;
 use crate::bench::{Conditions, ModelMachine};
 use crate::scenario::Scenario;
-use corewise_core::calibrate::{Settings, calibrate};
+use corewise_core::calibrate::{Kernel, Settings, calibrate};
+use corewise_core::ids::PeId;
+use corewise_core::machine_model::{Source, check};
+use corewise_core::profile::{Estimate, Evidence, Resource};
+use corewise_core::topology::DomainKind;
 
 const TRUTH: &str = "name = 'truth'\nghz = 2.5\nspeeds = [{ pes = '6-7', speed = 0.5 }]\n\
     topology = 'pack:1 l3:1(size=16MB) l2:4(size=512kB) core:1 pu:2'\n\
@@ -11,20 +15,20 @@ const TRUTH: &str = "name = 'truth'\nghz = 2.5\nspeeds = [{ pes = '6-7', speed =
 /// What a calibration finds on a model machine.
 fn profile() -> MachineProfile {
     let truth = Machine::new(toml::from_str(TRUTH).unwrap()).unwrap();
-    let told = truth.topology.clone();
+    let told = truth.model.topology.clone();
     let mut model = ModelMachine::new(truth, Conditions { clock_fall: 0.0, ..Conditions::default() }, 1);
     let settings = Settings { evidence: Evidence::Simulated, nas: Vec::new(), ..Settings::quick() };
     calibrate(&mut model, &told, &settings, &mut |_| ())
 }
 
-fn value(measured: &Measured, name: &str) -> f64 {
-    let parameter = measured.parameters.iter().find(|parameter| parameter.name == name);
-    parameter.unwrap_or_else(|| panic!("no {name}")).value
+fn value(model: &MachineModel, name: &str) -> f64 {
+    model.parameter(name).unwrap_or_else(|| panic!("no {name}")).value
 }
 
 #[test]
 fn the_parameters_of_a_known_machine_are_found() {
-    let measured = machine(&profile()).unwrap();
+    let profile = profile();
+    let model = MachineModel::from_profile(&profile);
     for (name, truth, tolerance) in [
         ("ghz", 2.5, 0.03),
         ("issue_width", 4.0, 0.05),
@@ -32,14 +36,28 @@ fn the_parameters_of_a_known_machine_are_found() {
         ("l3_latency_cycles", 50.0, 0.15),
         ("memory_latency_cycles", 250.0, 0.2),
     ] {
-        let found = value(&measured, name);
+        let found = value(&model, name);
         assert!((found / truth - 1.0).abs() < tolerance, "{name}: {found}");
     }
-    let speeds: Vec<f64> = measured.machine.pes.iter().map(|pe| (pe.speed * 10.0).round() / 10.0).collect();
+    let simulated = machine(&profile).unwrap().model;
+    let speeds: Vec<f64> = simulated.pes.iter().map(|pe| (pe.speed * 10.0).round() / 10.0).collect();
     assert_eq!(speeds, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5]);
-    let unknown: Vec<&str> =
-        measured.parameters.iter().filter(|p| p.from.is_none()).map(|p| p.name).collect();
-    assert_eq!(unknown, ["overlap", "remote_factor", "switch_us", "migration_us"]);
+    assert_eq!((simulated.ghz, simulated.units, simulated.memory), (model.ghz, model.units, model.memory));
+    let unknown: Vec<&str> = model.parameters.iter().filter(|p| p.from.is_none()).map(|p| p.name).collect();
+    assert_eq!(unknown, ["overlap", "remote_factor"]);
+    assert!(
+        model.parameters.iter().all(|p| (p.confidence > 0.5) == p.from.is_some()),
+        "{:?}",
+        model.parameters
+    );
+    // Siblings are 12 ns apart, cores within the L3 40.
+    let latency = |a, b| model.latency_ns(PeId(a), PeId(b));
+    for (figure, truth) in [(latency(0, 1), 12.0), (latency(0, 7), 40.0)] {
+        assert!((figure.value / truth - 1.0).abs() < 0.1 && figure.source == Source::Profile, "{figure:?}");
+    }
+    let curve = model.contention(Resource::Integer, PeId(0), PeId(1)).unwrap();
+    assert!((curve.slowdown_at(1.0) / 1.7 - 1.0).abs() < 0.1 && curve.source == Source::Profile, "{curve:?}");
+    assert_eq!(model.contention(Resource::Integer, PeId(0), PeId(2)), None, "they are no siblings");
 }
 
 #[test]
@@ -63,10 +81,10 @@ fn slowdowns_that_no_bandwidth_explains_are_told() {
             let same = Estimate { value: slowdown, low: slowdown, high: slowdown, repetitions: 9 };
             pair.slowdowns = pair.slowdowns.map(|_| (same, same));
         }
-        let measured = machine(&profile).unwrap();
-        let bandwidth = measured.parameters.iter().find(|p| p.name == "bandwidth_gb_per_s").unwrap();
+        let model = MachineModel::from_profile(&profile);
+        let bandwidth = model.parameter("bandwidth_gb_per_s").unwrap();
         assert!(bandwidth.from.as_ref().unwrap().contains(words), "{bandwidth:?}");
-        assert_eq!(value(&measured, "issue_conflict"), conflict);
+        assert_eq!(value(&model, "issue_conflict"), conflict);
     }
 }
 
@@ -74,7 +92,7 @@ fn slowdowns_that_no_bandwidth_explains_are_told() {
 fn a_profile_without_a_clock_makes_no_machine() {
     let mut profile = profile();
     profile.pairs.retain(|pair| pair.workload.first.kernel != Kernel::IntAddChain);
-    let error = machine(&profile).map(|measured| measured.parameters).unwrap_err().to_string();
+    let error = machine(&profile).map(|machine| machine.spec).unwrap_err().to_string();
     assert!(error.contains("clock") && error.contains("calibrate"), "{error}");
 }
 
@@ -90,7 +108,10 @@ fn a_scenario_runs_on_a_calibrated_machine_and_may_say_otherwise() {
     assert_eq!(scenario.machine.memory.overlap, 0.25);
     assert!((scenario.machine.ghz - 2.5).abs() < 0.1, "{}", scenario.machine.ghz);
     let sim = scenario.simulation(&scenario.variants[0], 1).unwrap();
-    assert_eq!((sim.machine.pes.len(), sim.machine.topology.domains(DomainKind::Core).count()), (8, 4));
+    assert_eq!(
+        (sim.machine.model.pes.len(), sim.machine.model.topology.domains(DomainKind::Core).count()),
+        (8, 4)
+    );
     let mut both = read("machine = { profile = 'p.json', topology = 'pu:1' }");
     take_name(&mut both);
     let error = put(&mut both, &profile()).unwrap_err().to_string();

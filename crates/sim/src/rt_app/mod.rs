@@ -124,7 +124,7 @@ pub fn scenario(name: &str, text: &str, machine: &MachineSpec) -> Result<Table, 
 impl Global {
     fn of(entries: Vec<(String, Json)>, machine: &MachineSpec) -> Result<Self, RtAppError> {
         let built = Machine::new(machine.clone())?;
-        let speeds = || built.topology.allowed.iter().map(|pe| built.pes[pe.0 as usize].speed);
+        let speeds = || built.model.topology.allowed.iter().map(|pe| built.model.pes[pe.0 as usize].speed);
         let first = speeds().next().unwrap_or(1.0);
         let is_uniform = speeds().all(|speed| speed == first);
         let mut global = Self { duration_us: None, mcycles_per_us: machine.ghz / 1e3, is_uniform };
@@ -147,11 +147,11 @@ impl Global {
         }
         if !calibrated_on.is_empty() {
             let number = calibrated_on.strip_prefix("CPU").and_then(|number| number.parse().ok());
-            let pe = number.filter(|&number: &u32| built.topology.pes.contains(PeId(number)));
+            let pe = number.filter(|&number: &u32| built.model.topology.pes.contains(PeId(number)));
             let pe = pe.ok_or_else(|| {
                 at("global.calibration", format!("`{calibrated_on}` is no PE of the machine: write CPU0"))
             })?;
-            global.mcycles_per_us *= built.pes[pe as usize].speed;
+            global.mcycles_per_us *= built.model.pes[pe as usize].speed;
         }
         Ok(global)
     }

@@ -97,7 +97,7 @@ impl Sim {
         let thread = &mut self.threads[index];
         thread.usable = thread.mask.intersection(&self.online);
         if thread.usable.is_empty() {
-            let everywhere = Arc::new(self.machine.topology.pes.clone());
+            let everywhere = Arc::new(self.machine.model.topology.pes.clone());
             thread.mask = CpuSet::clone(&everywhere);
             thread.usable = self.online.clone();
             (thread.bound, thread.pinned, thread.permitted) = (false, false, everywhere);

@@ -4,21 +4,22 @@
 //! slow and inexact. Approach: nothing happens between events. Each PE has one pending event at most: the
 //! time when its thread has done its work, has spun long enough, or must give way. After all events of an
 //! instant the paces of the memory nodes in which anything changed are worked out anew
-//! ([`crate::contention`]) and the pending events moved. Slices end at common ticks, so that many switches
-//! share one instant, as they do with a periodic timer. Chance comes from seeded streams only, and ties are
-//! broken by order, so a seed fixes a run. Source: the textbook event list; the waiting modes are those of
-//! parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work costs only what
-//! [`crate::machine::Costs`] says; no interrupts, no priorities.
+//! ([`corewise_core::machine_model::contention`]) and the pending events moved. Slices end at common ticks, so
+//! that many switches share one instant, as they do with a periodic timer. Chance comes from seeded streams
+//! only, and ties are broken by order, so a seed fixes a run. Source: the textbook event list; the waiting
+//! modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work costs only
+//! what [`crate::machine::Costs`] says; no interrupts, no priorities.
 
-use crate::contention::{Load, MemoryNode, Model, Pace, Share};
 use crate::faults::Faults;
-use crate::machine::{Costs, Distance, Machine};
+use crate::machine::{Costs, Machine};
 use crate::program::Waiting;
 use crate::queue::{Event, Queue};
 use crate::random::Random;
 use crate::thread::{Activity, App, AppPlan, Thread};
 use crate::timeline::Timeline;
 use corewise_core::cpuset::CpuSet;
+use corewise_core::machine_model::Distance;
+use corewise_core::machine_model::contention::{Load, MemoryNode, Pace, Share, Solver};
 use corewise_core::time::Time;
 use loads::Loads;
 use os::Os;
@@ -86,7 +87,7 @@ pub struct Sim {
     loads: Loads,
     queued: usize,
     queue: Queue,
-    model: Model,
+    solver: Solver,
     memory: Vec<MemoryNode>,
     stop: Stop,
     chance: Random,
@@ -109,7 +110,7 @@ pub struct Sim {
 impl Sim {
     /// A simulation that has not begun.
     pub fn new(machine: Machine, os: Os, plans: Vec<AppPlan>, stop: Stop, seed: u64) -> Self {
-        let count = machine.pes.len();
+        let count = machine.model.pes.len();
         let mut queue = Queue::new(count);
         // Who of several that start at one instant is first, and so has the lowest thread ids, is chance.
         let mut order: Vec<usize> = (0..plans.len()).collect();
@@ -129,14 +130,14 @@ impl Sim {
             apps: plans.into_iter().map(App::new).collect(),
             timeline: None,
             faults: Faults::default(),
-            online: machine.topology.allowed.clone(),
+            online: machine.model.topology.allowed.clone(),
             cpus: (0..count).map(|_| Cpu::default()).collect(),
             unit_busy: vec![0; 2 * count],
             loads: Loads::new(count),
             queued: 0,
             queue,
-            model: Model::default(),
-            memory: machine.nodes.iter().map(|_| MemoryNode::default()).collect(),
+            solver: Solver::default(),
+            memory: machine.model.nodes.iter().map(|_| MemoryNode::default()).collect(),
             stop,
             chance: Random::new(seed, 0),
             bad_luck: Random::new(seed, 2),
@@ -147,7 +148,7 @@ impl Sim {
             vacant: VecDeque::new(),
             moved: Vec::new(),
             dirty: Vec::new(),
-            is_dirty: vec![false; machine.clusters.len()],
+            is_dirty: vec![false; machine.model.clusters.len()],
             migrations: BTreeMap::new(),
             events: 0,
             sharers: Vec::new(),
@@ -274,7 +275,7 @@ impl Sim {
             self.share(cluster);
         }
         // Clusters are numbered node by node.
-        let node_of = |cluster: usize| self.machine.pes[self.machine.clusters[cluster][0]].node;
+        let node_of = |cluster: usize| self.machine.model.pes[self.machine.model.clusters[cluster][0]].node;
         dirty.iter_mut().for_each(|cluster| *cluster = node_of(*cluster));
         dirty.dedup();
         for &node in &dirty {
@@ -282,7 +283,7 @@ impl Sim {
         }
         let mut moved = std::mem::take(&mut self.moved);
         for pe in moved.drain(..) {
-            if dirty.binary_search(&self.machine.pes[pe].node).is_err() {
+            if dirty.binary_search(&self.machine.model.pes[pe].node).is_err() {
                 self.schedule(pe);
             }
         }
@@ -294,30 +295,30 @@ impl Sim {
     /// What the threads of one cluster leave each other of units and caches.
     fn share(&mut self, cluster: usize) {
         self.sharers.clear();
-        for &pe in &self.machine.clusters[cluster] {
+        for &pe in &self.machine.model.clusters[cluster] {
             if let Some(thread) = self.cpus[pe].running {
                 let thread = &self.threads[thread];
-                let remote = thread.home != Some(self.machine.pes[pe].node);
+                let remote = thread.home != Some(self.machine.model.pes[pe].node);
                 self.sharers.push(Load { pe, demand: *thread.activity.demand(), remote });
             }
         }
-        for (load, share) in self.sharers.iter().zip(self.model.share(&self.machine, &self.sharers)) {
+        for (load, share) in self.sharers.iter().zip(self.solver.share(&self.machine.model, &self.sharers)) {
             self.cpus[load.pe].share = *share;
         }
     }
 
     /// New paces for all threads on one memory node, and new events for all its PEs.
     fn work_out(&mut self, node: usize) {
-        let members = std::mem::take(&mut self.machine.nodes[node]);
+        let members = std::mem::take(&mut self.machine.model.nodes[node]);
         members.iter().for_each(|&pe| self.settle(pe));
         let busy = members.iter().map(|&pe| &self.cpus[pe]).filter(|cpu| cpu.running.is_some());
-        let growth = self.memory[node].latency_growth(&self.machine, busy.map(|cpu| &cpu.share));
+        let growth = self.memory[node].latency_growth(&self.machine.model, busy.map(|cpu| &cpu.share));
         for &pe in &members {
             let cpu = &mut self.cpus[pe];
             cpu.pace = cpu.share.pace(self.machine.spec.ghz, growth);
             self.schedule(pe);
         }
-        self.machine.nodes[node] = members;
+        self.machine.model.nodes[node] = members;
     }
 
     /// Accounts for what the thread of a PE did since the last time.
@@ -328,7 +329,7 @@ impl Sim {
         let Some(index) = cpu.running.filter(|_| ns > 0) else { return };
         let thread = &mut self.threads[index];
         let app = &mut self.apps[thread.app];
-        let (speed, told) = (self.machine.pes[pe].speed, self.machine.pes[pe].told);
+        let (speed, told) = (self.machine.model.pes[pe].speed, self.machine.told[pe]);
         thread.cpu_ns += ns;
         thread.vtime_ns += ns as i64;
         app.cpu_ns += ns;
@@ -375,7 +376,7 @@ impl Sim {
 
     /// Something about the thread on a PE changed: the paces of its node are worked out anew.
     fn touch(&mut self, pe: usize) {
-        let cluster = self.machine.pes[pe].cluster;
+        let cluster = self.machine.model.pes[pe].cluster;
         if !std::mem::replace(&mut self.is_dirty[cluster], true) {
             self.dirty.push(cluster);
         }
@@ -387,7 +388,7 @@ impl Sim {
         let cpu = &mut self.cpus[pe];
         cpu.last = cpu.running.take();
         cpu.busy_ns += self.now.0 - cpu.since.0;
-        self.unit_busy[self.machine.pes[pe].fpu] -= 1;
+        self.unit_busy[self.machine.model.pes[pe].fpu] -= 1;
         self.vacant.push_back(pe);
         self.moved.push(pe);
         self.touch(pe);
@@ -403,7 +404,7 @@ impl Sim {
         let switched = self.cpus[pe].last != Some(index);
         let thread = &mut self.threads[index];
         if let Some(from) = thread.warm_pe.filter(|&from| from != pe) {
-            let distance = self.machine.distance(from, pe);
+            let distance = self.machine.model.distance(from, pe);
             *self.migrations.entry(distance).or_default() += 1;
             // What it has not fetched yet it does not lose: refills never add up.
             let refill_ns = self.machine.refill_ns(distance, from, thread.activity.demand());
@@ -412,12 +413,12 @@ impl Sim {
         thread.debt_ns += if switched { 1e3 * switch_us } else { 0.0 };
         thread.pe = Some(pe);
         thread.warm_pe = Some(pe);
-        thread.home.get_or_insert(self.machine.pes[pe].node);
+        thread.home.get_or_insert(self.machine.model.pes[pe].node);
         let cpu = &mut self.cpus[pe];
         cpu.running = Some(index);
         (cpu.settled, cpu.since) = (self.now, self.now);
         cpu.slice_end = self.os.slice_end(self.now);
-        self.unit_busy[self.machine.pes[pe].fpu] += 1;
+        self.unit_busy[self.machine.model.pes[pe].fpu] += 1;
         self.moved.push(pe);
         self.touch(pe);
     }

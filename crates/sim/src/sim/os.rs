@@ -18,10 +18,11 @@
 
 use super::Sim;
 use super::loads::ANY_LOAD;
-use crate::contention::{Demand, LINE_BYTES};
-use crate::machine::{Distance, Machine};
+use crate::machine::Machine;
 use crate::program::duration;
 use corewise_core::cpuset::CpuSet;
+use corewise_core::machine_model::Distance;
+use corewise_core::machine_model::contention::{Demand, LINE_BYTES};
 use corewise_core::time::Time;
 use serde::Deserialize;
 use std::time::Duration;
@@ -76,9 +77,9 @@ impl Machine {
     /// the exposed latency of the next level that both PEs share. At most what those caches hold.
     pub(super) fn refill_ns(&self, distance: Distance, from: usize, demand: &Demand) -> f64 {
         let memory = &self.spec.memory;
-        let pe = &self.pes[from];
-        let l2 = self.l2_bytes[pe.l2].unwrap_or(0.0);
-        let l3 = self.l3_bytes[pe.l3].unwrap_or(0.0);
+        let pe = &self.model.pes[from];
+        let l2 = self.model.l2_bytes[pe.l2].unwrap_or(0.0);
+        let l3 = self.model.l3_bytes[pe.l3].unwrap_or(0.0);
         let (bytes, latency) = match distance {
             Distance::None | Distance::Core => (0.0, 0.0),
             Distance::L2 => (L1_BYTES, L2_LATENCY_CYCLES),
@@ -142,17 +143,16 @@ impl Sim {
         let aware = self.os.scheduler == Kind::Capacity;
         if let Some(warm) = warm
             && self.loads.of(warm) == 0
-            && (!aware || self.machine.pes[warm].told == self.machine.fastest)
+            && (!aware || self.machine.told[warm] == self.machine.fastest)
         {
             return warm;
         }
         let count = self.cpus.len();
         let first = self.chance.below(count);
         let key = |pe: usize| {
-            let machine = &self.machine.pes[pe];
-            let slowness = if aware { (1e6 / machine.told) as u64 } else { 0 };
-            let closeness = warm.map_or(Distance::None, |warm| self.machine.distance(warm, pe));
-            let beside = self.unit_busy[machine.fpu];
+            let slowness = if aware { (1e6 / self.machine.told[pe]) as u64 } else { 0 };
+            let closeness = warm.map_or(Distance::None, |warm| self.machine.model.distance(warm, pe));
+            let beside = self.unit_busy[self.machine.model.pes[pe].fpu];
             if warm.is_some() { (slowness, closeness as u32, beside) } else { (slowness, beside, 0) }
         };
         // Among equals the next from `first`.
@@ -259,7 +259,7 @@ impl Sim {
                 if load < least + 2 {
                     break;
                 }
-                let distance = |pe: usize| self.machine.distance(from, pe);
+                let distance = |pe: usize| self.machine.model.distance(from, pe);
                 if let Some(to) = self.loads.least_loaded(&self.threads[thread].usable, load - 2, distance) {
                     self.withdraw(thread);
                     self.enqueue(thread, to);
@@ -271,15 +271,15 @@ impl Sim {
     /// Moves running threads to faster PEs that are idle.
     fn move_misfits(&mut self) {
         for to in 0..self.cpus.len() {
-            let speed = self.machine.pes[to].told;
+            let speed = self.machine.told[to];
             if self.loads.of(to) > 0 || speed < self.machine.fastest {
                 continue;
             }
-            let slower = (0..self.cpus.len()).filter(|&from| self.machine.pes[from].told < speed);
+            let slower = (0..self.cpus.len()).filter(|&from| self.machine.told[from] < speed);
             let misfit = slower
                 .filter_map(|from| Some((from, self.cpus[from].running?)))
                 .filter(|&(_, thread)| self.may_use(thread, to))
-                .min_by_key(|&(from, _)| self.machine.distance(from, to));
+                .min_by_key(|&(from, _)| self.machine.model.distance(from, to));
             if let Some((_, thread)) = misfit {
                 self.withdraw(thread);
                 self.enqueue(thread, to);

@@ -1,12 +1,12 @@
 //! Threads going through their programs: starts, ends, barriers, locks, sleeps.
 
 use super::Sim;
-use crate::contention::Demand;
 use crate::pmu::Counters;
 use crate::program::{Op, Waiting, Work};
 use crate::queue::Event;
 use crate::thread::{Activity, App, AppPlan, Lock, Parallelism, Thread};
 use corewise_core::ids::ThreadId;
+use corewise_core::machine_model::contention::Demand;
 use corewise_core::time::Time;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Sim {
         self.apps[app].alive = plan.threads;
         self.apps[app].broken = false;
         self.apps[app].work_factor = (1.0 + plan.variation * self.chance.normal()).max(0.1);
-        let all = &self.machine.topology.allowed;
+        let all = &self.machine.model.topology.allowed;
         let permitted = Arc::new(plan.pin.as_ref().map_or_else(|| all.clone(), |pin| pin.intersection(all)));
         for number in 0..plan.threads {
             let index = self.threads.len();

@@ -1,7 +1,7 @@
 //! What is assumed where a recording does not tell.
 
 use super::history::Known;
-use crate::contention::Demand;
+use corewise_core::machine_model::contention::Demand;
 
 /// How demanding threads are in what is not known of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

@@ -5,6 +5,7 @@ use super::{Question, WhatIfError};
 use crate::machine::{Machine, MachineSpec, Pmu, SpeedSpec};
 use crate::sim::os::Os;
 use corewise_core::ids::PeId;
+use corewise_core::machine_model::MachineModel;
 use corewise_core::topology::Topology;
 
 /// What a machine is called of which the recording tells all that is known.
@@ -50,7 +51,7 @@ pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, What
             Machine::with_topology(by_recording(histories, &shape, ghz, &mut notes), shape)?
         }
         Some(spec) => {
-            let Machine { topology, spec, .. } = Machine::new(spec.clone())?;
+            let Machine { model: MachineModel { topology, .. }, spec, .. } = Machine::new(spec.clone())?;
             if topology.pes != recorded_shape.pes {
                 let (told, recorded) = (topology.pes.to_string(), recorded_shape.pes.to_string());
                 return Err(WhatIfError::OtherMachine { told, recorded });
@@ -63,7 +64,7 @@ pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, What
     recorded.spec.pmu = Pmu { noise: 0.0, counting: 1.0 };
     let model = |machine: Machine, is_recorded| Model {
         spec: machine.spec,
-        topology: machine.topology,
+        topology: machine.model.topology,
         os,
         is_recorded,
     };
@@ -149,7 +150,7 @@ fn clock_on(histories: &Histories, on: impl Fn(PeId) -> bool) -> Option<f64> {
 /// Core cycles of each segment: as counted, else the time at the clock of the PE where it was seen.
 fn cycles(histories: &Histories, machine: &Machine) -> Vec<Vec<f64>> {
     let of = |segment: &Segment| {
-        let speed = segment.pe.and_then(|pe| machine.pes.get(pe.0 as usize)).map_or(1.0, |pe| pe.speed);
+        let speed = segment.pe.and_then(|pe| machine.model.pes.get(pe.0 as usize)).map_or(1.0, |pe| pe.speed);
         segment.cpu_ns as f64 * segment.cycles_per_ns.unwrap_or(machine.spec.ghz * speed)
     };
     histories.threads.iter().map(|thread| thread.segments.iter().map(of).collect()).collect()

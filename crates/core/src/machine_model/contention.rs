@@ -1,4 +1,4 @@
-//! How fast threads run side by side.
+//! The predictor: how fast threads run side by side.
 //!
 //! Problem: a thread's speed depends on what its neighbours leave of each resource, and theirs on what it
 //! leaves. Approach: each running thread has a demand as it is seen when it runs alone at speed 1; one work
@@ -26,7 +26,7 @@
 //! utilisation of the thread alone, so that a lone thread takes exactly its work (unless it asks for more
 //! than the node can deliver: then it gets that).
 //!
-//! Parameters come from the machine's description ([`crate::machine`]) and the phase's ([`Demand`]).
+//! Parameters come from the machine's model ([`super`]) and the phase's ([`Demand`]).
 //!
 //! Limits: a thread without misses when alone never has any, so a phase that just fits must be given a small
 //! miss rate and a large θ. Insertion rates are those at full speed. Remote accesses load the node where the
@@ -34,7 +34,7 @@
 //! absent, so are prefetchers, TLBs, way conflicts, and a front end that cores of a module share.
 //! Frequencies are fixed.
 
-use crate::machine::Machine;
+use super::MachineModel;
 
 /// Bytes that one miss moves.
 pub const LINE_BYTES: f64 = 64.0;
@@ -145,9 +145,9 @@ pub struct Pace {
     pub l2_misses_per_work: f64,
 }
 
-/// The model with its working memory.
+/// The predictor with its working memory.
 #[derive(Debug, Default)]
-pub struct Model {
+pub struct Solver {
     fpu: Vec<f64>,
     issue: Vec<f64>,
     users: Vec<(usize, usize)>,
@@ -193,18 +193,18 @@ fn latency_growth(utilisation: f64) -> f64 {
     1.0 + utilisation / (2.0 * (1.0 - utilisation))
 }
 
-impl Model {
+impl Solver {
     /// The paces of all threads that run on one memory node, in the order of `loads`.
-    pub fn solve(&mut self, machine: &Machine, loads: &[Load], paces: &mut Vec<Pace>) {
+    pub fn solve(&mut self, machine: &MachineModel, loads: &[Load], paces: &mut Vec<Pace>) {
         let shares = self.share(machine, loads);
         let growth = MemoryNode::default().latency_growth(machine, shares.iter());
         paces.clear();
-        paces.extend(shares.iter().map(|share| share.pace(machine.spec.ghz, growth)));
+        paces.extend(shares.iter().map(|share| share.pace(machine.ghz, growth)));
     }
 
     /// What loads leave each other of units and caches, in their order; `loads` are those of a node, or of
-    /// one of its [clusters](Machine::clusters), as nothing but memory is shared between those.
-    pub fn share(&mut self, machine: &Machine, loads: &[Load]) -> &[Share] {
+    /// one of its [clusters](MachineModel::clusters), as nothing but memory is shared between those.
+    pub fn share(&mut self, machine: &MachineModel, loads: &[Load]) -> &[Share] {
         self.shares.clear();
         self.shares.resize(loads.len(), Share::default());
         self.share_units(machine, loads);
@@ -224,8 +224,8 @@ impl Model {
     }
 
     /// Waits for FPUs and issue slots, and the part in the core of a thread without misses.
-    fn share_units(&mut self, machine: &Machine, loads: &[Load]) {
-        let units = &machine.spec.units;
+    fn share_units(&mut self, machine: &MachineModel, loads: &[Load]) {
+        let units = &machine.units;
         let count = 2 * machine.pes.len();
         self.fpu.resize(count, 0.0);
         self.issue.resize(count, 0.0);
@@ -249,8 +249,8 @@ impl Model {
         }
     }
 
-    fn set_stalls(&mut self, machine: &Machine, loads: &[Load]) {
-        let memory = &machine.spec.memory;
+    fn set_stalls(&mut self, machine: &MachineModel, loads: &[Load]) {
+        let memory = &machine.memory;
         let exposed = 1.0 - memory.overlap;
         for (share, load) in self.shares.iter_mut().zip(loads) {
             if share.misses == 0.0 {
@@ -261,7 +261,7 @@ impl Model {
             let uncapped = share.misses * latency * exposed;
             let alone = uncapped.min(STALL_MAX);
             let per_miss = exposed * alone / uncapped;
-            let alone_traffic = share.misses * through * LINE_BYTES * machine.spec.ghz;
+            let alone_traffic = share.misses * through * LINE_BYTES * machine.ghz;
             let alone_growth = latency_growth((alone_traffic / memory.bandwidth_gb_per_s).min(STALL_MAX));
             let remote = if load.remote { memory.remote_factor } else { 1.0 };
             let misses = share.misses * share.growth * per_miss;
@@ -319,7 +319,11 @@ impl Model {
 impl MemoryNode {
     /// The growth of the latency that these threads together cause. It is worked out only if they differ
     /// from those of the last time.
-    pub fn latency_growth<'a>(&mut self, machine: &Machine, shares: impl Iterator<Item = &'a Share>) -> f64 {
+    pub fn latency_growth<'a>(
+        &mut self,
+        machine: &MachineModel,
+        shares: impl Iterator<Item = &'a Share>,
+    ) -> f64 {
         self.next.clear();
         self.next.extend(shares.filter(|share| share.misses > 0.0).map(Share::memory_user));
         match self.growth {
@@ -333,8 +337,8 @@ impl MemoryNode {
     }
 
     /// The utilisation of memory that the threads cause at the speed that it leaves them.
-    fn utilisation(&self, machine: &Machine) -> f64 {
-        let per_cycle = machine.spec.ghz * LINE_BYTES / machine.spec.memory.bandwidth_gb_per_s;
+    fn utilisation(&self, machine: &MachineModel) -> f64 {
+        let per_cycle = machine.ghz * LINE_BYTES / machine.memory.bandwidth_gb_per_s;
         let caused = |utilisation: f64| -> f64 {
             let growth = latency_growth(utilisation);
             let rate = |user: &MemoryUser| user.traffic / (user.cycles + user.cycles_per_growth * growth);

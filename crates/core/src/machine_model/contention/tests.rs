@@ -1,15 +1,15 @@
 use super::*;
+use crate::topology::Topology;
 
-fn machine(extra: &str) -> Machine {
-    let topology = "pack:1 l3:1(size=8MB) l2:4(size=2MB) module:1 core:2 pu:1";
-    let text = format!("name = 'm'\ntopology = '{topology}'\nghz = 2.0\n{extra}");
-    Machine::new(toml::from_str(&text).expect("TOML")).expect("a machine")
+fn machine() -> MachineModel {
+    let shape = "pack:1 l3:1(size=8MB) l2:4(size=2MB) module:1 core:2 pu:1";
+    MachineModel { ghz: 2.0, ..Topology::synthetic(shape).unwrap().into() }
 }
 
-fn paces(machine: &Machine, demands: &[(usize, Demand)]) -> Vec<f64> {
+fn paces(machine: &MachineModel, demands: &[(usize, Demand)]) -> Vec<f64> {
     let loads: Vec<Load> = demands.iter().map(|&(pe, demand)| Load { pe, demand, remote: false }).collect();
     let mut paces = Vec::new();
-    Model::default().solve(machine, &loads, &mut paces);
+    Solver::default().solve(machine, &loads, &mut paces);
     paces.iter().map(|pace| pace.work_per_ns).collect()
 }
 
@@ -27,7 +27,7 @@ fn check(found: f64, expected: f64) {
 
 #[test]
 fn alone_every_demand_runs_at_the_clock() {
-    let machine = machine("");
+    let machine = machine();
     for demand in [fp(0.0), fp(1.0), memory(0.1, 1.0), memory(1.6, 300.0), memory(5.0, 1e4)] {
         check(paces(&machine, &[(3, demand)])[0], 2.0);
     }
@@ -35,7 +35,7 @@ fn alone_every_demand_runs_at_the_clock() {
 
 #[test]
 fn two_saturating_threads_halve_a_module_and_others_are_not_touched() {
-    let machine = machine("");
+    let machine = machine();
     let paces = paces(&machine, &[(0, fp(1.0)), (1, fp(1.0)), (2, fp(1.0)), (3, fp(0.0))]);
     for (found, expected) in paces.iter().zip([1.0, 1.0, 2.0, 2.0]) {
         check(*found, expected);
@@ -44,7 +44,7 @@ fn two_saturating_threads_halve_a_module_and_others_are_not_touched() {
 
 #[test]
 fn no_unit_serves_more_than_it_can() {
-    let machine = machine("");
+    let machine = machine();
     for (u, v) in [(0.2, 0.9), (0.7, 0.7), (1.0, 0.5), (1.0, 1.0)] {
         let paces = paces(&machine, &[(0, fp(u)), (1, fp(v))]);
         let served = (u * paces[0] + v * paces[1]) / 2.0;
@@ -54,7 +54,8 @@ fn no_unit_serves_more_than_it_can() {
 
 #[test]
 fn a_memory_stall_does_not_shrink_with_the_clock() {
-    let machine = machine("speeds = [{ pes = '0', speed = 2.0 }]");
+    let mut machine = machine();
+    machine.pes[0].speed = 2.0;
     check(paces(&machine, &[(0, fp(1.0))])[0], 4.0);
     let bound = paces(&machine, &[(0, memory(1.0, 100.0))])[0];
     assert!(bound > 2.0 && bound < 3.0, "stalled 60 % of the time: {bound}");
@@ -62,7 +63,8 @@ fn a_memory_stall_does_not_shrink_with_the_clock() {
 
 #[test]
 fn memory_never_delivers_more_than_its_bandwidth() {
-    let machine = machine("memory = { bandwidth_gb_per_s = 4.0, overlap = 0.9 }");
+    let mut machine = machine();
+    (machine.memory.bandwidth_gb_per_s, machine.memory.overlap) = (4.0, 0.9);
     let demand = memory(3.0, 1e4);
     let mut last = f64::INFINITY;
     for count in 1..=8 {
@@ -77,7 +79,7 @@ fn memory_never_delivers_more_than_its_bandwidth() {
 
 #[test]
 fn neighbours_on_an_l2_compete_by_insertion_rate() {
-    let machine = machine("");
+    let machine = machine();
     let quiet = memory(0.1, 1.5);
     let apart = paces(&machine, &[(0, quiet), (2, memory(2.0, 1.5))])[0];
     let beside_quiet = paces(&machine, &[(0, quiet), (1, quiet)])[0];

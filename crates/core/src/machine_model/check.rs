@@ -1,0 +1,104 @@
+//! The predictor held against a profile's pairs of memory, most of which it was not fitted to.
+//!
+//! A neighbour of duty d alternates between its full demand and none: `1 / (1 - d + d/s)`.
+
+use super::fit::{Fit, slowdown};
+use super::{MachineModel, Parameter};
+use crate::profile::{ContentionCurve, Estimate, Evidence, MachineProfile, Resource, Workload};
+use serde::Serialize;
+
+/// The model held against measured pairs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// What the measured figures are.
+    pub evidence: Evidence,
+    /// Which machine.
+    pub machine: String,
+    /// Where the model's parameters come from.
+    pub parameters: Vec<Parameter>,
+    /// Every pair of memory.
+    pub pairs: Vec<Compared>,
+}
+
+/// One slowdown, measured and predicted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// The class of the pair.
+    pub class: String,
+    /// What the two threads did.
+    pub what: String,
+    /// Whether the model was fitted to it.
+    pub fitted: bool,
+    /// Own time beside the neighbour over the time alone, as measured.
+    pub measured: Estimate,
+    /// The same by the model.
+    pub simulated: f64,
+    /// Simulated over measured, less 1.
+    pub error: f64,
+}
+
+/// Why a profile is not enough.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the machine profile lacks {what}: run `corewise calibrate` for longer")]
+pub struct Absent {
+    /// What.
+    pub what: &'static str,
+}
+
+impl MachineModel {
+    /// Whether the profile tells the clock, without which a machine cannot be simulated.
+    pub fn has_clock(&self) -> Result<(), Absent> {
+        let known = self.parameter("ghz").is_some_and(|ghz| ghz.from.is_some());
+        let what = "the pair of int-add-chain, which tells the clock";
+        if known { Ok(()) } else { Err(Absent { what }) }
+    }
+}
+
+/// Holds the model against every pair of memory in the profile.
+pub fn check(profile: &MachineProfile) -> Result<Check, Absent> {
+    let mut fit = Fit::of(profile);
+    fit.model.has_clock()?;
+    let fitted = fit.readers().map(|(pair, _)| (pair.class, pair.workload));
+    fit.model.memory.overlap = 0.0;
+    let pairs = profile.pairs.iter().filter(|pair| fit.is_of_memory(pair.workload));
+    let mut compared: Vec<Compared> = pairs
+        .filter_map(|pair| {
+            let measured = slowdown(pair)?;
+            let simulated = fit.predicted(pair.class, pair.workload.first)?;
+            let fitted = fitted == Some((pair.class, pair.workload));
+            Some(fit.compared(pair.class, pair.workload.to_string(), fitted, measured, simulated))
+        })
+        .collect();
+    let curves = profile.contention.iter().filter(|curve| curve.resource == Resource::MemoryBandwidth);
+    compared.extend(curves.flat_map(|curve| fit.compared_curve(curve)));
+    if compared.is_empty() {
+        return Err(Absent { what: "pairs on regions much larger than the caches" });
+    }
+    let about = profile.circumstances.processor.as_ref();
+    let machine = format!("{} ({})", about.unwrap_or(&profile.told.origin), profile.evidence);
+    Ok(Check { evidence: profile.evidence, machine, parameters: fit.model.parameters, pairs: compared })
+}
+
+impl Fit<'_> {
+    fn compared(
+        &self,
+        class: usize,
+        what: String,
+        fitted: bool,
+        measured: Estimate,
+        simulated: f64,
+    ) -> Compared {
+        let class = self.profile.classes[class].name.clone();
+        Compared { class, what, fitted, measured, simulated, error: simulated / measured.value - 1.0 }
+    }
+
+    fn compared_curve(&self, curve: &ContentionCurve) -> Vec<Compared> {
+        let both = Workload { first: curve.load, second: curve.load };
+        let full = if self.is_of_memory(both) { self.predicted(curve.class, curve.load) } else { None };
+        let point = |full: f64, (duty, measured): &(f64, Estimate)| {
+            let what = format!("{}, neighbour at {:.0} %", curve.load, 100.0 * duty);
+            self.compared(curve.class, what, false, *measured, 1.0 / (1.0 - duty + duty / full))
+        };
+        full.map_or_else(Vec::new, |full| curve.points.iter().map(|at| point(full, at)).collect())
+    }
+}

@@ -1,0 +1,291 @@
+//! What placing threads on a machine costs and gains: the one place that knows it.
+//!
+//! *Problem.* A topology says who shares what, not what sharing costs: two threads on one FPU may halve each
+//! other or not notice, two that exchange data gain by the cache that two others fight for. Policies, the
+//! simulator and reports must not each have a guess of their own.
+//!
+//! *Approach.* A [`MachineModel`] is the topology as the machine behaves, with the parameters of a predictor
+//! ([`contention`]), the speed of each PE, the latency between PEs, measured contention curves and the memory
+//! nodes. It is made from a machine profile ([`MachineModel::from_profile`]: each parameter from the
+//! measurement that depends on it and on little else), or from a topology alone: then with plain round numbers
+//! whose confidence is [`ASSUMED_CONFIDENCE`], so low that no decision may rest on one
+//! ([`crate::classify::CONFIDENCE_MIN`]). Whatever is asked of it is answered by a [`Figure`] with its
+//! confidence and source.
+//!
+//! *Sources.* What is shared and how it is measured: "Analyzing resource interdependencies", §3 (units,
+//! caches, memory, synchronisation). That the FPU is what modules share, and that its use is what
+//! separates threads: BulldOver, §II and §III. The predictor's own sources stand in [`contention`].
+//!
+//! *Limits.* Those of the predictor. Speeds are those of one kernel, although programs differ in what they gain
+//! from a fast PE. A latency that was not measured of a pair is taken from pairs as far apart. Frequencies are
+//! fixed: what busy neighbours do to the clock is absent.
+
+use crate::ids::PeId;
+use crate::profile::Resource;
+use crate::topology::{CpuKind, Domain, DomainKind, Topology};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+mod check;
+pub mod contention;
+mod curve;
+mod fit;
+mod shape;
+
+pub use check::{Absent, Check, Compared, check};
+pub use curve::Curve;
+pub use shape::{Distance, Pe};
+
+use contention::{Load, Solver};
+use shape::Shape;
+
+/// Confidence of a figure that nothing tells: a plain round number.
+pub const ASSUMED_CONFIDENCE: f64 = 0.1;
+
+/// A machine as it behaves.
+#[derive(Debug, Clone)]
+pub struct MachineModel {
+    /// Who shares what.
+    pub topology: Topology,
+    /// The clock of a PE of speed 1, in GHz: work is counted in its cycles.
+    pub ghz: f64,
+    /// Execution units that PEs share.
+    pub units: Units,
+    /// Caches and memory.
+    pub memory: Memory,
+    /// Where each parameter comes from.
+    pub parameters: Vec<Parameter>,
+    /// Each PE, by OS index.
+    pub pes: Vec<Pe>,
+    /// The PEs of each memory node: contention never leaves a node.
+    pub nodes: Vec<Vec<usize>>,
+    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly or by way of others.
+    pub clusters: Vec<Vec<usize>>,
+    /// Capacity in bytes of each L2, by [`Pe::l2`]; `None` where nothing is shared or the size is unknown.
+    pub l2_bytes: Vec<Option<f64>>,
+    /// Capacity in bytes of each L3, by [`Pe::l3`].
+    pub l3_bytes: Vec<Option<f64>>,
+    /// The latencies that were measured, lower PE first.
+    latencies: BTreeMap<(PeId, PeId), Figure>,
+    /// What PEs of some distance have, as far as any of them was measured.
+    latency_by_distance: BTreeMap<Distance, Figure>,
+    /// The curves that were measured, for PEs whose closest common domain is of the kind.
+    curves: Vec<(Resource, Option<DomainKind>, Curve)>,
+}
+
+/// A figure of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figure {
+    /// The best guess.
+    pub value: f64,
+    /// How far it can be trusted: 0 (not at all) to 1 (exactly so).
+    pub confidence: f64,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a figure comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A measurement in a machine profile.
+    Profile,
+    /// What the topology tells.
+    Topology,
+    /// Nothing: a plain round number.
+    Assumed,
+}
+
+/// A parameter of the predictor, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Parameter {
+    /// Its name, as in a scenario of the simulator.
+    pub name: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// How far it can be trusted, 0..1.
+    pub confidence: f64,
+    /// The measurement that it comes from; `None`: a plain round number, as nothing tells it.
+    pub from: Option<String>,
+}
+
+/// Sharing of execution units.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Units {
+    /// Cycles lost when two threads want the shared FPU at once, 0 (it serves both) to 1 (one waits).
+    pub fpu_conflict: f64,
+    /// The same for the issue slots of an SMT core.
+    pub issue_conflict: f64,
+    /// Instructions that a core can issue per cycle.
+    pub issue_width: f64,
+}
+
+/// Caches and memory. Their sizes stand in the topology.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Latency of an L2 miss that the L3 serves, in cycles.
+    pub l3_latency_cycles: f64,
+    /// Latency of a miss that idle local memory serves, in cycles.
+    pub memory_latency_cycles: f64,
+    /// Share of a miss's latency that is hidden behind other work, 0 to 0.99.
+    pub overlap: f64,
+    /// What one memory node can deliver, in GB (10⁹ bytes) per second.
+    pub bandwidth_gb_per_s: f64,
+    /// Latency of another node's memory as a multiple of the local one.
+    pub remote_factor: f64,
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self { fpu_conflict: 1.0, issue_conflict: 1.0, issue_width: 4.0 }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            l3_latency_cycles: 40.0,
+            memory_latency_cycles: 200.0,
+            overlap: 0.7,
+            bandwidth_gb_per_s: 20.0,
+            remote_factor: 1.5,
+        }
+    }
+}
+
+/// The clock that is assumed where nothing tells it, in GHz.
+const GHZ: f64 = 3.0;
+
+impl Figure {
+    fn assumed(value: f64) -> Self {
+        Self { value, confidence: ASSUMED_CONFIDENCE, source: Source::Assumed }
+    }
+}
+
+/// A machine of which only the topology is known.
+impl From<Topology> for MachineModel {
+    fn from(topology: Topology) -> Self {
+        let Shape { pes, nodes, clusters, l2_bytes, l3_bytes } = Shape::of(&topology);
+        let (units, memory) = (Units::default(), Memory::default());
+        let mut model = Self {
+            topology,
+            ghz: GHZ,
+            units,
+            memory,
+            parameters: Vec::new(),
+            pes,
+            nodes,
+            clusters,
+            l2_bytes,
+            l3_bytes,
+            latencies: BTreeMap::new(),
+            latency_by_distance: BTreeMap::new(),
+            curves: Vec::new(),
+        };
+        model.parameters = model.named().map(|(name, value)| Parameter::assumed(name, value)).into();
+        model
+    }
+}
+
+impl Parameter {
+    fn assumed(name: &'static str, value: f64) -> Self {
+        Self { name, value, confidence: ASSUMED_CONFIDENCE, from: None }
+    }
+}
+
+impl MachineModel {
+    /// The predictor's parameters with their names.
+    fn named(&self) -> [(&'static str, f64); 9] {
+        let (units, memory) = (&self.units, &self.memory);
+        [
+            ("ghz", self.ghz),
+            ("issue_width", units.issue_width),
+            ("issue_conflict", units.issue_conflict),
+            ("fpu_conflict", units.fpu_conflict),
+            ("l3_latency_cycles", memory.l3_latency_cycles),
+            ("memory_latency_cycles", memory.memory_latency_cycles),
+            ("bandwidth_gb_per_s", memory.bandwidth_gb_per_s),
+            ("overlap", memory.overlap),
+            ("remote_factor", memory.remote_factor),
+        ]
+    }
+
+    /// A parameter by its name.
+    pub fn parameter(&self, name: &str) -> Option<&Parameter> {
+        self.parameters.iter().find(|parameter| parameter.name == name)
+    }
+
+    /// The speed of a PE relative to the fastest; `None` if it is none of the machine's.
+    pub fn speed(&self, pe: PeId) -> Option<Figure> {
+        let known = self.topology.pes.contains(pe);
+        let pe = self.pes.get(pe.0 as usize).filter(|_| known)?;
+        Some(Figure { value: pe.speed, confidence: pe.speed_confidence, source: pe.speed_source })
+    }
+
+    /// The mean speed of a kind of PE, as certain as its least certain PE; `None` if it has no PE.
+    pub fn kind_speed(&self, kind: &CpuKind) -> Option<Figure> {
+        let speeds: Vec<Figure> = kind.pes.iter().filter_map(|pe| self.speed(pe)).collect();
+        let least = speeds.iter().min_by(|a, b| a.confidence.total_cmp(&b.confidence))?;
+        let mean = speeds.iter().map(|speed| speed.value).sum::<f64>() / speeds.len() as f64;
+        Some(Figure { value: mean, ..*least })
+    }
+
+    /// How long it takes until a PE sees what another wrote, in nanoseconds.
+    pub fn latency_ns(&self, a: PeId, b: PeId) -> Figure {
+        let distance = self.distance(a.0 as usize, b.0 as usize);
+        let measured = self.latencies.get(&(a.min(b), a.max(b)));
+        let known = measured.or_else(|| self.latency_by_distance.get(&distance));
+        known.copied().unwrap_or_else(|| Figure::assumed(distance.assumed_latency_ns()))
+    }
+
+    /// How far apart two PEs are.
+    pub fn distance(&self, a: usize, b: usize) -> Distance {
+        match (self.pes.get(a), self.pes.get(b)) {
+            _ if a == b => Distance::None,
+            (Some(x), Some(y)) => x.distance(y),
+            _ => Distance::System,
+        }
+    }
+
+    /// How much longer threads take that use a resource of `a` fully, by what a thread on `b` uses of it;
+    /// `None` if the two are not known to share it.
+    pub fn contention(&self, resource: Resource, a: PeId, b: PeId) -> Option<Curve> {
+        let (x, y) = (self.pes.get(a.0 as usize)?, self.pes.get(b.0 as usize)?);
+        if a == b || !x.shares(y, resource) {
+            return None;
+        }
+        let closest = self.topology.closest_shared(a, b);
+        let measured = self.curves.iter().find(|(of, kind, _)| (*of, *kind) == (resource, closest));
+        match measured {
+            Some((_, _, curve)) => Some(curve.clone()),
+            None => curve::predicted(self, resource, a, b),
+        }
+    }
+
+    /// How much longer each of these threads takes than alone on its PE, by the predictor: 1 is no longer.
+    pub fn slowdowns(&self, loads: &[Load]) -> Vec<f64> {
+        let (mut solver, mut paces) = (Solver::default(), Vec::new());
+        let mut slowdowns = vec![1.0; loads.len()];
+        for node in 0..self.nodes.len() {
+            let here: Vec<usize> = (0..loads.len()).filter(|&i| self.pes[loads[i].pe].node == node).collect();
+            let together: Vec<Load> = here.iter().map(|&index| loads[index]).collect();
+            solver.solve(self, &together, &mut paces);
+            let beside: Vec<f64> = paces.iter().map(|pace| pace.work_per_ns).collect();
+            for (&index, beside) in here.iter().zip(beside) {
+                solver.solve(self, &loads[index..=index], &mut paces);
+                slowdowns[index] = paces[0].work_per_ns / beside;
+            }
+        }
+        slowdowns
+    }
+
+    /// The memory nodes that the topology tells.
+    pub fn memory_nodes(&self) -> impl Iterator<Item = &Domain> {
+        self.topology.domains(DomainKind::NumaNode)
+    }
+}
+
+#[cfg(test)]
+mod tests;
