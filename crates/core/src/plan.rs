@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What a policy wants: the bound threads and their settings. A thread that is not mentioned is free, a setting
-/// that is not mentioned is the system's own.
+/// What a policy wants: the bound threads and their settings. A thread that is not mentioned is free, a
+/// setting that is not mentioned is the system's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placement {
     /// Each bound thread with its PEs and the reason.

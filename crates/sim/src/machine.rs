@@ -1,8 +1,8 @@
 //! The simulated machine: its shape, its speeds, and the parameters of the contention model.
 //!
 //! A machine is written as TOML: a synthetic topology (as `corewise topo --synthetic` takes it), the clock,
-//! the PEs that are faster or slower, and the numbers of [`corewise_core::machine_model`]. Whatever is left out has the
-//! default given here; a default is a plain round number, not a measurement of any machine.
+//! the PEs that are faster or slower, and the numbers of [`corewise_core::machine_model`]. Whatever is left
+//! out has the default given here; a default is a plain round number, not a measurement of any machine.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;

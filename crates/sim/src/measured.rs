@@ -1,6 +1,6 @@
-//! A calibrated machine as the simulator's: the model of its profile
-//! ([`MachineModel::from_profile`]), with what only a simulation needs. What moving and switching cost, and the
-//! noise of counters, no calibration tells: these are the simulator's defaults.
+//! A calibrated machine as the simulator's: the model of its profile ([`MachineModel::from_profile`]), with
+//! what only a simulation needs. What moving and switching cost, and the noise of counters, no calibration
+//! tells: these are the simulator's defaults.
 
 use crate::machine::{Machine, MachineError, MachineSpec, SpeedSpec};
 use crate::scenario::merge;

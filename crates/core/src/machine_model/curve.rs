@@ -51,8 +51,8 @@ const DEMANDS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 const CACHE_MISSES: f64 = 1.0;
 const MEMORY_MISSES: f64 = 3.0;
 
-/// What the predictor says of two PEs that share the resource; `None` for first-level caches, which it does not
-/// know.
+/// What the predictor says of two PEs that share the resource; `None` for first-level caches, which it does
+/// not know.
 pub(super) fn predicted(model: &MachineModel, resource: Resource, a: PeId, b: PeId) -> Option<Curve> {
     let (a, b) = (a.0 as usize, b.0 as usize);
     let load = |pe, demand| Load { pe, demand: full_demand(model, resource, pe, demand), remote: false };

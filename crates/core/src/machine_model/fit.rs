@@ -108,7 +108,8 @@ impl<'a> Fit<'a> {
         Some((a.0 as usize, b.0 as usize))
     }
 
-    /// Each thread's rate alone, at speed 1, of two that compute on the most distant pair; with its confidence.
+    /// Each thread's rate alone, at speed 1, of two that compute on the most distant pair; with its
+    /// confidence.
     fn rate_alone(&self, kernel: Kernel) -> Option<(f64, f64)> {
         let workload = Workload::both(kernel, 0);
         let pairs = self.profile.pairs.iter().filter(|pair| pair.workload == workload);
@@ -141,8 +142,8 @@ impl<'a> Fit<'a> {
         self.model.units = units;
     }
 
-    /// Cycles lost per conflict of two threads that both fill a unit, on the closest pair that shares it; with
-    /// what tells it, and how well.
+    /// Cycles lost per conflict of two threads that both fill a unit, on the closest pair that shares it;
+    /// with what tells it, and how well.
     fn conflict(&self, kernel: Kernel, shared: impl Fn(&Pe, &Pe) -> bool) -> Option<(f64, (String, f64))> {
         let workload = Workload::both(kernel, 0);
         let pairs = self.profile.pairs.iter().filter(|pair| pair.workload == workload);

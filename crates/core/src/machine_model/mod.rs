@@ -5,10 +5,10 @@
 //! simulator and reports must not each have a guess of their own.
 //!
 //! *Approach.* A [`MachineModel`] is the topology as the machine behaves, with the parameters of a predictor
-//! ([`contention`]), the speed of each PE, the latency between PEs, measured contention curves and the memory
-//! nodes. It is made from a machine profile ([`MachineModel::from_profile`]: each parameter from the
-//! measurement that depends on it and on little else), or from a topology alone: then with plain round numbers
-//! whose confidence is [`ASSUMED_CONFIDENCE`], so low that no decision may rest on one
+//! ([`contention`]), the speed of each PE, the latency between PEs, measured contention curves and the
+//! memory nodes. It is made from a machine profile ([`MachineModel::from_profile`]: each parameter from the
+//! measurement that depends on it and on little else), or from a topology alone: then with plain round
+//! numbers whose confidence is [`ASSUMED_CONFIDENCE`], so low that no decision may rest on one
 //! ([`crate::classify::CONFIDENCE_MIN`]). Whatever is asked of it is answered by a [`Figure`] with its
 //! confidence and source.
 //!
@@ -16,9 +16,9 @@
 //! caches, memory, synchronisation). That the FPU is what modules share, and that its use is what
 //! separates threads: BulldOver, §II and §III. The predictor's own sources stand in [`contention`].
 //!
-//! *Limits.* Those of the predictor. Speeds are those of one kernel, although programs differ in what they gain
-//! from a fast PE. A latency that was not measured of a pair is taken from pairs as far apart. Frequencies are
-//! fixed: what busy neighbours do to the clock is absent.
+//! *Limits.* Those of the predictor. Speeds are those of one kernel, although programs differ in what they
+//! gain from a fast PE. A latency that was not measured of a pair is taken from pairs as far apart.
+//! Frequencies are fixed: what busy neighbours do to the clock is absent.
 
 use crate::ids::PeId;
 use crate::profile::Resource;
@@ -59,7 +59,8 @@ pub struct MachineModel {
     pub pes: Vec<Pe>,
     /// The PEs of each memory node: contention never leaves a node.
     pub nodes: Vec<Vec<usize>>,
-    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly or by way of others.
+    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly or by way of
+    /// others.
     pub clusters: Vec<Vec<usize>>,
     /// Capacity in bytes of each L2, by [`Pe::l2`]; `None` where nothing is shared or the size is unknown.
     pub l2_bytes: Vec<Option<f64>>,

@@ -1,9 +1,10 @@
 //! The [`Actuator`] of affinity masks: whose decision a thread's mask is, and how it is set.
 //!
-//! Problem: a mask does not tell who set it. Approach: one that corewise has set is in the ledger; one that is
-//! the process's own, or all that is allowed, is nobody's decision; one that corewise handed out to another
-//! thread was inherited from that; any other is the thread's own wish, and stays. The kernel changes the masks
-//! of a cpuset one after the other, so a surprise counts only if it is still there at the next look.
+//! Problem: a mask does not tell who set it. Approach: one that corewise has set is in the ledger; one that
+//! is the process's own, or all that is allowed, is nobody's decision; one that corewise handed out to
+//! another thread was inherited from that; any other is the thread's own wish, and stays. The kernel
+//! changes the masks of a cpuset one after the other, so a surprise counts only if it is still there at the
+//! next look.
 //!
 //! Limits: a thread that pins itself to just the PEs that corewise has given another is taken for one that
 //! inherited them, unless it was seen with them before. See [`super::restore`] for the end.

@@ -7,8 +7,9 @@
 //! caches are between.) Users of a cache that does not hold them all have shares in proportion to what they
 //! insert. A level or node of which more is asked than it delivers serves everybody that much slower.
 //!
-//! The shares by insertion and the node's bandwidth are those of [`corewise_core::machine_model::contention`]; its miss-rate curve
-//! is one of programs, whose misses when alone are given, and not of a loop over a region.
+//! The shares by insertion and the node's bandwidth are those of the predictor
+//! ([`corewise_core::machine_model::contention`]); its miss-rate curve is one of programs, whose misses when
+//! alone are given, and not of a loop over a region.
 
 use corewise_core::calibrate::Kernel;
 use corewise_core::machine_model::MachineModel;

@@ -1,14 +1,14 @@
 //! The simulation: events, and what they do to threads and PEs.
 //!
-//! Problem: thousands of threads share PEs and slow each other down; stepping through time in small steps is
-//! slow and inexact. Approach: nothing happens between events. Each PE has one pending event at most: the
-//! time when its thread has done its work, has spun long enough, or must give way. After all events of an
-//! instant the paces of the memory nodes in which anything changed are worked out anew
-//! ([`corewise_core::machine_model::contention`]) and the pending events moved. Slices end at common ticks, so
-//! that many switches share one instant, as they do with a periodic timer. Chance comes from seeded streams
-//! only, and ties are broken by order, so a seed fixes a run. Source: the textbook event list; the waiting
-//! modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work costs only
-//! what [`crate::machine::Costs`] says; no interrupts, no priorities.
+//! Problem: thousands of threads share PEs and slow each other down; stepping through time in small steps
+//! is slow and inexact. Approach: nothing happens between events. Each PE has one pending event at most:
+//! the time when its thread has done its work, has spun long enough, or must give way. After all events of
+//! an instant the paces of the memory nodes in which anything changed are worked out anew
+//! ([`corewise_core::machine_model::contention`]) and the pending events moved. Slices end at common ticks,
+//! so that many switches share one instant, as they do with a periodic timer. Chance comes from seeded
+//! streams only, and ties are broken by order, so a seed fixes a run. Source: the textbook event list; the
+//! waiting modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work
+//! costs only what [`crate::machine::Costs`] says; no interrupts, no priorities.
 
 use crate::faults::Faults;
 use crate::machine::{Costs, Machine};
