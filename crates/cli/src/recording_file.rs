@@ -3,7 +3,7 @@
 use crate::output::Name;
 use crate::whole_file::{self, Stream};
 use anyhow::{Context, Result, bail};
-use corewise_core::observe::Observation;
+use corewise_core::observe::Input;
 use corewise_core::recording::{Header, Recording, to_line};
 use corewise_linux::input;
 use flate2::Compression;
@@ -26,9 +26,9 @@ impl RecordingWriter {
         writer
     }
 
-    /// Adds an observation.
-    pub fn write(&mut self, observation: &Observation) {
-        self.write_line(&to_line(observation));
+    /// Adds an input of the engine.
+    pub fn write(&mut self, input: &Input) {
+        self.write_line(&to_line(input));
     }
 
     fn write_line(&mut self, line: &str) {

@@ -1,21 +1,23 @@
-//! One watched run of a command: everything that `run` and `characterize` have in common.
+//! One watched run: everything that `run` and `characterize` have in common. Running processes are a run of
+//! their own kind ([`attached`]).
 
 use crate::output::{in_words, tell};
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
+use corewise_core::observe::Target;
 use corewise_core::policy::{Policy, Reading};
 use corewise_core::recording::{FORMAT, Header, VERSION};
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
 use corewise_core::world::{Wake, World, control_loop};
 use corewise_linux::binding::actuator::AffinityActuator;
 use corewise_linux::binding::guardian::Guardian;
-use corewise_linux::counters::{self, CounterSource};
-use corewise_linux::discovery::{self, Discovery, procfs::Proc};
+use corewise_linux::counters::{self, CounterSource, Subjects};
+use corewise_linux::discovery::{self, Discovery, Root, procfs::Proc};
 use corewise_linux::host;
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
-use corewise_linux::live::{LiveWorld, Parts};
+use corewise_linux::live::{Application, Ends, LiveWorld, Parts};
 use corewise_linux::privileged;
 use corewise_linux::signals::Signals;
 use std::ffi::OsString;
@@ -23,6 +25,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
+
+pub mod attached;
 
 /// What a session is asked to do.
 pub struct Plan {
@@ -84,7 +88,8 @@ pub fn run(plan: Plan) -> Result<Ended> {
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     // Before the command's process is made, so that it is seen to be.
-    let discovery = discover(&plan, &signals, guardian.as_ref(), &mut notes);
+    let roots = vec![Root::ChildrenOf(std::process::id())];
+    let discovery = discover(&plan, roots, &signals, guardian.as_ref(), &mut notes);
     let waiting = launch::prepare(&plan.command, &mut signals, plan.output)?;
     if !plan.keep_descriptors {
         signals.let_go_of_descriptors(plan.output == Output::ToStandardError);
@@ -131,23 +136,29 @@ fn warn(notes: &mut Vec<String>, text: String) {
 
 fn discover(
     plan: &Plan,
+    roots: Vec<Root>,
     signals: &Signals,
     guardian: Option<&Guardian>,
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn Discovery>> {
-    let parent = std::process::id();
+    let own = std::process::id();
     match std::fs::read_link("/proc/self").context("there is no /proc")? {
-        link if link == Path::new(&parent.to_string()) => {}
+        link if link == Path::new(&own.to_string()) => {}
         _ => bail!("/proc is that of another PID namespace: mount one of its own"),
     }
-    let witness = signals.witness().map(|pid| pid.as_raw() as u32);
-    // Those two are children of the first process of a container, and of that alone.
-    let detached = plan.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
-    let excluded = witness.into_iter().chain(detached).collect();
-    let options = discovery::Options { parent, excluded, proc: Proc::at("/proc"), choice: plan.discovery };
+    let excluded = own_processes(plan, signals, guardian);
+    let options = discovery::Options { roots, excluded, proc: Proc::at("/proc"), choice: plan.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
     Ok(discovery)
+}
+
+/// Corewise and its helpers.
+fn own_processes(plan: &Plan, signals: &Signals, guardian: Option<&Guardian>) -> Vec<u32> {
+    let witness = signals.witness().map(|pid| pid.as_raw() as u32);
+    // Those two are children of the first process of a container, and of that alone.
+    let detached = plan.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
+    [std::process::id()].into_iter().chain(witness).chain(detached).collect()
 }
 
 /// What a command is watched by.
@@ -169,9 +180,19 @@ fn attach(
     discovery: Box<dyn Discovery>,
     notes: &mut Vec<String>,
 ) -> Result<Attached> {
-    let pid = waiting.pid().as_raw() as u32;
+    let subjects = Subjects::Waiting(waiting.pid().as_raw() as u32);
+    let counters = open_counters(plan, subjects, &*discovery, notes)?;
+    Ok(Attached { discovery, counters })
+}
+
+fn open_counters(
+    plan: &Plan,
+    subjects: Subjects<'_>,
+    discovery: &dyn Discovery,
+    notes: &mut Vec<String>,
+) -> Result<Box<dyn CounterSource>> {
     let (counters, fallbacks) =
-        counters::open(plan.counters, pid, &plan.machine.topology.allowed, discovery.clock_filter())?;
+        counters::open(plan.counters, subjects, &plan.machine.topology.allowed, discovery.clock_filter())?;
     notes.extend(fallbacks);
     let lacks = |reading: &&Reading| **reading != Reading::Tlp && !counters.gives(**reading);
     for reading in plan.policy.needs().required.iter().filter(lacks) {
@@ -182,7 +203,7 @@ fn attach(
             format!("the policy {policy} needs {needed}, and counters `{source}` do not tell it: {how}"),
         );
     }
-    Ok(Attached { discovery, counters })
+    Ok(counters)
 }
 
 /// What a user can do about a reading that the counters in use do not give.
@@ -207,50 +228,86 @@ fn watch(
     signals: Signals,
     attached: Attached,
     guardian: Option<Guardian>,
-    mut notes: Vec<String>,
+    notes: Vec<String>,
 ) -> Result<Ended> {
     // The first process of a container adopts all there is, and all end with it.
     let wait = plan.wait && std::process::id() != 1;
-    let (words, dry_run) = (plan.words(), guardian.is_none());
-    let (sources, name) = (attached.sources(), plan.name().into());
-    let Attached { discovery, counters } = attached;
+    let words = plan.words();
+    let first = waiting.pid().as_raw() as u32;
+    let application = Application { target: Target::Command, name: plan.name().into(), first, ended: None };
+    let ends = Ends::WithCommand { command: waiting.pid(), wait };
     // Before the command begins: its time is that of the report.
     let host = host::read(Path::new("/"));
-    let mut engine = Engine::new(plan.machine, plan.policy, plan.config);
-    let followed = guardian.as_ref().and_then(|_| discovery.followed());
-    let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
-    let actuator = Box::new(actuator);
-    let parts = Parts { name, command: waiting.pid(), discovery, counters, actuator, signals, wait };
-    let mut world = LiveWorld::new(parts, Instant::now())?;
-    waiting.start(&words[0])?;
-    // Not before the command is known to exist: an older recording is lost by it.
-    let mut recorder =
-        plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
-    let mut builder = ReportBuilder::default();
-    let mut failure_told = false;
-    let result = control_loop(&mut world, &mut engine, |observation, actions, engine| {
-        builder.watch(observation, actions, engine);
-        if let Some(failure) = engine.policy_failure().filter(|_| !failure_told) {
-            failure_told = true;
-            warn(&mut notes, format!("the policy {}: {failure}", engine.policy_name()));
-        }
-        if let Some(recorder) = &mut recorder {
-            recorder.write(observation);
-        }
-    });
-    let failure = recorder.and_then(|recorder| recorder.finish().err());
-    if let Err(error) = result {
-        notes.push(format!("the run was no longer watched: {error}"));
-        world.stop_watching();
-    }
-    notes.extend(world.troubles());
-    let exit_status = finish(&mut world)?;
-    let circumstances = Circumstances {
-        rounds: world.rounds().to_vec(),
-        host: Some(host),
-        ..circumstances(words, dry_run, sources, notes)
+    let watch = Watch { words: words.clone(), applications: vec![application], ends, guardian, host };
+    let start = || {
+        waiting.start(&words[0])?;
+        Ok(())
     };
-    Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
+    watch.run(plan, signals, attached, notes, start)
+}
+
+/// What a run is about, whatever it was started by.
+struct Watch {
+    /// What the report calls it.
+    words: Vec<String>,
+    applications: Vec<Application>,
+    ends: Ends,
+    guardian: Option<Guardian>,
+    host: Host,
+}
+
+impl Watch {
+    /// Watches to the end. `start` is called when all is ready.
+    fn run(
+        self,
+        plan: Plan,
+        signals: Signals,
+        attached: Attached,
+        mut notes: Vec<String>,
+        start: impl FnOnce() -> Result<()>,
+    ) -> Result<Ended> {
+        let Watch { words, applications, ends, guardian, host } = self;
+        let (sources, dry_run) = (attached.sources(), guardian.is_none());
+        let Attached { discovery, counters } = attached;
+        let mut engine = Engine::new(plan.machine, plan.policy, plan.config);
+        let followed = guardian.as_ref().and_then(|_| discovery.followed());
+        let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
+        let actuator = Box::new(actuator);
+        let parts = Parts { applications, ends, discovery, counters, actuator, signals };
+        let mut world = LiveWorld::new(parts, Instant::now())?;
+        start()?;
+        // Not before the command is known to exist: an older recording is lost by it.
+        let mut recorder =
+            plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
+        let mut builder = ReportBuilder::default();
+        let mut failure_told = false;
+        let result = control_loop(&mut world, &mut engine, |input, actions, engine| {
+            builder.watch(input, actions, engine);
+            if let Some(failure) = engine.policy_failure().filter(|_| !failure_told) {
+                failure_told = true;
+                warn(&mut notes, format!("the policy {}: {failure}", engine.policy_name()));
+            }
+            if let Some(recorder) = &mut recorder {
+                recorder.write(input);
+            }
+        });
+        let failure = recorder.and_then(|recorder| recorder.finish().err());
+        if let Err(error) = result {
+            notes.push(format!("the run was no longer watched: {error}"));
+            world.stop_watching();
+        }
+        notes.extend(world.troubles());
+        let exit_status = match ends {
+            Ends::WithCommand { .. } => finish(&mut world)?,
+            Ends::WithTargets { .. } => exited(0),
+        };
+        let circumstances = Circumstances {
+            rounds: world.rounds().to_vec(),
+            host: Some(host),
+            ..circumstances(words, dry_run, sources, notes)
+        };
+        Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
+    }
 }
 
 /// Gives back what earlier runs have left bound.
@@ -290,7 +347,7 @@ fn finish(world: &mut LiveWorld) -> Result<ExitStatus> {
         match (world.exit_status(), wake) {
             (Some(status), _) => return Ok(status),
             (None, Wake::Finished) => bail!("somebody else was told how the command ended"),
-            (None, Wake::Deadline) => {}
+            (None, Wake::Deadline | Wake::Events(_)) => {}
         }
         let tomorrow = world.now() + Duration::from_secs(86_400);
         wake = world.wait_until(tomorrow)?;

@@ -98,6 +98,7 @@ fn observation(second: u64, pmu: bool) -> Observation {
         sequential_ns: 0,
         runnable_max: 64,
         exact: true,
+        ..ApplicationReading::default()
     };
     Observation {
         at: Time(second * 1_000_000_000),

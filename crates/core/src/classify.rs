@@ -4,7 +4,7 @@ use crate::view::{Estimate, Usage};
 use serde::{Deserialize, Serialize};
 
 /// How much a thread uses the FPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FpuClass {
     /// Above the threshold.
@@ -12,6 +12,7 @@ pub enum FpuClass {
     /// Below it.
     Light,
     /// Too little is known.
+    #[default]
     Unknown,
 }
 

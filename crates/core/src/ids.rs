@@ -17,7 +17,7 @@ pub struct ThreadId {
 }
 
 /// A process tree that was started or attached as one unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AppId(pub u32);
 

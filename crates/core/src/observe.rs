@@ -1,5 +1,9 @@
-//! What a world reports at one instant: raw, cumulative and monotonic. Rates are made of two of these in
-//! [`crate::view`]; a raw reading and a derived view are different types, so that they are never mixed up.
+//! What a world tells: everything at one instant ([`Observation`]), or what has happened since ([`Event`]).
+//!
+//! Readings are raw, cumulative and monotonic. Rates are made of two of these in [`crate::view`]; a raw reading
+//! and a derived view are different types, so that they are never mixed up. Events come between observations,
+//! as soon as they happen, and cost in proportion to what has changed. They are told only to those who ask for
+//! their [kind](EventKind); the callbacks of ghOSt (Humphries et al., SOSP'21) are the model.
 
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
@@ -7,6 +11,7 @@ use crate::plan::Outcome;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Everything a world reports at one instant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -23,6 +28,152 @@ pub struct Observation {
     pub outcomes: Vec<Outcome>,
     /// CPU time that corewise itself has used so far, in nanoseconds.
     pub own_cpu_ns: u64,
+}
+
+/// What a world tells at one time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// Everything.
+    Observation(Observation),
+    /// What has happened since the last input.
+    Events(EventBatch),
+}
+
+impl Input {
+    /// The observation, if it is one.
+    pub fn observation(&self) -> Option<&Observation> {
+        match self {
+            Input::Observation(observation) => Some(observation),
+            Input::Events(_) => None,
+        }
+    }
+
+    /// When it was told.
+    pub fn at(&self) -> Time {
+        match self {
+            Input::Observation(observation) => observation.at,
+            Input::Events(batch) => batch.at,
+        }
+    }
+
+    /// What became of the actions applied since the last input.
+    pub fn outcomes(&self) -> &[Outcome] {
+        match self {
+            Input::Observation(observation) => &observation.outcomes,
+            Input::Events(batch) => &batch.outcomes,
+        }
+    }
+}
+
+/// Events that are told together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EventBatch {
+    /// When they are told.
+    pub at: Time,
+    /// What has happened, in order.
+    pub events: Vec<Event>,
+    /// What became of the actions applied since the last input.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Something that has happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A thread was created; its first reading.
+    ThreadStarted(Box<ThreadReading>),
+    /// A thread has ended. Its last reading comes with the next observation.
+    ThreadEnded(ThreadId),
+    /// A thread has another name.
+    ThreadRenamed {
+        /// The thread.
+        thread: ThreadId,
+        /// Its name now.
+        name: Arc<str>,
+    },
+    /// An application has another number of runnable threads than was told last, or another only one. What
+    /// changes to and fro within [`COALESCED_WITHIN`] is told at most once.
+    TlpChanged(RunnableThreads),
+    /// A runtime library told something of a thread.
+    Hint {
+        /// The thread.
+        thread: ThreadId,
+        /// What holds from now on.
+        hints: Hints,
+    },
+    /// Other PEs are allowed for the applications.
+    AllowedChanged(CpuSet),
+}
+
+/// How often a change of an application's number of runnable threads is told at most.
+pub const COALESCED_WITHIN: Duration = Duration::from_millis(2);
+
+/// An application's runnable threads at one instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnableThreads {
+    /// The application.
+    pub app: AppId,
+    /// How many there are.
+    pub count: u32,
+    /// The only one, where there is just one and the world can tell which.
+    pub only: Option<ThreadId>,
+}
+
+/// What an [`Event`] is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// The number of runnable threads of an application changed.
+    TlpChanged,
+    /// A thread was created.
+    ThreadStarted,
+    /// A thread has ended.
+    ThreadEnded,
+    /// A thread has another name.
+    ThreadRenamed,
+    /// A runtime library told something of a thread.
+    Hint,
+    /// Other PEs are allowed.
+    AllowedChanged,
+}
+
+impl EventKind {
+    /// Every kind.
+    pub const ALL: &[EventKind] = &[
+        EventKind::TlpChanged,
+        EventKind::ThreadStarted,
+        EventKind::ThreadEnded,
+        EventKind::ThreadRenamed,
+        EventKind::Hint,
+        EventKind::AllowedChanged,
+    ];
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            EventKind::TlpChanged => "changes of TLP",
+            EventKind::ThreadStarted => "new threads",
+            EventKind::ThreadEnded => "ended threads",
+            EventKind::ThreadRenamed => "renamed threads",
+            EventKind::Hint => "hints",
+            EventKind::AllowedChanged => "changes of the allowed PEs",
+        }
+    }
+}
+
+impl Event {
+    /// What it is of.
+    pub fn kind(&self) -> EventKind {
+        match self {
+            Event::ThreadStarted(_) => EventKind::ThreadStarted,
+            Event::ThreadEnded(_) => EventKind::ThreadEnded,
+            Event::ThreadRenamed { .. } => EventKind::ThreadRenamed,
+            Event::TlpChanged(_) => EventKind::TlpChanged,
+            Event::Hint { .. } => EventKind::Hint,
+            Event::AllowedChanged(_) => EventKind::AllowedChanged,
+        }
+    }
 }
 
 /// One thread at one instant.
@@ -90,13 +241,42 @@ pub enum Standing {
     UserPlaced,
 }
 
-/// One application at one instant, cumulative since its start.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What belongs to an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// A command that was started to be watched, and what descends from it.
+    #[default]
+    Command,
+    /// A process that ran already, by its number, and what descends from it.
+    Process(u32),
+}
+
+/// One application at one instant, cumulative since it is watched.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ApplicationReading {
     /// Which application.
     pub app: AppId,
-    /// Its name: the command that started it.
+    /// What belongs to it.
+    #[serde(default)]
+    pub target: Target,
+    /// Its name: that of the program that it began with.
     pub name: Arc<str>,
+    /// The PEs that its first process may use; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<CpuSet>,
+    /// Its living processes.
+    #[serde(default)]
+    pub processes: u32,
+    /// Its living threads.
+    #[serde(default)]
+    pub threads: u32,
+    /// Since when it is watched.
+    #[serde(default)]
+    pub began: Time,
+    /// When it was seen to have ended: none of its threads lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Time>,
     /// Integral over time of the number of runnable threads, in thread-nanoseconds.
     pub runnable_thread_ns: u64,
     /// Time with at least one runnable thread, in nanoseconds.

@@ -76,6 +76,8 @@ pub struct ApplicationView {
     pub sequential_fraction: Option<f64>,
     /// Whether the two are integrated exactly or estimated by polling.
     pub exact: bool,
+    /// How many threads are runnable at this instant, where the world tells every change.
+    pub runnable: Option<u32>,
 }
 
 impl Usage {
@@ -184,6 +186,7 @@ impl ApplicationView {
             sequential_fraction: (active_ns > 0)
                 .then(|| (change(|r| r.sequential_ns) as f64 / active_ns as f64).min(1.0)),
             exact: later.exact,
+            runnable: None,
         }
     }
 }
@@ -305,6 +308,7 @@ mod tests {
             exact: true,
             app: AppId(0),
             name: "test".into(),
+            ..ApplicationReading::default()
         };
         let (earlier, later) = (at(100, 80, 60), at(400, 180, 85));
         let view = ApplicationView::between(Some(&earlier), &later, Duration::from_nanos(200));

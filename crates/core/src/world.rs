@@ -4,7 +4,7 @@
 //! runs unchanged in the others.
 
 use crate::engine::Engine;
-use crate::observe::Observation;
+use crate::observe::{EventBatch, EventKind, Input, Observation};
 use crate::plan::Action;
 use crate::time::Time;
 
@@ -24,27 +24,31 @@ pub trait World {
     /// Carries out actions. Their outcomes are part of the next observation.
     fn apply(&mut self, actions: &[Action]);
 
-    /// Lets time pass until `deadline`, or less if something happened that wants a look at once.
+    /// Tells from now on, as soon as they happen, what events there are of these kinds, as far as it can.
+    fn tell(&mut self, kinds: &[EventKind]);
+
+    /// Lets time pass until `deadline`, or less if something happened that was asked for.
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error>;
 }
 
 /// Why a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Wake {
     /// The deadline came.
     Deadline,
+    /// Something happened before.
+    Events(EventBatch),
     /// Every application has ended, or the world was told to stop: observe once more, then restore.
     Finished,
 }
 
 /// Runs the loop until the world is finished, then gives back every mask and setting that is still changed.
 ///
-/// `watch` sees each observation and the actions that followed from it: the recorder and the report listen
-/// here.
+/// `watch` sees each input and the actions that followed from it: the recorder and the report listen here.
 pub fn control_loop<W: World>(
     world: &mut W,
     engine: &mut Engine,
-    mut watch: impl FnMut(&Observation, &[Action], &Engine),
+    mut watch: impl FnMut(&Input, &[Action], &Engine),
 ) -> Result<(), W::Error> {
     let result = steps(world, engine, &mut watch);
     // Also after an error: what was changed is given back.
@@ -55,22 +59,35 @@ pub fn control_loop<W: World>(
 fn steps<W: World>(
     world: &mut W,
     engine: &mut Engine,
-    watch: &mut impl FnMut(&Observation, &[Action], &Engine),
+    watch: &mut impl FnMut(&Input, &[Action], &Engine),
 ) -> Result<(), W::Error> {
-    let mut deadline = world.now();
+    world.tell(engine.event_kinds());
+    let mut deadline = world.now() + engine.interval();
     loop {
-        deadline = (deadline + engine.interval()).max(world.now());
-        let wake = world.wait_until(deadline)?;
+        let finished = match world.wait_until(deadline)? {
+            Wake::Events(batch) => {
+                let actions = engine.react(&batch);
+                world.apply(&actions);
+                watch(&Input::Events(batch), &actions, engine);
+                continue;
+            }
+            Wake::Deadline => false,
+            Wake::Finished => true,
+        };
         let observation = world.observe()?;
         let mut actions = engine.step(&observation);
-        if wake == Wake::Finished {
+        if finished {
             // Nobody is bound any more, but whom this step frees the engine no longer counts as bound.
             actions.retain(|action| action.change.gives_back());
             world.apply(&actions);
-            watch(&observation, &[], engine);
+            actions.clear();
+        } else {
+            world.apply(&actions);
+        }
+        watch(&Input::Observation(observation), &actions, engine);
+        if finished {
             return Ok(());
         }
-        world.apply(&actions);
-        watch(&observation, &actions, engine);
+        deadline = (deadline + engine.interval()).max(world.now());
     }
 }

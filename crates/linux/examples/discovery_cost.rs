@@ -12,8 +12,9 @@
 //!
 //! Each runs for BPF, where permitted, and for polling. The programs that are followed are this one again.
 
+use corewise_core::ids::AppId;
 use corewise_linux::discovery::procfs::Proc;
-use corewise_linux::discovery::{self, Choice, Discovery, Options};
+use corewise_linux::discovery::{self, Choice, Discovery, Options, Root};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::time::{ClockId, clock_gettime};
@@ -62,8 +63,9 @@ impl Drop for Program {
 }
 
 fn open(choice: Choice) -> Result<Box<dyn Discovery>, discovery::DiscoveryError> {
-    let options =
-        Options { parent: std::process::id(), excluded: Vec::new(), proc: Proc::at("/proc"), choice };
+    let own = std::process::id();
+    let (roots, excluded) = (vec![Root::ChildrenOf(own)], vec![own]);
+    let options = Options { roots, excluded, proc: Proc::at("/proc"), choice };
     discovery::open(&options).map(|(source, _)| source)
 }
 
@@ -82,14 +84,10 @@ fn for_each_source(measure: fn(&mut dyn Discovery)) {
 fn wait(source: &dyn Discovery, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     let timeout = source.refresh_within().map_or(left, |within| within.min(left));
-    match source.wake_fd() {
-        Some(descriptor) => {
-            let timeout = PollTimeout::try_from(timeout).expect("it is less than a month");
-            // An interrupted wait ends early, which does no harm.
-            let _ = poll(&mut [PollFd::new(descriptor, PollFlags::POLLIN)], timeout);
-        }
-        None => std::thread::sleep(timeout),
-    }
+    let wakers = source.wake_fds().into_iter().map(|waker| PollFd::new(waker, PollFlags::POLLIN));
+    let timeout = PollTimeout::try_from(timeout).expect("it is less than a month");
+    // An interrupted wait ends early, which does no harm.
+    let _ = poll(&mut wakers.collect::<Vec<_>>(), timeout);
 }
 
 fn follow_for(source: &mut dyn Discovery, time: Duration) {
@@ -133,7 +131,7 @@ fn latency(source: &mut dyn Discovery) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while known.len() < THREADS + 1 && Instant::now() < deadline {
         wait(source, deadline);
-        for thread in source.refresh().expect("the source works") {
+        for thread in source.refresh().expect("the source works").appeared {
             known.insert(thread.tid, monotonic());
         }
     }
@@ -164,7 +162,7 @@ fn idle(source: &mut dyn Discovery) {
     for _ in 0..TIME.as_secs() {
         follow_for(source, Duration::from_secs(1));
         source.threads().expect("the source works");
-        source.parallelism();
+        source.parallelism(AppId(0));
     }
     let share = (own() - before).as_secs_f64() / TIME.as_secs_f64();
     println!(

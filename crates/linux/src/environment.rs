@@ -44,7 +44,7 @@ pub fn outer_corewise() -> Option<u32> {
 }
 
 /// Whether a process runs the file that this one does, or another build of it.
-fn runs_corewise(pid: u32) -> bool {
+pub(crate) fn runs_corewise(pid: u32) -> bool {
     let file = |pid: &str| std::fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.dev(), file.ino()));
     if let (Ok(theirs), Ok(ours)) = (file(&pid.to_string()), file("self"))
         && theirs == ours

@@ -3,6 +3,7 @@
 //! Unsafe code stands here (system calls, libpfm), each block with the reason why it is sound.
 
 pub mod actuator;
+pub mod attach;
 pub mod bench;
 pub mod binding;
 mod bpf;

@@ -1,38 +1,50 @@
-//! The real machine as a World: observes the threads of one application and changes them by an actuator.
+//! The real machine as a World: observes the threads of applications and changes them by an actuator.
 
 use crate::actuator::Actuator;
 use crate::binding::affinity;
 use crate::counters::CounterSource;
-use crate::discovery::{Discovery, DiscoveryError, ThreadFacts};
+use crate::discovery::{Discovery, DiscoveryError, News, ThreadFacts};
 use crate::signals::Signals;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Hints, Observation, Standing, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, Standing, Target,
+    ThreadReading,
 };
 use corewise_core::plan::{Action, Outcome};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The counters' buffers are emptied this often, and whenever one is half full and wakes.
+const DRAINED_WITHIN: Duration = Duration::from_millis(10);
 
 /// The real machine.
 pub struct LiveWorld {
     parts: Parts,
     started: Instant,
+    /// The command, while it runs.
     command: Option<Pid>,
     exit_status: Option<ExitStatus>,
+    /// The events that were asked for, and those that are to be told.
+    kinds: Vec<EventKind>,
+    events: Vec<Event>,
+    /// The processes of each application at the last look, for whom only the counters know.
+    members: HashMap<u32, AppId>,
     /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
     baseline: Arc<CpuSet>,
     outcomes: Vec<Outcome>,
     watching: bool,
     finished: bool,
+    /// When the counters' buffers were emptied last.
+    drained: Option<Instant>,
     /// Since when the present round is under way.
     woken: Option<Instant>,
     rounds: Vec<Duration>,
@@ -40,10 +52,10 @@ pub struct LiveWorld {
 
 /// What a live world is made of.
 pub struct Parts {
-    /// The application's name.
-    pub name: Arc<str>,
-    /// The command's process.
-    pub command: Pid,
+    /// The applications; the number of each is its [`AppId`].
+    pub applications: Vec<Application>,
+    /// Who ends the run.
+    pub ends: Ends,
     /// The source of threads.
     pub discovery: Box<dyn Discovery>,
     /// The source of counters.
@@ -52,8 +64,36 @@ pub struct Parts {
     pub actuator: Box<dyn Actuator>,
     /// The signals.
     pub signals: Signals,
-    /// Whether what outlives the command is followed to its end.
-    pub wait: bool,
+}
+
+/// An application that is watched.
+#[derive(Debug, Clone)]
+pub struct Application {
+    /// What belongs to it.
+    pub target: Target,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The process that it began with.
+    pub first: u32,
+    /// When it was seen to have ended.
+    pub ended: Option<Time>,
+}
+
+/// When a run is over.
+#[derive(Debug, Clone, Copy)]
+pub enum Ends {
+    /// With this command; if `wait`, with whatever outlives it.
+    WithCommand {
+        /// The command's process.
+        command: Pid,
+        /// Whether what outlives the command is followed to its end.
+        wait: bool,
+    },
+    /// When nothing that is followed lives any more, when somebody asks corewise to end, or at this time.
+    WithTargets {
+        /// At the latest.
+        at: Option<Time>,
+    },
 }
 
 /// What can go wrong with the machine as a whole.
@@ -73,17 +113,25 @@ pub enum LiveError {
 }
 
 impl LiveWorld {
-    /// The world around a command that is about to run.
+    /// The world around a command that is about to run, or around processes that do.
     pub fn new(parts: Parts, started: Instant) -> Result<Self, LiveError> {
+        let command = match parts.ends {
+            Ends::WithCommand { command, .. } => Some(command),
+            Ends::WithTargets { .. } => None,
+        };
         Ok(Self {
-            command: Some(parts.command),
+            command,
             parts,
+            kinds: Vec::new(),
+            events: Vec::new(),
+            members: HashMap::new(),
             started,
             exit_status: None,
             baseline: Arc::new(own_mask()?),
             outcomes: Vec::new(),
             watching: true,
             finished: false,
+            drained: None,
             woken: None,
             rounds: Vec::new(),
         })
@@ -120,20 +168,65 @@ impl LiveWorld {
     /// Takes in whatever has happened.
     fn refresh(&mut self) -> Result<(), LiveError> {
         if self.watching {
-            for thread in self.parts.discovery.refresh()? {
-                self.parts.counters.watch(&thread);
+            let news = self.parts.discovery.refresh()?;
+            for thread in &news.appeared {
+                self.parts.counters.watch(thread);
             }
-            self.parts.counters.drain();
+            self.note_events(news);
+            self.drain_in_time();
         }
         let news = self.parts.signals.take(self.command).map_err(Self::system("waitpid"))?;
         if news.ended.is_some() {
             self.exit_status = news.ended;
             self.command = None;
         }
-        // As long as the command runs, a signal is its matter.
-        self.finished |=
-            news.no_children || (self.command.is_none() && (!self.parts.wait || news.asked_to_end));
+        self.finished |= match self.parts.ends {
+            // As long as the command runs, a signal is its matter.
+            Ends::WithCommand { wait, .. } => {
+                news.no_children || (self.command.is_none() && (!wait || news.asked_to_end))
+            }
+            Ends::WithTargets { at } => {
+                news.asked_to_end
+                    || at.is_some_and(|at| at <= self.now())
+                    || (self.watching && self.parts.discovery.is_idle())
+            }
+        };
         Ok(())
+    }
+
+    /// Notes what somebody wants to hear of.
+    fn note_events(&mut self, news: News) {
+        if self.kinds.is_empty() {
+            return;
+        }
+        let wanted = |kind| self.kinds.contains(&kind);
+        let mut events = Vec::new();
+        if wanted(EventKind::ThreadStarted) {
+            let facts = news.appeared.iter().filter_map(|new| self.parts.discovery.facts(new.tid));
+            for facts in facts.collect::<Vec<_>>() {
+                events.push(Event::ThreadStarted(Box::new(self.reading(facts))));
+            }
+        }
+        let wanted = |kind| self.kinds.contains(&kind);
+        if wanted(EventKind::ThreadRenamed) {
+            let renamed = |(thread, name)| Event::ThreadRenamed { thread, name };
+            events.extend(news.renamed.into_iter().map(renamed));
+        }
+        if wanted(EventKind::ThreadEnded) {
+            events.extend(news.ended.into_iter().map(Event::ThreadEnded));
+        }
+        if wanted(EventKind::TlpChanged) {
+            events.extend(news.runnable.into_iter().map(Event::TlpChanged));
+        }
+        self.events.extend(events);
+    }
+
+    /// Empties the counters' buffers, but not at every event: they hold more than that.
+    fn drain_in_time(&mut self) {
+        if self.drained.is_none_or(|at| at.elapsed() >= DRAINED_WITHIN) {
+            self.parts.counters.drain();
+            self.drained = Some(Instant::now());
+        }
     }
 
     fn reading(&mut self, facts: ThreadFacts) -> ThreadReading {
@@ -154,7 +247,7 @@ impl LiveWorld {
         ThreadReading {
             thread: ThreadId { tid: facts.tid, generation: facts.generation },
             pid: facts.pid,
-            app: AppId(0),
+            app: facts.app,
             name: facts.name,
             cpu_ns: facts.cpu_ns,
             runnable_ns: facts.runnable_ns,
@@ -166,6 +259,40 @@ impl LiveWorld {
             hints: Hints::default(),
             ended: facts.ended,
         }
+    }
+}
+
+impl LiveWorld {
+    fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {
+        let now = self.now();
+        let mut processes: Vec<HashSet<u32>> = vec![HashSet::new(); self.parts.applications.len()];
+        let mut living = vec![0; self.parts.applications.len()];
+        for thread in threads.iter().filter(|thread| !thread.ended) {
+            processes[thread.app.0 as usize].insert(thread.pid);
+            living[thread.app.0 as usize] += 1;
+        }
+        let mut readings = Vec::new();
+        for (index, application) in self.parts.applications.iter_mut().enumerate() {
+            application.ended = if living[index] == 0 { application.ended.or(Some(now)) } else { None };
+            let app = AppId(index as u32);
+            let parallelism = self.parts.discovery.parallelism(app);
+            readings.push(ApplicationReading {
+                app,
+                target: application.target,
+                name: application.name.clone(),
+                allowed: affinity::get(application.first).ok(),
+                processes: processes[index].len() as u32,
+                threads: living[index],
+                began: Time(0),
+                ended: application.ended,
+                runnable_thread_ns: parallelism.runnable_thread_ns,
+                active_ns: parallelism.active_ns,
+                sequential_ns: parallelism.sequential_ns,
+                runnable_max: parallelism.runnable_max,
+                exact: parallelism.exact,
+            });
+        }
+        readings
     }
 }
 
@@ -185,24 +312,19 @@ impl World for LiveWorld {
         // What the counters know of those who have ended is complete now.
         self.parts.counters.drain();
         let living: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.tid).collect();
+        self.members = facts.iter().map(|facts| (facts.pid, facts.app)).collect();
         let mut threads: Vec<ThreadReading> = facts.into_iter().map(|facts| self.reading(facts)).collect();
-        for (facts, reading) in self.parts.counters.unclaimed(&living) {
+        for (mut facts, reading) in self.parts.counters.unclaimed(&living) {
+            // Counters know no applications: one that came and went unseen is of that of its process.
+            facts.app = self.members.get(&facts.pid).copied().unwrap_or_default();
             threads.push(self.reading_with(facts, Some(reading)));
         }
-        let parallelism = self.parts.discovery.parallelism();
+        let applications = self.applications(&threads);
         Ok(Observation {
             at: self.now(),
             allowed: CpuSet::clone(&self.baseline),
             threads,
-            applications: vec![ApplicationReading {
-                app: AppId(0),
-                name: self.parts.name.clone(),
-                runnable_thread_ns: parallelism.runnable_thread_ns,
-                active_ns: parallelism.active_ns,
-                sequential_ns: parallelism.sequential_ns,
-                runnable_max: parallelism.runnable_max,
-                exact: parallelism.exact,
-            }],
+            applications,
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: own_cpu_ns(),
         })
@@ -211,6 +333,13 @@ impl World for LiveWorld {
     fn apply(&mut self, actions: &[Action]) {
         self.outcomes.extend(self.parts.actuator.apply(actions));
         self.rounds.extend(self.woken.take().map(|woken| woken.elapsed()));
+    }
+
+    fn tell(&mut self, kinds: &[EventKind]) {
+        self.kinds = kinds.to_vec();
+        if kinds.contains(&EventKind::TlpChanged) && !self.parts.discovery.tell_runnable() {
+            self.kinds.retain(|kind| *kind != EventKind::TlpChanged);
+        }
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
@@ -222,18 +351,33 @@ impl World for LiveWorld {
             }
             let left = deadline.since(self.now());
             if left.is_zero() {
+                // What is to be told waits: else a flood of events would put off every look.
                 return Ok(Wake::Deadline);
+            }
+            if !self.events.is_empty() {
+                let (events, outcomes) =
+                    (std::mem::take(&mut self.events), std::mem::take(&mut self.outcomes));
+                return Ok(Wake::Events(EventBatch { at: self.now(), events, outcomes }));
             }
             let mut nap = left;
             let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
             if self.watching {
                 nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
-                let wakers = self.parts.discovery.wake_fd().into_iter().chain(self.parts.counters.wake_fd());
+                let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());
                 descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             }
-            match poll(&mut descriptors, timeout(nap)) {
+            if let Ends::WithTargets { at: Some(at) } = self.parts.ends {
+                nap = nap.min(at.since(self.now()));
+            }
+            match ppoll(&mut descriptors, Some(nap.into()), None) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Self::system("poll")(errno)),
+                Err(errno) => return Err(Self::system("ppoll")(errno)),
+            }
+            // The counters' descriptor is the last one.
+            let counters =
+                descriptors.last().filter(|_| self.watching && self.parts.counters.wake_fd().is_some());
+            if counters.and_then(PollFd::any) == Some(true) {
+                self.drained = None;
             }
         }
     }
@@ -244,12 +388,6 @@ impl Drop for LiveWorld {
     fn drop(&mut self) {
         self.parts.actuator.give_back();
     }
-}
-
-/// Rounded up, so that a short rest of time does not become a busy loop.
-fn timeout(nap: Duration) -> PollTimeout {
-    let ms = nap.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
-    PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
 }
 
 fn own_mask() -> Result<CpuSet, LiveError> {

@@ -5,8 +5,11 @@
 //! the program when told, so that the source is open by then. Without the privilege for BPF only polling is
 //! tested.
 
+use corewise_core::ids::AppId;
 use corewise_linux::discovery::procfs::Proc;
-use corewise_linux::discovery::{self, Choice, Discovery, NewThread, Options, Parallelism, ThreadFacts};
+use corewise_linux::discovery::{
+    self, Choice, Discovery, NewThread, Options, Parallelism, Root, ThreadFacts,
+};
 use corewise_testing::{needs, skip};
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
@@ -38,8 +41,8 @@ impl Live {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let options =
-            Options { parent: supervisor.id(), excluded: Vec::new(), proc: Proc::at("/proc"), choice };
+        let roots = vec![Root::ChildrenOf(supervisor.id())];
+        let options = Options { roots, excluded: vec![supervisor.id()], proc: Proc::at("/proc"), choice };
         let (source, _) = match discovery::open(&options) {
             Ok(opened) => opened,
             Err(error) if choice == Choice::Bpf && error.to_string().contains("not permitted") => {
@@ -57,7 +60,7 @@ impl Live {
     }
 
     fn look(&mut self) {
-        self.appeared.extend(self.source.refresh().unwrap());
+        self.appeared.extend(self.source.refresh().unwrap().appeared);
         let (ended, alive) = self.source.threads().unwrap().into_iter().partition(|thread| thread.ended);
         self.ended.extend::<Vec<_>>(ended);
         self.alive = alive;
@@ -92,7 +95,7 @@ impl Live {
     }
 
     fn parallelism(&mut self) -> Parallelism {
-        self.source.parallelism()
+        self.source.parallelism(AppId(0))
     }
 }
 

@@ -139,7 +139,7 @@ fn a_running_process_is_sampled_from_then_on() {
         .map(|line| line.unwrap().split_once(' ').map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())))
         .map(Option::unwrap)
         .collect();
-    let source = SampleSource::attach(running.id(), &allowed(), RATE_HZ);
+    let source = SampleSource::attach(&[running.id()], &allowed(), RATE_HZ, None);
     running.wait().unwrap();
     let mut source = or_skip!(source, missing);
     source.drain();

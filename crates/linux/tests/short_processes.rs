@@ -8,7 +8,7 @@ use corewise_core::ids::PeId;
 use corewise_core::observe::CounterReading;
 use corewise_linux::counters::CounterSource;
 use corewise_linux::counters::sample::{RATE_HZ, SampleSource};
-use corewise_linux::discovery::{self, Choice, Discovery, Options, procfs::Proc};
+use corewise_linux::discovery::{self, Choice, Discovery, Options, Root, procfs::Proc};
 use corewise_testing::skip;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet as KernelMask, sched_getaffinity};
@@ -40,8 +40,9 @@ struct Watched {
 /// Follows short processes as corewise does, with one observation, after they have all ended.
 fn watch(choice: Choice) -> Option<Watched> {
     let program = "for i in $(seq $0); do awk 'BEGIN { while (i++ < 100000) x += i * .5 }'; done";
-    let options =
-        Options { parent: std::process::id(), excluded: Vec::new(), proc: Proc::at("/proc"), choice };
+    let own = std::process::id();
+    let (roots, excluded) = (vec![Root::ChildrenOf(own)], vec![own]);
+    let options = Options { roots, excluded, proc: Proc::at("/proc"), choice };
     let mut discovery = match discovery::open(&options) {
         Ok((discovery, _)) => discovery,
         Err(refused) if choice == Choice::Bpf && refused.to_string().contains("not permitted") => {
@@ -70,7 +71,7 @@ fn watch(choice: Choice) -> Option<Watched> {
 
 fn nap(discovery: &dyn Discovery, source: &SampleSource, most: Duration) {
     let timeout = discovery.refresh_within().map_or(most, |within| within.min(most));
-    let wakers = discovery.wake_fd().into_iter().chain(source.wake_fd());
+    let wakers = discovery.wake_fds().into_iter().chain(source.wake_fd());
     let mut descriptors: Vec<_> = wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     let timeout = PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap();
     poll(&mut descriptors, timeout).unwrap();

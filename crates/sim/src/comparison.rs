@@ -247,7 +247,7 @@ fn simulate(
     // Nothing is decided under `default`, so it need not be looked at often.
     let rarely = if variant.policy.name() == "default" { Duration::from_secs(1) } else { Duration::ZERO };
     let interval = scenario.interval.max(rarely);
-    let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
+    let config = EngineConfig::with_interval(interval);
     let mut engine = Engine::new(machine, policy_of(scenario, variant, commands)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
     if let Some(failure) = engine.policy_failure() {

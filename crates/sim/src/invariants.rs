@@ -13,8 +13,10 @@ use crate::world::SimWorld;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{BINDS_PER_PE_MAX, RETRY_AFTER};
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::{CounterReading, Observation, Standing, ThreadReading};
-use corewise_core::plan::{Action, Change, OutcomeKind, Placement};
+use corewise_core::observe::{
+    CounterReading, Event, EventBatch, EventKind, Observation, Standing, ThreadReading,
+};
+use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Placement};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use std::cell::RefCell;
@@ -107,7 +109,9 @@ pub struct Checker {
     ended: BTreeSet<ThreadId>,
     refused: HashMap<ThreadId, Time>,
     allowed: CpuSet,
+    /// The time of the last input, and of the last observation.
     at: Time,
+    observed: Time,
     migrations: u64,
     /// Where threads are bound after a step.
     bound: BTreeMap<ThreadId, CpuSet>,
@@ -127,6 +131,7 @@ impl Checker {
             refused: HashMap::new(),
             allowed: CpuSet::new(),
             at: Time(0),
+            observed: Time(0),
             migrations: 0,
             bound: BTreeMap::new(),
             undecided: BTreeSet::new(),
@@ -194,14 +199,10 @@ impl Checker {
         if observation.at < self.at {
             self.complain(Rule::Time, format!("it was {} ns, now it is {} ns", self.at.0, observation.at.0));
         }
-        let elapsed_s = observation.at.since(self.at).max(self.interval).as_secs_f64();
-        self.at = observation.at;
+        let elapsed_s = observation.at.since(self.observed).max(self.interval).as_secs_f64();
+        (self.at, self.observed) = (observation.at, observation.at);
         self.allowed = observation.allowed.clone();
-        for outcome in &observation.outcomes {
-            if let (OutcomeKind::Refused(_), Change::Bind(_)) = (&outcome.result, &outcome.change) {
-                self.refused.insert(outcome.thread, observation.at);
-            }
-        }
+        self.take_outcomes(&observation.outcomes);
         for reading in &observation.threads {
             self.see_thread(reading, wait_max_ns);
         }
@@ -209,6 +210,30 @@ impl Checker {
         let moved = migrations - std::mem::replace(&mut self.migrations, migrations);
         if moved as f64 > MIGRATIONS_PER_S_MAX * elapsed_s * observation.threads.len() as f64 {
             self.complain(Rule::Migrations, format!("{moved} migrations in {elapsed_s} s"));
+        }
+    }
+
+    /// What is told between two observations.
+    fn hear(&mut self, batch: &EventBatch) {
+        self.at = batch.at;
+        self.take_outcomes(&batch.outcomes);
+        for event in &batch.events {
+            match event {
+                Event::ThreadStarted(reading) => self.see_thread(reading, f64::INFINITY),
+                Event::AllowedChanged(pes) => self.allowed = pes.clone(),
+                Event::ThreadEnded(_)
+                | Event::ThreadRenamed { .. }
+                | Event::TlpChanged(_)
+                | Event::Hint { .. } => {}
+            }
+        }
+    }
+
+    fn take_outcomes(&mut self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            if let (OutcomeKind::Refused(_), Change::Bind(_)) = (&outcome.result, &outcome.change) {
+                self.refused.insert(outcome.thread, self.at);
+            }
         }
     }
 
@@ -332,9 +357,18 @@ impl World for Checked<'_> {
         self.take_violation();
     }
 
+    fn tell(&mut self, kinds: &[EventKind]) {
+        self.world.tell(kinds);
+    }
+
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {
         let wake = self.world.wait_until(deadline)?;
-        self.checker.borrow_mut().finished = wake == Wake::Finished;
+        let mut checker = self.checker.borrow_mut();
+        checker.finished = wake == Wake::Finished;
+        if let Wake::Events(batch) = &wake {
+            checker.hear(batch);
+        }
+        drop(checker);
         self.take_violation();
         Ok(wake)
     }

@@ -26,6 +26,11 @@ pub enum Event {
         /// Its index.
         app: u32,
     },
+    /// The number of an application's runnable threads may be told again.
+    Tell {
+        /// Its index.
+        app: u32,
+    },
     /// The operating system evens out its queues.
     Balance,
     /// A thread is killed.

@@ -35,6 +35,9 @@ pub struct Scenario {
     /// What goes wrong.
     #[serde(default)]
     pub faults: Faults,
+    /// Whether policies are told of events that they ask for, as on a machine with BPF.
+    #[serde(default)]
+    pub events: bool,
     /// Time between two decisions of a policy.
     #[serde(default = "one_second", deserialize_with = "duration")]
     pub interval: Duration,
@@ -285,7 +288,9 @@ impl Scenario {
             }));
         }
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
-        Ok(Sim::new(machine, self.os, plans, stop, seed).with_faults(self.faults))
+        let mut sim = Sim::new(machine, self.os, plans, stop, seed).with_faults(self.faults);
+        sim.tells_events = self.events;
+        Ok(sim)
     }
 
     /// The policy of a variant with the parameters that the scenario gives to all.

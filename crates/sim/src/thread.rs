@@ -51,6 +51,8 @@ pub struct App {
     pub completions: Vec<f64>,
     /// Its parallelism.
     pub parallelism: Parallelism,
+    /// The indices of its runnable threads, combined by exclusive or: of a single one it is the index.
+    pub counted_xor: usize,
     /// CPU time of all its threads, and of that on the fastest PEs, in nanoseconds.
     pub cpu_ns: u64,
     /// Instructions that its threads executed.

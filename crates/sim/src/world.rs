@@ -4,10 +4,12 @@ use crate::faults::Faults;
 use crate::machine::Pmu;
 use crate::random::Random;
 use crate::sim::Sim;
+use crate::sim::news::NewsItem;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Hints, Observation, Standing, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, RunnableThreads,
+    Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
 use corewise_core::time::Time;
@@ -64,7 +66,7 @@ impl SimWorld {
 
     fn reading(&mut self, index: usize) -> ThreadReading {
         let lost = self.happens(self.sim.faults.lost_readings);
-        let now = self.sim.now;
+        let (now, hints) = (self.sim.now, self.hints(index));
         let pmu: Pmu = self.sim.machine.spec.pmu;
         let thread = &mut self.sim.threads[index];
         let app = &self.sim.apps[thread.app];
@@ -93,12 +95,47 @@ impl SimWorld {
             standing,
             permitted,
             counters,
-            hints: Hints {
-                spinning: thread.ready && !thread.counted,
-                master: app.plan.tells_master && thread.master,
-            },
+            hints,
             ended: thread.ended,
         }
+    }
+
+    /// Takes note of the identities of new threads.
+    fn meet(&mut self) {
+        for index in self.known..self.sim.threads.len() {
+            self.by_id.insert(self.sim.threads[index].id, index);
+        }
+        self.known = self.sim.threads.len();
+    }
+
+    /// What the simulation has to tell, in the words of an observer.
+    fn events(&mut self) -> Vec<Event> {
+        self.meet();
+        let items = std::mem::take(&mut self.sim.news.items);
+        items.into_iter().map(|item| self.event(item)).collect()
+    }
+
+    fn event(&mut self, item: NewsItem) -> Event {
+        let id = |index: usize| self.sim.threads[index].id;
+        match item {
+            NewsItem::Started { thread } => Event::ThreadStarted(Box::new(self.reading(thread))),
+            NewsItem::Ended { thread } => Event::ThreadEnded(id(thread)),
+            NewsItem::Hint { thread } => Event::Hint { thread: id(thread), hints: self.hints(thread) },
+            NewsItem::Tlp { app, count, only } => {
+                Event::TlpChanged(RunnableThreads { app: AppId(app as u32), count, only: only.map(id) })
+            }
+            NewsItem::Online => Event::AllowedChanged(self.allowed()),
+        }
+    }
+
+    fn allowed(&self) -> CpuSet {
+        self.sim.machine.model.topology.allowed.intersection(&self.sim.online)
+    }
+
+    fn hints(&self, index: usize) -> Hints {
+        let thread = &self.sim.threads[index];
+        let tells_master = self.sim.apps[thread.app].plan.tells_master;
+        Hints { spinning: thread.ready && !thread.counted, master: tells_master && thread.master }
     }
 
     fn carry_out(&mut self, action: &Action) -> OutcomeKind {
@@ -137,10 +174,7 @@ impl World for SimWorld {
     }
 
     fn observe(&mut self) -> Result<Observation, Self::Error> {
-        for index in self.known..self.sim.threads.len() {
-            self.by_id.insert(self.sim.threads[index].id, index);
-        }
-        self.known = self.sim.threads.len();
+        self.meet();
         let present = std::mem::take(&mut self.sim.present);
         let threads: Vec<ThreadReading> = present.iter().map(|&index| self.reading(index)).collect();
         self.sim.present = present.into_iter().filter(|&index| !self.sim.threads[index].ended).collect();
@@ -155,13 +189,14 @@ impl World for SimWorld {
                 sequential_ns: app.parallelism.sequential_ns,
                 runnable_max: app.parallelism.runnable_max,
                 exact: true,
+                ..ApplicationReading::default()
             }
         });
         Ok(Observation {
             at,
-            allowed: self.sim.machine.model.topology.allowed.intersection(&self.sim.online),
-            threads,
             applications: applications.collect(),
+            allowed: self.allowed(),
+            threads,
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,
         })
@@ -171,6 +206,12 @@ impl World for SimWorld {
         for action in actions {
             let result = self.carry_out(action);
             self.outcomes.push(Outcome { thread: action.thread, change: action.change.clone(), result });
+        }
+    }
+
+    fn tell(&mut self, kinds: &[EventKind]) {
+        if self.sim.tells_events {
+            self.sim.news.ask(kinds, self.sim.apps.len());
         }
     }
 
@@ -184,6 +225,14 @@ impl World for SimWorld {
         if self.happens(clock_jumps) {
             self.ahead_ns += clock_jump.mul_f64(self.bad_luck.unit()).as_nanos() as u64;
         }
-        Ok(if finished { Wake::Finished } else { Wake::Deadline })
+        if finished {
+            return Ok(Wake::Finished);
+        }
+        let events = self.events();
+        if events.is_empty() {
+            return Ok(Wake::Deadline);
+        }
+        let outcomes = std::mem::take(&mut self.outcomes);
+        Ok(Wake::Events(EventBatch { at: self.now(), events, outcomes }))
     }
 }

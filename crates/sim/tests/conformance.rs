@@ -227,9 +227,9 @@ fn bound_masks_hold_and_unbound_threads_make_room() {
         );
         let mut world = SimWorld::new(sim, seed);
         let mut last: Option<Observation> = None;
-        let Ok(()) = control_loop(&mut world, &mut engine, |observation, _, _| {
-            if observation.at == Time(10_000_000_000) {
-                last = Some(observation.clone());
+        let Ok(()) = control_loop(&mut world, &mut engine, |input, _, _| {
+            if input.at() == Time(10_000_000_000) {
+                last = input.observation().cloned();
             }
         });
         let seen = last.expect("it runs for 20 s and more");

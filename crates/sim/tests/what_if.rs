@@ -1,6 +1,7 @@
 //! Predictions from recordings of the simulator itself, held against what really happens there.
 
 use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::observe::{Input, Observation};
 use corewise_core::policy::{self, Policy};
 use corewise_core::recording::{FORMAT, Header, Recording, VERSION};
 use corewise_core::world::control_loop;
@@ -34,6 +35,13 @@ struct Recorded {
     seconds: f64,
 }
 
+fn observations(recording: &mut Recording) -> impl Iterator<Item = &mut Observation> {
+    recording.inputs.iter_mut().filter_map(|input| match input {
+        Input::Observation(observation) => Some(observation),
+        Input::Events(_) => None,
+    })
+}
+
 fn run(text: &str, policy: &str, seed: u64) -> Recorded {
     let scenario = Scenario::parse(text).expect("a scenario");
     let sim =
@@ -41,12 +49,12 @@ fn run(text: &str, policy: &str, seed: u64) -> Recorded {
     let topology = Machine::new(scenario.machine.clone()).expect("a machine").model.topology;
     let mut world = SimWorld::new(sim, seed);
     let interval = Duration::from_millis(100);
-    let config = EngineConfig { interval, min_residence: 3 * interval, ..EngineConfig::default() };
+    let config = EngineConfig::with_interval(interval);
     let policy = policy::build(policy).expect("a policy");
     let mut engine = Engine::new(topology.clone(), policy, config);
-    let mut observations = Vec::new();
-    let Ok(()) = control_loop(&mut world, &mut engine, |observation, _, _| {
-        observations.push(observation.clone());
+    let mut inputs = Vec::new();
+    let Ok(()) = control_loop(&mut world, &mut engine, |input, _, _| {
+        inputs.push(input.clone());
     });
     let header = Header {
         format: FORMAT.to_owned(),
@@ -59,7 +67,7 @@ fn run(text: &str, policy: &str, seed: u64) -> Recorded {
         host: None,
     };
     let seconds = world.sim().all_done().expect("all is done").as_secs_f64();
-    Recorded { recording: Recording { header, observations, truncated: false }, seconds }
+    Recorded { recording: Recording { header, inputs, truncated: false }, seconds }
 }
 
 fn ask(recording: &Recording, policy: &str, machine: Option<&str>) -> Prediction {
@@ -136,7 +144,7 @@ fn another_machine_is_predicted() {
 fn what_was_not_recorded_is_said_and_makes_the_range_wide() {
     let mut recorded = run(MODULES, "default", 1);
     let full = ask(&recorded.recording, "spread", None);
-    for reading in recorded.recording.observations.iter_mut().flat_map(|seen| &mut seen.threads) {
+    for reading in observations(&mut recorded.recording).flat_map(|seen| &mut seen.threads) {
         (reading.counters, reading.runnable_ns) = (None, None);
     }
     let poor = ask(&recorded.recording, "spread", None);
@@ -153,7 +161,7 @@ fn what_was_not_recorded_is_said_and_makes_the_range_wide() {
 fn nothing_is_predicted_from_a_recording_that_cannot_be_reproduced() {
     // Other load held the threads up: they got less than a third of the time that they wanted.
     let mut recorded = run(MODULES, "default", 1);
-    for reading in recorded.recording.observations.iter_mut().flat_map(|seen| &mut seen.threads) {
+    for reading in observations(&mut recorded.recording).flat_map(|seen| &mut seen.threads) {
         (reading.cpu_ns, reading.counters) = (reading.cpu_ns * 29 / 100, None);
     }
     let prediction = ask(&recorded.recording, "spread", None);
@@ -180,8 +188,8 @@ fn a_recording_of_nothing_is_refused() {
     };
     let other = failure(&recording, Some(&MODULES.replace("module:1 core:2", "module:1 core:1")));
     assert!(other.contains("PEs 0-3, but --recorded-on has 0-1"), "{other}");
-    recording.observations.iter_mut().for_each(|seen| seen.threads.clear());
+    observations(&mut recording).for_each(|seen| seen.threads.clear());
     assert!(failure(&recording, None).contains("no recorded thread used any CPU time"));
-    recording.observations.clear();
+    recording.inputs.clear();
     assert!(failure(&recording, None).contains("no observation"));
 }

@@ -107,11 +107,7 @@ impl PolicyOptions {
 
     /// The engine's parameters.
     pub fn config(&self) -> EngineConfig {
-        EngineConfig {
-            interval: self.interval,
-            fpu_threshold: self.fpu_threshold,
-            min_residence: 3 * self.interval,
-        }
+        EngineConfig { fpu_threshold: self.fpu_threshold, ..EngineConfig::with_interval(self.interval) }
     }
 }
 

@@ -85,16 +85,18 @@ pub fn replayed(
     let header = recording.header.clone();
     let mut notes = Vec::new();
     if recording.truncated {
-        notes.push(format!("the recording breaks off after {} observations", recording.observations.len()));
+        let observations = recording.observations().count();
+        notes.push(format!("the recording breaks off after {observations} observations"));
     }
     let other = machine.as_ref().map(|machine| machine.topology.clone());
     let machine = machine.unwrap_or_else(|| header.topology.into());
-    let config = EngineConfig { interval: Duration::from_nanos(header.interval_ns), ..config };
+    let as_recorded = EngineConfig::with_interval(Duration::from_nanos(header.interval_ns));
+    let config = EngineConfig { fpu_threshold: config.fpu_threshold, ..as_recorded };
     let mut engine = Engine::new(machine, policy, config);
     let mut world = RecordedWorld::new(recording, other);
     let mut builder = ReportBuilder::default();
-    let Ok(()) = control_loop(&mut world, &mut engine, |observation, actions, engine| {
-        builder.watch(observation, actions, engine);
+    let Ok(()) = control_loop(&mut world, &mut engine, |input, actions, engine| {
+        builder.watch(input, actions, engine);
     });
     notes.extend(engine.policy_failure().map(str::to_owned));
     let sources = Sources { discovery: header.discovery, counters: header.counters };

@@ -2,10 +2,11 @@
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::report_words::own_cost;
-use crate::session::{self, Ended, Plan};
+use crate::session::{self, Ended, Plan, attached};
 use crate::{output, report_file, whole_file};
 use anyhow::Result;
 use corewise_core::report::Report;
+use corewise_core::time::parse_duration;
 use corewise_linux::launch::Output;
 use corewise_linux::policy_command::PolicyCommand;
 use std::cell::Cell;
@@ -21,6 +22,9 @@ use std::time::Duration;
 /// not found, 125: corewise itself failed; if a signal kills it, corewise dies of the same), standard input
 /// and output are its own, and corewise speaks on standard error. corewise ends with the command; whatever is
 /// bound is given back then, also to what lives on.
+///
+/// With --pid, programs that run already are watched and placed, each with what it starts, as one application.
+/// They run on when corewise is ended (Ctrl-C, SIGTERM), with everything given back.
 #[derive(Debug, clap::Args)]
 pub struct Run {
     #[command(flatten)]
@@ -41,6 +45,12 @@ pub struct Run {
     /// Follow what outlives the command to its end
     #[arg(long)]
     wait: bool,
+    /// Instead of a command: running processes, with what descends from them
+    #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with_all = ["command", "wait"])]
+    pid: Vec<u32>,
+    /// Let go of the processes after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "pid")]
+    duration: Option<Duration>,
     /// Say nothing at the end
     #[arg(long, short)]
     quiet: bool,
@@ -48,7 +58,7 @@ pub struct Run {
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -77,7 +87,10 @@ impl Run {
             record: self.record,
             wait: self.wait,
         };
-        let Ended { report, exit_status, failure } = session::run(plan)?;
+        let Ended { report, exit_status, failure } = match self.pid.as_slice() {
+            [] => session::run(plan)?,
+            pids => attached::run(plan, pids, self.duration)?,
+        };
         if self.json {
             output::tell_json(&serde_json::to_string(&report)?);
         } else if !self.quiet {
@@ -121,10 +134,14 @@ pub fn summary(report: &Report) -> String {
             format!("{}: bound {bound} of {} threads", report.policy, report.threads.len())
         }
     };
-    let application = report.applications.first();
-    let parallel = application.map_or(String::new(), |app| format!(", {:.2} threads at work", app.tlp_mean));
-    let fpu = application.and_then(|app| app.fpu_usage);
-    let fpu =
-        fpu.map_or(String::new(), |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters));
-    format!("{:.2} s{parallel}{fpu}; {placed}; own cost {}", report.wall_seconds, own_cost(report))
+    let one = report.applications.len() == 1;
+    let applications = report.applications.iter().map(|app| {
+        let name = if one { String::new() } else { format!("{}: ", app.name) };
+        let usage = |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters);
+        let fpu = app.fpu_usage.map_or(String::new(), usage);
+        format!("{name}{:.2} threads at work{fpu}; ", app.tlp_mean)
+    });
+    let applications: String = applications.collect();
+    let separator = if one { ", " } else { "; " };
+    format!("{:.2} s{separator}{applications}{placed}; own cost {}", report.wall_seconds, own_cost(report))
 }

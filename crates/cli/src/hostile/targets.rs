@@ -8,7 +8,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Hints, Observation, SampleReading, Standing, ThreadReading,
+    ApplicationReading, CounterReading, Hints, Input, Observation, SampleReading, Standing, ThreadReading,
 };
 use corewise_core::policy;
 use corewise_core::profile;
@@ -133,8 +133,9 @@ fn recorded() -> Vec<String> {
             sequential_ns: second * 100_000_000,
             runnable_max: 3,
             exact: true,
+            ..ApplicationReading::default()
         }];
-        to_line(&observation)
+        to_line(&Input::Observation(observation))
     });
     std::iter::once(to_line(&header)).chain(observations).collect()
 }

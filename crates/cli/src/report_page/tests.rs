@@ -5,7 +5,7 @@ use crate::page::browser;
 use corewise_core::classify::{FpuClass, IntensityClass, ParallelismClass};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
-use corewise_core::observe::Standing;
+use corewise_core::observe::{Standing, Target};
 use corewise_core::report::{
     ApplicationReport, Binding, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadReport,
 };
@@ -48,6 +48,10 @@ fn decision(at_ns: u64, tid: u32, pe: Option<u32>, reason: &str) -> Decision {
 pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
     let application = ApplicationReport {
         name: "pair.sh".into(),
+        target: Target::Command,
+        allowed: None,
+        from_seconds: 0.0,
+        ended_seconds: None,
         cpu_seconds: 31.2,
         tlp_mean: 3.71,
         sequential_fraction: Some(0.112),

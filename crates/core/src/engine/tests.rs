@@ -5,16 +5,21 @@
 //! while it does not live.
 
 use super::*;
+use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId};
-use crate::plan::{Setting, SettingKind, Weight};
-use crate::policy::{self, Needs};
+use crate::observe::Standing;
+use crate::plan::{Change, Outcome, OutcomeKind, Seat, Setting, SettingKind, WantedSetting, Weight};
+use crate::policy::{self, Needs, Scene};
+use crate::time::Time;
 use crate::topology::{CpuKind, Domain, DomainKind};
 use crate::world::scripted::{ScriptedRates, ScriptedThread, ScriptedWorld, id};
 use crate::world::{World, control_loop};
 use proptest::prelude::*;
+use std::collections::HashMap;
 
 mod amp;
 mod cosched;
+mod events;
 
 /// A machine of `units` domains of one kind with `width` neighbouring PEs each.
 fn machine(kind: DomainKind, units: u32, width: u32) -> Topology {
@@ -75,7 +80,7 @@ fn draw_policy(
     let mut engine = Engine::new(topology.clone(), policy, EngineConfig::default());
     let mut rows = vec![String::new(); lives.len()];
     let mut bound: HashMap<ThreadId, String> = HashMap::new();
-    control_loop(&mut world, &mut engine, |observation, actions, _| {
+    control_loop(&mut world, &mut engine, |input, actions, _| {
         for action in actions {
             match &action.change {
                 Change::Bind(pes) => bound.insert(action.thread, cell(topology, pes)),
@@ -84,7 +89,7 @@ fn draw_policy(
             };
         }
         for (index, row) in rows.iter_mut().enumerate() {
-            let alive = lives[index].contains(&observation.at);
+            let alive = lives[index].contains(&input.at());
             let cell = bound.get(&id(index)).map_or(".", String::as_str);
             row.push_str(if alive { cell } else { " " });
         }
@@ -254,8 +259,8 @@ fn a_refusal_is_not_repeated_at_once() {
     let policy = policy::build("spread").unwrap();
     let mut engine = Engine::new(topology, policy, EngineConfig::default());
     let mut tries = Vec::new();
-    control_loop(&mut world, &mut engine, |observation, actions, _| {
-        tries.extend(actions.iter().filter(|a| a.thread == id(0)).map(|_| observation.at));
+    control_loop(&mut world, &mut engine, |input, actions, _| {
+        tries.extend(actions.iter().filter(|a| a.thread == id(0)).map(|_| input.at()));
     })
     .unwrap();
     assert_eq!(tries, [second(1), second(32)]);
@@ -295,11 +300,11 @@ fn an_unsupported_setting_is_observed_and_not_asked_for_again() {
     let mut world = ScriptedWorld::new(allowed, vec![ScriptedThread::steady(0.0), late], second(40));
     let mut engine = Engine::new(topology, Box::new(Heavy), EngineConfig::default());
     let (mut asked, mut outcomes) = (Vec::new(), Vec::new());
-    control_loop(&mut world, &mut engine, |observation, actions, _| {
+    control_loop(&mut world, &mut engine, |input, actions, _| {
         let about_settings = |change: &Change| change.setting_kind().is_some();
         let settings = actions.iter().filter(|action| about_settings(&action.change));
-        asked.extend(settings.map(|action| (observation.at, action.thread, action.change.clone())));
-        outcomes.extend(observation.outcomes.iter().filter(|o| about_settings(&o.change)).cloned());
+        asked.extend(settings.map(|action| (input.at(), action.thread, action.change.clone())));
+        outcomes.extend(input.outcomes().iter().filter(|o| about_settings(&o.change)).cloned());
     })
     .unwrap();
     let change = Change::Set(Setting::Weight(Weight::Percent(200)));
@@ -585,15 +590,16 @@ proptest! {
             .collect();
         for name in policy::names().filter(|name| *name != "exec") {
             let allowed = vec![(Time(0), CpuSet::first_n(8)), (second(4), set(late))];
-            let mut world = ScriptedWorld::new(allowed, threads.clone(), second(10));
+            let mut world = ScriptedWorld::new(allowed, threads.clone(), second(10)).with_events();
             let policy = policy::build(name).unwrap();
             let mut engine = Engine::new(every_policys_machine(), policy, EngineConfig::default());
-            control_loop(&mut world, &mut engine, |observation, actions, _| {
+            control_loop(&mut world, &mut engine, |input, actions, _| {
                 for action in actions {
                     if let Change::Bind(pes) = &action.change {
                         let index = (action.thread.tid - 100) as usize;
                         assert!(!pes.is_empty());
-                        assert!(pes.is_subset(&observation.allowed));
+                        let allowed = input.observation().map(|observation| &observation.allowed);
+                        assert!(allowed.is_none_or(|allowed| pes.is_subset(allowed)));
                         assert!(pes.is_subset(threads[index].permitted.as_ref().unwrap()));
                     }
                 }

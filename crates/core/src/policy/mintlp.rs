@@ -10,12 +10,13 @@
 //! are made by swaps once per step, as §2.1 has it "to avoid premature migrations". An application of equal
 //! parallelism takes nobody's place, so the first that is served stays. An idle fast PE takes a thread of any
 //! application (§2.2 has it migrate at once, we at the next step). A thread that has told that it spins comes
-//! after all others, but keeps its fast PE while none of them wants it.
+//! after all others, but keeps its fast PE while none of them wants it. A step is made at every change of the
+//! number of runnable threads that the world tells, else once per interval.
 //!
 //! Parameters: none.
 //!
-//! Limits: the number of runnable threads is the mean since the last step, rounded; the paper counts at every
-//! change. An application whose parallelism is not known comes last. Those of [`super::amp`].
+//! Limits: where the world does not tell every change, the number of runnable threads is the mean of the last
+//! window, rounded; the paper counts at every change. An application whose parallelism is not known comes last. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::spec::PolicyKind;
@@ -42,7 +43,7 @@ impl Policy for MinTlp {
     }
 
     fn needs(&self) -> Needs {
-        Needs { required: &[Reading::Tlp], used: &[Reading::Spinning], events: &[EventKind::TlpChanged] }
+        Needs { required: &[Reading::Tlp], used: &[Reading::Spinning], events: &[EventKind::TlpChanged, EventKind::Hint] }
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {

@@ -7,7 +7,7 @@ use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::AppId;
 use crate::machine_model::MachineModel;
-use crate::observe::Hints;
+use crate::observe::{Event, Hints};
 use crate::plan::Placement;
 use crate::time::Time;
 use crate::view::{ApplicationView, ThreadView};
@@ -31,7 +31,8 @@ mod static_ipc;
 mod turns;
 
 pub use default::KIND as DEFAULT;
-pub use needs::{EventKind, Needs, Reading};
+pub use crate::observe::EventKind;
+pub use needs::{Needs, Reading};
 pub use spec::{Parameter, ParameterTable, Parameters, PolicyError, PolicyKind, PolicySpec};
 pub use spread::KIND as SPREAD;
 
@@ -64,16 +65,27 @@ pub fn build(spec: &str) -> Result<Box<dyn Policy>, PolicyError> {
 pub struct Scene<'a> {
     /// The time.
     pub now: Time,
+    /// Why it is asked now.
+    pub cause: Cause<'a>,
     /// The machine: what its PEs share, and what that costs.
     pub machine: &'a MachineModel,
     /// The PEs that may be used now.
     pub allowed: &'a CpuSet,
     /// Every living thread.
     pub threads: &'a [Subject],
-    /// What each application did since the last step.
+    /// What each application did lately.
     pub applications: &'a BTreeMap<AppId, ApplicationView>,
     /// The present placement.
     pub present: &'a Placement,
+}
+
+/// Why a policy is asked.
+#[derive(Debug, Clone, Copy)]
+pub enum Cause<'a> {
+    /// The interval is over, and everything was looked at.
+    Interval,
+    /// This has happened since, and nothing else was looked at.
+    Events(&'a [Event]),
 }
 
 /// One thread as a policy sees it.
@@ -83,8 +95,9 @@ pub struct Subject {
     pub view: ThreadView,
     /// Its name (`comm`).
     pub name: Arc<str>,
-    /// Whether it wanted a PE for at least half of the time since the last step; by the present instant where
-    /// that is not known. [`Hints::spinning`] tells whether it wants it only to wait.
+    /// Whether it wanted a PE for at least half of the last window; by the present instant where that is not
+    /// known, or where the world tells that just one thread of its application is runnable.
+    /// [`Hints::spinning`] tells whether it wants it only to wait.
     pub runnable: bool,
     /// What its runtime library told of it.
     pub hints: Hints,
@@ -104,6 +117,12 @@ pub trait Policy {
     /// What it goes by.
     fn needs(&self) -> Needs;
 
+    /// Whether it may want another placement because of the events that the scene tells of as its cause. It is
+    /// asked at every event, and [`Policy::place`] only if so.
+    fn answers(&mut self, _scene: &Scene<'_>) -> bool {
+        true
+    }
+
     /// The placement it wants. Only threads that are `placeable` may be bound.
     fn place(&mut self, scene: &Scene<'_>) -> Placement;
 
@@ -113,10 +132,11 @@ pub trait Policy {
     }
 }
 
-/// The number of runnable threads of an application: the mean since the last step, rounded. `None` where the
-/// world does not tell.
+/// The number of runnable threads of an application: at this instant where the world tells every change, else
+/// the mean of the last window, rounded. `None` where the world does not tell.
 fn tlp(scene: &Scene<'_>, app: AppId) -> Option<usize> {
-    scene.applications.get(&app).map(|view| view.tlp_mean.round() as usize)
+    let now = |view: &ApplicationView| view.runnable.map(|count| count as usize);
+    scene.applications.get(&app).map(|view| now(view).unwrap_or(view.tlp_mean.round() as usize))
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! Approach: each policy says what it goes by, a world says what it has, and `corewise run` compares the two
 //! before the command starts. Source: ours. Limits: a source may give a reading for some threads only.
 
+use crate::observe::EventKind;
+
 /// What a policy goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
@@ -50,34 +52,6 @@ impl Reading {
             Reading::Tlp => "TLP",
             Reading::Spinning => "hints of spinning threads",
             Reading::Master => "hints of master threads",
-        }
-    }
-}
-
-/// What may happen between two decisions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventKind {
-    /// The number of runnable threads of an application changed.
-    TlpChanged,
-    /// A thread was created.
-    ThreadStarted,
-    /// A thread has ended.
-    ThreadEnded,
-    /// A runtime library told something of a thread.
-    Hint,
-    /// Other PEs are allowed.
-    AllowedChanged,
-}
-
-impl EventKind {
-    /// In words.
-    pub fn words(self) -> &'static str {
-        match self {
-            EventKind::TlpChanged => "changes of TLP",
-            EventKind::ThreadStarted => "new threads",
-            EventKind::ThreadEnded => "ended threads",
-            EventKind::Hint => "hints",
-            EventKind::AllowedChanged => "changes of the allowed PEs",
         }
     }
 }

@@ -21,22 +21,24 @@
 //! thread wants it; HP threads have no claim, so none is swapped in for it: "this approach avoids premature
 //! migrations". Spinning on a slow PE, it gets no fast one.
 //!
-//! Classes follow the number of runnable threads; threads are swapped once per step ("a thread swapping
+//! Classes follow the number of runnable threads, at every change that the world tells; threads are swapped
+//! once per step ("a thread swapping
 //! mechanism to perform those adjustments periodically, instead of reacting to those transitions
 //! immediately"), and a thread that is promoted takes a fast PE within its last-level cache where one is to
 //! be had (§3.4).
 //!
 //! Parameters: `hp_threshold`, `amp_boost_ticks` and `turn`.
 //!
-//! Limits: the number of runnable threads is the mean since the last step, rounded, and a boost lasts whole
-//! steps; the paper counts at every change and in ticks of 10 ms. The paper does not say where the master
+//! Limits: where the world does not tell every change, the number of runnable threads is the mean of the last
+//! window, rounded; a boost ends with a step; the paper counts at every change and in ticks of 10 ms. The paper does not say where the master
 //! stands among the classes. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::spec::{Parameters, PolicyKind};
 use super::turns::{Turns, turn};
-use super::{EventKind, Needs, Policy, Reading, Scene, Subject, tlp};
-use crate::ids::AppId;
+use super::{Cause, EventKind, Needs, Policy, Reading, Scene, Subject, tlp};
+use crate::ids::{AppId, ThreadId};
+use crate::observe::{Event, RunnableThreads};
 use crate::plan::Placement;
 use crate::time::Time;
 use std::collections::BTreeMap;
@@ -63,6 +65,10 @@ struct Pa {
     turn: Duration,
     turns: Turns,
     phases: BTreeMap<AppId, Phase>,
+    /// With more runnable threads than this an application is highly parallel, as of the last step.
+    threshold: usize,
+    /// Whether it was mildly parallel, and its only runnable thread, as told last.
+    told: BTreeMap<AppId, (bool, Option<ThreadId>)>,
 }
 
 /// What an application is in. It moves from any to `Parallel` with two runnable threads, from there to
@@ -101,6 +107,8 @@ impl Pa {
                 "for how long the thread of a new sequential phase comes first (PA §2.1)",
             ),
             turn: turn(parameters),
+            threshold: 0,
+            told: BTreeMap::new(),
             turns: Turns::default(),
             phases: BTreeMap::new(),
         }
@@ -108,6 +116,7 @@ impl Pa {
 
     fn follow_phases(&mut self, scene: &Scene<'_>) {
         self.phases.retain(|app, _| scene.applications.contains_key(app));
+        self.told.retain(|app, _| scene.applications.contains_key(app));
         for &app in scene.applications.keys() {
             let phase = self.phases.entry(app).or_insert(Phase::Sequential);
             *phase = match (tlp(scene, app), *phase) {
@@ -121,13 +130,27 @@ impl Pa {
         }
     }
 
-    fn class(&self, scene: &Scene<'_>, amp: &Amp, subject: &Subject) -> Class {
+    /// Whether this number of runnable threads makes an application one of another class, or another thread
+    /// its sequential one.
+    fn is_new(&mut self, runnable: &RunnableThreads) -> bool {
+        let told = (runnable.count as usize <= self.threshold, runnable.only);
+        let is_parallel = self.phases.get(&runnable.app) == Some(&Phase::Parallel);
+        match runnable.count {
+            // Nobody is there to be placed.
+            0 => false,
+            count => {
+                let same = self.told.insert(runnable.app, told) == Some(told);
+                !same || is_parallel != (count > 1)
+            }
+        }
+    }
+
+    fn class(&self, scene: &Scene<'_>, subject: &Subject) -> Class {
         let app = subject.view.app;
-        let hp_threshold = self.hp_threshold.map_or(amp.fast_pes() + 1, |threads| threads as usize);
         match (self.phases.get(&app), tlp(scene, app)) {
             (Some(Phase::Boosted { .. }), _) => Class::Sp,
             _ if subject.hints.master => Class::Master,
-            (_, Some(tlp)) if tlp <= hp_threshold => Class::Mp,
+            (_, Some(tlp)) if tlp <= self.threshold => Class::Mp,
             // An application of unknown parallelism has no claim either.
             _ => Class::Hp,
         }
@@ -147,13 +170,23 @@ impl Policy for Pa {
         }
     }
 
+    /// Whether an application enters another phase or crosses the threshold, or somebody spins or no longer.
+    fn answers(&mut self, scene: &Scene<'_>) -> bool {
+        let Cause::Events(events) = scene.cause else { return true };
+        events.iter().any(|event| match event {
+            Event::TlpChanged(runnable) => self.is_new(runnable),
+            _ => true,
+        })
+    }
+
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         let amp = match Amp::of(scene) {
             Ok(amp) => amp,
             Err(placement) => return placement,
         };
         self.follow_phases(scene);
-        let class_of = |subject| self.class(scene, &amp, subject);
+        self.threshold = self.hp_threshold.map_or(amp.fast_pes() + 1, |threads| threads as usize);
+        let class_of = |subject| self.class(scene, subject);
         let (sharing, others): (Vec<&Subject>, Vec<&Subject>) =
             candidates(scene).partition(|subject| class_of(subject) == Class::Mp);
         let others = others.into_iter().map(|subject| {

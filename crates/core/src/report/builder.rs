@@ -8,7 +8,7 @@ use super::{
 use crate::classify::{FpuClass, intensity_class, parallelism_class};
 use crate::engine::Engine;
 use crate::ids::{AppId, ThreadId};
-use crate::observe::{ApplicationReading, CounterReading, Observation, Standing, ThreadReading};
+use crate::observe::{ApplicationReading, CounterReading, Input, Observation, Standing, ThreadReading};
 use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
@@ -85,15 +85,22 @@ struct Group {
 
 impl ReportBuilder {
     /// Takes in one round of the loop.
-    pub fn watch(&mut self, observation: &Observation, actions: &[Action], engine: &Engine) {
-        for outcome in &observation.outcomes {
+    pub fn watch(&mut self, input: &Input, actions: &[Action], engine: &Engine) {
+        for outcome in input.outcomes() {
             self.take_outcome(outcome);
         }
-        for reading in &observation.threads {
-            self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
+        if let Input::Observation(observation) = input {
+            self.take_observation(observation, engine);
         }
         for action in actions {
-            self.take_action(action, observation.at);
+            self.take_action(action, input.at());
+        }
+        self.verdict = engine.nothing_to_gain().map(str::to_owned);
+    }
+
+    fn take_observation(&mut self, observation: &Observation, engine: &Engine) {
+        for reading in &observation.threads {
+            self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
         }
         if self.ended > 2 * ENDED_LISTED_MAX {
             self.sum_up_the_small();
@@ -101,7 +108,6 @@ impl ReportBuilder {
         self.applications.clone_from(&observation.applications);
         self.last = observation.at;
         self.own_cpu_ns = observation.own_cpu_ns;
-        self.verdict = engine.nothing_to_gain().map(str::to_owned);
     }
 
     fn take_reading(&mut self, reading: &ThreadReading, class: FpuClass, at: Time) {
@@ -200,9 +206,8 @@ impl ReportBuilder {
         }
         let mut threads: Vec<ThreadReport> = self.lives.values().map(thread_report).collect();
         threads.sort_by(|a, b| b.cpu_seconds.total_cmp(&a.cpu_seconds).then(a.tid.cmp(&b.tid)));
-        let elapsed = self.last.since(Time(0));
         let totals = |app| self.totals.get(app).copied().unwrap_or_default();
-        let report = |reading| application_report(reading, elapsed, &totals(&reading.app));
+        let report = |reading| application_report(reading, self.last, &totals(&reading.app));
         Report {
             command: circumstances.command,
             policy: engine.policy_name().to_owned(),
@@ -287,10 +292,15 @@ fn thread_report(life: &Life) -> ThreadReport {
     }
 }
 
-fn application_report(reading: &ApplicationReading, elapsed: Duration, totals: &Totals) -> ApplicationReport {
-    let view = ApplicationView::between(None, reading, elapsed);
+fn application_report(reading: &ApplicationReading, last: Time, totals: &Totals) -> ApplicationReport {
+    let until = reading.ended.unwrap_or(last);
+    let view = ApplicationView::between(None, reading, until.since(reading.began));
     ApplicationReport {
         name: reading.name.clone(),
+        target: reading.target,
+        allowed: reading.allowed.clone(),
+        from_seconds: reading.began.as_secs_f64(),
+        ended_seconds: reading.ended.map(Time::as_secs_f64),
         cpu_seconds: totals.cpu_seconds(),
         tlp_mean: view.tlp_mean,
         sequential_fraction: view.sequential_fraction.map(told),

@@ -13,7 +13,7 @@ pub use builder::{Circumstances, ReportBuilder};
 use crate::classify::{FpuClass, IntensityClass, ParallelismClass};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
-use crate::observe::Standing;
+use crate::observe::{Standing, Target};
 use crate::topology::{DomainKind, Topology};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -170,7 +170,15 @@ pub struct RanOn {
 pub struct ApplicationReport {
     /// Its name.
     pub name: Arc<str>,
-    /// CPU time of all its threads.
+    /// What belongs to it: `command`, or the number of the process that was attached.
+    pub target: Target,
+    /// The PEs that its first process could use; `null` where that is not known.
+    pub allowed: Option<CpuSet>,
+    /// Since when it was watched.
+    pub from_seconds: f64,
+    /// When it was seen to have ended; `null` if some of it lives on.
+    pub ended_seconds: Option<f64>,
+    /// CPU time of all its threads, while it was watched.
     pub cpu_seconds: f64,
     /// Time-weighted mean number of runnable threads.
     pub tlp_mean: f64,

@@ -1,7 +1,9 @@
 use super::*;
 use crate::engine::{Engine, EngineConfig};
 use crate::ids::{AppId, ThreadId};
-use crate::observe::{ApplicationReading, CounterReading, Hints, Observation, SampleReading, ThreadReading};
+use crate::observe::{
+    ApplicationReading, CounterReading, Hints, Input, Observation, SampleReading, ThreadReading,
+};
 use crate::policy;
 use crate::time::Time;
 use std::sync::Arc;
@@ -42,6 +44,7 @@ fn application(app: u32) -> ApplicationReading {
         sequential_ns: 0,
         runnable_max: 1,
         exact: true,
+        ..ApplicationReading::default()
     }
 }
 
@@ -59,7 +62,7 @@ fn report(config: EngineConfig, looks: impl IntoIterator<Item = Vec<ThreadReadin
             ..Observation::default()
         };
         let actions = engine.step(&observation);
-        builder.watch(&observation, &actions, &engine);
+        builder.watch(&Input::Observation(observation), &actions, &engine);
     }
     let circumstances = Circumstances {
         command: vec!["test".into()],

@@ -8,8 +8,8 @@ use super::{Wake, World};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Hints, Observation, PmuReading, SampleReading, Standing,
-    ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, PmuReading,
+    RunnableThreads, SampleReading, Standing, ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::time::Time;
@@ -89,6 +89,13 @@ pub struct ScriptedWorld {
     threads: Vec<(ScriptedThread, State)>,
     applications: BTreeMap<AppId, ApplicationReading>,
     outcomes: Vec<Outcome>,
+    tells_events: bool,
+    kinds: Vec<EventKind>,
+    /// What is to be told, and what was told last.
+    events: Vec<Event>,
+    told_tlp: BTreeMap<AppId, u32>,
+    told_allowed: CpuSet,
+    told_hints: BTreeMap<usize, Hints>,
 }
 
 #[derive(Default, Clone)]
@@ -98,6 +105,8 @@ struct State {
     bound: Option<CpuSet>,
     last_pe: Option<PeId>,
     reported_end: bool,
+    told_start: bool,
+    told_end: bool,
 }
 
 /// What counters have counted so far, before they are rounded to whole events.
@@ -122,16 +131,35 @@ impl ScriptedWorld {
             sequential_ns: 0,
             runnable_max: 0,
             exact: true,
+            ..ApplicationReading::default()
         };
         let applications = threads.iter().map(|thread| (thread.app, application(thread))).collect();
         let threads = threads.into_iter().map(|thread| (thread, State::default())).collect();
-        let (now, slow, outcomes) = (Time(0), CpuSet::new(), Vec::new());
-        Self { now, end, allowed, slow, threads, applications, outcomes }
+        Self {
+            now: Time(0),
+            end,
+            told_allowed: allowed[0].1.clone(),
+            allowed,
+            slow: CpuSet::new(),
+            threads,
+            applications,
+            outcomes: Vec::new(),
+            tells_events: false,
+            kinds: Vec::new(),
+            events: Vec::new(),
+            told_tlp: BTreeMap::new(),
+            told_hints: BTreeMap::new(),
+        }
     }
 
     /// The same with slow PEs, on which threads have their `ipc_on_slow`.
     pub fn with_slow(self, slow: CpuSet) -> Self {
         Self { slow, ..self }
+    }
+
+    /// The same, telling the events that somebody asks for.
+    pub fn with_events(self) -> Self {
+        Self { tells_events: true, ..self }
     }
 
     /// Where each living thread is bound now, by its index in the script.
@@ -147,11 +175,52 @@ impl ScriptedWorld {
     }
 
     fn advance(&mut self, to: Time) {
-        while self.now < to {
+        while self.now < to && self.events.is_empty() {
             let next = (self.now + SLICE).min(to);
             self.run_slice(next.since(self.now));
             self.now = next;
+            self.note_events();
         }
+    }
+
+    /// Notes what is different from what was told last.
+    fn note_events(&mut self) {
+        if self.kinds.is_empty() {
+            return;
+        }
+        let mut events = Vec::new();
+        let mut runnable: BTreeMap<AppId, Vec<ThreadId>> = BTreeMap::new();
+        for index in 0..self.threads.len() {
+            let (thread, state) = &self.threads[index];
+            if !state.told_start && thread.lives.contains(&self.now) {
+                events.push(Event::ThreadStarted(Box::new(self.reading(index))));
+                self.threads[index].1.told_start = true;
+            }
+            let (thread, state) = &mut self.threads[index];
+            if state.told_start && !state.told_end && thread.lives.end <= self.now {
+                events.push(Event::ThreadEnded(id(index)));
+                state.told_end = true;
+            }
+            let hints = in_force(&thread.hints, self.now).unwrap_or_default();
+            if self.told_hints.insert(index, hints).unwrap_or_default() != hints {
+                events.push(Event::Hint { thread: id(index), hints });
+            }
+            let threads = runnable.entry(thread.app).or_default();
+            threads.extend(thread.wants_pe(self.now).then(|| id(index)));
+        }
+        for (app, threads) in runnable {
+            let count = threads.len() as u32;
+            if self.told_tlp.insert(app, count).unwrap_or(0) != count {
+                let only = threads.first().copied().filter(|_| count == 1);
+                events.push(Event::TlpChanged(RunnableThreads { app, count, only }));
+            }
+        }
+        if self.told_allowed != *self.allowed_now() {
+            self.told_allowed = self.allowed_now().clone();
+            events.push(Event::AllowedChanged(self.told_allowed.clone()));
+        }
+        events.retain(|event| self.kinds.contains(&event.kind()));
+        self.events = events;
     }
 
     /// Lets everybody who wants a PE now have one for a slice.
@@ -307,8 +376,21 @@ impl World for ScriptedWorld {
         }
     }
 
+    fn tell(&mut self, kinds: &[EventKind]) {
+        if self.tells_events {
+            self.kinds = kinds.to_vec();
+        }
+    }
+
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {
         self.advance(deadline.min(self.end));
-        Ok(if self.now >= self.end { Wake::Finished } else { Wake::Deadline })
+        if self.now >= self.end {
+            return Ok(Wake::Finished);
+        }
+        let events = std::mem::take(&mut self.events);
+        if events.is_empty() {
+            return Ok(Wake::Deadline);
+        }
+        Ok(Wake::Events(EventBatch { at: self.now, events, outcomes: std::mem::take(&mut self.outcomes) }))
     }
 }

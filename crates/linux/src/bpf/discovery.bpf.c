@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Follows the threads of one process tree from the scheduler's own tracepoints.
+ * Follows the threads of applications (process trees) from the scheduler's own tracepoints.
  *
  * Problem: user space that polls /proc misses threads that live for a millisecond, and can only guess how
  * many threads were runnable between two looks. And who looks at every switch must do next to nothing there:
  * programs that talk over a pipe switch a hundred thousand times a second.
  *
  * Approach: every followed thread carries an entry (task storage, which costs a third of looking up a thread
- * id). A thread is followed when the thread that created it is, or when it is a new process of
- * `app.parent_tgid` (corewise). When it wakes up and when it goes to sleep, the number of runnable threads
- * changes, which is integrated over time in `app`; who waits for a CPU is runnable, so being switched in,
- * or out by force, changes nothing and is not looked at. Times on a CPU are the scheduler's own. Ends are
+ * id). A thread is followed, as one of an application, when the thread that created it is; when it is a new
+ * process of one in `parents` (corewise, of the command that it starts); or when its process is in `adopted`
+ * while `adopt` runs (one that ran already). When it wakes up and when it goes to sleep, the number of runnable
+ * threads changes, which is integrated over time in `app`; who waits for a CPU is runnable, so being switched
+ * in, or out by force, changes nothing and is not looked at. Times on a CPU are the scheduler's own. Ends are
  * told through a ring buffer, and so are beginnings; who lives is asked for by `list`.
  *
  * Wake-ups: user space is woken for the first news after a rest of WAKE_NS; it looks again by itself after
  * that time. So a program that creates a thousand threads a second costs no more wake-ups than one that
  * creates a hundred.
+ *
+ * Changes of the number of runnable threads are told only if somebody asked: at once, but not within TOLD_NS
+ * after the last one; user space, which maps `apps`, looks by itself at the end of that time. So an application
+ * whose threads switch a hundred thousand times a second wakes nobody more often than another.
  *
  * The clock's samples (perf events of a whole PE) pass through `on_clock`, which drops the strangers'.
  *
@@ -25,7 +30,9 @@
  * total, whenever it is read.
  *
  * Serialisation: the kernel holds the run queue lock of a thread at its switches and wake-ups, so the updates
- * of one entry are ordered. `app` is shared by all and changed by atomic operations.
+ * of one entry are ordered, but for those of `adopt`, which looks at a thread from outside: the clock's word is
+ * changed by compare-and-swap, and who changes it counts. `app` is shared by all and changed by atomic
+ * operations.
  *
  * Limits: the scheduler adds the time on a CPU up when it looks at the thread, at the latest at the next
  * tick; that of one that runs just now lags behind by so much. It is complete at the thread's last switch,
@@ -44,6 +51,7 @@ struct thread {
 	__u32 tid;
 	__u32 creator; /* 0: unknown */
 	__u32 stage;
+	__u32 app; /* the index in `apps` */
 };
 
 enum stage {
@@ -62,12 +70,18 @@ struct news {
 	__u32 creator;
 	__u32 last_pe; /* ~0: has not run yet */
 	__u32 stage;
-	__u32 reserved;
+	__u32 app;
 	char comm[16];
 };
 
 /* Mirrored by `WAKE` in discovery/bpf.rs. */
 #define WAKE_NS (20 * 1000 * 1000)
+
+/* `COALESCED_WITHIN` of corewise_core::observe. */
+#define TOLD_NS (2 * 1000 * 1000)
+
+/* Mirrored by `APPS_MAX`. */
+#define APPS_MAX 64
 
 /*
  * The number of runnable threads and the time since when it has been so stand in one word, so that both
@@ -85,14 +99,18 @@ struct news {
 struct app {
 	__u64 present; /* the number of runnable threads, and up to when the integrals hold */
 	__u64 start;
-	__u32 parent_tgid;
-	__u32 runnable_max;
+	__u64 runnable_xor; /* the tids of the runnable threads: of a single one it is the tid */
 	__u64 runnable_thread_ns;
 	__u64 active_ns;
 	__u64 sequential_ns;
 	__u64 threads_lost;
 	__u64 events_lost;
 	__u64 woken; /* when user space was woken last */
+	__u64 told; /* when the number of runnable threads was told last, */
+	__u32 told_runnable; /* and which it was */
+	__u32 asked; /* whether it is to be told */
+	__u32 runnable_max;
+	__u32 reserved;
 };
 
 struct {
@@ -104,21 +122,42 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, APPS_MAX);
 	__type(key, __u32);
 	__type(value, struct app);
 } apps SEC(".maps");
+
+/* Processes by tgid, with the application that their new children are of, or that they are of themselves. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, APPS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} parents SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 16);
+	__type(key, __u32);
+	__type(value, __u32);
+} adopted SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-static __always_inline struct app *the_app(void)
-{
-	__u32 zero = 0;
+/* Tells that some application has another number of runnable threads: its index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 12);
+} changes SEC(".maps");
 
-	return bpf_map_lookup_elem(&apps, &zero);
+static __always_inline struct app *app_of(__u32 index)
+{
+	return bpf_map_lookup_elem(&apps, &index);
 }
 
 static __always_inline struct thread *followed(struct task_struct *task)
@@ -139,10 +178,23 @@ static __always_inline void note_runnable(struct app *app, __u32 runnable)
 	}
 }
 
-/* Whoever changes the number accounts for the time for which it was what it was. */
-static __always_inline void count_runnable(int change, __u64 now)
+static __always_inline void tell_runnable(struct app *app, __u32 index, __u32 runnable, __u64 now)
 {
-	struct app *app = the_app();
+	__u64 told = app->told;
+
+	if (runnable == app->told_runnable || now - told < TOLD_NS)
+		return;
+	if (__sync_val_compare_and_swap(&app->told, told, now) != told)
+		return;
+	app->told_runnable = runnable;
+	bpf_ringbuf_output(&changes, &index, sizeof(index), BPF_RB_FORCE_WAKEUP);
+}
+
+/* Whoever changes the number accounts for the time for which it was what it was. */
+static __always_inline void count_runnable(struct thread *thread, int change, __u64 now)
+{
+	__u32 index = thread->app;
+	struct app *app = app_of(index);
 	__u64 old, seen, since, until, elapsed_ns;
 	__u32 runnable;
 
@@ -168,23 +220,31 @@ static __always_inline void count_runnable(int change, __u64 now)
 	}
 	if (runnable == 1)
 		__sync_fetch_and_add(&app->sequential_ns, elapsed_ns);
+	__sync_fetch_and_xor(&app->runnable_xor, thread->tid);
 	note_runnable(app, runnable + change);
+	if (app->asked)
+		tell_runnable(app, index, runnable + change, now);
+}
+
+static __always_inline bool set_clock(struct thread *thread, __s64 old, __s64 new)
+{
+	return __sync_val_compare_and_swap(&thread->runnable_clock, old, new) == old;
 }
 
 static __always_inline void becomes_runnable(struct thread *thread, __u64 now)
 {
-	if (thread->runnable_clock < 0)
-		return;
-	thread->runnable_clock -= now;
-	count_runnable(1, now);
+	__s64 clock = thread->runnable_clock;
+
+	if (clock >= 0 && set_clock(thread, clock, clock - (__s64)now))
+		count_runnable(thread, 1, now);
 }
 
 static __always_inline void rests(struct thread *thread, __u64 now)
 {
-	if (thread->runnable_clock >= 0)
-		return;
-	thread->runnable_clock += now;
-	count_runnable(-1, now);
+	__s64 clock = thread->runnable_clock;
+
+	if (clock < 0 && set_clock(thread, clock, clock + (__s64)now))
+		count_runnable(thread, -1, now);
 }
 
 static __always_inline __u32 pe_of(struct task_struct *task)
@@ -206,7 +266,7 @@ static __always_inline void describe(struct news *news, struct task_struct *task
 	news->creator = thread->creator;
 	news->last_pe = run_ns ? pe_of(task) : ~0;
 	news->stage = thread->stage;
-	news->reserved = 0;
+	news->app = thread->app;
 	bpf_core_read(news->comm, sizeof(news->comm), &task->comm);
 }
 
@@ -220,7 +280,7 @@ static __always_inline __u64 wake_flag(struct app *app, __u64 now)
 
 static __always_inline bool tell(struct task_struct *task, struct thread *thread, __u64 now)
 {
-	struct app *app = the_app();
+	struct app *app = app_of(thread->app);
 	struct news *news;
 
 	if (!app)
@@ -243,13 +303,13 @@ static __always_inline void end(struct task_struct *task, struct thread *thread,
 		thread->stage = ENDING;
 }
 
-static __always_inline struct thread *follow(struct task_struct *task, __u32 creator, __u64 now)
+static __always_inline struct thread *follow(struct task_struct *task, __u32 index, __u32 creator, __u64 now)
 {
 	struct thread *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct app *app;
 
 	if (!thread) {
-		app = the_app();
+		app = app_of(index);
 		if (app)
 			__sync_fetch_and_add(&app->threads_lost, 1);
 		return 0;
@@ -259,6 +319,7 @@ static __always_inline struct thread *follow(struct task_struct *task, __u32 cre
 	thread->tid = task->pid;
 	thread->creator = creator;
 	thread->stage = LIVES;
+	thread->app = index;
 	return thread;
 }
 
@@ -306,18 +367,21 @@ int BPF_PROG(on_wakeup, struct task_struct *task)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
 {
-	struct app *app = the_app();
-	bool process_of_parent;
-	struct thread *thread;
+	struct thread *thread = followed(creator);
+	__u32 tgid = creator->tgid;
+	__u32 index, *parent;
 	__u64 now;
 
-	if (!app)
-		return 0;
-	process_of_parent = creator->tgid == app->parent_tgid && child->tgid != app->parent_tgid;
-	if (!process_of_parent && !followed(creator))
-		return 0;
+	if (thread) {
+		index = thread->app;
+	} else {
+		parent = bpf_map_lookup_elem(&parents, &tgid);
+		if (!parent || child->tgid == tgid)
+			return 0;
+		index = *parent;
+	}
 	now = bpf_ktime_get_ns();
-	thread = follow(child, creator->pid, now);
+	thread = follow(child, index, creator->pid, now);
 	if (!thread)
 		return 0;
 	becomes_runnable(thread, now);
@@ -343,7 +407,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 	now = bpf_ktime_get_ns();
 	rests(thread, now);
 	end(task, thread, now);
-	thread = follow(task, old_tid, now);
+	thread = follow(task, thread->app, old_tid, now);
 	if (!thread)
 		return 0;
 	thread->run_base = task->se.sum_exec_runtime;
@@ -371,6 +435,34 @@ int on_clock(void *context)
 	struct thread *thread = followed(task);
 
 	return thread && thread->stage == LIVES;
+}
+
+/* Follows every thread of the processes in `adopted` that is not followed yet. */
+SEC("iter/task")
+int adopt(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+	struct thread *thread;
+	__u32 tgid, *index;
+	__u64 now;
+
+	if (!task)
+		return 0;
+	tgid = task->tgid;
+	index = bpf_map_lookup_elem(&adopted, &tgid);
+	if (!index || state_of(task) & TASK_DEAD || followed(task))
+		return 0;
+	now = bpf_ktime_get_ns();
+	thread = follow(task, *index, 0, now);
+	if (!thread)
+		return 0;
+	thread->run_base = task->se.sum_exec_runtime;
+	/* It may go to sleep between the look and the note; then it has not been counted when it did. */
+	if (!state_of(task))
+		becomes_runnable(thread, now);
+	if (state_of(task))
+		rests(thread, bpf_ktime_get_ns());
+	return 0;
 }
 
 /* Tells of every followed thread. */

@@ -74,17 +74,28 @@ pub enum CountersError {
     Sample(#[from] sample::events::SampleError),
 }
 
-/// Opens the source that `choice` asks for, on a process that has not executed its program yet and runs on
-/// `pes`. Clock samples are taken through `filter`, where there is one. Returns with it why a better one is
-/// not used.
+/// What is counted from the start on; what descends from it is, too.
+#[derive(Debug, Clone, Copy)]
+pub enum Subjects<'a> {
+    /// A process that has not executed its program yet.
+    Waiting(u32),
+    /// Processes that run already.
+    Running(&'a [u32]),
+}
+
+/// Opens the source that `choice` asks for, on processes that run on `pes`. Clock samples are taken through
+/// `filter`, where there is one. Returns with it why a better one is not used.
 pub fn open(
     choice: Choice,
-    pid: u32,
+    subjects: Subjects<'_>,
     pes: &CpuSet,
     filter: Option<Filter<'_>>,
 ) -> Result<(Box<dyn CounterSource>, Vec<String>), CountersError> {
     let sample = || -> Result<Box<dyn CounterSource>, CountersError> {
-        Ok(Box::new(SampleSource::new(pid, pes, sample::RATE_HZ, filter)?))
+        Ok(Box::new(match subjects {
+            Subjects::Waiting(pid) => SampleSource::new(pid, pes, sample::RATE_HZ, filter)?,
+            Subjects::Running(pids) => SampleSource::attach(pids, pes, sample::RATE_HZ, filter)?,
+        }))
     };
     let mut why_not = Vec::new();
     let source = match choice {

@@ -3,10 +3,12 @@
 //! The kernel side and what it costs nobody else stand in `src/bpf/discovery.bpf.c`. Here its notices are
 //! taken in and its list of threads is read.
 
+use super::apps::{APPS_MAX, Apps, RawApp};
 use super::followed::Followed;
-use super::{Discovery, DiscoveryError, NewThread, Options, Parallelism, ThreadFacts};
+use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
 use crate::bpf::{self, Aligned, bytes_of, monotonic_ns};
-use corewise_core::ids::PeId;
+use corewise_core::ids::{AppId, PeId};
+use corewise_core::observe::{COALESCED_WITHIN, RunnableThreads};
 use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
 };
@@ -32,31 +34,16 @@ pub(super) struct RawThread {
     creator: u32,
     last_pe: u32,
     pub(super) stage: u32,
-    reserved: u32,
+    app: u32,
     comm: [u8; 16],
 }
 
 /// The last of `enum stage` of `discovery.bpf.c`.
 pub(super) const ENDED: u32 = 2;
 
-/// `struct app` of `discovery.bpf.c`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct RawApp {
-    present: u64,
-    start: u64,
-    parent_tgid: u32,
-    runnable_max: u32,
-    runnable_thread_ns: u64,
-    active_ns: u64,
-    sequential_ns: u64,
-    threads_lost: u64,
-    events_lost: u64,
-    woken: u64,
-}
-
 /// `COUNT_BITS` and `TIME_SHIFT` of `discovery.bpf.c`.
 const COUNT_BITS: u32 = 18;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const TIME_SHIFT: u32 = 6;
 
 /// `WAKE_NS` of `discovery.bpf.c`: what follows news within this time wakes nobody and is looked for.
@@ -81,14 +68,21 @@ pub struct Bpf {
     list: Link,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Vec<RawThread>>>,
-    app: MapHandle,
-    _object: Object,
+    /// Told of changes of the number of runnable threads.
+    changes: RingBuffer<'static>,
+    apps: Apps,
+    /// How many of them there are.
+    roots: usize,
+    object: Object,
     clock_filter: OwnedFd,
     /// When to look for what woke nobody.
     look_again: Option<Instant>,
     known: HashMap<u32, Known>,
-    appeared: Vec<NewThread>,
+    /// What the next refresh tells.
+    news: News,
     ended: Vec<ThreadFacts>,
+    /// Of each application, what was told of its runnable threads, and when; `None`: nobody asked.
+    told: Option<Vec<(RunnableThreads, Option<Instant>)>>,
     /// Those whose end did not come in time: it is no news any more.
     given_up: HashSet<(u32, u64)>,
     listings: u64,
@@ -97,32 +91,78 @@ pub struct Bpf {
 }
 
 impl Bpf {
-    /// Loads and attaches the programs. Followed are the processes that `options.parent` starts from now on.
+    /// Loads and attaches the programs.
     pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
+        if options.roots.len() > APPS_MAX {
+            return Err(refused(format!("{} applications, {APPS_MAX} at most", options.roots.len())));
+        }
         let object = bpf::open(OBJECT).map_err(refused)?.load().map_err(bpf_error)?;
-        let app = bpf::map(&object, "apps", size_of::<RawApp>()).map_err(refused)?;
-        let start = RawApp { parent_tgid: options.parent, start: monotonic_ns(), ..RawApp::default() };
-        app.update(&0u32.to_ne_bytes(), bytes_of(&start), MapFlags::ANY).map_err(bpf_error)?;
+        let apps = bpf::map(&object, "apps", size_of::<RawApp>()).map_err(refused)?;
+        let parents = bpf::map(&object, "parents", size_of::<u32>()).map_err(refused)?;
+        for (index, root) in (0u32..).zip(&options.roots) {
+            let start = RawApp::since(monotonic_ns());
+            apps.update(&index.to_ne_bytes(), bytes_of(&start), MapFlags::ANY).map_err(bpf_error)?;
+            if let Root::ChildrenOf(parent) = root {
+                let (parent, index) = (parent.to_ne_bytes(), index.to_ne_bytes());
+                parents.update(&parent, &index, MapFlags::ANY).map_err(bpf_error)?;
+            }
+        }
         let inbox = Rc::new(RefCell::new(Vec::new()));
         let ring = ring(&bpf::map(&object, "events", 0).map_err(refused)?, Rc::clone(&inbox))?;
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
-        Ok(Bpf {
+        let mut bpf = Bpf {
             links: bpf::attach(&object).map_err(refused)?,
             list: program(&object, "list").attach().map_err(bpf_error)?,
             ring,
             inbox,
-            app,
+            changes: unread_ring(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
+            apps: Apps::map(&apps).map_err(DiscoveryError::bpf)?,
+            roots: options.roots.len(),
             clock_filter: filter.map_err(DiscoveryError::bpf)?,
-            _object: object,
+            object,
             look_again: None,
             known: HashMap::new(),
-            appeared: Vec::new(),
+            news: News::default(),
             ended: Vec::new(),
+            told: None,
             given_up: HashSet::new(),
             listings: 0,
             events_lost: 0,
             text: Vec::new(),
-        })
+        };
+        bpf.adopt(options)?;
+        Ok(bpf)
+    }
+
+    /// Follows processes that run already. What they start meanwhile is followed by then, or is found in the
+    /// next round.
+    fn adopt(&mut self, options: &Options) -> Result<(), DiscoveryError> {
+        let mut members = HashMap::new();
+        for (index, root) in (0..).zip(&options.roots) {
+            if let Root::Process(pid) = root {
+                members.insert(*pid, AppId(index));
+            }
+        }
+        if members.is_empty() {
+            return Ok(());
+        }
+        let adopted = bpf::map(&self.object, "adopted", size_of::<u32>()).map_err(refused)?;
+        let adopt = program(&self.object, "adopt").attach().map_err(bpf_error)?;
+        let mut new = members.clone();
+        while !new.is_empty() {
+            for (pid, app) in &new {
+                adopted.update(&pid.to_ne_bytes(), &app.0.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
+            }
+            let mut nothing = Vec::new();
+            let mut run = Iter::new(&adopt).map_err(bpf_error)?;
+            run.read_to_end(&mut nothing).map_err(DiscoveryError::bpf)?;
+            let candidates = options.proc.processes()?;
+            let known = |pid: u32| members.get(&pid).copied();
+            new = options.proc.descendants(&candidates, known, &options.excluded)?;
+            new.retain(|pid, _| !members.contains_key(pid));
+            members.extend(&new);
+        }
+        self.list()
     }
 
     /// Remembers a thread and puts it into the answer of the next refresh, unless it is known.
@@ -132,7 +172,7 @@ impl Bpf {
             return;
         }
         self.known.insert(thread.tid, Known::new(thread, self.listings));
-        self.appeared.push(NewThread {
+        self.news.appeared.push(NewThread {
             tid: thread.tid,
             pid: thread.tgid,
             creator_tid: (thread.creator != 0).then_some(thread.creator),
@@ -152,15 +192,19 @@ impl Bpf {
         self.meet(thread);
         let known = self.known.get_mut(&thread.tid).expect("it was met in the line above");
         known.seen_in = self.listings;
-        known.update(thread, now);
+        if known.update(thread, now) {
+            self.news.renamed.push((known.facts.id(), known.facts.name.clone()));
+        }
         if thread.stage == ENDED {
             self.end(thread.tid);
         }
     }
 
     fn end(&mut self, tid: u32) {
-        let known = self.known.remove(&tid);
-        self.ended.extend(known.map(|known| ThreadFacts { ended: true, runnable: false, ..known.facts }));
+        if let Some(known) = self.known.remove(&tid) {
+            self.news.ended.push(known.facts.id());
+            self.ended.push(ThreadFacts { ended: true, runnable: false, ..known.facts });
+        }
     }
 
     /// Takes the notices out of the ring buffer.
@@ -214,25 +258,34 @@ impl Bpf {
         self.given_up.extend(missing);
     }
 
-    /// The words are read one after the other, and may be of before and after a change. Twice the same is of
-    /// one time; where it never is, changes are frequent, and what one of them makes wrong is short.
-    fn read_app(&self) -> RawApp {
-        let mut app = self.read_app_once();
-        for _ in 0..4 {
-            let again = self.read_app_once();
-            if again == app {
-                break;
-            }
-            app = again;
-        }
-        app
+    fn apps(&self) -> impl Iterator<Item = RawApp> {
+        (0..self.roots).map(|index| self.apps.read(index))
     }
 
-    fn read_app_once(&self) -> RawApp {
-        match self.app.lookup(&0u32.to_ne_bytes(), MapFlags::ANY) {
-            // SAFETY: RawApp is plain data and the map's values have its size (checked at opening).
-            Ok(Some(bytes)) => unsafe { bytes.as_ptr().cast::<RawApp>().read_unaligned() },
-            other => unreachable!("an array map always has its only element: {other:?}"),
+    /// Tells the applications whose runnable threads are others than was told. One that was told a moment ago
+    /// has to wait.
+    fn tell_changes(&mut self) {
+        let Some(told) = &mut self.told else { return };
+        let now = Instant::now();
+        for (index, (told, at)) in told.iter_mut().enumerate() {
+            if at.is_some_and(|at| now.duration_since(at) < COALESCED_WITHIN) {
+                continue;
+            }
+            *at = None;
+            let app = self.apps.read(index);
+            let count = (app.present & COUNT_MASK) as u32;
+            // The two words are not of one time: where they contradict each other nobody is named.
+            let only = self.known.get(&(app.runnable_xor as u32)).filter(|_| count == 1);
+            let runnable = RunnableThreads {
+                app: told.app,
+                count,
+                only: only.filter(|known| known.facts.app == told.app).map(|known| known.facts.id()),
+            };
+            if runnable != *told {
+                (*told, *at) = (runnable, Some(now));
+                self.apps.note_told(index, count);
+                self.news.runnable.push(runnable);
+            }
         }
     }
 }
@@ -242,28 +295,42 @@ impl Discovery for Bpf {
         "bpf"
     }
 
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the descriptor belongs to `self.ring`, which the borrow keeps alive.
-        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) };
-        self.look_again.is_none().then_some(ring)
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        // SAFETY: the descriptors belong to rings of `self`, which the borrow keeps alive.
+        let descriptor = |ring: &RingBuffer<'_>| unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+        let ring = self.look_again.is_none().then(|| descriptor(&self.ring));
+        ring.into_iter().chain(self.told.as_ref().map(|_| descriptor(&self.changes))).collect()
     }
 
     fn refresh_within(&self) -> Option<Duration> {
-        self.look_again.map(|due| due.saturating_duration_since(Instant::now()))
+        let told = self.told.iter().flatten().filter_map(|(_, at)| *at);
+        let next = told.map(|at| at + COALESCED_WITHIN).chain(self.look_again).min();
+        next.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
     fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
         Some(self.clock_filter.as_fd())
     }
 
-    fn refresh(&mut self) -> Result<Vec<NewThread>, DiscoveryError> {
+    fn refresh(&mut self) -> Result<News, DiscoveryError> {
         self.consume()?;
-        let events_lost = self.read_app().events_lost;
+        let events_lost = self.apps().map(|app| app.events_lost).sum();
         if events_lost != self.events_lost {
             self.events_lost = events_lost;
             self.list()?;
         }
-        Ok(std::mem::take(&mut self.appeared))
+        if self.told.is_some() {
+            self.changes.consume().map_err(bpf_error)?;
+            self.tell_changes();
+        }
+        Ok(std::mem::take(&mut self.news))
+    }
+
+    fn tell_runnable(&mut self) -> bool {
+        let nothing = |index| RunnableThreads { app: AppId(index), count: 0, only: None };
+        self.told = Some((0..self.roots as u32).map(|index| (nothing(index), None)).collect());
+        (0..self.roots).for_each(|index| self.apps.ask(index));
+        true
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
@@ -285,9 +352,17 @@ impl Discovery for Bpf {
         Ok(facts)
     }
 
-    fn parallelism(&mut self) -> Parallelism {
-        let app = self.read_app();
-        let runnable = app.present & ((1 << COUNT_BITS) - 1);
+    fn facts(&self, tid: u32) -> Option<ThreadFacts> {
+        self.known.get(&tid).map(|known| known.facts.clone())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    fn parallelism(&mut self, app: AppId) -> Parallelism {
+        let app = self.apps.read(app.0 as usize);
+        let runnable = app.present & COUNT_MASK;
         let until = app.start + (app.present >> COUNT_BITS << TIME_SHIFT);
         let open_ns = monotonic_ns().saturating_sub(until);
         let while_runnable = |condition: bool| if condition { open_ns } else { 0 };
@@ -305,13 +380,14 @@ impl Discovery for Bpf {
     }
 
     fn losses(&self) -> Vec<String> {
-        let app = self.read_app();
+        let threads_lost: u64 = self.apps().map(|app| app.threads_lost).sum();
+        let events_lost: u64 = self.apps().map(|app| app.events_lost).sum();
         let mut losses = Vec::new();
-        if app.threads_lost > 0 {
-            losses.push(format!("{} threads were not followed: the kernel had no memory", app.threads_lost));
+        if threads_lost > 0 {
+            losses.push(format!("{threads_lost} threads were not followed: the kernel had no memory"));
         }
-        if app.events_lost > 0 {
-            losses.push(format!("{} notices of new or ended threads came late", app.events_lost));
+        if events_lost > 0 {
+            losses.push(format!("{events_lost} notices of new or ended threads came late"));
         }
         losses
     }
@@ -322,6 +398,7 @@ impl Known {
         let facts = ThreadFacts {
             tid: thread.tid,
             pid: thread.tgid,
+            app: AppId(thread.app),
             generation: thread.generation,
             name: name_of(&thread.comm),
             cpu_ns: 0,
@@ -334,10 +411,11 @@ impl Known {
     }
 
     /// The thread's values at `now`. A clock that was started after `now` was read would make them fall
-    /// behind earlier ones by the time the reading took, so they never go back.
-    fn update(&mut self, thread: &RawThread, now: u64) {
+    /// behind earlier ones by the time the reading took, so they never go back. Whether it has another name.
+    fn update(&mut self, thread: &RawThread, now: u64) -> bool {
         let facts = &mut self.facts;
-        if self.comm != thread.comm {
+        let renamed = self.comm != thread.comm;
+        if renamed {
             self.comm = thread.comm;
             facts.name = name_of(&thread.comm);
         }
@@ -345,6 +423,7 @@ impl Known {
         facts.runnable_ns = facts.runnable_ns.max(Some(clock_at(thread.runnable_clock, now)));
         facts.runnable = thread.runnable_clock < 0;
         facts.last_pe = (thread.last_pe != u32::MAX).then_some(PeId(thread.last_pe));
+        renamed
     }
 }
 
@@ -371,6 +450,13 @@ fn ring(
         0
     };
     builder.add(events, take).map_err(bpf_error)?;
+    builder.build().map_err(bpf_error)
+}
+
+/// A ring that only wakes.
+fn unread_ring(changes: &MapHandle) -> Result<RingBuffer<'static>, DiscoveryError> {
+    let mut builder = RingBufferBuilder::new();
+    builder.add(changes, |_| 0).map_err(bpf_error)?;
     builder.build().map_err(bpf_error)
 }
 

@@ -1,14 +1,16 @@
-//! Which threads an application has, from the first instant of each to its last.
+//! Which threads applications have, from the first instant of each to its last.
 //!
 //! Two sources behind one interface: [`bpf`] (exact, at once, needs privileges) and [`poll`] (`/proc`, for
 //! everybody). Which one is in use is part of every report.
 
+mod apps;
 pub mod bpf;
 pub mod followed;
 pub mod poll;
 pub mod procfs;
 
-use corewise_core::ids::PeId;
+use corewise_core::ids::{AppId, PeId, ThreadId};
+use corewise_core::observe::RunnableThreads;
 use procfs::Proc;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,15 +19,25 @@ use std::time::{Duration, Instant};
 /// Whom to follow, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The process whose descendants are followed: corewise. Its own threads are never followed. By BPF only
-    /// those are that it starts from then on, so the source is to be opened first.
-    pub parent: u32,
-    /// Children of `parent` that are not followed either: its guardian. They must run already.
+    /// What the applications begin with; the number of each is its [`AppId`].
+    pub roots: Vec<Root>,
+    /// Processes that are not followed, nor what descends from them: corewise itself, its guardian. They must
+    /// run already.
     pub excluded: Vec<u32>,
     /// Where `/proc` is, for polling.
     pub proc: Proc,
     /// Which source to use.
     pub choice: Choice,
+}
+
+/// What an application begins with. It is followed with all its descendants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Root {
+    /// Each new child of this process: the command that corewise is about to start. By BPF only those are
+    /// followed that it starts from then on, so the source is to be opened first.
+    ChildrenOf(u32),
+    /// This process, which runs already.
+    Process(u32),
 }
 
 /// Which source of threads to use.
@@ -66,15 +78,16 @@ pub fn open(options: &Options) -> Result<(Box<dyn Discovery>, Vec<String>), Disc
     Ok((Box::new(poll::Poll::open(options)?), why_not_bpf))
 }
 
-/// A source of threads. It follows one process tree: every descendant of the root, also those whose parent
-/// has ended (corewise is a child subreaper, so they become its children and stay visible).
+/// A source of threads. It follows process trees: every descendant of a root, also those whose parent has ended
+/// (corewise is a child subreaper, so its own become its children and stay visible; of a process that ran
+/// already only BPF, or a look while the parent lived, tells).
 pub trait Discovery {
     /// The name for reports: `bpf` or `poll`.
     fn name(&self) -> &'static str;
 
-    /// A descriptor that becomes readable when there is something new; `None` if the source must be asked, or
-    /// just now wants to be only after [`Discovery::refresh_within`]: ask for it before every wait.
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Descriptors that become readable when there is something new; none if the source must be asked, or just
+    /// now wants to be only after [`Discovery::refresh_within`]: ask for them before every wait.
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
     /// How long the source may go without a call of [`Discovery::refresh`].
     fn refresh_within(&self) -> Option<Duration>;
@@ -84,15 +97,27 @@ pub trait Discovery {
         None
     }
 
-    /// Takes in what is new since the last call. Cheap: called at every wake-up.
-    /// Returns the threads that appeared, so that counters can be opened at once.
-    fn refresh(&mut self) -> Result<Vec<NewThread>, DiscoveryError>;
+    /// Takes in what is new since the last call. Cheap: called at every wake-up. Among it are the threads that
+    /// appeared, so that counters can be opened at once.
+    fn refresh(&mut self) -> Result<News, DiscoveryError>;
+
+    /// Tells changes of the number of runnable threads from now on, at most once per application and
+    /// [`COALESCED_WITHIN`](corewise_core::observe::COALESCED_WITHIN). Whether it can.
+    fn tell_runnable(&mut self) -> bool {
+        false
+    }
 
     /// Every living thread, and each ended one exactly once.
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError>;
 
-    /// The application's runnable threads integrated over time so far.
-    fn parallelism(&mut self) -> Parallelism;
+    /// What is known of a living thread.
+    fn facts(&self, tid: u32) -> Option<ThreadFacts>;
+
+    /// Whether no followed thread lives, as far as is known.
+    fn is_idle(&self) -> bool;
+
+    /// An application's runnable threads integrated over time so far.
+    fn parallelism(&mut self, app: AppId) -> Parallelism;
 
     /// The kernel's own list of the followed threads, if that is the source.
     fn followed(&self) -> Option<std::io::Result<followed::Followed>> {
@@ -101,6 +126,19 @@ pub trait Discovery {
 
     /// What could not be seen, in words: lost events, more threads than the map holds.
     fn losses(&self) -> Vec<String>;
+}
+
+/// What is new.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct News {
+    /// Threads that appeared.
+    pub appeared: Vec<NewThread>,
+    /// Threads that ended: they are among the next [`Discovery::threads`].
+    pub ended: Vec<ThreadId>,
+    /// Threads that have another name.
+    pub renamed: Vec<(ThreadId, Arc<str>)>,
+    /// Applications that have another number of runnable threads than was told.
+    pub runnable: Vec<RunnableThreads>,
 }
 
 /// A thread that was not known before.
@@ -125,11 +163,13 @@ pub struct ThreadFacts {
     pub tid: u32,
     /// Its process.
     pub pid: u32,
+    /// Its application.
+    pub app: AppId,
     /// Tells it from an earlier user of the same id.
     pub generation: u64,
     /// Its name (`comm`).
     pub name: Arc<str>,
-    /// CPU time in nanoseconds.
+    /// CPU time since it is followed, in nanoseconds.
     pub cpu_ns: u64,
     /// Time runnable (running or waiting for a PE) in nanoseconds, where known.
     pub runnable_ns: Option<u64>,
@@ -155,6 +195,13 @@ pub struct Parallelism {
     pub runnable_max: u32,
     /// Integrated at every switch, or estimated by polling.
     pub exact: bool,
+}
+
+impl ThreadFacts {
+    /// The thread's identity.
+    pub fn id(&self) -> ThreadId {
+        ThreadId { tid: self.tid, generation: self.generation }
+    }
 }
 
 impl DiscoveryError {

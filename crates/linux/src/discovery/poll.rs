@@ -7,7 +7,7 @@
 //! - *New threads.* `/proc/loadavg` tells which id the kernel gave out last. While it stays the same nothing
 //!   was created anywhere, and one small read has settled the matter. Otherwise `/proc` and the task
 //!   directories of the followed processes are listed; only what was not listed before is read. A process is
-//!   followed if its parent is, or if it is a child of corewise; as corewise is a child subreaper, a daemon
+//!   followed if it is a root itself, if its parent is, or if it is a child of corewise; as corewise is a child subreaper, a daemon
 //!   whose parent ended before we looked is one too. Once followed, always followed.
 //! - *Times* come from `schedstat`, whose descriptors are kept open while there are enough. Only of threads
 //!   whose times moved is `stat` read, too: the others still do what they did, wait or sleep.
@@ -24,9 +24,9 @@
 //! the wait ends. Kernels without `schedstat` have ticks of `stat` only, and no waiting times.
 
 use super::procfs::{Proc, Schedstat, SchedstatFile, Stat};
-use super::{Discovery, DiscoveryError, NewThread, Options, Parallelism, ThreadFacts};
-use corewise_core::ids::PeId;
-use std::collections::{BTreeMap, HashSet};
+use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
+use corewise_core::ids::{AppId, PeId};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -52,11 +52,12 @@ const SHARE_QUIET: f64 = 0.002;
 /// The polling source. See the module's text.
 pub struct Poll {
     proc: Proc,
-    parent: u32,
+    roots: Vec<Root>,
     excluded: Vec<u32>,
     /// Every process of the machine at the last listing.
     listed: HashSet<u32>,
-    members: HashSet<u32>,
+    /// The followed processes and their applications.
+    members: HashMap<u32, AppId>,
     threads: BTreeMap<u32, Thread>,
     ended: Vec<ThreadFacts>,
     last_created: Option<u32>,
@@ -67,14 +68,21 @@ pub struct Poll {
     earliest: Instant,
     /// When the next full poll is, if nothing was.
     due: Instant,
-    parallelism: Parallelism,
     opened_at: Instant,
     estimated_at: Instant,
-    /// Time runnable of threads that ended, not yet part of the estimate.
-    left_over_ns: Vec<u64>,
+    /// By application.
+    tallies: Vec<Tally>,
     /// How many more `schedstat` files may be kept open.
     descriptors_left: usize,
     ns_per_tick: u64,
+}
+
+/// What is added up of an application.
+#[derive(Debug, Clone, Default)]
+struct Tally {
+    parallelism: Parallelism,
+    /// Time runnable of threads that ended, not yet part of the estimate.
+    left_over_ns: Vec<u64>,
 }
 
 /// A followed thread at the last poll.
@@ -83,10 +91,20 @@ struct Thread {
     facts: ThreadFacts,
     file: Option<SchedstatFile>,
     times: Option<Schedstat>,
+    /// What it had done before it was followed.
+    before: Before,
     /// Time that it was runnable, not yet part of the estimate.
     unestimated_ns: u64,
     /// It has ended and its parent has not asked for its status, or it is the leader of living threads.
     is_zombie: bool,
+}
+
+/// What a thread had done at some time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    run_ns: u64,
+    runnable_ns: u64,
+    cpu_ticks: u64,
 }
 
 /// What one reading of a thread came to.
@@ -97,7 +115,7 @@ struct Reading {
 }
 
 impl Poll {
-    /// Takes in what descends from `options.parent`. Half of the descriptors that this process may open (its
+    /// Takes in what descends from `options.roots`. Half of the descriptors that this process may open (its
     /// soft limit) are used to keep files open.
     pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
         let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
@@ -106,13 +124,18 @@ impl Poll {
     }
 
     fn with_descriptors(options: &Options, descriptors: usize, now: Instant) -> Result<Self, DiscoveryError> {
+        let running = |(root, app): (&Root, u32)| match *root {
+            Root::Process(pid) => Some((pid, AppId(app))),
+            Root::ChildrenOf(_) => None,
+        };
         let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
         Ok(Poll {
             proc: options.proc.clone(),
-            parent: options.parent,
             excluded: options.excluded.clone(),
             listed: HashSet::new(),
-            members: HashSet::new(),
+            members: options.roots.iter().zip(0..).filter_map(running).collect(),
+            tallies: vec![Tally::default(); options.roots.len()],
+            roots: options.roots.clone(),
             threads: BTreeMap::new(),
             ended: Vec::new(),
             last_created: None,
@@ -121,10 +144,8 @@ impl Poll {
             interval: INTERVAL_MIN,
             earliest: now,
             due: now,
-            parallelism: Parallelism::default(),
             opened_at: now,
             estimated_at: now,
-            left_over_ns: Vec::new(),
             descriptors_left: descriptors,
             ns_per_tick: 1_000_000_000 / ticks.max(1) as u64,
         })
@@ -159,19 +180,27 @@ impl Poll {
     fn list(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
         let processes = self.proc.processes()?;
         let unlisted: Vec<u32> = processes.iter().copied().filter(|pid| !self.listed.contains(pid)).collect();
-        let joined = self.proc.descendants(&unlisted, self.parent, &self.members, &self.excluded)?;
-        self.members.extend(joined);
+        let parent_of = |pid: u32| {
+            let root = self.roots.iter().position(|root| *root == Root::ChildrenOf(pid))?;
+            Some(AppId(root as u32))
+        };
+        let app_of = |pid: u32| self.members.get(&pid).copied().or_else(|| parent_of(pid));
+        let joined = self.proc.descendants(&unlisted, app_of, &self.excluded)?;
+        // One that is a root itself stays what it is.
+        for (pid, app) in joined {
+            self.members.entry(pid).or_insert(app);
+        }
         self.listed = processes.into_iter().collect();
         let first = self.listed_at.is_none();
         let mut appeared = Vec::new();
-        for pid in self.members.clone() {
+        for (pid, app) in self.members.clone() {
             let Some(tids) = self.proc.threads(pid)? else {
                 self.members.remove(&pid);
                 continue;
             };
             for tid in tids {
                 if !self.threads.contains_key(&tid)
-                    && let Some(thread) = self.meet(pid, tid, first)?
+                    && let Some(thread) = self.meet(app, pid, tid, first)?
                 {
                     appeared.push(NewThread {
                         tid,
@@ -188,7 +217,13 @@ impl Poll {
     }
 
     /// Reads a thread for the first time. What it did before the first listing is no part of the parallelism.
-    fn meet(&mut self, pid: u32, tid: u32, first: bool) -> Result<Option<Thread>, DiscoveryError> {
+    fn meet(
+        &mut self,
+        app: AppId,
+        pid: u32,
+        tid: u32,
+        first: bool,
+    ) -> Result<Option<Thread>, DiscoveryError> {
         let Some(stat) = self.proc.stat(pid, tid)? else { return Ok(None) };
         let keep = self.descriptors_left > 0;
         let file = self.proc.schedstat(pid, tid, keep)?;
@@ -197,18 +232,28 @@ impl Poll {
             (Some(file), true) => file.read()?,
             _ => None,
         };
+        let ran_before = first && matches!(self.roots[app.0 as usize], Root::Process(_));
+        let before = match (ran_before, times) {
+            (false, _) => Before::default(),
+            (true, times) => Before {
+                run_ns: times.map_or(0, |times| times.run_ns),
+                runnable_ns: times.map_or(0, |times| times.run_ns + times.wait_ns),
+                cpu_ticks: stat.cpu_ticks,
+            },
+        };
         let facts = ThreadFacts {
             tid,
             pid,
+            app,
             generation: stat.start_ticks,
             name: stat.name.as_str().into(),
-            cpu_ns: if first { stat.cpu_ticks * self.ns_per_tick } else { 0 },
+            cpu_ns: if first { (stat.cpu_ticks - before.cpu_ticks) * self.ns_per_tick } else { 0 },
             runnable_ns: None,
             runnable: stat.state == 'R',
             last_pe: Some(PeId(stat.last_pe)),
             ended: false,
         };
-        Ok(Some(Thread { facts, file, times, unestimated_ns: 0, is_zombie: false }))
+        Ok(Some(Thread { facts, file, times, before, unestimated_ns: 0, is_zombie: false }))
     }
 
     /// Reads every thread.
@@ -221,7 +266,8 @@ impl Poll {
                 vanished.push(tid);
                 continue;
             };
-            self.parallelism.runnable_thread_ns += thread.take_in(reading, elapsed_ns, self.ns_per_tick);
+            let added_ns = thread.take_in(reading, elapsed_ns, self.ns_per_tick);
+            self.tallies[thread.facts.app.0 as usize].parallelism.runnable_thread_ns += added_ns;
             if thread.is_zombie {
                 self.descriptors_left += thread.end(&mut self.ended);
             }
@@ -229,39 +275,42 @@ impl Poll {
         for tid in vanished {
             if let Some(mut thread) = self.threads.remove(&tid) {
                 self.descriptors_left += thread.end(&mut self.ended);
-                self.left_over_ns.push(thread.unestimated_ns);
+                self.tallies[thread.facts.app.0 as usize].left_over_ns.push(thread.unestimated_ns);
             }
             // Its id may be in use again already: have a look at the next poll.
             self.last_created = None;
         }
         if now.duration_since(self.estimated_at) >= WINDOW {
-            self.estimate(now);
+            let window_ns = now.duration_since(self.estimated_at).as_nanos() as u64;
+            self.estimated_at = now;
+            (0..self.roots.len() as u32).for_each(|app| self.estimate(AppId(app), window_ns, now));
         }
         Ok(())
     }
 
-    /// Adds the time since the last estimate to the active and the sequential time.
-    fn estimate(&mut self, now: Instant) {
-        let window_ns = now.duration_since(self.estimated_at).as_nanos() as u64;
-        let inactive_ns = now.duration_since(self.opened_at).as_nanos() as u64 - self.parallelism.active_ns;
-        self.estimated_at = now;
-        let mut runnable_ns = std::mem::take(&mut self.left_over_ns);
-        let times = self.threads.values().map(|thread| thread.unestimated_ns);
+    /// Adds the time since the last estimate to the active and the sequential time of an application.
+    fn estimate(&mut self, app: AppId, window_ns: u64, now: Instant) {
+        let tally = &mut self.tallies[app.0 as usize];
+        let inactive_ns = now.duration_since(self.opened_at).as_nanos() as u64 - tally.parallelism.active_ns;
+        let mut runnable_ns = std::mem::take(&mut tally.left_over_ns);
+        let own = |thread: &&mut Thread| thread.facts.app == app;
+        let mut threads: Vec<&mut Thread> = self.threads.values_mut().filter(own).collect();
+        let times = threads.iter().map(|thread| thread.unestimated_ns);
         let longest_ns = times.chain(runnable_ns.iter().copied()).max().unwrap_or(0);
         // Threads that we met late, or whose times the kernel told late, ran for longer than the window. They
         // ran in time that was taken for inactive before, as far as there is such time.
         let elapsed_ns = longest_ns.clamp(window_ns, inactive_ns.max(window_ns));
         let mut runnable_now = 0;
-        for thread in self.threads.values_mut() {
+        for thread in &mut threads {
             let fitting_ns = thread.unestimated_ns.min(elapsed_ns);
             thread.unestimated_ns -= fitting_ns;
             runnable_ns.push(fitting_ns);
             runnable_now += u32::from(thread.facts.runnable);
         }
         let (active_ns, sequential_ns) = estimate(&runnable_ns, runnable_now, elapsed_ns);
-        self.parallelism.active_ns += active_ns;
-        self.parallelism.sequential_ns += sequential_ns;
-        self.parallelism.runnable_max = self.parallelism.runnable_max.max(runnable_now);
+        tally.parallelism.active_ns += active_ns;
+        tally.parallelism.sequential_ns += sequential_ns;
+        tally.parallelism.runnable_max = tally.parallelism.runnable_max.max(runnable_now);
     }
 }
 
@@ -295,14 +344,15 @@ impl Thread {
                 self.facts.name = stat.name.as_str().into();
             }
             if reading.times.is_none() {
-                self.facts.cpu_ns = self.facts.cpu_ns.max(stat.cpu_ticks * ns_per_tick);
+                let ticks = stat.cpu_ticks.saturating_sub(self.before.cpu_ticks);
+                self.facts.cpu_ns = self.facts.cpu_ns.max(ticks * ns_per_tick);
             }
         }
         let added_ns = match reading.times {
             Some(times) => {
                 let total_ns = |times: Schedstat| times.run_ns + times.wait_ns;
-                self.facts.cpu_ns = times.run_ns;
-                self.facts.runnable_ns = Some(total_ns(times));
+                self.facts.cpu_ns = times.run_ns.saturating_sub(self.before.run_ns);
+                self.facts.runnable_ns = Some(total_ns(times).saturating_sub(self.before.runnable_ns));
                 let before_ns = self.times.replace(times).map_or(0, total_ns);
                 total_ns(times).saturating_sub(before_ns)
             }
@@ -355,8 +405,8 @@ impl Discovery for Poll {
         "poll"
     }
 
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
     }
 
     fn refresh_within(&self) -> Option<Duration> {
@@ -365,10 +415,16 @@ impl Discovery for Poll {
         Some(next.saturating_duration_since(now))
     }
 
-    fn refresh(&mut self) -> Result<Vec<NewThread>, DiscoveryError> {
+    fn refresh(&mut self) -> Result<News, DiscoveryError> {
         let now = Instant::now();
         let wanted = now >= self.due || self.proc.last_created() != self.last_created;
-        if wanted && now >= self.earliest { self.poll(now) } else { Ok(Vec::new()) }
+        if !wanted || now < self.earliest {
+            return Ok(News::default());
+        }
+        let told = self.ended.len();
+        let appeared = self.poll(now)?;
+        let ended = self.ended[told..].iter().map(ThreadFacts::id).collect();
+        Ok(News { appeared, ended, ..News::default() })
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
@@ -380,8 +436,16 @@ impl Discovery for Poll {
         Ok(facts)
     }
 
-    fn parallelism(&mut self) -> Parallelism {
-        self.parallelism
+    fn facts(&self, tid: u32) -> Option<ThreadFacts> {
+        self.threads.get(&tid).map(|thread| thread.facts.clone()).filter(|facts| !facts.ended)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.listed_at.is_some() && self.threads.values().all(|thread| thread.facts.ended)
+    }
+
+    fn parallelism(&mut self, app: AppId) -> Parallelism {
+        self.tallies[app.0 as usize].parallelism
     }
 
     fn losses(&self) -> Vec<String> {

@@ -57,8 +57,13 @@ impl Fixture {
     }
 
     fn open(&self, excluded: &[u32]) -> Poll {
+        self.open_on(&[Root::ChildrenOf(PARENT)], excluded)
+    }
+
+    fn open_on(&self, roots: &[Root], excluded: &[u32]) -> Poll {
         let proc = Proc::at(self.root.path());
-        let options = Options { parent: PARENT, excluded: excluded.to_vec(), proc, choice: Choice::Poll };
+        let excluded = [&[PARENT], excluded].concat();
+        let options = Options { roots: roots.to_vec(), excluded, proc, choice: Choice::Poll };
         Poll::with_descriptors(&options, 0, self.now).unwrap()
     }
 
@@ -187,7 +192,7 @@ fn parallelism_is_exact_in_the_mean_and_leaves_out_the_past() {
     fixture.created(30);
     let mut poll = fixture.open(&[]);
     fixture.poll_after(&mut poll, 0);
-    assert_eq!(poll.parallelism().runnable_thread_ns, 0);
+    assert_eq!(poll.parallelism(AppId(0)).runnable_thread_ns, 0);
     // Alone for 100 ms; then with a second thread, which was created 40 ms into 100 ms and waited for 10.
     fixture.times(30, 30, 1_000_000_000, 0);
     fixture.poll_after(&mut poll, 100);
@@ -203,7 +208,7 @@ fn parallelism_is_exact_in_the_mean_and_leaves_out_the_past() {
         runnable_max: 2,
         exact: false,
     };
-    assert_eq!(poll.parallelism(), expected);
+    assert_eq!(poll.parallelism(AppId(0)), expected);
 }
 
 #[test]
@@ -245,4 +250,38 @@ fn the_interval_grows_while_nothing_happens_and_pays_for_its_cost() {
         let ms = |at: Instant| (at - fixture.now).as_millis();
         assert_eq!((ms(poll.earliest), ms(poll.due)), (earliest_ms, due_ms), "a poll of {cost_ms} ms");
     }
+}
+
+#[test]
+fn running_processes_are_followed_with_what_descends_from_them_and_from_then_on() {
+    let mut fixture = Fixture::new();
+    fixture.thread_of(30, 30, 1, "server R", 30, 7);
+    fixture.times(30, 30, 900_000_000, 50_000_000);
+    fixture.thread(31, 31, 30, "worker S");
+    fixture.thread(40, 40, 1, "other R");
+    fixture.thread(50, 50, 1, "stranger R");
+    fixture.created(50);
+    let mut poll = fixture.open_on(&[Root::Process(30), Root::Process(40)], &[]);
+    fixture.poll_after(&mut poll, 0);
+    // 40 starts a child, and 30 runs for 80 of 100 ms.
+    fixture.times(30, 30, 980_000_000, 50_000_000);
+    fixture.thread(60, 60, 40, "child S");
+    fixture.created(60);
+    fixture.poll_after(&mut poll, 100);
+    let mut facts: Vec<_> =
+        poll.threads().unwrap().iter().map(|t| (t.tid, t.app, t.cpu_ns, t.runnable_ns)).collect();
+    facts.sort();
+    let [first, second] = [AppId(0), AppId(1)];
+    assert_eq!(facts[0], (30, first, 80_000_000, Some(80_000_000)));
+    assert_eq!(
+        facts.iter().map(|f| (f.0, f.1)).collect::<Vec<_>>()[1..],
+        [(31, first), (40, second), (60, second)]
+    );
+    assert_eq!(poll.parallelism(first).runnable_thread_ns, 80_000_000);
+    assert!(!poll.is_idle());
+    for pid in [30, 31, 40, 60] {
+        fixture.ends(pid, pid);
+    }
+    fixture.poll_after(&mut poll, 2000);
+    assert!(poll.is_idle());
 }

@@ -4,7 +4,7 @@
 //! Threads end while they are read. That is normal: every reader answers `None` for what is not there.
 
 use super::DiscoveryError;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -93,27 +93,27 @@ impl Proc {
         text.split_ascii_whitespace().nth(4)?.parse().ok()
     }
 
-    /// The processes among `candidates` that descend from `parent`, given those known to (`members`).
-    /// Processes that end meanwhile are left out; so are `excluded` ones and what descends from them.
-    pub fn descendants(
+    /// The processes among `candidates` that descend from one whose application is `known`, with that
+    /// application. Processes that end meanwhile are left out; so are `excluded` ones and what descends from
+    /// them.
+    pub fn descendants<App: Copy>(
         &self,
         candidates: &[u32],
-        parent: u32,
-        members: &HashSet<u32>,
+        known: impl Fn(u32) -> Option<App>,
         excluded: &[u32],
-    ) -> Result<HashSet<u32>, DiscoveryError> {
+    ) -> Result<HashMap<u32, App>, DiscoveryError> {
         let mut parent_of = HashMap::new();
-        for &pid in candidates.iter().filter(|pid| !excluded.contains(pid) && **pid != parent) {
+        for &pid in candidates.iter().filter(|pid| !excluded.contains(pid)) {
             if let Some(stat) = self.stat(pid, pid)? {
                 parent_of.insert(pid, stat.parent);
             }
         }
-        let mut found = HashSet::new();
+        let mut found = HashMap::new();
         loop {
             let before = found.len();
-            for (&pid, above) in &parent_of {
-                if *above == parent || members.contains(above) || found.contains(above) {
-                    found.insert(pid);
+            for (&pid, &above) in &parent_of {
+                if let Some(app) = known(above).or_else(|| found.get(&above).copied()) {
+                    found.insert(pid, app);
                 }
             }
             if found.len() == before {
@@ -216,14 +216,17 @@ mod tests {
     #[test]
     fn descendants_are_found_whatever_the_order_of_their_ids() {
         let root = tempfile::tempdir().unwrap();
-        for (pid, parent) in [(900, 10), (20, 900), (21, 20), (30, 10), (31, 30), (40, 1)] {
+        for (pid, parent) in [(900, 10), (20, 900), (21, 20), (30, 10), (31, 30), (40, 1), (41, 40)] {
             let task = root.path().join(format!("{pid}/task/{pid}"));
             std::fs::create_dir_all(&task).unwrap();
             let tail = "0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0";
             std::fs::write(task.join("stat"), format!("{pid} (x) S {parent} 0 {tail}")).unwrap();
         }
         let proc = Proc::at(root.path());
-        let found = proc.descendants(&proc.processes().unwrap(), 10, &HashSet::new(), &[30]).unwrap();
-        assert_eq!(found, HashSet::from([900, 20, 21]));
+        let found = {
+            let known = |pid| (pid == 10).then_some('a').or((pid == 40).then_some('b'));
+            proc.descendants(&proc.processes().unwrap(), known, &[10, 30]).unwrap()
+        };
+        assert_eq!(found, HashMap::from([(900, 'a'), (20, 'a'), (21, 'a'), (41, 'b')]));
     }
 }

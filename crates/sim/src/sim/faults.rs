@@ -1,10 +1,12 @@
 //! Faults of threads and PEs as events; what they are and do says [`crate::faults`].
 
 use super::Sim;
+use super::news::NewsItem;
 use crate::queue::Event;
 use crate::thread::Activity;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
+use corewise_core::observe::EventKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,6 +86,7 @@ impl Sim {
     }
 
     fn follow_online_pes(&mut self) {
+        self.news.add(EventKind::AllowedChanged, NewsItem::Online);
         for place in 0..self.present.len() {
             let thread = self.present[place];
             if !self.threads[thread].ended {

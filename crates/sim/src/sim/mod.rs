@@ -22,12 +22,14 @@ use corewise_core::machine_model::Distance;
 use corewise_core::machine_model::contention::{Load, MemoryNode, Pace, Share, Solver};
 use corewise_core::time::Time;
 use loads::Loads;
+use news::News;
 use os::Os;
 use std::collections::{BTreeMap, VecDeque};
 
 mod audit;
 mod faults;
 mod loads;
+pub(crate) mod news;
 pub mod os;
 mod steps;
 
@@ -78,6 +80,9 @@ pub struct Sim {
     pub(crate) apps: Vec<App>,
     pub(crate) timeline: Option<Timeline>,
     pub(crate) faults: Faults,
+    /// Whether it tells of events at all, and what it has to tell.
+    pub(crate) tells_events: bool,
+    pub(crate) news: News,
     /// The PEs that are there now.
     pub(crate) online: CpuSet,
     cpus: Vec<Cpu>,
@@ -130,6 +135,8 @@ impl Sim {
             apps: plans.into_iter().map(App::new).collect(),
             timeline: None,
             faults: Faults::default(),
+            tells_events: false,
+            news: News::default(),
             online: machine.model.topology.allowed.clone(),
             cpus: (0..count).map(|_| Cpu::default()).collect(),
             unit_busy: vec![0; 2 * count],
@@ -163,10 +170,13 @@ impl Sim {
         self
     }
 
-    /// Lets time pass until then, or until the simulation is finished; whether it is.
+    /// Lets time pass until then, until there is something to tell, or until the simulation is finished;
+    /// whether it is.
     pub fn run_until(&mut self, until: Time) -> bool {
         let until = until.min(self.stop.at);
+        let mut has_news = self.settle_news();
         while !self.finished
+            && !has_news
             && let Some(at) = self.queue.next_at().filter(|&at| at <= until)
         {
             self.now = at;
@@ -175,8 +185,9 @@ impl Sim {
             }
             self.catch_up();
             self.audit_instant();
+            has_news = self.settle_news();
         }
-        if !self.finished {
+        if !self.finished && !has_news {
             self.now = self.now.max(until);
             self.finished = self.now >= self.stop.at;
         }
@@ -216,6 +227,7 @@ impl Sim {
             }
             Event::Wake { thread } => self.released.push_back(thread as usize),
             Event::Start { app } => self.start(app as usize),
+            Event::Tell { app } => self.tell_at_last(app as usize),
             Event::Balance => {
                 self.balance();
                 if let Some(audit) = &mut self.audit {
@@ -253,7 +265,7 @@ impl Sim {
         if spun_ns >= block {
             self.leave(thread);
         } else if spun_ns >= notify {
-            self.count(thread, false);
+            self.count_while_ready(thread, false);
         }
     }
 

@@ -1,12 +1,14 @@
 //! Threads going through their programs: starts, ends, barriers, locks, sleeps.
 
 use super::Sim;
+use super::news::NewsItem;
 use crate::pmu::Counters;
 use crate::program::{Op, Waiting, Work};
 use crate::queue::Event;
 use crate::thread::{Activity, App, AppPlan, Lock, Parallelism, Thread};
 use corewise_core::ids::ThreadId;
 use corewise_core::machine_model::contention::Demand;
+use corewise_core::observe::EventKind;
 use corewise_core::time::Time;
 use std::sync::Arc;
 
@@ -37,6 +39,7 @@ impl App {
             broken: false,
             completions: Vec::new(),
             parallelism: Parallelism::default(),
+            counted_xor: 0,
             cpu_ns: 0,
             instructions: 0.0,
             fast_ns: 0,
@@ -85,6 +88,7 @@ impl Sim {
                 counters: Counters::default(),
             });
             self.present.push(index);
+            self.news.add(EventKind::ThreadStarted, NewsItem::Started { thread: index });
             self.confine(index);
             self.released.push_back(index);
         }
@@ -105,7 +109,7 @@ impl Sim {
         match (self.next_step(thread), was_ready) {
             (Next::Run, false) => self.wake(thread),
             (Next::Run, true) => {
-                self.count(thread, true);
+                self.count_while_ready(thread, true);
                 if let Some(pe) = self.running_on(thread) {
                     self.touch(pe);
                 }
@@ -203,12 +207,24 @@ impl Sim {
             return;
         }
         thread.counted = runnable;
-        self.apps[thread.app].parallelism.change(self.now, runnable);
+        let app = &mut self.apps[thread.app];
+        app.parallelism.change(self.now, runnable);
+        app.counted_xor ^= index;
+        self.news.note_tlp(thread.app);
+    }
+
+    /// The same of a thread that has a PE or waits for one: it tells whether it spins.
+    pub(super) fn count_while_ready(&mut self, index: usize, runnable: bool) {
+        if self.threads[index].counted != runnable {
+            self.count(index, runnable);
+            self.news.add(EventKind::Hint, NewsItem::Hint { thread: index });
+        }
     }
 
     pub(super) fn end(&mut self, index: usize) {
         let thread = &mut self.threads[index];
         thread.ended = true;
+        self.news.add(EventKind::ThreadEnded, NewsItem::Ended { thread: index });
         let app = &mut self.apps[thread.app];
         app.alive -= 1;
         if app.alive > 0 {

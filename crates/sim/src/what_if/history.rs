@@ -3,8 +3,8 @@
 use super::WhatIfError;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, PeId, ThreadId};
-use corewise_core::observe::{CounterReading, Observation, Standing, ThreadReading};
-use corewise_core::plan::{Change, OutcomeKind};
+use corewise_core::observe::{CounterReading, Input, Observation, Standing, ThreadReading};
+use corewise_core::plan::{Change, Outcome, OutcomeKind};
 use corewise_core::recording::Recording;
 use corewise_core::time::Time;
 use corewise_core::view::{Estimate, Usage, wanted_ns};
@@ -173,12 +173,15 @@ struct Reader {
 impl Histories {
     /// Reads them.
     pub fn of(recording: &Recording) -> Result<Self, WhatIfError> {
-        let last = recording.observations.last().ok_or(WhatIfError::Empty)?;
+        let last = recording.observations().next_back().ok_or(WhatIfError::Empty)?;
         let mut reader = Reader::default();
         let mut before = Time(0);
-        for observation in &recording.observations {
-            reader.interval(observation, before, observation.at == last.at);
-            before = observation.at;
+        for input in &recording.inputs {
+            reader.take_outcomes(input.outcomes());
+            if let Input::Observation(observation) = input {
+                reader.interval(observation, before, observation.at == last.at);
+                before = observation.at;
+            }
         }
         reader.holds.sort_by_key(|hold| hold.at);
         let mut threads = reader.threads;
@@ -200,6 +203,17 @@ impl Histories {
 }
 
 impl Reader {
+    fn take_outcomes(&mut self, outcomes: &[Outcome]) {
+        for outcome in outcomes.iter().filter(|outcome| outcome.result == OutcomeKind::Done) {
+            match &outcome.change {
+                Change::Bind(pes) => self.bound.insert(outcome.thread, pes.clone()),
+                Change::Free => self.bound.remove(&outcome.thread),
+                // The simulation has no settings.
+                Change::Set(_) | Change::Reset(_) => None,
+            };
+        }
+    }
+
     fn interval(&mut self, observation: &Observation, before: Time, is_last: bool) {
         let length_ns = observation.at.0 - before.0;
         for app in &observation.applications {
@@ -209,14 +223,6 @@ impl Reader {
             // An application of which the recording says nothing counts as active.
             let clock = self.clocks.entry(reading.app).or_default();
             clock.tick(clock.read_ns + length_ns, self.interval, length_ns);
-        }
-        for outcome in observation.outcomes.iter().filter(|outcome| outcome.result == OutcomeKind::Done) {
-            match &outcome.change {
-                Change::Bind(pes) => self.bound.insert(outcome.thread, pes.clone()),
-                Change::Free => self.bound.remove(&outcome.thread),
-                // The simulation has no settings.
-                Change::Set(_) | Change::Reset(_) => None,
-            };
         }
         for reading in &observation.threads {
             self.thread(reading, before, length_ns, is_last);

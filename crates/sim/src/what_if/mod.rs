@@ -319,11 +319,8 @@ impl Case<'_> {
         // A damaged header must not stop the clock, or let it run over.
         let interval = self.question.recording.header.interval_ns.clamp(1_000_000, 3_600_000_000_000);
         let interval = Duration::from_nanos(interval);
-        let config = EngineConfig {
-            interval,
-            fpu_threshold: self.question.fpu_threshold,
-            min_residence: 3 * interval,
-        };
+        let fpu_threshold = self.question.fpu_threshold;
+        let config = EngineConfig { fpu_threshold, ..EngineConfig::with_interval(interval) };
         Engine::new(self.wished.topology.clone(), (self.question.policy)(), config)
     }
 }

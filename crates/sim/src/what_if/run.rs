@@ -13,7 +13,7 @@ use crate::thread::AppPlan;
 use crate::world::SimWorld;
 use corewise_core::engine::Engine;
 use corewise_core::ids::AppId;
-use corewise_core::observe::{ApplicationReading, Observation};
+use corewise_core::observe::{ApplicationReading, EventKind, Observation};
 use corewise_core::plan::{Action, Change};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World, control_loop};
@@ -180,6 +180,7 @@ impl Grouped<'_> {
                 sequential_ns: 0,
                 runnable_max: 0,
                 exact: false,
+                ..ApplicationReading::default()
             });
             group.runnable_thread_ns += u64::from(count) * passed_ns;
             group.active_ns += if count > 0 { passed_ns } else { 0 };
@@ -209,6 +210,9 @@ impl World for Grouped<'_> {
     fn apply(&mut self, actions: &[Action]) {
         self.inner.apply(actions);
     }
+
+    /// A recording does not tell when its threads were runnable.
+    fn tell(&mut self, _: &[EventKind]) {}
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {
         loop {

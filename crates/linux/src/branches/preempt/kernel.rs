@@ -124,14 +124,13 @@ impl Kernel {
         let proc = Proc::at("/proc");
         self.follow(pid)?;
         // Who is followed hands that on, so once a pass finds nothing new, none can have been missed.
-        let mut followed = HashSet::new();
+        let mut followed: HashSet<u32> = HashSet::new();
         loop {
             let before = followed.len();
             let all = proc.processes().map_err(|error| error.to_string())?;
             let own = [std::process::id()];
-            let found = proc.descendants(&all, pid, &HashSet::new(), &own);
-            let found = found.map_err(|error| error.to_string())?;
-            followed.extend(found);
+            let found = proc.descendants(&all, |known| (known == pid).then_some(()), &own);
+            followed.extend(found.map_err(|error| error.to_string())?.into_keys());
             if followed.len() == before {
                 return Ok(());
             }

@@ -144,26 +144,39 @@ impl Events {
         rate_hz: u64,
         filter: Option<Filter<'_>>,
     ) -> Result<Events, SampleError> {
-        if let Some(filter) = filter {
-            let mut events = Events::none(rate_hz)?;
-            if events.open_all(Target::Filtered(filter.as_raw_fd()), pes, RING_BYTES_MAX).is_ok() {
-                events.of_all = true;
-                return Ok(events);
-            }
+        if let Some(events) = filter.and_then(|filter| Events::filtered(filter, pes, rate_hz).ok()) {
+            return Ok(events);
         }
         let mut events = Events::none(rate_hz)?;
         events.open_all(Target::FromExec(pid), pes, RING_BYTES_MAX)?;
         Ok(events)
     }
 
-    /// Opens the events on every thread of a running process; they begin at once. Each thread needs rings of
-    /// its own, so these are small.
-    pub fn attach(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
+    fn filtered(filter: Filter<'_>, pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
+        let mut events = Events { of_all: true, ..Events::none(rate_hz)? };
+        events.open_all(Target::Filtered(filter.as_raw_fd()), pes, RING_BYTES_MAX)?;
+        Ok(events)
+    }
+
+    /// Opens the events on every thread of running processes; they begin at once. Without a filter each thread
+    /// needs rings of its own, so these are small.
+    pub fn attach(
+        pids: &[u32],
+        pes: &CpuSet,
+        rate_hz: u64,
+        filter: Option<Filter<'_>>,
+    ) -> Result<Events, SampleError> {
+        if let Some(events) = filter.and_then(|filter| Events::filtered(filter, pes, rate_hz).ok()) {
+            return Ok(events);
+        }
         let mut events = Events::none(rate_hz)?;
         let mut known = BTreeSet::new();
         // A thread that is created meanwhile inherits from its creator or is found in the next round.
         loop {
-            let new: Vec<u32> = tasks(pid)?.into_iter().filter(|&tid| known.insert(tid)).collect();
+            let mut new = Vec::new();
+            for &pid in pids {
+                new.extend(tasks(pid)?.into_iter().filter(|&tid| known.insert(tid)));
+            }
             if new.is_empty() {
                 return Ok(events);
             }
@@ -254,10 +267,14 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// The threads of a running process.
-fn tasks(pid: u32) -> Result<Vec<u32>, SampleError> {
+/// The threads of a running process; none if it has ended.
+pub(super) fn tasks(pid: u32) -> Result<Vec<u32>, SampleError> {
     let path = format!("/proc/{pid}/task");
-    let entries = std::fs::read_dir(&path).map_err(|source| SampleError::Proc { path, source })?;
+    let entries = match std::fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(SampleError::Proc { path, source }),
+    };
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 

@@ -106,14 +106,27 @@ impl SampleSource {
         Ok(SampleSource { events, state })
     }
 
-    /// Samples a process that runs already, with all its threads and the descendants that it will have.
-    pub fn attach(pid: u32, pes: &CpuSet, rate_hz: u64) -> Result<SampleSource, SampleError> {
+    /// Samples processes that run already, with all their threads and the descendants that they will have. With
+    /// a filter it is the filter that knows them.
+    pub fn attach(
+        pids: &[u32],
+        pes: &CpuSet,
+        rate_hz: u64,
+        filter: Option<Filter<'_>>,
+    ) -> Result<SampleSource, SampleError> {
         // First the events: what is mapped after the list was read, they report.
-        let events = Events::attach(pid, pes, rate_hz)?;
-        let path = format!("/proc/{pid}/maps");
-        let maps = std::fs::read_to_string(&path).map_err(|source| SampleError::Proc { path, source })?;
+        let events = Events::attach(pids, pes, rate_hz, filter)?;
         let mut state = Sampling::new();
-        state.spaces.insert(pid, Arc::new(AddressSpace::from_maps(&maps)));
+        for &pid in pids {
+            let path = format!("/proc/{pid}/maps");
+            match std::fs::read_to_string(&path) {
+                Ok(maps) => drop(state.spaces.insert(pid, Arc::new(AddressSpace::from_maps(&maps)))),
+                // It has ended meanwhile.
+                Err(source) if source.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(SampleError::Proc { path, source }),
+            }
+            events::tasks(pid)?.into_iter().for_each(|tid| state.threads.begin(pid, tid, 0, 0));
+        }
         Ok(SampleSource { events, state })
     }
 

@@ -7,7 +7,7 @@
 
 use super::Tally;
 use crate::discovery::ThreadFacts;
-use corewise_core::ids::PeId;
+use corewise_core::ids::{AppId, PeId};
 use corewise_core::observe::{CounterReading, SampleReading};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -152,6 +152,8 @@ impl Thread {
         ThreadFacts {
             tid,
             pid: self.pid,
+            // Of which application its process is, others know.
+            app: AppId::default(),
             generation: self.since,
             name: self.name.clone(),
             cpu_ns: samples * 1_000_000_000 / rate_hz,

@@ -1,0 +1,60 @@
+//! A run of processes that run already: they are attached with what descends from them, and let go of again
+//! with every mask given back, while they run on.
+
+use super::{Attached, Ended, Plan, Watch, discover, guard, mend, nested, open_counters, own_processes};
+use anyhow::{Context, Result};
+use corewise_core::observe::Target;
+use corewise_core::time::Time;
+use corewise_linux::attach::{self, Running};
+use corewise_linux::counters::Subjects;
+use corewise_linux::discovery::{Discovery, Root};
+use corewise_linux::host;
+use corewise_linux::live::{Application, Ends};
+use corewise_linux::signals::Signals;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// Attaches to the processes and watches them until they have ended, somebody asks corewise to end, or this time
+/// has passed. The plan's command is empty.
+pub fn run(plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended> {
+    let mut notes = plan.machine.topology.notes.clone();
+    // Before anything is changed or taken over.
+    check(pids, &[std::process::id()])?;
+    mend(&mut notes);
+    let signals = Signals::open().context("cannot take over the signals")?;
+    let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
+    // Again, with the helpers that corewise has now.
+    let processes = check(pids, &own_processes(&plan, &signals, guardian.as_ref()))?;
+    let roots = processes.iter().map(|process| Root::Process(process.pid)).collect();
+    let mut discovery = discover(&plan, roots, &signals, guardian.as_ref(), &mut notes)?;
+    let members = members(&mut *discovery)?;
+    let counters = open_counters(&plan, Subjects::Running(&members), &*discovery, &mut notes)?;
+    let application = |process: &Running| Application {
+        target: Target::Process(process.pid),
+        name: process.name.as_str().into(),
+        first: process.pid,
+        ended: None,
+    };
+    let watch = Watch {
+        words: processes.iter().map(|process| format!("{} ({})", process.pid, process.name)).collect(),
+        applications: processes.iter().map(application).collect(),
+        ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
+        guardian,
+        host: host::read(Path::new("/")),
+    };
+    watch.run(plan, signals, Attached { discovery, counters }, notes, || Ok(()))
+}
+
+fn check(pids: &[u32], own: &[u32]) -> Result<Vec<Running>> {
+    let pids: BTreeSet<u32> = pids.iter().copied().collect();
+    pids.into_iter().map(|pid| Ok(attach::check(pid, own)?)).collect()
+}
+
+/// The processes that are followed.
+fn members(discovery: &mut dyn Discovery) -> Result<Vec<u32>> {
+    let threads = discovery.threads()?;
+    let living: BTreeSet<u32> =
+        threads.iter().filter(|thread| !thread.ended).map(|thread| thread.pid).collect();
+    Ok(living.into_iter().collect())
+}

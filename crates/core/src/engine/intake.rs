@@ -1,0 +1,211 @@
+//! What the world tells, turned into what is known: of each thread, each application and the PEs.
+//!
+//! An observation renews everything; an event changes only what it is about, so that it costs no more than
+//! that. What follows for other threads (of an application with one runnable thread the others rest) is worked
+//! out when a policy wants to know ([`Intake::settle_runnable`]).
+
+use super::EngineConfig;
+use super::windows::{ApplicationWindow, ThreadWindow};
+use crate::classify::FpuClass;
+use crate::cpuset::CpuSet;
+use crate::ids::{AppId, ThreadId};
+use crate::machine_model::MachineModel;
+use crate::observe::{ApplicationReading, Hints, RunnableThreads, ThreadReading};
+use crate::plan::Placement;
+use crate::policy::{Cause, Scene, Subject};
+use crate::time::Time;
+use crate::view::{ApplicationView, ThreadView};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// What is known.
+#[derive(Debug, Default)]
+pub(super) struct Intake {
+    /// The time of the last news.
+    pub now: Time,
+    /// The PEs that may be used.
+    pub allowed: CpuSet,
+    /// Every living thread, in the order of the last observation.
+    pub subjects: Vec<Subject>,
+    /// Every application.
+    pub applications: BTreeMap<AppId, ApplicationView>,
+    threads: HashMap<ThreadId, Thread>,
+    application_windows: BTreeMap<AppId, ApplicationWindow>,
+    /// The runnable threads of each application, where the world tells every change.
+    runnable: BTreeMap<AppId, RunnableThreads>,
+    /// Of each subject, whether it wanted a PE for half of the last window.
+    wanted_lately: Vec<bool>,
+    /// The last class of the threads that ended in the last step.
+    ended: HashMap<ThreadId, FpuClass>,
+    /// The time of the observation before the last.
+    before: Time,
+    /// The time of the last observation.
+    observed: Time,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    window: ThreadWindow,
+    /// Its place among the subjects, until its end is told.
+    index: Option<usize>,
+}
+
+impl Intake {
+    /// Begins with a new observation.
+    pub fn begin(&mut self, now: Time, allowed: CpuSet, threads: usize) {
+        (self.before, self.observed, self.now) = (self.observed, now, now);
+        self.allowed = allowed;
+        self.ended.clear();
+        self.subjects.clear();
+        self.wanted_lately.clear();
+        self.subjects.reserve(threads);
+        self.threads.reserve(threads.saturating_sub(self.threads.len()));
+    }
+
+    /// Takes in what a living thread's reading tells. Whether it may be bound is for others to say.
+    pub fn take_thread(&mut self, reading: &ThreadReading, config: &EngineConfig) -> &mut Subject {
+        let index = self.subjects.len();
+        let thread = self.threads.entry(reading.thread).or_default();
+        thread.index = Some(index);
+        let window = &mut thread.window;
+        if let Some(counters) = &reading.counters {
+            window.take_counters(counters, config.fpu_threshold, self.now, config.window);
+        }
+        let before = if self.now == self.observed { self.before } else { self.observed };
+        let demand = window.take_demand(reading, before, self.now, config.window);
+        self.wanted_lately.push(demand.runnable);
+        self.subjects.push(Subject {
+            view: ThreadView {
+                thread: reading.thread,
+                app: reading.app,
+                runnable_share: demand.share,
+                last_pe: reading.last_pe,
+                standing: reading.standing,
+                permitted: reading.permitted.clone(),
+                usage: window.usage(),
+            },
+            name: reading.name.clone(),
+            runnable: demand.runnable,
+            hints: reading.hints,
+            fpu_class: window.class(),
+            placeable: false,
+            resident: false,
+        });
+        &mut self.subjects[index]
+    }
+
+    /// Judges a thread that has ended a last time, for whoever reports of it, and forgets it.
+    pub fn take_end(&mut self, reading: &ThreadReading, config: &EngineConfig) {
+        let mut window = self.threads.remove(&reading.thread).unwrap_or_default().window;
+        if let Some(counters) = &reading.counters {
+            window.take_counters(counters, config.fpu_threshold, self.now, config.window);
+        }
+        self.ended.insert(reading.thread, window.class());
+    }
+
+    /// What each application did lately. One that is not told of any more is forgotten.
+    pub fn take_applications(&mut self, readings: &[ApplicationReading], config: &EngineConfig) {
+        let mut windows = std::mem::take(&mut self.application_windows);
+        self.applications.clear();
+        for reading in readings {
+            let mut window = windows.remove(&reading.app).unwrap_or_default();
+            let mut view = window.take(reading, self.before, self.now, config.window);
+            view.runnable = self.runnable.get(&reading.app).map(|runnable| runnable.count);
+            self.applications.insert(reading.app, view);
+            self.application_windows.insert(reading.app, window);
+        }
+        self.runnable.retain(|app, _| self.applications.contains_key(app));
+    }
+
+    /// An application has another number of runnable threads.
+    pub fn take_runnable(&mut self, mut runnable: RunnableThreads) {
+        runnable.only = runnable.only.filter(|&thread| self.subject(thread).is_some());
+        // An application that is not known yet comes with the next observation.
+        if let Some(view) = self.applications.get_mut(&runnable.app) {
+            view.runnable = Some(runnable.count);
+            self.runnable.insert(runnable.app, runnable);
+        }
+    }
+
+    /// A runtime library told something of a thread.
+    pub fn take_hints(&mut self, thread: ThreadId, hints: Hints) {
+        if let Some(index) = self.index(thread) {
+            self.subjects[index].hints = hints;
+        }
+    }
+
+    /// A thread has another name.
+    pub fn rename(&mut self, thread: ThreadId, name: &Arc<str>) {
+        if let Some(index) = self.index(thread) {
+            self.subjects[index].name = name.clone();
+        }
+    }
+
+    /// A thread has ended; its last reading is still to come.
+    pub fn remove(&mut self, thread: ThreadId) {
+        let Some(index) = self.threads.get_mut(&thread).and_then(|thread| thread.index.take()) else {
+            return;
+        };
+        self.subjects.swap_remove(index);
+        self.wanted_lately.swap_remove(index);
+        if let Some(moved) = self.subjects.get(index).and_then(|s| self.threads.get_mut(&s.view.thread)) {
+            moved.index = Some(index);
+        }
+    }
+
+    /// Says of each thread whether it is runnable: of an application's only runnable thread it is known at this
+    /// instant, and then of the others too; else it is what a thread did lately.
+    pub fn settle_runnable(&mut self) {
+        if self.runnable.is_empty() {
+            return;
+        }
+        for (subject, &wanted_lately) in self.subjects.iter_mut().zip(&self.wanted_lately) {
+            let only = self.runnable.get(&subject.view.app).and_then(|runnable| runnable.only);
+            subject.runnable = only.map_or(wanted_lately, |only| only == subject.view.thread);
+        }
+    }
+
+    /// The threads that wanted a PE lately and rest at this instant.
+    pub fn resting(&self) -> impl Iterator<Item = ThreadId> {
+        let subjects = self.subjects.iter().zip(&self.wanted_lately);
+        subjects.filter(|(s, wanted_lately)| **wanted_lately && !s.runnable).map(|(s, _)| s.view.thread)
+    }
+
+    /// What a policy is told.
+    pub fn scene<'a>(
+        &'a self,
+        cause: Cause<'a>,
+        machine: &'a MachineModel,
+        present: &'a Placement,
+    ) -> Scene<'a> {
+        Scene {
+            now: self.now,
+            cause,
+            machine,
+            allowed: &self.allowed,
+            threads: &self.subjects,
+            applications: &self.applications,
+            present,
+        }
+    }
+
+    /// A living thread.
+    pub fn subject(&self, thread: ThreadId) -> Option<&Subject> {
+        self.index(thread).map(|index| &self.subjects[index])
+    }
+
+    /// The same, to be judged anew.
+    pub fn subject_mut(&mut self, thread: ThreadId) -> Option<&mut Subject> {
+        self.index(thread).map(|index| &mut self.subjects[index])
+    }
+
+    fn index(&self, thread: ThreadId) -> Option<usize> {
+        self.threads.get(&thread).and_then(|thread| thread.index)
+    }
+
+    /// The class of a thread as last decided; of one that ended in the last step, by its last reading.
+    pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
+        let living = self.threads.get(&thread).map(|thread| thread.window.class());
+        living.or_else(|| self.ended.get(&thread).copied()).unwrap_or_default()
+    }
+}

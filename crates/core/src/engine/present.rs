@@ -1,0 +1,153 @@
+//! What is in force: the changes that were asked for, what the world has confirmed of them, and what it has
+//! refused.
+
+use super::RETRY_AFTER;
+use super::settings::Settings;
+use crate::ids::ThreadId;
+use crate::observe::{Standing, ThreadReading};
+use crate::plan::{Action, Change, Outcome, OutcomeKind, Placement, Seat, WantedSetting};
+use crate::policy::Subject;
+use crate::time::Time;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What is in force.
+#[derive(Default)]
+pub(super) struct Present {
+    /// As the engine has asked for it.
+    placement: Placement,
+    threads: HashMap<ThreadId, Binding>,
+    settings: Settings,
+}
+
+/// What is known of a thread that was to be bound.
+#[derive(Debug, Default)]
+struct Binding {
+    bound_at: Option<Time>,
+    refused_at: Option<Time>,
+    /// The seat whose mask it carries, as the world has confirmed.
+    held: Option<Seat>,
+}
+
+impl Present {
+    /// Who is bound where, as far as the engine knows.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Takes in what became of an action.
+    pub fn take_outcome(&mut self, outcome: &Outcome, now: Time) {
+        if let Some(kind) = outcome.change.setting_kind() {
+            return self.settings.take_outcome(kind, outcome, &mut self.placement.settings, now);
+        }
+        let (thread, bound) = (outcome.thread, &mut self.placement.bound);
+        // One that has ended is of no interest any more.
+        let Some(binding) = self.threads.get_mut(&thread) else { return };
+        match &outcome.result {
+            OutcomeKind::Done if outcome.change.gives_back() => binding.held = None,
+            OutcomeKind::Done => binding.held = bound.get(&thread).cloned(),
+            // Whoever took the thread over, or ended it, decides from now on.
+            OutcomeKind::Gone | OutcomeKind::NotOurs => {
+                binding.held = None;
+                bound.remove(&thread);
+            }
+            OutcomeKind::Refused(_) | OutcomeKind::Unsupported => {
+                (binding.bound_at, binding.refused_at) = (None, Some(now));
+                // Of an earlier binding it still has the mask, which is to be given back.
+                match &binding.held {
+                    Some(seat) => drop(bound.insert(thread, seat.clone())),
+                    None => drop(bound.remove(&thread)),
+                }
+            }
+        }
+    }
+
+    /// Takes note of who has a thread's mask; the action by which one is given back its own that has
+    /// corewise's from the thread that created it.
+    pub fn meet(&mut self, reading: &ThreadReading) -> Option<Action> {
+        let (thread, bound) = (reading.thread, &mut self.placement.bound);
+        if reading.standing == Standing::Inherited {
+            bound.remove(&thread);
+            self.threads.entry(thread).or_default();
+            let reason = "it inherited the mask of the bound thread that created it".to_owned();
+            return Some(Action { thread, change: Change::Free, reason });
+        }
+        if reading.standing == Standing::Free
+            && let Some(binding) = self.threads.get_mut(&thread)
+            && binding.held.take().is_some()
+        {
+            // The last PE of its mask was unplugged, say, and the system gave it all others.
+            bound.remove(&thread);
+            binding.bound_at = None;
+        }
+        None
+    }
+
+    /// Says of a thread whether it may be bound now, and whether it was bound within the time `residence`.
+    pub fn judge(&self, subject: &mut Subject, now: Time, residence: Duration) {
+        let binding = self.threads.get(&subject.view.thread);
+        let within = |at: Option<Time>, time| at.is_some_and(|at| now.since(at) < time);
+        let refused = binding.is_some_and(|binding| within(binding.refused_at, RETRY_AFTER));
+        subject.placeable = matches!(subject.view.standing, Standing::Free | Standing::Bound) && !refused;
+        subject.resident = binding.is_some_and(|binding| within(binding.bound_at, residence));
+    }
+
+    /// A thread has ended.
+    pub fn forget(&mut self, thread: ThreadId) {
+        self.threads.remove(&thread);
+        self.placement.bound.remove(&thread);
+        self.settings.forget(thread, &mut self.placement.settings);
+    }
+
+    /// Drops the settings that no policy may want, or cannot have now.
+    pub fn guard_settings(&self, wanted: &mut Placement, subjects: &[Subject], now: Time) {
+        self.settings.guard(&mut wanted.settings, subjects, now);
+    }
+
+    /// Makes what is wanted the present, as far as the limit `most` allows, and adds the actions to that end.
+    pub fn become_wanted(&mut self, wanted: &Placement, most: usize, now: Time, actions: &mut Vec<Action>) {
+        let mut taken = 0;
+        for action in self.placement.actions_towards(wanted) {
+            if !action.change.gives_back() {
+                if taken == most {
+                    continue;
+                }
+                taken += 1;
+            }
+            self.take_up(&action, now);
+            actions.push(action);
+        }
+    }
+
+    fn take_up(&mut self, action: &Action, now: Time) {
+        let (thread, placement) = (action.thread, &mut self.placement);
+        match &action.change {
+            Change::Free => {
+                placement.bound.remove(&thread);
+                if let Some(binding) = self.threads.get_mut(&thread) {
+                    binding.bound_at = None;
+                }
+            }
+            Change::Bind(pes) => {
+                let seat = Seat { pes: pes.clone(), reason: action.reason.clone() };
+                placement.bound.insert(thread, seat);
+                self.threads.entry(thread).or_default().bound_at = Some(now);
+            }
+            Change::Set(setting) => {
+                let wanted = WantedSetting { setting: *setting, reason: action.reason.clone() };
+                placement.settings.insert((thread, setting.kind()), wanted);
+            }
+            Change::Reset(kind) => drop(placement.settings.remove(&(thread, *kind))),
+        }
+    }
+
+    /// The actions that give everything back.
+    pub fn release_all(&mut self) -> Vec<Action> {
+        let mut actions = self.placement.actions_towards(&Placement::default());
+        for action in &mut actions {
+            action.reason = "the run is over".to_owned();
+        }
+        self.placement = Placement::default();
+        actions
+    }
+}

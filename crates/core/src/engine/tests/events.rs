@@ -1,0 +1,221 @@
+//! Steps that events cause, and windows over time.
+
+use super::*;
+use crate::observe::{ApplicationReading, Event, EventBatch, EventKind, RunnableThreads};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Binds nobody and notes what it was asked.
+struct Listener {
+    kinds: &'static [EventKind],
+    asked: Rc<RefCell<Vec<String>>>,
+}
+
+impl Policy for Listener {
+    fn name(&self) -> &str {
+        "listener"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { events: self.kinds, ..Needs::NONE }
+    }
+
+    fn place(&mut self, scene: &Scene<'_>) -> Placement {
+        let runnable = scene.threads.iter().filter(|subject| subject.runnable).count();
+        let of = scene.threads.len();
+        self.asked.borrow_mut().push(match scene.cause {
+            Cause::Interval => format!("interval: {runnable} of {of} runnable"),
+            Cause::Events(events) => {
+                let kinds: Vec<_> = events.iter().map(|event| event.kind().words()).collect();
+                format!("{}: {runnable} of {of} runnable", kinds.join(", "))
+            }
+        });
+        Placement::default()
+    }
+}
+
+fn heard(kinds: &'static [EventKind], threads: Vec<ScriptedThread>, end: Time) -> Vec<String> {
+    let asked = Rc::new(RefCell::new(Vec::new()));
+    let policy = Listener { kinds, asked: asked.clone() };
+    let topology = bulldozer();
+    let allowed = vec![(Time(0), topology.allowed.clone())];
+    let mut world = ScriptedWorld::new(allowed, threads, end).with_events();
+    let mut engine = Engine::new(topology, Box::new(policy), EngineConfig::default());
+    control_loop(&mut world, &mut engine, |_, _, _| {}).unwrap();
+    asked.take()
+}
+
+#[test]
+fn a_policy_hears_of_what_it_asks_for_and_at_once() {
+    let mut threads = steady(&[0.0, 0.0]);
+    threads[1].blocked = vec![Time(1_500_000_000)..Time(1_700_000_000)];
+    assert_eq!(
+        heard(&[EventKind::TlpChanged], threads.clone(), second(3)),
+        [
+            "changes of TLP: 0 of 0 runnable",
+            "interval: 2 of 2 runnable",
+            "changes of TLP: 1 of 2 runnable",
+            "changes of TLP: 2 of 2 runnable",
+            "interval: 2 of 2 runnable",
+            "interval: 2 of 2 runnable",
+        ]
+    );
+    assert_eq!(heard(&[], threads, second(3)).len(), 3, "who asks for nothing hears at intervals only");
+}
+
+#[test]
+fn threads_that_come_and_go_between_intervals_are_part_of_the_scene() {
+    let mut threads = steady(&[0.0, 0.0]);
+    threads[1].lives = Time(1_500_000_000)..Time(1_700_000_000);
+    assert_eq!(
+        heard(&[EventKind::ThreadStarted, EventKind::ThreadEnded], threads, second(3)),
+        [
+            "new threads: 1 of 1 runnable",
+            "interval: 1 of 1 runnable",
+            "new threads: 2 of 2 runnable",
+            "ended threads: 1 of 1 runnable",
+            "interval: 1 of 1 runnable",
+            "interval: 1 of 1 runnable",
+        ]
+    );
+}
+
+/// One application of four threads on one fast and three slow PEs: parallel, then with one runnable thread.
+#[test]
+fn a_sequential_phase_gets_the_fast_pe_when_it_begins() {
+    let mut threads = steady(&[0.0; 4]);
+    for thread in &mut threads[..3] {
+        thread.blocked = vec![Time(2_400_000_000)..Time(2_700_000_000)];
+    }
+    let topology = machine_of_kinds("core:4 pu:1", &[("fast", "0"), ("slow", "1-3")]);
+    let moved = |name: &str| {
+        let allowed = vec![(Time(0), topology.allowed.clone())];
+        let mut world = ScriptedWorld::new(allowed, threads.clone(), second(4)).with_events();
+        let policy = policy::build(name).unwrap();
+        let mut engine = Engine::new(topology.clone(), policy, EngineConfig::default());
+        let mut moved = Vec::new();
+        control_loop(&mut world, &mut engine, |input, actions, _| {
+            let onto_fast = Change::Bind(CpuSet::single(PeId(0)));
+            let gained = actions.iter().filter(|action| action.change == onto_fast);
+            moved.extend(gained.map(|action| (input.at().0 / 1_000_000, action.thread)));
+        })
+        .unwrap();
+        moved
+    };
+    for name in ["pa", "mintlp"] {
+        let moved = moved(name);
+        assert!(moved.contains(&(2400, id(3))), "{name}: {moved:?}");
+        let during = moved.iter().filter(|(at, _)| (2000..3000).contains(at)).count();
+        assert!(during <= 2, "{name}: the phase costs one swap and its end one at most: {moved:?}");
+    }
+}
+
+#[test]
+fn an_event_that_changes_nothing_for_the_policy_costs_no_decision() {
+    // Whether six or seven of eight threads are runnable: the application is highly parallel.
+    let mut threads = steady(&[0.0; 8]);
+    threads[7].blocked =
+        (0..40).map(|n| Time(1_100_000_000 + n * 100_000_000)).map(|at| at..at + SLICE).collect();
+    let topology = machine_of_kinds("core:4 pu:1", &[("fast", "0"), ("slow", "1-3")]);
+    let allowed = vec![(Time(0), topology.allowed.clone())];
+    let mut world = ScriptedWorld::new(allowed, threads, second(5)).with_events();
+    let mut engine = Engine::new(topology, policy::build("pa").unwrap(), EngineConfig::default());
+    let (mut events, mut actions_by_events) = (0, 0);
+    control_loop(&mut world, &mut engine, |input, actions, _| {
+        if input.observation().is_none() && input.at() > second(1) {
+            events += 1;
+            actions_by_events += actions.len();
+        }
+    })
+    .unwrap();
+    assert!(events > 50, "{events}");
+    assert_eq!(actions_by_events, 0);
+}
+
+const SLICE: Duration = Duration::from_millis(50);
+
+/// What happened goes through a recording and comes to the same decisions.
+#[test]
+fn a_replay_decides_the_same_by_the_recorded_events() {
+    use crate::recording::{FORMAT, Header, RecordedWorld, Recording, VERSION, to_line};
+    let mut threads = steady(&[0.0; 4]);
+    for thread in &mut threads[..3] {
+        thread.blocked = vec![Time(2_400_000_000)..Time(2_700_000_000)];
+    }
+    let topology = machine_of_kinds("core:4 pu:1", &[("fast", "0"), ("slow", "1-3")]);
+    let header = Header {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        topology: topology.clone(),
+        command: vec!["test".to_owned()],
+        interval_ns: 1_000_000_000,
+        discovery: "scripted".to_owned(),
+        counters: "sample".to_owned(),
+        host: None,
+    };
+    let engine = || Engine::new(topology.clone(), policy::build("pa").unwrap(), EngineConfig::default());
+    let (mut text, mut decided) = (to_line(&header), Vec::new());
+    let allowed = vec![(Time(0), topology.allowed.clone())];
+    let mut world = ScriptedWorld::new(allowed, threads, second(4)).with_events();
+    control_loop(&mut world, &mut engine(), |input, actions, _| {
+        text += &to_line(input);
+        decided.extend(actions.iter().map(|action| (input.at(), action.clone())));
+    })
+    .unwrap();
+    let recording = Recording::parse(&text).unwrap();
+    assert!(recording.inputs.iter().any(|input| input.observation().is_none()));
+    let mut again = Vec::new();
+    control_loop(&mut RecordedWorld::new(recording, None), &mut engine(), |input, actions, _| {
+        again.extend(actions.iter().map(|action| (input.at(), action.clone())));
+    })
+    .unwrap();
+    assert_eq!(again, decided);
+}
+
+/// The same second long, looked at every second and every tenth of a second.
+#[test]
+fn a_more_frequent_look_changes_no_meaning() {
+    let judged = |interval: Duration| {
+        let mut threads = steady(&[0.9, 0.1]);
+        // Runs in the first 400 ms of each second.
+        threads[1].blocked = (0..20).map(|n| second(n) + Duration::from_millis(400)..second(n + 1)).collect();
+        let topology = bulldozer();
+        let mut world = ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], threads, second(10));
+        let config = EngineConfig { interval, ..EngineConfig::default() };
+        let mut engine = Engine::new(topology, policy::build("default").unwrap(), config);
+        control_loop(&mut world, &mut engine, |_, _, _| {}).unwrap();
+        let known = &engine.intake.subjects;
+        let tlp = engine.intake.applications[&AppId(0)].tlp_mean;
+        (known[0].view.runnable_share, known[1].view.runnable_share, known[1].fpu_class, tlp)
+    };
+    let (busy, resting, class, tlp) = judged(Duration::from_secs(1));
+    let (busy_often, resting_often, class_often, tlp_often) = judged(Duration::from_millis(100));
+    assert!((busy - 1.0).abs() < 1e-9 && (busy_often - 1.0).abs() < 1e-9);
+    assert!((resting - 0.4).abs() < 0.01 && (resting_often - 0.4).abs() < 0.15, "{resting} {resting_often}");
+    assert_eq!(class, class_often);
+    assert!((tlp - 1.4).abs() < 0.01 && (tlp_often - 1.4).abs() < 0.45, "{tlp} {tlp_often}");
+}
+
+#[test]
+fn who_rests_for_a_moment_keeps_its_seat() {
+    let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
+    let mut both = observe(2, Standing::Free, Vec::new());
+    let other = ThreadReading { thread: id(1), ..both.threads[0].clone() };
+    both.threads.push(other);
+    both.applications = vec![ApplicationReading {
+        app: AppId(0),
+        name: "test".into(),
+        runnable_thread_ns: 0,
+        active_ns: 0,
+        sequential_ns: 0,
+        runnable_max: 2,
+        exact: true,
+        ..ApplicationReading::default()
+    }];
+    assert_eq!(engine.step(&both).len(), 2);
+    let runnable = RunnableThreads { app: AppId(0), count: 1, only: Some(id(1)) };
+    let events = vec![Event::TlpChanged(runnable)];
+    let actions = engine.react(&EventBatch { at: second(2), events, outcomes: Vec::new() });
+    assert!(actions.is_empty(), "{actions:?}");
+    assert_eq!(engine.present().bound.len(), 2);
+}
