@@ -176,7 +176,9 @@ impl Engine {
                 Event::ThreadRenamed { thread, name } => self.intake.rename(*thread, name),
                 Event::TlpChanged(runnable) => self.intake.take_runnable(*runnable),
                 Event::Hint { thread, hints } => self.intake.take_hints(*thread, *hints),
-                Event::AllowedChanged(pes) => self.intake.allowed = pes.intersection(&self.machine.topology.pes),
+                Event::AllowedChanged(pes) => {
+                    self.intake.allowed = pes.intersection(&self.machine.topology.pes)
+                }
             }
         }
         let cause = Cause::Events(&batch.events);

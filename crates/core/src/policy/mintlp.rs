@@ -43,7 +43,11 @@ impl Policy for MinTlp {
     }
 
     fn needs(&self) -> Needs {
-        Needs { required: &[Reading::Tlp], used: &[Reading::Spinning], events: &[EventKind::TlpChanged, EventKind::Hint] }
+        Needs {
+            required: &[Reading::Tlp],
+            used: &[Reading::Spinning],
+            events: &[EventKind::TlpChanged, EventKind::Hint],
+        }
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {

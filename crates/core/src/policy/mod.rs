@@ -30,8 +30,8 @@ mod spread;
 mod static_ipc;
 mod turns;
 
-pub use default::KIND as DEFAULT;
 pub use crate::observe::EventKind;
+pub use default::KIND as DEFAULT;
 pub use needs::{Needs, Reading};
 pub use spec::{Parameter, ParameterTable, Parameters, PolicyError, PolicyKind, PolicySpec};
 pub use spread::KIND as SPREAD;
