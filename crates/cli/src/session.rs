@@ -210,8 +210,8 @@ fn open_counters(
 fn how_to_get(reading: Reading) -> &'static str {
     match reading {
         Reading::FpuUsage => {
-            "nothing is bound; clock samples tell it (`--counters sample`) where perf events are permitted, and \
-             hardware counters (`--counters pmu`) where their events are known (docs/counters.md)"
+            "nothing is bound; clock samples tell it (`--counters sample`) where perf events are permitted, \
+             and hardware counters (`--counters pmu`) where their events are known (docs/counters.md)"
         }
         Reading::Ipc | Reading::L2Misses | Reading::Branches => {
             "nothing is bound; hardware counters tell it (`--counters pmu`), on a machine that has them and \

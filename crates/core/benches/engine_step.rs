@@ -1,5 +1,5 @@
-//! The cost of one `engine.step` with each policy: 4,096 running threads of 64 applications on 512 PEs (256 SMT
-//! cores, half of them fast), every fourth FPU-intensive.
+//! The cost of one `engine.step` with each policy: 4,096 running threads of 64 applications on 512 PEs (256
+//! SMT cores, half of them fast), every fourth FPU-intensive.
 //!
 //! `cargo bench -p corewise-core`
 

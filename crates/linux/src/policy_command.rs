@@ -1,21 +1,21 @@
-//! The command of a policy that is another program ([`corewise_core::policy::exec`]): starting it, moving lines
-//! to and fro, and ending it with all that it has started.
+//! The command of a policy that is another program ([`corewise_core::policy::exec`]): starting it, moving
+//! lines to and fro, and ending it with all that it has started.
 //!
 //! Problem: the command is not corewise's own. It may be slow, crash, never read, write without end, start
-//! others and leave them behind; it must not be taken for a part of the application, outlive corewise, or have
-//! rights that it does not need. Approach: corewise starts itself anew as a *keeper* ([`SUBCOMMAND`]), which
-//! detaches itself, gives up rights, and starts the command in a process group of its own.
+//! others and leave them behind; it must not be taken for a part of the application, outlive corewise, or
+//! have rights that it does not need. Approach: corewise starts itself anew as a *keeper* ([`SUBCOMMAND`]),
+//! which detaches itself, gives up rights, and starts the command in a process group of its own.
 //!
 //! - The keeper is a child of nobody in the application, like the [guardian](crate::binding::guardian), so
 //!   neither it nor the command is followed or waited for.
-//! - It holds the writing end of the pipe of answers and nothing else. When corewise closes the reading end, or
-//!   dies, the kernel tells it; when the command ends, its own end closes the pipe. Either way it kills the
-//!   command's group, and all that has left the group, which it has adopted.
+//! - It holds the writing end of the pipe of answers and nothing else. When corewise closes the reading end,
+//!   or dies, the kernel tells it; when the command ends, its own end closes the pipe. Either way it kills
+//!   the command's group, and all that has left the group, which it has adopted.
 //! - Rights: those of the command that is placed at most. It can gain none (`no_new_privs`), inherits no
 //!   descriptor but its three streams, and where root has come by `sudo`, it runs as the user who called.
 //!
-//! Both pipes are read and written without blocking: corewise waits for the given time and no longer, and keeps
-//! at most [`LINE_MAX`] of what comes.
+//! Both pipes are read and written without blocking: corewise waits for the given time and no longer, and
+//! keeps at most [`LINE_MAX`] of what comes.
 //!
 //! Limits: what the command starts may be killed a moment after corewise has ended.
 
@@ -53,7 +53,8 @@ pub struct PolicyCommand {
 }
 
 impl PolicyCommand {
-    /// Gives the command to a shell. It is waited for at least for `patience` whenever it is waited for at all.
+    /// Gives the command to a shell. It is waited for at least for `patience` whenever it is waited for at
+    /// all.
     pub fn start(command: &str, patience: Duration) -> io::Result<PolicyCommand> {
         let (their_scenes, scenes) = pipe2(OFlag::O_CLOEXEC)?;
         let (answers, their_answers) = pipe2(OFlag::O_CLOEXEC)?;
@@ -157,8 +158,8 @@ impl Peer for PolicyCommand {
     }
 }
 
-/// What the keeper does: detaches itself, gives up rights, starts the command, and kills it when it is no longer
-/// wanted. Its standard input is the pipe of scenes, its standard output that of answers.
+/// What the keeper does: detaches itself, gives up rights, starts the command, and kills it when it is no
+/// longer wanted. Its standard input is the pipe of scenes, its standard output that of answers.
 pub fn main(command: &str) -> io::Result<()> {
     // SAFETY: the call takes no pointer, and this process has opened nothing yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };

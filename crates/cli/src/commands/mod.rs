@@ -122,8 +122,8 @@ pub fn start_patiently(command: &str) -> Result<Box<dyn Peer>, String> {
 fn policy_help() -> String {
     let plain = policy::KINDS.iter().filter(|kind| !kind.takes_command()).map(|kind| kind.name);
     format!(
-        "The policy, with parameters where defaults do not do, such as pa:turn=500ms: {}; `corewise policies` \
-         explains them",
+        "The policy, with parameters where defaults do not do, such as pa:turn=500ms: {}; \
+         `corewise policies` explains them",
         plain.collect::<Vec<_>>().join(", ")
     )
 }

@@ -52,8 +52,8 @@ use std::fmt::{Display, Formatter};
 pub const KIND: PolicyKind = PolicyKind {
     name: "cosched",
     machine: "SMT siblings, hardware counters",
-    rule: "threads that differ in L2 misses, FPU use and branches share a core; those with many L2 misses share \
-        a PE",
+    rule: "threads that differ in L2 misses, FPU use and branches share a core; those with many L2 misses \
+        share a PE",
     source: "co-scheduling §4.1",
     rest: None,
     make: |given| Box::new(Cosched { parameters: Parameters::new(given), ..Cosched::default() }),
@@ -87,8 +87,8 @@ impl Parameters {
         let high_cache_doc =
             "from so many on a quantum is a high-cache one (ours: from Table I of BulldOver)";
         let fixed_doc = "the greatest share of the runnable threads that is fixed (§4.1)";
-        let gain_doc = "by how much the mean difference of those who may meet must rise, relative, for threads \
-            to be dealt anew (ours: above what noise and neighbours change from quantum to quantum)";
+        let gain_doc = "by how much the mean difference of those who may meet must rise, relative, for \
+            threads to be dealt anew (ours: above what noise and neighbours change from quantum to quantum)";
         Self {
             window: given.integer("window", 3, count.clone(), "threads", window_doc) as usize,
             skips_max: given.integer("skips_max", 3, count, "times", skips_doc),

@@ -2,17 +2,17 @@
 //!
 //! Problem: an idea for a policy should be tried without writing Rust and without building corewise.
 //!
-//! Approach: a command that the user names reads one scene a line and answers each with one line that holds the
-//! wanted placement; JSON both, `docs/policy-protocol.md` describes it. This file is the pure half: it makes the
-//! scenes, judges the answers and decides what an answer that is late or wrong leads to. The other half is a
-//! [`Peer`], which starts the command and moves the lines.
+//! Approach: a command that the user names reads one scene a line and answers each with one line that holds
+//! the wanted placement; JSON both, `docs/policy-protocol.md` describes it. This file is the pure half: it
+//! makes the scenes, judges the answers and decides what an answer that is late or wrong leads to. The other
+//! half is a [`Peer`], which starts the command and moves the lines.
 //!
 //! - The command must greet before anything else is started, so that a wrong one is found at once.
-//! - An answer that is not there after `deadline` is late: the placement of the last answer stays, and the late
-//!   one is dropped when it comes. No scene is sent while an answer is outstanding, so nothing piles up. After
-//!   [`LATE_MAX`] late ones in a row the command is given up.
-//! - An answer that breaks a rule (no such thread, PEs that the thread may not use, no JSON) ends it at once: a
-//!   program that is wrong about one thread is not believed about the others.
+//! - An answer that is not there after `deadline` is late: the placement of the last answer stays, and the
+//!   late one is dropped when it comes. No scene is sent while an answer is outstanding, so nothing piles
+//!   up. After [`LATE_MAX`] late ones in a row the command is given up.
+//! - An answer that breaks a rule (no such thread, PEs that the thread may not use, no JSON) ends it at
+//!   once: a program that is wrong about one thread is not believed about the others.
 //! - Given up means: the command is ended, everything is free, [`Policy::failure`] tells why.
 //!
 //! Source: ours; a child process with lines of JSON is how language servers and `git` helpers talk.
@@ -33,8 +33,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The version of the protocol. It changes when a program that keeps to the old one would go wrong; new fields
-/// in scenes do not change it.
+/// The version of the protocol. It changes when a program that keeps to the old one would go wrong; new
+/// fields in scenes do not change it.
 pub const VERSION: u32 = 1;
 
 /// So many late answers in a row, and the command is given up.

@@ -9,8 +9,8 @@
 //!
 //! Parameters: `seat_bonus`.
 //!
-//! Limits: a thread whose nature changes while it is on a slow PE is found out by its IPC there alone. Those of
-//! [`super::static_ipc`] and [`super::amp`].
+//! Limits: a thread whose nature changes while it is on a slow PE is found out by its IPC there alone. Those
+//! of [`super::static_ipc`] and [`super::amp`].
 
 use super::amp::candidates;
 use super::spec::{Parameters, PolicyKind};
@@ -45,8 +45,8 @@ struct Measured {
 
 impl MeasuredIpc {
     fn new(parameters: &mut Parameters<'_>) -> Self {
-        let doc = "how many times as high a rival's ratio must be for it to take the place of a thread on a fast \
-            PE, so that noise moves nobody (ours)";
+        let doc = "how many times as high a rival's ratio must be for it to take the place of a thread on a \
+            fast PE, so that noise moves nobody (ours)";
         Self {
             seat_bonus: parameters.number("seat_bonus", 1.05, 1.0..=100.0, "", doc),
             measured: BTreeMap::new(),

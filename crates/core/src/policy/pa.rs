@@ -52,7 +52,8 @@ const TICK: Duration = Duration::from_millis(10);
 pub const KIND: PolicyKind = PolicyKind {
     name: "pa",
     machine: "fast and slow PEs",
-    rule: "first to threads in a new sequential phase, then in turns to those of mildly parallel applications",
+    rule: "first to threads in a new sequential phase, then in turns to those of mildly parallel \
+        applications",
     source: "PA §2.1",
     rest: None,
     make: |parameters| Box::new(Pa::new(parameters)),

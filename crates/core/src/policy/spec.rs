@@ -1,12 +1,12 @@
 //! Policies by specification: a name and parameters, such as `pa:hp_threshold=3,turn=500ms`.
 //!
-//! Problem: a policy and its parameters are written on command lines, in scenarios and in experiments, and are
-//! explained in help texts, errors and documents; each of these with a list of its own goes out of date.
-//! Approach: the [registry](super::KINDS) holds one [`PolicyKind`] a policy. A policy takes its parameters one
-//! by one from [`Parameters`], and in the same call says what each is: name, default, range, unit, a sentence.
-//! So the list of parameters is what the policy really takes: [`PolicyKind::parameters`] makes one with all
-//! defaults and looks at what was asked for. A [`PolicySpec`] is checked when it is made, so none exists whose
-//! policy, parameter or value is unknown.
+//! Problem: a policy and its parameters are written on command lines, in scenarios and in experiments, and
+//! are explained in help texts, errors and documents; each of these with a list of its own goes out of date.
+//! Approach: the [registry](super::KINDS) holds one [`PolicyKind`] a policy. A policy takes its parameters
+//! one by one from [`Parameters`], and in the same call says what each is: name, default, range, unit, a
+//! sentence. So the list of parameters is what the policy really takes: [`PolicyKind::parameters`] makes one
+//! with all defaults and looks at what was asked for. A [`PolicySpec`] is checked when it is made, so none
+//! exists whose policy, parameter or value is unknown.
 //!
 //! Limits: values stay text until a policy takes them, so `turn=1s` and `turn=1000ms` are two specifications.
 
@@ -196,8 +196,8 @@ impl PolicySpec {
         &self.parameters
     }
 
-    /// Makes the policy. Its [name](Policy::name) is the whole specification. `commands` starts the command of
-    /// a policy that is another program; without it, there is none.
+    /// Makes the policy. Its [name](Policy::name) is the whole specification. `commands` starts the command
+    /// of a policy that is another program; without it, there is none.
     pub fn build(&self, commands: Option<StartCommand<'_>>) -> Result<Box<dyn Policy>, PolicyError> {
         let no_commands: StartCommand<'_> = &|_| Err("no command can be started here".to_owned());
         let kind = PolicyKind::find(&self.name)?;

@@ -73,8 +73,8 @@ impl Spread {
                 0.25,
                 0.0..=100.0,
                 "",
-                "by how much a rival's demand must exceed that of a seated thread, relative, for each stage that \
-                    the seat is better (ours)",
+                "by how much a rival's demand must exceed that of a seated thread, relative, for each stage \
+                    that the seat is better (ours)",
             ),
         }
     }

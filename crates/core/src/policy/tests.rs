@@ -11,8 +11,8 @@ fn a_name_or_a_parameter_that_is_unknown_is_told_with_those_that_are_known_and_t
     let unknown = error("spraed");
     assert!(unknown.starts_with("there is no policy `spraed`; there are: spread, default, "), "{unknown}");
     assert!(unknown.ends_with("the nearest is `spread`"), "{unknown}");
-    let expected = "the policy pa has no parameter `hp_treshold`; it has: hp_threshold, amp_boost_ticks, turn; \
-        the nearest is `hp_threshold`";
+    let expected = "the policy pa has no parameter `hp_treshold`; it has: hp_threshold, amp_boost_ticks, \
+        turn; the nearest is `hp_threshold`";
     assert_eq!(error("pa:hp_treshold=3"), expected);
     assert_eq!(error("default:a=1"), "the policy default has no parameter `a`; it has: none");
 }

@@ -16,8 +16,8 @@ use crate::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a turn on a fast PE lasts unless told otherwise. The paper does not say; it is as long as its boost
-/// of a sequential phase.
+/// How long a turn on a fast PE lasts unless told otherwise. The paper does not say; it is as long as its
+/// boost of a sequential phase.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The parameter of all policies with turns.
