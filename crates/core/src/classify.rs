@@ -106,9 +106,10 @@ pub fn intensity_class(l2_misses_per_100_cycles: Option<f64>) -> Option<Intensit
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Source;
 
     fn usage(value: f64, confidence: f64) -> Usage {
-        Usage { fpu: Some(Estimate { value, confidence }), ..Usage::default() }
+        Usage { fpu: Some(Estimate { value, confidence, source: Source::Samples }), ..Usage::default() }
     }
 
     #[test]
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn integer_vectors_do_not_make_a_thread_fpu_intensive() {
-        let estimate = |value| Some(Estimate { value, confidence: 0.9 });
+        let estimate = |value| Some(Estimate { value, confidence: 0.9, source: Source::Samples });
         let sorting = Usage { fpu: estimate(0.0), vector: estimate(0.8), ..Usage::default() };
         assert_eq!(fpu_class(&sorting, FPU_THRESHOLD, FpuClass::Unknown), FpuClass::Light);
         let of_unknown_fpu = Usage { fpu: None, vector: estimate(0.8), ..Usage::default() };

@@ -51,20 +51,33 @@ pub struct Usage {
     /// Share of branches, 0..1.
     pub branches: Option<Estimate>,
     /// L2 misses per 100 cycles.
-    pub l2_misses_per_100_cycles: Option<f64>,
+    pub l2_misses_per_100_cycles: Option<Estimate>,
     /// Instructions per cycle.
-    pub ipc: Option<f64>,
+    pub ipc: Option<Estimate>,
     /// Mispredicted branches per 100 branches.
-    pub branch_misses_per_100: Option<f64>,
+    pub branch_misses_per_100: Option<Estimate>,
 }
 
-/// A number and how far it can be trusted.
+/// A number, how far it can be trusted, and where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The number.
     pub value: f64,
     /// 0 (a guess) to 1 (counted).
     pub confidence: f64,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a number comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Hardware counters, in turns where there are too few: its confidence is the share of the time that was
+    /// counted, times how far the formula can be trusted.
+    Counters,
+    /// Clock samples: its confidence is that of a proportion of so many samples.
+    Samples,
 }
 
 /// What one application did in one interval.
@@ -99,12 +112,18 @@ fn pmu_usage(earlier: Option<&PmuReading>, later: &PmuReading) -> Usage {
         Some(of(later)?.saturating_sub(earlier.and_then(of).unwrap_or(0)) as f64)
     };
     let cycles = change(|r| Some(r.cycles)).filter(|&cycles| cycles > 0.0);
-    let per_cycle = |of| Some(change(of)? / cycles?);
+    let per = |of: fn(&PmuReading) -> Option<u64>, base: Option<f64>| Some(change(of)? / base?);
+    let per_cycle = |of| per(of, cycles);
+    let instructions = change(|r| r.instructions).filter(|&instructions| instructions > 0.0);
+    let branches = change(|r| r.branches).filter(|&branches| branches > 0.0);
     let enabled_ns = change(|r| Some(r.enabled_ns)).unwrap_or(0.0);
     let running_ns = change(|r| Some(r.running_ns)).unwrap_or(0.0);
     let counted = if enabled_ns > 0.0 { (running_ns / enabled_ns).min(1.0) } else { 0.0 };
     let confidence = counted * f64::from(later.formula_confidence);
-    let share = |busy: Option<f64>| busy.map(|value| Estimate { value: value.clamp(0.0, 1.0), confidence });
+    let source = Source::Counters;
+    let share =
+        |busy: Option<f64>| busy.map(|value| Estimate { value: value.clamp(0.0, 1.0), confidence, source });
+    let rate = |value: Option<f64>| value.map(|value| Estimate { value, confidence: counted, source });
     let fpu = share(per_cycle(|r| r.fpu_busy_cycles));
     let vector = share(per_cycle(|r| r.vector_busy_cycles));
     Usage {
@@ -112,17 +131,12 @@ fn pmu_usage(earlier: Option<&PmuReading>, later: &PmuReading) -> Usage {
         vector: at_least(vector, fpu),
         spin: None,
         memory: None,
-        branches: change(|r| r.instructions).filter(|&instructions| instructions > 0.0).and_then(
-            |instructions| {
-                let value = (change(|r| r.branches)? / instructions).min(1.0);
-                Some(Estimate { value, confidence: counted })
-            },
+        branches: rate(per(|r| r.branches, instructions).map(|share| share.min(1.0))),
+        l2_misses_per_100_cycles: rate(per_cycle(|r| r.l2_misses).map(|ratio| 100.0 * ratio)),
+        ipc: rate(per_cycle(|r| r.instructions)),
+        branch_misses_per_100: rate(
+            change(|r| r.branch_misses).zip(branches).map(|(misses, branches)| 100.0 * misses / branches),
         ),
-        l2_misses_per_100_cycles: per_cycle(|r| r.l2_misses).map(|ratio| 100.0 * ratio),
-        ipc: per_cycle(|r| r.instructions),
-        branch_misses_per_100: change(|r| r.branches)
-            .filter(|&branches| branches > 0.0)
-            .and_then(|branches| Some(100.0 * change(|r| r.branch_misses)? / branches)),
     }
 }
 
@@ -132,7 +146,7 @@ fn sample_usage(earlier: &SampleReading, later: &SampleReading) -> Usage {
     let share = |sum: f64, of: u64, seen: u64| {
         (of > 0).then(|| {
             let value = (sum / of as f64).clamp(0.0, 1.0);
-            Estimate { value, confidence: proportion_confidence(value, seen) }
+            Estimate { value, confidence: proportion_confidence(value, seen), source: Source::Samples }
         })
     };
     // What was taken from other samples is no evidence of its own.
@@ -212,6 +226,10 @@ mod tests {
         }
     }
 
+    fn counted(value: f64, confidence: f64) -> Option<Estimate> {
+        Some(Estimate { value, confidence, source: Source::Counters })
+    }
+
     fn sample(judged: u64, spinning: u64, fp: f64, vector: f64) -> CounterReading {
         CounterReading::Sample(SampleReading { judged, spinning, fp, vector, ..SampleReading::default() })
     }
@@ -221,9 +239,9 @@ mod tests {
         let earlier = CounterReading::Pmu(pmu(1_000, Some(1_000), 10, 10));
         let later = CounterReading::Pmu(pmu(2_000, Some(1_250), 20, 20));
         let usage = Usage::between(Some(&earlier), &later);
-        assert_eq!(usage.fpu, Some(Estimate { value: 0.25, confidence: 1.0 }));
-        assert_eq!(usage.ipc, Some(2.0));
-        assert_eq!(usage.l2_misses_per_100_cycles, Some(2.0));
+        assert_eq!(usage.fpu, counted(0.25, 1.0));
+        assert_eq!(usage.ipc, counted(2.0, 1.0));
+        assert_eq!(usage.l2_misses_per_100_cycles, counted(2.0, 1.0));
         assert_eq!(usage.branch_misses_per_100, None);
     }
 
@@ -238,20 +256,21 @@ mod tests {
     fn branches_are_a_share_of_the_instructions() {
         let reading = PmuReading { branches: Some(300), ..pmu(1_000, None, 10, 10) };
         let usage = Usage::between(None, &CounterReading::Pmu(reading));
-        assert_eq!(usage.branches, Some(Estimate { value: 0.15, confidence: 1.0 }));
+        assert_eq!(usage.branches, counted(0.15, 1.0));
     }
 
     #[test]
     fn multiplexing_lowers_the_confidence() {
         let usage = Usage::between(None, &CounterReading::Pmu(pmu(1_000, Some(500), 100, 25)));
-        assert_eq!(usage.fpu, Some(Estimate { value: 0.5, confidence: 0.25 }));
+        assert_eq!(usage.ipc, counted(2.0, 0.25));
+        assert_eq!(usage.fpu, counted(0.5, 0.25));
     }
 
     #[test]
     fn a_formula_that_is_half_trusted_and_half_counted_is_trusted_by_a_quarter() {
         let reading = PmuReading { formula_confidence: 0.5, ..pmu(1_000, Some(500), 100, 50) };
         let usage = Usage::between(None, &CounterReading::Pmu(reading));
-        assert_eq!(usage.fpu, Some(Estimate { value: 0.5, confidence: 0.25 }));
+        assert_eq!(usage.fpu, counted(0.5, 0.25));
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Cosched {
         for subject in candidates(scene) {
             let Some(misses) = subject.view.usage.l2_misses_per_100_cycles else { continue };
             let counter = self.high_cache.entry(subject.view.thread).or_default();
-            *counter = if misses >= self.parameters.high_cache {
+            *counter = if misses.value >= self.parameters.high_cache {
                 (*counter + 1).min(SATURATED)
             } else {
                 counter.saturating_sub(1)
@@ -453,8 +453,8 @@ fn difference(weights: &Weights, a: &Usage, b: &Usage) -> f64 {
     }
     let known = |estimate: Option<Estimate>| estimate.filter(|e| e.confidence >= CONFIDENCE_MIN);
     let fpu = |usage: &Usage| known(usage.fpu).map(|share| share.value);
-    let branches = |usage: &Usage| Some(known(usage.branches)?.value * usage.ipc?);
-    let l2_misses = |usage: &Usage| Some(usage.l2_misses_per_100_cycles? / 100.0);
+    let branches = |usage: &Usage| Some(known(usage.branches)?.value * usage.ipc?.value);
+    let l2_misses = |usage: &Usage| Some(usage.l2_misses_per_100_cycles?.value / 100.0);
     let apart = |of: &dyn Fn(&Usage) -> Option<f64>| match (of(a), of(b)) {
         (Some(a), Some(b)) => (a - b).abs(),
         _ => 0.0,
@@ -468,7 +468,7 @@ mod tests {
     use crate::classify::FpuClass;
     use crate::ids::AppId;
     use crate::observe::{Hints, Standing};
-    use crate::view::ThreadView;
+    use crate::view::{Source, ThreadView};
     use std::sync::Arc;
 
     /// The defaults.
@@ -477,12 +477,12 @@ mod tests {
     }
 
     fn usage(l2_misses: f64, fpu: f64, branches: f64, ipc: f64) -> Usage {
-        let counted = |value| Some(Estimate { value, confidence: 1.0 });
+        let counted = |value| Some(Estimate { value, confidence: 1.0, source: Source::Counters });
         Usage {
-            l2_misses_per_100_cycles: Some(l2_misses),
+            l2_misses_per_100_cycles: counted(l2_misses),
             fpu: counted(fpu),
             branches: counted(branches),
-            ipc: Some(ipc),
+            ipc: counted(ipc),
             ..Usage::default()
         }
     }
@@ -563,7 +563,7 @@ mod tests {
     fn what_is_unknown_decides_nothing_and_no_counters_at_all_go_first() {
         let weights = parameters().weights;
         let a = usage(0.0, 0.0, 0.0, 1.0);
-        let guess = Usage { fpu: Some(Estimate { value: 0.9, confidence: 0.2 }), ..a };
+        let guess = Usage { fpu: a.fpu.map(|fpu| Estimate { value: 0.9, confidence: 0.2, ..fpu }), ..a };
         assert_eq!(difference(&weights, &a, &guess), 0.0);
         assert_eq!(difference(&weights, &a, &Usage::default()), f64::INFINITY);
         assert_eq!(difference(&weights, &Usage::default(), &a), 0.0);

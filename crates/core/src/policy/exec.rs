@@ -209,9 +209,9 @@ struct ThreadLine<'a> {
     spin_share: Option<Estimate>,
     memory_share: Option<Estimate>,
     branch_share: Option<Estimate>,
-    l2_misses_per_100_cycles: Option<f64>,
-    instructions_per_cycle: Option<f64>,
-    branch_misses_per_100: Option<f64>,
+    l2_misses_per_100_cycles: Option<Estimate>,
+    instructions_per_cycle: Option<Estimate>,
+    branch_misses_per_100: Option<Estimate>,
 }
 
 #[derive(Serialize)]

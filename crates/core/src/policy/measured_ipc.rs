@@ -71,11 +71,12 @@ impl Policy for MeasuredIpc {
         self.measured.retain(|thread, _| alive.contains(thread));
         place_by(scene, |amp, subject| {
             let measured = self.measured.entry(subject.view.thread).or_default();
+            let ipc = subject.view.usage.ipc.map(|ipc| ipc.value);
             // The present binding held since the last step, so that is where the reading was made.
             if amp.bound_to_fast(scene, subject) {
-                measured.on_fast = subject.view.usage.ipc.or(measured.on_fast);
+                measured.on_fast = ipc.or(measured.on_fast);
             } else if amp.bound_to_slow(scene, subject) {
-                measured.on_slow = subject.view.usage.ipc.or(measured.on_slow);
+                measured.on_slow = ipc.or(measured.on_slow);
             }
             match (measured.on_fast, measured.on_slow) {
                 (None, _) => Standing::First("to measure its IPC on a fast PE"),

@@ -40,8 +40,8 @@ impl Totals {
         let (usage, weight) = (Usage::between(None, counters), reading.cpu_ns as f64);
         self.fpu.add(usage.fpu.map(|e| e.value), weight);
         self.vector.add(usage.vector.map(|e| e.value), weight);
-        self.l2_misses_per_100_cycles.add(usage.l2_misses_per_100_cycles, weight);
-        self.ipc.add(usage.ipc, weight);
+        self.l2_misses_per_100_cycles.add(usage.l2_misses_per_100_cycles.map(|e| e.value), weight);
+        self.ipc.add(usage.ipc.map(|e| e.value), weight);
     }
 
     /// CPU time, in seconds.

@@ -43,10 +43,10 @@ impl Known {
         };
         Self {
             fpu: trusted(usage.fpu),
-            ipc: usage.ipc,
-            l2_misses: usage.l2_misses_per_100_cycles,
+            ipc: usage.ipc.map(|ipc| ipc.value),
+            l2_misses: usage.l2_misses_per_100_cycles.map(|misses| misses.value),
             branches: trusted(usage.branches),
-            branch_misses: usage.branch_misses_per_100.map(|per_100| (per_100 / 100.0).min(1.0)),
+            branch_misses: usage.branch_misses_per_100.map(|per_100| (per_100.value / 100.0).min(1.0)),
         }
     }
 
