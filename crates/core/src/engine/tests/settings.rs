@@ -1,0 +1,71 @@
+//! Settings beside the PEs: what a policy wants and the world may not support.
+
+use super::*;
+use crate::plan::{Setting, SettingKind, WantedSetting, Weight};
+
+/// Wants a weight for every thread, and the second PE.
+struct Heavy;
+
+impl Policy for Heavy {
+    fn name(&self) -> &str {
+        "heavy"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::NONE
+    }
+
+    fn place(&mut self, scene: &Scene<'_>) -> Placement {
+        let threads = || scene.threads.iter().map(|subject| subject.view.thread);
+        let (pes, reason) = (CpuSet::single(PeId(1)), "test".to_owned());
+        let seat = Seat { pes, reason: reason.clone() };
+        let wanted = WantedSetting { setting: Setting::Weight(Weight::Percent(200)), reason };
+        Placement {
+            bound: threads().map(|thread| (thread, seat.clone())).collect(),
+            settings: threads().map(|thread| ((thread, SettingKind::Weight), wanted.clone())).collect(),
+            nothing_to_gain: None,
+        }
+    }
+}
+
+#[test]
+fn an_unsupported_setting_is_observed_and_not_asked_for_again() {
+    let topology = bulldozer();
+    let allowed = vec![(Time(0), topology.allowed.clone())];
+    // The second comes later, when it is known already that there are no weights.
+    let late = ScriptedThread { lives: second(5)..second(100), ..ScriptedThread::steady(0.0) };
+    let mut world = ScriptedWorld::new(allowed, vec![ScriptedThread::steady(0.0), late], second(40));
+    let mut engine = Engine::new(topology, Box::new(Heavy), EngineConfig::default());
+    let (mut asked, mut outcomes) = (Vec::new(), Vec::new());
+    control_loop(&mut world, &mut engine, |input, actions, _| {
+        let about_settings = |change: &Change| change.setting_kind().is_some();
+        let settings = actions.iter().filter(|action| about_settings(&action.change));
+        asked.extend(settings.map(|action| (input.at(), action.thread, action.change.clone())));
+        outcomes.extend(input.outcomes().iter().filter(|o| about_settings(&o.change)).cloned());
+    })
+    .unwrap();
+    let change = Change::Set(Setting::Weight(Weight::Percent(200)));
+    assert_eq!(asked, [(second(1), id(0), change.clone())]);
+    assert_eq!(outcomes, [Outcome { thread: id(0), change, result: OutcomeKind::Unsupported }]);
+    assert!(engine.present().settings.is_empty());
+}
+
+#[test]
+fn a_setting_is_kept_refused_and_given_back_as_a_seat_is() {
+    let step = |engine: &mut Engine, second, outcomes| {
+        let actions = engine.step(&observe(second, Standing::Free, outcomes));
+        actions.into_iter().filter(|action| action.change.setting_kind().is_some()).collect::<Vec<_>>()
+    };
+    let set = Change::Set(Setting::Weight(Weight::Percent(200)));
+    let mut engine = Engine::new(bulldozer(), Box::new(Heavy), EngineConfig::default());
+    let first = step(&mut engine, 1, Vec::new());
+    assert_eq!(first[0].change, set);
+    let refused = outcome(&first[0], OutcomeKind::Refused("EPERM".to_owned()));
+    assert!(step(&mut engine, 2, vec![refused]).is_empty(), "left alone for a while");
+    let again = step(&mut engine, 40, Vec::new());
+    assert_eq!(again[0].change, set);
+    let done = vec![outcome(&again[0], OutcomeKind::Done)];
+    assert!(step(&mut engine, 41, done).is_empty(), "it has it");
+    let released = engine.release_all();
+    assert!(released.iter().any(|action| action.change == Change::Reset(SettingKind::Weight)));
+}
