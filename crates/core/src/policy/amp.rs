@@ -20,11 +20,12 @@
 //! if the others are kept from it, and a sequential phase shorter than a step goes unseen. A shorter interval
 //! comes nearer to the paper's ticks. Threads that corewise may not place are not counted against a PE.
 
-use super::near::{nearest, siblings};
+use super::near::{Pairing, siblings};
 use super::{Scene, Subject};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use crate::plan::{Placement, Seat};
+use crate::topology::Domain;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -143,16 +144,12 @@ impl Amp {
             }
             let mut standing: Vec<_> = equals.iter().map(|ranked| &ranked.candidate).collect();
             standing.retain(|c| !placement.bound.contains_key(&c.subject.view.thread));
-            let of = standing.len();
-            while let Some((index, pe)) = room
-                .levels()
-                .find_map(|open| nearest(&around, &open, standing.iter().map(|candidate| candidate.subject)))
-            {
-                let candidate = standing.remove(index);
-                room.take(pe);
+            for (index, pe) in room.fill(&around, standing.iter().map(|candidate| candidate.subject)) {
+                let candidate = standing[index];
                 let reason = format!(
-                    "{}: nearest of {of} with an equal right to one of the {} fast PEs",
+                    "{}: nearest of {} with an equal right to one of the {} fast PEs",
                     candidate.reason,
+                    standing.len(),
                     self.fast.len()
                 );
                 placement
@@ -252,6 +249,8 @@ struct Room {
     each: usize,
     /// Threads that an SMT core gets if they are shared out evenly.
     fair: usize,
+    /// The PEs that take a thread, by how many are on their core.
+    levels: BTreeMap<usize, CpuSet>,
 }
 
 struct Taken {
@@ -263,7 +262,8 @@ impl Room {
     /// Empty PEs that take `each` threads, for so many threads in all.
     fn new(pes: &CpuSet, each: usize, threads: usize, siblings: impl Fn(PeId) -> CpuSet) -> Room {
         let of = |pe| (pe, Taken { threads: 0, siblings: siblings(pe) });
-        let mut room = Room { pes: pes.iter().map(of).collect(), each, fair: 1 };
+        let levels = [(0, pes.clone())].into();
+        let mut room = Room { pes: pes.iter().map(of).collect(), each, fair: 1, levels };
         // A core counts once: by its first PE.
         let is_first =
             |(pe, taken): &(&PeId, &Taken)| taken.siblings.first().is_none_or(|first| first > **pe);
@@ -275,33 +275,64 @@ impl Room {
         room
     }
 
+    /// A PE gets a thread; its core then counts as fuller.
     fn take(&mut self, pe: PeId) {
-        if let Some(taken) = self.pes.get_mut(&pe) {
-            taken.threads += 1;
+        let Some(taken) = self.pes.get_mut(&pe) else { return };
+        taken.threads += 1;
+        let core = self.core(pe);
+        let threads: usize = core.iter().map(|pe| self.threads(pe)).sum();
+        if let Some(level) = self.levels.get_mut(&(threads - 1)) {
+            *level = level.difference(&core);
+        }
+        self.levels.retain(|_, pes| !pes.is_empty());
+        let open: CpuSet = core.iter().filter(|&pe| self.threads(pe) < self.each).collect();
+        if !open.is_empty() {
+            let level = self.levels.entry(threads).or_default();
+            *level = level.union(&open);
         }
     }
 
-    /// Threads on the core of a PE.
-    fn on_core(&self, pe: PeId, taken: &Taken) -> usize {
-        let threads = |sibling| self.pes.get(&sibling).map_or(0, |taken| taken.threads);
-        threads(pe) + taken.siblings.iter().map(threads).sum::<usize>()
+    fn threads(&self, pe: PeId) -> usize {
+        self.pes.get(&pe).map_or(0, |taken| taken.threads)
+    }
+
+    /// The PEs of the core of a PE.
+    fn core(&self, pe: PeId) -> CpuSet {
+        let siblings = self.pes.get(&pe).map(|taken| &taken.siblings);
+        siblings.map_or(CpuSet::new(), |siblings| siblings.union(&CpuSet::single(pe)))
     }
 
     fn may_stay(&self, pe: PeId) -> bool {
-        let taken = self.pes.get(&pe);
-        taken.is_some_and(|taken| taken.threads < self.each && self.on_core(pe, taken) < self.fair)
+        let on_core = || self.core(pe).iter().map(|pe| self.threads(pe)).sum::<usize>();
+        self.pes.contains_key(&pe) && self.threads(pe) < self.each && on_core() < self.fair
     }
 
-    /// The PEs that take a thread, by how many are on their core; the emptiest cores first.
-    fn levels(&self) -> impl Iterator<Item = CpuSet> + use<> {
-        let mut levels: BTreeMap<usize, CpuSet> = BTreeMap::new();
-        for (&pe, taken) in self.pes.iter().filter(|(_, taken)| taken.threads < self.each) {
-            levels.entry(self.on_core(pe, taken)).or_default().insert(pe);
+    /// Gives PEs to threads, the emptiest cores first, and there the closest pairs first: each thread's place
+    /// in the list with its PE.
+    fn fill<'a>(
+        &mut self,
+        around: &'a [Vec<&'a Domain>],
+        threads: impl Iterator<Item = &'a Subject>,
+    ) -> Vec<(usize, PeId)> {
+        let mut pairing = Pairing::new(around, threads);
+        let mut pairs = Vec::new();
+        let mut from = 0;
+        while let Some((level, mut open)) =
+            self.levels.range(from..).next().map(|(at, pes)| (*at, pes.clone()))
+        {
+            pairing.open(&open);
+            while let Some((index, pe)) = pairing.next(&open) {
+                self.take(pe);
+                open = open.difference(&self.core(pe));
+                pairs.push((index, pe));
+            }
+            // Who can use none of these cannot use them later either, and a core only gets fuller.
+            from = level + 1;
         }
-        levels.into_values()
+        pairs
     }
 
     fn is_full(&self) -> bool {
-        self.pes.values().all(|taken| taken.threads >= self.each)
+        self.levels.is_empty()
     }
 }

@@ -8,6 +8,8 @@ use super::Subject;
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use crate::topology::{Domain, DomainKind};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// How far a thread moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +38,76 @@ pub fn nearest<'a>(
         Some((distance(around, subject.view.last_pe, pe), index, pe))
     };
     threads.enumerate().filter_map(of).min().map(|(_, index, pe)| (index, pe))
+}
+
+/// Brings threads and open PEs together, the closest first, as [`nearest`] asked again and again would,
+/// without a look at every thread each time: threads that ran on the same PE and are permitted the same PEs
+/// differ in nothing but their order.
+pub struct Pairing<'a> {
+    around: &'a [Vec<&'a Domain>],
+    groups: Vec<Alike<'a>>,
+    /// For each group that can use an open PE the distance, its first thread's place, the PE, and the group.
+    /// PEs that were closed since make entries too near, never too far, so the first whose PE is open is
+    /// right.
+    queue: BTreeSet<(Distance, usize, PeId, usize)>,
+}
+
+/// Threads that differ in nothing but their order.
+struct Alike<'a> {
+    last_pe: Option<PeId>,
+    permitted: &'a CpuSet,
+    /// Their places in the list.
+    waiting: VecDeque<usize>,
+}
+
+impl<'a> Pairing<'a> {
+    /// Threads that all wait, and no PE that is open yet.
+    pub fn new(around: &'a [Vec<&'a Domain>], threads: impl Iterator<Item = &'a Subject>) -> Self {
+        let mut groups: Vec<Alike<'a>> = Vec::new();
+        let mut known = HashMap::new();
+        for (index, subject) in threads.enumerate() {
+            let (last_pe, permitted) = (subject.view.last_pe, &subject.view.permitted);
+            let group = *known.entry((last_pe, Arc::as_ptr(permitted))).or_insert(groups.len());
+            if group == groups.len() {
+                groups.push(Alike { last_pe, permitted, waiting: VecDeque::new() });
+            }
+            groups[group].waiting.push_back(index);
+        }
+        Self { around, groups, queue: BTreeSet::new() }
+    }
+
+    /// From now on these PEs are open, and no others.
+    pub fn open(&mut self, open: &CpuSet) {
+        self.queue.clear();
+        (0..self.groups.len()).for_each(|group| self.line_up(group, open));
+    }
+
+    /// The closest pair, and its thread waits no more. Of the PEs that were open, `open` are left.
+    pub fn next(&mut self, open: &CpuSet) -> Option<(usize, PeId)> {
+        while let Some((distance, index, pe, group)) = self.queue.pop_first() {
+            if !open.contains(pe) {
+                self.line_up(group, open);
+                continue;
+            }
+            let waiting = &mut self.groups[group].waiting;
+            waiting.pop_front();
+            self.queue.extend(waiting.front().map(|&next| (distance, next, pe, group)));
+            return Some((index, pe));
+        }
+        None
+    }
+
+    fn line_up(&mut self, group: usize, open: &CpuSet) {
+        let Alike { last_pe, permitted, waiting } = &self.groups[group];
+        let pe = if open.is_subset(permitted) {
+            closest(self.around, open, *last_pe)
+        } else {
+            closest(self.around, &open.intersection(permitted), *last_pe)
+        };
+        if let (Some(&index), Some(pe)) = (waiting.front(), pe) {
+            self.queue.insert((distance(self.around, *last_pe, pe), index, pe, group));
+        }
+    }
 }
 
 fn distance(around: &[Vec<&Domain>], from: Option<PeId>, to: PeId) -> Distance {
@@ -72,4 +144,63 @@ pub fn siblings(around: &[Vec<&Domain>], pes: &CpuSet, pe: PeId) -> CpuSet {
     let mut domains = around.get(pe.0 as usize).into_iter().flatten();
     let core = domains.find(|domain| domain.kind == DomainKind::Core);
     core.map_or(CpuSet::new(), |core| core.pes.intersection(pes).difference(&CpuSet::single(pe)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classify::FpuClass;
+    use crate::ids::{AppId, ThreadId};
+    use crate::observe::{Hints, Standing};
+    use crate::topology::Topology;
+    use crate::view::{ThreadView, Usage};
+    use proptest::prelude::*;
+
+    fn subject(index: usize, last_pe: Option<u32>, permitted: Arc<CpuSet>) -> Subject {
+        let view = ThreadView {
+            thread: ThreadId { tid: index as u32, generation: 0 },
+            app: AppId(0),
+            runnable_share: 1.0,
+            last_pe: last_pe.map(PeId),
+            standing: Standing::Free,
+            permitted,
+            usage: Usage::default(),
+        };
+        Subject {
+            view,
+            name: "test".into(),
+            runnable: true,
+            hints: Hints::default(),
+            fpu_class: FpuClass::Unknown,
+            placeable: true,
+            resident: false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pairs_are_those_that_the_nearest_gives_again_and_again(
+            threads in prop::collection::vec((prop::option::of(0_u32..8), 0_usize..4), 0..20),
+            first in 1_u64..256,
+        ) {
+            let topology = Topology::synthetic("pack:2 l3:1 core:2 pu:2").unwrap();
+            let around = topology.domains_by_pe();
+            let sets = ["0-7", "0-3", "1,3,5", "6"].map(|set| Arc::new(set.parse::<CpuSet>().unwrap()));
+            let subject = |(index, (pe, set)): (usize, &(_, usize))| subject(index, *pe, sets[*set].clone());
+            let subjects: Vec<Subject> = threads.iter().enumerate().map(subject).collect();
+            let mut standing: Vec<(usize, &Subject)> = subjects.iter().enumerate().collect();
+            let mut pairing = Pairing::new(&around, subjects.iter());
+            for mut open in [CpuSet::from_words(vec![first]), CpuSet::first_n(8)] {
+                pairing.open(&open);
+                loop {
+                    let expected = nearest(&around, &open, standing.iter().map(|(_, subject)| *subject));
+                    let expected = expected.map(|(place, pe)| (standing.remove(place).0, pe));
+                    prop_assert_eq!(pairing.next(&open), expected);
+                    let Some((_, pe)) = expected else { break };
+                    let core = CpuSet::single(pe).union(&siblings(&around, &topology.pes, pe));
+                    open = open.difference(&core);
+                }
+            }
+        }
+    }
 }
