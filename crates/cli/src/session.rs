@@ -234,7 +234,7 @@ fn watch(
     let wait = plan.wait && std::process::id() != 1;
     let words = plan.words();
     let first = waiting.pid().as_raw() as u32;
-    let application = Application { target: Target::Command, name: plan.name().into(), first, ended: None };
+    let application = Application::new(Target::Command, &plan.name(), first);
     let ends = Ends::WithCommand { command: waiting.pid(), wait };
     // Before the command begins: its time is that of the report.
     let host = host::read(Path::new("/"));
@@ -302,7 +302,7 @@ impl Watch {
             Ends::WithTargets { .. } => exited(0),
         };
         let circumstances = Circumstances {
-            rounds: world.rounds().to_vec(),
+            rounds: world.rounds(),
             host: Some(host),
             ..circumstances(words, dry_run, sources, notes)
         };

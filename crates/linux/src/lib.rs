@@ -23,6 +23,7 @@ mod mapped_file;
 pub mod policy_command;
 pub mod privileged;
 mod real_time;
+mod rounds;
 pub mod signals;
 pub mod stack;
 pub mod topology;

@@ -4,6 +4,7 @@ use crate::actuator::Actuator;
 use crate::binding::affinity;
 use crate::counters::CounterSource;
 use crate::discovery::{Discovery, DiscoveryError, News, ThreadFacts};
+use crate::rounds::Rounds;
 use crate::signals::Signals;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
@@ -47,7 +48,7 @@ pub struct LiveWorld {
     drained: Option<Instant>,
     /// Since when the present round is under way.
     woken: Option<Instant>,
-    rounds: Vec<Duration>,
+    rounds: Rounds,
 }
 
 /// What a live world is made of.
@@ -75,8 +76,17 @@ pub struct Application {
     pub name: Arc<str>,
     /// The process that it began with.
     pub first: u32,
+    /// The PEs that its user lets that process have, once it was looked at.
+    pub allowed: Option<Arc<CpuSet>>,
     /// When it was seen to have ended.
     pub ended: Option<Time>,
+}
+
+impl Application {
+    /// One that has not been looked at.
+    pub fn new(target: Target, name: &str, first: u32) -> Application {
+        Application { target, name: name.into(), first, allowed: None, ended: None }
+    }
 }
 
 /// When a run is over.
@@ -133,7 +143,7 @@ impl LiveWorld {
             finished: false,
             drained: None,
             woken: None,
-            rounds: Vec::new(),
+            rounds: Rounds::default(),
         })
     }
 
@@ -142,9 +152,10 @@ impl LiveWorld {
         self.exit_status
     }
 
-    /// How long each round took, from waking up to the last action carried out.
-    pub fn rounds(&self) -> &[Duration] {
-        &self.rounds
+    /// How long rounds took, from waking up to the last action carried out: all, or some of very many with the
+    /// longest of all.
+    pub fn rounds(&self) -> Vec<Duration> {
+        self.rounds.sample()
     }
 
     /// What the sources could not see, in words.
@@ -274,13 +285,15 @@ impl LiveWorld {
         let mut readings = Vec::new();
         for (index, application) in self.parts.applications.iter_mut().enumerate() {
             application.ended = if living[index] == 0 { application.ended.or(Some(now)) } else { None };
+            let first = threads.iter().find(|thread| thread.thread.tid == application.first && !thread.ended);
+            application.allowed = first.map(|first| first.permitted.clone()).or(application.allowed.take());
             let app = AppId(index as u32);
             let parallelism = self.parts.discovery.parallelism(app);
             readings.push(ApplicationReading {
                 app,
                 target: application.target,
                 name: application.name.clone(),
-                allowed: affinity::get(application.first).ok(),
+                allowed: application.allowed.as_deref().cloned(),
                 processes: processes[index].len() as u32,
                 threads: living[index],
                 began: Time(0),
@@ -332,7 +345,9 @@ impl World for LiveWorld {
 
     fn apply(&mut self, actions: &[Action]) {
         self.outcomes.extend(self.parts.actuator.apply(actions));
-        self.rounds.extend(self.woken.take().map(|woken| woken.elapsed()));
+        if let Some(woken) = self.woken.take() {
+            self.rounds.add(woken.elapsed());
+        }
     }
 
     fn tell(&mut self, kinds: &[EventKind]) {

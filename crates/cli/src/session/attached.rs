@@ -7,7 +7,7 @@ use corewise_core::observe::Target;
 use corewise_core::time::Time;
 use corewise_linux::attach::{self, Running};
 use corewise_linux::counters::Subjects;
-use corewise_linux::discovery::{Discovery, Root};
+use corewise_linux::discovery::Root;
 use corewise_linux::host;
 use corewise_linux::live::{Application, Ends};
 use corewise_linux::signals::Signals;
@@ -28,14 +28,13 @@ pub fn run(plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended
     let processes = check(pids, &own_processes(&plan, &signals, guardian.as_ref()))?;
     let roots = processes.iter().map(|process| Root::Process(process.pid)).collect();
     let mut discovery = discover(&plan, roots, &signals, guardian.as_ref(), &mut notes)?;
-    let members = members(&mut *discovery)?;
-    let counters = open_counters(&plan, Subjects::Running(&members), &*discovery, &mut notes)?;
-    let application = |process: &Running| Application {
-        target: Target::Process(process.pid),
-        name: process.name.as_str().into(),
-        first: process.pid,
-        ended: None,
-    };
+    let appeared = discovery.refresh()?.appeared;
+    let members: BTreeSet<u32> = appeared.iter().map(|thread| thread.pid).collect();
+    let members: Vec<u32> = members.into_iter().collect();
+    let mut counters = open_counters(&plan, Subjects::Running(&members), &*discovery, &mut notes)?;
+    appeared.iter().for_each(|thread| counters.watch(thread));
+    let application =
+        |process: &Running| Application::new(Target::Process(process.pid), &process.name, process.pid);
     let watch = Watch {
         words: processes.iter().map(|process| format!("{} ({})", process.pid, process.name)).collect(),
         applications: processes.iter().map(application).collect(),
@@ -49,12 +48,4 @@ pub fn run(plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended
 fn check(pids: &[u32], own: &[u32]) -> Result<Vec<Running>> {
     let pids: BTreeSet<u32> = pids.iter().copied().collect();
     pids.into_iter().map(|pid| Ok(attach::check(pid, own)?)).collect()
-}
-
-/// The processes that are followed.
-fn members(discovery: &mut dyn Discovery) -> Result<Vec<u32>> {
-    let threads = discovery.threads()?;
-    let living: BTreeSet<u32> =
-        threads.iter().filter(|thread| !thread.ended).map(|thread| thread.pid).collect();
-    Ok(living.into_iter().collect())
 }

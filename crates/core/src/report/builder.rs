@@ -148,6 +148,10 @@ impl ReportBuilder {
         };
         let about = (action.thread, action.change.setting_kind());
         self.open.push((about, self.decisions_left_out + self.decisions.len()));
+        // Who only looks on never answers.
+        if self.open.len() > 2 * DECISIONS_LISTED_MAX {
+            self.open.retain(|(_, number)| *number >= self.decisions_left_out);
+        }
         let (tid, reason) = (action.thread.tid, action.reason.clone());
         self.decisions.push_back(Decision { at_ns: at.0, tid, pes, setting, reason, outcome: None });
         if self.decisions.len() > DECISIONS_LISTED_MAX {
@@ -312,5 +316,24 @@ fn application_report(reading: &ApplicationReading, last: Time, totals: &Totals)
         vector_usage: totals.vector().map(told),
         l2_misses_per_100_cycles: totals.l2_misses_per_100_cycles(),
         ipc: totals.ipc(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dry_run_of_many_decisions_keeps_the_latest_in_bounded_room() {
+        const DECISIONS: usize = 50_000;
+        let mut builder = ReportBuilder::default();
+        for number in 0..DECISIONS {
+            let thread = ThreadId { tid: number as u32 % 7, generation: 0 };
+            let action = Action { thread, change: Change::Free, reason: String::new() };
+            builder.take_action(&action, Time(number as u64));
+        }
+        assert!(builder.open.len() <= 2 * DECISIONS_LISTED_MAX, "{}", builder.open.len());
+        assert_eq!(builder.decisions.len(), DECISIONS_LISTED_MAX);
+        assert_eq!(builder.decisions_left_out, DECISIONS - DECISIONS_LISTED_MAX);
     }
 }

@@ -1,0 +1,95 @@
+//! `corewise run --pid`: programs that run already are attached, placed and let go of.
+
+use crate::common::{burn, corewise, masks_of, shared_fpu, wait_for};
+use corewise_testing::needs;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+
+/// A program that is killed at the end, whatever becomes of the test.
+struct Program(Child);
+
+impl Program {
+    fn start(arguments: &[&str]) -> Program {
+        Program(Command::new(burn()).args(arguments).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn bound(pid: u32) -> usize {
+    masks_of(pid).iter().filter(|mask| !mask.contains('-') && !mask.contains(',')).count()
+}
+
+fn attach_and_let_go(source: &str) {
+    let programs = [Program::start(&["60", "fp"]), Program::start(&["60", "fp"])];
+    let before: Vec<_> = programs.iter().map(|program| masks_of(program.pid())).collect();
+    let (directory, modules) = shared_fpu();
+    let report = directory.path().join("report.json");
+    let pids = programs.iter().map(|program| program.pid().to_string()).collect::<Vec<_>>().join(",");
+    let mut command = corewise();
+    command.args(["run", "-q", "--interval", "250ms", "--discovery", source, "--pid", &pids]);
+    let mut corewise =
+        command.arg("--report").arg(&report).arg("--fpu-modules").arg(&modules).spawn().unwrap();
+    wait_for(|| programs.iter().all(|program| bound(program.pid()) > 0).then_some(()));
+    kill(Pid::from_raw(corewise.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(corewise.wait().unwrap().code(), Some(0));
+    let after: Vec<_> = programs.iter().map(|program| masks_of(program.pid())).collect();
+    assert_eq!(after, before, "they run on as they did before");
+    let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let applications = report["applications"].as_array().unwrap();
+    assert_eq!(applications.len(), 2, "{report:#}");
+    for program in &programs {
+        let own = |app: &&Value| app["target"]["process"] == program.pid();
+        let application = applications.iter().find(own).unwrap();
+        assert_eq!((&application["name"], &application["ended_seconds"]), (&"burn".into(), &Value::Null));
+        let fpu = application["fpu_usage"].as_f64().unwrap();
+        let cpu = application["cpu_seconds"].as_f64().unwrap();
+        let wall = report["wall_seconds"].as_f64().unwrap();
+        assert!(fpu > 0.5 && cpu > 0.0 && cpu < 1.1 * wall, "{report:#}");
+    }
+}
+
+#[test]
+fn running_programs_are_placed_and_run_on_when_they_are_let_go_of() {
+    needs!(TwoPes);
+    attach_and_let_go("poll");
+    needs!(Root);
+    attach_and_let_go("auto");
+}
+
+#[test]
+fn it_ends_with_what_it_is_attached_to_or_after_a_time() {
+    let short = Program::start(&["0.5", "int"]);
+    let attached = |arguments: &[&str], pid: u32| {
+        let pid = pid.to_string();
+        corewise().args(["run", "-q", "--interval", "100ms", "--pid", &pid]).args(arguments).status().unwrap()
+    };
+    // Nobody asks for its status, so it stays a zombie, which is no life.
+    assert_eq!(attached(&[], short.pid()).code(), Some(0));
+    let long = Program::start(&["60", "int"]);
+    assert_eq!(attached(&["--duration", "300ms"], long.pid()).code(), Some(0));
+    assert!(!masks_of(long.pid()).is_empty(), "it lives on");
+}
+
+#[test]
+fn what_cannot_be_attached_is_refused_with_the_reason() {
+    for (pid, reason) in [("4194999", "there is no process 4194999"), ("0", "no process 0")] {
+        let output = corewise().args(["run", "--pid", pid]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(said.contains(reason), "{said}");
+    }
+    let both = corewise().args(["run", "--pid", "1", "true"]).output().unwrap();
+    assert_eq!(both.status.code(), Some(2), "a command or processes, not both");
+}
