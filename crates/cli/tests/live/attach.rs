@@ -11,8 +11,11 @@ use std::process::{Child, Command, Stdio};
 struct Program(Child);
 
 impl Program {
+    /// Starts it; its first thread and the one that works are there then.
     fn start(arguments: &[&str]) -> Program {
-        Program(Command::new(burn()).args(arguments).stdout(Stdio::null()).spawn().unwrap())
+        let program = Program(Command::new(burn()).args(arguments).stdout(Stdio::null()).spawn().unwrap());
+        wait_for(|| (masks_of(program.pid()).len() == 2).then_some(()));
+        program
     }
 
     fn pid(&self) -> u32 {
@@ -70,7 +73,7 @@ fn running_programs_are_placed_and_run_on_when_they_are_let_go_of() {
 
 #[test]
 fn it_ends_with_what_it_is_attached_to_or_after_a_time() {
-    let short = Program::start(&["0.5", "int"]);
+    let short = Program::start(&["2", "int"]);
     let attached = |arguments: &[&str], pid: u32| {
         let pid = pid.to_string();
         corewise().args(["run", "-q", "--interval", "100ms", "--pid", &pid]).args(arguments).status().unwrap()
