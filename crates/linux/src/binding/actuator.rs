@@ -205,3 +205,26 @@ impl Actuator for AffinityActuator {
         self.binder.iter().flat_map(Binder::notes).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_core::plan::{Setting, SettingKind, Weight};
+
+    #[test]
+    fn a_setting_is_answered_as_unsupported_and_who_only_looks_on_answers_nothing() {
+        let changes = [Change::Set(Setting::Weight(Weight::Idle)), Change::Reset(SettingKind::SpinTurns)];
+        let thread = ThreadId { tid: std::process::id(), generation: 0 };
+        let actions = changes.map(|change| Action { thread, change, reason: String::new() });
+        // In a thread of its own, whose mask is looked at to tell what its user allows.
+        std::thread::spawn(move || {
+            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let results = actuator.apply(&actions).into_iter().map(|outcome| outcome.result);
+            assert_eq!(results.collect::<Vec<_>>(), [OutcomeKind::Unsupported, OutcomeKind::Unsupported]);
+            actuator.give_back();
+            assert!(actuator.apply(&actions).is_empty());
+        })
+        .join()
+        .unwrap();
+    }
+}
