@@ -3,10 +3,10 @@
 //! Problem: a policy says what would be best now; carried out blindly that makes threads flap, fights with
 //! users who placed their own threads, and repeats what the system has refused. Approach: what the
 //! world tells becomes what is known of each thread and application (`intake`), as rates and averages over
-//! time (`windows`); the policy is asked, and of what it wants only that is let through which stays within the
-//! rules of the [module invariants](#what-the-engine-guarantees) and differs from what is in force
-//! (`present`). Sources: the one-second control loop and the caching of BulldOver §IV and §V.C; the guarantees
-//! are ours.
+//! time (`windows`); the policy is asked, and of what it wants only that is let through which stays within
+//! the rules of the [module invariants](#what-the-engine-guarantees) and differs from what is in force
+//! (`present`). Sources: the one-second control loop and the caching of BulldOver §IV and §V.C; the
+//! guarantees are ours.
 //!
 //! # What the engine guarantees
 //!

@@ -1,9 +1,10 @@
 //! What a world tells: everything at one instant ([`Observation`]), or what has happened since ([`Event`]).
 //!
-//! Readings are raw, cumulative and monotonic. Rates are made of two of these in [`crate::view`]; a raw reading
-//! and a derived view are different types, so that they are never mixed up. Events come between observations,
-//! as soon as they happen, and cost in proportion to what has changed. They are told only to those who ask for
-//! their [kind](EventKind); the callbacks of ghOSt (Humphries et al., SOSP'21) are the model.
+//! Readings are raw, cumulative and monotonic. Rates are made of two of these in [`crate::view`]; a raw
+//! reading and a derived view are different types, so that they are never mixed up. Events come between
+//! observations, as soon as they happen, and cost in proportion to what has changed. They are told only to
+//! those who ask for their [kind](EventKind); the callbacks of ghOSt (Humphries et al., SOSP'21) are the
+//! model.
 
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};

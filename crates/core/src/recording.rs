@@ -73,8 +73,8 @@ pub enum RecordingError {
     Machine(TopologyError),
     /// It is of another format or version.
     #[error(
-        "this is a `{format}` of version {version}; this corewise reads `{FORMAT}` of version {VERSION_MIN} to \
-         {VERSION}"
+        "this is a `{format}` of version {version}; this corewise reads `{FORMAT}` of version \
+         {VERSION_MIN} to {VERSION}"
     )]
     Version {
         /// The format found.
@@ -176,8 +176,8 @@ impl RecordedWorld {
         }
     }
 
-    /// Shows a reading as if the engine had been there, and on the machine that takes the place of the recorded
-    /// one, of whose PEs `everywhere` are allowed.
+    /// Shows a reading as if the engine had been there, and on the machine that takes the place of the
+    /// recorded one, of whose PEs `everywhere` are allowed.
     fn show(&self, reading: &mut ThreadReading, everywhere: &Arc<CpuSet>) {
         if reading.standing == Standing::Bound || reading.standing == Standing::Inherited {
             reading.standing = Standing::Free;

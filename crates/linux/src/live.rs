@@ -152,8 +152,8 @@ impl LiveWorld {
         self.exit_status
     }
 
-    /// How long rounds took, from waking up to the last action carried out: all, or some of very many with the
-    /// longest of all.
+    /// How long rounds took, from waking up to the last action carried out: all, or some of very many with
+    /// the longest of all.
     pub fn rounds(&self) -> Vec<Duration> {
         self.rounds.sample()
     }

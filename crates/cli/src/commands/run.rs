@@ -23,8 +23,8 @@ use std::time::Duration;
 /// and output are its own, and corewise speaks on standard error. corewise ends with the command; whatever is
 /// bound is given back then, also to what lives on.
 ///
-/// With --pid, programs that run already are watched and placed, each with what it starts, as one application.
-/// They run on when corewise is ended (Ctrl-C, SIGTERM), with everything given back.
+/// With --pid, programs that run already are watched and placed, each with what it starts, as one
+/// application. They run on when corewise is ended (Ctrl-C, SIGTERM), with everything given back.
 #[derive(Debug, clap::Args)]
 pub struct Run {
     #[command(flatten)]

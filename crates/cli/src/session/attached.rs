@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-/// Attaches to the processes and watches them until they have ended, somebody asks corewise to end, or this time
-/// has passed. The plan's command is empty.
+/// Attaches to the processes and watches them until they have ended, somebody asks corewise to end, or this
+/// time has passed. The plan's command is empty.
 pub fn run(plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended> {
     let mut notes = plan.machine.topology.notes.clone();
     // Before anything is changed or taken over.

@@ -1,8 +1,8 @@
 //! What the world tells, turned into what is known: of each thread, each application and the PEs.
 //!
 //! An observation renews everything; an event changes only what it is about, so that it costs no more than
-//! that. What follows for other threads (of an application with one runnable thread the others rest) is worked
-//! out when a policy wants to know ([`Intake::settle_runnable`]).
+//! that. What follows for other threads (of an application with one runnable thread the others rest) is
+//! worked out when a policy wants to know ([`Intake::settle_runnable`]).
 
 use super::EngineConfig;
 use super::windows::{ApplicationWindow, ThreadWindow};
@@ -153,8 +153,8 @@ impl Intake {
         }
     }
 
-    /// Says of each thread whether it is runnable: of an application's only runnable thread it is known at this
-    /// instant, and then of the others too; else it is what a thread did lately.
+    /// Says of each thread whether it is runnable: of an application's only runnable thread it is known at
+    /// this instant, and then of the others too; else it is what a thread did lately.
     pub fn settle_runnable(&mut self) {
         if self.runnable.is_empty() {
             return;

@@ -3,11 +3,11 @@
 //! Problem: steps come every interval, late, or because something happened; a rate "since the last step"
 //! would mean something else each time, and a shorter interval would turn a thread that sleeps for a moment
 //! into one that wants no PE. Approach: everything is counted over [a window](super::EngineConfig::window) of
-//! time. A rate is the difference to one of two [`Marks`] that were set half a window apart at least, so it is
-//! over one step where steps are that far apart, and over half a window to a whole one where they are closer.
-//! An average forgets exponentially: what is a window old counts half. Source: exponentially weighted means
-//! as in the load average of Linux; the two marks are ours. Limits: an average follows a change with the
-//! delay of its window.
+//! time. A rate is the difference to one of two [`Marks`] that were set half a window apart at least, so it
+//! is over one step where steps are that far apart, and over half a window to a whole one where they are
+//! closer. An average forgets exponentially: what is a window old counts half. Source: exponentially weighted
+//! means as in the load average of Linux; the two marks are ours. Limits: an average follows a change with
+//! the delay of its window.
 
 use crate::classify::{FpuClass, fpu_class, known_fpu_usage};
 use crate::observe::{ApplicationReading, CounterReading, ThreadReading};

@@ -16,7 +16,8 @@
 //! Parameters: none.
 //!
 //! Limits: where the world does not tell every change, the number of runnable threads is the mean of the last
-//! window, rounded; the paper counts at every change. An application whose parallelism is not known comes last. Those of [`super::amp`].
+//! window, rounded; the paper counts at every change. An application whose parallelism is not known comes
+//! last. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::spec::PolicyKind;

@@ -117,8 +117,8 @@ pub trait Policy {
     /// What it goes by.
     fn needs(&self) -> Needs;
 
-    /// Whether it may want another placement because of the events that the scene tells of as its cause. It is
-    /// asked at every event, and [`Policy::place`] only if so.
+    /// Whether it may want another placement because of the events that the scene tells of as its cause. It
+    /// is asked at every event, and [`Policy::place`] only if so.
     fn answers(&mut self, _scene: &Scene<'_>) -> bool {
         true
     }

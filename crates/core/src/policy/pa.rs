@@ -30,8 +30,8 @@
 //! Parameters: `hp_threshold`, `amp_boost_ticks` and `turn`.
 //!
 //! Limits: where the world does not tell every change, the number of runnable threads is the mean of the last
-//! window, rounded; a boost ends with a step; the paper counts at every change and in ticks of 10 ms. The paper does not say where the master
-//! stands among the classes. Those of [`super::amp`].
+//! window, rounded; a boost ends with a step; the paper counts at every change and in ticks of 10 ms. The
+//! paper does not say where the master stands among the classes. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::spec::{Parameters, PolicyKind};

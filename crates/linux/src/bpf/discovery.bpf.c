@@ -9,18 +9,18 @@
  * Approach: every followed thread carries an entry (task storage, which costs a third of looking up a thread
  * id). A thread is followed, as one of an application, when the thread that created it is; when it is a new
  * process of one in `parents` (corewise, of the command that it starts); or when its process is in `adopted`
- * while `adopt` runs (one that ran already). When it wakes up and when it goes to sleep, the number of runnable
- * threads changes, which is integrated over time in `app`; who waits for a CPU is runnable, so being switched
- * in, or out by force, changes nothing and is not looked at. Times on a CPU are the scheduler's own. Ends are
- * told through a ring buffer, and so are beginnings; who lives is asked for by `list`.
+ * while `adopt` runs (one that ran already). When it wakes up and when it goes to sleep, the number of
+ * runnable threads changes, which is integrated over time in `app`; who waits for a CPU is runnable, so being
+ * switched in, or out by force, changes nothing and is not looked at. Times on a CPU are the scheduler's own.
+ * Ends are told through a ring buffer, and so are beginnings; who lives is asked for by `list`.
  *
  * Wake-ups: user space is woken for the first news after a rest of WAKE_NS; it looks again by itself after
  * that time. So a program that creates a thousand threads a second costs no more wake-ups than one that
  * creates a hundred.
  *
  * Changes of the number of runnable threads are told only if somebody asked: at once, but not within TOLD_NS
- * after the last one; user space, which maps `apps`, looks by itself at the end of that time. So an application
- * whose threads switch a hundred thousand times a second wakes nobody more often than another.
+ * after the last one; user space, which maps `apps`, looks by itself at the end of that time. So an
+ * application whose threads switch a hundred thousand times a second wakes nobody more often than another.
  *
  * The clock's samples (perf events of a whole PE) pass through `on_clock`, which drops the strangers'.
  *
@@ -30,8 +30,8 @@
  * total, whenever it is read.
  *
  * Serialisation: the kernel holds the run queue lock of a thread at its switches and wake-ups, so the updates
- * of one entry are ordered, but for those of `adopt`, which looks at a thread from outside: the clock's word is
- * changed by compare-and-swap, and who changes it counts. `app` is shared by all and changed by atomic
+ * of one entry are ordered, but for those of `adopt`, which looks at a thread from outside: the clock's word
+ * is changed by compare-and-swap, and who changes it counts. `app` is shared by all and changed by atomic
  * operations.
  *
  * Limits: the scheduler adds the time on a CPU up when it looks at the thread, at the latest at the next

@@ -58,8 +58,8 @@ impl Apps {
         Ok(Apps { first: first.cast() })
     }
 
-    /// What is kept of an application. The words may be of before and after a change: twice the same is of one
-    /// time; where it never is, changes are frequent, and what one of them makes wrong is short.
+    /// What is kept of an application. The words may be of before and after a change: twice the same is of
+    /// one time; where it never is, changes are frequent, and what one of them makes wrong is short.
     pub fn read(&self, index: usize) -> RawApp {
         let place = self.place(index);
         // SAFETY: the place is within the mapping (see `place`), and every value of its bytes is a RawApp.

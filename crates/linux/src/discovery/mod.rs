@@ -78,15 +78,15 @@ pub fn open(options: &Options) -> Result<(Box<dyn Discovery>, Vec<String>), Disc
     Ok((Box::new(poll::Poll::open(options)?), why_not_bpf))
 }
 
-/// A source of threads. It follows process trees: every descendant of a root, also those whose parent has ended
-/// (corewise is a child subreaper, so its own become its children and stay visible; of a process that ran
-/// already only BPF, or a look while the parent lived, tells).
+/// A source of threads. It follows process trees: every descendant of a root, also those whose parent has
+/// ended (corewise is a child subreaper, so its own become its children and stay visible; of a process that
+/// ran already only BPF, or a look while the parent lived, tells).
 pub trait Discovery {
     /// The name for reports: `bpf` or `poll`.
     fn name(&self) -> &'static str;
 
-    /// Descriptors that become readable when there is something new; none if the source must be asked, or just
-    /// now wants to be only after [`Discovery::refresh_within`]: ask for them before every wait.
+    /// Descriptors that become readable when there is something new; none if the source must be asked, or
+    /// just now wants to be only after [`Discovery::refresh_within`]: ask for them before every wait.
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
     /// How long the source may go without a call of [`Discovery::refresh`].
@@ -97,8 +97,8 @@ pub trait Discovery {
         None
     }
 
-    /// Takes in what is new since the last call. Cheap: called at every wake-up. Among it are the threads that
-    /// appeared, so that counters can be opened at once.
+    /// Takes in what is new since the last call. Cheap: called at every wake-up. Among it are the threads
+    /// that appeared, so that counters can be opened at once.
     fn refresh(&mut self) -> Result<News, DiscoveryError>;
 
     /// Tells changes of the number of runnable threads from now on, at most once per application and

@@ -158,8 +158,8 @@ impl Events {
         Ok(events)
     }
 
-    /// Opens the events on every thread of running processes; they begin at once. Without a filter each thread
-    /// needs rings of its own, so these are small.
+    /// Opens the events on every thread of running processes; they begin at once. Without a filter each
+    /// thread needs rings of its own, so these are small.
     pub fn attach(
         pids: &[u32],
         pes: &CpuSet,

@@ -106,8 +106,8 @@ impl SampleSource {
         Ok(SampleSource { events, state })
     }
 
-    /// Samples processes that run already, with all their threads and the descendants that they will have. With
-    /// a filter it is the filter that knows them.
+    /// Samples processes that run already, with all their threads and the descendants that they will have.
+    /// With a filter it is the filter that knows them.
     pub fn attach(
         pids: &[u32],
         pes: &CpuSet,
