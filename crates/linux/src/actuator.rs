@@ -5,7 +5,7 @@
 //! system does not permit [`OutcomeKind::Refused`]: both are observations. What it changes must be given back
 //! also after the death of corewise; [`crate::binding`], the one of affinity masks, shows how.
 
-use crate::discovery::ThreadFacts;
+use crate::discovery::{NewThread, ThreadFacts};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::Standing;
 #[cfg(doc)]
@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 /// What changes threads, and gives back what it has changed. See the module's text.
 pub trait Actuator {
+    /// A thread is new.
+    fn meet(&mut self, thread: &NewThread);
+
     /// A look at all threads begins. What is decided next rests on what they are found to be from now on.
     /// `allowed` are the PEs that corewise itself may use: what user and cpuset allow the whole application.
     fn begin_look(&mut self, allowed: &Arc<CpuSet>);

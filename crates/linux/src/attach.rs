@@ -6,6 +6,7 @@
 use crate::discovery::procfs::Proc;
 use crate::environment;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// A process that can be attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +122,9 @@ pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     if !ours.is_root() && ours.as_raw() != owner {
         return Err(AttachError::Foreign { pid, name, owner });
     }
-    match environment::started_by(pid).filter(|&corewise| environment::runs_corewise(corewise)) {
+    match environment::started_by(Path::new("/proc"), pid)
+        .filter(|&corewise| environment::runs_corewise(corewise))
+    {
         Some(corewise) => Err(AttachError::Placed { pid, name, corewise }),
         None => Ok(Running { pid, name }),
     }

@@ -4,6 +4,7 @@
 use crate::binding::task;
 use crate::launch::NESTED_VARIABLE;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
 /// LLVM's and Intel's OpenMP follow it at a time of their own choosing.
@@ -26,10 +27,10 @@ fn wishes(environ: &[u8]) -> bool {
     })
 }
 
-/// The corewise that a process was started by, as its environment says; inherited by all that descend from
-/// it.
-pub fn started_by(pid: u32) -> Option<u32> {
-    let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+/// The corewise that places a process, as its environment says (where `/proc` is `proc`); inherited by all
+/// that descend from it.
+pub fn started_by(proc: &Path, pid: u32) -> Option<u32> {
+    let environ = std::fs::read(proc.join(format!("{pid}/environ"))).ok()?;
     let name = format!("{NESTED_VARIABLE}=");
     let value = environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(name.as_bytes()))?;
     std::str::from_utf8(value).ok()?.parse().ok()

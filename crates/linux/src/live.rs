@@ -182,6 +182,7 @@ impl LiveWorld {
             let news = self.parts.discovery.refresh()?;
             for thread in &news.appeared {
                 self.parts.counters.watch(thread);
+                self.parts.actuator.meet(thread);
             }
             self.note_events(news);
             self.drain_in_time();

@@ -7,7 +7,8 @@
 //! next look.
 //!
 //! Limits: a thread that pins itself to just the PEs that corewise has given another is taken for one that
-//! inherited them, unless it was seen with them before. See [`super::restore`] for the end.
+//! inherited them, unless it was seen with them before, or it is known that nobody it descends from was ever
+//! bound (by BPF, which tells who has created a thread). See [`super::restore`] for the end.
 
 use super::binder::{Basis, Binder};
 use super::guardian::Guardian;
@@ -15,8 +16,8 @@ use super::ledger::{Entry, Ledger};
 use super::restore::seen;
 use super::{affinity, task};
 use crate::actuator::Actuator;
-use crate::discovery::ThreadFacts;
 use crate::discovery::followed::Followed;
+use crate::discovery::{NewThread, ThreadFacts};
 use crate::environment;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
@@ -38,9 +39,12 @@ pub struct AffinityActuator {
     observed: u64,
     /// The free threads whose user lets them have fewer PEs than corewise, with these.
     limited: HashMap<u32, Arc<CpuSet>>,
-    /// Threads whose masks were a surprise, with their generations; and those of the last look.
-    doubts: HashSet<(u32, u64)>,
-    earlier_doubts: HashSet<(u32, u64)>,
+    /// Whether a thread was ever bound. `false`: nor was anybody that it descends from, so it cannot have
+    /// inherited a mask of ours either. Of others it is not known.
+    was_bound: HashMap<u32, bool>,
+    /// The masks that were a surprise, by the threads with their generations; and those of the last look.
+    doubts: HashMap<(u32, u64), CpuSet>,
+    earlier_doubts: HashMap<(u32, u64), CpuSet>,
 }
 
 /// What is remembered of a process.
@@ -64,8 +68,9 @@ impl AffinityActuator {
             processes: HashMap::new(),
             observed: 0,
             limited: HashMap::new(),
-            doubts: HashSet::new(),
-            earlier_doubts: HashSet::new(),
+            was_bound: HashMap::new(),
+            doubts: HashMap::new(),
+            earlier_doubts: HashMap::new(),
         };
         // Orphans become children of corewise.
         actuator.with_binder(|binder| binder.note_member(std::process::id()));
@@ -82,11 +87,19 @@ impl AffinityActuator {
         }
     }
 
-    /// Whether the thread's mask was no surprise at the last look. The kernel changes the masks of a cpuset
-    /// one after the other, also while we look: only what is still so at the next look is somebody's wish.
-    fn is_first_doubt(&mut self, facts: &ThreadFacts) -> bool {
-        let thread = (facts.tid, facts.generation);
-        !self.earlier_doubts.contains(&thread) && self.doubts.insert(thread)
+    /// Whether this mask of the thread's was no surprise at the last look. The kernel changes the masks of a
+    /// cpuset one after the other, also while we look: only what is still so at the next look is somebody's
+    /// wish.
+    fn is_first_doubt(&mut self, facts: &ThreadFacts, mask: &CpuSet) -> bool {
+        let is_first = !self.was_in_doubt(facts, mask);
+        if is_first {
+            self.doubts.insert((facts.tid, facts.generation), mask.clone());
+        }
+        is_first
+    }
+
+    fn was_in_doubt(&self, facts: &ThreadFacts, mask: &CpuSet) -> bool {
+        self.earlier_doubts.get(&(facts.tid, facts.generation)) == Some(mask)
     }
 
     /// What is known of the thread's process; looked up when it is new or has become another program.
@@ -115,8 +128,21 @@ impl AffinityActuator {
 }
 
 impl Actuator for AffinityActuator {
+    fn meet(&mut self, thread: &NewThread) {
+        let own = std::process::id();
+        let never = |creator: u32| creator == own || self.was_bound.get(&creator) == Some(&false);
+        if thread.creator_tid.is_some_and(never) {
+            self.was_bound.insert(thread.tid, false);
+        } else {
+            self.was_bound.remove(&thread.tid);
+        }
+    }
+
     fn begin_look(&mut self, allowed: &Arc<CpuSet>) {
-        self.allowed = allowed.clone();
+        if self.allowed != *allowed {
+            self.with_binder(Binder::own_mask_changed);
+            self.allowed = allowed.clone();
+        }
         self.observed = task::now();
         self.limited.clear();
         self.earlier_doubts = std::mem::take(&mut self.doubts);
@@ -133,9 +159,11 @@ impl Actuator for AffinityActuator {
     fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
         let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, self.allowed.clone()) };
         self.with_binder(|binder| binder.meet(facts.tid, facts.generation));
-        if let Some(bound) = self.ledger().and_then(|ledger| ledger.bound_as(facts.tid)) {
+        if let Some(binder) = &self.binder
+            && let Some(bound) = binder.ledger().bound_as(facts.tid)
+        {
             let permitted = Arc::new(bound.original.intersection(&self.allowed));
-            if seen(&bound.ours, &self.allowed) == mask || self.is_first_doubt(facts) {
+            if seen(&bound.ours, binder.cpuset()) == mask || self.is_first_doubt(facts, &mask) {
                 return (Standing::Bound, permitted);
             }
             // Somebody else has set it since: it is no longer ours to give back.
@@ -143,7 +171,9 @@ impl Actuator for AffinityActuator {
         }
         let process = self.process(facts);
         let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
-        let handed_out = self.ledger().is_some_and(|ledger| ledger.heir_of(&mask).is_some());
+        let was_bound = self.was_bound.get(&facts.tid).copied();
+        let handed_out =
+            was_bound != Some(false) && self.ledger().is_some_and(|ledger| ledger.heir_of(&mask).is_some());
         let is_pinned = self.ledger().is_some_and(|ledger| ledger.is_pinned(facts.tid));
         let mask = Arc::new(mask);
         if user_placed {
@@ -161,12 +191,13 @@ impl Actuator for AffinityActuator {
             }
             return (Standing::Free, mask);
         }
-        // Who had this mask before we handed it out has it from somebody else.
-        let had_it_before = self.earlier_doubts.contains(&(facts.tid, facts.generation));
+        // Who had this mask before we handed it out has it from somebody else; but who was bound may have put
+        // back what it found then.
+        let had_it_before = was_bound != Some(true) && self.was_in_doubt(facts, &mask);
         if handed_out && !is_pinned && !had_it_before {
             return (Standing::Inherited, permitted);
         }
-        if !is_pinned && !self.is_first_doubt(facts) {
+        if !is_pinned && !self.is_first_doubt(facts, &mask) {
             self.with_binder(|binder| binder.note_pinned(facts.tid, facts.generation));
         }
         (Standing::SelfPinned, mask)
@@ -174,6 +205,8 @@ impl Actuator for AffinityActuator {
 
     fn forget(&mut self, facts: &ThreadFacts) {
         self.with_binder(|binder| binder.forget(facts.tid, facts.generation));
+        // Should its number have another owner already, that one may have inherited a mask.
+        self.was_bound.remove(&facts.tid);
     }
 
     fn apply(&mut self, actions: &[Action]) -> Vec<Outcome> {
@@ -183,11 +216,12 @@ impl Actuator for AffinityActuator {
         }
         let carry_out = |action: &Action| {
             let ThreadId { tid, generation } = action.thread;
+            self.was_bound.insert(tid, true);
             let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
             let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
             let result = match &action.change {
                 Change::Bind(pes) => binder.bind(tid, generation, basis, pes),
-                Change::Free => binder.free(tid, generation, basis),
+                Change::Free => binder.free(tid, generation),
                 Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
             };
             Outcome { thread: action.thread, change: action.change.clone(), result }
@@ -209,7 +243,11 @@ impl Actuator for AffinityActuator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_core::ids::AppId;
+    use corewise_core::observe::Standing::{Inherited, SelfPinned};
     use corewise_core::plan::{Setting, SettingKind, Weight};
+    use corewise_testing::needs;
+    use std::time::Instant;
 
     #[test]
     fn a_setting_is_answered_as_unsupported_and_who_only_looks_on_answers_nothing() {
@@ -226,5 +264,93 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    /// In a thread of its own, which the actuator meets as the only one: for each step its mask is set, and
+    /// what it is found to be then is returned. With `bound`, it was bound to the last PE before and freed.
+    fn standings(bound: bool, creator: Option<u32>, masks: fn(&CpuSet) -> Vec<CpuSet>) -> Vec<Standing> {
+        let act = move || {
+            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let (own, _) = affinity::own_and_cpuset().unwrap();
+            let tid = nix::unistd::gettid().as_raw() as u32;
+            let (pid, allowed) = (std::process::id(), Arc::new(own.clone()));
+            let facts = facts_of(tid, pid);
+            let created = Instant::now();
+            actuator.meet(&NewThread { tid, pid, creator_tid: creator, generation: 0, created });
+            let look = |actuator: &mut AffinityActuator| {
+                actuator.begin_look(&allowed);
+                actuator.standing(&facts).0
+            };
+            let ours = CpuSet::single(own.last().unwrap());
+            look(&mut actuator);
+            if bound {
+                let thread = ThreadId { tid, generation: 0 };
+                let action = |change| Action { thread, change, reason: String::new() };
+                actuator.observed = task::now() + 1;
+                for change in [Change::Bind(ours.clone()), Change::Free] {
+                    let outcomes = actuator.apply(&[action(change)]);
+                    assert_eq!(outcomes[0].result, OutcomeKind::Done);
+                }
+            } else {
+                let handed_out = Entry::HandedOut { original: own.clone(), ours };
+                actuator.with_binder(|binder| binder.note(handed_out));
+            }
+            let step = |mask: CpuSet| {
+                affinity::narrow_self(&mask).unwrap();
+                look(&mut actuator)
+            };
+            let found = masks(&own).into_iter().map(step).collect();
+            affinity::narrow_self(&own).unwrap();
+            found
+        };
+        std::thread::spawn(act).join().unwrap()
+    }
+
+    fn facts_of(tid: u32, pid: u32) -> ThreadFacts {
+        ThreadFacts {
+            tid,
+            pid,
+            app: AppId(0),
+            generation: 0,
+            name: "test".into(),
+            cpu_ns: 0,
+            runnable_ns: None,
+            runnable: true,
+            last_pe: None,
+            ended: false,
+        }
+    }
+
+    fn first(own: &CpuSet) -> CpuSet {
+        CpuSet::single(own.first().unwrap())
+    }
+
+    fn last(own: &CpuSet) -> CpuSet {
+        CpuSet::single(own.last().unwrap())
+    }
+
+    /// As hwloc does: it binds itself here and there, and puts back the mask that it has found, which is ours.
+    #[test]
+    fn who_puts_a_mask_of_ours_back_has_not_pinned_itself() {
+        needs!(TwoPes);
+        let found = standings(true, None, |own| vec![first(own), last(own), last(own)]);
+        assert_eq!(found, [SelfPinned, Inherited, Inherited]);
+    }
+
+    /// A cpuset that shrinks and grows shows an heir with another mask for a moment.
+    #[test]
+    fn an_heir_that_had_another_mask_meanwhile_is_still_one() {
+        needs!(TwoPes);
+        let found = standings(false, None, |own| vec![first(own), last(own)]);
+        assert_eq!(found, [SelfPinned, Inherited]);
+    }
+
+    #[test]
+    fn who_descends_from_nobody_that_was_bound_has_pinned_itself() {
+        needs!(TwoPes);
+        for (creator, expected) in [(std::process::id(), SelfPinned), (u32::MAX / 2, Inherited)] {
+            let found = standings(false, Some(creator), |own| vec![last(own), last(own)]);
+            assert_eq!(found, [expected, expected], "{creator}");
+        }
     }
 }

@@ -18,6 +18,9 @@ impl ActToken {
 /// More words than this no kernel wants: 2^20 PEs.
 const WORDS_MAX: usize = 1 << 14;
 
+/// No kernel is built for more PEs.
+const PES_MAX: u32 = 8192;
+
 /// The PEs that a thread may use now; 0 is the caller. `ESRCH` when there is no such thread.
 pub fn get(tid: u32) -> Result<CpuSet, Errno> {
     let mut words = vec![0u64; 16];
@@ -69,24 +72,29 @@ pub fn all_pes() -> CpuSet {
     std::fs::read_to_string("/sys/devices/system/cpu/possible")
         .ok()
         .and_then(|text| text.trim().parse().ok())
-        .unwrap_or_else(|| CpuSet::first_n(64))
+        .unwrap_or_else(|| CpuSet::first_n(PES_MAX))
 }
 
-/// The mask to give back to a thread that may use whatever the caller may: every PE, so that the kernel
-/// goes on to follow its cpuset when that changes; or the caller's mask where a user has narrowed that.
-pub fn unnarrowed(token: &ActToken) -> Result<CpuSet, Errno> {
-    let all = all_pes();
+/// What the caller's cpuset allows, whatever mask the caller has. It is asked for by a thread of its own, so
+/// that no mask changes that somebody else may set just now; where no thread can be made, the answer is the
+/// caller's mask.
+pub fn of_cpuset() -> Result<CpuSet, Errno> {
+    let ask = || {
+        set_mask(0, &all_pes())?;
+        get(0)
+    };
+    let thread = std::thread::Builder::new().name("cpuset".to_owned()).spawn(ask);
+    thread.map_or_else(|_| get(0), |thread| thread.join().expect("asking the kernel does not panic"))
+}
+
+/// The caller's mask and what its cpuset allows, at the same time. They differ if a user has narrowed the
+/// caller.
+pub fn own_and_cpuset() -> Result<(CpuSet, CpuSet), Errno> {
     loop {
-        let own = get(0)?;
-        set(token, 0, &all)?;
-        let widest = get(0)?;
-        if widest == own {
-            return Ok(all);
-        }
-        // If it has lost PEs, the cpuset shrank just now.
-        if own.is_subset(&widest) {
-            set(token, 0, &own)?;
-            return Ok(own);
+        let (own, cpuset) = (get(0)?, of_cpuset()?);
+        // Else one of them has changed meanwhile.
+        if get(0)? == own {
+            return Ok((own, cpuset));
         }
     }
 }
@@ -112,15 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn a_users_limit_is_kept_and_a_cpusets_followed() {
+    fn what_the_cpuset_allows_is_found_out_without_touching_the_callers_mask() {
         corewise_testing::needs!(TwoPes);
         std::thread::spawn(|| {
-            let token = ActToken::mint();
-            let before = unnarrowed(&token).unwrap();
-            assert_eq!(before, all_pes());
-            let one = CpuSet::single(get(0).unwrap().last().unwrap());
-            set(&token, 0, &one).unwrap();
-            assert_eq!(unnarrowed(&token), Ok(one.clone()));
+            set_mask(0, &all_pes()).unwrap();
+            let cpuset = get(0).unwrap();
+            assert_eq!(own_and_cpuset(), Ok((cpuset.clone(), cpuset.clone())));
+            let one = CpuSet::single(cpuset.last().unwrap());
+            set_mask(0, &one).unwrap();
+            assert_eq!(own_and_cpuset(), Ok((one.clone(), cpuset)));
             assert_eq!(get(0), Ok(one));
         })
         .join()

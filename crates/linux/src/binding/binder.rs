@@ -30,8 +30,13 @@ pub struct Binder {
     ledger: Ledger,
     guardian: Guardian,
     followed: Option<Followed>,
-    /// What is given back to a thread that was not narrowed.
-    unnarrowed: CpuSet,
+    /// What is given back to a thread that nobody has narrowed, so that it follows its cpuset when that grows
+    /// later: every PE.
+    all_pes: CpuSet,
+    /// What the cpuset allows.
+    cpuset: CpuSet,
+    /// Whether a user has narrowed corewise.
+    narrowed: bool,
     /// By what discovery tells the noted threads from later owners of their numbers.
     generations: HashMap<u32, u64>,
 }
@@ -51,11 +56,19 @@ impl Binder {
     /// Begins the book of a run.
     pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> Result<Binder, Errno> {
         let token = ActToken::mint();
-        let unnarrowed = affinity::unnarrowed(&token)?;
+        let (own, cpuset) = affinity::own_and_cpuset()?;
         // Without the kernel's list, heirs are looked for by their parentage.
         let followed = followed.and_then(Result::ok);
-        let (ledger, generations) = (Ledger::default(), HashMap::new());
-        let mut binder = Binder { token, ledger, guardian, followed, unnarrowed, generations };
+        let mut binder = Binder {
+            token,
+            ledger: Ledger::default(),
+            guardian,
+            followed,
+            all_pes: affinity::all_pes(),
+            narrowed: own != cpuset,
+            cpuset,
+            generations: HashMap::new(),
+        };
         if let Some(followed) = &binder.followed {
             binder.guardian.hand_over(followed);
         }
@@ -66,6 +79,19 @@ impl Binder {
     /// The book.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// What the cpuset allowed at the last look.
+    pub fn cpuset(&self) -> &CpuSet {
+        &self.cpuset
+    }
+
+    /// To be called when corewise's own mask has changed: by its cpuset, or by its user.
+    pub fn own_mask_changed(&mut self) {
+        // If it cannot be told, masks are surprises, and who has one is not bound.
+        if let Ok((own, cpuset)) = affinity::own_and_cpuset() {
+            (self.narrowed, self.cpuset) = (own != cpuset, cpuset);
+        }
     }
 
     /// What a user should know, in words.
@@ -136,7 +162,7 @@ impl Binder {
             Err(errno) => return refusal(errno),
         };
         let bound = self.ledger.bound(thread);
-        let expected = bound.map_or(basis.mask.clone(), |bound| seen(&bound.ours, &own));
+        let expected = bound.map_or(basis.mask.clone(), |bound| seen(&bound.ours, &self.cpuset));
         if mask != expected || own != *basis.baseline || self.ledger.is_pinned(tid) {
             // Somebody else has set it, or the cpuset changes just now: the next look will tell.
             return OutcomeKind::NotOurs;
@@ -144,18 +170,18 @@ impl Binder {
         if let Some(why) = self.guardian.trouble() {
             return OutcomeKind::Refused(why.to_owned());
         }
-        let original = if mask == own { self.unnarrowed.clone() } else { mask.clone() };
-        let was_bound = bound.is_some();
+        let original = if mask == own && !self.narrowed { &self.all_pes } else { &mask }.clone();
+        let before = bound.cloned();
         // Written before it is done: whenever we are killed, the book has every change.
         self.note(Entry::Bind { thread, original: original.clone(), ours: pes.clone() });
         self.generations.insert(tid, generation);
         if let Some(why) = self.guardian.trouble() {
             let why = why.to_owned();
-            self.unbound(tid, was_bound);
+            self.unbound(tid, before);
             return OutcomeKind::Refused(why);
         }
         if let Err(errno) = affinity::set(&self.token, tid, pes) {
-            self.unbound(tid, was_bound);
+            self.unbound(tid, before);
             return refusal(errno);
         }
         if Task::of(tid).is_ok_and(|now| now != Some(thread)) {
@@ -167,22 +193,22 @@ impl Binder {
         OutcomeKind::Done
     }
 
-    /// A thread could not be bound. One that was bound before keeps that mask, which is still to be given
-    /// back.
-    fn unbound(&mut self, tid: u32, was_bound: bool) {
-        if !was_bound {
-            self.note(Entry::Free(tid));
-        }
+    /// A thread could not be bound: it is as it was before.
+    fn unbound(&mut self, tid: u32, before: Option<Bound>) {
+        self.note(match before {
+            None => Entry::Free(tid),
+            Some(Bound { thread, original, ours }) => Entry::Bind { thread, original, ours },
+        });
     }
 
     /// Gives a thread its mask back.
-    pub fn free(&mut self, tid: u32, generation: u64, basis: Basis) -> OutcomeKind {
+    pub fn free(&mut self, tid: u32, generation: u64) -> OutcomeKind {
         self.meet(tid, generation);
         let mask = match affinity::get(tid) {
             Ok(mask) => mask,
             Err(errno) => return refusal(errno),
         };
-        let is_ours = |bound: &Bound| seen(&bound.ours, basis.baseline) == mask;
+        let is_ours = |bound: &Bound| seen(&bound.ours, &self.cpuset) == mask;
         let original = match self.ledger.bound_as(tid) {
             Some(bound) => is_ours(bound).then_some(&bound.original),
             None => self.ledger.heir_of(&mask),
@@ -191,7 +217,7 @@ impl Binder {
             return OutcomeKind::NotOurs;
         };
         let result = affinity::set(&self.token, tid, original)
-            .or_else(|_| affinity::set(&self.token, tid, &affinity::all_pes()));
+            .or_else(|_| affinity::set(&self.token, tid, &self.all_pes));
         match result {
             Ok(()) => {
                 self.note(Entry::Free(tid));
@@ -289,6 +315,42 @@ mod tests {
         assert!(mask.len() > 1);
     }
 
+    /// As an earlier run had bound it, whose guardian gives its PEs back only now.
+    #[test]
+    fn what_corewise_gets_back_after_its_start_its_threads_get_back_too() {
+        needs!(TwoPes);
+        let original = std::thread::spawn(|| {
+            let own = affinity::get(0).unwrap();
+            affinity::narrow_self(&last(&own)).unwrap();
+            let mut binder = Binder::new(Guardian::idle(), None).unwrap();
+            affinity::narrow_self(&affinity::all_pes()).unwrap();
+            binder.own_mask_changed();
+            let tid = nix::unistd::gettid().as_raw() as u32;
+            let at = Task::of(tid).unwrap().unwrap().start + 1;
+            let outcome = binder.bind(tid, 1, Basis { baseline: &own, mask: &own, at }, &last(&own));
+            let original = binder.ledger.bound_as(tid).map(|bound| bound.original.clone());
+            affinity::narrow_self(&own).unwrap();
+            (outcome, original)
+        });
+        assert_eq!(original.join().unwrap(), (OutcomeKind::Done, Some(affinity::all_pes())));
+    }
+
+    #[test]
+    fn a_thread_is_given_back_though_corewises_user_has_narrowed_corewise_meanwhile() {
+        needs!(TwoPes);
+        let ((bound, freed), mask) = with_thread(|binder, tid, own| {
+            let basis = Basis { baseline: &own, mask: &own, at: task::now() };
+            let bound = binder.bind(tid, 1, basis, &last(&own));
+            let narrowed = || {
+                affinity::narrow_self(&CpuSet::single(own.first().unwrap())).unwrap();
+                binder.own_mask_changed();
+                binder.free(tid, 1)
+            };
+            (bound, std::thread::scope(|scope| scope.spawn(narrowed).join().unwrap()))
+        });
+        assert_eq!((bound, freed, mask.len() > 1), (OutcomeKind::Done, OutcomeKind::Done, true));
+    }
+
     #[test]
     fn the_next_owner_of_a_judged_threads_number_is_not_bound() {
         needs!(TwoPes);
@@ -310,6 +372,21 @@ mod tests {
             binder.meet(tid, 2);
             assert!(binder.ledger.bound_as(tid).is_none());
         });
+    }
+
+    #[test]
+    fn who_cannot_be_bound_anew_is_known_to_be_bound_as_before() {
+        needs!(TwoPes);
+        let (known, mask) = with_thread(|binder, tid, own| {
+            let basis = |own| Basis { baseline: own, mask: own, at: task::now() };
+            let ours = last(&own);
+            binder.bind(tid, 1, basis(&own), &ours);
+            binder.guardian = Guardian::idle().without_space();
+            let outcome = binder.bind(tid, 1, basis(&ours), &CpuSet::single(own.first().unwrap()));
+            assert!(matches!(outcome, OutcomeKind::Refused(_)), "{outcome:?}");
+            binder.ledger.bound_as(tid).unwrap().ours.clone()
+        });
+        assert_eq!(known, mask);
     }
 
     #[test]

@@ -32,8 +32,9 @@ const GROWTH: u64 = 1 << 16;
 /// More than this no book holds; what is larger is none of ours.
 const SIZE_MAX: u64 = 1 << 26;
 
-/// How long the next corewise tries to give back what an earlier one has left.
-const MEND_WITHIN: Duration = Duration::from_secs(2);
+/// How long the next corewise tries to give back what an earlier one has left: as long as a guardian, as
+/// nobody does it afterwards.
+const MEND_WITHIN: Duration = Duration::from_secs(10);
 
 /// The file in which a run's changes are written down.
 #[derive(Debug)]

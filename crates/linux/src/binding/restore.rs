@@ -4,15 +4,17 @@
 //! have inherited the narrow mask without being in the book, and a mask that somebody else set since must be
 //! kept. Approach: each bound thread is restored if its mask is still the one we set; then every thread of
 //! the run ([`super::kin`]) that carries a mask we handed out, and did not set it itself, is restored as
-//! well. That is repeated until looks find nobody to restore, and nobody who ended before it was looked at:
-//! then everybody alive was seen wide, and whoever comes later descends from them. When a cpuset shrinks, the
-//! kernel overrides a mask but remembers it for the time when it grows again: what it made of our mask counts
-//! as our mask ([`seen`]). The kernel changes one thread after the other: a mask that is neither ours nor the
-//! thread's own is looked at again for a moment. Limit: a thread that pins itself to just the PEs we had
-//! given to its creator, within two intervals before the end, is taken for an heir.
+//! well. That is repeated until looks find nobody to restore: then everybody alive was seen wide, and whoever
+//! comes later descends from them. Processes may end before they are looked at and leave others behind, on a
+//! busy machine in every look, most of them strangers; so a look that misses somebody is not worthless, but
+//! it takes many of them ([`QUIET`]). When a cpuset shrinks, the kernel overrides a mask but remembers it for
+//! the time when it grows again: what it made of our mask counts as our mask ([`seen`]). The kernel changes
+//! one thread after the other: a mask that is neither ours nor the thread's own is looked at again for a
+//! moment. Limit: a thread that pins itself to just the PEs we had given to its creator, within two intervals
+//! before the end, is taken for an heir.
 
 use super::affinity::{self, ActToken};
-use super::kin::Kin;
+use super::kin::{Belongs, Kin};
 use super::ledger::Ledger;
 use super::task::Task;
 use corewise_core::cpuset::CpuSet;
@@ -27,7 +29,7 @@ use std::time::{Duration, Instant};
 pub struct Remains {
     /// Threads that the system does not let us change: they run a program with another user's rights.
     pub refused: Vec<u32>,
-    /// There was no time left, and new heirs were still found.
+    /// There was no time left to make sure that no heirs are left.
     pub outrun: bool,
 }
 
@@ -57,12 +59,12 @@ pub fn restore(
     let mut given = HashSet::new();
     let mut quiet = 0;
     while !ledger.is_settled() {
-        let seen = Look { ledger, token, own: affinity::get(0)?, given: &mut given }.take(kin)?;
-        quiet = if seen.is_quiet() { quiet + 1 } else { 0 };
+        let seen = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given }.take(kin)?;
+        quiet = seen.quiet().map_or(0, |worth| quiet + worth);
         let elapsed = started.elapsed();
         let settled = seen.unsettled == 0 || elapsed > SETTLES_WITHIN;
-        if quiet >= QUIET_LOOKS && settled || elapsed > within {
-            remains = Remains { outrun: quiet == 0, refused: seen.refused };
+        if quiet >= QUIET && settled || elapsed > within {
+            remains = Remains { outrun: quiet < QUIET, refused: seen.refused };
             break;
         }
         if !settled {
@@ -72,9 +74,15 @@ pub fn restore(
     Ok(remains)
 }
 
-/// How many looks in a row must find nothing: a list is not read in one instant, and a process that starts
-/// another and ends meanwhile may be missed once.
-const QUIET_LOOKS: usize = 3;
+/// What looks in a row that find nobody must be worth together. More than one is needed in any case, as a list
+/// is not read in one instant.
+const QUIET: usize = 30;
+
+/// What a look is worth that saw everybody.
+const SAW_ALL: usize = 10;
+
+/// What a look is worth that missed somebody who ended.
+const MISSED_SOME: usize = 1;
 
 /// How long the kernel may take to change the masks of all threads of a cpuset.
 const SETTLES_WITHIN: Duration = Duration::from_millis(50);
@@ -84,7 +92,7 @@ struct Look<'a> {
     ledger: &'a Ledger,
     token: &'a ActToken,
     /// What the cpuset allows.
-    own: CpuSet,
+    cpuset: CpuSet,
     /// Who was given a mask back although that cannot be seen while the cpuset is narrow.
     given: &'a mut HashSet<Task>,
 }
@@ -92,6 +100,7 @@ struct Look<'a> {
 /// What a look came to.
 #[derive(Default)]
 struct Seen {
+    /// Those who were given a mask back, and those who look like heirs but may be strangers.
     found: usize,
     /// Somebody ended before it was looked at, and may have left an heir.
     missed: bool,
@@ -101,8 +110,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn is_quiet(&self) -> bool {
-        self.found == 0 && !self.missed
+    /// What it is worth if it found nobody.
+    fn quiet(&self) -> Option<usize> {
+        (self.found == 0).then_some(if self.missed { MISSED_SOME } else { SAW_ALL })
     }
 }
 
@@ -115,34 +125,35 @@ impl Look<'_> {
             if Task::of(tid)? != Some(bound.thread) {
                 continue;
             }
-            if mask == seen(&bound.ours, &self.own) {
+            if mask == seen(&bound.ours, &self.cpuset) {
                 self.give_back(tid, &mask, &bound.original, &mut result)?;
-            } else if mask != seen(&bound.original, &self.own) {
+            } else if mask != seen(&bound.original, &self.cpuset) {
                 result.unsettled += 1;
             }
         }
         let ledger = self.ledger;
-        let as_seen = ledger.handed_out().map(|(ours, original)| (ours, seen(ours, &self.own), original));
+        let as_seen = ledger.handed_out().map(|(ours, original)| (ours, seen(ours, &self.cpuset), original));
         // Where the cpuset overrides our mask, others may have the same without us: to them, ours must be
         // no loss.
         let handed_out: HashMap<CpuSet, &CpuSet> = as_seen
             .filter(|(ours, seen, original)| *ours == seen || seen.is_subset(original))
             .map(|(_, seen, original)| (seen, original))
             .collect();
-        let roll = kin.roll()?;
-        result.missed = roll.missed;
-        for tid in roll.threads {
-            match affinity::get(tid) {
-                Ok(mask) => {
-                    if let Some(original) = handed_out.get(&mask)
-                        && !self.has_pinned_itself(tid)?
-                    {
-                        self.give_back(tid, &mask, original, &mut result)?;
-                    }
-                }
-                Err(_) => result.missed = true,
+        let missed = kin.look(&mut |tid, belongs| {
+            let Ok(mask) = affinity::get(tid) else {
+                result.missed = true;
+                return Ok(());
+            };
+            match handed_out.get(&mask) {
+                Some(original) if !self.has_pinned_itself(tid)? => match belongs {
+                    Belongs::Yes => self.give_back(tid, &mask, original, &mut result)?,
+                    Belongs::Perhaps => result.found += 1,
+                },
+                _ => {}
             }
-        }
+            Ok(())
+        })?;
+        result.missed |= missed;
         Ok(result)
     }
 
@@ -174,16 +185,16 @@ impl Look<'_> {
     }
 }
 
-/// What the kernel makes of a mask where the cpuset allows `own`: what both have in common; if that is
-/// nothing, the cpuset's.
-pub fn seen(mask: &CpuSet, own: &CpuSet) -> CpuSet {
-    let common = mask.intersection(own);
-    if common.is_empty() { own.clone() } else { common }
+/// What the kernel makes of a mask where this is the cpuset: what both have in common; if that is nothing,
+/// the cpuset.
+pub fn seen(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
+    let common = mask.intersection(cpuset);
+    if common.is_empty() { cpuset.clone() } else { common }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::kin::{ByParentage, Roll};
+    use super::super::kin::ByParentage;
     use super::super::ledger::{Bound, Entry};
     use super::*;
 
@@ -202,8 +213,9 @@ mod tests {
     struct Listed(Vec<Vec<u32>>);
 
     impl Kin for Listed {
-        fn roll(&mut self) -> io::Result<Roll> {
-            Ok(Roll { threads: self.0.pop().unwrap_or_default(), missed: false })
+        fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+            let threads = self.0.pop().unwrap_or_default();
+            threads.into_iter().try_for_each(|tid| see(tid, Belongs::Yes)).map(|()| false)
         }
     }
 
@@ -211,6 +223,14 @@ mod tests {
 
     /// In a thread of its own: binds it, calls `then`, restores, and returns the masks before and after.
     fn restore_after(then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static) -> (CpuSet, CpuSet) {
+        restore_from(affinity::all_pes(), then)
+    }
+
+    /// The same, where whoever restores may use these PEs.
+    fn restore_from(
+        restorer: CpuSet,
+        then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static,
+    ) -> (CpuSet, CpuSet) {
         std::thread::spawn(move || {
             let token = ActToken::mint();
             let thread = Task::of(nix::unistd::gettid().as_raw() as u32).unwrap().unwrap();
@@ -223,7 +243,7 @@ mod tests {
             // As the guardian, which is not bound.
             let restored = std::thread::spawn(move || {
                 let token = ActToken::mint();
-                affinity::set(&token, 0, &affinity::all_pes()).unwrap();
+                affinity::set(&token, 0, &restorer).unwrap();
                 let members = ledger.members().clone();
                 restore(&ledger, &token, &mut ByParentage::new(&members), WITHIN).unwrap()
             });
@@ -313,17 +333,46 @@ mod tests {
         .unwrap();
     }
 
+    /// In every look there is somebody of whom it cannot be told; the looks take this long.
+    struct Busy(Option<u32>, Duration);
+
+    impl Kin for Busy {
+        fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+            std::thread::sleep(self.1);
+            self.0.map_or(Ok(()), |tid| see(tid, Belongs::Perhaps))?;
+            Ok(true)
+        }
+    }
+
+    fn restored_by(mut kin: Busy, within_ms: u64) -> Remains {
+        let own = affinity::get(0).unwrap();
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::HandedOut { original: own.clone(), ours: own });
+        restore(&ledger, &ActToken::mint(), &mut kin, Duration::from_millis(within_ms)).unwrap()
+    }
+
+    #[test]
+    fn strangers_that_end_all_the_time_hold_nobody_up() {
+        assert_eq!(restored_by(Busy(None, Duration::ZERO), 10_000), Remains::default());
+    }
+
     #[test]
     fn who_is_never_caught_is_told() {
-        struct Chain;
-        impl Kin for Chain {
-            fn roll(&mut self) -> io::Result<Roll> {
-                Ok(Roll { threads: vec![], missed: true })
-            }
-        }
-        let mut ledger = Ledger::default();
-        ledger.note(Entry::HandedOut { original: set("0-1"), ours: set("1") });
-        let remains = restore(&ledger, &ActToken::mint(), &mut Chain, Duration::from_millis(5)).unwrap();
-        assert!(remains.outrun);
+        let tid = nix::unistd::gettid().as_raw() as u32;
+        assert!(restored_by(Busy(Some(tid), Duration::ZERO), 5).outrun);
+    }
+
+    /// One look that found nobody does not make up for those for which there was no time.
+    #[test]
+    fn a_slow_look_is_not_enough() {
+        assert!(restored_by(Busy(None, Duration::from_millis(10)), 5).outrun);
+    }
+
+    #[test]
+    fn corewise_gives_back_though_its_user_has_narrowed_it_meanwhile() {
+        corewise_testing::needs!(TwoPes);
+        let first = CpuSet::single(affinity::get(0).unwrap().first().unwrap());
+        let (before, after) = restore_from(first, |_, _, _| {});
+        assert_eq!(before, after);
     }
 }

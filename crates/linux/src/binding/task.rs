@@ -4,6 +4,7 @@
 use nix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::str::FromStr;
 
 /// One thread or process for all time: the kernel gives numbers out again, but not with the same start. (Its
@@ -23,30 +24,49 @@ pub struct Facts {
     pub state: char,
     /// The parent process.
     pub parent: u32,
+    /// Whether it is a thread of the kernel's.
+    pub is_kernels: bool,
+    /// Whether it has ended, or has given its memory back to end.
+    pub has_ended: bool,
     /// When it started, in clock ticks since boot.
     pub start: u64,
 }
 
+/// `PF_EXITING` and `PF_KTHREAD` of the kernel's `sched.h`.
+pub(super) const EXITING: u32 = 0x4;
+pub(super) const KERNELS: u32 = 0x0020_0000;
+
 /// What `/proc` says of a thread or process; `None` if it has ended.
 pub fn facts(id: u32) -> io::Result<Option<Facts>> {
-    let text = match std::fs::read(format!("/proc/{id}/stat")) {
+    facts_in(Path::new("/proc"), id)
+}
+
+/// The same, where `/proc` is `proc`.
+pub fn facts_in(proc: &Path, id: u32) -> io::Result<Option<Facts>> {
+    let path = proc.join(format!("{id}/stat"));
+    let text = match std::fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let malformed = || io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{id}/stat is malformed"));
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, format!("{} is malformed", path.display()));
     parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(malformed)
 }
 
 fn parse(stat: &str) -> Option<Facts> {
     // The name may hold spaces and parentheses; the fields after the last parenthesis are plain.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    // proc_pid_stat(5) counts from 1 and the parent is the fourth field.
+    let flags: u32 = fields.nth(9 - 5)?.parse().ok()?;
     Some(Facts {
-        state: fields.next()?.chars().next()?,
-        parent: fields.next()?.parse().ok()?,
-        // proc_pid_stat(5) counts from 1 and the parent is the fourth field.
-        start: fields.nth(22 - 5)?.parse().ok()?,
+        state,
+        parent,
+        is_kernels: flags & KERNELS != 0,
+        has_ended: matches!(state, 'Z' | 'X') || flags & EXITING != 0,
+        start: fields.nth(22 - 10)?.parse().ok()?,
     })
 }
 
@@ -115,7 +135,8 @@ mod tests {
     #[test]
     fn a_name_may_hold_parentheses_and_spaces() {
         let stat = "7 (a) b (c) T 5 7 7 0 -1 4194560 1 0 0 0 30 12 0 0 20 0 3 0 9001 1 2 3";
-        assert_eq!(parse(stat), Some(Facts { state: 'T', parent: 5, start: 9001 }));
+        let facts = Facts { state: 'T', parent: 5, is_kernels: false, has_ended: false, start: 9001 };
+        assert_eq!(parse(stat), Some(facts));
         assert_eq!(parse("7 (x"), None);
     }
 

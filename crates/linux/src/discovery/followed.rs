@@ -4,7 +4,7 @@
 //! the one that opened them, and every fork is still followed.
 
 use super::bpf::{ENDED, RawThread};
-use crate::binding::kin::{Kin, Roll};
+use crate::binding::kin::{Belongs, Kin};
 use libbpf_rs::{Link, libbpf_sys};
 use std::fs::File;
 use std::io::{self, Read};
@@ -40,7 +40,7 @@ impl Followed {
 }
 
 impl Kin for Followed {
-    fn roll(&mut self) -> io::Result<Roll> {
+    fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
         // SAFETY: the call takes no pointer; it makes a new descriptor or answers with an error.
         let reading = unsafe { libbpf_sys::bpf_iter_create(self.list.as_raw_fd()) };
         if reading < 0 {
@@ -55,8 +55,8 @@ impl Kin for Followed {
             unsafe { chunk.as_ptr().cast::<RawThread>().read_unaligned() }
         });
         let living = threads.filter(|thread| thread.stage != ENDED).map(|thread| thread.tid);
-        let mut roll = Roll { threads: living.collect(), missed: false };
-        roll.threads.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(roll)
+        let mut living: Vec<u32> = living.collect();
+        living.sort_unstable_by(|a, b| b.cmp(a));
+        living.into_iter().try_for_each(|tid| see(tid, Belongs::Yes)).map(|()| false)
     }
 }

@@ -77,7 +77,10 @@ pub fn load(source: &Source) -> Result<Found, LoadError> {
 }
 
 fn build(builder: TopologyBuilder) -> Result<Hwloc, String> {
-    let builder = builder.with_flags(BuildFlags::INCLUDE_DISALLOWED).map_err(|error| error.to_string())?;
+    // On x86 it would bind this thread to each PE in turn, for what the kernel tells as well, and then put
+    // back the mask that it has found: one that an outer corewise, or its guardian, has long given back.
+    let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
+    let builder = builder.with_flags(flags).map_err(|error| error.to_string())?;
     builder.build().map_err(|error| match error.errno {
         Some(errno) => errno.to_string(),
         None => format!("{} gives no reason", error.api),
