@@ -3,9 +3,11 @@
 //! `kill_campaign COREWISE BURN SEED FAULTS [KIND...]` starts runs that bind threads every few milliseconds,
 //! does to each what one of [`KINDS`] says at a random moment, and looks whether a thread is narrower than
 //! its cpuset once corewise and its guardian are gone. It prints how often each kind was done, and ends with
-//! 1 if a thread was left narrow. Everything follows from the seed but the moment at which the machine gets
+//! 1 if a thread was left narrow. FAULTS is a number, or two with a dash: `55-57` does only these of the
+//! faults that follow from the seed. Everything follows from it but the moment at which the machine gets
 //! to it. Each run has a cpuset, a runtime directory and a session of its own; nothing outside of them is
-//! touched. Needs root, the PEs 0 and 1, and cgroups with cpusets.
+//! touched, but by kinds that are done only where they are named. Needs root, the PEs 0 and 1, and cgroups
+//! with cpusets.
 //!
 //! Threads that pin themselves (`pin`, and `tail` by taskset) are narrow by their own wish; how many of them
 //! were given more is told apart.
@@ -27,13 +29,15 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let usage = "usage: kill_campaign COREWISE BURN SEED FAULTS [KIND...]";
     let (corewise, burn) = (words.next().expect(usage), words.next().expect(usage));
-    let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect(usage);
-    let (seed, faults) = (number(), number());
+    let seed: u64 = words.next().and_then(|word| word.parse().ok()).expect(usage);
+    let faults = words.next().and_then(|word| range(&word)).expect(usage);
     let chosen: Vec<String> = words.collect();
-    let kinds: Vec<&Kind> = KINDS
-        .iter()
-        .filter(|kind| chosen.is_empty() || chosen.iter().any(|name| name == kind.name))
-        .collect();
+    let is_chosen = |kind: &Kind| match chosen.is_empty() {
+        true => !kind.touches_others,
+        false => chosen.iter().any(|name| name == kind.name),
+    };
+    let (kinds, others): (Vec<&Kind>, Vec<&Kind>) =
+        KINDS.iter().partition(|kind| is_chosen(kind) && kind.why_not().is_none());
     assert!(!kinds.is_empty(), "the kinds are: {}", KINDS.map(|kind| kind.name).join(", "));
     let tools = match Tools::new(corewise, burn) {
         Ok(tools) => tools,
@@ -43,31 +47,45 @@ fn main() -> ExitCode {
         }
     };
     let mut sums: BTreeMap<&str, Outcome> = BTreeMap::new();
-    let mut order = Vec::new();
-    for fault in 0..faults {
-        if order.is_empty() {
-            order = kinds.clone();
-            Random::new(seed, 1_000_000 + fault).shuffle(&mut order);
-        }
-        let kind = order.pop().expect("it was filled in the lines above");
+    for fault in faults {
+        let kind = kind_of(seed, fault, &kinds);
         let outcome = round::carry_out(&tools, kind, Random::new(seed, fault));
         for line in &outcome.narrow {
             println!("fault {fault} ({}): {line}", kind.name);
         }
         sums.entry(kind.name).or_default().add(outcome);
     }
+    for kind in others.into_iter().filter(|kind| kind.touches_others) {
+        let why = kind.why_not().unwrap_or("done only if it is named, as it touches others".to_owned());
+        println!("{:32} {why}", kind.name);
+    }
     report(seed, &sums)
+}
+
+fn range(text: &str) -> Option<std::ops::Range<u64>> {
+    match text.split_once('-') {
+        Some((first, last)) => Some(first.parse().ok()?..last.parse::<u64>().ok()? + 1),
+        None => Some(0..text.parse().ok()?),
+    }
+}
+
+/// Each kind comes once before one comes again.
+fn kind_of<'a>(seed: u64, fault: u64, kinds: &[&'a Kind]) -> &'a Kind {
+    let place = fault % kinds.len() as u64;
+    let mut order = kinds.to_vec();
+    Random::new(seed, 1_000_000 + fault - place).shuffle(&mut order);
+    order[place as usize]
 }
 
 fn report(seed: u64, sums: &BTreeMap<&str, Outcome>) -> ExitCode {
     let mut total = Outcome::default();
     println!(
-        "{:28} {:>6} {:>6} {:>8} {:>7} {:>7}",
+        "{:32} {:>6} {:>6} {:>8} {:>7} {:>7}",
         "kind", "faults", "bound", "threads", "narrow", "widened"
     );
     let line = |name: &str, sum: &Outcome| {
         let Outcome { faults, bound, threads, narrow, widened } = sum;
-        println!("{name:28} {faults:6} {bound:6} {threads:8} {:7} {widened:7}", narrow.len());
+        println!("{name:32} {faults:6} {bound:6} {threads:8} {:7} {widened:7}", narrow.len());
     };
     for (name, sum) in sums {
         line(name, sum);

@@ -14,8 +14,23 @@ pub struct Kind {
     pub script: Option<&'static str>,
     /// How corewise finds threads, if that is not left to chance.
     pub discovery: Option<&'static str>,
-    /// What is done. Afterwards neither corewise nor its guardian may be left.
+    /// Whether others on the machine are touched: it is done only where it is asked for by its name.
+    pub touches_others: bool,
+    /// What is done. Afterwards nobody may be left who binds or gives back: neither a guardian nor a corewise
+    /// that is not within another.
     pub act: fn(&mut Round),
+}
+
+/// What says whether PE 1 is there, and changes it.
+const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
+
+impl Kind {
+    /// Why it cannot be done here.
+    pub fn why_not(&self) -> Option<String> {
+        let open = || std::fs::File::options().write(true).open(ONLINE);
+        let error = open().err().filter(|_| self.touches_others)?;
+        Some(format!("not possible: {ONLINE}: {error}"))
+    }
 }
 
 /// What is around corewise.
@@ -50,7 +65,7 @@ pub const SCRIPTS: [&str; 6] = [
 ];
 
 const fn kind(name: &'static str, act: fn(&mut Round)) -> Kind {
-    Kind { name, wrap: Wrap::None, script: None, discovery: None, act }
+    Kind { name, wrap: Wrap::None, script: None, discovery: None, touches_others: false, act }
 }
 
 const fn within(name: &'static str, wrap: Wrap, act: fn(&mut Round)) -> Kind {
@@ -61,8 +76,12 @@ const fn with(name: &'static str, script: &'static str, act: fn(&mut Round)) -> 
     Kind { script: Some(script), ..kind(name, act) }
 }
 
+const fn offline(name: &'static str, act: fn(&mut Round)) -> Kind {
+    Kind { touches_others: true, ..kind(name, act) }
+}
+
 /// All kinds.
-pub const KINDS: [Kind; 27] = [
+pub const KINDS: [Kind; 32] = [
     kind("kill corewise", |round| signal(round, "run", SIGKILL)),
     kind("stop, then kill corewise", |round| {
         round.send(&round.corewise("run"), SIGSTOP);
@@ -166,6 +185,29 @@ pub const KINDS: [Kind; 27] = [
         shrink(round);
         round.wait_alone();
     }),
+    offline("PE offline, kill, online", |round| {
+        take_pe(round, "0");
+        round.pause(40);
+        signal(round, "run", SIGKILL);
+        take_pe(round, "1");
+    }),
+    offline("PE offline and online, kill", |round| {
+        take_pe(round, "0");
+        round.pause(40);
+        take_pe(round, "1");
+        round.pause(20);
+        signal(round, "run", SIGKILL);
+    }),
+    kind("narrow corewise, kill", |round| {
+        round.narrow_corewise();
+        round.pause(100);
+        signal(round, "run", SIGKILL);
+    }),
+    kind("narrow corewise, end", |round| {
+        round.narrow_corewise();
+        round.pause(100);
+        round.end();
+    }),
     with("chain, kill", CHAIN, |round| signal(round, "run", SIGKILL)),
     with("chain, end", CHAIN, |round| round.end()),
     Kind {
@@ -176,6 +218,12 @@ pub const KINDS: [Kind; 27] = [
         let outermost = &round.corewise("run")[..1];
         round.send(outermost, SIGKILL);
         round.end();
+    }),
+    within("nested, kill outer, go on", Wrap::Nested, |round| {
+        let outermost = &round.corewise("run")[..1];
+        round.send(outermost, SIGKILL);
+        round.wait_ended(outermost);
+        round.wait_for_guardian();
     }),
     within("nested, kill inner", Wrap::Nested, |round| {
         let inner = &round.corewise("run")[1..];
@@ -205,6 +253,14 @@ fn signal(round: &Round, subcommand: &str, signal: Signal) {
 fn shrink(round: &mut Round) {
     let left = ["0", "1"][round.chance.below(2)];
     round.cpuset.allow(left);
+}
+
+/// Switches PE 1 off or on, as a machine may do any time. Its cpuset has it again only when it is told so.
+fn take_pe(round: &Round, online: &str) {
+    std::fs::write(ONLINE, online).expect("it could be opened before");
+    if online == "1" {
+        round.cpuset.allow("0-1");
+    }
 }
 
 /// The killed must be dead before anybody can know of it.

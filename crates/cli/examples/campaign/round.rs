@@ -3,6 +3,7 @@
 use super::cpuset::Cpuset;
 use super::kinds::{Kind, SCRIPTS, Wrap};
 use corewise_core::random::Random;
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -95,7 +96,7 @@ pub struct Round<'a> {
 pub fn carry_out(tools: &Tools, kind: &Kind, chance: Random) -> Outcome {
     let mut round = Round::start(tools, kind, chance);
     // Until a thread is bound and has started something, or the kind does not let it come so far.
-    let bound = wait_for(Duration::from_secs(5), || round.has_started() && !round.narrow().0.is_empty());
+    let bound = wait_for(Duration::from_secs(5), || round.has_started() && round.has_bound());
     round.pause(150);
     (kind.act)(&mut round);
     round.cpuset.allow("0-1");
@@ -182,7 +183,8 @@ impl<'a> Round<'a> {
             is_corewise(*pid) && words.split(|&byte| byte == 0).nth(1) == Some(subcommand.as_bytes())
         };
         let mut found: Vec<u32> = self.cpuset.processes().into_iter().filter(is_it).collect();
-        found.sort_unstable();
+        // Not by their numbers, which come round.
+        found.sort_by_key(|&pid| start_of(pid));
         found
     }
 
@@ -220,6 +222,27 @@ impl<'a> Round<'a> {
         assert!(wait_for(Duration::from_secs(60), alone), "a guardian did not end");
     }
 
+    /// Waits until these processes of corewise's have ended.
+    pub fn wait_ended(&self, pids: &[u32]) {
+        let ended = || !pids.iter().any(|&pid| is_corewise(pid));
+        assert!(wait_for(Duration::from_secs(60), ended), "corewise did not end");
+    }
+
+    /// Waits until no guardian is there.
+    pub fn wait_for_guardian(&self) {
+        let ended = || self.corewise("guardian").is_empty();
+        assert!(wait_for(Duration::from_secs(60), ended), "a guardian did not end");
+    }
+
+    /// Lets corewise itself use either PE only.
+    pub fn narrow_corewise(&mut self) {
+        let mut one = CpuSet::new();
+        one.set(self.chance.below(2)).expect("a set has room for more than two PEs");
+        for pid in self.corewise("run") {
+            let _ = sched_setaffinity(Pid::from_raw(pid as i32), &one);
+        }
+    }
+
     /// Starts corewise once more, which gives back what others have left.
     pub fn next_start(&self) {
         let mut command = Command::new(&self.tools.corewise);
@@ -236,21 +259,30 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Name and mask of every thread but corewise's own.
+    /// Name and mask of every thread.
     fn threads(&self) -> Vec<(String, String)> {
-        let processes = self.cpuset.processes().into_iter().filter(|pid| !is_corewise(*pid));
-        processes.flat_map(threads_of).collect()
+        self.cpuset.processes().into_iter().flat_map(threads_of).collect()
+    }
+
+    /// Whether a thread of the program or of what it has started is narrow, be it by its own wish.
+    fn has_bound(&self) -> bool {
+        let others = self.cpuset.processes().into_iter().filter(|&pid| !is_corewise(pid));
+        others.flat_map(threads_of).any(|(name, mask)| mask != "0-1" && !has_own_wish(&name))
     }
 
     /// Who is narrow but not by its own wish, and how many that pinned themselves are not.
     fn narrow(&self) -> (Vec<String>, usize) {
-        let own_wish = |name: &str| matches!(name, "pin" | "tail" | "taskset");
         let (pinned, others): (Vec<_>, Vec<_>) =
-            self.threads().into_iter().partition(|(name, _)| own_wish(name));
+            self.threads().into_iter().partition(|(name, _)| has_own_wish(name));
         let narrow = others.into_iter().filter(|(_, mask)| mask != "0-1");
         let widened = pinned.iter().filter(|(name, mask)| name != "taskset" && mask == "0-1").count();
         (narrow.map(|(name, mask)| format!("{name} has {mask}")).collect(), widened)
     }
+}
+
+/// Whether a thread of this name has pinned itself, or was pinned by who has started it.
+fn has_own_wish(name: &str) -> bool {
+    matches!(name, "pin" | "tail" | "taskset")
 }
 
 /// The starter and what it started must not outlive the round.
@@ -283,6 +315,12 @@ fn is_corewise(pid: u32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|path| path.ends_with("corewise"))
 }
 
+/// In clock ticks since boot.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
 fn name_of(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
@@ -292,11 +330,12 @@ fn threads_of(pid: u32) -> Vec<(String, String)> {
     tasks.filter_map(|task| thread(&task.path())).collect()
 }
 
-/// `None` for one that has ended, be it that nobody has asked for its status.
+/// `None` for one that has ended: it has given its memory back, even if its state does not say so yet, or
+/// nobody has asked for its status.
 fn thread(task: &Path) -> Option<(String, String)> {
     let status = fs::read_to_string(task.join("status")).ok()?;
     let field = |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
-    let ended = matches!(field("State:")?.chars().next()?, 'Z' | 'X');
+    let ended = matches!(field("State:")?.chars().next()?, 'Z' | 'X') || field("VmSize:").is_none();
     (!ended).then_some((field("Name:")?, field("Cpus_allowed_list:")?))
 }
 
