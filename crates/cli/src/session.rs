@@ -14,6 +14,7 @@ use corewise_core::world::{Wake, World, control_loop};
 use corewise_linux::binding::actuator::AffinityActuator;
 use corewise_linux::binding::guardian::Guardian;
 use corewise_linux::counters::{self, CounterSource, Subjects};
+use corewise_linux::descriptors::leaving_free;
 use corewise_linux::discovery::{self, Discovery, Root, procfs::Proc};
 use corewise_linux::host;
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
@@ -89,12 +90,16 @@ pub fn run(plan: Plan) -> Result<Ended> {
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     // Before the command's process is made, so that it is seen to be.
     let roots = vec![Root::ChildrenOf(std::process::id())];
-    let discovery = discover(&plan, roots, &signals, guardian.as_ref(), &mut notes);
+    let open = || discover(&plan, roots, &signals, guardian.as_ref(), &mut notes);
+    let discovery = with_descriptors_left(16, open);
+    // Without discovery nobody is bound, and its descriptors may be needed.
+    let guardian = guardian.filter(|_| discovery.is_ok());
     let waiting = launch::prepare(&plan.command, &mut signals, plan.output)?;
     if !plan.keep_descriptors {
         signals.let_go_of_descriptors(plan.output == Output::ToStandardError);
     }
-    match discovery.and_then(|discovery| attach(&plan, &waiting, discovery, &mut notes)) {
+    let attach = |discovery| with_descriptors_left(8, || attach(&plan, &waiting, discovery, &mut notes));
+    match discovery.and_then(attach) {
         Ok(attached) => watch(plan, waiting, signals, attached, guardian, notes),
         Err(error) if is_demanded(&plan) => Err(error),
         Err(error) => {
@@ -102,6 +107,12 @@ pub fn run(plan: Plan) -> Result<Ended> {
             follow(plan, waiting, signals, notes)
         }
     }
+}
+
+/// Who opens as many descriptors as it can leaves some free: to start the command, to look at threads, and to
+/// write what was asked for.
+fn with_descriptors_left<T>(count: usize, open: impl FnOnce() -> Result<T>) -> Result<T> {
+    leaving_free(count, open).context("too few descriptors may be open (`ulimit -n`)")?
 }
 
 fn note_privileges(plan: &Plan, notes: &mut Vec<String>) {

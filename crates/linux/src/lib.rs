@@ -10,6 +10,7 @@ mod bpf;
 pub mod branches;
 pub mod code;
 pub mod counters;
+pub mod descriptors;
 pub mod discovery;
 pub mod elf;
 pub mod environment;

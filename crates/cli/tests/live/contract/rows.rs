@@ -231,6 +231,11 @@ const LIMITS: Table = &[
     ("limits", "$P $probe limits", "7: "),
     ("few descriptors", "ulimit -n 64; $P $probe limits", "7: 64 64"),
     ("very few descriptors", "ulimit -n 16; $P $probe limits 2>&-", "7: 16 16"),
+    (
+        "any number of descriptors",
+        "for n in 10 22 26 28 30 40; do (ulimit -n $n; $P sh -c 'exit 3' 2>/dev/null; echo $?); done | uniq -c",
+        "6 3",
+    ),
     ("a soft limit of descriptors", "ulimit -S -n 32; $P $probe limits", "7: 32 "),
     ("small stacks", "ulimit -s 64; $P $probe limits", "3: 65536 65536"),
     ("small files", "ulimit -f 1; $P $probe limits", "1: 1024 1024"),
