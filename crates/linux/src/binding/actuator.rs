@@ -329,7 +329,7 @@ mod tests {
         CpuSet::single(own.last().unwrap())
     }
 
-    /// As hwloc does: it binds itself here and there, and puts back the mask that it has found, which is ours.
+    /// As hwloc does: it binds itself here and there, and puts back the mask that it has found.
     #[test]
     fn who_puts_a_mask_of_ours_back_has_not_pinned_itself() {
         needs!(TwoPes);

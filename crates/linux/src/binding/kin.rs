@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// A source of the threads of a run.
 pub trait Kin {
     /// Calls `see` for every thread that lives now, the latest first and each as soon as it is known: a chain
-    /// of processes that each start the next and end is caught at its end, if at all. Returns whether somebody
+    /// of processes that each start the next and end is caught at its end, if at all. Returns whether one
     /// ended before it was seen, who may have left another behind.
     fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool>;
 }

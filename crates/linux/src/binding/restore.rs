@@ -74,7 +74,7 @@ pub fn restore(
     Ok(remains)
 }
 
-/// What looks in a row that find nobody must be worth together. More than one is needed in any case, as a list
+/// What looks in a row that find nobody must be worth together. More than one is needed anyway, as a list
 /// is not read in one instant.
 const QUIET: usize = 30;
 

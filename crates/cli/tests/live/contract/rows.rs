@@ -233,7 +233,7 @@ const LIMITS: Table = &[
     ("very few descriptors", "ulimit -n 16; $P $probe limits 2>&-", "7: 16 16"),
     (
         "any number of descriptors",
-        "for n in 10 22 26 28 30 40; do (ulimit -n $n; $P sh -c 'exit 3' 2>/dev/null; echo $?); done | uniq -c",
+        "for n in 10 22 26 28 30 40; do (ulimit -n $n; $P sh -c 'exit 3' 2>&-; echo $?); done | uniq -c",
         "6 3",
     ),
     ("a soft limit of descriptors", "ulimit -S -n 32; $P $probe limits", "7: 32 "),
