@@ -20,6 +20,7 @@ use corewise_linux::host;
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
 use corewise_linux::live::{Application, Ends, LiveWorld, Parts};
 use corewise_linux::privileged;
+use corewise_linux::runtimes::{self, Runtimes};
 use corewise_linux::signals::Signals;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -81,26 +82,31 @@ pub struct Ended {
 
 /// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start. Where
 /// it cannot be watched, it runs all the same.
-pub fn run(plan: Plan) -> Result<Ended> {
+pub fn run(mut plan: Plan) -> Result<Ended> {
     let mut notes = plan.machine.topology.notes.clone();
     note_privileges(&plan, &mut notes);
     mend(&mut notes);
     let mut signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
+    // Newer versions of libgomp do not spin at all on machines with several kinds of PEs.
+    let one_kind = plan.machine.topology.kinds.len() <= 1;
+    plan.config.adapt_waits &= guardian.is_some() && one_kind && !waits_are_decided(&mut notes);
+    let planted = plan.config.adapt_waits.then(runtimes::planted_value);
     // Before the command's process is made, so that it is seen to be.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let open = || discover(&plan, roots, &signals, guardian.as_ref(), &mut notes);
     let discovery = with_descriptors_left(16, open);
     // Without discovery nobody is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
-    let waiting = launch::prepare(&plan.command, &mut signals, plan.output)?;
+    let variables = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
+    let waiting = launch::prepare(&plan.command, &mut signals, plan.output, variables.as_slice())?;
     if !plan.keep_descriptors {
         signals.let_go_of_descriptors(plan.output == Output::ToStandardError);
     }
     let attach = |discovery| with_descriptors_left(8, || attach(&plan, &waiting, discovery, &mut notes));
     match discovery.and_then(attach) {
-        Ok(attached) => watch(plan, waiting, signals, attached, guardian, notes),
+        Ok(attached) => watch(plan, waiting, signals, attached, guardian, planted, notes),
         Err(error) if is_demanded(&plan) => Err(error),
         Err(error) => {
             warn(&mut notes, format!("the command runs unwatched: {}", in_words(&error)));
@@ -133,6 +139,13 @@ fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
         warn(notes, format!("nothing is bound: cannot start the guardian process: {error}"));
     }
     guardian.ok()
+}
+
+/// Whether the user has decided how threads wait: that wins.
+fn waits_are_decided(notes: &mut Vec<String>) -> bool {
+    let wish = runtimes::own_wish();
+    notes.extend(wish.map(|name| format!("waits stay as they are: {name} says how idle threads wait")));
+    wish.is_some()
 }
 
 /// Whether the user wants just what cannot be had.
@@ -239,6 +252,7 @@ fn watch(
     signals: Signals,
     attached: Attached,
     guardian: Option<Guardian>,
+    planted: Option<u64>,
     notes: Vec<String>,
 ) -> Result<Ended> {
     // The first process of a container adopts all there is, and all end with it.
@@ -249,7 +263,9 @@ fn watch(
     let ends = Ends::WithCommand { command: waiting.pid(), wait };
     // Before the command begins: its time is that of the report.
     let host = host::read(Path::new("/"));
-    let watch = Watch { words: words.clone(), applications: vec![application], ends, guardian, host };
+
+    let watch =
+        Watch { words: words.clone(), applications: vec![application], ends, guardian, planted, host };
     let start = || {
         waiting.start(&words[0])?;
         Ok(())
@@ -264,6 +280,8 @@ struct Watch {
     applications: Vec<Application>,
     ends: Ends,
     guardian: Option<Guardian>,
+    /// By which value the programs' waits are found, if they may be changed.
+    planted: Option<u64>,
     host: Host,
 }
 
@@ -277,14 +295,16 @@ impl Watch {
         mut notes: Vec<String>,
         start: impl FnOnce() -> Result<()>,
     ) -> Result<Ended> {
-        let Watch { words, applications, ends, guardian, host } = self;
+        let Watch { words, applications, ends, guardian, planted, host } = self;
         let (sources, dry_run) = (attached.sources(), guardian.is_none());
         let Attached { discovery, counters } = attached;
         let mut engine = Engine::new(plan.machine, plan.policy, plan.config);
+        let runtimes = planted.zip(guardian.as_ref()).map(|(value, guardian)| Runtimes::new(value, guardian));
+        let runtimes = runtimes.transpose().context("cannot talk to the guardian")?;
         let followed = guardian.as_ref().and_then(|_| discovery.followed());
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
         let actuator = Box::new(actuator);
-        let parts = Parts { applications, ends, discovery, counters, actuator, signals };
+        let parts = Parts { applications, ends, discovery, counters, actuator, runtimes, signals };
         let mut world = LiveWorld::new(parts, Instant::now())?;
         start()?;
         // Not before the command is known to exist: an older recording is lost by it.

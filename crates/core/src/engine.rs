@@ -22,9 +22,10 @@ use crate::classify::{FPU_THRESHOLD, FpuClass};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::observe::{Event, EventBatch, EventKind, Observation, ThreadReading};
-use crate::plan::{Action, Placement};
+use crate::plan::{Action, Placement, SettingKind};
 use crate::policy::{Cause, Policy};
 use crate::topology::Topology;
+use crate::waits::Waits;
 use intake::Intake;
 use present::Present;
 use std::collections::btree_map::Entry;
@@ -53,12 +54,20 @@ pub struct EngineConfig {
     /// For how long a bound thread counts as [resident](crate::policy::Subject::resident): a policy that
     /// answers to usage leaves it where it is, one that shares PEs in turns has a period of its own.
     pub min_residence: Duration,
+    /// Whether the idle threads of processes that are held up shall spin for a shorter time ([`crate::waits`]).
+    pub adapt_waits: bool,
 }
 
 impl EngineConfig {
     /// The parameters for steps at an interval: what is long or short follows from it.
     pub fn with_interval(interval: Duration) -> Self {
-        Self { interval, window: interval, fpu_threshold: FPU_THRESHOLD, min_residence: 3 * interval }
+        Self {
+            interval,
+            window: interval,
+            fpu_threshold: FPU_THRESHOLD,
+            min_residence: 3 * interval,
+            adapt_waits: false,
+        }
     }
 }
 
@@ -75,15 +84,16 @@ pub struct Engine {
     config: EngineConfig,
     intake: Intake,
     present: Present,
+    waits: Waits,
     nothing_to_gain: Option<String>,
 }
 
 impl Engine {
     /// An engine for one machine and one policy. A topology will do; more is known of a calibrated machine.
     pub fn new(machine: impl Into<MachineModel>, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
-        let (intake, present, nothing_to_gain) = (Intake::default(), Present::default(), None);
+        let (intake, present, waits) = (Intake::default(), Present::default(), Waits::default());
         let machine = machine.into();
-        Self { machine, policy, config, intake, present, nothing_to_gain }
+        Self { machine, policy, config, intake, present, waits, nothing_to_gain: None }
     }
 
     /// Time between two observations.
@@ -91,9 +101,10 @@ impl Engine {
         self.config.interval
     }
 
-    /// The events that the policy wants to hear of.
-    pub fn event_kinds(&self) -> &'static [EventKind] {
-        self.policy.needs().events
+    /// The events that the policy wants to hear of, and those that tell how long to spin.
+    pub fn event_kinds(&self) -> Vec<EventKind> {
+        let waits = self.config.adapt_waits.then_some(EventKind::Delayed);
+        self.policy.needs().events.iter().copied().chain(waits).collect()
     }
 
     /// What is known of the machine.
@@ -144,12 +155,13 @@ impl Engine {
         for reading in &observation.threads {
             if reading.ended {
                 self.intake.take_end(reading, &self.config);
-                self.present.forget(reading.thread);
+                self.forget(reading.thread);
                 continue;
             }
             self.meet(reading, &mut actions);
         }
         self.intake.take_applications(&observation.applications, &self.config);
+        self.judge_waits(&observation.threads);
         self.decide(Cause::Interval, &mut actions);
         actions
     }
@@ -166,12 +178,13 @@ impl Engine {
             }
         }
         let mut actions = Vec::new();
+        let mut waits_change = false;
         for event in &batch.events {
             match event {
                 Event::ThreadStarted(reading) => self.meet(reading, &mut actions),
                 Event::ThreadEnded(thread) => {
                     self.intake.remove(*thread);
-                    self.present.forget(*thread);
+                    self.forget(*thread);
                 }
                 Event::ThreadRenamed { thread, name } => self.intake.rename(*thread, name),
                 Event::TlpChanged(runnable) => self.intake.take_runnable(*runnable),
@@ -179,13 +192,35 @@ impl Engine {
                 Event::AllowedChanged(pes) => {
                     self.intake.allowed = pes.intersection(&self.machine.topology.pes)
                 }
+                Event::Delayed(delay) => waits_change |= self.waits.take(delay, now),
             }
         }
         let cause = Cause::Events(&batch.events);
         if self.policy.answers(&self.intake.scene(cause, &self.machine, self.present.placement())) {
             self.decide(cause, &mut actions);
+        } else if waits_change {
+            let wanted = self.present.placement().clone();
+            self.become_wanted(wanted, &mut actions);
         }
         actions
+    }
+
+    fn forget(&mut self, thread: ThreadId) {
+        self.present.forget(thread);
+        self.waits.forget(thread);
+    }
+
+    /// Looks whether the processes whose idle threads spin for a short time spin all the same.
+    fn judge_waits(&mut self, threads: &[ThreadReading]) {
+        for leader in self.waits.short() {
+            let of_process = threads.iter().filter(|reading| reading.pid == leader.tid && !reading.ended);
+            let usage =
+                of_process.filter_map(|reading| Some(self.intake.subject(reading.thread)?.view.usage));
+            let shares: Vec<f64> = usage.filter_map(|usage| Some(usage.spin?.value)).collect();
+            if !shares.is_empty() {
+                self.waits.judge(leader, shares.iter().sum::<f64>() / shares.len() as f64, self.intake.now);
+            }
+        }
     }
 
     /// Takes in the reading of a living thread.
@@ -212,6 +247,14 @@ impl Engine {
             }
         }
         guard(&mut wanted, known);
+        self.become_wanted(wanted, actions);
+    }
+
+    /// Adds the actions towards a placement that keeps to the rules, and to the waits as they should be.
+    fn become_wanted(&mut self, mut wanted: Placement, actions: &mut Vec<Action>) {
+        wanted.settings.retain(|(_, kind), _| *kind != SettingKind::SpinTurns);
+        self.waits.add_to(&mut wanted);
+        let known = &self.intake;
         self.present.guard_settings(&mut wanted, &known.subjects, known.now);
         let most = BINDS_PER_PE_MAX * known.allowed.len();
         self.present.become_wanted(&wanted, most, known.now, actions);

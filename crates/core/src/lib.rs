@@ -28,4 +28,5 @@ pub mod stats;
 pub mod time;
 pub mod topology;
 pub mod view;
+pub mod waits;
 pub mod world;

@@ -106,6 +106,26 @@ pub enum Event {
     },
     /// Other PEs are allowed for the applications.
     AllowedChanged(CpuSet),
+    /// Threads of a process whose waits can be changed are held up, or are no longer.
+    Delayed(ProcessDelay),
+}
+
+/// For how long the threads of a process ran, and wanted a PE but waited for it, since that was told last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessDelay {
+    /// The process, by its first thread.
+    pub leader: ThreadId,
+    /// Time on a PE, all threads together, in nanoseconds.
+    pub run_ns: u64,
+    /// Time waiting for a PE, all threads together, in nanoseconds.
+    pub wait_ns: u64,
+}
+
+impl ProcessDelay {
+    /// The share of the time in which threads wanted a PE that they waited for it, 0..1.
+    pub fn share(&self) -> f64 {
+        if self.wait_ns == 0 { 0.0 } else { self.wait_ns as f64 / (self.run_ns as f64 + self.wait_ns as f64) }
+    }
 }
 
 /// How often a change of an application's number of runnable threads is told at most.
@@ -137,6 +157,8 @@ pub enum EventKind {
     Hint,
     /// Other PEs are allowed.
     AllowedChanged,
+    /// Threads of a process are held up.
+    Delayed,
 }
 
 impl EventKind {
@@ -148,6 +170,7 @@ impl EventKind {
         EventKind::ThreadRenamed,
         EventKind::Hint,
         EventKind::AllowedChanged,
+        EventKind::Delayed,
     ];
 
     /// In words.
@@ -159,6 +182,7 @@ impl EventKind {
             EventKind::ThreadRenamed => "renamed threads",
             EventKind::Hint => "hints",
             EventKind::AllowedChanged => "changes of the allowed PEs",
+            EventKind::Delayed => "threads that wait for a PE",
         }
     }
 }
@@ -173,6 +197,7 @@ impl Event {
             Event::TlpChanged(_) => EventKind::TlpChanged,
             Event::Hint { .. } => EventKind::Hint,
             Event::AllowedChanged(_) => EventKind::AllowedChanged,
+            Event::Delayed(_) => EventKind::Delayed,
         }
     }
 }

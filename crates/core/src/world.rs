@@ -61,7 +61,7 @@ fn steps<W: World>(
     engine: &mut Engine,
     watch: &mut impl FnMut(&Input, &[Action], &Engine),
 ) -> Result<(), W::Error> {
-    world.tell(engine.event_kinds());
+    world.tell(&engine.event_kinds());
     let mut deadline = world.now() + engine.interval();
     loop {
         let finished = match world.wait_until(deadline)? {

@@ -72,10 +72,15 @@ impl LaunchError {
     }
 }
 
-/// Makes the child, to which `signals` are passed on from now.
+/// Makes the child, to which `signals` are passed on from now. The command gets these environment variables, too.
 ///
 /// Must be called while this process has one thread, as the child runs ordinary code until `exec`.
-pub fn prepare(command: &[OsString], signals: &mut Signals, output: Output) -> Result<Waiting, LaunchError> {
+pub fn prepare(
+    command: &[OsString],
+    signals: &mut Signals,
+    output: Output,
+    variables: &[(&str, String)],
+) -> Result<Waiting, LaunchError> {
     let words = command
         .iter()
         .map(|word| CString::new(word.clone().into_vec()))
@@ -84,9 +89,11 @@ pub fn prepare(command: &[OsString], signals: &mut Signals, output: Output) -> R
     let (wait, go) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (failure, report) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let placing = outer_corewise().unwrap_or_else(std::process::id);
-    // SAFETY: this process has one thread, so nobody reads the environment meanwhile; the variable is for the
-    // command and whatever it starts.
-    unsafe { std::env::set_var(NESTED_VARIABLE, placing.to_string()) };
+    for (name, value) in [(NESTED_VARIABLE, placing.to_string())].iter().chain(variables) {
+        // SAFETY: this process has one thread, so nobody reads the environment meanwhile; the variables are for
+        // the command and whatever it starts.
+        unsafe { std::env::set_var(name, value) };
+    }
     // SAFETY: this process has one thread, so the child may run any code before it executes the command.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {

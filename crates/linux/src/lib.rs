@@ -25,6 +25,7 @@ pub mod policy_command;
 pub mod privileged;
 mod real_time;
 mod rounds;
+pub mod runtimes;
 pub mod signals;
 pub mod stack;
 pub mod topology;

@@ -5,6 +5,7 @@ use crate::binding::affinity;
 use crate::counters::CounterSource;
 use crate::discovery::{Discovery, DiscoveryError, News, ThreadFacts};
 use crate::rounds::Rounds;
+use crate::runtimes::Runtimes;
 use crate::signals::Signals;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
@@ -63,6 +64,8 @@ pub struct Parts {
     pub counters: Box<dyn CounterSource>,
     /// What changes threads.
     pub actuator: Box<dyn Actuator>,
+    /// The programs' runtime libraries, if their waits may be changed.
+    pub runtimes: Option<Runtimes>,
     /// The signals.
     pub signals: Signals,
 }
@@ -163,13 +166,19 @@ impl LiveWorld {
         let mut troubles = self.parts.discovery.losses();
         troubles.extend(self.parts.counters.troubles());
         troubles.extend(self.parts.actuator.troubles());
+        troubles.extend(self.parts.runtimes.iter().flat_map(Runtimes::troubles));
         troubles
     }
 
     /// After an error: gives everything back, and from then on only follows the command to its end.
     pub fn stop_watching(&mut self) {
         self.watching = false;
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
         self.parts.actuator.give_back();
+        self.parts.runtimes.iter_mut().for_each(Runtimes::give_back);
     }
 
     fn system(call: &'static str) -> impl Fn(Errno) -> LiveError {
@@ -183,6 +192,7 @@ impl LiveWorld {
             for thread in &news.appeared {
                 self.parts.counters.watch(thread);
                 self.parts.actuator.meet(thread);
+                self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
             }
             self.note_events(news);
             self.drain_in_time();
@@ -229,6 +239,10 @@ impl LiveWorld {
         }
         if wanted(EventKind::TlpChanged) {
             events.extend(news.runnable.into_iter().map(Event::TlpChanged));
+        }
+        if wanted(EventKind::Delayed) {
+            let delays = self.parts.runtimes.as_mut().map_or_else(Vec::new, Runtimes::look);
+            events.extend(delays.into_iter().map(Event::Delayed));
         }
         self.events.extend(events);
     }
@@ -345,7 +359,12 @@ impl World for LiveWorld {
     }
 
     fn apply(&mut self, actions: &[Action]) {
-        self.outcomes.extend(self.parts.actuator.apply(actions));
+        let Parts { runtimes, actuator, .. } = &mut self.parts;
+        let of_waits = actions.iter().filter_map(|action| runtimes.as_mut()?.apply(action));
+        self.outcomes.extend(of_waits);
+        let is_of_threads = |action: &&Action| runtimes.is_none() || !Runtimes::is_ours(action);
+        let of_threads: Vec<Action> = actions.iter().filter(is_of_threads).cloned().collect();
+        self.outcomes.extend(actuator.apply(&of_threads));
         if let Some(woken) = self.woken.take() {
             self.rounds.add(woken.elapsed());
         }
@@ -379,6 +398,8 @@ impl World for LiveWorld {
             let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
             if self.watching {
                 nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
+                let look = self.parts.runtimes.as_ref().and_then(Runtimes::due_within);
+                nap = look.map_or(nap, |within| within.min(nap));
                 let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());
                 descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             }
@@ -402,7 +423,7 @@ impl World for LiveWorld {
 /// Whatever ended the run, nothing stays bound.
 impl Drop for LiveWorld {
     fn drop(&mut self) {
-        self.parts.actuator.give_back();
+        self.give_back();
     }
 }
 

@@ -224,6 +224,7 @@ impl Checker {
                 Event::ThreadEnded(_)
                 | Event::ThreadRenamed { .. }
                 | Event::TlpChanged(_)
+                | Event::Delayed(_)
                 | Event::Hint { .. } => {}
             }
         }

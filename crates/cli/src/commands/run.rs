@@ -5,6 +5,7 @@ use crate::report_words::own_cost;
 use crate::session::{self, Ended, Plan, attached};
 use crate::{output, report_file, whole_file};
 use anyhow::Result;
+use corewise_core::engine::EngineConfig;
 use corewise_core::report::Report;
 use corewise_core::time::parse_duration;
 use corewise_linux::launch::Output;
@@ -51,6 +52,10 @@ pub struct Run {
     /// Let go of the processes after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "pid")]
     duration: Option<Duration>,
+    /// How idle threads of OpenMP programs (GNU's libgomp) wait while other threads need their PEs: as the
+    /// program wants it (off), or spinning no longer than a block costs (spin)
+    #[arg(long, value_enum, value_name = "off|spin", default_value_t = Waits::Spin, hide_possible_values = true)]
+    waits: Waits,
     /// Say nothing at the end
     #[arg(long, short)]
     quiet: bool,
@@ -60,6 +65,15 @@ pub struct Run {
     /// The command and its arguments
     #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// Whether waits are changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Waits {
+    /// As the program wants it.
+    Off,
+    /// Shorter ones where that helps.
+    Spin,
 }
 
 impl Run {
@@ -76,10 +90,10 @@ impl Run {
         let plan = Plan {
             command: self.command,
             machine: self.machine.model()?,
-            act: !self.dry_run && policy.name() != "default",
+            act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off),
             policy,
             policy_keeper: keeper.get(),
-            config: self.policy.config(),
+            config: EngineConfig { adapt_waits: self.waits == Waits::Spin, ..self.policy.config() },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             output: Output::Own,

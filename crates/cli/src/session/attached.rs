@@ -17,8 +17,10 @@ use std::time::Duration;
 
 /// Attaches to the processes and watches them until they have ended, somebody asks corewise to end, or this
 /// time has passed. The plan's command is empty.
-pub fn run(plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended> {
+pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended> {
     let mut notes = plan.machine.topology.notes.clone();
+    // They were started without a value by which their waits could be found.
+    plan.config.adapt_waits = false;
     // Before anything is changed or taken over.
     check(pids, &[std::process::id()])?;
     mend(&mut notes);
@@ -40,6 +42,7 @@ pub fn run(plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended
         applications: processes.iter().map(application).collect(),
         ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
         guardian,
+        planted: None,
         host: host::read(Path::new("/")),
     };
     watch.run(plan, signals, Attached { discovery, counters }, notes, || Ok(()))

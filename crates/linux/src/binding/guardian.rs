@@ -5,7 +5,8 @@
 //! guardian restores what the book says. So it has nothing to do until then, and corewise never waits for it.
 //! It lives in a session of its own, out of reach of the terminal's signals, and is a child of nobody in the
 //! application, so it is neither followed nor waited for. Where BPF programs follow the threads, it is given
-//! their descriptors: they go on after corewise's end and know of every heir.
+//! their descriptors: they go on after corewise's end and know of every heir. It is also entrusted with the words
+//! that corewise writes into programs' memory ([`Words`]).
 
 use super::affinity::ActToken;
 use super::book::{self, Book};
@@ -20,8 +21,10 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
     socketpair,
 };
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -113,6 +116,11 @@ impl Guardian {
         }
     }
 
+    /// A way to entrust it with words in memory.
+    pub fn words(&self) -> io::Result<Words> {
+        Ok(Words(self.socket.try_clone()?))
+    }
+
     /// Writes a change that is about to be made into the book. The ledger has been told of it already.
     pub fn write(&mut self, entry: &Entry, ledger: &Ledger) {
         if let Err(error) = self.book.write(entry, ledger) {
@@ -158,6 +166,60 @@ impl Guardian {
     }
 }
 
+/// The guardian's ear for words that are about to be written into a program's memory.
+#[derive(Debug)]
+pub struct Words(UnixStream);
+
+/// A word in a program's memory, what stood there, and what corewise writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Word {
+    /// Where it is.
+    pub address: u64,
+    /// What stood there at first.
+    pub own: u64,
+    /// What corewise is about to write.
+    pub ours: u64,
+}
+
+impl Words {
+    /// Entrusts the guardian with a word: after corewise's death it writes what stood there at first, if there
+    /// still is what corewise wrote. The descriptor `memory` stays with the program through an `exec`.
+    pub fn entrust(&self, memory: BorrowedFd<'_>, word: Word) -> io::Result<()> {
+        let descriptors = [memory.as_raw_fd()];
+        let message = [ControlMessage::ScmRights(&descriptors)];
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let bytes = word.to_bytes();
+        sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(&bytes)], &message, flags, None)?;
+        Ok(())
+    }
+}
+
+impl Word {
+    /// Bytes of a message that tells of a word.
+    const LENGTH: usize = 24;
+
+    fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let words = [self.address, self.own, self.ours].map(u64::to_ne_bytes);
+        words.concat().try_into().expect("three words have 24 bytes")
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Word> {
+        let mut words =
+            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
+        let is_whole = bytes.len() == Self::LENGTH;
+        let mut next = || words.next().filter(|_| is_whole);
+        Some(Word { address: next()?, own: next()?, ours: next()? })
+    }
+
+    fn give_back(self, memory: &File) {
+        let mut present = [0; 8];
+        if memory.read_at(&mut present, self.address).is_ok() && u64::from_ne_bytes(present) == self.ours {
+            // The program may end at any time.
+            let _ = memory.write_at(&self.own.to_ne_bytes(), self.address);
+        }
+    }
+}
+
 /// What the guardian process does: detaches itself, waits for corewise's end, and restores what is to be
 /// restored. Its standard input is the socket, its standard output the book, which has the name `path`.
 pub fn main(path: Option<&Path>) -> io::Result<()> {
@@ -172,7 +234,9 @@ pub fn main(path: Option<&Path>) -> io::Result<()> {
     ignore_polite_signals()?;
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.write_all(&std::process::id().to_ne_bytes())?;
-    let followed = wait(&socket)?;
+    let mut words = Vec::new();
+    let followed = wait(&socket, &mut |memory, word| words.push((memory, word)))?;
+    words.iter().rev().for_each(|(memory, word)| word.give_back(memory));
     let ledger = book::read(io::stdout().as_fd())?;
     let remains = give_back(&ledger, followed)?;
     if remains == Remains::default() {
@@ -196,12 +260,12 @@ fn give_back(ledger: &Ledger, followed: Option<Followed>) -> io::Result<Remains>
     restore(ledger, &token, &mut ByParentage::new(ledger.members()), WITHIN)
 }
 
-/// Waits for the end of corewise. The descriptors that it has handed over.
-fn wait(socket: &UnixStream) -> io::Result<Option<Followed>> {
+/// Waits for the end of corewise. The descriptors that it has handed over; words are entrusted.
+fn wait(socket: &UnixStream, entrust: &mut impl FnMut(File, Word)) -> io::Result<Option<Followed>> {
     let mut descriptors = Vec::new();
     loop {
-        let mut byte = [0];
-        let mut buffer = [IoSliceMut::new(&mut byte)];
+        let mut bytes = [0; Word::LENGTH];
+        let mut buffer = [IoSliceMut::new(&mut bytes)];
         let mut space = cmsg_space!([std::os::fd::RawFd; DESCRIPTORS_MAX]);
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         let message = match recvmsg::<()>(socket.as_raw_fd(), &mut buffer, Some(&mut space), flags) {
@@ -209,15 +273,20 @@ fn wait(socket: &UnixStream) -> io::Result<Option<Followed>> {
             Err(Errno::EINTR) => continue,
             Err(errno) => return Err(errno.into()),
         };
+        let (length, mut received) = (message.bytes, Vec::new());
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(numbers) = part {
                 // SAFETY: the kernel has just put these descriptors into this process, and nobody else knows
                 // of them.
-                descriptors.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                received.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
             }
         }
-        if message.bytes == 0 {
+        if length == 0 {
             return Ok(Followed::from_descriptors(descriptors));
+        }
+        match (Word::from_bytes(&bytes[..length]), received.pop()) {
+            (Some(word), Some(memory)) => entrust(File::from(memory), word),
+            (_, last) => descriptors.extend(received.into_iter().chain(last)),
         }
     }
 }

@@ -162,7 +162,7 @@ impl Command {
         let Target::Command(words) = target else { unreachable!("only commands are started") };
         let system = |what| move |errno| BranchError::System { what, errno };
         let mut signals = Signals::open().map_err(system("cannot open the signals"))?;
-        let waiting = launch::prepare(words, &mut signals, options.output)?;
+        let waiting = launch::prepare(words, &mut signals, options.output, &[])?;
         let pid = waiting.pid().as_raw();
         tracer.attach_child(pid).map_err(|errno| BranchError::Follow { pid: pid as u32, errno })?;
         let name = words[0].to_string_lossy().into_owned();

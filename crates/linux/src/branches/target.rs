@@ -47,7 +47,7 @@ impl Running {
         let (words, pid, signals, attached) = match target {
             Target::Command(words) => {
                 let mut signals = Signals::open().map_err(system("cannot open the signals"))?;
-                let waiting = launch::prepare(words, &mut signals, options.output)?;
+                let waiting = launch::prepare(words, &mut signals, options.output, &[])?;
                 let attached = attach(waiting.pid().as_raw(), true)?;
                 let pid = waiting.start(&words[0].to_string_lossy())?;
                 let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();

@@ -72,6 +72,11 @@ impl AddressSpace {
         (address < mapping.end).then_some(mapping)
     }
 
+    /// All of them, by address.
+    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        self.by_start.values()
+    }
+
     /// The executable mappings that a `/proc/PID/maps` text lists.
     pub fn from_maps(text: &str) -> AddressSpace {
         let mut space = AddressSpace::default();

@@ -13,7 +13,7 @@ pub use program::ElfProgram;
 use crate::code::Isa;
 use crate::input;
 use corewise_paths::program::Function;
-use object::{Architecture, Object, ObjectSegment};
+use object::{Architecture, Object, ObjectSegment, ObjectSymbol};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -157,6 +157,21 @@ impl ElfFile {
         let within_page = segment.address() % 4096;
         let size = segment.size().checked_add(within_page)?.checked_next_multiple_of(4096)?;
         Some((segment.address() - within_page, segment.file_range().0.checked_sub(within_page)?, size))
+    }
+
+    /// Whether it defines a symbol: one that it exports, or any where it has all its symbols.
+    pub fn defines(&self, name: &str) -> bool {
+        let Ok(object) = self.content.object() else { return false };
+        let mut symbols = object.dynamic_symbols().chain(object.symbols());
+        symbols.any(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
+    }
+
+    /// Its writable segments in memory: address as linked, size in bytes.
+    pub fn writable_segments(&self) -> impl Iterator<Item = (u64, u64)> {
+        let object = self.content.object().ok();
+        let segments = object.iter().flat_map(|object| object.segments());
+        let writable = segments.filter(|segment| segment.permissions().writable());
+        writable.map(|segment| (segment.address(), segment.size())).collect::<Vec<_>>().into_iter()
     }
 
     /// Its functions by address, without overlaps: from its symbols or those of its debug file, else from its

@@ -1,0 +1,268 @@
+//! The runtime libraries of watched programs: whether their threads are held up, and how long idle ones spin.
+//!
+//! Problem: idle threads of a parallel program spin for a while, as work may come at once. Where another
+//! program needs their PEs, that harms both; where nobody does, it helps. Programs choose at their start.
+//!
+//! Approach: of every process with several threads it is added up, every [`PERIOD`], for how long they waited
+//! for a PE (`schedstat`): that is being held up, by whomever. Only then is it looked for a runtime library
+//! whose variable is known ([`libgomp`]), and only of a process that has one is it told
+//! ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
+//! ([`corewise_core::waits`]); here it is carried out, and given back: also by the guardian, which is handed
+//! the memory that was written to.
+//!
+//! Limits: a process with thousands of threads is looked at less often, so that looking costs no more than
+//! [`COST_MAX`]. What a process forks has its values; it is given its own back when it is first seen.
+
+pub mod libgomp;
+
+use crate::binding::guardian::{Guardian, Words};
+use crate::discovery::NewThread;
+use crate::discovery::procfs::{Proc, Schedstat, SchedstatFile};
+use corewise_core::ids::ThreadId;
+use corewise_core::observe::ProcessDelay;
+use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
+use libgomp::{SpinCount, WriteError};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the same process.
+pub const PERIOD: Duration = Duration::from_millis(10);
+
+/// The share of a PE that looking may cost.
+pub const COST_MAX: f64 = 0.002;
+
+/// Share of the time in which threads want a PE but wait for it, from which on it is looked for a runtime
+/// library, and told.
+const DELAYED_MIN: f64 = 0.02;
+
+/// How long it is waited at least between two searches of the same process; doubled with every one in vain.
+const SEARCH_AFTER: Duration = Duration::from_millis(50);
+
+/// Of a thread more than this many are not kept open: descriptors are few.
+const KEPT_OPEN_MAX: usize = 256;
+
+/// The variables by which a user decides how threads wait. Such a wish wins.
+pub const WISHES: [&str; 3] = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"];
+
+/// The variable by which the user has decided, if one of [`WISHES`] is set.
+pub fn wish(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
+    WISHES.into_iter().find(|name| is_set(name))
+}
+
+/// What the program is started with: about what libgomp takes by itself, but hardly found by chance.
+pub fn planted_value() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let chance = u64::from(now.subsec_nanos()) ^ u64::from(std::process::id()).wrapping_mul(0x9e37_79b9);
+    300_000 + chance % 9_973
+}
+
+/// The runtimes of the watched processes.
+#[derive(Debug)]
+pub struct Runtimes {
+    proc: Proc,
+    /// What programs were started with.
+    planted: u64,
+    guardian: Words,
+    processes: BTreeMap<u32, Process>,
+    kept_open: usize,
+    looked_at: Instant,
+    /// How long the last look took.
+    cost: Duration,
+    notes: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Process {
+    leader: ThreadId,
+    threads: HashMap<u32, Watched>,
+    copies: Vec<SpinCount>,
+    search_at: Instant,
+    search_after: Duration,
+    /// Whether it was told that its threads wait; then it is told, too, that they no longer do.
+    was_delayed: bool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    file: SchedstatFile,
+    last: Schedstat,
+}
+
+impl Runtimes {
+    /// Of programs that are started with the value `planted`. The guardian is entrusted with what is written.
+    pub fn new(planted: u64, guardian: &Guardian) -> io::Result<Self> {
+        Ok(Self {
+            proc: Proc::at("/proc"),
+            planted,
+            guardian: guardian.words()?,
+            processes: BTreeMap::new(),
+            kept_open: 0,
+            looked_at: Instant::now(),
+            cost: Duration::ZERO,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Takes note of a thread.
+    pub fn watch(&mut self, thread: &NewThread) {
+        let now = Instant::now();
+        let leads = thread.tid == thread.pid;
+        let leader = ThreadId { tid: thread.pid, generation: if leads { thread.generation } else { 0 } };
+        let process = self.processes.entry(thread.pid).or_insert_with(|| Process {
+            leader,
+            threads: HashMap::new(),
+            copies: Vec::new(),
+            search_at: now,
+            search_after: SEARCH_AFTER,
+            was_delayed: false,
+        });
+        if leads {
+            process.leader = leader;
+        }
+        let keep = self.kept_open < KEPT_OPEN_MAX;
+        if let Ok(Some(file)) = self.proc.schedstat(thread.pid, thread.tid, keep)
+            && let Ok(Some(last)) = file.read()
+        {
+            self.kept_open += usize::from(keep);
+            process.threads.insert(thread.tid, Watched { file, last });
+        }
+    }
+
+    /// Until when the next look is due; `None` while no process has several threads.
+    pub fn due_within(&self) -> Option<Duration> {
+        let several = self.processes.values().any(|process| process.threads.len() > 1);
+        let period = PERIOD.max(self.cost.div_f64(COST_MAX));
+        several.then(|| period.saturating_sub(self.looked_at.elapsed()))
+    }
+
+    /// Looks, if a look is due: which processes with a runtime library that can be told how to wait were held up,
+    /// or no longer are.
+    pub fn look(&mut self) -> Vec<ProcessDelay> {
+        if self.due_within().is_none_or(|within| !within.is_zero()) {
+            return Vec::new();
+        }
+        let began = Instant::now();
+        let mut delays = Vec::new();
+        let planted = self.planted;
+        let (mut kept_open, mut notes) = (0, Vec::new());
+        self.processes.retain(|&pid, process| {
+            let delay = process.delay();
+            kept_open +=
+                process.threads.values().filter(|t| matches!(t.file, SchedstatFile::Open(_))).count();
+            let is_delayed = delay.share() >= DELAYED_MIN;
+            if is_delayed && process.copies.is_empty() && began >= process.search_at {
+                notes.extend(process.search(pid, planted));
+            }
+            if !process.copies.is_empty() && (is_delayed || process.was_delayed) {
+                process.was_delayed = is_delayed;
+                delays.push(delay);
+            }
+            !process.threads.is_empty()
+        });
+        notes.iter().for_each(|note| self.note(note));
+        self.kept_open = kept_open;
+        self.looked_at = Instant::now();
+        self.cost = began.elapsed();
+        delays
+    }
+
+    /// Whether a change is one of how idle threads spin.
+    pub fn is_ours(action: &Action) -> bool {
+        action.change.setting_kind() == Some(SettingKind::SpinTurns)
+    }
+
+    /// Carries out a change, if it is one of how idle threads spin.
+    pub fn apply(&mut self, action: &Action) -> Option<Outcome> {
+        let result = match action.change {
+            Change::Set(Setting::SpinTurns(turns)) => self.write(action.thread, Some(turns)),
+            Change::Reset(SettingKind::SpinTurns) => self.write(action.thread, None),
+            _ => return None,
+        };
+        Some(Outcome { thread: action.thread, change: action.change.clone(), result })
+    }
+
+    /// Every process as it was.
+    pub fn give_back(&mut self) {
+        for copy in self.processes.values_mut().flat_map(|process| &mut process.copies) {
+            // Who is gone, or has decided otherwise since, needs nothing.
+            let _ = copy.give_back();
+        }
+    }
+
+    /// What a user should know, in words.
+    pub fn troubles(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    /// Lets the idle threads of a process spin so many turns, or as many as at first.
+    fn write(&mut self, leader: ThreadId, turns: Option<u64>) -> OutcomeKind {
+        let process = self.processes.get_mut(&leader.tid).filter(|process| !process.copies.is_empty());
+        let Some(process) = process else {
+            return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
+        };
+        let guardian = &self.guardian;
+        let mut answer = OutcomeKind::Done;
+        process.copies.retain_mut(|copy| {
+            let written = match turns {
+                Some(turns) => copy.write_after(turns, |memory, word| guardian.entrust(memory, word)),
+                None => copy.give_back(),
+            };
+            if let Err(error) = written {
+                answer = match error {
+                    WriteError::Gone => OutcomeKind::Gone,
+                    WriteError::NotOurs => OutcomeKind::NotOurs,
+                    WriteError::Refused(why) => OutcomeKind::Refused(why),
+                };
+                return false;
+            }
+            true
+        });
+        answer
+    }
+
+    fn note(&mut self, text: &str) {
+        if !self.notes.iter().any(|note| note == text) {
+            self.notes.push(text.to_owned());
+        }
+    }
+}
+
+impl Process {
+    /// For how long its threads ran, and waited for a PE, since the last look.
+    fn delay(&mut self) -> ProcessDelay {
+        let mut delay = ProcessDelay { leader: self.leader, run_ns: 0, wait_ns: 0 };
+        self.threads.retain(|_, watched| {
+            let Ok(Some(now)) = watched.file.read() else { return false };
+            delay.run_ns += now.run_ns.saturating_sub(watched.last.run_ns);
+            delay.wait_ns += now.wait_ns.saturating_sub(watched.last.wait_ns);
+            watched.last = now;
+            true
+        });
+        delay
+    }
+
+    /// Looks for the runtime libraries; what a user should know of it.
+    fn search(&mut self, pid: u32, planted: u64) -> Option<String> {
+        let found = libgomp::find(pid, planted);
+        self.search_at = Instant::now() + self.search_after;
+        self.search_after *= 2;
+        match found {
+            Ok(copies) => {
+                self.copies = copies;
+                None
+            }
+            // It has ended meanwhile.
+            Err(libgomp::FindError::Process { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                None
+            }
+            Err(error) => Some(format!("waits stay as they are: {error}")),
+        }
+    }
+}
+
+/// Whether this process's own environment says how threads shall wait.
+pub fn own_wish() -> Option<&'static str> {
+    wish(|name| std::env::var_os(name).is_some_and(|value| value != OsStr::new("")))
+}

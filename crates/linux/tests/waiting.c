@@ -1,0 +1,20 @@
+/* A team of two threads that has some work again and again, with pauses between in which the second is idle.
+ * Each line on its standard output tells of one region; it ends when its standard input does. */
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(void)
+{
+	struct pollfd input = { .fd = 0, .events = POLLIN };
+	volatile long sum = 0;
+
+	for (long region = 0;; region++) {
+#pragma omp parallel num_threads(2)
+		__sync_fetch_and_add(&sum, 1);
+		printf("%ld\n", region);
+		fflush(stdout);
+		if (poll(&input, 1, 20))
+			return 0;
+	}
+}

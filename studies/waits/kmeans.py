@@ -1,0 +1,7 @@
+"""scikit-learn's KMeans, as a data scientist calls it."""
+import numpy
+from sklearn.cluster import KMeans
+
+points = numpy.random.default_rng(1).normal(size=(20000, 10))
+model = KMeans(n_clusters=8, n_init=3, random_state=1).fit(points)
+print(f"{model.inertia_:.6f}")

@@ -1,0 +1,9 @@
+"""numpy's OpenBLAS: products of small matrices."""
+import numpy
+
+a = numpy.random.default_rng(1).normal(size=(200, 200))
+b = a
+for _ in range(2000):
+    b = a @ b
+    b /= numpy.abs(b).max()
+print(f"{b[3, 5]:.6e}")
