@@ -8,3 +8,4 @@ mod faults;
 mod replay;
 mod run;
 mod terminal;
+mod waits;

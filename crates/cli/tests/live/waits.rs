@@ -1,0 +1,123 @@
+//! How idle threads of a real OpenMP program wait, while others need their PEs and when they no longer do.
+
+use crate::common::{burn, corewise, wait_for};
+use corewise_linux::runtimes::libgomp;
+use corewise_testing::needs;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// A program with a team of two threads under corewise, which ends when its standard input does.
+struct Team {
+    corewise: Child,
+    pid: u32,
+    directory: TempDir,
+}
+
+impl Team {
+    fn start(options: &[&str], variables: &[(&str, &str)]) -> Team {
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join("waiting");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../linux/tests/waiting.c");
+        let mut compiler = Command::new("cc");
+        assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
+        let mut command = corewise();
+        command.arg("run").arg("--report").arg(directory.path().join("report.json")).args(options).arg("--");
+        command.args(["sh", "-c", "echo $$; exec \"$0\""]).arg(binary);
+        command.env_remove(libgomp::VARIABLE).env_remove("OMP_WAIT_POLICY").envs(variables.iter().copied());
+        let mut corewise = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(corewise.stdout.take().unwrap());
+        let mut pid = String::new();
+        output.read_line(&mut pid).unwrap();
+        // One region has begun: the library is there. Nobody needs to read of the others.
+        output.read_line(&mut String::new()).unwrap();
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        Team { corewise, pid: pid.trim().parse().unwrap(), directory }
+    }
+
+    /// What it was started with.
+    fn spin_count(&self) -> Option<u64> {
+        let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap();
+        let prefix = format!("{}=", libgomp::VARIABLE);
+        let mut entries = environment.split(|&byte| byte == 0);
+        let value = entries.find_map(|entry| entry.strip_prefix(prefix.as_bytes()))?;
+        std::str::from_utf8(value).unwrap().parse().ok()
+    }
+
+    /// Waits until its threads spin as long as it was started with, or shorter.
+    fn await_waits(&self, own: bool) {
+        let count = self.spin_count().expect("it was started with a value");
+        wait_for(|| (libgomp::find(self.pid, count).unwrap().is_empty() != own).then_some(()));
+    }
+
+    /// Ends it; the report.
+    fn end(mut self) -> Value {
+        drop(self.corewise.stdin.take());
+        assert!(self.corewise.wait().unwrap().success());
+        serde_json::from_slice(&std::fs::read(self.report()).unwrap()).unwrap()
+    }
+
+    fn report(&self) -> PathBuf {
+        self.directory.path().join("report.json")
+    }
+}
+
+/// Twice as many busy threads as the machine has PEs.
+fn crowd() -> Child {
+    let threads = 2 * std::thread::available_parallelism().unwrap().get();
+    Command::new(burn()).args(["600", &format!("{threads}*int")]).stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn disperse(mut crowd: Child) {
+    crowd.kill().unwrap();
+    crowd.wait().unwrap();
+}
+
+#[test]
+fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so() {
+    needs!(TwoPes);
+    let team = Team::start(&[], &[]);
+    let crowd = crowd();
+    team.await_waits(false);
+    disperse(crowd);
+    let report = team.end();
+    let decisions = report["decisions"].as_array().unwrap();
+    let reasons = decisions.iter().filter(|decision| !decision["setting"].is_null());
+    let reasons: Vec<&str> = reasons.filter_map(|decision| decision["reason"].as_str()).collect();
+    assert!(reasons[0].starts_with("its threads waited for a PE for "), "{decisions:?}");
+}
+
+#[test]
+fn after_a_kill_9_threads_spin_as_their_program_wants_it() {
+    needs!(TwoPes);
+    let mut team = Team::start(&[], &[]);
+    let crowd = crowd();
+    team.await_waits(false);
+    // The program lives on: its standard input stays open.
+    let input = team.corewise.stdin.take();
+    team.corewise.kill().unwrap();
+    team.corewise.wait().unwrap();
+    team.await_waits(true);
+    drop(input);
+    disperse(crowd);
+}
+
+#[test]
+fn who_has_decided_how_threads_wait_is_obeyed() {
+    needs!(TwoPes);
+    for (options, variables, said) in [
+        (&["--waits", "off"][..], &[][..], None),
+        (&[], &[("OMP_WAIT_POLICY", "passive")], Some("OMP_WAIT_POLICY")),
+        (&[], &[("GOMP_SPINCOUNT", "77777")], Some("GOMP_SPINCOUNT")),
+    ] {
+        let team = Team::start(options, variables);
+        let own = variables.iter().find(|(name, _)| *name == libgomp::VARIABLE).map(|(_, value)| *value);
+        assert_eq!(team.spin_count(), own.map(|value| value.parse().unwrap()));
+        let report = team.end();
+        let notes: Vec<&str> = report["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let says = |word: &str| notes.iter().any(|note| note.starts_with("waits stay") && note.contains(word));
+        assert!(said.is_none_or(says), "{notes:?}");
+    }
+}
