@@ -29,6 +29,28 @@ pub struct Instruction {
     pub waits: bool,
     /// Whether it repeats itself (`rep movs`): then it fills the processor for long.
     pub repeats: bool,
+    /// What it does to the stack pointer, if it is no call or return.
+    pub stack: StackMove,
+}
+
+/// What an instruction does to the stack pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StackMove {
+    /// Moves it by so many bytes.
+    By(i32),
+    /// Sets it to the frame pointer plus so many bytes.
+    ToFrame(i32),
+    /// Takes the frame pointer from where it points to, and moves on.
+    PopFrame,
+    /// Sets it to the frame pointer, then [`StackMove::PopFrame`] (`leave`).
+    Leave,
+    /// Sets it to what only the running program knows.
+    Unknown,
+}
+
+impl StackMove {
+    /// It stays as it is.
+    pub const NONE: StackMove = StackMove::By(0);
 }
 
 /// Where control goes after an instruction. Displacements count from the instruction's own address.

@@ -1,12 +1,7 @@
-# awk -v what=float|words -f bench.awk: numbers or text for ever.
+# awk -v what=float|words -f bench.awk: numbers or words for ever, for BusyBox and the original awk.
 BEGIN {
-    while (what == "float") {
-        x = 1; y = .5
-        for (i = 0; i < 100000; i++) { d = x * x + y * y; x -= .01 * y / d; y += .01 * x / d; v += sqrt(d) }
-    }
-    for (;;) {
-        for (i = 0; i < 20000; i++) counts["w" (i * 7919 % 997)]++
-        n = split("the quick brown fox jumps over the lazy dog", words, " ")
-        gsub(/o/, "0", words[4])
+    while (1) {
+        if (what == "float") { x = 1; y = .5; for (i = 0; i < 10000; i++) { d = x * x + y * y; x -= .013 * y / d; y += .017 * x / d } }
+        else for (i = 0; i < 10000; i++) { w = "w" (i % 977); seen[w] = length(w) substr(w, 2, 2) }
     }
 }

@@ -1,91 +1,98 @@
-//! Kernels of programs that the rules have not seen, in Rust: one of them for ever.
-use std::collections::{BTreeMap, HashMap};
+//! Kernels in Rust that the rules have not seen: rust NAME computes one of them for ever.
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hint::black_box;
 
-fn random(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
 }
 
-fn btree(seed: &mut u64) {
-    let mut map = BTreeMap::new();
-    for _ in 0..50_000 {
-        *map.entry(random(seed) % 20_000).or_insert(0u32) += 1;
-    }
-    black_box(map.len());
+enum Tree {
+    Leaf(f64),
+    Sum(Box<Tree>, Box<Tree>),
+    Product(Box<Tree>, Box<Tree>),
 }
-
-fn words(seed: &mut u64) {
-    let text: Vec<String> = (0..5000).map(|_| format!("w{}", random(seed) % 999)).collect();
-    let text = text.join(" ");
-    let mut counts: HashMap<&str, u32> = HashMap::new();
-    for word in text.split(' ') {
-        *counts.entry(word).or_default() += 1;
-    }
-    black_box(counts.len());
-}
-
-trait Filter {
-    fn apply(&mut self, sample: f64) -> f64;
-}
-struct Gain(f64);
-struct Pole(f64, f64);
-impl Filter for Gain {
-    fn apply(&mut self, sample: f64) -> f64 {
-        sample * self.0
-    }
-}
-impl Filter for Pole {
-    fn apply(&mut self, sample: f64) -> f64 {
-        self.1 = self.0 * self.1 + (1.0 - self.0) * sample;
-        self.1
-    }
-}
-
-fn filters(seed: &mut u64) {
-    let mut chain: Vec<Box<dyn Filter>> =
-        vec![Box::new(Gain(1.1)), Box::new(Pole(0.9, 0.0)), Box::new(Gain(0.9)), Box::new(Pole(0.5, 0.0))];
-    for _ in 0..100_000 {
-        let sample = random(seed) as i32 as f64;
-        black_box(chain.iter_mut().fold(sample, |sample, filter| filter.apply(sample)));
-    }
-}
-
-fn numbers(seed: &mut u64) {
-    let text: Vec<String> = (0..2000).map(|_| format!("{:.4}", random(seed) as f64 / 1e15)).collect();
-    for _ in 0..20 {
-        black_box(text.iter().map(|word| word.parse::<f64>().unwrap()).sum::<f64>());
-    }
-}
-
-fn matrix(seed: &mut u64) {
-    const N: usize = 96;
-    let a: Vec<f32> = (0..N * N).map(|_| random(seed) as f32).collect();
-    let mut c = vec![0f32; N * N];
-    for i in 0..N {
-        for k in 0..N {
-            for j in 0..N {
-                c[i * N + j] += a[i * N + k] * a[k * N + j];
-            }
+impl Tree {
+    fn grown(depth: u32, state: &mut u64) -> Tree {
+        match (depth, random(state) % 2) {
+            (0, _) => Tree::Leaf(0.5 + (random(state) % 100) as f64 / 100.0),
+            (_, 0) => Tree::Sum(Box::new(Tree::grown(depth - 1, state)), Box::new(Tree::grown(depth - 1, state))),
+            _ => Tree::Product(Box::new(Tree::grown(depth - 1, state)), Box::new(Tree::grown(depth - 1, state))),
         }
     }
-    black_box(c);
+    fn value(&self) -> f64 {
+        match self {
+            Tree::Leaf(value) => *value,
+            Tree::Sum(left, right) => left.value() + right.value(),
+            Tree::Product(left, right) => left.value() * right.value(),
+        }
+    }
 }
 
 fn main() {
     let name = std::env::args().nth(1).unwrap_or_default();
-    let kernel = match name.as_str() {
-        "btree" => btree,
-        "words" => words,
-        "filters" => filters,
-        "numbers" => numbers,
-        "matrix" => matrix,
-        _ => panic!("no such kernel"),
-    };
-    let mut seed = 88_172_645_463_325_252;
-    loop {
-        kernel(&mut seed);
+    let mut state = 88172645463325252u64;
+    let state = &mut state;
+    match name.as_str() {
+        "trees" => {
+            let tree = Tree::grown(12, state);
+            loop {
+                black_box(tree.value());
+            }
+        }
+        "maps" => loop {
+            let mut map = HashMap::new();
+            for _ in 0..50_000 {
+                *map.entry(random(state) % 5000).or_insert(0u64) += 1;
+            }
+            black_box(map.len());
+        },
+        "heap" => loop {
+            let mut heap = BinaryHeap::new();
+            for _ in 0..20_000 {
+                heap.push(random(state) % 100_000);
+            }
+            while let Some(top) = heap.pop() {
+                black_box(top);
+            }
+        },
+        "statistics" => {
+            let values: Vec<f64> = (0..10_000).map(|_| random(state) as f64 / 1e19).collect();
+            loop {
+                let mean = values.iter().sum::<f64>() / values.len() as f64;
+                let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / values.len() as f64;
+                black_box(variance.sqrt());
+            }
+        }
+        "closures" => {
+            let steps: Vec<Box<dyn Fn(f64) -> f64>> = (0..100)
+                .map(|i| -> Box<dyn Fn(f64) -> f64> {
+                    match i % 3 {
+                        0 => Box::new(|x| x * 0.9),
+                        1 => Box::new(move |x| x + i as f64),
+                        _ => Box::new(|x: f64| x.abs().sqrt()),
+                    }
+                })
+                .collect();
+            loop {
+                black_box(steps.iter().fold(1.0, |x, step| step(x)));
+            }
+        }
+        "format" => loop {
+            let n = random(state);
+            black_box(format!("{n} {:x} {:>10}", n >> 7, n % 1000));
+        },
+        "queue" => loop {
+            let mut queue = VecDeque::new();
+            for i in 0..100_000u64 {
+                queue.push_back(random(state));
+                if i % 3 == 0 {
+                    black_box(queue.pop_front());
+                }
+            }
+        },
+        _ => std::process::exit(2),
     }
 }

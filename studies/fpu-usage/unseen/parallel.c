@@ -1,71 +1,82 @@
-/* OpenMP programs: parallel NAME for ever. Built with GCC (libgomp) and Clang (libomp). */
+/* OpenMP programs that the rules have not seen: parallel NAME for ever. */
 #include <math.h>
-#include <stdio.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 400 };
-static double a[N][N], b[N][N];
 static volatile double sink;
 
-static void jacobi(void) {
+static void spmv(void) {
+    enum { N = 3000, K = 9 };
+    static double value[N][K], x[N], y[N];
+    static int column[N][K];
+    for (int i = 0; i < N * K; i++) value[0][i] = i % 7 * .1, column[0][i] = i * 7919L % N;
     for (;;) {
 #pragma omp parallel for
-        for (int i = 1; i < N - 1; i++)
-            for (int j = 1; j < N - 1; j++) b[i][j] = .25 * (a[i - 1][j] + a[i + 1][j] + a[i][j - 1] +
-              a[i][j + 1]) + 1;
+        for (int i = 0; i < N; i++) { double s = 1; for (int k = 0; k < K; k++) s += value[i][k] * x[column[i][k]]; y[i] = s; }
 #pragma omp parallel for
-        for (int i = 1; i < N - 1; i++) memcpy(&a[i][1], &b[i][1], sizeof(double) * (N - 2));
+        for (int i = 0; i < N; i++) x[i] = y[i] / (1 + fabs(y[i]));
+        sink = x[5];
     }
 }
-
-/* The shares become smaller from step to step: the later ones are mostly waiting. */
-static void decompose(void) {
+static void bodies(void) {
+    enum { N = 300 };
+    static double p[N][3], a[N][3];
+    for (int i = 0; i < N * 3; i++) p[0][i] = i * 7919 % 1000 * .01;
     for (;;) {
+#pragma omp parallel for schedule(dynamic, 4)
         for (int i = 0; i < N; i++)
-            for (int j = 0; j < N; j++) a[i][j] = i == j ? N : (i * 7 + j) % 13;
-        for (int k = 0; k < N; k++) {
-#pragma omp parallel for
-            for (int i = k + 1; i < N; i++) {
-                double f = a[i][k] /= a[k][k];
-                for (int j = k + 1; j < N; j++) a[i][j] -= f * a[k][j];
+            for (int j = 0; j < N; j++) {
+                double dx = p[j][0] - p[i][0], dy = p[j][1] - p[i][1], dz = p[j][2] - p[i][2];
+                double r = 1 / sqrt(dx * dx + dy * dy + dz * dz + .01), f = r * r * r;
+                a[i][0] += dx * f; a[i][1] += dy * f; a[i][2] += dz * f;
             }
-        }
-        sink = a[N - 1][N - 1];
+        sink = a[3][1];
     }
 }
-
-static void reduction(void) {
+/* One thread works, the other waits at the barrier. */
+static void uneven(void) {
+#pragma omp parallel
     for (;;) {
-        double sum = 0;
-#pragma omp parallel for reduction(+ : sum)
-        for (int i = 1; i < 1000000; i++) sum += log(i) / i;
-        sink = sum;
+        if (omp_get_thread_num() == 0) { double x = 1; for (int i = 0; i < 400000; i++) x = x * .999 + i; sink = x; }
+#pragma omp barrier
     }
 }
-
-static void sieve(void) {
-    static char composite[1 << 20];
+static void merge(int *a, int *buffer, int n) {
+    if (n < 2) return;
+    int half = n / 2;
+#pragma omp task if (n > 4000)
+    merge(a, buffer, half);
+    merge(a + half, buffer + half, n - half);
+#pragma omp taskwait
+    memcpy(buffer, a, n * sizeof *a);
+    for (int i = 0, l = 0, r = half; i < n; i++) a[i] = r >= n || (l < half && buffer[l] <= buffer[r]) ? buffer[l++] : buffer[r++];
+}
+static void sorting(void) {
+    enum { N = 200000 };
+    static int a[N], buffer[N];
+    for (unsigned x = 1;;) {
+        for (int i = 0; i < N; i++) a[i] = (x = x * 1664525 + 1013904223) >> 3;
+#pragma omp parallel
+#pragma omp single
+        merge(a, buffer, N);
+        sink = a[0];
+    }
+}
+static void collatz(void) {
     for (;;) {
-        long primes = 0;
-        memset(composite, 0, sizeof composite);
-        for (int p = 2; p < 1024; p++)
-            if (!composite[p]) {
-#pragma omp parallel for
-                for (int i = p; i < (1 << 20) / p; i++) composite[i * p] = 1;
-            }
-#pragma omp parallel for reduction(+ : primes)
-        for (int i = 2; i < 1 << 20; i++) primes += !composite[i];
-        sink = primes;
+        long longest = 0;
+#pragma omp parallel for schedule(guided) reduction(max : longest)
+        for (long i = 1; i < 200000; i++) { long n = i, steps = 0; while (n != 1) n = n & 1 ? 3 * n + 1 : n / 2, steps++; if (steps > longest) longest = steps; }
+        sink = longest;
     }
 }
-
-int main(int count, char **arguments) {
-    const char *name = count == 2 ? arguments[1] : "";
-    if (!strcmp(name, "jacobi")) jacobi();
-    if (!strcmp(name, "decompose")) decompose();
-    if (!strcmp(name, "reduction")) reduction();
-    if (!strcmp(name, "sieve")) sieve();
-    fprintf(stderr, "no such kernel\n");
+int main(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "spmv")) spmv();
+    if (!strcmp(name, "bodies")) bodies();
+    if (!strcmp(name, "uneven")) uneven();
+    if (!strcmp(name, "sorting")) sorting();
+    if (!strcmp(name, "collatz")) collatz();
     return 2;
 }

@@ -6,11 +6,14 @@
 //! [`Instruction`] is the same for every architecture; [`x86`] and [`aarch64`] make it of bytes.
 
 pub mod aarch64;
+pub mod names;
 pub mod space;
 pub mod store;
+pub mod target;
 pub mod x86;
 
-pub use corewise_core::code::{Flow, Instruction, Store, Unit};
+pub use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
+pub use names::Role;
 pub use space::{AddressSpace, Backing, FileKey, Mapping};
 pub use store::{CodeStore, CodeView, Decoder, FileText, Place, Plain};
 
@@ -62,6 +65,21 @@ pub trait Code {
 
     /// The pointer that memory holds at an address, `None` if it cannot be read.
     fn pointer(&mut self, address: u64) -> Option<u64>;
+
+    /// Where the jump or call through a pointer at an address has always led so far.
+    fn always_leads_to(&mut self, _address: u64) -> Option<u64> {
+        None
+    }
+
+    /// What the name of the function that begins at an address says.
+    fn role(&mut self, _function: u64) -> Role {
+        Role::Unknown
+    }
+
+    /// What the name of the function says whose address the linker puts into a slot that code at `user` uses.
+    fn role_of_slot(&mut self, _user: u64, _slot: u64) -> Role {
+        Role::Unknown
+    }
 }
 
 #[cfg(test)]

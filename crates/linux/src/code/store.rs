@@ -7,7 +7,8 @@
 //! time by a compiler at run time: [`CodeStore::begin_epoch`] makes every process's kept pages be compared
 //! with its memory before they are used again, and a difference discards all that is kept of that process.
 
-use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping};
+use super::names::Names;
+use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping, Role, target};
 use crate::mapped_file;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -89,19 +90,25 @@ pub struct FileText<T = Instruction> {
     file: File,
     isa: Isa,
     text: Text<T>,
+    /// Read when first asked for.
+    names: Option<Names>,
 }
 
 impl<T> FileText<T> {
     /// The code of an open file; nothing is read yet.
     pub fn new(file: File, isa: Isa) -> FileText<T> {
-        FileText { file, isa, text: Text::default() }
+        FileText { file, isa, text: Text::default(), names: None }
+    }
+
+    fn names(&mut self) -> &Names {
+        self.names.get_or_insert_with(|| self.file.try_clone().map(Names::of).unwrap_or_default())
     }
 }
 
 impl FileText {
     /// The instruction at a file offset, `None` if there is none or it cannot be read.
     pub fn instruction(&mut self, offset: u64) -> Option<Instruction> {
-        let FileText { file, isa, text } = self;
+        let FileText { file, isa, text, .. } = self;
         text.instruction(offset, &mut |bytes| isa.decode(bytes), &|page| read_file(file, page))
     }
 }
@@ -234,11 +241,7 @@ impl<T: Copy> Text<T> {
             INVALID => return None,
             known => return Some(page.decoded[usize::from(known - FIRST)]),
         }
-        let mut bytes = [0; Isa::INSTRUCTION_BYTES_MAX];
-        let mut length = page.copy(offset, &mut bytes);
-        if offset + bytes.len() > PAGE {
-            length += self.page(start + PAGE as u64, read_page).copy(0, &mut bytes[length..]);
-        }
+        let (bytes, length) = self.bytes(at, read_page);
         let decoded = decode(&bytes[..length]);
         let page = self.page(start, read_page);
         page.index[offset] = match decoded {
@@ -249,6 +252,22 @@ impl<T: Copy> Text<T> {
             }
         };
         decoded
+    }
+
+    /// Bytes from `at` on, and how many of them there are.
+    fn bytes(
+        &mut self,
+        at: u64,
+        read_page: &dyn Fn(u64) -> Option<Box<[u8]>>,
+    ) -> ([u8; Isa::INSTRUCTION_BYTES_MAX], usize) {
+        let start = at & !(PAGE as u64 - 1);
+        let offset = (at - start) as usize;
+        let mut bytes = [0; Isa::INSTRUCTION_BYTES_MAX];
+        let mut length = self.page(start, read_page).copy(offset, &mut bytes);
+        if offset + bytes.len() > PAGE {
+            length += self.page(start + PAGE as u64, read_page).copy(0, &mut bytes[length..]);
+        }
+        (bytes, length)
     }
 
     fn page(&mut self, start: u64, read_page: &dyn Fn(u64) -> Option<Box<[u8]>>) -> &mut Page<T> {
@@ -318,7 +337,7 @@ impl<'a, D: Decoder> CodeView<'a, D> {
         let CodeStore { decoder, files, memories, .. } = &mut *self.store;
         match file {
             Some(file) => {
-                let FileText { file, isa, text } = &mut files[file];
+                let FileText { file, isa, text, .. } = &mut files[file];
                 let mut decode = |bytes: &[u8]| decoder.decode(*isa, bytes);
                 text.instruction(file_offset(mapping, address), &mut decode, &|page| read_file(file, page))
             }
@@ -327,6 +346,19 @@ impl<'a, D: Decoder> CodeView<'a, D> {
                 let text = &mut memories.get_mut(&pid)?.text;
                 text.instruction(address, &mut decode, &|page| read_memory(pid, page))
             }
+        }
+    }
+
+    /// Bytes from an address on, and how many of them there are.
+    fn bytes(&mut self, address: u64) -> Option<([u8; Isa::INSTRUCTION_BYTES_MAX], usize)> {
+        let (mapping, file) = self.mapping(address)?;
+        let pid = self.pid;
+        match file {
+            Some(file) => {
+                let FileText { file, text, .. } = &mut self.store.files[file];
+                Some(text.bytes(file_offset(mapping, address), &|page| read_file(file, page)))
+            }
+            None => Some(self.store.memory(pid).text.bytes(address, &|page| read_memory(pid, page))),
         }
     }
 
@@ -345,6 +377,32 @@ impl Code for CodeView<'_> {
     fn pointer(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         read_remote(self.pid, address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+
+    fn role(&mut self, function: u64) -> Role {
+        match self.mapping(function) {
+            Some((mapping, Some(file))) => self.store.files[file].names().at(file_offset(mapping, function)),
+            _ => Role::Unknown,
+        }
+    }
+
+    fn role_of_slot(&mut self, user: u64, slot: u64) -> Role {
+        match self.mapping(user) {
+            Some((mapping, Some(file))) => {
+                self.store.files[file].names().of_slot(slot, user, file_offset(mapping, user))
+            }
+            _ => Role::Unknown,
+        }
+    }
+}
+
+impl target::Thread for CodeView<'_> {
+    fn code(&mut self, address: u64) -> Option<([u8; Isa::INSTRUCTION_BYTES_MAX], usize)> {
+        self.bytes(address)
+    }
+
+    fn memory(&mut self, address: u64) -> Option<u64> {
+        self.pointer(address)
     }
 }
 

@@ -30,7 +30,14 @@ const X86_64: &[(&str, &str, &str)] = &[
     ("0307", "add eax, [rdi]", "loads 0,7->0"),
     ("8907", "mov [rdi], eax", "stores:Data 0,7->"),
     ("89442408", "mov [rsp+8], eax", "stores:Stack slot:8 0,4->"),
-    ("50", "push rax", "stores:Stack 0,4->"),
+    ("50", "push rax", "stores:Stack By(-8) 0,4->"),
+    ("5d", "pop rbp", "loads PopFrame 4->5"),
+    ("4883ec18", "sub rsp, 24", "By(-24) 4->"),
+    ("4883c418", "add rsp, 24", "By(24) 4->"),
+    ("4829c4", "sub rsp, rax", "Unknown 0,4->"),
+    ("4883e4e0", "and rsp, -32", "Unknown 4->"),
+    ("488d65f0", "lea rsp, [rbp-16]", "ToFrame(-16) 5->"),
+    ("c9", "leave", "loads Leave 5->5"),
     ("f00fb10f", "lock cmpxchg [rdi], ecx", "loads stores:Exchange 0,1,7->0"),
     ("8707", "xchg [rdi], eax", "loads stores:Exchange 0,7->0"),
     ("f0ff07", "lock inc dword ptr [rdi]", "loads stores:Data 7->"),
@@ -115,17 +122,23 @@ pub(crate) struct Snippet {
     bytes: Vec<u8>,
     /// What every pointer in memory points to.
     pointer: Option<u64>,
+    /// What the names of the functions say that are called through memory.
+    role: Role,
 }
 
 impl Snippet {
     pub(crate) const BASE: u64 = 0x1000;
 
     pub(crate) fn new(hex: &str) -> Snippet {
-        Snippet { bytes: bytes(hex), pointer: None }
+        Snippet { bytes: bytes(hex), pointer: None, role: Role::Unknown }
     }
 
     pub(crate) fn with_pointer(self, offset: u64) -> Snippet {
         Snippet { pointer: Some(Snippet::BASE + offset), ..self }
+    }
+
+    pub(crate) fn with_role(self, role: Role) -> Snippet {
+        Snippet { role, ..self }
     }
 }
 
@@ -137,6 +150,10 @@ impl Code for Snippet {
 
     fn pointer(&mut self, _address: u64) -> Option<u64> {
         self.pointer
+    }
+
+    fn role_of_slot(&mut self, _user: u64, _slot: u64) -> Role {
+        self.role
     }
 }
 
@@ -168,6 +185,9 @@ fn drawn(instruction: Instruction) -> String {
     }
     if instruction.repeats {
         words.push("repeats".into());
+    }
+    if instruction.stack != StackMove::NONE {
+        words.push(format!("{:?}", instruction.stack));
     }
     words.push(format!("{}->{}", registers(instruction.reads), registers(instruction.writes)));
     words.join(" ")

@@ -1,7 +1,7 @@
 //! x86 instructions by iced-x86. Floating-point work is told by registers and mnemonic, not by CPUID
 //! feature: SSE2 holds both `addsd` and `paddd`.
 
-use super::{Flow, Instruction, Store, Unit};
+use super::{Flow, Instruction, StackMove, Store, Unit};
 use iced_x86::{
     CodeSize, Decoder, DecoderOptions, FlowControl, InstructionInfo, InstructionInfoFactory,
     InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
@@ -61,6 +61,7 @@ pub fn decode(bytes: &[u8], bits: u32) -> Option<Instruction> {
         if is_zeroing(&instruction) {
             reads = 0;
         }
+        let stack = stack_move(&instruction, writes & STACK_POINTER != 0);
         // Calls and returns are balanced within any loop that the walker follows.
         writes &= !STACK_POINTER;
         let accesses = if is_fence(&instruction) { &[] } else { info.used_memory() };
@@ -77,8 +78,33 @@ pub fn decode(bytes: &[u8], bits: u32) -> Option<Instruction> {
             waits: matches!(instruction.mnemonic(), Mnemonic::Pause | Mnemonic::Tpause | Mnemonic::Umwait),
             repeats: instruction.is_string_instruction()
                 && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
+            stack,
         })
     })
+}
+
+fn stack_move(instruction: &iced_x86::Instruction, moves: bool) -> StackMove {
+    use Mnemonic::{Add, Lea, Leave, Mov, Pop, Sub};
+    let destination = instruction.op0_register().full_register();
+    let immediate = || i32::try_from(instruction.immediate(1) as i64).ok();
+    let source = || (instruction.memory_base().full_register(), instruction.memory_index());
+    let by = || i32::try_from(instruction.memory_displacement64() as i64).ok();
+    if !moves || instruction.flow_control() != FlowControl::Next {
+        return StackMove::NONE;
+    }
+    let known = match instruction.mnemonic() {
+        Leave => Some(StackMove::Leave),
+        Pop if destination == Register::RBP => Some(StackMove::PopFrame),
+        Add | Sub if instruction.op1_kind() == OpKind::Register => None,
+        Add => immediate().map(StackMove::By),
+        Sub => immediate().and_then(i32::checked_neg).map(StackMove::By),
+        Mov if instruction.op1_register().full_register() == Register::RBP => Some(StackMove::ToFrame(0)),
+        Lea if source() == (Register::RSP, Register::None) => by().map(StackMove::By),
+        Lea if source() == (Register::RBP, Register::None) => by().map(StackMove::ToFrame),
+        _ if destination == Register::RSP => None,
+        _ => Some(StackMove::By(instruction.stack_pointer_increment())),
+    };
+    known.unwrap_or(StackMove::Unknown)
 }
 
 fn is_read(access: OpAccess) -> bool {

@@ -56,7 +56,35 @@ impl Ahead {
     }
 }
 
+impl Ahead {
+    /// Goes on, with the probabilities `exit` by step, to what lies `behind`.
+    pub fn go_on(&mut self, exit: &[f32; STEPS], behind: &Ahead) {
+        for step in (0..STEPS).filter(|&step| exit[step] > 0.0) {
+            for later in step..STEPS {
+                self.met[later] += exit[step] * behind.met[later - step];
+                self.lost[later] += exit[step] * behind.lost[later - step];
+            }
+        }
+    }
+
+    /// Goes on, with the probabilities `exit` by step, to what is not known.
+    pub fn lose(&mut self, exit: &[f32; STEPS]) {
+        self.lost.iter_mut().zip(exit).for_each(|(lost, exit)| *lost += exit);
+    }
+}
+
 impl Usual {
+    /// Where windows go that begin like these: the solution of the equation, step by step. `None` as long
+    /// as too little is known for that, of fewer than `samples_min`.
+    pub fn profile(&self, samples_min: f64) -> Option<Ahead> {
+        let usual = self.by_length().filter(|_| self.samples >= samples_min)?;
+        let mut profile = Ahead::default();
+        for step in 0..STEPS {
+            profile.met[step] = (usual[step + 1] - usual[step]) as f32;
+        }
+        Some(profile)
+    }
+
     /// Takes in a window; the probability that it meets work, `None` as long as too little is known for
     /// that.
     pub fn take(&mut self, ahead: &Ahead) -> Option<f64> {

@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// Largest ring buffer per PE: 5 s of 1,000 samples/s and the mappings of a large build fit.
+/// Largest ring buffer per PE: 1 s of 1,000 samples/s and the mappings of a large build fit.
 const RING_BYTES_MAX: usize = 512 << 10;
 const RING_BYTES_MIN: usize = 16 << 10;
 
@@ -49,6 +49,8 @@ pub enum EventKind {
         kernel: bool,
         /// The PE.
         pe: u32,
+        /// Where the thread stands, if the kernel tells.
+        stand: Option<Box<Stand>>,
     },
     /// The process mapped executable memory.
     Map(Mapping),
@@ -70,6 +72,64 @@ pub enum EventKind {
     Exit,
     /// Records were lost: the ring was full.
     Lost(u64),
+}
+
+/// Bytes of a thread's stack that are recorded with a sample: the frames of most functions that soon return.
+const STACK_BYTES: u32 = 256;
+
+/// The kernel's numbers (`asm/perf_regs.h`) of the general registers, in the order of their encoding, and how
+/// many words lie before each in a record: the kernel writes registers by its own numbers.
+#[cfg(target_arch = "x86_64")]
+const REGISTERS: [u64; 16] = [0, 2, 3, 1, 7, 6, 4, 5, 16, 17, 18, 19, 20, 21, 22, 23];
+
+/// A thread's registers and the top of its stack, on x86-64.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stand {
+    /// General registers by number.
+    pub registers: [u64; 16],
+    /// What lies from the stack pointer on, in words.
+    pub stack: Vec<u64>,
+}
+
+impl Stand {
+    /// The stack pointer.
+    pub fn stack_pointer(&self) -> u64 {
+        self.registers[4]
+    }
+
+    /// The frame pointer, where the register is used as one.
+    pub fn frame_pointer(&self) -> u64 {
+        self.registers[5]
+    }
+
+    /// The word on the stack at an address.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let within = address.checked_sub(self.stack_pointer()).filter(|within| within % 8 == 0)?;
+        self.stack.get(usize::try_from(within / 8).ok()?).copied()
+    }
+
+    /// What a sample's record has behind its fixed fields: the registers' ABI and the registers if it is
+    /// not 0; the length of the stack's part, and that and the length filled if it is not 0.
+    #[cfg(target_arch = "x86_64")]
+    fn of(bytes: &[u8]) -> Option<Stand> {
+        const ABI_64: u64 = 2;
+        let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at * 8..at * 8 + 8)?.try_into().ok()?));
+        if word(0)? != ABI_64 {
+            return None;
+        }
+        let mut registers = [0; 16];
+        for (register, number) in registers.iter_mut().zip(REGISTERS) {
+            *register = word(1 + REGISTERS.iter().filter(|&&other| other < number).count())?;
+        }
+        let words = word(17)? as usize / 8;
+        let filled = if words > 0 { (word(18 + words)? as usize / 8).min(words) } else { 0 };
+        Some(Stand { registers, stack: (18..18 + filled).map_while(word).collect() })
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn of(_: &[u8]) -> Option<Stand> {
+        None
+    }
 }
 
 /// Why sampling cannot be used.
@@ -288,10 +348,18 @@ fn builder<'a>(target: Target, pe: u32, rate_hz: u64, ring_bytes: usize) -> Buil
         // Enabled when it has its filter.
         Target::Filtered(_) => builder.any_pid().enabled(false).exclude_idle(true),
     };
+    let mut sample = SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU;
+    // The small rings of running threads would soon be full.
+    #[cfg(target_arch = "x86_64")]
+    if !matches!(target, Target::AtOnce(_)) {
+        sample |= SampleFlag::REGS_USER | SampleFlag::STACK_USER;
+        builder.sample_regs_user(REGISTERS.iter().fold(0, |mask, number| mask | 1 << number));
+        builder.sample_stack_user(STACK_BYTES);
+    }
     builder
         .one_cpu(pe as usize)
         .sample_frequency(rate_hz)
-        .sample(SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
+        .sample(sample)
         .sample_id_all(true)
         .clockid(Clock::MONOTONIC)
         .wakeup_watermark(ring_bytes / 2)
@@ -314,8 +382,10 @@ fn event_of(record_type: u32, misc: u16, bytes: &[u8]) -> Option<Event> {
     let u32_at = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let u64_at = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     if record_type == bindings::PERF_RECORD_SAMPLE {
-        // ip, pid, tid, time, cpu.
-        let kind = EventKind::Sample { ip: u64_at(0)?, kernel: misc & CPU_MODE == KERNEL, pe: u32_at(24)? };
+        // ip, pid, tid, time, cpu, reserved.
+        let kernel = misc & CPU_MODE == KERNEL;
+        let stand = if kernel { None } else { bytes.get(32..).and_then(Stand::of).map(Box::new) };
+        let kind = EventKind::Sample { ip: u64_at(0)?, kernel, pe: u32_at(24)?, stand };
         return Some(Event { pid: u32_at(8)?, tid: u32_at(12)?, time: u64_at(16)?, kind });
     }
     // The end of the others: pid, tid, time, cpu, reserved.
@@ -367,9 +437,29 @@ mod tests {
         let sample =
             [record(&[], &[0x1234], &[]), record(&[7, 8], &[99], &[]), record(&[3, 0], &[], &[])].concat();
         for (misc, kernel) in [(1, true), (2, false)] {
-            let kind = EventKind::Sample { ip: 0x1234, kernel, pe: 3 };
+            let kind = EventKind::Sample { ip: 0x1234, kernel, pe: 3, stand: None };
             let expected = Event { time: 99, pid: 7, tid: 8, kind };
             assert_eq!(event_of(bindings::PERF_RECORD_SAMPLE, misc, &sample), Some(expected));
+        }
+
+        if cfg!(target_arch = "x86_64") {
+            // ax, bx, cx, dx, si, di, bp, sp, and r8 to r15.
+            let registers: Vec<u64> = [1, 2, 3, 4, 5, 6, 7, 0x8000].into_iter().chain(20..28).collect();
+            let stack = record(&[], &[16, 0xaa, 0xbb, 8], &[]);
+            let stand =
+                [sample.clone(), record(&[], &[2], &[]), record(&[], &registers, &[]), stack].concat();
+            let Some(Event { kind: EventKind::Sample { stand: Some(stand), .. }, .. }) =
+                event_of(bindings::PERF_RECORD_SAMPLE, 2, &stand)
+            else {
+                panic!("a sample with registers");
+            };
+            let expected = [1, 3, 4, 2, 0x8000, 7, 5, 6, 20, 21, 22, 23, 24, 25, 26, 27];
+            assert_eq!(stand.registers, expected);
+            assert_eq!(
+                (stand.word(0x8000), stand.word(0x8008)),
+                (Some(0xaa), None),
+                "8 of 16 bytes were there"
+            );
         }
 
         let map = [

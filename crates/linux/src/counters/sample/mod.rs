@@ -1,11 +1,13 @@
 //! Counter readings without a PMU: the kernel's clock interrupts each thread some hundred times per second
 //! of CPU time, and the code at each interrupted instruction tells what the thread was doing.
 //!
-//! [`events`] takes the samples, [`crate::code`] reads the code, [`spin`] tells whether a thread only waits,
-//! [`window`] judges what occupies the processor, and [`ahead`] what lies where the code does not tell. An
-//! instruction once judged costs one look-up.
+//! [`events`] takes the samples, [`crate::code`] reads the code, [`spin`] tells whether a thread only
+//! waits, [`window`] judges what occupies the processor, [`beyond`] what lies where the code does not tell
+//! the way but the thread's registers and stack do, and [`ahead`] the rest. An instruction once judged
+//! costs one look-up.
 
 pub mod ahead;
+mod beyond;
 pub mod events;
 pub mod spin;
 mod threads;
@@ -13,14 +15,16 @@ mod visits;
 pub mod window;
 
 use super::CounterSource;
-use crate::code::{AddressSpace, CodeStore, CodeView, Place};
+use crate::code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Place, Role};
 use crate::discovery::{NewThread, ThreadFacts};
 use ahead::Usual;
+use beyond::{Met, Transfers};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
 use corewise_core::policy::Reading;
 use events::{Event, EventKind, Events, Filter, SampleError};
+use events::{Event, EventKind, Events, Filter, SampleError, Stand};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::FxHashMap;
 use spin::WaitLoop;
@@ -58,6 +62,8 @@ struct Sampling {
     points: FxHashMap<Place, (Point, Shape)>,
     visits: Visits,
     spaces: HashMap<u32, Arc<AddressSpace>>,
+    /// Where transfers through pointers have led, by process.
+    transfers: FxHashMap<u32, Transfers>,
     threads: Threads,
     /// Records younger than the last drain's start: another PE's ring may still hold older ones.
     early: Vec<Event>,
@@ -80,6 +86,49 @@ pub struct SampleCost {
 struct Verdict {
     wait: Option<(Point, Shape)>,
     work: Option<Arc<Judgement>>,
+}
+
+/// What a sample says.
+#[derive(Debug, Clone, Default)]
+struct Said {
+    wait: Option<(Point, Shape)>,
+    /// Of a thread that does not wait there; `None` if that cannot be told.
+    work: Option<Work>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    met: Met,
+    memory: f64,
+    branches: f64,
+}
+
+/// The code of a process, and where its transfers through pointers have led.
+struct Seen<'a> {
+    code: CodeView<'a>,
+    transfers: Option<&'a Transfers>,
+}
+
+impl Code for Seen<'_> {
+    fn instruction(&mut self, address: u64) -> Option<Instruction> {
+        self.code.instruction(address)
+    }
+
+    fn pointer(&mut self, address: u64) -> Option<u64> {
+        self.code.pointer(address)
+    }
+
+    fn always_leads_to(&mut self, address: u64) -> Option<u64> {
+        self.transfers?.always(address)
+    }
+
+    fn role(&mut self, function: u64) -> Role {
+        self.code.role(function)
+    }
+
+    fn role_of_slot(&mut self, user: u64, slot: u64) -> Role {
+        self.code.role_of_slot(user, slot)
+    }
 }
 
 /// What a thread's samples add up to.
@@ -197,9 +246,9 @@ impl CounterSource for SampleSource {
 }
 
 impl Tally {
-    /// Adds a sample; no verdict: it was in the kernel.
-    fn add(&mut self, verdict: Option<Verdict>) {
-        let Some(Verdict { wait, work }) = verdict else {
+    /// Adds a sample; nothing said: it was in the kernel.
+    fn add(&mut self, said: Option<Said>) {
+        let Some(Said { wait, work }) = said else {
             self.reading.kernel += 1;
             return;
         };
@@ -210,23 +259,23 @@ impl Tally {
         match work {
             _ if waits => self.reading.spinning += 1,
             None => self.reading.unknown += 1,
-            Some(judgement) => self.work(&judgement),
+            Some(work) => self.work(&work),
         }
     }
 
-    fn work(&mut self, judgement: &Judgement) {
-        let (fp, vector) = (self.usual_fp.take(&judgement.fp), self.usual_vector.take(&judgement.vector));
+    fn work(&mut self, Work { met, memory, branches }: &Work) {
+        let (fp, vector) = (self.usual_fp.take(&met.fp), self.usual_vector.take(&met.vector));
         let reading = &mut self.reading;
         let (Some(fp), Some(vector)) = (fp, vector) else {
             reading.unknown += 1;
             return;
         };
         reading.judged += 1;
-        reading.unseen += judgement.fp.unseen();
+        reading.unseen += met.fp.unseen();
         reading.fp += fp;
         reading.vector += vector;
-        reading.memory += judgement.memory;
-        reading.branches += judgement.branches;
+        reading.memory += memory;
+        reading.branches += branches;
     }
 }
 
@@ -240,6 +289,7 @@ impl Sampling {
             points: FxHashMap::default(),
             visits: Visits::default(),
             spaces: HashMap::new(),
+            transfers: FxHashMap::default(),
             threads: Threads::default(),
             early: Vec::new(),
             cost: SampleCost::default(),
@@ -274,15 +324,14 @@ impl Sampling {
     fn take(&mut self, event: Event) {
         let Event { pid, tid, time, kind } = event;
         match kind {
-            EventKind::Sample { ip, kernel, pe } => {
-                let verdict = (!kernel).then(|| self.verdict(pid, ip));
-                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(verdict));
+            EventKind::Sample { ip, kernel, pe, stand } => {
+                let said = (!kernel).then(|| self.said(pid, ip, stand.as_deref()));
+                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(said));
             }
             EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
             EventKind::Name { name, by_exec } => {
                 if by_exec {
-                    self.spaces.remove(&pid);
-                    self.code.forget_process(pid);
+                    self.forget(pid);
                     self.threads.execute(pid, tid);
                 }
                 self.threads.rename(pid, tid, name);
@@ -297,44 +346,79 @@ impl Sampling {
             }
             EventKind::Exit => {
                 if self.threads.end(pid, tid) {
-                    self.spaces.remove(&pid);
-                    self.code.forget_process(pid);
+                    self.forget(pid);
                 }
             }
             EventKind::Lost(records) => self.lost += records,
         }
     }
 
-    fn verdict(&mut self, pid: u32, ip: u64) -> Verdict {
+    /// Forgets the memory of a process that ended or executed another program.
+    fn forget(&mut self, pid: u32) {
+        self.spaces.remove(&pid);
+        self.transfers.remove(&pid);
+        self.code.forget_process(pid);
+    }
+
+    /// What a sample says.
+    fn said(&mut self, pid: u32, ip: u64, stand: Option<&Stand>) -> Said {
         self.cost.user_samples += 1;
         // What is known of branches has doubled: it may change what was judged by it.
         if self.cost.user_samples >= REJUDGED_MIN && self.cost.user_samples.is_power_of_two() {
             self.verdicts.clear();
         }
-        let Some(space) = self.spaces.get(&pid) else { return Verdict::default() };
-        let mut code = self.code.view(pid, space);
-        let Some(place) = code.place(ip) else { return Verdict::default() };
+        let place = self.spaces.get(&pid).and_then(|space| self.code.view(pid, space).place(ip));
+        let Some(place) = place else { return Said::default() };
         self.visits.add(place);
+        let Some(verdict) = self.judged(pid, ip) else { return Said::default() };
+        let Some(window) = verdict.work else { return Said { wait: verdict.wait, work: None } };
+        let wait = verdict.wait.or_else(|| self.callers_wait(pid, &window, stand?));
+        let met = self.met(pid, ip, &window, stand);
+        Said { wait, work: Some(Work { met, memory: window.memory, branches: window.branches }) }
+    }
+
+    /// The wait loop that has called the function of a sample, directly or not.
+    fn callers_wait(&mut self, pid: u32, window: &Arc<Judgement>, stand: &Stand) -> Option<(Point, Shape)> {
+        if self.points.is_empty() {
+            return None;
+        }
+        let callers = self.callers(pid, window, stand);
+        let mut code = self.code.view(pid, self.spaces.get(&pid)?);
+        let mut points = callers.into_iter().filter_map(|caller| self.points.get(&code.place(caller)?));
+        // What a function of a runtime calls may be work.
+        let (point, shape) = *points.find(|(point, _)| !point.by_name)?;
+        Some((Point { proof: false, ..point }, shape))
+    }
+
+    /// What is known of the code at an address; `None` if nothing is mapped there.
+    fn judged(&mut self, pid: u32, ip: u64) -> Option<Verdict> {
+        let code = self.code.view(pid, self.spaces.get(&pid)?);
+        let mut code = Seen { code, transfers: self.transfers.get(&pid) };
+        let place = code.code.place(ip)?;
         if let Some(verdict) = self.verdicts.get(&place) {
             // A function that was judged by itself may be found to be part of a loop later.
-            return Verdict { wait: self.points.get(&place).copied(), work: verdict.work.clone() };
+            return Some(Verdict { wait: self.points.get(&place).copied(), work: verdict.work.clone() });
         }
         self.cost.judged_anew += 1;
-        if !self.points.contains_key(&place)
-            && let Some(WaitLoop { shape, points }) = spin::wait_loop(&mut code, ip)
-        {
-            for (address, proof) in points {
-                if let Some(place) = code.place(address) {
-                    self.points.entry(place).or_insert((Point { of: self.wait_loops, proof }, shape));
+        if !self.points.contains_key(&place) {
+            let by_name = code.role(ip) == Role::Waits;
+            let named = || WaitLoop { shape: Shape::NAMED, points: vec![(ip, true)] };
+            let found = if by_name { Some(named()) } else { spin::wait_loop(&mut code, ip) };
+            if let Some(WaitLoop { shape, points }) = found {
+                for (address, proof) in points {
+                    if let Some(place) = code.code.place(address) {
+                        let point = Point { of: self.wait_loops, proof, by_name };
+                        self.points.entry(place).or_insert((point, shape));
+                    }
                 }
+                self.wait_loops += 1;
             }
-            self.wait_loops += 1;
         }
-        let visits = &mut |code: &mut CodeView<'_>, range| self.visits.within(code, range);
+        let visits = &mut |code: &mut Seen<'_>, range| self.visits.within(&mut code.code, range);
         let work = self.window.judge(&mut code, visits, ip).map(Arc::new);
         let verdict = Verdict { wait: self.points.get(&place).copied(), work };
         self.verdicts.insert(place, verdict.clone());
-        verdict
+        Some(verdict)
     }
 }
 

@@ -36,7 +36,7 @@ fn event(pid: u32, tid: u32, kind: EventKind) -> Event {
 }
 
 fn sample(pid: u32, tid: u32, ip: u64) -> Event {
-    event(pid, tid, EventKind::Sample { ip, kernel: false, pe: 0 })
+    event(pid, tid, EventKind::Sample { ip, kernel: false, pe: 0, stand: None })
 }
 
 fn memory_map(pid: u32, page: &Page) -> Event {
@@ -55,7 +55,7 @@ fn named(name: &str, by_exec: bool) -> EventKind {
 }
 
 fn in_kernel(pid: u32, tid: u32) -> Event {
-    event(pid, tid, EventKind::Sample { ip: 0xffff_ffff_8100_0000, kernel: true, pe: 5 })
+    event(pid, tid, EventKind::Sample { ip: 0xffff_ffff_8100_0000, kernel: true, pe: 5, stand: None })
 }
 
 /// `(judged, unknown, fp)` of a thread.
@@ -230,4 +230,123 @@ fn a_called_function_waits_with_its_caller() {
     let code = "e80500000085c074f7c38b050800000085c00f95c00fb6c0c3";
     let (spinning, judged) = waiting(code, &[10, 16, 10, 5, 16, 18, 10, 16]);
     assert!(spinning > 150 && judged < 10, "{spinning} {judged}");
+}
+
+/// A sample of this process where registers and stack are known.
+fn standing(ip: u64, registers: &[(usize, u64)], stack: &[u64]) -> Event {
+    let mut stand = Stand { registers: [0; 16], stack: stack.to_vec() };
+    stand.registers[4] = 0x7000_0000;
+    registers.iter().for_each(|&(number, value)| stand.registers[number] = value);
+    let own = std::process::id();
+    event(own, 1, EventKind::Sample { ip, kernel: false, pe: 0, stand: Some(Box::new(stand)) })
+}
+
+/// A sampled thread of this process with code in memory.
+fn with_code(page: &Page, hex: &str) -> Sampling {
+    let bytes: Vec<u8> =
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+    page.write(&bytes);
+    let mut sampling = Sampling::new();
+    sampling.take_all(vec![memory_map(std::process::id(), page)], false);
+    sampling
+}
+
+/// 0: `ret`; 1: `call rax; syscall`; 5: `jmp [rbx+rcx*8]`; 8: `addsd xmm0,xmm0; syscall`;
+/// 14: `add eax,eax; syscall`; 18: `pop rbx; ret`.
+const TRANSFERS: &str = "c3ffd00f05ff24cbf20f58c00f0501c00f055bc3";
+const FLOAT_AT: u64 = 8;
+const INTEGER_AT: u64 = 14;
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_return_leads_where_the_stack_says() {
+    let page = Page::new();
+    let mut sampling = with_code(&page, TRANSFERS);
+    let at = page.address();
+    for (ip, stack, expected) in [
+        (0, vec![at + FLOAT_AT], (1, 0, 1.0)),
+        (0, vec![at + INTEGER_AT], (2, 0, 1.0)),
+        (18, vec![0, at + FLOAT_AT], (3, 0, 2.0)),
+        // From one function to its caller, and from there to its own.
+        (0, vec![at + 18, 0, at + FLOAT_AT], (4, 0, 3.0)),
+        (0, vec![at + 18, 0, at + INTEGER_AT], (5, 0, 3.0)),
+    ] {
+        sampling.take_all(vec![standing(at + ip, &[], &stack)], false);
+        assert_eq!(counts(&sampling, 1), expected, "{stack:x?}");
+    }
+    assert_eq!(sampling.threads.read(1).unwrap().unseen, 0.0);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_call_through_a_pointer_leads_where_the_registers_say_and_so_do_others() {
+    let page = Page::new();
+    let mut sampling = with_code(&page, TRANSFERS);
+    let at = page.address();
+    // A function that begins with an addition, and one that does not: three times of four the former.
+    for target in [FLOAT_AT, FLOAT_AT, INTEGER_AT, FLOAT_AT].repeat(25) {
+        sampling.take_all(vec![standing(at + 1, &[(0, at + target)], &[])], false);
+    }
+    assert_eq!(counts(&sampling, 1), (100, 0, 75.0));
+    // Where the registers are not known, it is like those.
+    sampling.take_all(vec![sample(std::process::id(), 1, at + 1)], false);
+    let (judged, _, fp) = counts(&sampling, 1);
+    assert_eq!(judged, 101);
+    assert!((fp - 75.75).abs() < 0.02, "{fp}");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn behind_a_jump_through_a_table_is_what_the_table_leads_to() {
+    let page = Page::new();
+    let mut sampling = with_code(&page, TRANSFERS);
+    let table = [page.address() + INTEGER_AT, page.address() + FLOAT_AT];
+    for index in 0..40 {
+        let registers = [(3, table.as_ptr() as u64), (1, index % 2)];
+        sampling.take_all(vec![standing(page.address() + 5, &registers, &[])], false);
+    }
+    assert_eq!(counts(&sampling, 1), (40, 0, 20.0));
+    // Samples whose way leads to the jump meet what lies behind it, not what is met at other samples.
+    (0..60).for_each(|_| sampling.take_all(vec![standing(page.address() + INTEGER_AT, &[], &[])], false));
+    sampling.take_all(vec![sample(std::process::id(), 1, page.address() + 5)], false);
+    let (judged, _, fp) = counts(&sampling, 1);
+    assert_eq!(judged, 101);
+    assert!((fp - 20.5).abs() < 0.02, "{fp}");
+}
+
+/// A wait that compares in every turn by a function without a name: all samples are in the function.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_function_waits_with_the_loop_that_its_return_address_is_in() {
+    let page = Page::new();
+    // 1: call ready; test eax,eax; je 1b; ret;
+    // ready: mov eax,[rip+8]; test eax,eax; setne al; movzx eax,al; ret
+    let mut sampling = with_code(&page, "e80500000085c074f7c38b050800000085c00f95c00fb6c0c3");
+    for offset in [10, 16, 18, 10].repeat(25) {
+        sampling.take_all(vec![standing(page.address() + offset, &[], &[page.address() + 5])], false);
+    }
+    let reading = sampling.threads.read(1).unwrap();
+    assert!(reading.spinning > 95, "{reading:?}");
+}
+
+/// The queue is asked through a pointer, and there is no pause: what it leads to is known from samples.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_wait_through_a_pointer_is_recognised_once_it_is_known_where_it_leads() {
+    let page = Page::new();
+    // 0: call rbx; test al,al; jne 0b; ret; 7: mov rax,[rip+16]; cmp rax,[rip+16]; sete al; ret
+    let empty = "ffd384c075fac3488b0510000000483b05100000000f94c0c3";
+    let working = "ffd384c075fac348ff051000000031c0fec0c3";
+    for (code, waits) in [(empty, true), (working, false)] {
+        let mut sampling = with_code(&page, code);
+        for offset in [0, 7, 0, 14, 2].repeat(80) {
+            sampling.take_all(
+                vec![standing(page.address() + offset, &[(3, page.address() + 7)], &[page.address() + 2])],
+                false,
+            );
+        }
+        let reading = sampling.threads.read(1).unwrap();
+        assert_eq!(reading.spinning > 250, waits, "{reading:?}");
+        assert_eq!(reading.spinning == 0, !waits, "{reading:?}");
+    }
 }

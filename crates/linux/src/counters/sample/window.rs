@@ -12,7 +12,7 @@
 //! as not, unless samples have landed on one side more often than on the other. Probabilities flow
 //! through the code and are absorbed where work is met. Calls are entered and return to where they came
 //! from. Where the code does not tell the way (a return to an unknown caller, a jump through a table, a call
-//! through a pointer), the rest of the window is left open, for [`super::ahead`].
+//! through a pointer), the walk has an [`Exit`]: [`super::beyond`] looks for where it leads.
 //!
 //! Source. `FPUusage = 1 - empty / cycles` is equation 1 of the BulldOver paper, whose Table I is the
 //! reference that the constants were chosen by (`docs/fpu-usage.md`, which has the comparison, also with
@@ -21,7 +21,7 @@
 //! Limits. It knows nothing of latencies, of cache misses, or of which way a branch really goes.
 
 use super::ahead::{Ahead, STEPS};
-use crate::code::{Code, Flow, Instruction, Store, Unit};
+use crate::code::{Code, Flow, Instruction, StackMove, Store, Unit};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
@@ -49,16 +49,91 @@ impl Default for Window {
 }
 
 /// What the window around one sampled instruction holds.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Judgement {
     /// Floating-point arithmetic in it.
     pub fp: Ahead,
     /// Vector arithmetic, floating-point or integer. Moves compute nothing.
     pub vector: Ahead,
+    /// Where it goes on by ways that the code does not tell.
+    pub exits: Vec<Exit>,
     /// Share of memory instructions.
     pub memory: f64,
     /// Share of branches.
     pub branches: f64,
+}
+
+/// A way out of what the code tells.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exit {
+    /// Where to.
+    pub to: To,
+    /// Whether no branch lies between the sample and it.
+    pub straight: bool,
+    /// Probability, by step, that the window leaves here before it has met floating-point work.
+    pub fp: [f32; STEPS],
+    /// The same for vector work.
+    pub vector: [f32; STEPS],
+}
+
+/// Where an exit leads. Displacements count from the sampled instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// Back to the caller of the sampled function.
+    Caller(Frame),
+    /// By the jump through a pointer at `site`.
+    Jump {
+        /// Its displacement.
+        site: i64,
+        /// The stack there.
+        frame: Frame,
+    },
+    /// By the call through a pointer at `site`.
+    Call {
+        /// Its displacement.
+        site: i64,
+        /// That of the instruction behind.
+        returns_to: i64,
+    },
+}
+
+/// Where the stack and frame pointers are, relative to what they were at the sample. `None`: not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Frame {
+    /// The stack pointer.
+    pub stack: Option<Spot>,
+    /// Where the frame pointer was taken from, if it was.
+    pub popped_from: Option<Spot>,
+}
+
+/// A place on the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spot {
+    /// Whether it counts from the frame pointer instead of the stack pointer.
+    pub of_frame: bool,
+    /// Bytes.
+    pub offset: i32,
+}
+
+impl Frame {
+    const START: Frame = Frame { stack: Some(Spot { of_frame: false, offset: 0 }), popped_from: None };
+
+    /// What an instruction makes of it.
+    fn moved(self, by: StackMove) -> Frame {
+        let Frame { stack, popped_from } = self;
+        let plus = |spot: Option<Spot>, by| {
+            spot.and_then(|spot| Some(Spot { offset: spot.offset.checked_add(by)?, ..spot }))
+        };
+        // The frame pointer counts only as long as it is the sample's.
+        let of_frame = |offset| popped_from.is_none().then_some(Spot { of_frame: true, offset });
+        match by {
+            StackMove::By(by) => Frame { stack: plus(stack, by), popped_from },
+            StackMove::ToFrame(by) => Frame { stack: of_frame(by), popped_from },
+            StackMove::PopFrame => Frame { stack: plus(stack, 8), popped_from: stack },
+            StackMove::Leave => Frame { stack: of_frame(8), popped_from: of_frame(0) },
+            StackMove::Unknown => Frame { stack: None, popped_from },
+        }
+    }
 }
 
 /// Probability at one point of the walk: of being there at all, and of being there without having met
@@ -113,8 +188,10 @@ struct Point {
     is_branch: bool,
     /// Where it goes on, with shares.
     next: [(usize, f64); 2],
-    /// Whether the code does not tell where it goes on.
+    /// Whether there is no code to be read.
     is_lost: bool,
+    exit: Option<To>,
+    frame: Frame,
 }
 
 /// A call that was entered.
@@ -152,7 +229,7 @@ impl Window {
             points: Vec::new(),
             known: FxHashMap::default(),
         };
-        let start = walk.point(address, OUTERMOST);
+        let start = walk.point(address, OUTERMOST, Frame::START);
         Some(walk.flow_from(start))
     }
 
@@ -182,6 +259,9 @@ impl<C: Code> Walk<'_, C> {
                 if point.is_lost {
                     judgement.lose(step, mass);
                 }
+                if let Some(to) = point.exit {
+                    judgement.leave(step, to, mass);
+                }
                 for (next, share) in point.next {
                     if mass.all * share < MASS_MIN {
                         judgement.lose(step, mass.scaled(share));
@@ -200,9 +280,9 @@ impl<C: Code> Walk<'_, C> {
         judgement
     }
 
-    fn point(&mut self, address: u64, call: usize) -> usize {
+    fn point(&mut self, address: u64, call: usize, frame: Frame) -> usize {
         *self.known.entry((address, call)).or_insert_with(|| {
-            self.points.push(Point { address, call, ..Point::default() });
+            self.points.push(Point { address, call, frame, ..Point::default() });
             self.points.len() - 1
         })
     }
@@ -235,43 +315,50 @@ impl<C: Code> Walk<'_, C> {
         let behind = address + u64::from(instruction.length);
         let at = |displacement: i64| address.wrapping_add_signed(displacement);
         let to = |next| Point { next: [(next, 1.0), (0, 0.0)], ..point };
-        let lost = Point { is_lost: true, ..point };
+        // What a called function does to the stack it undoes.
+        let frame = if call == OUTERMOST { point.frame.moved(instruction.stack) } else { point.frame };
+        let from_start = |address: u64| address.wrapping_sub(self.points[0].address) as i64;
+        let exit = |exit| Point { exit: Some(exit), ..point };
+        let site = from_start(address);
+        let returns_to = from_start(behind);
         match instruction.flow {
             // Its repetitions fill the window.
             Flow::Next if instruction.repeats => point,
-            Flow::Next => to(self.point(behind, call)),
-            Flow::Jump(displacement) => to(self.point(at(displacement), call)),
+            Flow::Next => to(self.point(behind, call, frame)),
+            Flow::Jump(displacement) => to(self.point(at(displacement), call, frame)),
             Flow::Branch(displacement) => {
                 let taken = self.taken(address, behind, displacement);
-                let next =
-                    [(self.point(at(displacement), call), taken), (self.point(behind, call), 1.0 - taken)];
+                let there = self.point(at(displacement), call, frame);
+                let next = [(there, taken), (self.point(behind, call, frame), 1.0 - taken)];
                 Point { next, ..point }
             }
-            Flow::Call(displacement) => to(self.enter(at(displacement), behind, call)),
+            Flow::Call(displacement) => to(self.enter(at(displacement), behind, call, frame)),
             Flow::CallThrough(slot) => match self.code.pointer(at(slot)) {
-                Some(target) => to(self.enter(target, behind, call)),
-                None => lost,
+                Some(target) => to(self.enter(target, behind, call, frame)),
+                None => exit(To::Call { site, returns_to }),
             },
+            Flow::CallAnywhere => exit(To::Call { site, returns_to }),
             Flow::JumpThrough(slot) => match self.code.pointer(at(slot)) {
-                Some(target) => to(self.point(target, call)),
-                None => lost,
+                Some(target) => to(self.point(target, call, frame)),
+                None => exit(To::Jump { site, frame }),
             },
+            Flow::JumpAnywhere => exit(To::Jump { site, frame }),
             Flow::Return if call != OUTERMOST => {
                 let Call { returns_to, caller } = self.calls[call];
-                to(self.point(returns_to, caller))
+                to(self.point(returns_to, caller, frame))
             }
-            Flow::Return | Flow::JumpAnywhere | Flow::CallAnywhere => lost,
+            Flow::Return => exit(To::Caller(frame)),
             Flow::Kernel => point,
         }
     }
 
-    fn enter(&mut self, target: u64, returns_to: u64, caller: usize) -> usize {
+    fn enter(&mut self, target: u64, returns_to: u64, caller: usize, frame: Frame) -> usize {
         let call = Call { returns_to, caller };
         let index = self.calls.iter().position(|&known| known == call).unwrap_or_else(|| {
             self.calls.push(call);
             self.calls.len() - 1
         });
-        self.point(target, index)
+        self.point(target, index, frame)
     }
 
     /// How often a branch is taken: hardly ever if it leaves a loop or goes far ahead, mostly if it goes
@@ -326,6 +413,16 @@ impl Judgement {
         rest
     }
 
+    fn leave(&mut self, step: usize, to: To, mass: Mass) {
+        let index = self.exits.iter().position(|exit| exit.to == to).unwrap_or_else(|| {
+            let straight = mass.all > 0.999;
+            self.exits.push(Exit { to, straight, fp: [0.0; STEPS], vector: [0.0; STEPS] });
+            self.exits.len() - 1
+        });
+        self.exits[index].fp[step] += mass.without_fp as f32;
+        self.exits[index].vector[step] += mass.without_vector as f32;
+    }
+
     fn lose(&mut self, step: usize, mass: Mass) {
         self.fp.lost[step] += mass.without_fp as f32;
         self.vector.lost[step] += mass.without_vector as f32;
@@ -347,8 +444,10 @@ mod tests {
         ahead.met.iter().sum::<f32>().into()
     }
 
-    fn lost(ahead: &Ahead) -> f64 {
-        ahead.lost.iter().sum::<f32>().into()
+    /// With what leaves by exits.
+    fn lost(judgement: &Judgement) -> f64 {
+        let exits = judgement.exits.iter().flat_map(|exit| exit.fp).sum::<f32>();
+        (judgement.fp.lost.iter().sum::<f32>() + exits).into()
     }
 
     #[test]
@@ -394,11 +493,44 @@ mod tests {
             ("addsd; ret", "f20f58c0c3", 0.0),
         ] {
             let judgement = judged(&mut Snippet::new(hex));
-            assert!((lost(&judgement.fp) - expected).abs() < 1e-6, "{name}: {:?}", judgement.fp);
+            assert!((lost(&judgement) - expected).abs() < 1e-6, "{name}: {judgement:?}");
         }
-        let at_return = judged(&mut Snippet::new("c3"));
-        assert!((at_return.fp.unseen() - 1.0).abs() < 1e-6);
-        assert!(judged(&mut Snippet::new("9090909090909090c3")).fp.unseen() < 0.6, "half is seen");
+        let unseen = |hex| {
+            let mut judgement = judged(&mut Snippet::new(hex));
+            let [exit] = judgement.exits[..] else { panic!("one way out") };
+            judgement.fp.lose(&exit.fp);
+            judgement.fp.unseen()
+        };
+        assert!((unseen("c3") - 1.0).abs() < 1e-6);
+        assert!(unseen("9090909090909090c3") < 0.6, "half is seen");
+    }
+
+    #[test]
+    fn the_way_to_a_return_tells_where_its_address_lies() {
+        let spot = |offset| Some(Spot { of_frame: false, offset });
+        let of_frame = |offset| Some(Spot { of_frame: true, offset });
+        for (name, hex, stack, popped_from) in [
+            ("ret", "c3", spot(0), None),
+            ("add rsp,24; pop rbx; pop rbp; ret", "4883c4185b5dc3", spot(40), spot(32)),
+            (
+                "sub rsp,8; call 1f; add rsp,8; ret; 1: push rax; ret",
+                "4883ec08e8050000004883c408c350c3",
+                spot(0),
+                None,
+            ),
+            ("leave; ret", "c9c3", of_frame(8), of_frame(0)),
+            (
+                "lea rsp,[rbp-16]; pop rbx; pop r12; pop rbp; ret",
+                "488d65f05b415c5dc3",
+                of_frame(8),
+                of_frame(0),
+            ),
+            ("and rsp,-32; ret", "4883e4e0c3", None, None),
+        ] {
+            let judgement = judged(&mut Snippet::new(hex));
+            let found: Vec<To> = judgement.exits.iter().map(|exit| exit.to).collect();
+            assert_eq!(found, [To::Caller(Frame { stack, popped_from })], "{name}");
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Point {
     pub of: u32,
     /// Whether only going around again leads here.
     pub proof: bool,
+    /// Whether nothing but a function's name says so.
+    pub by_name: bool,
 }
 
 /// What a wait loop is like.
@@ -27,6 +29,11 @@ pub struct Shape {
     pub explained: f64,
     /// Share of the instructions that prove a wait.
     pub proofs: f64,
+}
+
+impl Shape {
+    /// Of a function that its name says to wait.
+    pub const NAMED: Shape = Shape { explained: 0.0, proofs: 1.0 };
 }
 
 /// The latest samples of a thread in user code.
@@ -65,8 +72,8 @@ impl History {
 mod tests {
     use super::*;
 
-    const PASSING: Point = Point { of: 0, proof: false };
-    const AROUND: Point = Point { of: 0, proof: true };
+    const PASSING: Point = Point { of: 0, proof: false, by_name: false };
+    const AROUND: Point = Point { of: 0, proof: true, by_name: false };
 
     /// How many of the samples count as waiting, when `pattern` is repeated.
     fn waiting(shape: Shape, pattern: &[Option<Point>]) -> usize {

@@ -1,7 +1,7 @@
 //! The code around a sampled instruction as a graph: which instructions may follow each other, through calls
 //! and back.
 
-use crate::code::{Code, Flow, Instruction, Store, Unit};
+use crate::code::{Code, Flow, Instruction, Role, Store, Unit};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -23,6 +23,8 @@ pub struct Node {
     next: [Option<usize>; 2],
     /// Whether it does what no wait does, by itself.
     pub works: bool,
+    /// Whether it calls what is not known.
+    pub calls_unknown: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -128,7 +130,7 @@ impl<C: Code> Explorer<'_, C> {
         }
         let instruction = self.code.instruction(address)?;
         let works = works(&instruction);
-        self.nodes.push(Node { address, call, instruction, next: [None; 2], works });
+        self.nodes.push(Node { address, call, instruction, next: [None; 2], works, calls_unknown: false });
         let index = self.nodes.len() - 1;
         self.known.insert((address, call), index);
         if call == 0 {
@@ -147,9 +149,22 @@ impl<C: Code> Explorer<'_, C> {
         let behind = address + u64::from(instruction.length);
         let at = |displacement: i64| address.wrapping_add_signed(displacement);
         let next = match instruction.flow {
-            Flow::Next | Flow::Kernel | Flow::CallAnywhere => [self.node(behind, call), None],
+            Flow::Next | Flow::Kernel => [self.node(behind, call), None],
+            Flow::CallAnywhere => match self.code.always_leads_to(address) {
+                Some(target) => [self.enter(index, Some(target), behind), None],
+                None => {
+                    self.nodes[index].calls_unknown = true;
+                    [self.node(behind, call), None]
+                }
+            },
             Flow::Jump(displacement) => [self.node(at(displacement), call), None],
             Flow::Branch(displacement) => [self.node(at(displacement), call), self.node(behind, call)],
+            // A function that only looks leaves nothing behind.
+            Flow::JumpThrough(slot) if call != 0 && self.is_known(address, at(slot)) => {
+                let Call { returns_to, caller, .. } = self.calls[call];
+                [self.node(returns_to, caller), None]
+            }
+            Flow::CallThrough(slot) if self.is_known(address, at(slot)) => [self.node(behind, call), None],
             Flow::JumpThrough(slot) => {
                 [self.code.pointer(at(slot)).and_then(|target| self.node(target, call)), None]
             }
@@ -167,9 +182,18 @@ impl<C: Code> Explorer<'_, C> {
         self.nodes[index].next = next;
     }
 
-    /// The first instruction of the function called. What is not known or too deep is work.
+    /// Whether the slot's function has a name that says that it waits or looks.
+    fn is_known(&mut self, user: u64, slot: u64) -> bool {
+        self.code.role_of_slot(user, slot) != Role::Unknown
+    }
+
+    /// The first instruction of the function called, or what comes behind one that only looks or waits.
+    /// What is not known or too deep is work.
     fn enter(&mut self, index: usize, target: Option<u64>, returns_to: u64) -> Option<usize> {
         let caller = self.nodes[index].call;
+        if target.is_some_and(|target| self.code.role(target) != Role::Unknown) {
+            return self.node(returns_to, caller);
+        }
         let call = Call { returns_to, caller, depth: self.calls[caller].depth + 1 };
         let entered = match self.calls.iter().position(|&known| known == call) {
             Some(known) => Some(known),

@@ -55,7 +55,7 @@ pub fn wait_loop<C: Code>(code: &mut C, address: u64) -> Option<WaitLoop> {
         let mut lasting = carried::lasting(&graph, &turn);
         // What a function pointer leads to may be work, but for a thread whose samples prove a wait.
         if !turn.iter().any(|&node| graph.nodes[node].instruction.waits) {
-            let unknown = |&node: &usize| graph.nodes[node].instruction.flow == Flow::CallAnywhere;
+            let unknown = |&node: &usize| graph.nodes[node].calls_unknown;
             lasting.extend(turn.iter().copied().filter(unknown));
         }
         if lasting.is_empty() {

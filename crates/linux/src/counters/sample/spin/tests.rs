@@ -1,6 +1,7 @@
 //! Loops that wait and loops that do not, as a compiler made them.
 
 use super::*;
+use crate::code::Role;
 use crate::code::tests::Snippet;
 
 /// A wait of libomp's kind, with many instructions a turn: a turn counter on the stack, a store of the same
@@ -142,4 +143,19 @@ fn a_wait_through_a_function_pointer_needs_a_pause() {
 fn a_repeated_search_is_no_wait() {
     // 2: xor eax,eax; 1: inc rax; cmp [rdi+rax],0; jne 1b; dec ecx; jne 2b; ret
     check("search", "31c048ffc0803c070075f7ffc975f1c3", 0, false);
+}
+
+/// Whatever the function compares or reads, it only looks.
+#[test]
+fn a_wait_that_calls_a_function_with_a_name_is_recognised() {
+    // 1: lea rsi,[rip+64]; lea rdi,[rip+32]; call [rip+16]; test eax,eax; jne 1b; ret
+    let through_slot = "488d3540000000488d3d20000000ff151000000085c075e8c3";
+    // 1: mov rdi,rsp; call 2f; cmp [rsp],rbx; jb 1b; ret; 2: jmp [rip+16]
+    let through_linkage = "4889e7e80700000048391c2472f2c3ff2510000000";
+    for code in [through_slot, through_linkage] {
+        let called = Snippet::new(code);
+        assert_eq!(found(called, 0), None, "what is called is not known");
+        let called = Snippet::new(code).with_role(Role::Looks);
+        assert_eq!(found(called, 0), Some(vec![]));
+    }
 }

@@ -1,0 +1,279 @@
+//! What the names of functions tell, where a file has them.
+//!
+//! Two kinds of function are worth knowing. In a *wait* of a runtime (OpenMP, MPI, TBB, Go, Java, a BLAS) a
+//! thread is because it has nothing to do, however long the way around is. A *look* leaves nothing behind
+//! but its answer, though its code may be long, store through pointers or be chosen when the program
+//! starts: reading the clock, comparing strings. A loop that does nothing but look is a wait.
+//!
+//! Names come from the symbols of a file, and for functions of other files from the linker's slots:
+//! `memcmp` has a name where it is called from, but the variant for this processor has none.
+
+use crate::elf::Content;
+use object::{Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind};
+use std::fs::File;
+
+/// What a function's name says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Nothing, or it has none.
+    Unknown,
+    /// Its threads wait.
+    Waits,
+    /// It leaves nothing behind but its answer.
+    Looks,
+}
+
+/// Beginnings of the names of functions that wait, by runtime.
+const WAITS: &[&str] = &[
+    // libgomp
+    "gomp_barrier_wait",
+    "gomp_team_barrier_wait",
+    "gomp_team_barrier_cancel",
+    "gomp_mutex_lock_slow",
+    "gomp_sem_wait_slow",
+    "gomp_ptrlock_get_slow",
+    "do_wait",
+    "do_spin",
+    // libomp
+    "__kmp_wait_",
+    "__kmp_hyper_barrier_",
+    "__kmp_linear_barrier_",
+    "__kmp_tree_barrier_",
+    "__kmp_dist_barrier_",
+    "__kmp_hierarchical_barrier_",
+    "__kmp_fork_barrier",
+    "__kmp_join_barrier",
+    "__kmp_yield",
+    "__kmp_x86_pause",
+    "__kmp_execute_tasks_",
+    // Open MPI, UCX
+    "opal_progress",
+    "ompi_sync_wait",
+    "ompi_request_default_wait",
+    "ompi_request_default_test",
+    "mca_btl_sm_component_progress",
+    "mca_btl_vader_component_progress",
+    "mca_pml_ob1_progress",
+    "mca_pml_ucx_progress",
+    "ucp_worker_progress",
+    "uct_worker_progress",
+    // MPICH, libfabric
+    "MPIDI_CH3I_Progress",
+    "MPIDI_progress",
+    "MPIDI_OFI_progress",
+    "MPIDI_POSIX_progress",
+    "MPIDI_SHM_progress",
+    "MPIDI_UCX_progress",
+    "MPIDU_Sched_progress",
+    "MPID_Progress",
+    "MPIR_Wait",
+    "ofi_cq_progress",
+    // OpenBLAS
+    "blas_thread_server",
+    "exec_blas_async_wait",
+    // Go
+    "runtime.procyield",
+    "runtime.osyield",
+    "runtime.findRunnable",
+    "runtime.findrunnable",
+    "runtime.stealWork",
+    // Java
+    "SpinPause",
+];
+
+/// Parts of mangled names of functions that wait.
+const WAITS_WITHIN: &[&str] = &[
+    "__kmp_wait_template",
+    "__kmp_execute_tasks_template",
+    "kmp_flag_64",
+    "ObjectMonitor7TrySpin",
+    "ObjectMonitor9TrySpin",
+    "9SpinYield",
+    "20SafepointSynchronize",
+    "wait_until_cold",
+    "10rayon_core5sleep",
+    "7Backoff4spin",
+    "7Backoff6snooze",
+    "out_of_work",
+    "receive_or_steal_task",
+    "16sleep_node",
+];
+
+/// Functions that only look. Those of the standard libraries by their mangled names.
+const LOOKS: &[&str] = &[
+    "bcmp",
+    "clock",
+    "clock_gettime",
+    "getpid",
+    "gettimeofday",
+    "memchr",
+    "memcmp",
+    "pthread_self",
+    "sched_getcpu",
+    "sched_yield",
+    "strcasecmp",
+    "strchr",
+    "strcmp",
+    "strlen",
+    "strncasecmp",
+    "strncmp",
+    "strnlen",
+    "time",
+    "wmemcmp",
+    "__clock_gettime",
+    "__errno_location",
+    "__vdso_clock_gettime",
+    "__vdso_gettimeofday",
+    "__vdso_time",
+    "_ZNSt6chrono3_V212steady_clock3nowEv",
+    "_ZNSt6chrono3_V212system_clock3nowEv",
+    "MPI_Wtime",
+    "omp_get_wtime",
+    "runtime.memequal",
+    "runtime.nanotime",
+    "runtime.nanotime1",
+    "runtime.walltime",
+];
+
+impl Role {
+    /// What a name says.
+    pub fn of(name: &str) -> Role {
+        let name = name.split('@').next().unwrap_or(name);
+        let begins = |start: &&str| name.starts_with(*start);
+        if LOOKS.contains(&name) {
+            Role::Looks
+        } else if WAITS.iter().any(begins) || WAITS_WITHIN.iter().any(|part| name.contains(part)) {
+            Role::Waits
+        } else {
+            Role::Unknown
+        }
+    }
+}
+
+/// The functions of a file whose names say something.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Address as linked and offset in the file of what is loaded, with its length.
+    segments: Vec<(u64, u64, u64)>,
+    /// First and last offset in the file, by the first.
+    functions: Vec<(u64, u64, Role)>,
+    /// Addresses as linked of the linker's slots, in order.
+    slots: Vec<(u64, Role)>,
+}
+
+impl Names {
+    /// Those of an open file; none if it is no ELF file, or damaged.
+    pub fn of(file: File) -> Names {
+        let content = Content::new(file);
+        let Ok(object) = content.object() else { return Names::default() };
+        let segment = |segment: object::Segment<'_, '_, _>| {
+            let (offset, length) = segment.file_range();
+            (segment.address(), offset, length)
+        };
+        let mut names = Names { segments: object.segments().map(segment).collect(), ..Names::default() };
+        for symbol in object.symbols().chain(object.dynamic_symbols()) {
+            if symbol.kind() != SymbolKind::Text || !symbol.is_definition() {
+                continue;
+            }
+            let role = symbol.name().map_or(Role::Unknown, Role::of);
+            if role != Role::Unknown
+                && let Some(start) = names.offset(symbol.address())
+            {
+                names.functions.push((start, start + symbol.size().max(1) - 1, role));
+            }
+        }
+        names.functions.sort_unstable_by_key(|&(start, ..)| start);
+        names.slots = slots(&object);
+        names
+    }
+
+    fn offset(&self, address: u64) -> Option<u64> {
+        self.segments.iter().find_map(|&(start, offset, length)| {
+            let within = address.checked_sub(start).filter(|&within| within < length)?;
+            offset.checked_add(within)
+        })
+    }
+
+    /// The role of the function that holds an offset in the file.
+    pub fn at(&self, offset: u64) -> Role {
+        let behind = self.functions.partition_point(|&(start, ..)| start <= offset);
+        match self.functions[..behind].last() {
+            Some(&(_, last, role)) if offset <= last => role,
+            _ => Role::Unknown,
+        }
+    }
+
+    /// The role of the function whose address the linker puts into a slot: at `slot` in memory where the
+    /// byte at `offset` in the file is at `address`.
+    pub fn of_slot(&self, slot: u64, address: u64, offset: u64) -> Role {
+        let linked = self.segments.iter().find_map(|&(start, from, length)| {
+            Some(start + offset.checked_sub(from).filter(|&within| within < length)?)
+        });
+        let Some(linked) = linked else { return Role::Unknown };
+        let slot = slot.wrapping_sub(address).wrapping_add(linked);
+        let found = self.slots.binary_search_by_key(&slot, |&(address, _)| address);
+        found.map_or(Role::Unknown, |at| self.slots[at].1)
+    }
+}
+
+fn slots<'a, R: object::ReadRef<'a>>(object: &object::File<'a, R>) -> Vec<(u64, Role)> {
+    let mut slots = Vec::new();
+    for (address, relocation) in object.dynamic_relocations().into_iter().flatten() {
+        let RelocationTarget::Symbol(index) = relocation.target() else { continue };
+        let symbols = object.dynamic_symbol_table();
+        let symbol = symbols.and_then(|symbols| symbols.symbol_by_index(index).ok());
+        let role = symbol.and_then(|symbol| symbol.name().ok().map(Role::of)).unwrap_or(Role::Unknown);
+        if role != Role::Unknown {
+            slots.push((address, role));
+        }
+    }
+    slots.sort_unstable_by_key(|&(address, _)| address);
+    slots.dedup_by_key(|&mut (address, _)| address);
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_runtimes_are_known() {
+        for (name, role) in [
+            ("gomp_team_barrier_wait_end", Role::Waits),
+            ("_Z20__kmp_wait_template", Role::Waits),
+            ("opal_progress", Role::Waits),
+            ("runtime.procyield.abi0", Role::Waits),
+            ("memcmp@GLIBC_2.2.5", Role::Looks),
+            ("clock_gettime", Role::Looks),
+            ("pthread_spin_lock", Role::Unknown),
+            ("clock_getres", Role::Unknown),
+            ("main", Role::Unknown),
+        ] {
+            assert_eq!(Role::of(name), role, "{name}");
+        }
+    }
+
+    #[test]
+    fn functions_and_slots_of_a_file_are_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        let source = directory.path().join("program.c");
+        let text = "#include <string.h>\nint do_wait(volatile int *p) { while (*p); return 0; }\n\
+                    int main(int n, char **v) { return memcmp(v[0], v[1], n * 1000) + do_wait(&n); }\n";
+        std::fs::write(&source, text).unwrap();
+        let built = std::process::Command::new("cc")
+            .args(["-O1", "-fno-inline", "-o"])
+            .args([&program, &source])
+            .status();
+        assert!(built.unwrap().success());
+        let names = Names::of(File::open(program).unwrap());
+        let [(first, last, Role::Waits)] = names.functions[..] else { panic!("{names:?}") };
+        assert_eq!((names.at(first), names.at(last)), (Role::Waits, Role::Waits));
+        assert_eq!((names.at(first - 1), names.at(last + 1)), (Role::Unknown, Role::Unknown));
+        let [(slot, Role::Looks)] = names.slots[..] else { panic!("{names:?}") };
+        // Loaded 0x40000 higher than linked.
+        let (linked, offset, _) = names.segments[0];
+        assert_eq!(names.of_slot(slot + 0x40000, linked + 0x40000, offset), Role::Looks);
+        assert_eq!(names.of_slot(slot + 0x40008, linked + 0x40000, offset), Role::Unknown);
+    }
+}
