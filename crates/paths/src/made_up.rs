@@ -4,7 +4,7 @@
 use crate::path::{Path, Step};
 use crate::program::{Function, Program};
 use crate::window::{End, Location, ModuleId, Transfer, Window};
-use corewise_core::code::{Flow, Instruction, Store, Unit};
+use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
 use corewise_core::random::Random;
 use std::collections::BTreeMap;
 
@@ -365,6 +365,7 @@ impl Program for World {
             slot: None,
             waits: false,
             repeats: false,
+            stack: StackMove::NONE,
         };
         Some(plain)
     }

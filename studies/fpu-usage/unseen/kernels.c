@@ -40,7 +40,7 @@ static void floyd(void) {
     enum { N = 256 };
     static int d[N][N];
     for (;;) {
-        for (int i = 0; i < N * N; i++) d[0][i] = next() % 1000;
+        for (int i = 0; i < N * N; i++) d[i / N][i % N] = next() % 1000;
         for (int k = 0; k < N; k++)
             for (int i = 0; i < N; i++)
                 for (int j = 0; j < N; j++)
@@ -197,7 +197,7 @@ static double wave(double x) { return sin(x * x) * exp(-x) + 1 / (1 + x); }
 static void quadrature(void) { for (;;) sink = simpson(wave, 0, 5 + unit(), 12); }
 static void rays(void) {
     static double spheres[64][4];
-    for (int i = 0; i < 256; i++) spheres[0][i] = unit() * 4 - 2;
+    for (int i = 0; i < 256; i++) spheres[i / 4][i % 4] = unit() * 4 - 2;
     for (;;) {
         int hits = 0;
         for (int p = 0; p < 10000; p++) {
@@ -215,7 +215,7 @@ static void rays(void) {
 static void neural(void) {
     enum { IN = 200, OUT = 200 };
     static float w[OUT][IN], x[IN], y[OUT];
-    for (int i = 0; i < IN * OUT; i++) w[0][i] = unit() - .5;
+    for (int i = 0; i < IN * OUT; i++) w[i / IN][i % IN] = unit() - .5;
     for (;;) {
         for (int i = 0; i < IN; i++) x[i] = unit();
         for (int o = 0; o < OUT; o++) { float sum = 0; for (int i = 0; i < IN; i++) sum += w[o][i] * x[i];

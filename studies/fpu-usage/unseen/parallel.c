@@ -10,7 +10,7 @@ static void spmv(void) {
     enum { N = 3000, K = 9 };
     static double value[N][K], x[N], y[N];
     static int column[N][K];
-    for (int i = 0; i < N * K; i++) value[0][i] = i % 7 * .1, column[0][i] = i * 7919L % N;
+    for (int i = 0; i < N * K; i++) value[i / K][i % K] = i % 7 * .1, column[i / K][i % K] = i * 7919L % N;
     for (;;) {
 #pragma omp parallel for
         for (int i = 0; i < N; i++) { double s = 1; for (int k = 0; k < K; k++) s += value[i][k] * x[column[i][k]]; y[i] = s; }
@@ -22,7 +22,7 @@ static void spmv(void) {
 static void bodies(void) {
     enum { N = 300 };
     static double p[N][3], a[N][3];
-    for (int i = 0; i < N * 3; i++) p[0][i] = i * 7919 % 1000 * .01;
+    for (int i = 0; i < N * 3; i++) p[i / 3][i % 3] = i * 7919 % 1000 * .01;
     for (;;) {
 #pragma omp parallel for schedule(dynamic, 4)
         for (int i = 0; i < N; i++)

@@ -9,7 +9,7 @@ pub mod aarch64;
 pub mod names;
 pub mod space;
 pub mod store;
-pub mod target;
+pub mod trace;
 pub mod x86;
 
 pub use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
@@ -69,6 +69,11 @@ pub trait Code {
     /// Where the jump or call through a pointer at an address has always led so far.
     fn always_leads_to(&mut self, _address: u64) -> Option<u64> {
         None
+    }
+
+    /// How often the branch at an address was seen taken, and not taken.
+    fn branched(&mut self, _address: u64) -> (u32, u32) {
+        (0, 0)
     }
 
     /// What the name of the function that begins at an address says.

@@ -179,7 +179,7 @@ impl Names {
             if role != Role::Unknown
                 && let Some(start) = names.offset(symbol.address())
             {
-                names.functions.push((start, start + symbol.size().max(1) - 1, role));
+                names.functions.push((start, start.saturating_add(symbol.size().saturating_sub(1)), role));
             }
         }
         names.functions.sort_unstable_by_key(|&(start, ..)| start);
@@ -207,7 +207,8 @@ impl Names {
     /// byte at `offset` in the file is at `address`.
     pub fn of_slot(&self, slot: u64, address: u64, offset: u64) -> Role {
         let linked = self.segments.iter().find_map(|&(start, from, length)| {
-            Some(start + offset.checked_sub(from).filter(|&within| within < length)?)
+            let within = offset.checked_sub(from).filter(|&within| within < length)?;
+            start.checked_add(within)
         });
         let Some(linked) = linked else { return Role::Unknown };
         let slot = slot.wrapping_sub(address).wrapping_add(linked);

@@ -8,7 +8,7 @@
 //! with its memory before they are used again, and a difference discards all that is kept of that process.
 
 use super::names::Names;
-use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping, Role, target};
+use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping, Role, trace};
 use crate::mapped_file;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -396,7 +396,7 @@ impl Code for CodeView<'_> {
     }
 }
 
-impl target::Thread for CodeView<'_> {
+impl trace::Thread for CodeView<'_> {
     fn code(&mut self, address: u64) -> Option<([u8; Isa::INSTRUCTION_BYTES_MAX], usize)> {
         self.bytes(address)
     }

@@ -2,7 +2,7 @@
 
 use crate::program::{Function, Program};
 use crate::window::{End, Location, Module, ModuleId, Recording, Transfer, Window};
-use corewise_core::code::{Flow, Instruction, Store, Unit};
+use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
 use std::collections::BTreeMap;
 
 pub const EXECUTABLE: ModuleId = ModuleId(0);
@@ -114,6 +114,7 @@ impl Program for MadeUp {
             slot: None,
             waits: false,
             repeats: false,
+            stack: StackMove::NONE,
         })
     }
 

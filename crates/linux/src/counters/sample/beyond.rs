@@ -5,27 +5,26 @@
 //!
 //! Approach. A sample has the thread's registers and the top of its stack.
 //!
-//! - A return leads where the stack says. Where on the stack the return address lies, the walk to the
-//!   return has found by following the stack pointer; so caller after caller, as far as the recorded part
-//!   reaches.
-//! - A jump or call through a pointer leads where the registers say ([`crate::code::target`]), if only
-//!   straight code lies in between. Each such sample also tells where that jump leads at other times: the
-//!   windows at its targets are collected by the site of the jump, and those of all jumps of the process
-//!   together, for in interpreters every handler jumps to the next. They begin where transfers lead, not
-//!   where samples land, and so do what comes behind the window of a sample that does not know its own way.
+//! - What such a thread does next is carried out ([`crate::code::trace`]) until the way depends on what is not
+//!   known: for the first samples all, later some, as it takes time. That tells of the sample itself, and which
+//!   way branches, jumps and calls go at other times. The windows at the targets of a jump or call through a
+//!   pointer are collected by its site, and those of all jumps of the process together, for in interpreters
+//!   every handler jumps to the next. They begin where transfers lead, not where samples land.
+//! - A return leads where the stack says. Where on the stack the return address lies, the walk to the return
+//!   has found by following the stack pointer; so caller after caller, as far as the recorded part reaches.
 //! - A call that has always led to one place is followed by [`super::spin`].
 //!
 //! What is still not known then is left to [`super::ahead`].
 //!
-//! Limits. x86-64 only; see also [`crate::code::target`]. Of code compiled by optimising for size of frames
+//! Limits. x86-64 only; see also [`crate::code::trace`]. Of code compiled by optimising for size of frames
 //! deeper than the recorded part of the stack, returns are not known.
 
 use super::Sampling;
-use super::ahead::{Ahead, Usual};
+use super::ahead::{Ahead, STEPS, Usual};
 use super::events::Stand;
 use super::window::{Frame, Judgement, Spot, To};
-use crate::code::target::{self, Thread};
-use crate::code::{CodeView, Isa};
+use crate::code::trace::{Thread, Trace, trace};
+use crate::code::{Code, CodeView, Isa, Unit};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -34,6 +33,12 @@ const DEPTH_MAX: u32 = 4;
 
 /// Exits that are taken less often are not followed.
 const EXIT_MIN: f32 = 0.05;
+
+/// Instructions that are carried out: as long as a turn of a wait loop may be.
+const TRACE_LENGTH: usize = 160;
+
+/// Branches whose ways are kept; beyond, all are forgotten.
+const BRANCHES_MAX: usize = 1 << 16;
 
 /// Sites that are kept of a process; beyond, all are forgotten.
 const SITES_MAX: usize = 1 << 12;
@@ -130,25 +135,19 @@ impl Start<'_> {
         Some(from.wrapping_add_signed(spot.offset.into()))
     }
 
-    /// The same thread where the walk has moved the stack pointer, and taken `popped` bytes off it.
-    fn moved(self, by: Frame, popped: u64) -> Self {
-        let Start::Stack { stand, frame, .. } = self else { return self };
-        let Some(pointer) = by.stack.and_then(|spot| self.spot(spot)) else { return Start::Unknown };
-        let frame = match by.popped_from {
-            Some(spot) => self.spot(spot).and_then(|at| stand.word(at)),
-            None => frame,
-        };
-        Start::Stack { stand, pointer: pointer.wrapping_add(popped), frame }
-    }
-
     /// The return address that a return finds, and the start behind it.
     fn returned(self, frame: Frame) -> Option<(u64, Self)> {
         match self {
             Start::Caller(caller) => Some((caller, Start::Unknown)),
             Start::Unknown => None,
-            Start::Stack { stand, .. } => {
-                let caller = stand.word(self.spot(frame.stack?)?)?;
-                Some((caller, self.moved(frame, 8)))
+            Start::Stack { stand, frame: own, .. } => {
+                let at = self.spot(frame.stack?)?;
+                let callers = match frame.popped_from {
+                    Some(spot) => self.spot(spot).and_then(|at| stand.word(at)),
+                    None => own,
+                };
+                let behind = Start::Stack { stand, pointer: at.wrapping_add(8), frame: callers };
+                Some((stand.word(at)?, behind))
             }
         }
     }
@@ -179,8 +178,82 @@ impl Thread for AtSample<'_> {
 impl Sampling {
     /// What the window of a sample meets, with what lies beyond it.
     pub(super) fn met(&mut self, pid: u32, ip: u64, window: &Judgement, stand: Option<&Stand>) -> Met {
-        let start = stand.map_or(Start::Unknown, Stand::start);
-        self.beyond((pid, ip), window, start, 0)
+        self.beyond((pid, ip), window, stand.map_or(Start::Unknown, Stand::start), 0)
+    }
+
+    /// What a thread that stands there does next, which is learned from.
+    pub(super) fn traced(&mut self, pid: u32, ip: u64, stand: &Stand, may_wait: bool) -> Option<Trace> {
+        let code = self.code.view(pid, self.spaces.get(&pid)?);
+        // A thread that may wait is followed for a whole turn.
+        let length = if may_wait { TRACE_LENGTH } else { self.window.length as usize };
+        let trace = trace(&mut AtSample { code, stand }, ip, &stand.registers, length);
+        self.learn(pid, &trace);
+        Some(trace)
+    }
+
+    /// What a traced thread meets, and then usually.
+    pub(super) fn met_by(&mut self, pid: u32, stand: &Stand, trace: &Trace) -> Met {
+        let length = self.window.length as usize;
+        let Some(space) = self.spaces.get(&pid) else { return Met::default() };
+        let mut code = self.code.view(pid, space);
+        let path = trace.path.iter().take(length).map_while(|&at| code.instruction(at));
+        let units: Vec<Unit> = path.map(|instruction| instruction.unit).collect();
+        let rest = trace.next.filter(|_| units.len() < length).and_then(|next| {
+            let (pointer, frame) = (trace.stack_pointer?, trace.frame_pointer);
+            self.window_at((pid, next), Start::Stack { stand, pointer, frame }, 1)
+        });
+        let is_cut = trace.next.is_some() && units.len() < length;
+        let step = |instruction: usize| instruction * STEPS / length;
+        let ahead = |met: Option<usize>, rest: Option<Ahead>| {
+            let mut ahead = Ahead::default();
+            let mut exit = [0.0; STEPS];
+            match (met, rest) {
+                (Some(met), _) => ahead.met[step(met)] = 1.0,
+                (None, _) if !is_cut => {}
+                (None, rest) => {
+                    exit[step(units.len())] = 1.0;
+                    match rest {
+                        Some(rest) => ahead.go_on(&exit, &rest),
+                        None => ahead.lose(&exit),
+                    }
+                }
+            }
+            ahead
+        };
+        let is_float = |unit: &Unit| *unit == Unit::Float;
+        let is_vector = |unit: &Unit| matches!(unit, Unit::Float | Unit::Integer);
+        Met {
+            fp: ahead(units.iter().position(is_float), rest.map(|rest| rest.fp)),
+            vector: ahead(units.iter().position(is_vector), rest.map(|rest| rest.vector)),
+        }
+    }
+
+    /// Takes in which ways a thread goes.
+    fn learn(&mut self, pid: u32, trace: &Trace) {
+        if self.branches.len() >= BRANCHES_MAX {
+            self.branches.clear();
+        }
+        let Some(space) = self.spaces.get(&pid) else { return };
+        let mut code = self.code.view(pid, space);
+        for &(at, taken) in &trace.branches {
+            let Some(place) = code.place(at) else { continue };
+            let (seen_taken, seen_passed) = self.branches.entry(place).or_default();
+            *if taken { seen_taken } else { seen_passed } += 1;
+        }
+        for &(site, is_jump, target) in &trace.pointers {
+            let Some(space) = self.spaces.get(&pid) else { return };
+            let length = self.code.view(pid, space).instruction(site).map_or(0, |call| call.length);
+            let start =
+                if is_jump { Start::Unknown } else { Start::Caller(site.wrapping_add(length.into())) };
+            if let Some(met) = self.window_at((pid, target), start, 1) {
+                let known = self.transfers.entry(pid).or_default();
+                known.learn(site, is_jump, target, &met);
+                if !is_jump && known.always(site).is_some() && known.sites[&site].seen == ALWAYS {
+                    // What calls there can be told now.
+                    self.no_points.clear();
+                }
+            }
+        }
     }
 
     /// The return addresses of the functions that a sample lies in, the innermost first, as far as they are
@@ -207,13 +280,7 @@ impl Sampling {
         let mut met = Met { fp: window.fp, vector: window.vector };
         for exit in &window.exits {
             let is_followed = depth < DEPTH_MAX && exit.fp.iter().sum::<f32>() >= EXIT_MIN;
-            // The registers are those of the sample itself.
-            let straight = match start {
-                Start::Stack { stand, .. } if depth == 0 && exit.straight => Some(stand),
-                _ => None,
-            };
-            let behind =
-                if is_followed { self.behind((pid, ip), exit.to, straight, start, depth + 1) } else { None };
+            let behind = if is_followed { self.behind((pid, ip), exit.to, start, depth + 1) } else { None };
             match behind {
                 Some(behind) => {
                     met.fp.go_on(&exit.fp, &behind.fp);
@@ -228,37 +295,18 @@ impl Sampling {
         met
     }
 
-    /// What lies behind an exit. `straight`: the thread's stand at `ip`, if straight code leads from there
-    /// to it.
-    fn behind(
-        &mut self,
-        (pid, ip): (u32, u64),
-        to: To,
-        straight: Option<&Stand>,
-        start: Start<'_>,
-        depth: u32,
-    ) -> Option<Met> {
+    /// What lies behind an exit.
+    fn behind(&mut self, (pid, ip): (u32, u64), to: To, start: Start<'_>, depth: u32) -> Option<Met> {
         let at = |displacement| ip.wrapping_add_signed(displacement);
-        let (site, is_jump, start) = match to {
+        let (site, is_jump) = match to {
+            To::Jump { site } => (at(site), true),
+            To::Call { site } => (at(site), false),
             To::Caller(frame) => {
                 let (caller, start) = start.returned(frame)?;
                 return self.window_at((pid, caller), start, depth);
             }
-            To::Jump { site, frame } => (at(site), true, start.moved(frame, 0)),
-            To::Call { site, returns_to } => (at(site), false, Start::Caller(at(returns_to))),
         };
-        if let Some(target) = straight.and_then(|stand| self.target(pid, ip, site, stand))
-            && let Some(met) = self.window_at((pid, target), start, depth)
-        {
-            self.transfers.entry(pid).or_default().learn(site, is_jump, target, &met);
-            return Some(met);
-        }
         self.transfers.get(&pid)?.usual(site, is_jump)
-    }
-
-    fn target(&mut self, pid: u32, ip: u64, site: u64, stand: &Stand) -> Option<u64> {
-        let code = self.code.view(pid, self.spaces.get(&pid)?);
-        target::target(&mut AtSample { code, stand }, ip, site, &stand.registers)
     }
 
     fn window_at(&mut self, (pid, address): (u32, u64), start: Start<'_>, depth: u32) -> Option<Met> {

@@ -15,6 +15,7 @@ mod visits;
 pub mod window;
 
 use super::CounterSource;
+use crate::code::trace::Trace;
 use crate::code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Place, Role};
 use crate::discovery::{NewThread, ThreadFacts};
 use ahead::Usual;
@@ -26,7 +27,7 @@ use corewise_core::policy::Reading;
 use events::{Event, EventKind, Events, Filter, SampleError};
 use events::{Event, EventKind, Events, Filter, SampleError, Stand};
 use nix::time::{ClockId, clock_gettime};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use spin::WaitLoop;
 use spin::evidence::{History, Point, Shape};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -42,6 +43,10 @@ pub const RATE_HZ: u64 = 199;
 
 /// Judged instructions that are kept; beyond, all are forgotten (code made at run time leaves stale ones).
 const VERDICTS_MAX: usize = 1 << 16;
+
+/// So many samples are traced in any case, then one of [`TRACED_EVERY`].
+const TRACED_FIRST: u64 = 512;
+const TRACED_EVERY: u64 = 8;
 
 /// From this sample on, each time that the number of samples doubles, all is judged anew.
 const REJUDGED_MIN: u64 = 64;
@@ -60,8 +65,12 @@ struct Sampling {
     /// How many wait loops were found, and the instructions of them.
     wait_loops: u32,
     points: FxHashMap<Place, (Point, Shape)>,
+    /// Places that are in no wait loop, as far as is known of calls through pointers.
+    no_points: FxHashSet<Place>,
     visits: Visits,
     spaces: HashMap<u32, Arc<AddressSpace>>,
+    /// How often branches were seen taken, and not taken.
+    branches: FxHashMap<Place, (u32, u32)>,
     /// Where transfers through pointers have led, by process.
     transfers: FxHashMap<u32, Transfers>,
     threads: Threads,
@@ -103,9 +112,10 @@ struct Work {
     branches: f64,
 }
 
-/// The code of a process, and where its transfers through pointers have led.
+/// The code of a process, and which ways it was seen to go.
 struct Seen<'a> {
     code: CodeView<'a>,
+    branches: &'a FxHashMap<Place, (u32, u32)>,
     transfers: Option<&'a Transfers>,
 }
 
@@ -120,6 +130,10 @@ impl Code for Seen<'_> {
 
     fn always_leads_to(&mut self, address: u64) -> Option<u64> {
         self.transfers?.always(address)
+    }
+
+    fn branched(&mut self, address: u64) -> (u32, u32) {
+        self.code.place(address).and_then(|place| self.branches.get(&place)).copied().unwrap_or_default()
     }
 
     fn role(&mut self, function: u64) -> Role {
@@ -287,8 +301,10 @@ impl Sampling {
             verdicts: FxHashMap::default(),
             wait_loops: 0,
             points: FxHashMap::default(),
+            no_points: FxHashSet::default(),
             visits: Visits::default(),
             spaces: HashMap::new(),
+            branches: FxHashMap::default(),
             transfers: FxHashMap::default(),
             threads: Threads::default(),
             early: Vec::new(),
@@ -304,6 +320,7 @@ impl Sampling {
         if self.verdicts.len() > VERDICTS_MAX {
             self.verdicts.clear();
             self.points.clear();
+            self.no_points.clear();
         }
         for event in events {
             if !of_all || self.is_followed(&event) {
@@ -372,14 +389,46 @@ impl Sampling {
         self.visits.add(place);
         let Some(verdict) = self.judged(pid, ip) else { return Said::default() };
         let Some(window) = verdict.work else { return Said { wait: verdict.wait, work: None } };
-        let wait = verdict.wait.or_else(|| self.callers_wait(pid, &window, stand?));
-        let met = self.met(pid, ip, &window, stand);
+        let samples = self.cost.user_samples;
+        let is_traced = samples < TRACED_FIRST || samples.is_multiple_of(TRACED_EVERY);
+        let trace =
+            stand.filter(|_| is_traced).and_then(|stand| self.traced(pid, ip, stand, verdict.wait.is_some()));
+        let wait = match (verdict.wait, &trace) {
+            (None, _) => stand.and_then(|stand| self.callers_wait(pid, &window, stand, is_traced)),
+            (Some((point, shape)), Some(trace)) if self.goes_around(pid, point, trace) => {
+                Some((Point { proof: true, ..point }, shape))
+            }
+            (wait, _) => wait,
+        };
+        let met = match (stand, trace) {
+            (Some(stand), Some(trace)) => self.met_by(pid, stand, &trace),
+            _ => self.met(pid, ip, &window, stand),
+        };
         Said { wait, work: Some(Work { met, memory: window.memory, branches: window.branches }) }
     }
 
-    /// The wait loop that has called the function of a sample, directly or not.
-    fn callers_wait(&mut self, pid: u32, window: &Arc<Judgement>, stand: &Stand) -> Option<(Point, Shape)> {
-        if self.points.is_empty() {
+    /// Whether a thread that begins in a wait loop comes back without having left it.
+    fn goes_around(&mut self, pid: u32, point: Point, trace: &Trace) -> bool {
+        let Some(space) = self.spaces.get(&pid) else { return false };
+        let mut code = self.code.view(pid, space);
+        let Some((first, rest)) = trace.path.split_first() else { return false };
+        let Some(turn) = rest.iter().position(|address| address == first) else { return false };
+        rest[..turn].iter().all(|&address| {
+            let known = code.place(address).and_then(|place| self.points.get(&place));
+            known.is_some_and(|(other, _)| other.of == point.of)
+        })
+    }
+
+    /// The wait loop that has called the function of a sample, directly or not; `judging`: also if its code was
+    /// not looked at before.
+    fn callers_wait(
+        &mut self,
+        pid: u32,
+        window: &Arc<Judgement>,
+        stand: &Stand,
+        judging: bool,
+    ) -> Option<(Point, Shape)> {
+        if self.points.is_empty() && !judging {
             return None;
         }
         let callers = self.callers(pid, window, stand);
@@ -393,14 +442,14 @@ impl Sampling {
     /// What is known of the code at an address; `None` if nothing is mapped there.
     fn judged(&mut self, pid: u32, ip: u64) -> Option<Verdict> {
         let code = self.code.view(pid, self.spaces.get(&pid)?);
-        let mut code = Seen { code, transfers: self.transfers.get(&pid) };
+        let mut code = Seen { code, branches: &self.branches, transfers: self.transfers.get(&pid) };
         let place = code.code.place(ip)?;
         if let Some(verdict) = self.verdicts.get(&place) {
             // A function that was judged by itself may be found to be part of a loop later.
             return Some(Verdict { wait: self.points.get(&place).copied(), work: verdict.work.clone() });
         }
         self.cost.judged_anew += 1;
-        if !self.points.contains_key(&place) {
+        if !self.points.contains_key(&place) && self.no_points.insert(place) {
             let by_name = code.role(ip) == Role::Waits;
             let named = || WaitLoop { shape: Shape::NAMED, points: vec![(ip, true)] };
             let found = if by_name { Some(named()) } else { spin::wait_loop(&mut code, ip) };

@@ -350,3 +350,22 @@ fn a_wait_through_a_pointer_is_recognised_once_it_is_known_where_it_leads() {
         assert_eq!(reading.spinning == 0, !waits, "{reading:?}");
     }
 }
+
+/// The loop has a pause, but on another way around than the thread takes: going around is proof enough.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn who_goes_around_without_the_pause_waits() {
+    // 0: mov eax,[rdi]; test eax,eax; jne 2f; cmp edx,4; jne 0b; pause; jmp 0b; 2: ret
+    let code = "8b0785c0750a83fa0475f5f390ebf190c3";
+    let flags = [0u64, 1];
+    for (flag, waits) in [(&flags[0], true), (&flags[1], false)] {
+        let page = Page::new();
+        let mut sampling = with_code(&page, code);
+        let registers = [(2, 3), (7, std::ptr::from_ref(flag) as u64)];
+        for offset in [0, 6, 9, 0].repeat(25) {
+            sampling.take_all(vec![standing(page.address() + offset, &registers, &[])], false);
+        }
+        let reading = sampling.threads.read(1).unwrap();
+        assert_eq!(reading.spinning, if waits { 100 } else { 0 }, "{reading:?}");
+    }
+}

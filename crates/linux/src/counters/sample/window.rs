@@ -68,8 +68,6 @@ pub struct Judgement {
 pub struct Exit {
     /// Where to.
     pub to: To,
-    /// Whether no branch lies between the sample and it.
-    pub straight: bool,
     /// Probability, by step, that the window leaves here before it has met floating-point work.
     pub fp: [f32; STEPS],
     /// The same for vector work.
@@ -85,15 +83,11 @@ pub enum To {
     Jump {
         /// Its displacement.
         site: i64,
-        /// The stack there.
-        frame: Frame,
     },
     /// By the call through a pointer at `site`.
     Call {
         /// Its displacement.
         site: i64,
-        /// That of the instruction behind.
-        returns_to: i64,
     },
 }
 
@@ -320,7 +314,6 @@ impl<C: Code> Walk<'_, C> {
         let from_start = |address: u64| address.wrapping_sub(self.points[0].address) as i64;
         let exit = |exit| Point { exit: Some(exit), ..point };
         let site = from_start(address);
-        let returns_to = from_start(behind);
         match instruction.flow {
             // Its repetitions fill the window.
             Flow::Next if instruction.repeats => point,
@@ -335,14 +328,14 @@ impl<C: Code> Walk<'_, C> {
             Flow::Call(displacement) => to(self.enter(at(displacement), behind, call, frame)),
             Flow::CallThrough(slot) => match self.code.pointer(at(slot)) {
                 Some(target) => to(self.enter(target, behind, call, frame)),
-                None => exit(To::Call { site, returns_to }),
+                None => exit(To::Call { site }),
             },
-            Flow::CallAnywhere => exit(To::Call { site, returns_to }),
+            Flow::CallAnywhere => exit(To::Call { site }),
             Flow::JumpThrough(slot) => match self.code.pointer(at(slot)) {
                 Some(target) => to(self.point(target, call, frame)),
-                None => exit(To::Jump { site, frame }),
+                None => exit(To::Jump { site }),
             },
-            Flow::JumpAnywhere => exit(To::Jump { site, frame }),
+            Flow::JumpAnywhere => exit(To::Jump { site }),
             Flow::Return if call != OUTERMOST => {
                 let Call { returns_to, caller } = self.calls[call];
                 to(self.point(returns_to, caller, frame))
@@ -361,9 +354,17 @@ impl<C: Code> Walk<'_, C> {
         self.point(target, index, frame)
     }
 
-    /// How often a branch is taken: hardly ever if it leaves a loop or goes far ahead, mostly if it goes
-    /// back.
+    /// How often a branch is taken: as was seen, with what is presumed.
     fn taken(&mut self, address: u64, behind: u64, displacement: i64) -> f64 {
+        let (taken, passed) = self.code.branched(address);
+        let presumed = self.presumed(address, behind, displacement);
+        let seen = f64::from(taken) + f64::from(passed);
+        (presumed * PRESUMED_VISITS + f64::from(taken)) / (PRESUMED_VISITS + seen)
+    }
+
+    /// How often a branch is taken that was not seen: hardly ever if it leaves a loop or goes far ahead, mostly
+    /// if it goes back.
+    fn presumed(&mut self, address: u64, behind: u64, displacement: i64) -> f64 {
         let Window { forward_taken, rarely_taken, far_bytes, .. } = *self.window;
         let target = address.wrapping_add_signed(displacement);
         if let Some(bytes) = self.leaves_loop(address, behind, target) {
@@ -415,8 +416,7 @@ impl Judgement {
 
     fn leave(&mut self, step: usize, to: To, mass: Mass) {
         let index = self.exits.iter().position(|exit| exit.to == to).unwrap_or_else(|| {
-            let straight = mass.all > 0.999;
-            self.exits.push(Exit { to, straight, fp: [0.0; STEPS], vector: [0.0; STEPS] });
+            self.exits.push(Exit { to, fp: [0.0; STEPS], vector: [0.0; STEPS] });
             self.exits.len() - 1
         });
         self.exits[index].fp[step] += mass.without_fp as f32;
