@@ -24,7 +24,6 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
 use corewise_core::policy::Reading;
-use events::{Event, EventKind, Events, Filter, SampleError};
 use events::{Event, EventKind, Events, Filter, SampleError, Stand};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::{FxHashMap, FxHashSet};
