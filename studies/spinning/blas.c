@@ -1,4 +1,5 @@
-/* OpenBLAS with two threads: its worker waits between products. The worker computes as long as the caller does. */
+/* OpenBLAS with two threads: its worker waits between products. The worker computes as long as the caller
+ * does. */
 #include "truth.h"
 #include <cblas.h>
 #include <dirent.h>
@@ -26,7 +27,8 @@ int main(void) {
     FILE *stat = fopen(name, "r");
     if (atol(task->d_name) <= 0 || !stat || fscanf(stat, "%llu", &run) != 1) continue;
     int worker = atol(task->d_name) != getpid();
-    fprintf(file, "%s %.6f %.6f\n", task->d_name, worker && run * 1e-9 > products ? run * 1e-9 - products : 0, run * 1e-9);
+    fprintf(file, "%s %.6f %.6f\n", task->d_name, worker && run * 1e-9 > products ? run * 1e-9 - products : 0,
+            run * 1e-9);
     fclose(stat);
   }
   if (file) fclose(file);

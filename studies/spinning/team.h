@@ -1,4 +1,5 @@
-/* For threads of a runtime that cannot say when they wait: each says how long it works, the rest of its CPU time it
+/* For threads of a runtime that cannot say when they wait: each says how long it works, the rest of its CPU
+ * time it
  * waits. */
 #include "truth.h"
 #include <pthread.h>

@@ -54,7 +54,8 @@ pub struct EngineConfig {
     /// For how long a bound thread counts as [resident](crate::policy::Subject::resident): a policy that
     /// answers to usage leaves it where it is, one that shares PEs in turns has a period of its own.
     pub min_residence: Duration,
-    /// Whether the idle threads of processes that are held up shall spin for a shorter time ([`crate::waits`]).
+    /// Whether the idle threads of processes that are held up shall spin for a shorter time
+    /// ([`crate::waits`]).
     pub adapt_waits: bool,
 }
 

@@ -1,17 +1,17 @@
 //! How long the idle threads of a process spin before they sleep.
 //!
-//! Problem: whoever waits for work can spin, which answers at once but takes a PE, or sleep, which costs a block
-//! and a wake-up (some microseconds). Runtime libraries spin for milliseconds. That is right as long as nobody
-//! else needs the PE; where several programs share a machine, threads spin on the PEs that those need for
-//! whom they wait, and everything takes ten times as long.
+//! Problem: whoever waits for work can spin, which answers at once but takes a PE, or sleep, which costs a
+//! block and a wake-up (some microseconds). Runtime libraries spin for milliseconds. That is right as long as
+//! nobody else needs the PE; where several programs share a machine, threads spin on the PEs that those need
+//! for whom they wait, and everything takes ten times as long.
 //!
-//! Approach: as long as the threads of a process are held up (they want a PE but wait for it), its idle threads
-//! spin no longer than a block costs: whatever comes, that takes at most twice the time of the best choice
-//! (Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a shared-memory
+//! Approach: as long as the threads of a process are held up (they want a PE but wait for it), its idle
+//! threads spin no longer than a block costs: whatever comes, that takes at most twice the time of the best
+//! choice (Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a shared-memory
 //! multiprocessor", SOSP'91). When they have not been held up for a while, the library's own choice holds
 //! again; each relapse doubles that while ([`CALM_MIN`] to [`CALM_MAX`]), so that it does not go to and fro.
-//! It is the spin-then-notify of "parallelism-aware scheduling", section 3.2, for programs that know nothing of
-//! it.
+//! It is the spin-then-notify of "parallelism-aware scheduling", section 3.2, for programs that know nothing
+//! of it.
 //!
 //! Some programs spin in their own code, too. When only their library's waits sleep, they spin the more: so
 //! where the threads of a process still spin after the change ([`OWN_SPINNING_MIN`] by sampled code), it is
@@ -27,8 +27,8 @@ use crate::time::Time;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Turns of its loop that an idle thread spins while its process is held up: some 5 to 10 µs on the processors
-/// of the last years (a turn is one PAUSE, 40 to 140 cycles), about what a block costs.
+/// Turns of its loop that an idle thread spins while its process is held up: some 5 to 10 µs on the
+/// processors of the last years (a turn is one PAUSE, 40 to 140 cycles), about what a block costs.
 pub const SHORT_TURNS: u64 = 200;
 
 /// Share of the time in which threads want a PE but wait for it, from which on they count as held up.

@@ -72,7 +72,8 @@ impl LaunchError {
     }
 }
 
-/// Makes the child, to which `signals` are passed on from now. The command gets these environment variables, too.
+/// Makes the child, to which `signals` are passed on from now. The command gets these environment variables,
+/// too.
 ///
 /// Must be called while this process has one thread, as the child runs ordinary code until `exec`.
 pub fn prepare(
@@ -90,8 +91,8 @@ pub fn prepare(
     let (failure, report) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let placing = outer_corewise().unwrap_or_else(std::process::id);
     for (name, value) in [(NESTED_VARIABLE, placing.to_string())].iter().chain(variables) {
-        // SAFETY: this process has one thread, so nobody reads the environment meanwhile; the variables are for
-        // the command and whatever it starts.
+        // SAFETY: this process has one thread, so nobody reads the environment meanwhile; the variables are
+        // for the command and whatever it starts.
         unsafe { std::env::set_var(name, value) };
     }
     // SAFETY: this process has one thread, so the child may run any code before it executes the command.

@@ -84,19 +84,22 @@ static void double_root(struct closure *c) { top_double = sqrt(fabs(top_double))
 static void closures(void (**kinds)(struct closure *)) {
     static struct closure all[500];
     for (int i = 0; i < 500; i++)
-        all[i] = (struct closure){kinds[next() % 3], i < 499 ? &all[i + 1] : NULL, next() % 7 + 1, .3 + unit() / 2};
+        all[i] = (struct closure){kinds[next() % 3], i < 499 ? &all[i + 1] : NULL, next() % 7 + 1, .3 + unit()
+                / 2};
     for (;;)
         for (struct closure *c = all; c; c = c->next) c->run(c);
 }
 static void closures_int(void) { closures((void (*[])(struct closure *)){int_add, int_xor, int_rotate}); }
-static void closures_double(void) { closures((void (*[])(struct closure *)){double_add, double_scale, double_root}); }
+static void closures_double(void) { closures((void (*[])(struct closure *)){double_add, double_scale,
+        double_root}); }
 
 /* Threaded code: each handler jumps to the next. */
 static void threaded(int with_doubles) {
     static unsigned char code[1000];
     for (int i = 0; i < 999; i++) code[i] = next() % 4 + (with_doubles ? 0 : 4);
     code[999] = 8;
-    static void *const labels[] = {&&fadd, &&fmul, &&fswap, &&fsub, &&iadd, &&imul, &&iswap, &&ishift, &&again};
+    static void *const labels[] = {&&fadd, &&fmul, &&fswap, &&fsub, &&iadd, &&imul, &&iswap, &&ishift,
+            &&again};
     double x = 1, y = .5;
     long i = 1, j = 7;
     const unsigned char *at = code;
@@ -133,7 +136,8 @@ static void base64(void) {
 }
 static void print_ints(void) {
     char line[200];
-    for (;;) { snprintf(line, sizeof line, "%ld: %s %08lx, %c", (long)next() % 100000, "name", (long)next(), 'x');
+    for (;;) { snprintf(line, sizeof line, "%ld: %s %08lx, %c", (long)next() % 100000, "name", (long)next(),
+            'x');
         count = line[0]; }
 }
 static void print_doubles(void) {
@@ -191,7 +195,8 @@ static double simpson(double (*f)(double), double a, double b, int depth) {
     double l = (a + m) / 2, r = (m + b) / 2;
     double halves = (b - a) / 12 * (f(a) + 4 * f(l) + 2 * f(m) + 4 * f(r) + f(b));
     return depth == 0 || fabs(whole - halves) < 1e-12 ? halves
-                                                       : simpson(f, a, m, depth - 1) + simpson(f, m, b, depth - 1);
+                                                       : simpson(f, a, m, depth - 1) + simpson(f, m, b, depth
+                                                               - 1);
 }
 static double wave(double x) { return sin(x * x) * exp(-x) + 1 / (1 + x); }
 static void quadrature(void) { for (;;) sink = simpson(wave, 0, 5 + unit(), 12); }
@@ -230,7 +235,8 @@ static void histogram(void) {
 static void mean_of_bytes(void) {
     static unsigned char bytes[1 << 16];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = next();
-    for (;;) { double sum = 0; for (size_t i = 0; i < sizeof bytes; i++) sum += bytes[i] * bytes[i]; sink = sum; }
+    for (;;) { double sum = 0; for (size_t i = 0; i < sizeof bytes; i++) sum += bytes[i] * bytes[i]; sink =
+            sum; }
 }
 /* Little floating point among much else: a priority queue of events by time. */
 static void events(void) {
@@ -254,7 +260,8 @@ static const struct { const char *name; void (*run)(void); } kernels[] = {
     {"heapsort", heapsort_ints}, {"floyd", floyd}, {"trie", trie}, {"recursion", recursion},
     {"closures_int", closures_int}, {"closures_double", closures_double}, {"threaded_int", threaded_int},
     {"threaded_double", threaded_double}, {"base64", base64}, {"print_ints", print_ints},
-    {"print_doubles", print_doubles}, {"jumps", jumps}, {"gauss_seidel", gauss_seidel}, {"cholesky", cholesky},
+    {"print_doubles", print_doubles}, {"jumps", jumps}, {"gauss_seidel", gauss_seidel}, {"cholesky",
+            cholesky},
     {"dft", dft}, {"quadrature", quadrature}, {"rays", rays}, {"neural", neural}, {"histogram", histogram},
     {"mean_of_bytes", mean_of_bytes}, {"events", events},
 };

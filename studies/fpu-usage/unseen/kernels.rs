@@ -18,8 +18,10 @@ impl Tree {
     fn grown(depth: u32, state: &mut u64) -> Tree {
         match (depth, random(state) % 2) {
             (0, _) => Tree::Leaf(0.5 + (random(state) % 100) as f64 / 100.0),
-            (_, 0) => Tree::Sum(Box::new(Tree::grown(depth - 1, state)), Box::new(Tree::grown(depth - 1, state))),
-            _ => Tree::Product(Box::new(Tree::grown(depth - 1, state)), Box::new(Tree::grown(depth - 1, state))),
+            (_, 0) => Tree::Sum(Box::new(Tree::grown(depth - 1, state)), Box::new(Tree::grown(depth - 1,
+                    state))),
+            _ => Tree::Product(Box::new(Tree::grown(depth - 1, state)), Box::new(Tree::grown(depth - 1,
+                    state))),
         }
     }
     fn value(&self) -> f64 {

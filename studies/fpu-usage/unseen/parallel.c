@@ -13,7 +13,8 @@ static void spmv(void) {
     for (int i = 0; i < N * K; i++) value[i / K][i % K] = i % 7 * .1, column[i / K][i % K] = i * 7919L % N;
     for (;;) {
 #pragma omp parallel for
-        for (int i = 0; i < N; i++) { double s = 1; for (int k = 0; k < K; k++) s += value[i][k] * x[column[i][k]]; y[i] = s; }
+        for (int i = 0; i < N; i++) { double s = 1; for (int k = 0; k < K; k++) s += value[i][k] *
+                x[column[i][k]]; y[i] = s; }
 #pragma omp parallel for
         for (int i = 0; i < N; i++) x[i] = y[i] / (1 + fabs(y[i]));
         sink = x[5];
@@ -38,7 +39,8 @@ static void bodies(void) {
 static void uneven(void) {
 #pragma omp parallel
     for (;;) {
-        if (omp_get_thread_num() == 0) { double x = 1; for (int i = 0; i < 400000; i++) x = x * .999 + i; sink = x; }
+        if (omp_get_thread_num() == 0) { double x = 1; for (int i = 0; i < 400000; i++) x = x * .999 + i; sink
+                = x; }
 #pragma omp barrier
     }
 }
@@ -50,7 +52,8 @@ static void merge(int *a, int *buffer, int n) {
     merge(a + half, buffer + half, n - half);
 #pragma omp taskwait
     memcpy(buffer, a, n * sizeof *a);
-    for (int i = 0, l = 0, r = half; i < n; i++) a[i] = r >= n || (l < half && buffer[l] <= buffer[r]) ? buffer[l++] : buffer[r++];
+    for (int i = 0, l = 0, r = half; i < n; i++) a[i] = r >= n || (l < half && buffer[l] <= buffer[r]) ?
+            buffer[l++] : buffer[r++];
 }
 static void sorting(void) {
     enum { N = 200000 };
@@ -67,7 +70,8 @@ static void collatz(void) {
     for (;;) {
         long longest = 0;
 #pragma omp parallel for schedule(guided) reduction(max : longest)
-        for (long i = 1; i < 200000; i++) { long n = i, steps = 0; while (n != 1) n = n & 1 ? 3 * n + 1 : n / 2, steps++; if (steps > longest) longest = steps; }
+        for (long i = 1; i < 200000; i++) { long n = i, steps = 0; while (n != 1) n = n & 1 ? 3 * n + 1 : n /
+                2, steps++; if (steps > longest) longest = steps; }
         sink = longest;
     }
 }

@@ -78,7 +78,7 @@ pub fn core_is_pure(tree: &Tree) -> Vec<Finding> {
 
 /// Unsafe code stands only in the crates that talk to the kernel or to C.
 pub fn unsafe_has_its_places(tree: &Tree) -> Vec<Finding> {
-    let elsewhere = |path: &str| is_rust(path) && !crate_of(path).is_some_and(|c| UNSAFE_CRATES.contains(&c));
+    let elsewhere = |path: &str| is_rust(path) && crate_of(path).is_some_and(|c| !UNSAFE_CRATES.contains(&c));
     let in_file = |(path, text): (&str, &str)| {
         let told = |index| finding(path, index, format!("unsafe code outside of {UNSAFE_CRATES:?}"));
         unsafe_lines(&lex(text).code).map(told).collect::<Vec<_>>()

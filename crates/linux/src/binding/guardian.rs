@@ -5,8 +5,8 @@
 //! guardian restores what the book says. So it has nothing to do until then, and corewise never waits for it.
 //! It lives in a session of its own, out of reach of the terminal's signals, and is a child of nobody in the
 //! application, so it is neither followed nor waited for. Where BPF programs follow the threads, it is given
-//! their descriptors: they go on after corewise's end and know of every heir. It is also entrusted with the words
-//! that corewise writes into programs' memory ([`Words`]).
+//! their descriptors: they go on after corewise's end and know of every heir. It is also entrusted with the
+//! words that corewise writes into programs' memory ([`Words`]).
 
 use super::affinity::ActToken;
 use super::book::{self, Book};
@@ -182,8 +182,8 @@ pub struct Word {
 }
 
 impl Words {
-    /// Entrusts the guardian with a word: after corewise's death it writes what stood there at first, if there
-    /// still is what corewise wrote. The descriptor `memory` stays with the program through an `exec`.
+    /// Entrusts the guardian with a word: after corewise's death it writes what stood there at first, if
+    /// there still is what corewise wrote. The descriptor `memory` stays with the program through an `exec`.
     pub fn entrust(&self, memory: BorrowedFd<'_>, word: Word) -> io::Result<()> {
         let descriptors = [memory.as_raw_fd()];
         let message = [ControlMessage::ScmRights(&descriptors)];

@@ -8,8 +8,8 @@
 //!   was created anywhere, and one small read has settled the matter. Otherwise `/proc` and the task
 //!   directories of the followed processes are listed; only what was not listed before is read. A process is
 //!   followed if it is a root itself, if its parent is, or if it is a child of corewise; as corewise is a
-//! child subreaper, a daemon   whose parent ended before we looked is one too. Once followed, always
-//! followed.
+//!   child subreaper, a daemon whose parent ended before we looked is one too. Once followed, always
+//!   followed.
 //! - *Times* come from `schedstat`, whose descriptors are kept open while there are enough. Only of threads
 //!   whose times moved is `stat` read, too: the others still do what they did, wait or sleep.
 //! - *Parallelism.* The times runnable (running and waiting) of all threads add up to the exact integral of

@@ -1,14 +1,14 @@
 //! How long the idle threads of GNU's OpenMP runtime spin, read and set from outside while the program runs.
 //!
-//! Problem: libgomp reads `GOMP_SPINCOUNT` once, when it is loaded, and keeps it in a variable that it does not
-//! export. Approach: the program is started with a value of its own there, about the default's size. Whoever
-//! looks for that value in the writable segments of a library that exports `GOMP_parallel` finds the variable;
-//! every wait reads it anew, so what is written there holds from the next wait on. That changes when threads
-//! sleep, and no result.
+//! Problem: libgomp reads `GOMP_SPINCOUNT` once, when it is loaded, and keeps it in a variable that it does
+//! not export. Approach: the program is started with a value of its own there, about the default's size.
+//! Whoever looks for that value in the writable segments of a library that exports `GOMP_parallel` finds the
+//! variable; every wait reads it anew, so what is written there holds from the next wait on. That changes
+//! when threads sleep, and no result.
 //!
 //! A library can be unloaded, and a process can become another program at any time. The memory is that of the
-//! program in which the variable was found (the descriptor of `/proc/PID/mem` stays with it through an `exec`),
-//! and before each write the mapping and the value must be what they were.
+//! program in which the variable was found (the descriptor of `/proc/PID/mem` stays with it through an
+//! `exec`), and before each write the mapping and the value must be what they were.
 //!
 //! Limits: the value must be found exactly once. A libgomp inside a stripped static program exports nothing,
 //! so it is not found. Between the check and the write the library could be unloaded and something else be

@@ -137,8 +137,8 @@ impl Runtimes {
         several.then(|| period.saturating_sub(self.looked_at.elapsed()))
     }
 
-    /// Looks, if a look is due: which processes with a runtime library that can be told how to wait were held up,
-    /// or no longer are.
+    /// Looks, if a look is due: which processes with a runtime library that can be told how to wait were held
+    /// up, or no longer are.
     pub fn look(&mut self) -> Vec<ProcessDelay> {
         if self.due_within().is_none_or(|within| !within.is_zero()) {
             return Vec::new();

@@ -87,7 +87,8 @@ fn main() {
         ),
         "channel" => {
             let (send, receive) = crossbeam_channel::unbounded();
-            pair(move |_| while receive.try_recv().is_err() && !DONE.load(Relaxed) {}, move || send.send(1).unwrap())
+            pair(move |_| while receive.try_recv().is_err() && !DONE.load(Relaxed) {}, move ||
+                    send.send(1).unwrap())
         }
         "spin" => {
             static LOCK: spin::Mutex<()> = spin::Mutex::new(());
@@ -98,7 +99,8 @@ fn main() {
             locked(|| std::mem::forget(LOCK.lock()), || unsafe { LOCK.force_unlock() })
         }
         "rayon" => {
-            static WORKED: LazyLock<Mutex<std::collections::BTreeMap<i32, f64>>> = LazyLock::new(Default::default);
+            static WORKED: LazyLock<Mutex<std::collections::BTreeMap<i32, f64>>> =
+                    LazyLock::new(Default::default);
             let part = |n| {
                 let since = cpu();
                 work(n);

@@ -418,8 +418,8 @@ impl Sampling {
         })
     }
 
-    /// The wait loop that has called the function of a sample, directly or not; `judging`: also if its code was
-    /// not looked at before.
+    /// The wait loop that has called the function of a sample, directly or not; `judging`: also if its code
+    /// was not looked at before.
     fn callers_wait(
         &mut self,
         pid: u32,

@@ -362,8 +362,8 @@ impl<C: Code> Walk<'_, C> {
         (presumed * PRESUMED_VISITS + f64::from(taken)) / (PRESUMED_VISITS + seen)
     }
 
-    /// How often a branch is taken that was not seen: hardly ever if it leaves a loop or goes far ahead, mostly
-    /// if it goes back.
+    /// How often a branch is taken that was not seen: hardly ever if it leaves a loop or goes far ahead,
+    /// mostly if it goes back.
     fn presumed(&mut self, address: u64, behind: u64, displacement: i64) -> f64 {
         let Window { forward_taken, rarely_taken, far_bytes, .. } = *self.window;
         let target = address.wrapping_add_signed(displacement);
