@@ -347,7 +347,7 @@ impl Scenario {
         };
         let mut threads = 0;
         for app in &self.applications {
-            threads += app.copies.saturating_mul(app.threads);
+            threads = app.copies.saturating_mul(app.threads).saturating_add(threads);
             if app.copies == 0 || app.threads == 0 {
                 return fault("application", &app.name, "copies and threads must be 1 or more");
             }

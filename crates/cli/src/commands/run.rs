@@ -54,7 +54,7 @@ pub struct Run {
     duration: Option<Duration>,
     /// How idle threads of OpenMP programs (GNU's libgomp) wait while other threads need their PEs: as the
     /// program wants it (off), or spinning no longer than a block costs (spin)
-    #[arg(long, value_enum, value_name = "off|spin", default_value_t = Waits::Spin, hide_possible_values = true)]
+    #[arg(long, value_enum, value_name = "off|spin", default_value = "spin", hide_possible_values = true)]
     waits: Waits,
     /// Say nothing at the end
     #[arg(long, short)]

@@ -35,6 +35,7 @@ const X86_64: &[(&str, &str, &str)] = &[
     ("4883ec18", "sub rsp, 24", "By(-24) 4->"),
     ("4883c418", "add rsp, 24", "By(24) 4->"),
     ("4829c4", "sub rsp, rax", "Unknown 0,4->"),
+    ("480320", "add rsp, [rax]", "loads Unknown 0,4->"),
     ("4883e4e0", "and rsp, -32", "Unknown 4->"),
     ("488d65f0", "lea rsp, [rbp-16]", "ToFrame(-16) 5->"),
     ("c9", "leave", "loads Leave 5->5"),

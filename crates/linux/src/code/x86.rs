@@ -86,7 +86,7 @@ pub fn decode(bytes: &[u8], bits: u32) -> Option<Instruction> {
 fn stack_move(instruction: &iced_x86::Instruction, moves: bool) -> StackMove {
     use Mnemonic::{Add, Lea, Leave, Mov, Pop, Sub};
     let destination = instruction.op0_register().full_register();
-    let immediate = || i32::try_from(instruction.immediate(1) as i64).ok();
+    let immediate = || i32::try_from(instruction.try_immediate(1).ok()? as i64).ok();
     let source = || (instruction.memory_base().full_register(), instruction.memory_index());
     let by = || i32::try_from(instruction.memory_displacement64() as i64).ok();
     if !moves || instruction.flow_control() != FlowControl::Next {
@@ -95,7 +95,6 @@ fn stack_move(instruction: &iced_x86::Instruction, moves: bool) -> StackMove {
     let known = match instruction.mnemonic() {
         Leave => Some(StackMove::Leave),
         Pop if destination == Register::RBP => Some(StackMove::PopFrame),
-        Add | Sub if instruction.op1_kind() == OpKind::Register => None,
         Add => immediate().map(StackMove::By),
         Sub => immediate().and_then(i32::checked_neg).map(StackMove::By),
         Mov if instruction.op1_register().full_register() == Register::RBP => Some(StackMove::ToFrame(0)),

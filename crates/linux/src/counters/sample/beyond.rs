@@ -7,9 +7,9 @@
 //!
 //! - What such a thread does next is carried out ([`crate::code::trace`]) until the way depends on what is
 //!   not known: for the first samples all, later some, as it takes time. That tells of the sample itself, and
-//!   which way branches, jumps and calls go at other times. The windows at the targets of a jump or call through a
-//!   pointer are collected by its site, and those of all jumps of the process together, for in interpreters
-//!   every handler jumps to the next. They begin where transfers lead, not where samples land.
+//!   which way branches, jumps and calls go at other times. The windows at the targets of a jump or call
+//!   through a pointer are collected by its site, and those of all jumps of the process together, for in
+//!   interpreters every handler jumps to the next. They begin where transfers lead, not where samples land.
 //! - A return leads where the stack says. Where on the stack the return address lies, the walk to the return
 //!   has found by following the stack pointer; so caller after caller, as far as the recorded part reaches.
 //! - A call that has always led to one place is followed by [`super::spin`].
