@@ -88,6 +88,9 @@ pub enum AttachError {
     },
 }
 
+/// The parent of the kernel's threads.
+const KTHREADD: u32 = 2;
+
 /// Looks whether a process can be attached by this one, whose own processes are `own`.
 pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     if own.contains(&pid) {
@@ -109,11 +112,11 @@ pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     let stat = proc.stat(pid, pid).map_err(|error| unreadable(error.to_string()))?;
     let Some(stat) = stat else { return Err(AttachError::Gone { pid }) };
     let name = stat.name;
-    // Only threads of the kernel have no memory of their own from their start to their end.
+    // Threads of the kernel never have memory of their own, what is about to end has none any more.
     if field("VmSize:").is_none() {
-        return Err(match stat.state {
-            'Z' | 'X' => AttachError::Ended { pid, name },
-            _ => AttachError::Kernel { pid, name },
+        return Err(match stat.parent {
+            0 | KTHREADD => AttachError::Kernel { pid, name },
+            _ => AttachError::Ended { pid, name },
         });
     }
     let owner =
@@ -133,7 +136,7 @@ pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corewise_testing::needs;
+    use corewise_testing::{needs, skip};
     use std::process::{Child, Command};
 
     struct Sleeper(Child);
@@ -188,9 +191,11 @@ mod tests {
     #[test]
     fn the_kernels_threads_are_left_alone() {
         needs!(Root);
-        // kthreadd, but not in a container of its own.
-        if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
-            assert_eq!(check(2, &[]), Err(AttachError::Kernel { pid: 2, name: "kthreadd".to_owned() }));
+        let name = std::fs::read_to_string(format!("/proc/{KTHREADD}/comm")).unwrap_or_default();
+        if name != "kthreadd\n" {
+            skip!(Root, "a container shows no threads of the kernel");
         }
+        let (pid, name) = (KTHREADD, "kthreadd".to_owned());
+        assert_eq!(check(pid, &[]), Err(AttachError::Kernel { pid, name }));
     }
 }

@@ -64,7 +64,8 @@ pub struct Runtimes {
     proc: Proc,
     /// What programs were started with.
     planted: u64,
-    guardian: Words,
+    /// `None`: nothing is written any more.
+    guardian: Option<Words>,
     processes: BTreeMap<u32, Process>,
     kept_open: usize,
     looked_at: Instant,
@@ -96,7 +97,7 @@ impl Runtimes {
         Ok(Self {
             proc: Proc::at("/proc"),
             planted,
-            guardian: guardian.words()?,
+            guardian: Some(guardian.words()?),
             processes: BTreeMap::new(),
             kept_open: 0,
             looked_at: Instant::now(),
@@ -183,8 +184,9 @@ impl Runtimes {
         Some(Outcome { thread: action.thread, change: action.change.clone(), result })
     }
 
-    /// Every process as it was.
+    /// Every process as it was. From then on nothing is written, and the guardian may go.
     pub fn give_back(&mut self) {
+        self.guardian = None;
         for copy in self.processes.values_mut().flat_map(|process| &mut process.copies) {
             // Who is gone, or has decided otherwise since, needs nothing.
             let _ = copy.give_back();
@@ -199,10 +201,9 @@ impl Runtimes {
     /// Lets the idle threads of a process spin so many turns, or as many as at first.
     fn write(&mut self, leader: ThreadId, turns: Option<u64>) -> OutcomeKind {
         let process = self.processes.get_mut(&leader.tid).filter(|process| !process.copies.is_empty());
-        let Some(process) = process else {
+        let (Some(process), Some(guardian)) = (process, &self.guardian) else {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
-        let guardian = &self.guardian;
         let mut answer = OutcomeKind::Done;
         process.copies.retain_mut(|copy| {
             let written = match turns {
