@@ -257,7 +257,8 @@ impl Engine {
         self.waits.add_to(&mut wanted);
         let known = &self.intake;
         self.present.guard_settings(&mut wanted, &known.subjects, known.now);
-        let most = BINDS_PER_PE_MAX * known.allowed.len();
+        // Before the first observation no PE is known to be allowed, but waits can be changed.
+        let most = BINDS_PER_PE_MAX * known.allowed.len().max(1);
         self.present.become_wanted(&wanted, most, known.now, actions);
     }
 

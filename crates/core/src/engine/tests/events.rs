@@ -219,3 +219,18 @@ fn who_rests_for_a_moment_keeps_its_seat() {
     assert!(actions.is_empty(), "{actions:?}");
     assert_eq!(engine.present().bound.len(), 2);
 }
+
+#[test]
+fn waits_are_changed_at_once_also_before_the_first_observation() {
+    let config = EngineConfig { adapt_waits: true, ..EngineConfig::default() };
+    let mut engine =
+        Engine::new(bulldozer(), Box::new(Listener { kinds: &[], asked: Rc::default() }), config);
+    let leader = ThreadId { tid: 7, generation: 1 };
+    let delay = crate::observe::ProcessDelay { leader, run_ns: 1, wait_ns: 1 };
+    let batch =
+        EventBatch { at: Time(20_000_000), events: vec![Event::Delayed(delay)], outcomes: Vec::new() };
+    let actions = engine.react(&batch);
+    assert_eq!(actions.len(), 1, "{actions:?}");
+    assert_eq!(actions[0].thread, leader);
+    assert_eq!(actions[0].change.setting_kind(), Some(crate::plan::SettingKind::SpinTurns));
+}
