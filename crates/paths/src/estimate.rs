@@ -57,6 +57,14 @@ pub struct Estimate {
     pub open: f64,
 }
 
+/// How often control went which way: what [`Estimate::profile`] and the exporters are made of.
+pub(crate) struct Flow {
+    /// The executions of each edge of the graph, by its id, in the profile's unit.
+    pub edges: Vec<f64>,
+    /// What each window with a branch counts, in the order in which they were added; about 1 on average.
+    pub weights: Vec<f64>,
+}
+
 impl<'p> Estimator<'p> {
     /// An estimator without windows.
     pub fn new(program: &'p dyn Program) -> Self {
@@ -86,16 +94,36 @@ impl<'p> Estimator<'p> {
         Ok(())
     }
 
-    /// The profile that the windows so far make likely.
-    pub fn estimate(&mut self) -> Estimate {
+    /// Windows with at least one branch so far.
+    pub fn window_count(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// The code that the windows so far have met.
+    pub(crate) fn graph(&self) -> &Graph<'p> {
+        &self.graph
+    }
+
+    /// How often control went which way, as the windows so far make likely.
+    pub(crate) fn flow(&self) -> Flow {
+        self.flow_and(|_, _| ()).0
+    }
+
+    /// The flow, and what is made of the weighted windows beside it.
+    fn flow_and<T>(&self, beside: impl FnOnce(&Windows<'_, '_>, &[f64]) -> T) -> (Flow, T) {
         let branches_max = self.windows.iter().map(|window| window.range.len()).max().unwrap_or(0);
         let (windows, outcomes) = joined(&self.graph, &self.windows, &self.outcomes, branches_max);
         let windows = Windows { graph: &self.graph, windows: &windows, outcomes: &outcomes };
         let weights = windows.weights();
-        let seen = windows.edge_weights(&weights);
-        let trie = windows.tree(&weights);
+        let edges = balanced_edges(&self.graph, &windows.edge_weights(&weights));
+        let beside = beside(&windows, &weights);
+        (Flow { edges, weights }, beside)
+    }
+
+    /// The profile that the windows so far make likely.
+    pub fn estimate(&mut self) -> Estimate {
+        let (Flow { edges, .. }, trie) = self.flow_and(|windows, weights| windows.tree(weights));
         let Self { graph, .. } = self;
-        let edges = balanced_edges(graph, &seen);
         let mut profile = PathProfile::default();
         let (mut starts, mut open) = (BTreeMap::new(), 0.0);
         for ((_, edge), weight) in graph.edges().zip(edges).filter(|&(_, weight)| weight > 0.0) {

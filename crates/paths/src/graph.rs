@@ -219,6 +219,11 @@ impl<'p> Graph<'p> {
         &self.blocks[id.0 as usize]
     }
 
+    /// All blocks so far.
+    pub fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter()
+    }
+
     /// A site of this graph.
     pub fn site(&self, id: SiteId) -> &Site {
         &self.sites[id.0 as usize]

@@ -227,8 +227,8 @@ mod tests {
 
     #[test]
     fn inlined_functions_stand_below_the_line_of_their_call() {
-        let counts = Counts::new(&fixture::two_modules(), EXECUTABLE);
         let program = fixture::program();
+        let counts = Counts::new(&fixture::two_modules(), EXECUTABLE, &program);
         insta::assert_snapshot!(fixture::text(|out| write(&counts, EXECUTABLE, &program, &MadeUp, out)));
     }
 }

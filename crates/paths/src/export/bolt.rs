@@ -6,11 +6,8 @@
 //! function: if it starts behind a call, BOLT then knows that the call's block leads to it. There is no
 //! saying in this format that mispredictions are not known, so they are 0.
 
-use super::counts::{Counts, Run};
+use super::counts::Counts;
 use super::{Format, Writer};
-use crate::program::Program;
-use crate::window::{Location, ModuleId};
-use corewise_core::code::Flow;
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
@@ -18,32 +15,23 @@ use std::io::{Result, Write};
 pub const FORMAT: Format = Format {
     name: "bolt",
     about: "For `perf2bolt -pa`, which makes what `llvm-bolt -data` reads",
-    writer: Writer::Module(|of, out| write(of.counts, of.module, of.program, out)),
+    writer: Writer::Module(|of, out| write(of.counts, out)),
 };
 
 /// Writes the profile.
-pub fn write(counts: &Counts, module: ModuleId, program: &dyn Program, out: &mut dyn Write) -> Result<()> {
+pub fn write(counts: &Counts, out: &mut dyn Write) -> Result<()> {
     for ((from, to), count) in &counts.transfers {
         writeln!(out, "B {:x} {:x} {count} 0", from.unwrap_or(0), to.unwrap_or(0))?;
     }
     let mut runs: BTreeMap<(u64, u64, char), u64> = BTreeMap::new();
     for (run, count) in &counts.runs {
-        debug_assert_eq!(run.first.module, module);
-        let kind = if is_from_outside(run, program) { 'f' } else { 'F' };
+        let kind = if run.from_outside { 'f' } else { 'F' };
         *runs.entry((run.first.address, run.last, kind)).or_default() += count;
     }
     for ((first, last, kind), count) in runs {
         writeln!(out, "{kind} {first:x} {last:x} {count}")?;
     }
     Ok(())
-}
-
-/// Whether control came from another function. A return from a recursive call counts as one, too.
-fn is_from_outside(run: &Run, program: &dyn Program) -> bool {
-    let Some(from) = run.from else { return false };
-    let start = |location: Location| program.function(location).map(|function| function.start);
-    let is_return = program.instruction(from).is_some_and(|instruction| instruction.flow == Flow::Return);
-    is_return || from.module != run.first.module || start(from) != start(run.first)
 }
 
 #[cfg(test)]
@@ -53,8 +41,7 @@ mod tests {
 
     #[test]
     fn runs_behind_a_call_come_from_outside() {
-        let counts = Counts::new(&fixture::two_modules(), EXECUTABLE);
-        let program = fixture::program();
-        insta::assert_snapshot!(fixture::text(|out| super::write(&counts, EXECUTABLE, &program, out)));
+        let counts = Counts::new(&fixture::two_modules(), EXECUTABLE, &fixture::program());
+        insta::assert_snapshot!(fixture::text(|out| super::write(&counts, out)));
     }
 }

@@ -1,33 +1,40 @@
 //! How often each transfer and each straight run of instructions was executed, estimated from windows.
 //!
-//! Problem: windows start at moments of time, and each shows about the same number of branches. Code with
-//! few branches takes more time per branch, so more windows start in it, and simple counting would make its
-//! branches look more frequent than they are. Approach: a window counts with its branches per instruction,
-//! as in stitching; that makes its branches a fair sample of all branches. Windows that were not counted
-//! (`lbr`, which the processor triggers by branches) have the mean weight. Readers want integers, so the
-//! weights are scaled to [`UNITS_PER_WINDOW`] for the mean window.
+//! Problem: optimisers want two counts, of taken transfers and of the straight runs between them; windows
+//! show both, but not as often as they were executed ([`crate::estimate`] tells why). Approach: the counts
+//! are made of the same weights of edges as the path profile, so that what [`crate::accuracy`] says of an
+//! estimate holds for what is exported. A taken edge is a transfer. Runs follow from the edges: control that
+//! comes to a straight line falls on or leaves it at each branch in the proportion of the branch's edges.
+//! Readers want integers, so the weights are scaled to [`UNITS_PER_WINDOW`] for the mean window.
 //!
-//! Unlike a branch-record unit, whose first and last entry say nothing about what came before and after, a
-//! window knows where it starts and ends. Its first and last run are counted too: without them long runs of
-//! branches not taken, which seldom lie within one window as a whole, would count too little. Limits: the
-//! first run starts amid a basic block, so the head of a block is counted a little less often than its end;
-//! and there is nothing to say which branches were mispredicted.
+//! Where more leaves a line than is known to have entered it, or less (an entry that no window shows, a
+//! thread's end), the runs are scaled to what leaves. A line that nothing is known to enter begins where the
+//! first window in it did. Limits: that a branch goes its way no matter where the run began is assumed, which
+//! changes no count of an instruction or a branch; and there is nothing to say which branches were
+//! mispredicted.
 
-use crate::window::{End, Location, ModuleId, Recording, Window};
+use crate::estimate::Estimator;
+use crate::graph::{Block, Edge, Exit, Graph};
+use crate::path::Step;
+use crate::program::Program;
+use crate::window::{Location, ModuleId, Recording};
 use std::collections::BTreeMap;
 
 /// What the windows count for on average. Large enough that a hundredth of it is still resolved.
 pub const UNITS_PER_WINDOW: f64 = 1000.0;
 
+/// Runs of less are not followed further, in units.
+const FOLLOWED_MIN: f64 = 0.5;
+
 /// Instructions executed one behind the other, without a taken transfer in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run {
-    /// Where control came from; `None` for the first run of a window.
-    pub from: Option<Location>,
     /// The first instruction.
     pub first: Location,
     /// Address of the last instruction, which is of the same module.
     pub last: u64,
+    /// Whether control came from another function. A return from a recursive call counts as one, too.
+    pub from_outside: bool,
 }
 
 /// The estimated counts of one module, in units of which the mean window has [`UNITS_PER_WINDOW`].
@@ -37,26 +44,31 @@ pub struct Counts {
     pub transfers: BTreeMap<(Option<u64>, Option<u64>), u64>,
     /// Straight runs.
     pub runs: BTreeMap<Run, u64>,
+    /// What each window of the recording counts, in units; 0 without a branch, or if it contradicts the code.
+    pub weights: Vec<f64>,
+    /// Windows that contradict the code of their files, or whose file cannot be read; they count nothing.
+    pub contradicting: usize,
 }
 
 impl Counts {
     /// The counts of a module.
-    pub fn new(recording: &Recording, module: ModuleId) -> Counts {
-        let mut transfers: BTreeMap<_, f64> = BTreeMap::new();
-        let mut runs: BTreeMap<_, f64> = BTreeMap::new();
-        let within = |location: Location| (location.module == module).then_some(location.address);
-        for (window, weight) in weighted(recording) {
-            for transfer in &window.transfers {
-                let ends = (within(transfer.from), within(transfer.to));
-                if ends != (None, None) {
-                    *transfers.entry(ends).or_default() += weight;
-                }
-            }
-            for run in runs_of(window).filter(|run| run.first.module == module) {
-                *runs.entry(run).or_default() += weight;
-            }
+    pub fn new(recording: &Recording, module: ModuleId, program: &dyn Program) -> Counts {
+        let mut estimator = Estimator::new(program);
+        let mut contradicting = 0;
+        let mut counted = Vec::with_capacity(recording.windows.len());
+        for window in &recording.windows {
+            let before = estimator.window_count();
+            contradicting += usize::from(estimator.add(window, None).is_err());
+            counted.push(estimator.window_count() > before);
         }
-        Counts { transfers: whole(transfers), runs: whole(runs) }
+        let mut flow = estimator.flow();
+        flow.edges.iter_mut().for_each(|weight| *weight *= UNITS_PER_WINDOW);
+        let mut of_counted = flow.weights.iter().map(|weight| weight * UNITS_PER_WINDOW);
+        let weight = |counted| if counted { of_counted.next().unwrap_or(0.0) } else { 0.0 };
+        let weights = counted.into_iter().map(weight).collect();
+        let lines = StraightLines::new(estimator.graph(), &flow.edges);
+        let (transfers, runs) = (whole(lines.transfers(module)), whole(lines.runs(module, program)));
+        Counts { transfers, runs, weights, contradicting }
     }
 
     /// How often each straight run was executed, wherever control came from: first and last address.
@@ -74,100 +86,211 @@ fn whole<K: Ord>(counts: BTreeMap<K, f64>) -> BTreeMap<K, u64> {
     counts.into_iter().map(|(key, count)| (key, count.round().max(1.0) as u64)).collect()
 }
 
-/// The windows with what each counts for: [`UNITS_PER_WINDOW`] on average. Windows without a branch are
-/// left out.
-pub fn weighted(recording: &Recording) -> impl Iterator<Item = (&Window, f64)> {
-    let known = recording.windows.iter().filter_map(density).filter(|density| *density > 0.0);
-    let (windows, sum) = known.fold((0.0, 0.0), |(windows, sum), density| (windows + 1.0, sum + density));
-    let weight = move |window: &Window| density(window).map_or(1.0, |density| density * windows / sum);
-    recording
-        .windows
-        .iter()
-        .map(move |window| (window, UNITS_PER_WINDOW * weight(window)))
-        .filter(|(_, weight)| *weight > 0.0)
+/// What enters and what leaves the straight line before each site.
+struct StraightLines<'a, 'p> {
+    graph: &'a Graph<'p>,
+    /// The units of each edge, by its id.
+    edges: &'a [f64],
+    /// By site, in units.
+    entered: Vec<f64>,
+    left: Vec<f64>,
 }
 
-/// Branches per instruction; `None` where they were not counted.
-fn density(window: &Window) -> Option<f64> {
-    let (branches, instructions) = (window.branches?, window.instructions?);
-    Some(if instructions == 0 { 0.0 } else { f64::from(branches) / f64::from(instructions) })
-}
+impl<'a, 'p> StraightLines<'a, 'p> {
+    fn new(graph: &'a Graph<'p>, edges: &'a [f64]) -> Self {
+        let (mut entered, mut left) = (vec![0.0; graph.site_count()], vec![0.0; graph.site_count()]);
+        for ((_, edge), units) in graph.edges().zip(edges) {
+            left[edge.site.0 as usize] += units;
+            if let Some(block) = edge.block {
+                entered[graph.block(block).site.0 as usize] += units;
+            }
+        }
+        Self { graph, edges, entered, left }
+    }
 
-/// The straight runs of a window, in the order of execution. The last one ends with the instruction that the
-/// window stopped at: it was not emulated, but it was what the thread did next.
-pub fn runs_of(window: &Window) -> impl Iterator<Item = Run> {
-    let starts = std::iter::once((None, window.start))
-        .chain(window.transfers.iter().map(|transfer| (Some(transfer.from), transfer.to)));
-    let ends = window.transfers.iter().map(|transfer| transfer.from).chain(std::iter::once(window.end));
-    let count = window.transfers.len();
-    starts.zip(ends).enumerate().filter_map(move |(index, ((from, first), end))| {
-        let is_run = first.module == end.module
-            && if index == count {
-                // A branch-record unit does not tell where it was read; a signal leads to its handler.
-                !matches!(window.ended, End::Hardware | End::Interrupted) && first.address < end.address
-            } else {
-                first.address <= end.address
-            };
-        is_run.then_some(Run { from, first, last: end.address })
-    })
+    /// The edges that were executed and that an optimiser sees as taken.
+    fn taken(&self) -> impl Iterator<Item = (&Edge, f64)> {
+        let edges = self.graph.edges().zip(self.edges).map(|((_, edge), &units)| (edge, units));
+        edges.filter(|&(edge, units)| units > 0.0 && edge.step != Some(Step::NotTaken))
+    }
+
+    fn transfers(&self, module: ModuleId) -> BTreeMap<(Option<u64>, Option<u64>), f64> {
+        let within = |location: Location| (location.module == module).then_some(location.address);
+        let mut transfers = BTreeMap::new();
+        for (edge, units) in self.taken() {
+            let ends = (within(self.graph.site(edge.site).at), within(edge.to));
+            if ends != (None, None) {
+                *transfers.entry(ends).or_default() += units;
+            }
+        }
+        transfers
+    }
+
+    fn runs(&self, module: ModuleId, program: &dyn Program) -> BTreeMap<Run, f64> {
+        let function = |at: Location| program.function(at).map(|function| function.start);
+        let mut begun: BTreeMap<(Location, bool), (Block, f64)> = BTreeMap::new();
+        for (edge, units) in self.taken().filter(|(edge, _)| edge.to.module == module) {
+            let Some(block) = edge.block else { continue };
+            let from = self.graph.site(edge.site);
+            let outside = from.exit == Exit::Return
+                || from.at.module != module
+                || function(from.at) != function(edge.to);
+            begun.entry((edge.to, outside)).or_insert((*self.graph.block(block), 0.0)).1 += units;
+        }
+        let mut without_entry: BTreeMap<usize, &Block> = BTreeMap::new();
+        for block in self.graph.blocks().filter(|block| block.start.module == module) {
+            let site = block.site.0 as usize;
+            if self.left[site] > 0.0 && self.entered[site] == 0.0 {
+                let first = without_entry.entry(site).or_insert(block);
+                *first = if block.start < first.start { block } else { first };
+            }
+        }
+        for (site, block) in without_entry {
+            begun.insert((block.start, false), (*block, self.left[site]));
+        }
+        let mut runs = BTreeMap::new();
+        for ((first, from_outside), (block, units)) in begun {
+            self.follow(block, units, |last, units| {
+                *runs.entry(Run { first, last, from_outside }).or_default() += units;
+            });
+        }
+        runs
+    }
+
+    /// Falls on from a block, and tells the end of each run from there, with its units.
+    fn follow(&self, mut block: Block, mut units: f64, mut run: impl FnMut(u64, f64)) {
+        loop {
+            let (index, site) = (block.site.0 as usize, self.graph.site(block.site));
+            if self.left[index] == 0.0 {
+                // What comes here ends in the line: at an instruction that no window goes beyond.
+                return run(block.start.address, units);
+            }
+            let arrived = if self.entered[index] > 0.0 { self.entered[index] } else { self.left[index] };
+            let mut next = None;
+            let mut taken = 0.0;
+            for &id in &site.edges {
+                let edge = self.graph.edge_of(id);
+                let share = self.edges[id.0 as usize] / arrived;
+                if edge.step == Some(Step::NotTaken) {
+                    next = edge.block.map(|block| (block, share));
+                } else {
+                    taken += share;
+                }
+            }
+            if taken > 0.0 {
+                run(site.at.address, units * taken);
+            }
+            match next {
+                Some((following, share)) if units * share >= FOLLOWED_MIN => {
+                    (block, units) = (*self.graph.block(following), units * share);
+                }
+                _ => return,
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accuracy::agreement;
     use crate::export::fixture::{self, EXECUTABLE, LIBRARY};
+    use crate::made_up::{Decide, LENGTH, Op, Trace, World};
+    use crate::profile::{FromTo, PathProfile};
+    use corewise_core::code::Flow;
+    use corewise_core::random::Random;
+    use rustc_hash::FxHashMap;
 
-    #[test]
-    fn the_runs_of_a_window_are_what_lies_between_its_transfers() {
-        let window = fixture::window(0x100, &[(0x110, 0x140), (0x148, 0x100)], 0x110, (6, 3));
-        let runs: Vec<(u64, u64)> = runs_of(&window).map(|run| (run.first.address, run.last)).collect();
-        assert_eq!(runs, [(0x100, 0x110), (0x140, 0x148), (0x100, 0x110)]);
+    /// What a made-up program does, and a recording of it as a sampler would make it.
+    fn recorded(world: &World, windows: usize) -> (Trace, Recording) {
+        let trace = world.run(&mut Random::new(1, 1), 1_000_000);
+        let recording = fixture::recording(world.windows(&trace, &mut Random::new(1, 2), windows, 32));
+        (trace, recording)
+    }
+
+    /// How often each way out of each branch was taken, by the counts alone: what an optimiser makes of them.
+    fn edges_of(counts: &Counts, module: ModuleId, world: &World) -> FxHashMap<FromTo, f64> {
+        let at = |address| Location { module, address };
+        let mut edges = FxHashMap::default();
+        for (&(from, to), &count) in &counts.transfers {
+            if let (Some(from), Some(to)) = (from, to) {
+                *edges.entry((at(from), at(to))).or_default() += count as f64;
+            }
+        }
+        for (run, &count) in &counts.runs {
+            for address in (run.first.address..run.last).step_by(LENGTH as usize) {
+                if matches!(world.instruction(at(address)).unwrap().flow, Flow::Branch(_)) {
+                    *edges.entry((at(address), at(address + LENGTH))).or_default() += count as f64;
+                }
+            }
+        }
+        edges
     }
 
     #[test]
-    fn nothing_is_said_about_what_lies_behind_the_last_transfer() {
-        let window = fixture::window(0x100, &[(0x110, 0x140)], 0x140, (3, 1));
-        assert_eq!(runs_of(&window).count(), 1);
-        let hardware = Window { ended: End::Hardware, end: fixture::at(0x150), ..window };
-        assert_eq!(runs_of(&hardware).count(), 1);
+    fn an_optimiser_gets_edges_as_right_as_those_of_the_estimate() {
+        for seed in 0..4 {
+            let world = World::random(seed, 8, true);
+            let (trace, recording) = recorded(&world, 2000);
+            let mut estimator = Estimator::new(&world);
+            recording.windows.iter().for_each(|window| estimator.add(window, None).unwrap());
+            let estimated = estimator.estimate().profile;
+            let truth = world.edges_by_definition(&trace);
+            for module in [EXECUTABLE, LIBRARY] {
+                let within = |((from, to), _): &(FromTo, f64)| [from.module, to.module] == [module; 2];
+                let profile = |edges: &mut dyn Iterator<Item = (FromTo, f64)>| PathProfile {
+                    edges: edges.filter(within).collect(),
+                    ..PathProfile::default()
+                };
+                let truth = profile(&mut truth.iter().map(|(&edge, &count)| (edge, count as f64)));
+                let overlap = |with: PathProfile| agreement(&truth, &with).edge_overlap;
+                let exported = edges_of(&Counts::new(&recording, module, &world), module, &world);
+                let exported = overlap(profile(&mut exported.into_iter()));
+                let estimated = overlap(profile(&mut estimated.edges.clone().into_iter()));
+                assert!((exported - estimated).abs() < 0.002, "seed {seed}: {exported}, {estimated}");
+            }
+        }
     }
 
     #[test]
-    fn branch_sparse_code_does_not_count_more() {
-        // Two loops of the same number of iterations; one iteration of the second has four times as many
-        // instructions, so four times as many windows start in it.
-        let dense = || fixture::window(0x100, &[(0x110, 0x100), (0x110, 0x100)], 0x100, (10, 2));
-        let sparse = || fixture::window(0x200, &[(0x280, 0x200), (0x280, 0x200)], 0x200, (40, 2));
-        let windows = vec![dense(), sparse(), sparse(), sparse(), sparse()];
-        let counts = Counts::new(&fixture::recording(windows), EXECUTABLE);
-        let count = |from, to| counts.transfers[&(Some(from), Some(to))];
-        assert_eq!(count(0x110, 0x100), count(0x280, 0x200));
-        assert_eq!(count(0x110, 0x100), 5 * 1000);
+    fn a_run_falls_on_as_often_as_its_branches_do() {
+        // A loop of one branch that is seldom taken and one that is always.
+        let half = Decide::Chance(0.25);
+        let ops = vec![Op::Plain(1), Op::Branch(4, half), Op::Plain(1), Op::Jump(0), Op::Jump(0)];
+        let world = World::new(&[(0, ops.clone())]);
+        let counts = Counts::new(&recorded(&world, 2000).1, EXECUTABLE, &world);
+        let place = |op| world.place(0, &ops, op).address;
+        let run = |first, last| counts.ranges()[&(place(first), place(last))] as f64;
+        let (left, fell) = (run(0, 1), run(0, 3));
+        assert!((left / (left + fell) - 0.25).abs() < 0.03, "{left} {fell}");
+        assert!((run(4, 4) / left - 1.0).abs() < 0.03);
+        assert_eq!(counts.runs.len(), 3);
+        assert!(counts.runs.keys().all(|run| !run.from_outside));
     }
 
     #[test]
     fn a_module_knows_no_addresses_of_others() {
-        let recording = fixture::two_modules();
-        let counts = Counts::new(&recording, EXECUTABLE);
+        let (recording, program) = (fixture::two_modules(), fixture::program());
+        let counts = Counts::new(&recording, EXECUTABLE, &program);
         assert!(counts.transfers.contains_key(&(Some(0x1210), None)));
         assert!(counts.transfers.contains_key(&(None, Some(0x1218))));
         assert!(counts.runs.keys().all(|run| run.first.module == EXECUTABLE));
-        let library = Counts::new(&recording, LIBRARY);
+        let library = Counts::new(&recording, LIBRARY, &program);
         assert_eq!(library.transfers.len(), 2);
         assert_eq!(library.ranges().keys().collect::<Vec<_>>(), [&(0x5000, 0x5008)]);
     }
 
     #[test]
-    fn windows_without_counts_have_the_mean_weight() {
-        let mut window = fixture::window(0x100, &[(0x110, 0x100)], 0x100, (10, 1));
-        (window.instructions, window.branches) = (None, None);
-        let empty = fixture::window(0x100, &[], 0x100, (0, 0));
-        let counted = || fixture::window(0x100, &[(0x110, 0x100)], 0x100, (10, 1));
-        let weights = |windows| {
-            let recording = fixture::recording(windows);
-            weighted(&recording).map(|(_, weight)| weight).collect::<Vec<_>>()
-        };
-        assert_eq!(weights(vec![window.clone(), empty]), [1000.0]);
-        assert_eq!(weights(vec![counted(), window, counted()]), [1000.0; 3]);
+    fn windows_that_contradict_the_code_count_nothing_and_are_counted() {
+        let mut recording = fixture::two_modules();
+        let whole = Counts::new(&recording, EXECUTABLE, &fixture::program());
+        assert_eq!((whole.contradicting, whole.weights.len()), (0, 3));
+        let mut wrong = recording.windows[0].clone();
+        wrong.transfers[0].from.address = 0x110c;
+        recording.windows.insert(0, wrong);
+        let counts = Counts::new(&recording, EXECUTABLE, &fixture::program());
+        assert_eq!((counts.contradicting, counts.weights[0]), (1, 0.0));
+        assert_eq!((&counts.transfers, &counts.runs), (&whole.transfers, &whole.runs));
+        assert_eq!(counts.weights[1..], whole.weights);
     }
 }

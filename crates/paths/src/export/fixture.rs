@@ -56,10 +56,14 @@ pub fn recording(mut windows: Vec<Window>) -> Recording {
     }
 }
 
+/// A call of `work` that leaves it by the branch around its call.
+const CALL_AND_BACK: [(u64, u64); 4] =
+    [(0x1108, 0x1200), (0x1204, 0x1218), (0x121c, 0x110c), (0x1114, 0x1100)];
+
 /// `main` (0x1100..0x1140) loops over calls of `work` (0x1200..0x1220), which calls `helper` of the library:
 /// one window that starts in main, and one that starts in helper and so shows its callers only by returns.
 pub fn two_modules() -> Recording {
-    let first = window(0x1100, &[(0x1108, 0x1200), (0x121c, 0x110c), (0x1114, 0x1100)], 0x1108, (12, 4));
+    let first = window(0x1100, &CALL_AND_BACK, 0x1108, (9, 5));
     let second = Window {
         start: in_library(0x5000),
         transfers: vec![

@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn ranges_and_branches_are_counted_and_listed() {
-        let counts = Counts::new(&fixture::two_modules(), EXECUTABLE);
+        let counts = Counts::new(&fixture::two_modules(), EXECUTABLE, &fixture::program());
         insta::assert_snapshot!(fixture::text(|out| super::write(&counts, out)));
     }
 

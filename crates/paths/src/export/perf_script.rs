@@ -10,7 +10,7 @@
 //! weight below it: [`COPIES`] times on average; what rounding leaves is carried on to the next window.
 //! Limits: the runs before the first and behind the last transfer are lost, as with a branch-record unit.
 
-use super::counts::{UNITS_PER_WINDOW, weighted};
+use super::counts::{Counts, UNITS_PER_WINDOW};
 use super::{Format, Writer};
 use crate::window::{Location, ModuleId, Recording};
 use std::io::{Result, Write};
@@ -36,11 +36,17 @@ pub struct Segment {
 pub const FORMAT: Format = Format {
     name: "perf-script",
     about: "Branch stacks as `perf script` prints them, for `llvm-profgen --perfscript`",
-    writer: Writer::Module(|of, out| write(of.recording, of.module, of.file.segment()?, out)),
+    writer: Writer::Module(|of, out| write(of.recording, of.counts, of.module, of.file.segment()?, out)),
 };
 
 /// Writes the profile.
-pub fn write(recording: &Recording, module: ModuleId, segment: Segment, out: &mut dyn Write) -> Result<()> {
+pub fn write(
+    recording: &Recording,
+    counts: &Counts,
+    module: ModuleId,
+    segment: Segment,
+    out: &mut dyn Write,
+) -> Result<()> {
     let path = recording.modules.get(module.0 as usize).map_or("", |module| module.path.as_str());
     let Segment { address, size, offset } = segment;
     let pid = recording.windows.first().map_or(1, |window| window.tid);
@@ -53,7 +59,7 @@ pub fn write(recording: &Recording, module: ModuleId, segment: Segment, out: &mu
         location.address + distance * (1 + u64::from(location.module.0))
     };
     let mut owed = 0.0;
-    for (window, weight) in weighted(recording) {
+    for (window, weight) in recording.windows.iter().zip(&counts.weights) {
         owed += COPIES * weight / UNITS_PER_WINDOW;
         // A sum of shares may miss a whole number by a rounding error.
         let copies = f64::floor(owed + 1e-6);
@@ -84,7 +90,8 @@ mod tests {
     #[test]
     fn a_line_is_a_window_and_other_modules_lie_elsewhere() {
         let recording = fixture::two_modules();
-        insta::assert_snapshot!(fixture::text(|out| write(&recording, EXECUTABLE, TEXT, out)));
+        let counts = Counts::new(&recording, EXECUTABLE, &fixture::program());
+        insta::assert_snapshot!(fixture::text(|out| write(&recording, &counts, EXECUTABLE, TEXT, out)));
     }
 
     #[test]
@@ -92,7 +99,8 @@ mod tests {
         let light = fixture::window(0x1100, &[(0x1110, 0x1100)], 0x1100, (30, 1));
         let heavy = fixture::window(0x1200, &[(0x1210, 0x1200)], 0x1200, (10, 1));
         let recording = fixture::recording(vec![light, heavy]);
-        let text = fixture::text(|out| write(&recording, EXECUTABLE, TEXT, out));
+        let counts = Counts { weights: vec![500.0, 1500.0], ..Counts::default() };
+        let text = fixture::text(|out| write(&recording, &counts, EXECUTABLE, TEXT, out));
         let lines = |part: &str| text.lines().filter(|line| line.contains(part)).count();
         assert_eq!((lines("0x1110/"), lines("0x1210/")), (2, 6));
     }

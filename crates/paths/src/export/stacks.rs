@@ -7,9 +7,8 @@
 //! time of one sample; its instructions share it. Limits: callers that the window did not return to are not
 //! known, and a jump to another function's first instruction counts as that function in place of the old one.
 
-use super::counts::{Run, runs_of};
 use crate::program::Program;
-use crate::window::{Location, ModuleId, Recording, Window};
+use crate::window::{End, Location, ModuleId, Recording, Window};
 use corewise_core::code::Flow;
 
 /// A function, or code of a module that is in no function.
@@ -66,6 +65,34 @@ pub fn pieces(window: &Window, program: &dyn Program) -> Vec<Piece> {
         .filter(|(_, instructions)| *instructions > 0)
         .map(|(frame, instructions)| Piece { stack: calls.stack(frame), instructions })
         .collect()
+}
+
+/// Instructions executed one behind the other.
+struct Run {
+    /// Where control came from; `None` for the first run of a window.
+    from: Option<Location>,
+    first: Location,
+    /// Address of the last instruction.
+    last: u64,
+}
+
+/// The straight runs of a window, in the order of execution. The last one ends with the instruction that the
+/// window stopped at: it was not emulated, but it was what the thread did next.
+fn runs_of(window: &Window) -> impl Iterator<Item = Run> {
+    let starts = std::iter::once((None, window.start))
+        .chain(window.transfers.iter().map(|transfer| (Some(transfer.from), transfer.to)));
+    let ends = window.transfers.iter().map(|transfer| transfer.from).chain(std::iter::once(window.end));
+    let count = window.transfers.len();
+    starts.zip(ends).enumerate().filter_map(move |(index, ((from, first), end))| {
+        let is_run = first.module == end.module
+            && if index == count {
+                // A branch-record unit does not tell where it was read; a signal leads to its handler.
+                !matches!(window.ended, End::Hardware | End::Interrupted) && first.address < end.address
+            } else {
+                first.address <= end.address
+            };
+        is_run.then_some(Run { from, first, last: end.address })
+    })
 }
 
 fn instructions_of(run: Run, program: &dyn Program) -> u32 {
@@ -147,6 +174,21 @@ impl Calls {
 mod tests {
     use super::*;
     use crate::export::fixture::{self, at};
+
+    #[test]
+    fn the_runs_of_a_window_are_what_lies_between_its_transfers() {
+        let window = fixture::window(0x100, &[(0x110, 0x140), (0x148, 0x100)], 0x110, (6, 3));
+        let runs: Vec<(u64, u64)> = runs_of(&window).map(|run| (run.first.address, run.last)).collect();
+        assert_eq!(runs, [(0x100, 0x110), (0x140, 0x148), (0x100, 0x110)]);
+    }
+
+    #[test]
+    fn nothing_is_said_about_what_lies_behind_the_last_transfer() {
+        let window = fixture::window(0x100, &[(0x110, 0x140)], 0x140, (3, 1));
+        assert_eq!(runs_of(&window).count(), 1);
+        let hardware = Window { ended: End::Hardware, end: fixture::at(0x150), ..window };
+        assert_eq!(runs_of(&hardware).count(), 1);
+    }
 
     fn described(window: &Window) -> Vec<String> {
         let (recording, program) = (fixture::two_modules(), fixture::program());
