@@ -52,9 +52,13 @@ impl Fixture {
     }
 
     fn compile(&self, source: &str) {
+        self.compile_with(source, &["-g", "-gno-as-locview-support", "-Wl,--build-id"]);
+    }
+
+    fn compile_with(&self, source: &str, flags: &[&str]) {
         std::fs::write(self.path("program.c"), source).unwrap();
         let mut compiler = std::process::Command::new("cc");
-        compiler.args(["-O1", "-g", "-gno-as-locview-support", "-Wl,--build-id"]).arg(self.path("program.c"));
+        compiler.arg("-O1").args(flags).arg(self.path("program.c"));
         let status = compiler.arg("-o").arg(self.path("program")).status().expect("a C compiler");
         assert!(status.success());
     }
@@ -127,6 +131,35 @@ fn a_recording_becomes_a_report_and_every_profile() {
 
     fixture.stdout(&["export", "run.cwp", "-f", "bolt", "-o", "run.bolt", "--module", "program"]);
     assert_eq!(std::fs::read_to_string(fixture.path("run.bolt")).unwrap(), bolt);
+
+    let twice = fixture.stdout(&["export", "run.cwp", "run.cwp", "--format", "bolt"]);
+    assert!(counts(&twice.replace(" 0\n", "\n"), ' ') > counts(&bolt.replace(" 0\n", "\n"), ' '));
+}
+
+#[test]
+fn a_profile_that_is_worth_less_than_it_looks_says_why() {
+    let fixture = Fixture::new();
+    let told = |format: &str| {
+        let output =
+            fixture.corewise(&["export", "run.cwp", "-f", format, "-o", "profile"]).assert().success();
+        String::from_utf8_lossy(&output.get_output().stderr).into_owned()
+    };
+    fixture.compile_with(PROGRAM, &["-Wl,--build-id=none"]);
+    fixture.record("run.cwp", "3");
+    let profgen = told("llvm-profgen");
+    for words in ["are few for a profile: record a longer run", "-gline-tables-only", "-Wl,--build-id"] {
+        assert!(profgen.contains(words), "no `{words}` in: {profgen}");
+    }
+    assert!(told("bolt").contains("-Wl,--emit-relocs"));
+    fixture.check_error(&["export", "run.cwp", "-f", "autofdo"], 1, &["no debug information", "-g"]);
+
+    fixture.compile_with(PROGRAM, &["-g", "-Wl,--build-id", "-Wl,--emit-relocs"]);
+    fixture.record("run.cwp", "3");
+    for format in ["llvm-profgen", "bolt"] {
+        let told = told(format);
+        assert!(told.contains("few for a profile"), "{told}");
+        assert!(["-gline", "build id", "--emit-relocs"].iter().all(|word| !told.contains(word)), "{told}");
+    }
 }
 
 #[test]

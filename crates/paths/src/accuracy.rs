@@ -58,7 +58,8 @@ fn edge_overlap(a: &FxHashMap<FromTo, f64>, b: &FxHashMap<FromTo, f64>) -> f64 {
     overlap(a, a.values().sum(), b, b.values().sum())
 }
 
-fn overlap<K: Eq + std::hash::Hash>(
+/// The sum over all keys of the smaller of the two shares; 0 if one profile is empty.
+pub(crate) fn overlap<K: Eq + std::hash::Hash>(
     a: &FxHashMap<K, f64>,
     a_total: f64,
     b: &FxHashMap<K, f64>,

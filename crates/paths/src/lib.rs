@@ -21,6 +21,7 @@ pub mod outcome;
 pub mod path;
 pub mod profile;
 pub mod program;
+pub mod quality;
 pub mod study;
 mod trie;
 mod weight;

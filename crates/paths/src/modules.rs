@@ -43,6 +43,27 @@ impl ModuleTable {
     }
 }
 
+/// One recording of several, with the windows of all in the order of their time. Command, sampler and rate
+/// are the first's; `None` of none.
+pub fn merged(recordings: impl IntoIterator<Item = Recording>) -> Option<Recording> {
+    let mut table = ModuleTable::default();
+    let mut recordings = recordings.into_iter();
+    let mut all = recordings.next()?;
+    table.adopt(&mut all);
+    for mut next in recordings {
+        table.adopt(&mut next);
+        all.windows.append(&mut next.windows);
+        all.branches_max = all.branches_max.max(next.branches_max);
+        for (reason, count) in next.without_window {
+            *all.without_window.entry(reason).or_default() += count;
+        }
+        all.notes.extend(next.notes);
+    }
+    all.modules = table.modules;
+    all.windows.sort_by_key(|window| window.time_ns);
+    Some(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +78,19 @@ mod tests {
         let window = Window { tid, time_ns, start, transfers, end, instructions, branches, ended };
         let modules = paths.iter().map(module).collect();
         Recording { modules, windows: vec![window], ..Recording::default() }
+    }
+
+    #[test]
+    fn recordings_add_up() {
+        let mut late = recording(&["/b", "/c"]);
+        late.windows[0].time_ns = 9;
+        late.without_window.insert("lost".to_owned(), 2);
+        let all = merged([late.clone(), recording(&["/a", "/b"]), late]).unwrap();
+        assert_eq!(all.modules.iter().map(|module| &*module.path).collect::<Vec<_>>(), ["/b", "/c", "/a"]);
+        let starts: Vec<u32> = all.windows.iter().map(|window| window.start.module.0).collect();
+        assert_eq!(starts, [2, 0, 0]);
+        assert_eq!(all.without_window["lost"], 4);
+        assert_eq!(merged([]), None);
     }
 
     #[test]

@@ -166,6 +166,11 @@ impl ElfFile {
         symbols.any(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
     }
 
+    /// Whether it has a section of this name.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.content.object().is_ok_and(|object| object.section_by_name(name).is_some())
+    }
+
     /// Its writable segments in memory: address as linked, size in bytes.
     pub fn writable_segments(&self) -> impl Iterator<Item = (u64, u64)> {
         let object = self.content.object().ok();

@@ -8,7 +8,7 @@
 //! instructions (Chen, Li, Moseley: AutoFDO, CGO 2016). Limits: no pseudo-probes, no calling contexts.
 
 use super::counts::{Counts, Run};
-use super::{Format, Writer};
+use super::{Format, Needs, Writer};
 use crate::program::Program;
 use crate::window::{Location, ModuleId};
 use corewise_core::code::Flow;
@@ -92,6 +92,7 @@ pub const FORMAT: Format = Format {
     name: "autofdo",
     about: "What `clang -fprofile-sample-use` reads, made without LLVM's tools; needs debug information",
     writer: Writer::Module(|of, out| write(of.counts, of.module, of.program, &*of.file.lines()?, out)),
+    needs: Needs::Lines,
 };
 
 /// Writes the profile.

@@ -7,7 +7,7 @@
 //! saying in this format that mispredictions are not known, so they are 0.
 
 use super::counts::Counts;
-use super::{Format, Writer};
+use super::{Format, Needs, Writer};
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
@@ -16,6 +16,7 @@ pub const FORMAT: Format = Format {
     name: "bolt",
     about: "For `perf2bolt -pa`, which makes what `llvm-bolt -data` reads",
     writer: Writer::Module(|of, out| write(of.counts, out)),
+    needs: Needs::Relocations,
 };
 
 /// Writes the profile.

@@ -3,7 +3,7 @@
 //! with the library of the format's own tool, samply.
 
 use super::stacks;
-use super::{Format, Writer};
+use super::{Format, Needs, Writer};
 use crate::program::Program;
 use crate::window::{Recording, Window};
 use fxprof_processed_profile::{
@@ -14,8 +14,12 @@ use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
 /// `--format firefox`.
-pub const FORMAT: Format =
-    Format { name: "firefox", about: "For <https://profiler.firefox.com>", writer: Writer::Recording(write) };
+pub const FORMAT: Format = Format {
+    name: "firefox",
+    about: "For <https://profiler.firefox.com>",
+    writer: Writer::Recording(write),
+    needs: Needs::Nothing,
+};
 
 /// Writes the profile.
 pub fn write(recording: &Recording, program: &dyn Program, out: &mut dyn Write) -> Result<()> {

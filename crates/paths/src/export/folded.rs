@@ -3,7 +3,7 @@
 //! instructions share, as each stands for the same time.
 
 use super::stacks::{self, Callee};
-use super::{Format, Writer};
+use super::{Format, Needs, Writer};
 use crate::program::Program;
 use crate::window::Recording;
 use std::collections::BTreeMap;
@@ -13,8 +13,12 @@ use std::io::{Result, Write};
 pub const UNITS_PER_WINDOW: f64 = 100.0;
 
 /// `--format folded`.
-pub const FORMAT: Format =
-    Format { name: "folded", about: "Folded stacks, for flame graphs", writer: Writer::Recording(write) };
+pub const FORMAT: Format = Format {
+    name: "folded",
+    about: "Folded stacks, for flame graphs",
+    writer: Writer::Recording(write),
+    needs: Needs::Nothing,
+};
 
 /// Writes the stacks.
 pub fn write(recording: &Recording, program: &dyn Program, out: &mut dyn Write) -> Result<()> {

@@ -8,7 +8,7 @@
 //! is a function's first instruction, is counted as an entry. Branches to the outside are of no use here.
 
 use super::counts::Counts;
-use super::{Format, Writer};
+use super::{Format, Needs, Writer};
 use std::io::{Result, Write};
 
 /// `--format llvm-profgen`.
@@ -16,6 +16,7 @@ pub const FORMAT: Format = Format {
     name: "llvm-profgen",
     about: "For `llvm-profgen --unsymbolized-profile`, which makes what `clang -fprofile-sample-use` reads",
     writer: Writer::Module(|of, out| write(of.counts, out)),
+    needs: Needs::Lines,
 };
 
 /// Writes the profile.

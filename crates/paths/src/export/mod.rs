@@ -46,6 +46,19 @@ pub struct Format {
     pub about: &'static str,
     /// How it is written.
     pub writer: Writer,
+    /// What its reader needs of the module's file.
+    pub needs: Needs,
+}
+
+/// What the tool that reads a profile needs of the file that the profile is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// Debug information with line tables, or pseudo-probes.
+    Lines,
+    /// The relocations that the linker else drops.
+    Relocations,
 }
 
 /// How a format is written.

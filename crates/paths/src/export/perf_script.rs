@@ -11,7 +11,7 @@
 //! Limits: the runs before the first and behind the last transfer are lost, as with a branch-record unit.
 
 use super::counts::{Counts, UNITS_PER_WINDOW};
-use super::{Format, Writer};
+use super::{Format, Needs, Writer};
 use crate::window::{Location, ModuleId, Recording};
 use std::io::{Result, Write};
 
@@ -37,6 +37,7 @@ pub const FORMAT: Format = Format {
     name: "perf-script",
     about: "Branch stacks as `perf script` prints them, for `llvm-profgen --perfscript`",
     writer: Writer::Module(|of, out| write(of.recording, of.counts, of.module, of.file.segment()?, out)),
+    needs: Needs::Lines,
 };
 
 /// Writes the profile.

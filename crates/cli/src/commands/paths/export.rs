@@ -2,15 +2,16 @@
 
 use super::file;
 use crate::{output, whole_file};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use corewise_linux::elf::ElfProgram;
 use corewise_linux::lines::DebugLines;
 use corewise_paths::export::autofdo_text::Lines;
 use corewise_paths::export::counts::Counts;
 use corewise_paths::export::perf_script::Segment;
-use corewise_paths::export::{FORMATS, Format, ModuleFile, OfModule, Writer};
-use corewise_paths::window::{ModuleId, Recording};
+use corewise_paths::export::{FORMATS, Format, ModuleFile, Needs, OfModule, Writer};
+use corewise_paths::modules::merged;
+use corewise_paths::window::{ModuleId, Recording, Window};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -20,9 +21,9 @@ use std::path::{Path, PathBuf};
 /// `--module` names. What to do with them: docs/paths.md.
 #[derive(Debug, clap::Args)]
 pub struct Export {
-    /// The recording
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The recordings; several are put together, also of different runs of other commands
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
     /// The format
     #[arg(long, short, value_parser = formats())]
     format: Format,
@@ -48,31 +49,131 @@ impl Export {
         if !to_stdout {
             whole_file::check_writable(&self.output)?;
         }
-        let recording = file::read_recording(&self.file)?;
-        if recording.windows.is_empty() {
-            bail!("{} has no windows: there is nothing to export", self.file.display());
-        }
-        let program = ElfProgram::open(&recording.modules)?;
-        let mut text = Vec::new();
-        match self.format.writer {
-            Writer::Recording(write) => write(&recording, &program, &mut text)?,
-            Writer::Module(write) => {
-                let module = module_of(&recording, self.module.as_deref())?;
-                let path = &recording.modules[module.0 as usize].path;
-                let counts = Counts::new(&recording, module);
-                if counts.runs.is_empty() {
-                    bail!("no window lies in {path}: there is nothing to export for it");
-                }
-                let file = File { program: &program, module, path };
-                let (recording, counts) = (&recording, &counts);
-                write(&OfModule { recording, module, counts, program: &program, file: &file }, &mut text)?;
+        let names = self.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+        let read = self.files.iter().map(|file| file::read_recording(file));
+        let recordings = read.collect::<Result<Vec<Recording>>>()?;
+        let recording = merged(recordings).ok_or_else(|| anyhow!("there is no recording"))?;
+        let context = || format!("cannot export {names}");
+        let program = ElfProgram::open(&recording.modules).with_context(context)?;
+        let text = match self.format.writer {
+            Writer::Recording(_) if recording.windows.is_empty() => {
+                bail!("{names} has no windows: {RECORD_LONGER}")
             }
-        }
+            Writer::Recording(write) => {
+                let mut text = Vec::new();
+                write(&recording, &program, &mut text)?;
+                text
+            }
+            Writer::Module(_) => {
+                let of =
+                    ModuleCounts::of(&recording, self.module.as_deref(), &program).with_context(context)?;
+                of.warnings(self.format).iter().for_each(output::tell);
+                of.written(self.format)?
+            }
+        };
         if to_stdout {
             Ok(output::print(&String::from_utf8(text)?).map(|()| 0)?)
         } else {
             whole_file::write(&self.output, &text).map(|()| 0)
         }
+    }
+}
+
+/// What to do about a profile of too few windows.
+const RECORD_LONGER: &str = "record a longer run, several of them, or with a higher --rate";
+
+/// Fewer windows of a module than this make a profile of chance: in independent trials 500 of them brought
+/// what thousands did.
+const WINDOWS_FEW: usize = 500;
+
+/// The counts of the module that a profile is for.
+pub struct ModuleCounts<'a> {
+    recording: &'a Recording,
+    program: &'a ElfProgram,
+    /// The module.
+    pub module: ModuleId,
+    /// How often what was executed in it.
+    pub counts: Counts,
+    /// Windows that touch it.
+    pub windows: usize,
+}
+
+impl<'a> ModuleCounts<'a> {
+    /// Counts what a recording says of the module of that name, else of the one with the most transfers.
+    pub fn of(recording: &'a Recording, name: Option<&str>, program: &'a ElfProgram) -> Result<Self> {
+        if recording.windows.is_empty() {
+            bail!("there are no windows: {RECORD_LONGER}");
+        }
+        let module = module_of(recording, name)?;
+        let counts = Counts::new(recording, module, program);
+        let path = &recording.modules[module.0 as usize].path;
+        if counts.runs.is_empty() {
+            match program.unreadable().iter().map(ToString::to_string).find(|error| error.contains(path)) {
+                Some(error) => bail!("{error}: put the recorded file back"),
+                None => bail!("no window lies in {path}: there is nothing to export for it"),
+            }
+        }
+        let touches = |window: &&Window| {
+            let ends = window.transfers.iter().flat_map(|transfer| [transfer.from, transfer.to]);
+            ends.chain([window.start]).any(|location| location.module == module)
+        };
+        let windows = recording.windows.iter().filter(touches).count();
+        Ok(ModuleCounts { recording, program, module, counts, windows })
+    }
+
+    /// The profile in a format.
+    pub fn written(&self, format: Format) -> Result<Vec<u8>> {
+        let Writer::Module(write) = format.writer else { bail!("{} is of no single module", format.name) };
+        let (module, program, counts) = (self.module, self.program, &self.counts);
+        let file = File { program, module, path: self.path() };
+        let mut text = Vec::new();
+        write(&OfModule { recording: self.recording, module, counts, program, file: &file }, &mut text)?;
+        Ok(text)
+    }
+
+    fn path(&self) -> &str {
+        &self.recording.modules[self.module.0 as usize].path
+    }
+
+    /// Why the profile may be worth less than it looks, each with the remedy.
+    pub fn warnings(&self, format: Format) -> Vec<String> {
+        let (path, all) = (self.path(), self.recording.windows.len());
+        let mut warnings = Vec::new();
+        if self.windows < WINDOWS_FEW {
+            let windows = self.windows;
+            warnings.push(format!("{windows} windows of {path} are few for a profile: {RECORD_LONGER}"));
+        }
+        if self.counts.contradicting > 0 {
+            let contradicting = self.counts.contradicting;
+            warnings.push(format!(
+                "{contradicting} of {all} windows are left out, as they contradict the code of their files: if \
+                 these are many, see `corewise paths report` and record again"
+            ));
+        }
+        let unreadable = self.program.unreadable().iter();
+        warnings.extend(unreadable.map(|error| format!("{error}: windows with its code are left out")));
+        let Some(elf) = self.program.elf(self.module) else { return warnings };
+        if elf.build_id().is_none() {
+            warnings.push(format!(
+                "{path} has no build id, so nobody can tell whether it is still the recorded file: link it \
+                 with -Wl,--build-id"
+            ));
+        }
+        let has_lines = elf.has_section(".debug_line") || elf.has_section(".pseudo_probe");
+        if format.needs == Needs::Lines && !has_lines {
+            warnings.push(format!(
+                "{path} has no debug information, so llvm-profgen will find no function in it: compile it with \
+                 -gline-tables-only -fdebug-info-for-profiling and record again, or give llvm-profgen the file \
+                 that has it by --debug-binary"
+            ));
+        }
+        if format.needs == Needs::Relocations && !elf.has_section(".rela.text") {
+            warnings.push(format!(
+                "{path} has no relocations, so BOLT cannot move its functions: link it with \
+                 -Wl,--emit-relocs, do not strip it, and record again"
+            ));
+        }
+        warnings
     }
 }
 
