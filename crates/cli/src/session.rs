@@ -143,7 +143,7 @@ fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
 
 /// Whether the user has decided how threads wait: that wins.
 fn waits_are_decided(notes: &mut Vec<String>) -> bool {
-    let wish = runtimes::own_wish();
+    let wish = runtimes::wish();
     notes.extend(wish.map(|name| format!("waits stay as they are: {name} says how idle threads wait")));
     wish.is_some()
 }

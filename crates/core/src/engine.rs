@@ -148,6 +148,7 @@ impl Engine {
         let now = observation.at;
         for outcome in &observation.outcomes {
             self.present.take_outcome(outcome, now);
+            self.waits.take_outcome(outcome);
         }
         // A PE that came after the machine was read is none of its PEs.
         let allowed = observation.allowed.intersection(&self.machine.topology.pes);
@@ -174,6 +175,7 @@ impl Engine {
         self.intake.now = now;
         for outcome in &batch.outcomes {
             self.present.take_outcome(outcome, now);
+            self.waits.take_outcome(outcome);
             if let Some(subject) = self.intake.subject_mut(outcome.thread) {
                 self.present.judge(subject, now, self.config.min_residence);
             }
@@ -253,6 +255,7 @@ impl Engine {
 
     /// Adds the actions towards a placement that keeps to the rules, and to the waits as they should be.
     fn become_wanted(&mut self, mut wanted: Placement, actions: &mut Vec<Action>) {
+        // That is decided here, whatever the policy. What it wanted before is what is in force now.
         wanted.settings.retain(|(_, kind), _| *kind != SettingKind::SpinTurns);
         self.waits.add_to(&mut wanted);
         let known = &self.intake;

@@ -22,7 +22,7 @@
 
 use crate::ids::ThreadId;
 use crate::observe::ProcessDelay;
-use crate::plan::{Placement, Setting, SettingKind, WantedSetting};
+use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
 use crate::time::Time;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -104,6 +104,21 @@ impl Waits {
                 }
                 is_calm
             }
+        }
+    }
+
+    /// Takes in what became of a change.
+    pub fn take_outcome(&mut self, outcome: &Outcome) {
+        match (outcome.change.setting_kind(), &outcome.result) {
+            // It is another program now, or has unloaded the library: all begins anew.
+            (Some(SettingKind::SpinTurns), OutcomeKind::Gone) => self.forget(outcome.thread),
+            // Somebody else decides from now on.
+            (Some(SettingKind::SpinTurns), OutcomeKind::NotOurs) => {
+                if let Some(process) = self.processes.get_mut(&outcome.thread) {
+                    process.state = State::Left;
+                }
+            }
+            _ => {}
         }
     }
 

@@ -4,7 +4,7 @@ use crate::common::{burn, corewise, wait_for};
 use corewise_linux::runtimes::libgomp;
 use corewise_testing::needs;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
@@ -48,8 +48,19 @@ impl Team {
 
     /// Waits until its threads spin as long as it was started with, or shorter.
     fn await_waits(&self, own: bool) {
+        self.await_waits_of(self.pid, own);
+    }
+
+    fn await_waits_of(&self, pid: u32, own: bool) {
         let count = self.spin_count().expect("it was started with a value");
-        wait_for(|| (libgomp::find(self.pid, count).unwrap().is_empty() != own).then_some(()));
+        wait_for(|| (libgomp::find(pid, count).unwrap().is_empty() != own).then_some(()));
+    }
+
+    /// Lets it fork a child.
+    fn fork(&mut self) -> u32 {
+        self.corewise.stdin.as_mut().unwrap().write_all(b"f").unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", self.pid);
+        wait_for(|| std::fs::read_to_string(&children).unwrap().trim().parse().ok())
     }
 
     /// Ends it; the report.
@@ -78,9 +89,11 @@ fn disperse(mut crowd: Child) {
 #[test]
 fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so() {
     needs!(TwoPes);
-    let team = Team::start(&[], &[]);
+    let mut team = Team::start(&[], &[]);
     let crowd = crowd();
     team.await_waits(false);
+    let child = team.fork();
+    team.await_waits_of(child, true);
     disperse(crowd);
     let report = team.end();
     let decisions = report["decisions"].as_array().unwrap();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::Change;
 
 const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
 
@@ -64,4 +65,17 @@ fn what_is_wanted_names_the_reason() {
     let setting = &wanted.settings[&(LEADER, SettingKind::SpinTurns)];
     assert_eq!(setting.setting, Setting::SpinTurns(SHORT_TURNS));
     assert_eq!(setting.reason, "its threads waited for a PE for 25 % of their time");
+}
+
+#[test]
+fn who_became_another_program_begins_anew_and_who_decided_otherwise_is_left_alone() {
+    let held_up = ProcessDelay { leader: LEADER, run_ns: 1, wait_ns: 1 };
+    for (result, changes_again) in [(OutcomeKind::Gone, true), (OutcomeKind::NotOurs, false)] {
+        let mut waits = Waits::default();
+        waits.take(&held_up, Time(0));
+        let change = Change::Set(Setting::SpinTurns(SHORT_TURNS));
+        waits.take_outcome(&Outcome { thread: LEADER, change, result });
+        assert_eq!(waits.short(), []);
+        assert_eq!(waits.take(&held_up, Time(10_000_000)), changes_again);
+    }
 }

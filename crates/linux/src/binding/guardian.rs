@@ -79,7 +79,9 @@ impl Guardian {
     /// For tests: a guardian that is this process and does nothing.
     #[cfg(test)]
     pub fn idle() -> Guardian {
-        let (socket, _) = UnixStream::pair().unwrap();
+        let (socket, ear) = UnixStream::pair().unwrap();
+        // Open to the end of the test: to speak to a closed one is an error.
+        std::mem::forget(ear);
         let book = Book::without_name().unwrap();
         Guardian {
             process: Task::own().unwrap(),
@@ -211,9 +213,15 @@ impl Word {
         Some(Word { address: next()?, own: next()?, ours: next()? })
     }
 
-    fn give_back(self, memory: &File) {
+    /// What stands there; `None` if the program's memory is no more.
+    fn read(self, memory: &File) -> Option<u64> {
         let mut present = [0; 8];
-        if memory.read_at(&mut present, self.address).is_ok() && u64::from_ne_bytes(present) == self.ours {
+        let is_read = memory.read_at(&mut present, self.address).is_ok_and(|count| count == present.len());
+        is_read.then_some(u64::from_ne_bytes(present))
+    }
+
+    fn give_back(self, memory: &File) {
+        if self.read(memory) == Some(self.ours) {
             // The program may end at any time.
             let _ = memory.write_at(&self.own.to_ne_bytes(), self.address);
         }
@@ -235,7 +243,11 @@ pub fn main(path: Option<&Path>) -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.write_all(&std::process::id().to_ne_bytes())?;
     let mut words = Vec::new();
-    let followed = wait(&socket, &mut |memory, word| words.push((memory, word)))?;
+    let followed = wait(&socket, &mut |memory: File, word: Word| {
+        // Programs end, and descriptors are few.
+        words.retain(|(memory, word): &(File, Word)| word.read(memory).is_some());
+        words.push((memory, word));
+    })?;
     words.iter().rev().for_each(|(memory, word)| word.give_back(memory));
     let ledger = book::read(io::stdout().as_fd())?;
     let remains = give_back(&ledger, followed)?;

@@ -15,9 +15,10 @@
 //! mapped there; that would have to happen within microseconds.
 
 use crate::binding::guardian::Word;
-use crate::code::space::{AddressSpace, Backing, Mapping};
+use crate::code::space::{AddressSpace, Backing, FileKey, Mapping};
 use crate::elf::ElfFile;
 use crate::mapped_file;
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -46,6 +47,8 @@ pub struct SpinCount {
     /// What stood there at first, and what stands there since we last wrote.
     own: u64,
     present: u64,
+    /// What the guardian knows may stand there.
+    entrusted: Option<u64>,
 }
 
 /// Why a library's variable cannot be told.
@@ -84,14 +87,29 @@ pub enum WriteError {
 
 /// The variables of every copy of libgomp in a process, found by the value `planted`.
 pub fn find(pid: u32, planted: u64) -> Result<Vec<SpinCount>, FindError> {
+    find_again(pid, planted, &mut HashSet::new())
+}
+
+/// Those of a process that was searched before: the files of `others` are known to be no libgomp, and those
+/// that turn out to be none are added.
+pub fn find_again(
+    pid: u32,
+    planted: u64,
+    others: &mut HashSet<FileKey>,
+) -> Result<Vec<SpinCount>, FindError> {
     let process = |source| FindError::Process { pid, source };
-    let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
-    let memory = Arc::new(memory.map_err(process)?);
+    let memory = Arc::new(memory_of(pid).map_err(process)?);
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(process)?;
     let mut found = Vec::new();
     for library in AddressSpace::from_maps(&maps).mappings() {
-        let Backing::File(_, path) = &library.backing else { continue };
-        let Some(segments) = writable_segments(pid, library, path) else { continue };
+        let Backing::File(file, path) = &library.backing else { continue };
+        if others.contains(file) {
+            continue;
+        }
+        let Some(segments) = writable_segments(pid, library, path) else {
+            others.insert(*file);
+            continue;
+        };
         let addresses: Vec<u64> =
             segments.into_iter().flat_map(|segment| occurrences(&memory, segment, planted)).collect();
         match addresses[..] {
@@ -103,6 +121,7 @@ pub fn find(pid: u32, planted: u64) -> Result<Vec<SpinCount>, FindError> {
                 library: library.clone(),
                 own: planted,
                 present: planted,
+                entrusted: None,
             }),
             _ => {
                 let (library, count) = (path.to_string(), addresses.len());
@@ -111,6 +130,10 @@ pub fn find(pid: u32, planted: u64) -> Result<Vec<SpinCount>, FindError> {
         }
     }
     Ok(found)
+}
+
+fn memory_of(pid: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))
 }
 
 /// Where the writable segments of a mapped library lie; `None` if it is not one that we look for.
@@ -150,20 +173,41 @@ impl SpinCount {
         }
     }
 
+    /// Whether it is the same variable of the same process.
+    pub fn is_same(&self, other: &SpinCount) -> bool {
+        (self.pid, self.address) == (other.pid, other.address)
+    }
+
     /// What the program was started with.
     pub fn own(&self) -> u64 {
         self.own
     }
 
+    /// Whether something else than at first stands there.
+    pub fn is_changed(&self) -> bool {
+        self.present != self.own
+    }
+
+    /// The same variable in a process that was forked from this one while its value was changed.
+    pub fn in_child(&self, pid: u32) -> Option<SpinCount> {
+        let memory = Arc::new(memory_of(pid).ok()?);
+        let library = self.library.clone();
+        let child = SpinCount { memory, pid, library, entrusted: None, ..*self };
+        (self.is_changed() && child.is_still_there() && child.word()? == child.present).then_some(child)
+    }
+
     /// Writes how many turns an idle thread spins from its next wait on. What is about to be written is told
-    /// before; if that fails, nothing is written.
+    /// before, once; if that fails, nothing is written.
     pub fn write_after(
         &mut self,
         turns: u64,
         tell: impl FnOnce(BorrowedFd<'_>, Word) -> io::Result<()>,
     ) -> Result<(), WriteError> {
-        let word = Word { address: self.address, own: self.own, ours: turns };
-        tell(self.memory.as_fd(), word).map_err(|error| WriteError::Refused(error.to_string()))?;
+        if self.entrusted != Some(turns) {
+            let word = Word { address: self.address, own: self.own, ours: turns };
+            tell(self.memory.as_fd(), word).map_err(|error| WriteError::Refused(error.to_string()))?;
+            self.entrusted = Some(turns);
+        }
         self.write(turns)
     }
 
@@ -175,12 +219,10 @@ impl SpinCount {
         if !self.is_still_there() {
             return Err(WriteError::Gone);
         }
-        let mut word = [0; 8];
-        match self.memory.read_at(&mut word, self.address) {
-            Ok(8) if u64::from_ne_bytes(word) == self.present => {}
-            Ok(8) => return Err(WriteError::NotOurs),
-            // The program's memory is no more.
-            _ => return Err(WriteError::Gone),
+        match self.word() {
+            Some(word) if word == self.present => {}
+            Some(_) => return Err(WriteError::NotOurs),
+            None => return Err(WriteError::Gone),
         }
         match self.memory.write_at(&turns.to_ne_bytes(), self.address) {
             Ok(8) => self.present = turns,
@@ -193,6 +235,13 @@ impl SpinCount {
     /// Writes what stood there at first.
     pub fn give_back(&mut self) -> Result<(), WriteError> {
         self.write(self.own)
+    }
+
+    /// What stands there; `None` if the program's memory is no more.
+    fn word(&self) -> Option<u64> {
+        let mut word = [0; 8];
+        let is_read = self.memory.read_at(&mut word, self.address).is_ok_and(|count| count == word.len());
+        is_read.then_some(u64::from_ne_bytes(word))
     }
 
     fn is_still_there(&self) -> bool {

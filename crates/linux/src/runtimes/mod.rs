@@ -11,19 +11,20 @@
 //! the memory that was written to.
 //!
 //! Limits: a process with thousands of threads is looked at less often, so that looking costs no more than
-//! [`COST_MAX`]. What a process forks has its values; it is given its own back when it is first seen.
+//! [`COST_MAX`]. What a process forks has its values: it is given its own back when it is first seen, but not
+//! if corewise is killed before.
 
 pub mod libgomp;
 
 use crate::binding::guardian::{Guardian, Words};
+use crate::code::space::FileKey;
 use crate::discovery::NewThread;
 use crate::discovery::procfs::{Proc, Schedstat, SchedstatFile};
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use libgomp::{SpinCount, WriteError};
-use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -37,8 +38,10 @@ pub const COST_MAX: f64 = 0.002;
 /// library, and told.
 const DELAYED_MIN: f64 = 0.02;
 
-/// How long it is waited at least between two searches of the same process; doubled with every one in vain.
+/// How long it is waited between two searches of the same process: at first, and at most, as it doubles with
+/// every one. (A library can be loaded at any time.)
 const SEARCH_AFTER: Duration = Duration::from_millis(50);
+const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
 
 /// Of a thread more than this many are not kept open: descriptors are few.
 const KEPT_OPEN_MAX: usize = 256;
@@ -47,8 +50,8 @@ const KEPT_OPEN_MAX: usize = 256;
 pub const WISHES: [&str; 3] = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"];
 
 /// The variable by which the user has decided, if one of [`WISHES`] is set.
-pub fn wish(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
-    WISHES.into_iter().find(|name| is_set(name))
+pub fn wish() -> Option<&'static str> {
+    WISHES.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// What the program is started with: about what libgomp takes by itself, but hardly found by chance.
@@ -79,10 +82,12 @@ struct Process {
     leader: ThreadId,
     threads: HashMap<u32, Watched>,
     copies: Vec<SpinCount>,
+    /// What is wanted of them, if not the library's own choice.
+    turns: Option<u64>,
+    /// Mapped files that are no such library.
+    others: HashSet<FileKey>,
     search_at: Instant,
     search_after: Duration,
-    /// Whether it was told that its threads wait; then it is told, too, that they no longer do.
-    was_delayed: bool,
 }
 
 #[derive(Debug)]
@@ -111,13 +116,17 @@ impl Runtimes {
         let now = Instant::now();
         let leads = thread.tid == thread.pid;
         let leader = ThreadId { tid: thread.pid, generation: if leads { thread.generation } else { 0 } };
+        if leads {
+            self.meet_child(thread.pid);
+        }
         let process = self.processes.entry(thread.pid).or_insert_with(|| Process {
             leader,
             threads: HashMap::new(),
             copies: Vec::new(),
+            turns: None,
+            others: HashSet::new(),
             search_at: now,
             search_after: SEARCH_AFTER,
-            was_delayed: false,
         });
         if leads {
             process.leader = leader;
@@ -128,6 +137,20 @@ impl Runtimes {
         {
             self.kept_open += usize::from(keep);
             process.threads.insert(thread.tid, Watched { file, last });
+        }
+    }
+
+    /// Gives a new process its own values back, where it has those that its parent was given.
+    fn meet_child(&self, pid: u32) {
+        let is_any_changed = |process: &Process| process.copies.iter().any(SpinCount::is_changed);
+        if !self.processes.values().any(is_any_changed) {
+            return;
+        }
+        // Who has ended meanwhile needs nothing.
+        let Ok(Some(stat)) = self.proc.stat(pid, pid) else { return };
+        let copies = self.processes.get(&stat.parent).into_iter().flat_map(|parent| &parent.copies);
+        for mut copy in copies.filter_map(|copy| copy.in_child(pid)) {
+            let _ = copy.give_back();
         }
     }
 
@@ -153,11 +176,12 @@ impl Runtimes {
             kept_open +=
                 process.threads.values().filter(|t| matches!(t.file, SchedstatFile::Open(_))).count();
             let is_delayed = delay.share() >= DELAYED_MIN;
-            if is_delayed && process.copies.is_empty() && began >= process.search_at {
-                notes.extend(process.search(pid, planted));
+            if is_delayed && began >= process.search_at {
+                notes.extend(process.search(pid, planted, self.guardian.as_ref()));
             }
-            if !process.copies.is_empty() && (is_delayed || process.was_delayed) {
-                process.was_delayed = is_delayed;
+            // As long as something is changed, it is told, too, that they wait no longer.
+            let is_changed = process.copies.iter().any(SpinCount::is_changed);
+            if !process.copies.is_empty() && (is_delayed || is_changed) {
                 delays.push(delay);
             }
             !process.threads.is_empty()
@@ -186,11 +210,11 @@ impl Runtimes {
 
     /// Every process as it was. From then on nothing is written, and the guardian may go.
     pub fn give_back(&mut self) {
-        self.guardian = None;
         for copy in self.processes.values_mut().flat_map(|process| &mut process.copies) {
             // Who is gone, or has decided otherwise since, needs nothing.
             let _ = copy.give_back();
         }
+        self.guardian = None;
     }
 
     /// What a user should know, in words.
@@ -204,23 +228,8 @@ impl Runtimes {
         let (Some(process), Some(guardian)) = (process, &self.guardian) else {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
-        let mut answer = OutcomeKind::Done;
-        process.copies.retain_mut(|copy| {
-            let written = match turns {
-                Some(turns) => copy.write_after(turns, |memory, word| guardian.entrust(memory, word)),
-                None => copy.give_back(),
-            };
-            if let Err(error) = written {
-                answer = match error {
-                    WriteError::Gone => OutcomeKind::Gone,
-                    WriteError::NotOurs => OutcomeKind::NotOurs,
-                    WriteError::Refused(why) => OutcomeKind::Refused(why),
-                };
-                return false;
-            }
-            true
-        });
-        answer
+        process.turns = turns;
+        process.write(guardian)
     }
 
     fn note(&mut self, text: &str) {
@@ -244,14 +253,40 @@ impl Process {
         delay
     }
 
-    /// Looks for the runtime libraries; what a user should know of it.
-    fn search(&mut self, pid: u32, planted: u64) -> Option<String> {
-        let found = libgomp::find(pid, planted);
+    /// Lets its idle threads spin as it is wanted.
+    fn write(&mut self, guardian: &Words) -> OutcomeKind {
+        let (mut answer, turns) = (OutcomeKind::Done, self.turns);
+        self.copies.retain_mut(|copy| {
+            let written = match turns {
+                Some(turns) => copy.write_after(turns, |memory, word| guardian.entrust(memory, word)),
+                None => copy.give_back(),
+            };
+            if let Err(error) = written {
+                answer = match error {
+                    WriteError::Gone => OutcomeKind::Gone,
+                    WriteError::NotOurs => OutcomeKind::NotOurs,
+                    WriteError::Refused(why) => OutcomeKind::Refused(why),
+                };
+                return false;
+            }
+            true
+        });
+        answer
+    }
+
+    /// Looks for runtime libraries that were not there yet; what a user should know of it.
+    fn search(&mut self, pid: u32, planted: u64, guardian: Option<&Words>) -> Option<String> {
+        let found = libgomp::find_again(pid, planted, &mut self.others);
         self.search_at = Instant::now() + self.search_after;
-        self.search_after *= 2;
+        self.search_after = (2 * self.search_after).min(SEARCH_AFTER_MAX);
         match found {
-            Ok(copies) => {
-                self.copies = copies;
+            Ok(found) => {
+                let is_new = |copy: &SpinCount| !self.copies.iter().any(|known| known.is_same(copy));
+                let new: Vec<SpinCount> = found.into_iter().filter(is_new).collect();
+                self.copies.extend(new);
+                if let (Some(guardian), Some(_)) = (guardian, self.turns) {
+                    self.write(guardian);
+                }
                 None
             }
             // It has ended meanwhile.
@@ -263,7 +298,5 @@ impl Process {
     }
 }
 
-/// Whether this process's own environment says how threads shall wait.
-pub fn own_wish() -> Option<&'static str> {
-    wish(|name| std::env::var_os(name).is_some_and(|value| value != OsStr::new("")))
-}
+#[cfg(test)]
+mod tests;
