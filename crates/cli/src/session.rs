@@ -91,8 +91,10 @@ pub fn run(mut plan: Plan) -> Result<Ended> {
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     // Newer versions of libgomp do not spin at all on machines with several kinds of PEs.
     let one_kind = plan.machine.topology.kinds.len() <= 1;
-    plan.config.adapt_waits &= guardian.is_some() && one_kind && !waits_are_decided(&mut notes);
-    let planted = plan.config.adapt_waits.then(runtimes::planted_value);
+    let cures = &mut plan.config.cures;
+    cures.spin &= guardian.is_some() && one_kind && !waits_are_decided(&mut notes);
+    cures.turns &= guardian.is_some();
+    let planted = cures.spin.then(runtimes::planted_value);
     // Before the command's process is made, so that it is seen to be.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let open = || discover(&plan, roots, &signals, guardian.as_ref(), &mut notes);
@@ -299,7 +301,8 @@ impl Watch {
         let (sources, dry_run) = (attached.sources(), guardian.is_none());
         let Attached { discovery, counters } = attached;
         let mut engine = Engine::new(plan.machine, plan.policy, plan.config);
-        let runtimes = planted.zip(guardian.as_ref()).map(|(value, guardian)| Runtimes::new(value, guardian));
+        let looked_at = guardian.as_ref().filter(|_| plan.config.cures.any());
+        let runtimes = looked_at.map(|guardian| Runtimes::new(planted, guardian));
         let runtimes = runtimes.transpose().context("cannot talk to the guardian")?;
         let followed = guardian.as_ref().and_then(|_| discovery.followed());
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;

@@ -22,10 +22,10 @@ use crate::classify::{FPU_THRESHOLD, FpuClass};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::observe::{Event, EventBatch, EventKind, Observation, ThreadReading};
-use crate::plan::{Action, Placement, SettingKind};
+use crate::plan::{Action, Placement};
 use crate::policy::{Cause, Policy};
 use crate::topology::Topology;
-use crate::waits::Waits;
+use crate::waits::{Cures, Waits};
 use intake::Intake;
 use present::Present;
 use std::collections::btree_map::Entry;
@@ -54,9 +54,8 @@ pub struct EngineConfig {
     /// For how long a bound thread counts as [resident](crate::policy::Subject::resident): a policy that
     /// answers to usage leaves it where it is, one that shares PEs in turns has a period of its own.
     pub min_residence: Duration,
-    /// Whether the idle threads of processes that are held up shall spin for a shorter time
-    /// ([`crate::waits`]).
-    pub adapt_waits: bool,
+    /// What may be done where threads are held up by others that wait.
+    pub cures: Cures,
 }
 
 impl EngineConfig {
@@ -67,7 +66,7 @@ impl EngineConfig {
             window: interval,
             fpu_threshold: FPU_THRESHOLD,
             min_residence: 3 * interval,
-            adapt_waits: false,
+            cures: Cures::default(),
         }
     }
 }
@@ -92,7 +91,7 @@ pub struct Engine {
 impl Engine {
     /// An engine for one machine and one policy. A topology will do; more is known of a calibrated machine.
     pub fn new(machine: impl Into<MachineModel>, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
-        let (intake, present, waits) = (Intake::default(), Present::default(), Waits::default());
+        let (intake, present, waits) = (Intake::default(), Present::default(), Waits::new(config.cures));
         let machine = machine.into();
         Self { machine, policy, config, intake, present, waits, nothing_to_gain: None }
     }
@@ -102,9 +101,9 @@ impl Engine {
         self.config.interval
     }
 
-    /// The events that the policy wants to hear of, and those that tell how long to spin.
+    /// The events that the policy wants to hear of, and those that tell who is held up.
     pub fn event_kinds(&self) -> Vec<EventKind> {
-        let waits = self.config.adapt_waits.then_some(EventKind::Delayed);
+        let waits = self.config.cures.any().then_some(EventKind::Delayed);
         self.policy.needs().events.iter().copied().chain(waits).collect()
     }
 
@@ -213,9 +212,9 @@ impl Engine {
         self.waits.forget(thread);
     }
 
-    /// Looks whether the processes whose idle threads spin for a short time spin all the same.
+    /// Looks which of the processes that are held up spin.
     fn judge_waits(&mut self, threads: &[ThreadReading]) {
-        for leader in self.waits.short() {
+        for leader in self.waits.to_judge() {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid && !reading.ended);
             let usage =
                 of_process.filter_map(|reading| Some(self.intake.subject(reading.thread)?.view.usage));
@@ -255,8 +254,6 @@ impl Engine {
 
     /// Adds the actions towards a placement that keeps to the rules, and to the waits as they should be.
     fn become_wanted(&mut self, mut wanted: Placement, actions: &mut Vec<Action>) {
-        // That is decided here, whatever the policy. What it wanted before is what is in force now.
-        wanted.settings.retain(|(_, kind), _| *kind != SettingKind::SpinTurns);
         self.waits.add_to(&mut wanted);
         let known = &self.intake;
         self.present.guard_settings(&mut wanted, &known.subjects, known.now);

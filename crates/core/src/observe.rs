@@ -106,7 +106,7 @@ pub enum Event {
     },
     /// Other PEs are allowed for the applications.
     AllowedChanged(CpuSet),
-    /// Threads of a process whose waits can be changed are held up, or are no longer.
+    /// Threads of a process are held up, or are no longer.
     Delayed(ProcessDelay),
 }
 
@@ -119,6 +119,8 @@ pub struct ProcessDelay {
     pub run_ns: u64,
     /// Time waiting for a PE, all threads together, in nanoseconds.
     pub wait_ns: u64,
+    /// Whether it can be changed how long its idle threads spin.
+    pub adaptable: bool,
 }
 
 impl ProcessDelay {

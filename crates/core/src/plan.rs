@@ -49,6 +49,9 @@ pub enum Setting {
     /// How many turns of their loop the idle threads of its process spin before they sleep. It holds for the
     /// whole process.
     SpinTurns(u64),
+    /// The threads of its process run, all together, in turns with those of other processes that have this
+    /// setting, also under other runs of corewise.
+    InTurns,
 }
 
 /// A share of a PE's time.
@@ -72,11 +75,22 @@ pub enum SettingKind {
     Slice,
     /// [`Setting::SpinTurns`].
     SpinTurns,
+    /// [`Setting::InTurns`].
+    Turns,
 }
 
 impl SettingKind {
     /// Every kind.
-    pub const ALL: [SettingKind; 3] = [SettingKind::Weight, SettingKind::Slice, SettingKind::SpinTurns];
+    pub const ALL: [SettingKind; 4] =
+        [SettingKind::Weight, SettingKind::Slice, SettingKind::SpinTurns, SettingKind::Turns];
+
+    /// Whether it is one of a whole process, named by its first thread, wherever that may run.
+    pub fn is_of_process(self) -> bool {
+        match self {
+            SettingKind::Weight | SettingKind::Slice => false,
+            SettingKind::SpinTurns | SettingKind::Turns => true,
+        }
+    }
 }
 
 impl Setting {
@@ -86,6 +100,7 @@ impl Setting {
             Setting::Weight(_) => SettingKind::Weight,
             Setting::SliceNs(_) => SettingKind::Slice,
             Setting::SpinTurns(_) => SettingKind::SpinTurns,
+            Setting::InTurns => SettingKind::Turns,
         }
     }
 }
@@ -98,6 +113,7 @@ impl fmt::Display for Setting {
             Setting::Weight(Weight::Percent(percent)) => write!(f, "{kind}: {percent} %"),
             Setting::SliceNs(ns) => write!(f, "{kind}: {:?}", Duration::from_nanos(ns)),
             Setting::SpinTurns(turns) => write!(f, "{kind}: {turns}"),
+            Setting::InTurns => write!(f, "{kind}: with other programs that spin"),
         }
     }
 }
@@ -108,6 +124,7 @@ impl fmt::Display for SettingKind {
             SettingKind::Weight => "weight",
             SettingKind::Slice => "slice",
             SettingKind::SpinTurns => "spin turns",
+            SettingKind::Turns => "turns",
         })
     }
 }

@@ -13,12 +13,14 @@
 //! It is the spin-then-notify of "parallelism-aware scheduling", section 3.2, for programs that know nothing
 //! of it.
 //!
-//! Some programs spin in their own code, too. When only their library's waits sleep, they spin the more: so
-//! where the threads of a process still spin after the change ([`OWN_SPINNING_MIN`] by sampled code), it is
-//! taken back for good.
+//! Some programs spin in their own code, too, or in a library whose waits cannot be changed. Where the threads
+//! of a process are held up and still spin ([`SPINNING_MIN`] by sampled code), it takes turns with the others
+//! of its kind ([`Setting::InTurns`]): as a whole, so that who waits and who is waited for have PEs at the same
+//! time (gang scheduling: Ousterhout, "Scheduling techniques for concurrent systems", ICDCS'82). Its library's
+//! own choice holds again then: short waits make the rest spin the more.
 //!
 //! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing by this,
-//! and loses next to nothing.
+//! and loses next to nothing. Turns help only if all who contend take them.
 
 use crate::ids::ThreadId;
 use crate::observe::ProcessDelay;
@@ -43,15 +45,32 @@ pub const CALM_MIN: Duration = Duration::from_millis(100);
 /// And at most, after many relapses.
 pub const CALM_MAX: Duration = Duration::from_secs(10);
 
-/// Share of a process's time that it still spins after the change, from which on it spins in its own code.
-pub const OWN_SPINNING_MIN: f64 = 0.3;
+/// Share of a held-up process's time that it spins, from which on it takes turns.
+pub const SPINNING_MIN: f64 = 0.3;
 
-/// For how long a change must have held before it is judged by that.
+/// For how long it must have been held up, or its waits been short, before it is judged by that.
 pub const JUDGED_AFTER: Duration = Duration::from_millis(1500);
+
+/// What may be done about waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cures {
+    /// Idle threads may spin for a shorter time.
+    pub spin: bool,
+    /// Programs that spin may take turns.
+    pub turns: bool,
+}
+
+impl Cures {
+    /// Whether anything may be done.
+    pub fn any(self) -> bool {
+        self.spin || self.turns
+    }
+}
 
 /// What is known of the waits of every process that is, or was, held up.
 #[derive(Debug, Default)]
 pub struct Waits {
+    cures: Cures,
     processes: HashMap<ThreadId, Process>,
 }
 
@@ -59,6 +78,12 @@ pub struct Waits {
 #[derive(Debug)]
 struct Process {
     state: State,
+    /// Whether its library's waits can be changed.
+    adaptable: bool,
+    /// Whether it was seen to spin although its library's waits were short, or cannot be.
+    spins_itself: bool,
+    /// Since when it is held up, if its waits are its own.
+    delayed_since: Option<Time>,
     /// How long it must be calm before its own choice holds again.
     calm: Duration,
     /// When its own choice began to hold again.
@@ -69,30 +94,48 @@ struct Process {
 enum State {
     /// The library's own choice.
     Own,
-    /// Short waits, since then; and since when it is calm.
-    Short { since: Time, calm_since: Option<Time>, reason: String },
-    /// The library's own choice for good: short waits do not help.
+    /// A cure, since then; and since when it is calm.
+    Cured { cure: Setting, since: Time, calm_since: Option<Time>, reason: String },
+    /// The library's own choice for good: somebody else has decided.
     Left,
 }
 
 impl Waits {
+    /// With these cures.
+    pub fn new(cures: Cures) -> Self {
+        Self { cures, processes: HashMap::new() }
+    }
+
     /// Takes in for how long a process was held up. Whether something else is wanted now.
     pub fn take(&mut self, delay: &ProcessDelay, now: Time) -> bool {
-        let share = delay.share();
+        let (share, cures) = (delay.share(), self.cures);
         let process = self.processes.entry(delay.leader).or_insert_with(Process::new);
+        process.adaptable = delay.adaptable;
         match &mut process.state {
             State::Own if share >= DELAYED_FROM => {
+                let cure = if process.spins_itself && cures.turns {
+                    Setting::InTurns
+                } else if process.adaptable && cures.spin && !process.spins_itself {
+                    Setting::SpinTurns(SHORT_TURNS)
+                } else {
+                    process.delayed_since.get_or_insert(now);
+                    return false;
+                };
                 let relapsed = |from: Time| now.since(from) < 10 * process.calm;
                 process.calm = match process.calm_from {
                     Some(from) if relapsed(from) => (2 * process.calm).min(CALM_MAX),
                     _ => CALM_MIN,
                 };
                 let reason = format!("its threads waited for a PE for {:.0} % of their time", 100.0 * share);
-                process.state = State::Short { since: now, calm_since: None, reason };
+                process.state = State::Cured { cure, since: now, calm_since: None, reason };
                 true
             }
-            State::Own | State::Left => false,
-            State::Short { calm_since, .. } => {
+            State::Own => {
+                process.delayed_since = process.delayed_since.filter(|_| share >= CALM_BELOW);
+                false
+            }
+            State::Left => false,
+            State::Cured { calm_since, .. } => {
                 if share >= CALM_BELOW {
                     *calm_since = None;
                     return false;
@@ -100,7 +143,8 @@ impl Waits {
                 let since = *calm_since.get_or_insert(now);
                 let is_calm = now.since(since) >= process.calm;
                 if is_calm {
-                    (process.state, process.calm_from) = (State::Own, Some(now));
+                    process.state = State::Own;
+                    (process.calm_from, process.delayed_since) = (Some(now), None);
                 }
                 is_calm
             }
@@ -124,29 +168,45 @@ impl Waits {
 
     /// Takes in which share of its time a process spun lately, by sampled code.
     pub fn judge(&mut self, leader: ThreadId, spinning: f64, now: Time) {
-        if let Some(process) = self.processes.get_mut(&leader)
-            && let State::Short { since, .. } = process.state
-            && now.since(since) >= JUDGED_AFTER
-            && spinning >= OWN_SPINNING_MIN
-        {
-            process.state = State::Left;
+        let Some(process) = self.processes.get_mut(&leader) else { return };
+        let since = match process.state {
+            State::Own => process.delayed_since,
+            State::Cured { cure: Setting::SpinTurns(_), since, .. } => Some(since),
+            State::Cured { .. } | State::Left => None,
+        };
+        if since.is_none_or(|since| now.since(since) < JUDGED_AFTER) || spinning < SPINNING_MIN {
+            return;
         }
+        process.spins_itself = true;
+        let reason = format!(
+            "its threads are held up, and spin for {:.0} % of their time in waits that cannot be changed",
+            100.0 * spinning
+        );
+        process.state = match self.cures.turns {
+            true => State::Cured { cure: Setting::InTurns, since: now, calm_since: None, reason },
+            false => State::Own,
+        };
     }
 
-    /// The processes whose waits are short now.
-    pub fn short(&self) -> Vec<ThreadId> {
-        let is_short = |process: &Process| matches!(process.state, State::Short { .. });
-        let short = self.processes.iter().filter(|(_, process)| is_short(process));
-        short.map(|(&leader, _)| leader).collect()
+    /// The processes of which it is to be judged whether they spin.
+    pub fn to_judge(&self) -> Vec<ThreadId> {
+        let is_held_up = |process: &Process| match process.state {
+            State::Own => process.delayed_since.is_some(),
+            State::Cured { cure, .. } => cure != Setting::InTurns,
+            State::Left => false,
+        };
+        let held_up = self.processes.iter().filter(|(_, process)| is_held_up(process));
+        held_up.map(|(&leader, _)| leader).collect()
     }
 
     /// Adds what is wanted.
     pub fn add_to(&self, wanted: &mut Placement) {
+        // That is decided here, whatever the policy. What it wanted before is what is in force now.
+        wanted.settings.retain(|(_, kind), _| !KINDS.contains(kind));
         for (&leader, process) in &self.processes {
-            if let State::Short { reason, .. } = &process.state {
-                let setting =
-                    WantedSetting { setting: Setting::SpinTurns(SHORT_TURNS), reason: reason.clone() };
-                wanted.settings.entry((leader, SettingKind::SpinTurns)).or_insert(setting);
+            if let State::Cured { cure, reason, .. } = &process.state {
+                let setting = WantedSetting { setting: *cure, reason: reason.clone() };
+                wanted.settings.insert((leader, cure.kind()), setting);
             }
         }
     }
@@ -157,9 +217,19 @@ impl Waits {
     }
 }
 
+/// The settings that are decided here.
+const KINDS: [SettingKind; 2] = [SettingKind::SpinTurns, SettingKind::Turns];
+
 impl Process {
     fn new() -> Self {
-        Self { state: State::Own, calm: CALM_MIN, calm_from: None }
+        Self {
+            state: State::Own,
+            adaptable: false,
+            spins_itself: false,
+            delayed_since: None,
+            calm: CALM_MIN,
+            calm_from: None,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use corewise_core::plan::OutcomeKind;
 use corewise_core::plan::{Action, Outcome};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What changes threads, and gives back what it has changed. See the module's text.
 pub trait Actuator {
@@ -35,6 +36,12 @@ pub trait Actuator {
 
     /// Carries out changes; what became of each. One that only looks on does nothing and answers nothing.
     fn apply(&mut self, actions: &[Action]) -> Vec<Outcome>;
+
+    /// Until when something is due that it does by itself, in the course of time; `None`: nothing.
+    fn due_within(&self) -> Option<Duration>;
+
+    /// Does what is due.
+    fn act_in_time(&mut self);
 
     /// Gives everything back. From then on it only looks on.
     fn give_back(&mut self);

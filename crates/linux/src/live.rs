@@ -194,6 +194,7 @@ impl LiveWorld {
                 self.parts.actuator.meet(thread);
                 self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
             }
+            self.parts.actuator.act_in_time();
             self.note_events(news);
             self.drain_in_time();
         }
@@ -399,7 +400,8 @@ impl World for LiveWorld {
             if self.watching {
                 nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
                 let look = self.parts.runtimes.as_ref().and_then(Runtimes::due_within);
-                nap = look.map_or(nap, |within| within.min(nap));
+                let due = look.into_iter().chain(self.parts.actuator.due_within()).min();
+                nap = due.map_or(nap, |within| within.min(nap));
                 let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());
                 descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             }

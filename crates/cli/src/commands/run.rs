@@ -8,6 +8,7 @@ use anyhow::Result;
 use corewise_core::engine::EngineConfig;
 use corewise_core::report::Report;
 use corewise_core::time::parse_duration;
+use corewise_core::waits::Cures;
 use corewise_linux::launch::Output;
 use corewise_linux::policy_command::PolicyCommand;
 use std::cell::Cell;
@@ -52,9 +53,11 @@ pub struct Run {
     /// Let go of the processes after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "pid")]
     duration: Option<Duration>,
-    /// How idle threads of OpenMP programs (GNU's libgomp) wait while other threads need their PEs: as the
-    /// program wants it (off), or spinning no longer than a block costs (spin)
-    #[arg(long, value_enum, value_name = "off|spin", default_value = "spin", hide_possible_values = true)]
+    /// What is done where threads that wait busily hold up others: nothing (off), idle threads of OpenMP
+    /// programs (GNU's libgomp) spin no longer than a block costs (spin), programs that spin otherwise take
+    /// turns with each other (turns), or both (auto)
+    #[arg(long, value_enum, value_name = "off|spin|turns|auto", default_value = "auto")]
+    #[arg(hide_possible_values = true)]
     waits: Waits,
     /// Say nothing at the end
     #[arg(long, short)]
@@ -67,13 +70,22 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
-/// Whether waits are changed.
+/// What is done about waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Waits {
-    /// As the program wants it.
     Off,
-    /// Shorter ones where that helps.
     Spin,
+    Turns,
+    Auto,
+}
+
+impl Waits {
+    fn cures(self) -> Cures {
+        Cures {
+            spin: matches!(self, Waits::Spin | Waits::Auto),
+            turns: matches!(self, Waits::Turns | Waits::Auto),
+        }
+    }
 }
 
 impl Run {
@@ -93,7 +105,7 @@ impl Run {
             act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off),
             policy,
             policy_keeper: keeper.get(),
-            config: EngineConfig { adapt_waits: self.waits == Waits::Spin, ..self.policy.config() },
+            config: EngineConfig { cures: self.waits.cures(), ..self.policy.config() },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             output: Output::Own,

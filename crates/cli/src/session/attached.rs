@@ -20,12 +20,13 @@ use std::time::Duration;
 pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended> {
     let mut notes = plan.machine.topology.notes.clone();
     // They were started without a value by which their waits could be found.
-    plan.config.adapt_waits = false;
+    plan.config.cures.spin = false;
     // Before anything is changed or taken over.
     check(pids, &[std::process::id()])?;
     mend(&mut notes);
     let signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
+    plan.config.cures.turns &= guardian.is_some();
     // Again, with the helpers that corewise has now.
     let processes = check(pids, &own_processes(&plan, &signals, guardian.as_ref()))?;
     let roots = processes.iter().map(|process| Root::Process(process.pid)).collect();

@@ -66,8 +66,8 @@ impl Settings {
             subjects.iter().filter(ours).map(|subject| subject.view.thread).collect();
         wanted.retain(|key, _| {
             let refused = self.refused.get(key).is_some_and(|&at| now.since(at) < RETRY_AFTER);
-            // How a process waits is no matter of where its first thread may run, or whether it is known yet.
-            let is_ours = key.1 == SettingKind::SpinTurns || threads.contains(&key.0);
+            // That is no matter of where its first thread may run, or whether it is known yet.
+            let is_ours = key.1.is_of_process() || threads.contains(&key.0);
             is_ours && !refused && !self.unsupported.contains(&key.1)
         });
     }

@@ -2,22 +2,23 @@ use super::*;
 use crate::plan::Change;
 
 const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
+const BOTH: Cures = Cures { spin: true, turns: true };
 
 /// Tells of a process every 10 ms: each letter is a look, at which its threads waited for a PE for a half of
 /// their time (`#`), for a twentieth (`-`) or not at all (`.`). What holds after each: `s` for short waits.
 fn drawn(looks: &str) -> String {
-    let mut waits = Waits::default();
+    let mut waits = Waits::new(BOTH);
     let states = looks.chars().zip(1u64..).map(|(look, index)| {
         let wait_ns = match look {
             '#' => 10_000_000,
             '-' => 500_000,
             _ => 0,
         };
-        let before = waits.short().len();
-        let delay = ProcessDelay { leader: LEADER, run_ns: 10_000_000, wait_ns };
+        let before = wanted(&waits);
+        let delay = ProcessDelay { leader: LEADER, run_ns: 10_000_000, wait_ns, adaptable: true };
         let changed = waits.take(&delay, Time(index * 10_000_000));
-        assert_eq!(changed, before != waits.short().len(), "look {index}");
-        if waits.short().is_empty() { '.' } else { 's' }
+        assert_eq!(changed, before != wanted(&waits), "look {index}");
+        if wanted(&waits).is_empty() { '.' } else { 's' }
     });
     states.collect()
 }
@@ -41,25 +42,71 @@ fn each_relapse_doubles_the_calm() {
     assert_eq!(drawn(&looks), format!("{}.{}.s", short(11), short(21)));
 }
 
+fn at(ms: u64) -> Time {
+    Time(ms * 1_000_000)
+}
+
+fn held_up(adaptable: bool) -> ProcessDelay {
+    ProcessDelay { leader: LEADER, run_ns: 1, wait_ns: 1, adaptable }
+}
+
+/// What is wanted for the process.
+fn wanted(waits: &Waits) -> Vec<Setting> {
+    let mut wanted = Placement::default();
+    waits.add_to(&mut wanted);
+    wanted.settings.values().map(|wanted| wanted.setting).collect()
+}
+
 #[test]
-fn who_still_spins_after_the_change_is_left_alone_for_good() {
-    let mut waits = Waits::default();
-    let held_up = ProcessDelay { leader: LEADER, run_ns: 1, wait_ns: 1 };
-    assert!(waits.take(&held_up, Time(0)));
-    let judged = |ms: u64| Time(ms * 1_000_000);
-    waits.judge(LEADER, 0.9, judged(1_000));
-    assert_eq!(waits.short(), [LEADER], "the samples are from before the change, too");
-    waits.judge(LEADER, 0.1, judged(2_000));
-    assert_eq!(waits.short(), [LEADER], "that is little");
-    waits.judge(LEADER, 0.9, judged(3_000));
-    assert_eq!(waits.short(), []);
-    assert!(!waits.take(&held_up, judged(4_000)));
+fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_again() {
+    let mut waits = Waits::new(BOTH);
+    assert!(waits.take(&held_up(true), at(0)));
+    waits.judge(LEADER, 0.9, at(1_000));
+    assert_eq!(
+        wanted(&waits),
+        [Setting::SpinTurns(SHORT_TURNS)],
+        "the samples are from before the change, too"
+    );
+    waits.judge(LEADER, 0.1, at(2_000));
+    assert_eq!(wanted(&waits), [Setting::SpinTurns(SHORT_TURNS)], "that is little");
+    waits.judge(LEADER, 0.9, at(3_000));
+    assert_eq!(wanted(&waits), [Setting::InTurns]);
+    let calm = ProcessDelay { wait_ns: 0, ..held_up(true) };
+    assert!(!waits.take(&calm, at(4_000)) && waits.take(&calm, at(4_100)));
+    assert_eq!(wanted(&waits), []);
+    assert!(waits.take(&held_up(true), at(4_200)));
+    assert_eq!(wanted(&waits), [Setting::InTurns]);
+}
+
+#[test]
+fn who_spins_in_waits_that_cannot_be_changed_takes_turns_once_it_was_held_up_for_a_while() {
+    let mut waits = Waits::new(BOTH);
+    assert!(!waits.take(&held_up(false), at(0)));
+    assert_eq!(waits.to_judge(), [LEADER]);
+    waits.judge(LEADER, 0.9, at(1_000));
+    assert_eq!(wanted(&waits), []);
+    waits.judge(LEADER, 0.9, at(2_000));
+    assert_eq!(wanted(&waits), [Setting::InTurns]);
+    assert_eq!(waits.to_judge(), []);
+}
+
+#[test]
+fn what_may_not_be_done_is_not_done() {
+    let mut waits = Waits::new(Cures { spin: true, turns: false });
+    waits.take(&held_up(true), at(0));
+    waits.judge(LEADER, 0.9, at(2_000));
+    assert_eq!(wanted(&waits), [], "short waits do not help");
+    assert!(!waits.take(&held_up(true), at(2_100)));
+    let mut waits = Waits::new(Cures { spin: false, turns: true });
+    assert!(!waits.take(&held_up(true), at(0)));
+    waits.judge(LEADER, 0.9, at(2_000));
+    assert_eq!(wanted(&waits), [Setting::InTurns]);
 }
 
 #[test]
 fn what_is_wanted_names_the_reason() {
-    let mut waits = Waits::default();
-    waits.take(&ProcessDelay { leader: LEADER, run_ns: 3, wait_ns: 1 }, Time(0));
+    let mut waits = Waits::new(BOTH);
+    waits.take(&ProcessDelay { run_ns: 3, ..held_up(true) }, Time(0));
     let mut wanted = Placement::default();
     waits.add_to(&mut wanted);
     let setting = &wanted.settings[&(LEADER, SettingKind::SpinTurns)];
@@ -69,13 +116,12 @@ fn what_is_wanted_names_the_reason() {
 
 #[test]
 fn who_became_another_program_begins_anew_and_who_decided_otherwise_is_left_alone() {
-    let held_up = ProcessDelay { leader: LEADER, run_ns: 1, wait_ns: 1 };
     for (result, changes_again) in [(OutcomeKind::Gone, true), (OutcomeKind::NotOurs, false)] {
-        let mut waits = Waits::default();
-        waits.take(&held_up, Time(0));
+        let mut waits = Waits::new(BOTH);
+        waits.take(&held_up(true), at(0));
         let change = Change::Set(Setting::SpinTurns(SHORT_TURNS));
         waits.take_outcome(&Outcome { thread: LEADER, change, result });
-        assert_eq!(waits.short(), []);
-        assert_eq!(waits.take(&held_up, Time(10_000_000)), changes_again);
+        assert_eq!(wanted(&waits), []);
+        assert_eq!(waits.take(&held_up(true), at(10)), changes_again);
     }
 }

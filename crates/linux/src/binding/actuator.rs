@@ -22,11 +22,12 @@ use crate::environment;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::Standing;
-use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
+use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use nix::errno::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// See the module's text.
 pub struct AffinityActuator {
@@ -129,6 +130,9 @@ impl AffinityActuator {
 
 impl Actuator for AffinityActuator {
     fn meet(&mut self, thread: &NewThread) {
+        if thread.tid == thread.pid {
+            self.with_binder(|binder| binder.meet_process(thread.pid));
+        }
         let own = std::process::id();
         let never = |creator: u32| creator == own || self.was_bound.get(&creator) == Some(&false);
         if thread.creator_tid.is_some_and(never) {
@@ -152,7 +156,10 @@ impl Actuator for AffinityActuator {
         let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !living.contains(pid)).collect();
         for pid in left {
             self.processes.remove(&pid);
-            self.with_binder(|binder| binder.note(Entry::Left(pid)));
+            self.with_binder(|binder| {
+                binder.end_turns(pid);
+                binder.note(Entry::Left(pid));
+            });
         }
     }
 
@@ -216,17 +223,29 @@ impl Actuator for AffinityActuator {
         }
         let carry_out = |action: &Action| {
             let ThreadId { tid, generation } = action.thread;
-            self.was_bound.insert(tid, true);
+            if let Change::Bind(_) | Change::Free = action.change {
+                self.was_bound.insert(tid, true);
+            }
             let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
             let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
             let result = match &action.change {
                 Change::Bind(pes) => binder.bind(tid, generation, basis, pes),
                 Change::Free => binder.free(tid, generation),
+                Change::Set(Setting::InTurns) => binder.let_take_turns(tid),
+                Change::Reset(SettingKind::Turns) => binder.end_turns(tid),
                 Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
             };
             Outcome { thread: action.thread, change: action.change.clone(), result }
         };
         actions.iter().map(carry_out).collect()
+    }
+
+    fn due_within(&self) -> Option<Duration> {
+        self.binder.as_ref()?.due_within()
+    }
+
+    fn act_in_time(&mut self) {
+        self.with_binder(Binder::act_in_time);
     }
 
     fn give_back(&mut self) {
@@ -245,7 +264,7 @@ mod tests {
     use super::*;
     use corewise_core::ids::AppId;
     use corewise_core::observe::Standing::{Inherited, SelfPinned};
-    use corewise_core::plan::{Setting, SettingKind, Weight};
+    use corewise_core::plan::Weight;
     use corewise_testing::needs;
     use std::time::Instant;
 

@@ -10,6 +10,7 @@ use super::kin::ByParentage;
 use super::ledger::{Bound, Entry, Ledger};
 use super::restore::{Remains, restore, seen};
 use super::task::Task;
+use super::turns::Turns;
 use crate::discovery::followed::Followed;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::plan::OutcomeKind;
@@ -37,6 +38,7 @@ pub struct Binder {
     cpuset: CpuSet,
     /// Whether a user has narrowed corewise.
     narrowed: bool,
+    turns: Turns,
     /// By what discovery tells the noted threads from later owners of their numbers.
     generations: HashMap<u32, u64>,
 }
@@ -67,6 +69,7 @@ impl Binder {
             all_pes: affinity::all_pes(),
             narrowed: own != cpuset,
             cpuset,
+            turns: Turns::open().map_err(|_| Errno::EIO)?,
             generations: HashMap::new(),
         };
         if let Some(followed) = &binder.followed {
@@ -225,6 +228,47 @@ impl Binder {
             }
             Err(errno) => refusal(errno),
         }
+    }
+
+    /// Lets the threads of a process run in turns with those of others.
+    pub fn let_take_turns(&mut self, pid: u32) -> OutcomeKind {
+        let process = match Task::of(pid) {
+            Ok(Some(process)) => process,
+            Ok(None) => return OutcomeKind::Gone,
+            Err(error) => return OutcomeKind::Refused(error.to_string()),
+        };
+        if let Err(why) = self.turns.check(pid) {
+            return OutcomeKind::Refused(why);
+        }
+        self.note(Entry::InTurns(process));
+        if let Some(why) = self.guardian.trouble() {
+            let why = why.to_owned();
+            self.note(Entry::NoTurns(pid));
+            return OutcomeKind::Refused(why);
+        }
+        self.turns.join(process)
+    }
+
+    /// Lets the threads of a process run whenever there is a PE.
+    pub fn end_turns(&mut self, pid: u32) -> OutcomeKind {
+        self.turns.leave(&self.token, pid);
+        self.note(Entry::NoTurns(pid));
+        OutcomeKind::Done
+    }
+
+    /// A process is new.
+    pub fn meet_process(&self, pid: u32) {
+        self.turns.meet(&self.token, pid);
+    }
+
+    /// Until when a turn begins, if any process takes turns.
+    pub fn due_within(&self) -> Option<Duration> {
+        self.turns.due_within()
+    }
+
+    /// Does what is due.
+    pub fn act_in_time(&mut self) {
+        self.turns.act(&self.token);
     }
 
     /// Gives everything back. What cannot be is left to the guardian and the next corewise.

@@ -141,6 +141,15 @@ pub fn mend() -> Vec<String> {
     Directory::all().iter().flat_map(Directory::mend).collect()
 }
 
+/// A file that all corewise of this user share; where there is no runtime directory, one that nobody shares.
+pub(super) fn shared(name: &str) -> io::Result<File> {
+    let Ok(directory) = Directory::to_write() else {
+        return Ok(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?.into());
+    };
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(&directory.descriptor, name, flags, Mode::from_bits_truncate(0o600))?.into())
+}
+
 /// A directory with books.
 struct Directory {
     path: PathBuf,

@@ -41,6 +41,10 @@ pub enum Entry {
     Forget(u32),
     /// A thread pinned itself.
     Pinned(Task),
+    /// The threads of a process are about to take turns: some may be `SCHED_IDLE` at times.
+    InTurns(Task),
+    /// The threads of a process take no turns any more.
+    NoTurns(u32),
     /// From here on to `Complete` the whole book is written once more.
     Anew,
     /// What stands before `Anew` counts no longer.
@@ -60,6 +64,8 @@ pub struct Ledger {
     pinned: HashMap<u32, u64>,
     /// Every mask that was handed out, with the mask to give back for it.
     handed_out: HashMap<CpuSet, CpuSet>,
+    /// Processes whose threads take turns, with their starts.
+    in_turns: HashMap<u32, u64>,
     done: bool,
 }
 
@@ -86,6 +92,8 @@ impl Entry {
             Entry::Free(tid) => format!("free {tid}\n"),
             Entry::Forget(tid) => format!("forget {tid}\n"),
             Entry::Pinned(thread) => format!("pinned {thread}\n"),
+            Entry::InTurns(process) => format!("in_turns {process}\n"),
+            Entry::NoTurns(pid) => format!("no_turns {pid}\n"),
             Entry::Anew => "anew\n".to_owned(),
             Entry::Complete => "complete\n".to_owned(),
             Entry::Done => "done\n".to_owned(),
@@ -110,6 +118,8 @@ impl Entry {
             "free" => Entry::Free(words.next()?.parse().ok()?),
             "forget" => Entry::Forget(words.next()?.parse().ok()?),
             "pinned" => Entry::Pinned(words.next()?.parse().ok()?),
+            "in_turns" => Entry::InTurns(words.next()?.parse().ok()?),
+            "no_turns" => Entry::NoTurns(words.next()?.parse().ok()?),
             "anew" => Entry::Anew,
             "complete" => Entry::Complete,
             "done" => Entry::Done,
@@ -151,6 +161,7 @@ impl Ledger {
             .chain(self.pinned.iter().map(task).map(Entry::Pinned))
             .chain(self.bound.values().map(bind))
             .chain(self.handed_out.iter().map(handed_out))
+            .chain(self.in_turns.iter().map(task).map(Entry::InTurns))
             .chain(self.done.then_some(Entry::Done))
             .chain([Entry::Complete])
             .map(|entry| entry.to_line())
@@ -176,6 +187,8 @@ impl Ledger {
                 self.pinned.remove(&tid);
             }
             Entry::Pinned(thread) => drop(self.pinned.insert(thread.id, thread.start)),
+            Entry::InTurns(process) => drop(self.in_turns.insert(process.id, process.start)),
+            Entry::NoTurns(pid) => drop(self.in_turns.remove(&pid)),
             Entry::Anew | Entry::Complete => {}
             Entry::Done => self.done = true,
         }
@@ -231,9 +244,14 @@ impl Ledger {
         self.handed_out.iter()
     }
 
+    /// The processes whose threads take turns.
+    pub fn in_turns(&self) -> impl Iterator<Item = Task> {
+        self.in_turns.iter().map(|(&id, &start)| Task { id, start })
+    }
+
     /// Whether there is nothing to give back.
     pub fn is_settled(&self) -> bool {
-        self.done || self.handed_out.is_empty()
+        self.done || (self.handed_out.is_empty() && self.in_turns.is_empty())
     }
 }
 
@@ -256,6 +274,8 @@ mod tests {
             Entry::Bind { thread: task(8), original: set("0-3,8"), ours: set("2") },
             Entry::HandedOut { original: set("0-3"), ours: set("2-3") },
             Entry::Pinned(task(9)),
+            Entry::InTurns(task(7)),
+            Entry::NoTurns(19),
             Entry::Free(18),
             Entry::Forget(18),
             Entry::Left(17),

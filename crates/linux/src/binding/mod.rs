@@ -10,3 +10,4 @@ pub mod kin;
 pub mod ledger;
 pub mod restore;
 pub mod task;
+pub mod turns;

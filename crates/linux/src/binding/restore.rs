@@ -17,6 +17,7 @@ use super::affinity::{self, ActToken};
 use super::kin::{Belongs, Kin};
 use super::ledger::Ledger;
 use super::task::Task;
+use super::turns;
 use corewise_core::cpuset::CpuSet;
 use nix::errno::Errno;
 use std::collections::{HashMap, HashSet};
@@ -47,7 +48,8 @@ impl fmt::Display for Remains {
     }
 }
 
-/// Gives back every mask that is still ours, and says what could not be. Nobody may bind meanwhile.
+/// Gives back every mask that is still ours, and says what could not be; who takes turns no longer does.
+/// Nobody may bind meanwhile.
 pub fn restore(
     ledger: &Ledger,
     token: &ActToken,
@@ -58,6 +60,9 @@ pub fn restore(
     let mut remains = Remains::default();
     let mut given = HashSet::new();
     let mut quiet = 0;
+    if !ledger.is_settled() {
+        turns::restore(ledger, token);
+    }
     while !ledger.is_settled() {
         let seen = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given }.take(kin)?;
         quiet = seen.quiet().map_or(0, |worth| quiet + worth);

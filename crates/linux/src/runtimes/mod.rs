@@ -5,10 +5,10 @@
 //!
 //! Approach: of every process with several threads it is added up, every [`PERIOD`], for how long they waited
 //! for a PE (`schedstat`): that is being held up, by whomever. Only then is it looked for a runtime library
-//! whose variable is known ([`libgomp`]), and only of a process that has one is it told
+//! whose variable is known ([`libgomp`]), and the process told of
 //! ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
-//! ([`corewise_core::waits`]); here it is carried out, and given back: also by the guardian, which is handed
-//! the memory that was written to.
+//! ([`corewise_core::waits`]); how long threads spin is changed here, and given back: also by the guardian,
+//! which is handed the memory that was written to.
 //!
 //! Limits: a process with thousands of threads is looked at less often, so that looking costs no more than
 //! [`COST_MAX`]. What a process forks has its values: it is given its own back when it is first seen, but not
@@ -23,6 +23,7 @@ use crate::discovery::procfs::{Proc, Schedstat, SchedstatFile};
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
+use corewise_core::waits::CALM_MAX;
 use libgomp::{SpinCount, WriteError};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -42,6 +43,9 @@ const DELAYED_MIN: f64 = 0.02;
 /// every one. (A library can be loaded at any time.)
 const SEARCH_AFTER: Duration = Duration::from_millis(50);
 const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
+
+/// For how long it is told of a process that is held up no longer: until its own choice holds again.
+const TOLD_FOR: Duration = CALM_MAX.saturating_mul(2);
 
 /// Of a thread more than this many are not kept open: descriptors are few.
 const KEPT_OPEN_MAX: usize = 256;
@@ -65,8 +69,8 @@ pub fn planted_value() -> u64 {
 #[derive(Debug)]
 pub struct Runtimes {
     proc: Proc,
-    /// What programs were started with.
-    planted: u64,
+    /// What programs were started with; `None`: their variables cannot be found.
+    planted: Option<u64>,
     /// `None`: nothing is written any more.
     guardian: Option<Words>,
     processes: BTreeMap<u32, Process>,
@@ -88,6 +92,8 @@ struct Process {
     others: HashSet<FileKey>,
     search_at: Instant,
     search_after: Duration,
+    /// Until when it is told of, held up or not.
+    told_until: Instant,
 }
 
 #[derive(Debug)]
@@ -97,8 +103,8 @@ struct Watched {
 }
 
 impl Runtimes {
-    /// Of programs that are started with the value `planted`. The guardian is entrusted with what is written.
-    pub fn new(planted: u64, guardian: &Guardian) -> io::Result<Self> {
+    /// Of programs that are started with the value `planted`, if with any. The guardian is entrusted with what is written.
+    pub fn new(planted: Option<u64>, guardian: &Guardian) -> io::Result<Self> {
         Ok(Self {
             proc: Proc::at("/proc"),
             planted,
@@ -127,6 +133,7 @@ impl Runtimes {
             others: HashSet::new(),
             search_at: now,
             search_after: SEARCH_AFTER,
+            told_until: now,
         });
         if leads {
             process.leader = leader;
@@ -161,8 +168,7 @@ impl Runtimes {
         several.then(|| period.saturating_sub(self.looked_at.elapsed()))
     }
 
-    /// Looks, if a look is due: which processes with a runtime library that can be told how to wait were held
-    /// up, or no longer are.
+    /// Looks, if a look is due: which processes with several threads were held up, or are no longer.
     pub fn look(&mut self) -> Vec<ProcessDelay> {
         if self.due_within().is_none_or(|within| !within.is_zero()) {
             return Vec::new();
@@ -176,13 +182,16 @@ impl Runtimes {
             kept_open +=
                 process.threads.values().filter(|t| matches!(t.file, SchedstatFile::Open(_))).count();
             let is_delayed = delay.share() >= DELAYED_MIN;
-            if is_delayed && began >= process.search_at {
+            if let Some(planted) = planted.filter(|_| is_delayed && began >= process.search_at) {
                 notes.extend(process.search(pid, planted, self.guardian.as_ref()));
+            }
+            if is_delayed && process.threads.len() > 1 {
+                process.told_until = began + TOLD_FOR;
             }
             // As long as something is changed, it is told, too, that they wait no longer.
             let is_changed = process.copies.iter().any(SpinCount::is_changed);
-            if !process.copies.is_empty() && (is_delayed || is_changed) {
-                delays.push(delay);
+            if is_changed || began < process.told_until {
+                delays.push(ProcessDelay { adaptable: !process.copies.is_empty(), ..delay });
             }
             !process.threads.is_empty()
         });
@@ -242,7 +251,7 @@ impl Runtimes {
 impl Process {
     /// For how long its threads ran, and waited for a PE, since the last look.
     fn delay(&mut self) -> ProcessDelay {
-        let mut delay = ProcessDelay { leader: self.leader, run_ns: 0, wait_ns: 0 };
+        let mut delay = ProcessDelay { leader: self.leader, run_ns: 0, wait_ns: 0, adaptable: false };
         self.threads.retain(|_, watched| {
             let Ok(Some(now)) = watched.file.read() else { return false };
             delay.run_ns += now.run_ns.saturating_sub(watched.last.run_ns);

@@ -23,7 +23,7 @@ impl Program {
         command.env(libgomp::VARIABLE, PLANTED.to_string()).env_remove("OMP_WAIT_POLICY");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
-        let mut runtimes = Runtimes::new(PLANTED, &Guardian::idle()).unwrap();
+        let mut runtimes = Runtimes::new(Some(PLANTED), &Guardian::idle()).unwrap();
         let pid = child.id();
         for tid in runtimes.proc.threads(pid).unwrap().unwrap() {
             let created = Instant::now();
@@ -74,7 +74,9 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
     program.stop();
     program.look();
     let delays = program.look();
-    assert_eq!(delays, [ProcessDelay { leader: program.leader, run_ns: 0, wait_ns: 0 }]);
+    assert_eq!(delays, [ProcessDelay { leader: program.leader, run_ns: 0, wait_ns: 0, adaptable: true }]);
+    program.runtimes.processes.values_mut().for_each(|process| process.told_until = Instant::now());
+    assert_eq!(program.look().len(), 1, "for however long it takes");
     program.apply(Change::Reset(SettingKind::SpinTurns));
     assert_eq!(program.look(), []);
 }

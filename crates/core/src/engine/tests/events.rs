@@ -222,11 +222,11 @@ fn who_rests_for_a_moment_keeps_its_seat() {
 
 #[test]
 fn waits_are_changed_at_once_also_before_the_first_observation() {
-    let config = EngineConfig { adapt_waits: true, ..EngineConfig::default() };
+    let config = EngineConfig { cures: Cures { spin: true, turns: true }, ..EngineConfig::default() };
     let mut engine =
         Engine::new(bulldozer(), Box::new(Listener { kinds: &[], asked: Rc::default() }), config);
     let leader = ThreadId { tid: 7, generation: 1 };
-    let delay = crate::observe::ProcessDelay { leader, run_ns: 1, wait_ns: 1 };
+    let delay = crate::observe::ProcessDelay { leader, run_ns: 1, wait_ns: 1, adaptable: true };
     let batch =
         EventBatch { at: Time(20_000_000), events: vec![Event::Delayed(delay)], outcomes: Vec::new() };
     let actions = engine.react(&batch);

@@ -1,0 +1,109 @@
+use super::super::ledger::Entry;
+use super::*;
+use corewise_testing::needs;
+use std::process::{Child, Command, Stdio};
+
+/// A process that only waits, and what it has started.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start(command: &str) -> Sleeper {
+        let mut shell = Command::new("sh");
+        Sleeper(shell.args(["-c", command]).stdin(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn task(&self) -> Task {
+        Task::of(self.0.id()).unwrap().unwrap()
+    }
+
+    fn policy(&self) -> i32 {
+        policy_of(self.0.id()).unwrap()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // What it has started reads from the same pipe, and ends with it.
+        drop(self.0.stdin.take());
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Turns of a corewise that shares a file with others.
+fn turns(file: &tempfile::NamedTempFile) -> Turns {
+    let (members, slots) = (BTreeMap::new(), BTreeMap::new());
+    Turns { file: file.reopen().unwrap(), members, slots, permitted: true }
+}
+
+/// Waits until a turn begins, and lets each take it in.
+fn next_turn(all: &mut [&mut Turns]) {
+    std::thread::sleep(all[0].due_within().unwrap() + TURN / 10);
+    all.iter_mut().for_each(|turns| turns.act(&ActToken::mint()));
+}
+
+#[test]
+fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
+    needs!(Root);
+    let (file, token) = (tempfile::NamedTempFile::new().unwrap(), ActToken::mint());
+    let (mut ours, mut theirs) = (turns(&file), turns(&file));
+    let sleepers = [Sleeper::start("read x"), Sleeper::start("read x"), Sleeper::start("read x")];
+    ours.join(sleepers[0].task());
+    next_turn(&mut [&mut ours]);
+    assert_eq!(sleepers[0].policy(), NORMAL, "alone, it always has its turn");
+    ours.join(sleepers[1].task());
+    theirs.join(sleepers[2].task());
+    assert_eq!(ours.all_slots(), theirs.all_slots());
+    assert_eq!(ours.all_slots().len(), 3);
+    let normal = || sleepers.iter().filter(|sleeper| sleeper.policy() == NORMAL).count();
+    let mut had_turn = [false; 3];
+    while had_turn.contains(&false) {
+        next_turn(&mut [&mut ours, &mut theirs]);
+        // A turn that began between the looks of the two is seen by one only.
+        if normal() == 1 {
+            let its = sleepers.iter().position(|sleeper| sleeper.policy() == NORMAL).unwrap();
+            had_turn[its] = true;
+        }
+    }
+    drop(theirs);
+    assert_eq!(ours.all_slots().len(), 2, "locks go with their holder");
+    ours.leave(&token, sleepers[0].0.id());
+    ours.leave(&token, sleepers[1].0.id());
+    assert!(sleepers[..2].iter().all(|sleeper| sleeper.policy() == NORMAL));
+    assert!(ours.all_slots().is_empty());
+    make_normal(&token, sleepers[2].task());
+}
+
+#[test]
+fn by_the_book_everybody_is_made_normal_again_also_what_members_have_started() {
+    needs!(Root);
+    let sleeper = Sleeper::start("exec 3<&0; read x <&3 & read x");
+    let children = format!("/proc/{0}/task/{0}/children", sleeper.0.id());
+    let child = loop {
+        if let Ok(child) = std::fs::read_to_string(&children).unwrap().trim().parse::<u32>() {
+            break child;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    for tid in [sleeper.0.id(), child] {
+        set_policy(tid, libc::SCHED_IDLE).unwrap();
+    }
+    let mut ledger = Ledger::default();
+    ledger.note(Entry::InTurns(Task { start: 1, ..sleeper.task() }));
+    restore(&ledger, &ActToken::mint());
+    assert_eq!(sleeper.policy(), libc::SCHED_IDLE, "that was an earlier owner of the number");
+    ledger.note(Entry::InTurns(sleeper.task()));
+    restore(&ledger, &ActToken::mint());
+    assert_eq!([sleeper.policy(), policy_of(child).unwrap()], [NORMAL; 2]);
+}
+
+#[test]
+fn who_has_a_policy_of_its_own_takes_no_turns() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let sleeper = Sleeper::start("read x");
+    assert_eq!(turns(&file).check(sleeper.0.id()), Ok(()));
+    set_policy(sleeper.0.id(), libc::SCHED_BATCH).unwrap();
+    assert!(turns(&file).check(sleeper.0.id()).unwrap_err().contains("of their own"));
+    let refused = Turns { permitted: false, ..turns(&file) }.check(sleeper.0.id());
+    assert!(refused.unwrap_err().contains("CAP_SYS_NICE"));
+}
