@@ -30,7 +30,7 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    calibrate::Calibrate, characterize::Characterize, experiment::Experiment, paths::Paths,
+    calibrate::Calibrate, characterize::Characterize, experiment::Experiment, paths::Paths, pgo::Pgo,
     policies::Policies, profile::Profile, replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_linux::binding::guardian;
@@ -62,6 +62,7 @@ enum Command {
     Calibrate(Calibrate),
     Profile(Profile),
     Paths(Paths),
+    Pgo(Pgo),
     /// The process that gives every mask back if corewise is killed; started by `run`
     #[command(name = guardian::SUBCOMMAND, hide = true)]
     Guardian {
@@ -97,6 +98,7 @@ fn run_command() -> ExitCode {
             let failure = paths.exit_status_of();
             (paths.execute(), failure)
         }
+        Command::Pgo(pgo) => (pgo.execute().map(exited), |_| 1),
         Command::Guardian { book } => {
             (guardian::main(book.as_deref()).map(|()| exited(0)).map_err(Into::into), |_| 1)
         }

@@ -38,6 +38,31 @@ impl ProgressBar {
     }
 }
 
+/// How far a work is whose length nobody knows. It goes away at the end.
+pub struct StatusLine(indicatif::ProgressBar);
+
+impl StatusLine {
+    /// Nothing to say yet. In a pipe it stays invisible.
+    pub fn new() -> StatusLine {
+        let line = indicatif::ProgressBar::new_spinner();
+        // The template holds no variable that could be wrong.
+        line.set_style(
+            ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        StatusLine(line)
+    }
+
+    /// What is to be read there.
+    pub fn show(&self, words: String) {
+        self.0.set_message(format!("corewise: {words}"));
+    }
+
+    /// Takes the line away.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// `4 min 05 s`.
 fn remaining(left: Duration) -> String {
     match left.as_secs() {

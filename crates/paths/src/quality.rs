@@ -76,8 +76,8 @@ impl Display for Quality {
         let percent = |share: f64| (1000.0 * share).floor() / 10.0;
         write!(
             f,
-            "{} windows (wanted {WINDOWS_MIN}), {:.1} % of the transfers seen before (wanted {}), halves agree \
-             to {:.1} % (wanted {})",
+            "{} windows (wanted {WINDOWS_MIN}), {:.1} % of the transfers seen before (wanted {}), halves \
+             agree to {:.1} % (wanted {})",
             self.windows,
             percent(self.coverage),
             100.0 * COVERAGE_MIN,

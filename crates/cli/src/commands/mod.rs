@@ -24,6 +24,7 @@ pub mod check_profile;
 pub mod experiment;
 pub mod fuzz;
 pub mod paths;
+pub mod pgo;
 pub mod policies;
 pub mod profile;
 pub mod replay;

@@ -146,8 +146,8 @@ impl<'a> ModuleCounts<'a> {
         if self.counts.contradicting > 0 {
             let contradicting = self.counts.contradicting;
             warnings.push(format!(
-                "{contradicting} of {all} windows are left out, as they contradict the code of their files: if \
-                 these are many, see `corewise paths report` and record again"
+                "{contradicting} of {all} windows are left out, as they contradict the code of their files: \
+                 if these are many, see `corewise paths report` and record again"
             ));
         }
         let unreadable = self.program.unreadable().iter();
@@ -162,9 +162,9 @@ impl<'a> ModuleCounts<'a> {
         let has_lines = elf.has_section(".debug_line") || elf.has_section(".pseudo_probe");
         if format.needs == Needs::Lines && !has_lines {
             warnings.push(format!(
-                "{path} has no debug information, so llvm-profgen will find no function in it: compile it with \
-                 -gline-tables-only -fdebug-info-for-profiling and record again, or give llvm-profgen the file \
-                 that has it by --debug-binary"
+                "{path} has no debug information, so llvm-profgen will find no function in it: compile it \
+                 with -gline-tables-only -fdebug-info-for-profiling and record again, or give llvm-profgen \
+                 the file that has it by --debug-binary"
             ));
         }
         if format.needs == Needs::Relocations && !elf.has_section(".rela.text") {

@@ -12,6 +12,9 @@ mod record;
 mod report;
 mod truth;
 
+pub use export::ModuleCounts;
+pub use file::read_recording;
+
 /// Record which way branches go, on any machine, and make profiles of it: for people and for compilers.
 #[derive(Debug, clap::Args)]
 pub struct Paths {

@@ -1,12 +1,12 @@
 //! `corewise paths record`: the branches of a command or of a running process.
 
 use super::file;
+use crate::progress_bar::StatusLine;
 use crate::{output, whole_file};
 use anyhow::Result;
 use clap::ValueEnum;
 use corewise_linux::branches::{self, Backend, BranchError, Options, Progress, Recorded, Target};
 use corewise_linux::signals;
-use indicatif::ProgressStyle;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -90,9 +90,11 @@ impl Record {
                 "while it steps, kill -9 of corewise also ends the program: end with Ctrl-C or TERM",
             );
         }
-        let line = Line::new();
-        let recorded = branches::record(target, &options, &mut |progress| line.show(progress));
-        line.0.finish_and_clear();
+        let line = StatusLine::new();
+        let recorded = branches::record(target, &options, &mut |Progress { windows, processes }| {
+            line.show(format!("{windows} windows of {processes} processes"));
+        });
+        line.finish();
         let recorded = recorded.map_err(|error| match error {
             // Its exit status is told from it.
             BranchError::Launch(error) => anyhow::Error::from(error),
@@ -132,25 +134,6 @@ fn summary(recorded: &Recorded, file: &str) -> String {
 fn reasons(recorded: &Recorded) -> String {
     let counted = recorded.recording.without_window.iter();
     counted.map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
-}
-
-/// How far a recording is: one line on a terminal, nothing in a pipe.
-struct Line(indicatif::ProgressBar);
-
-impl Line {
-    fn new() -> Line {
-        let line = indicatif::ProgressBar::new_spinner();
-        // The template holds no variable that could be wrong.
-        line.set_style(
-            ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
-        );
-        Line(line)
-    }
-
-    fn show(&self, progress: Progress) {
-        let Progress { windows, processes } = progress;
-        self.0.set_message(format!("corewise: {windows} windows of {processes} processes"));
-    }
 }
 
 fn rate(text: &str) -> Result<f64, String> {

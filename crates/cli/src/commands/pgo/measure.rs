@@ -1,0 +1,129 @@
+//! Which variant is faster.
+//!
+//! Problem: a machine's speed drifts by more than a profile brings, and a variant that looks faster by chance
+//! must not be kept. Approach: in each round every variant runs once, in an order of chance, so that drifts
+//! meet all alike. The gain is the mean ratio of the CPU times of the same rounds (trimmed, on the scale of
+//! logarithms) with its 95 % interval. A variant is kept over the one before it only if all of the interval
+//! of its gain over that one is above 0.
+//!
+//! Limits: CPU time is user and system time of the run and all that it waited for; a program that waits for a
+//! disk or a peer gains less in time of day. The interval holds the noise of this machine's present, not the
+//! luck of how code happens to lie in memory.
+
+use corewise_core::random::Random;
+use corewise_core::stats::{Interval, median, trimmed_mean};
+use serde::Serialize;
+
+/// How much faster a variant is than another one, as a share: 0.1 is 10 % more work in the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Gain {
+    /// The mean.
+    pub value: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// The CPU times of a variant, one a round, in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Times {
+    /// Its name.
+    pub variant: &'static str,
+    /// One a round.
+    pub seconds: Vec<f64>,
+}
+
+impl Times {
+    /// The median, in seconds; 0 of none.
+    pub fn median(&self) -> f64 {
+        median(&self.seconds).unwrap_or(0.0)
+    }
+
+    /// The gain over another variant in the same rounds; `None` of fewer than three.
+    pub fn gain_over(&self, other: &Times) -> Option<Gain> {
+        let ratios: Vec<f64> =
+            other.seconds.iter().zip(&self.seconds).map(|(before, after)| (before / after).ln()).collect();
+        let Interval { value, low, high, .. } = trimmed_mean(&ratios)?;
+        Some(Gain { value: value.exp_m1(), low: low.exp_m1(), high: high.exp_m1() })
+    }
+}
+
+/// Rounds of all variants; `run` gives the CPU time of one.
+pub fn rounds<E>(
+    variants: &[&'static str],
+    count: u32,
+    mut run: impl FnMut(&'static str, u32) -> Result<f64, E>,
+) -> Result<Vec<Times>, E> {
+    let mut times: Vec<Times> =
+        variants.iter().map(|variant| Times { variant, seconds: Vec::new() }).collect();
+    let mut random = Random::new(1, 0);
+    let mut order: Vec<usize> = (0..variants.len()).collect();
+    for round in 1..=count {
+        random.shuffle(&mut order);
+        for &index in &order {
+            let seconds = run(variants[index], round)?;
+            times[index].seconds.push(seconds);
+        }
+    }
+    Ok(times)
+}
+
+/// The variant to keep. Each is built upon the one before it, the first is the baseline.
+pub fn fastest(times: &[Times]) -> Option<&Times> {
+    times.iter().reduce(|kept, next| {
+        let gains = next.gain_over(kept).is_some_and(|gain| gain.low > 0.0);
+        if gains { next } else { kept }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A variant that is so much faster on a machine whose speed drifts by a factor of two, with noise of 1 %
+    /// that is no other variant's.
+    fn times(variant: &'static str, faster: f64, own: u32) -> Times {
+        let drift = |round: u32| 1.0 + f64::from(round) / 16.0;
+        let noise = |round: u32| if round >> own & 1 == 0 { 0.99 } else { 1.01 };
+        let seconds = (0..16).map(|round| drift(round) * noise(round) / faster).collect();
+        Times { variant, seconds }
+    }
+
+    #[test]
+    fn only_what_certainly_gains_is_kept() {
+        let baseline = times("baseline", 1.0, 0);
+        let kept = |others: &[(&'static str, f64)]| {
+            let others = others.iter().enumerate();
+            let others = others.map(|(index, (name, faster))| times(name, *faster, 1 + index as u32));
+            let all: Vec<Times> = std::iter::once(baseline.clone()).chain(others).collect();
+            fastest(&all).unwrap().variant
+        };
+        assert_eq!(kept(&[("sample", 1.1), ("bolt", 1.2)]), "bolt");
+        assert_eq!(kept(&[("sample", 1.1), ("bolt", 1.1)]), "sample");
+        assert_eq!(kept(&[("sample", 0.9), ("bolt", 1.1)]), "bolt");
+        assert_eq!(kept(&[("sample", 0.9), ("bolt", 0.95)]), "baseline");
+        assert_eq!(kept(&[("sample", 1.0)]), "baseline");
+        assert_eq!(kept(&[]), "baseline");
+        let gain = times("sample", 1.1, 1).gain_over(&baseline).unwrap();
+        assert!(gain.low > 0.08 && gain.high < 0.12 && (gain.value - 0.1).abs() < 0.01, "{gain:?}");
+    }
+
+    #[test]
+    fn two_rounds_prove_nothing() {
+        let of = |variant, seconds| Times { variant, seconds: vec![seconds; 2] };
+        assert_eq!(fastest(&[of("baseline", 2.0), of("sample", 1.0)]).unwrap().variant, "baseline");
+    }
+
+    #[test]
+    fn every_variant_runs_once_a_round() {
+        let mut log = Vec::new();
+        let run = |variant, round| {
+            log.push((round, variant));
+            Ok::<f64, ()>(f64::from(round))
+        };
+        let times = rounds(&["baseline", "sample", "bolt"], 4, run).unwrap();
+        assert!(times.iter().all(|times| times.seconds == [1.0, 2.0, 3.0, 4.0]));
+        assert!(log.chunks(3).any(|round| round[0].1 != "baseline"), "{log:?}");
+    }
+}

@@ -1,0 +1,451 @@
+//! `corewise pgo`: from a running program to a faster one.
+//!
+//! Problem: a profile brings much (docs/paths.md), but takes ten commands, several tools and a measurement.
+//! Approach: one command does them all, in the user's own tree with the user's own build command. It builds a
+//! baseline, records it until the profile is good enough ([`quality`](corewise_paths::quality)), builds with
+//! the profile, lets BOLT rearrange the result by a second profile, measures the variants in turns, and keeps
+//! one that is certainly faster than the one before it. If none is, the baseline stays.
+//!
+//! Limits: builds are in place, since names of static functions and lines are matched by path; object files
+//! of the last build are left in the tree. What is measured is what was recorded, unless `--measure` says
+//! else.
+
+mod measure;
+mod place;
+mod plan;
+mod shell;
+mod tools;
+
+use super::paths::{ModuleCounts, read_recording};
+use crate::output::{self, Name};
+use crate::progress_bar::StatusLine;
+use crate::whole_file;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use corewise_linux::elf::{ElfFile, ElfProgram};
+use corewise_linux::signals;
+use corewise_paths::export::{FORMATS, autofdo_text, bolt, llvm_profgen};
+use corewise_paths::modules::merged;
+use corewise_paths::quality::Quality;
+use corewise_paths::window::{ModuleId, Recording};
+use measure::{Gain, Times, fastest, rounds};
+use place::Place;
+use plan::Plan;
+use serde::Serialize;
+use shell::Shell;
+use std::fmt::Write;
+use std::path::{Path, PathBuf, absolute};
+use std::time::{Duration, Instant};
+use tools::Tools;
+
+const BASELINE: &str = "baseline";
+const SAMPLE: &str = "sample";
+const BOLT: &str = "bolt";
+
+/// A gain that the interval does not exclude is worth another measurement from here on.
+const WORTH_MORE_ROUNDS: f64 = 0.02;
+
+/// Make a program faster by what it does: record it, rebuild it by that profile, measure, keep what is faster
+///
+/// Builds in place, in this folder, by your own build command; needs clang (or Cargo). In the build command
+/// {cc}, {cxx}, {flags}, {ldflags} and {rustflags} stand for the compilers and their options. It must build
+/// anew each time (`make clean && make …`). If nothing is gained, the program is the baseline.
+#[derive(Debug, clap::Args)]
+pub struct Pgo {
+    /// How the program is built, such as 'make clean && make CC={cc} CFLAGS="-O2 {flags}"'
+    #[arg(long, value_name = "COMMAND")]
+    build: String,
+    /// What it typically does, such as './prog input'; several are run one behind the other
+    #[arg(long, value_name = "COMMAND", required = true)]
+    run: Vec<String>,
+    /// What is measured; without it, what `--run` says
+    #[arg(long, value_name = "COMMAND")]
+    measure: Vec<String>,
+    /// The program or library that is optimised; without it, the first word of `--run`
+    #[arg(long, value_name = "PATH")]
+    binary: Option<PathBuf>,
+    /// Whether BOLT rearranges the program, too: where it is installed and gains, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    bolt: When,
+    /// How often each variant is measured
+    #[arg(long, value_name = "N", default_value = "12")]
+    #[arg(value_parser = clap::value_parser!(u32).range(3..=1000))]
+    rounds: u32,
+    /// Go on after this time with the profile as it is, should it not be good enough before
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    record_max: Duration,
+    /// Where variants, recordings, profiles and the output of builds are kept
+    #[arg(long, value_name = "DIR", default_value = "corewise-pgo")]
+    dir: PathBuf,
+    /// Only print the commands, as a script
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum When {
+    Auto,
+    Off,
+}
+
+/// What came out.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    evidence: &'static str,
+    binary: PathBuf,
+    /// What lies there now.
+    kept: &'static str,
+    rounds: u32,
+    variants: Vec<Variant>,
+    /// How to build it so again; `None` where the baseline stays.
+    build: Option<String>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Variant {
+    name: &'static str,
+    /// Median CPU time of a round, in seconds.
+    cpu_s: f64,
+    /// Over the baseline.
+    gain: Option<Gain>,
+}
+
+impl Pgo {
+    /// Does it all; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        let (plan, notes) = self.plan()?;
+        if self.dry_run {
+            output::print(&plan.script())?;
+            return Ok(0);
+        }
+        std::fs::create_dir_all(&plan.dir)
+            .with_context(|| format!("cannot make the folder {}", plan.dir.display()))?;
+        let shell = Shell { dir: plan.dir.clone(), asked_to_end: signals::asked_to_end()? };
+        let place = Place::new(plan.binary.clone(), plan.dir.clone());
+        let mut work = Work { options: &self, plan, shell, place, variants: Vec::new(), notes };
+        let outcome = work.outcome()?;
+        let text =
+            if self.json { serde_json::to_string_pretty(&outcome)? + "\n" } else { describe(&outcome) };
+        output::print(&text)?;
+        Ok(0)
+    }
+
+    /// The commands, and what the user should know of them.
+    fn plan(&self) -> Result<(Plan, Vec<String>)> {
+        let dir = absolute(&self.dir)?;
+        plan::check(&self.build, &dir)?;
+        let needs_clang = ["{cc}", "{cxx}", "{flags}"].iter().any(|word| self.build.contains(word));
+        let tools = Tools::find(&std::env::var("PATH").unwrap_or_default(), needs_clang)?;
+        let compiler_takes_profiles = needs_clang || rustc_takes_profiles();
+        let bolt = self.bolt == When::Auto;
+        let mut notes = Vec::new();
+        if bolt && tools.bolt.is_none() {
+            let package = tools.package("bolt");
+            notes.push(format!(
+                "BOLT could gain more, but is not installed (Debian: apt-get install {package})"
+            ));
+        }
+        if !compiler_takes_profiles {
+            notes.push("stable rustc takes no sample profile: nightly does, or RUSTC_BOOTSTRAP=1".to_owned());
+            if !bolt || tools.bolt.is_none() {
+                bail!("{}; install BOLT (Debian: apt-get install bolt-19)", notes.join("; "));
+            }
+        }
+        let plan = Plan {
+            build: self.build.clone(),
+            runs: self.run.clone(),
+            binary: absolute(self.binary()?)?,
+            dir,
+            tools,
+            compiler_takes_profiles,
+            bolt,
+        };
+        Ok((plan, notes))
+    }
+
+    fn binary(&self) -> Result<PathBuf> {
+        if let Some(binary) = &self.binary {
+            return Ok(binary.clone());
+        }
+        let first = self.run[0].split_whitespace().next().unwrap_or_default();
+        if !first.contains('/') {
+            bail!("`{first}` names no file: say which program is built with --binary PATH");
+        }
+        Ok(PathBuf::from(first))
+    }
+}
+
+/// Whether Cargo's compiler accepts what only nightly has.
+fn rustc_takes_profiles() -> bool {
+    let output = std::process::Command::new("rustc").arg("--version").output();
+    let is_nightly = output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("-nightly"));
+    is_nightly || std::env::var("RUSTC_BOOTSTRAP").is_ok_and(|value| value == "1")
+}
+
+/// The work on the way.
+struct Work<'a> {
+    options: &'a Pgo,
+    plan: Plan,
+    shell: Shell,
+    place: Place,
+    /// The variants so far, each built upon the one before it.
+    variants: Vec<&'static str>,
+    notes: Vec<String>,
+}
+
+impl Work<'_> {
+    fn outcome(&mut self) -> Result<Outcome> {
+        self.build(BASELINE, None)?;
+        self.check_baseline()?;
+        if self.plan.compiler_takes_profiles {
+            let profile = self.sample_profile()?;
+            self.build(SAMPLE, Some(&profile))?;
+            if self.place.are_same(BASELINE, SAMPLE)? {
+                bail!(
+                    "the build with the profile gave the same program: have --build compile everything anew \
+                     (`make clean && make …`), and see that {{flags}} reaches the compiler; its output is {}",
+                    self.plan.file("build-sample.log").display()
+                );
+            }
+        }
+        if self.plan.bolt && self.plan.tools.bolt.is_some() {
+            self.rearrange()?;
+        }
+        let times = self.measured()?;
+        self.chosen(&times)
+    }
+
+    /// Puts the fastest variant in its place.
+    fn chosen(&mut self, times: &[Times]) -> Result<Outcome> {
+        let kept = fastest(times).map_or(BASELINE, |times| times.variant);
+        self.place.choose(kept);
+        self.place.settle()?;
+        let variant = |of: &Times| Variant {
+            name: of.variant,
+            cpu_s: of.median(),
+            gain: if of.variant == BASELINE { None } else { of.gain_over(&times[0]) },
+        };
+        let gains = times.iter().filter_map(|of| of.gain_over(&times[0]));
+        let possible = gains.map(|gain| gain.high).fold(0.0, f64::max);
+        if kept == BASELINE && possible > WORTH_MORE_ROUNDS {
+            self.notes.push(format!(
+                "a gain of up to {:.1} % is possible: a quiet machine, or --rounds {}, would tell more",
+                100.0 * possible,
+                4 * self.options.rounds
+            ));
+        }
+        let profile = self.plan.file("sample.prof");
+        let profile = Some(profile.as_path()).filter(|_| self.variants.contains(&SAMPLE));
+        Ok(Outcome {
+            evidence: "measured",
+            binary: self.plan.binary.clone(),
+            kept,
+            rounds: self.options.rounds,
+            variants: times.iter().map(variant).collect(),
+            build: (kept != BASELINE).then(|| self.plan.build_command(profile)),
+            notes: std::mem::take(&mut self.notes),
+        })
+    }
+
+    fn build(&mut self, variant: &'static str, profile: Option<&Path>) -> Result<()> {
+        let command = self.plan.build_command(profile);
+        output::tell(format!("building {variant}: {}", Name(&command)));
+        self.shell.run(&command, &format!("build-{variant}"))?;
+        // The file itself: runs and recordings know it by that name.
+        let binary = self.plan.binary.canonicalize();
+        self.plan.binary = binary.with_context(|| {
+            format!("--build made no {}: name what it makes with --binary", self.plan.binary.display())
+        })?;
+        if variant == BASELINE {
+            self.place = Place::new(self.plan.binary.clone(), self.plan.dir.clone());
+        }
+        self.place.take(variant)?;
+        self.variants.push(variant);
+        Ok(())
+    }
+
+    /// The options have reached compiler and linker.
+    fn check_baseline(&mut self) -> Result<()> {
+        let elf = ElfFile::open(&self.plan.binary)?;
+        let binary = self.plan.binary.display();
+        if !elf.has_section(".debug_line") {
+            bail!(
+                "{binary} has no debug information: see that {{flags}} reaches the compiler, that everything \
+                 is compiled anew (`make clean && make …`) and that nothing strips the program"
+            );
+        }
+        if self.plan.bolt && self.plan.tools.bolt.is_some() && !elf.has_section(".rela.text") {
+            self.plan.bolt = false;
+            let note = "no BOLT: the program has no relocations; hand {ldflags} to the linker, do not strip";
+            self.notes.push(note.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Records the program in place until the profile is good enough.
+    fn record(&mut self, variant: &str) -> Result<Recording> {
+        output::tell(format!("recording {variant}: {}", Name(&self.options.run.join("; "))));
+        let started = Instant::now();
+        let line = StatusLine::new();
+        let mut recordings = Vec::new();
+        let runs = self.plan.runs.join("; ");
+        loop {
+            let file = self.plan.file(&format!("{variant}-{}.cwp", recordings.len()));
+            self.shell.corewise(&self.plan.record_arguments(&file), &runs)?;
+            recordings.push(read_recording(&file)?);
+            let Some(all) = merged(recordings.clone()) else { bail!("nothing was recorded") };
+            let quality = self.module_in(&all).map(|module| Quality::of(&all.windows, module));
+            let is_late = started.elapsed() >= self.options.record_max;
+            match quality {
+                Some(quality) if quality.is_enough() || is_late && quality.windows > 0 => {
+                    line.finish();
+                    output::tell(format!("{variant}: {quality}"));
+                    if !quality.is_enough() {
+                        self.notes.push(format!(
+                            "the profile of {variant} is not as good as wanted: name more or longer runs, or \
+                             raise --record-max; it has {quality}"
+                        ));
+                    }
+                    return Ok(all);
+                }
+                None | Some(_) if is_late => bail!(
+                    "no window lies in {}: see that --run executes this very file for some tenths of a \
+                     second, or name the program that it does execute with --binary",
+                    self.plan.binary.display()
+                ),
+                None => line.show(format!("{variant}: no window yet")),
+                Some(quality) => line.show(format!("{variant}: {quality}")),
+            }
+        }
+    }
+
+    fn module_in(&self, recording: &Recording) -> Option<ModuleId> {
+        let is_it = |path: &str| Path::new(path) == self.plan.binary;
+        let index = recording.modules.iter().position(|module| is_it(&module.path))?;
+        Some(ModuleId(index as u32))
+    }
+
+    /// Writes a profile of the program in place.
+    fn export(&mut self, recording: &Recording, format: &str, to: &str) -> Result<()> {
+        let Some(format) = FORMATS.into_iter().find(|known| known.name == format) else {
+            bail!("there is no format {format}")
+        };
+        let program = ElfProgram::open(&recording.modules)?;
+        let binary = self.plan.binary.display().to_string();
+        let of = ModuleCounts::of(recording, Some(&binary), &program)?;
+        self.notes.extend(of.warnings(format));
+        whole_file::write(&self.plan.file(to), &of.written(format)?)
+    }
+
+    fn sample_profile(&mut self) -> Result<PathBuf> {
+        let recording = self.record(BASELINE)?;
+        if let Some(profgen) = self.plan.tools.profgen.clone() {
+            self.export(&recording, llvm_profgen::FORMAT.name, "sample.branches")?;
+            self.shell.run(&self.plan.profgen_command(&profgen), "llvm-profgen")?;
+        } else {
+            self.export(&recording, autofdo_text::FORMAT.name, "sample.prof")?;
+        }
+        Ok(self.plan.file("sample.prof"))
+    }
+
+    /// Adds the variant by BOLT. That BOLT cannot do a program is no error.
+    fn rearrange(&mut self) -> Result<()> {
+        let Some(tool) = self.plan.tools.bolt.clone() else { return Ok(()) };
+        let before = self.variants.last().copied().unwrap_or(BASELINE);
+        let recording = self.record(before)?;
+        self.export(&recording, bolt::FORMAT.name, "bolt.branches")?;
+        for command in self.plan.bolt_commands(&tool) {
+            output::tell(&command);
+            if let Err(error) = self.shell.run(&command, BOLT) {
+                if self.shell.is_asked_to_end() {
+                    return Err(error);
+                }
+                // BOLT says much; what it ended with comes last.
+                let (error, log) = (error.to_string(), self.plan.file("bolt.log"));
+                let last = error.lines().last().unwrap_or_default();
+                self.notes.push(format!("no BOLT: {last} (all of it: {})", log.display()));
+                return Ok(());
+            }
+        }
+        self.variants.push(BOLT);
+        Ok(())
+    }
+
+    /// The CPU times of the variants that work.
+    fn measured(&mut self) -> Result<Vec<Times>> {
+        let runs = if self.options.measure.is_empty() { &self.options.run } else { &self.options.measure };
+        let line = runs.iter().map(|run| format!("( {run}\n)")).collect::<Vec<_>>().join(" && ");
+        let kept = self.plan.file("output");
+        let run = |variant: &str, output: &Path| {
+            self.place.put(variant)?;
+            self.shell.timed(&line, output)
+        };
+        // Once for nothing: files come into memory, and outputs are compared.
+        let mut outputs = Vec::new();
+        let mut working = Vec::new();
+        for variant in [BASELINE].iter().chain(&self.variants) {
+            match run(variant, &kept) {
+                Ok(_) => outputs.push(std::fs::read(&kept)?),
+                Err(error) if *variant == BASELINE || self.shell.is_asked_to_end() => return Err(error),
+                Err(error) => {
+                    self.notes.push(format!("{variant} is left out: {error}"));
+                    continue;
+                }
+            }
+            let is_same = outputs.last() == outputs.first();
+            // A program that tells the time never prints the same; then nothing can be said.
+            if outputs.len() > 2 && outputs[0] == outputs[1] && !is_same {
+                self.notes.push(format!("{variant} is left out: its output differs from the baseline's"));
+            } else if !working.contains(variant) {
+                working.push(*variant);
+            }
+        }
+        drop(outputs);
+        output::tell(format!("measuring {} in {} rounds", working.join(", "), self.options.rounds));
+        let status = StatusLine::new();
+        let times = rounds(&working, self.options.rounds, |variant, round| {
+            status.show(format!("round {round} of {}: {variant}", self.options.rounds));
+            run(variant, Path::new("/dev/null"))
+        });
+        status.finish();
+        times
+    }
+}
+
+fn describe(outcome: &Outcome) -> String {
+    let Outcome { binary, kept, rounds, variants, build, notes, .. } = outcome;
+    let binary = binary.display().to_string();
+    let binary = Name(&binary);
+    let percent = |share: f64| format!("{:+.1}", 100.0 * share);
+    let told =
+        |gain: &Gain| format!("{} % [{}, {}]", percent(gain.value), percent(gain.low), percent(gain.high));
+    let mut text =
+        match variants.iter().find(|variant| variant.name == *kept).and_then(|kept| kept.gain.as_ref()) {
+            Some(gain) => format!("{binary} is {} faster: it is now the variant `{kept}`\n", told(gain)),
+            None => {
+                format!("nothing was gained for certain: {binary} is the baseline, built without a profile\n")
+            }
+        };
+    let mut line = |line: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{line}");
+    };
+    line(format!("measured: median CPU time, mean gain over the baseline [95 %], {rounds} rounds in turns"));
+    for Variant { name, cpu_s, gain } in variants {
+        line(format!("{name:>10}  {cpu_s:>9.3} s  {}", gain.as_ref().map_or(String::new(), told)));
+    }
+    notes.iter().for_each(|note| line(format!("note: {}", Name(note))));
+    if let Some(build) = build {
+        let bolt = if *kept == BOLT { ", then BOLT as --dry-run shows" } else { "" };
+        line(format!("to build it so again: {}{bolt}", Name(build)));
+    }
+    text
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    corewise_core::time::parse_duration(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,156 @@
+//! `corewise pgo` through the binary, on a small program with a Makefile. That it gets faster is no fact that
+//! a test could wait for; that the compiler reads the profile, and what is left at the end, are.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::path::PathBuf;
+
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+static unsigned seed = 1;
+__attribute__((noinline)) static unsigned step(unsigned x) {
+    switch (x % 7) {
+    case 0: return x / 5;
+    case 1: return x ^ 5;
+    default: return x + 1;
+    }
+}
+int main(int argc, char **argv) {
+    unsigned sum = 0;
+    for (long i = atol(argv[1]); i > 0; i--) {
+        seed = seed * 1103515245u + 12345u;
+        sum += step(seed >> 16);
+    }
+    printf("%u\n", sum);
+}
+"#;
+
+const MAKEFILE: &str = "
+prog: prog.o
+\t$(CC) -o $@ prog.o $(LDFLAGS)
+prog.o: prog.c
+\t$(CC) $(CFLAGS) -c prog.c
+clean:
+\trm -f prog prog.o
+";
+
+const BUILD: &str = r#"make clean && make CC={cc} CFLAGS="-O2 {flags}" LDFLAGS="{ldflags}""#;
+const RUN: &str = "./prog 20000000";
+
+struct Project {
+    folder: tempfile::TempDir,
+}
+
+impl Project {
+    fn new() -> Project {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("prog.c"), PROGRAM).unwrap();
+        std::fs::write(folder.path().join("Makefile"), MAKEFILE).unwrap();
+        Project { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    fn pgo(&self, build: &str, options: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("corewise"));
+        command.current_dir(self.folder.path()).args(["pgo", "--build", build, "--run", RUN]);
+        command.args(["--record-max", "1s", "--rounds", "3"]).args(options);
+        command
+    }
+
+    fn outcome(&self, build: &str, options: &[&str]) -> Value {
+        let output = self.pgo(build, options).arg("--json").assert().success();
+        serde_json::from_slice(&output.get_output().stdout).unwrap()
+    }
+
+    fn check_error(&self, build: &str, options: &[&str], words: &[&str]) {
+        let output = self.pgo(build, options).assert().code(1);
+        let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        for word in words {
+            assert!(stderr.contains(word), "no `{word}` in: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_program_is_built_by_its_profile_measured_and_one_variant_kept() {
+    let project = Project::new();
+    let build = BUILD.replace("-O2", "-O2 -Rpass-analysis=sample-profile");
+    let outcome = project.outcome(&build, &[]);
+    let remarks = String::from_utf8(project.read("corewise-pgo/build-sample.log")).unwrap();
+    assert!(remarks.contains("samples from profile"), "{remarks}");
+    assert!(!remarks.contains("warning:"), "{remarks}");
+
+    let variants = outcome["variants"].as_array().unwrap();
+    let names: Vec<&str> = variants.iter().map(|variant| variant["name"].as_str().unwrap()).collect();
+    assert_eq!(names[..2], ["baseline", "sample"], "{outcome}");
+    assert!(variants.iter().all(|variant| variant["cpu_s"].as_f64().unwrap() > 0.0), "{outcome}");
+    assert!(variants[0]["gain"].is_null() && variants[1]["gain"]["value"].is_number(), "{outcome}");
+    let kept = outcome["kept"].as_str().unwrap();
+    assert!(names.contains(&kept), "{outcome}");
+    assert!(project.read("prog") == project.read(&format!("corewise-pgo/{kept}")));
+    assert_eq!(outcome["build"].is_null(), kept == "baseline", "{outcome}");
+}
+
+#[test]
+fn where_nothing_is_gained_the_baseline_stays() {
+    let project = Project::new();
+    // Only the baseline does what is measured.
+    let options = ["--bolt", "off", "--measure", "cmp prog corewise-pgo/baseline"];
+    let outcome = project.outcome(BUILD, &options);
+    assert_eq!(outcome["kept"], "baseline");
+    assert!(outcome["build"].is_null(), "{outcome}");
+    assert!(outcome["notes"].to_string().contains("sample is left out"), "{outcome}");
+    assert!(project.read("prog") == project.read("corewise-pgo/baseline"));
+    assert!(project.read("prog") != project.read("corewise-pgo/sample"));
+}
+
+#[test]
+fn a_build_that_fails_is_shown_and_the_baseline_comes_back() {
+    let project = Project::new();
+    let build = format!("{BUILD} && if test -e corewise-pgo/sample.prof; then echo it broke; exit 3; fi");
+    project.check_error(&build, &["--bolt", "off"], &["it broke", "exit status: 3", "build-sample.log"]);
+    assert!(project.read("prog") == project.read("corewise-pgo/baseline"));
+}
+
+#[test]
+fn a_build_that_no_profile_reaches_is_an_error_with_the_remedy() {
+    let project = Project::new();
+    let without_clean = BUILD.replace("make clean && ", "");
+    project.check_error(&without_clean, &["--bolt", "off"], &["gave the same program", "make clean && make"]);
+    let lost = BUILD.replace("CFLAGS", "NOBODYS_FLAGS");
+    project.check_error(&lost, &[], &["no debug information", "{flags} reaches the compiler"]);
+    project.check_error("make", &[], &["--build has no {flags}", "CFLAGS=\"-O2 {flags}\""]);
+    project.check_error(BUILD, &["--binary", "other"], &["--build made no", "other", "--binary"]);
+}
+
+#[test]
+fn a_program_that_is_not_run_is_an_error() {
+    let project = Project::new();
+    let build = format!("{BUILD} && cp prog other");
+    project.check_error(&build, &["--binary", "other"], &["no window lies in", "other", "--binary"]);
+}
+
+#[test]
+fn a_missing_compiler_is_named_and_a_dry_run_does_nothing() {
+    let project = Project::new();
+    let empty = project.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let output = project.pgo(BUILD, &[]).env("PATH", &empty).assert().code(1);
+    assert!(String::from_utf8_lossy(&output.get_output().stderr).contains("apt-get install clang-19"));
+    std::fs::remove_dir(&empty).unwrap();
+
+    let output = project.pgo(BUILD, &["--dry-run"]).assert().success();
+    let script = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    for words in ["CFLAGS=\"-O2 -gline-tables-only", "corewise paths record", "-fprofile-sample-use="] {
+        assert!(script.contains(words), "no `{words}` in: {script}");
+    }
+    assert_eq!(project.folder.path().read_dir().unwrap().count(), 2);
+}
