@@ -1,6 +1,7 @@
 //! The `corewise` command.
 
 mod commands;
+mod comparison;
 mod experiment_page;
 mod experiment_table;
 mod experiments;
@@ -30,8 +31,8 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    calibrate::Calibrate, characterize::Characterize, experiment::Experiment, paths::Paths, pgo::Pgo,
-    policies::Policies, profile::Profile, replay::Replay, run::Run, sim::Sim, topo::Topo,
+    calibrate::Calibrate, characterize::Characterize, compare::Compare, experiment::Experiment, paths::Paths,
+    pgo::Pgo, policies::Policies, profile::Profile, replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_linux::binding::guardian;
 use corewise_linux::policy_command;
@@ -54,6 +55,7 @@ struct Cli {
 enum Command {
     Run(Run),
     Characterize(Characterize),
+    Compare(Compare),
     Replay(Replay),
     Sim(Sim),
     Experiment(Experiment),
@@ -86,6 +88,7 @@ fn run_command() -> ExitCode {
     let (result, failure): (_, fn(&anyhow::Error) -> u8) = match Cli::parse().command {
         Command::Run(run) => (run.execute(), session::exit_status_of),
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),
+        Command::Compare(compare) => (compare.execute().map(exited), |_| 1),
         Command::Replay(replay) => (replay.execute().map(exited), |_| 1),
         Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),

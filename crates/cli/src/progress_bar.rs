@@ -32,6 +32,17 @@ impl ProgressBar {
         self.0.set_message(format!("{left} left at most, pass {}: {}", progress.pass, progress.cell));
     }
 
+    /// How far it is, as a share, and what is being done.
+    pub fn advance(&self, done: f64, words: String) {
+        self.0.set_position((done * STEPS as f64) as u64);
+        self.0.set_message(words);
+    }
+
+    /// Says something that stays, above the line.
+    pub fn say(&self, words: &str) {
+        self.0.suspend(|| crate::output::tell(words));
+    }
+
     /// Takes the line away.
     pub fn finish(&self) {
         self.0.finish_and_clear();
@@ -64,7 +75,7 @@ impl StatusLine {
 }
 
 /// `4 min 05 s`.
-fn remaining(left: Duration) -> String {
+pub fn remaining(left: Duration) -> String {
     match left.as_secs() {
         seconds @ 0..60 => format!("{seconds} s"),
         seconds => format!("{} min {:02} s", seconds / 60, seconds % 60),

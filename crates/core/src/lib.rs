@@ -13,6 +13,7 @@
 pub mod calibrate;
 pub mod classify;
 pub mod code;
+pub mod comparison;
 pub mod cpuset;
 pub mod engine;
 pub mod ids;

@@ -1,5 +1,7 @@
 //! The few statistics that decisions and reports rest on.
 
+use crate::random::Random;
+
 /// Half the width of the 95 % Wilson score interval of a proportion `p` seen in `n` trials.
 ///
 /// `p` in 0..=1; the result is in 0..=0.5, and 0.5 where `n` is 0: nothing is known.
@@ -73,23 +75,72 @@ pub const VALUES_MIN: usize = 3;
 /// Below five values nothing is left out and it is the textbook's. Source: J. W. Tukey, D. H. McLaughlin,
 /// Sankhyā A 25(3), 1963; K. K. Yuen, Biometrika 61(1), 1974, compares two means by it.
 pub fn trimmed_mean(values: &[f64]) -> Option<Interval> {
-    let count = values.len();
-    if count < VALUES_MIN {
-        return None;
+    let trimmed = Trimmed::of(values)?;
+    Some(Interval::around(trimmed.mean, trimmed.standard_error, trimmed.degrees, values.len()))
+}
+
+/// The same mean with an interval by resampling, `None` of fewer than [`VALUES_MIN`] values.
+///
+/// How far off the mean can be is not taken from a table but from the values themselves: it is seen how far
+/// the means of samples drawn from them (with replacement, by `random`) are off this one, each in units of
+/// its own standard error. The interval is symmetric. Where too many samples hold nothing but equal values to
+/// say, as of very few values, it is that of [`trimmed_mean`]. Source: the bootstrap-t, B. Efron, R.
+/// Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 12; with trimmed means: R. Wilcox,
+/// "Introduction to Robust Estimation and Hypothesis Testing", section 4.4.
+pub fn bootstrap_mean(values: &[f64], random: &mut Random) -> Option<Interval> {
+    const SAMPLES: usize = 999;
+    let found = Trimmed::of(values)?;
+    let mut deviation = || {
+        let sample: Vec<f64> = (0..values.len()).map(|_| values[random.below(values.len())]).collect();
+        let sample = Trimmed::of(&sample)?;
+        let off = (sample.mean - found.mean).abs();
+        Some(if off == 0.0 { 0.0 } else { off / sample.standard_error })
+    };
+    let deviations: Vec<f64> = (0..SAMPLES).filter_map(|_| deviation()).collect();
+    let half = quantile(&deviations, 0.95)? * found.standard_error;
+    if !half.is_finite() {
+        return trimmed_mean(values);
     }
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let cut = (TRIMMED * count as f64) as usize;
-    let kept = &sorted[cut..count - cut];
-    let mean = kept.iter().sum::<f64>() / kept.len() as f64;
-    let (low, high) = (kept[0], kept[kept.len() - 1]);
-    let winsorised = |value: &f64| value.clamp(low, high);
-    let winsorised_mean = sorted.iter().map(winsorised).sum::<f64>() / count as f64;
-    let squares: f64 = sorted.iter().map(|value| (winsorised(value) - winsorised_mean).powi(2)).sum();
-    let deviation = (squares / (count - 1) as f64).sqrt();
-    let share_kept = if cut == 0 { 1.0 } else { 1.0 - 2.0 * TRIMMED };
-    let standard_error = deviation / (share_kept * (count as f64).sqrt());
-    Some(Interval::around(mean, standard_error, kept.len() - 1, count))
+    Some(Interval { value: found.mean, low: found.mean - half, high: found.mean + half, count: values.len() })
+}
+
+/// A trimmed mean with what its interval is made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trimmed {
+    /// The mean.
+    pub mean: f64,
+    /// Its standard error.
+    pub standard_error: f64,
+    /// Degrees of freedom, for Student's t.
+    pub degrees: usize,
+}
+
+impl Trimmed {
+    /// `None` of fewer than [`VALUES_MIN`] values.
+    pub fn of(values: &[f64]) -> Option<Trimmed> {
+        let count = values.len();
+        if count < VALUES_MIN {
+            return None;
+        }
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let cut = (TRIMMED * count as f64) as usize;
+        let kept = &sorted[cut..count - cut];
+        let mean = kept.iter().sum::<f64>() / kept.len() as f64;
+        let (low, high) = (kept[0], kept[kept.len() - 1]);
+        let winsorised = |value: &f64| value.clamp(low, high);
+        let winsorised_mean = sorted.iter().map(winsorised).sum::<f64>() / count as f64;
+        let squares: f64 = sorted.iter().map(|value| (winsorised(value) - winsorised_mean).powi(2)).sum();
+        let deviation = (squares / (count - 1) as f64).sqrt();
+        let share_kept = if cut == 0 { 1.0 } else { 1.0 - 2.0 * TRIMMED };
+        let standard_error = deviation / (share_kept * (count as f64).sqrt());
+        Some(Trimmed { mean, standard_error, degrees: Trimmed::degrees_of(count) })
+    }
+
+    /// The degrees of freedom of so many values, at least [`VALUES_MIN`].
+    pub fn degrees_of(count: usize) -> usize {
+        count - 2 * (TRIMMED * count as f64) as usize - 1
+    }
 }
 
 /// The value that a variable of Student's t distribution exceeds in 2.5 % of all cases; `degrees` at least 1.
@@ -131,7 +182,6 @@ fn t_within(t: f64, degrees: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
 
     #[test]
     fn confidence_grows_with_trials_and_is_zero_without() {
@@ -192,6 +242,44 @@ mod tests {
         let found = trimmed_mean(&data).unwrap();
         assert!((found.value - 282.7).abs() < 0.1, "{found:?}");
         assert!((found.low - 160.4).abs() < 1.0 && (found.high - 405.0).abs() < 1.0, "{found:?}");
+    }
+
+    /// The share of seeded trials in which the bootstrap's interval covers 0.
+    fn bootstrap_coverage(count: usize, draw: impl Fn(&mut Random) -> f64) -> f64 {
+        const TRIALS: u64 = 400;
+        let covers = |trial: &u64| {
+            let mut random = Random::new(trial + 1, count as u64);
+            let values: Vec<f64> = (0..count).map(|_| draw(&mut random)).collect();
+            let found = bootstrap_mean(&values, &mut random).unwrap();
+            found.low <= 0.0 && 0.0 <= found.high
+        };
+        (0..TRIALS).filter(covers).count() as f64 / TRIALS as f64
+    }
+
+    #[test]
+    fn the_bootstrap_covers_the_truth() {
+        // Ratios of times that are longer now and then, each for itself.
+        let bursts = |random: &mut Random| {
+            let mut time = || 1.0 + 0.01 * random.normal() - 0.05 * (1.0 - random.unit()).ln();
+            (time() / time()).ln()
+        };
+        let outliers = |random: &mut Random| random.normal() * if random.unit() < 0.1 { 8.0 } else { 1.0 };
+        for (count, share) in [
+            (6, bootstrap_coverage(6, Random::normal)),
+            (10, bootstrap_coverage(10, outliers)),
+            (20, bootstrap_coverage(20, bursts)),
+        ] {
+            assert!((0.93..=0.995).contains(&share), "{count} values: {share}");
+        }
+    }
+
+    #[test]
+    fn the_bootstrap_of_equal_or_few_values_is_no_riddle() {
+        let of = |values: &[f64]| bootstrap_mean(values, &mut Random::new(1, 1));
+        assert_eq!(of(&[1.0, 2.0]), None);
+        let equal = of(&[2.0; 9]).unwrap();
+        assert_eq!((equal.value, equal.low, equal.high), (2.0, 2.0, 2.0));
+        assert_eq!(of(&[1.0, 2.0, 3.0]), trimmed_mean(&[1.0, 2.0, 3.0]), "too few to resample");
     }
 
     /// Noise with outliers in one of ten values, half of them up: the truth is 0.

@@ -9,6 +9,7 @@ pub mod binding;
 mod bpf;
 pub mod branches;
 pub mod code;
+pub mod comparison;
 pub mod counters;
 pub mod descriptors;
 pub mod discovery;

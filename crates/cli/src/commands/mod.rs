@@ -21,6 +21,7 @@ use std::time::Duration;
 pub mod calibrate;
 pub mod characterize;
 pub mod check_profile;
+pub mod compare;
 pub mod experiment;
 pub mod fuzz;
 pub mod paths;

@@ -2,6 +2,7 @@
 
 use super::mutate::Mutator;
 use crate::commands::{paths, replay};
+use crate::comparison;
 use crate::{profile_fixture, profile_page, profile_table, recording_file, report_page, report_table};
 use anyhow::{Context, Result, anyhow};
 use corewise_core::cpuset::CpuSet;
@@ -79,6 +80,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "recording", cases: 60, sound: || recording(&recorded()), run: changed_recording },
     json!("profile", 20, PROFILE, profile),
     json!("paths", 60, PATHS, paths),
+    json!("comparison", 60, COMPARISON, comparison),
+    text!("workload", 60, WORKLOAD, workload_file),
     Target { name: "packed", cases: 60, sound: || Ok(()), run: changed_archive_of_nothing },
     text!("scenario", 60, scenario_text(), scenario),
     json!("rt-app", 60, RT_APP, workload),
@@ -265,6 +268,30 @@ fn workload(text: &str) -> Result<()> {
     Scenario::from_table(rt_app::scenario("fuzz", text, &machine)?, &[])?;
     Ok(())
 }
+
+const WORKLOAD: &str = "completions = 2\nenvironment = { A = '1' }\n[[application]]\nname = 'a'\n\
+                        command = \"prog 'x y'\"\ncopies = 2\nstart = '500ms'\n";
+
+fn workload_file(text: &str) -> Result<()> {
+    comparison::workload::parse(text).map(drop)
+}
+
+/// Also what is made of it: every view.
+fn comparison(text: &str) -> Result<()> {
+    let comparison = comparison::json::parse(text)?;
+    let found = comparison.findings();
+    comparison::table::render(&comparison, &found);
+    comparison::page::render(&comparison, &found);
+    comparison::csv::write(&comparison);
+    Ok(())
+}
+
+/// Four blocks of two variants.
+static COMPARISON: LazyLock<String> = LazyLock::new(|| {
+    let mut comparison = comparison::fixture::comparison();
+    comparison.trials.truncate(12);
+    comparison::json::write(&comparison, &comparison.findings())
+});
 
 fn experiment_text() -> String {
     file(&Path::new(EXPERIMENTS).join("amp-single/experiment.toml"))

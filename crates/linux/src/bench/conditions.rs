@@ -176,7 +176,7 @@ fn load_notes(loads: &BTreeMap<PeId, PeTimes>, usable: &CpuSet) -> Vec<String> {
 }
 
 /// Governor, limits and boost in words, and what follows from them.
-fn frequency(root: &Path, pes: &CpuSet) -> (Option<String>, Vec<String>) {
+pub(crate) fn frequency(root: &Path, pes: &CpuSet) -> (Option<String>, Vec<String>) {
     let cpu = root.join("sys/devices/system/cpu");
     let text = |path: &str| Some(std::fs::read_to_string(cpu.join(path)).ok()?.trim().to_owned());
     let ghz = |path: String| Some(text(&path)?.parse::<f64>().ok()? / 1e6);

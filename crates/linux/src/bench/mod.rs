@@ -11,6 +11,6 @@ mod memory;
 pub mod nas;
 pub mod pe_times;
 #[cfg(test)]
-mod test_root;
+pub(crate) mod test_root;
 pub mod virtualisation;
 mod workers;

@@ -1,0 +1,288 @@
+//! `corewise compare`: whether a placement, a setting or another program is faster.
+
+use crate::comparison::workload::{self, WorkloadFile, copies, words};
+use crate::comparison::{Comparison, DEFAULT, csv, json, page, share, table};
+use crate::output;
+use crate::progress_bar::{ProgressBar, remaining};
+use crate::whole_file;
+use anyhow::{Context, Result, bail};
+use corewise_core::comparison::{
+    Application, BLOCKS_MIN, Ending, Findings, Length, Plan, Progress, Stage, Variant, Workload, conduct,
+    findings,
+};
+use corewise_core::policy::PolicySpec;
+use corewise_core::time::parse_duration;
+use corewise_linux::comparison::{CommandExecutor, RunError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Runs of each variant, where nothing else is said.
+const RUNS: u32 = 20;
+/// The most copies of a command.
+const COPIES_MAX: u32 = 10_000;
+/// The exit status after Ctrl-C, as a shell has it.
+const INTERRUPTED: u8 = 130;
+
+/// Find out whether something is faster, with an interval: policies, settings, programs.
+///
+/// Each variant is run once a block, in random order, mirrored in the next block, and the first variant once
+/// more as a control: what comes of that is this machine's noise floor. A verdict is given only where the
+/// interval of the ratios excludes 1.
+///
+/// Either one command after `--`, as it is (the variant `default`) and in variants of it (`--policies`,
+/// `--variant`), or several command lines for sh, of which the first is the baseline:
+///
+///   corewise compare --policies spread -- ./simulation input
+///   corewise compare --variant passive='env OMP_WAIT_POLICY=passive' --copies 2 -- ./simulation input
+///   corewise compare './old input' './new input'
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Compare {
+    /// Command lines that are compared with the first, each run by `sh -c`
+    #[arg(value_name = "COMMAND_LINE", conflicts_with_all = ["command", "workload", "variant", "policies"])]
+    lines: Vec<String>,
+    /// One command and its arguments, which is run as it is and in variants
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Instead of a command: applications that run at the same time (TOML, see docs/compare.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "copies"])]
+    workload: Option<PathBuf>,
+    /// Also the command with this in front of it, such as pinned='taskset -c 0' or a='env A=1'
+    #[arg(long, value_name = "NAME=PREFIX")]
+    variant: Vec<String>,
+    /// Also the command under `corewise run` with each of these policies
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = policy)]
+    policies: Vec<String>,
+    /// The variant that the others are compared with [default: the command as it is, or the first line]
+    #[arg(long, value_name = "NAME")]
+    baseline: Option<String>,
+    /// So many copies of the command at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    copies: u32,
+    /// Runs of each variant, which is the number of blocks [default: 20]
+    #[arg(long, value_name = "N")]
+    runs: Option<u32>,
+    /// Instead of a number of runs: as many as fit into this time, such as 90s or 5min
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "runs")]
+    budget: Option<Duration>,
+    /// Runs of each variant beforehand that do not count
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    warmup: u32,
+    /// A command line that is run once before everything
+    #[arg(long, value_name = "COMMAND_LINE")]
+    setup: Option<String>,
+    /// A command line that is run before each run and not measured
+    #[arg(long, value_name = "COMMAND_LINE")]
+    prepare: Option<String>,
+    /// Go on when a command fails, and count its time
+    #[arg(long)]
+    ignore_failure: bool,
+    /// Show what the commands print instead of throwing it away
+    #[arg(long)]
+    show_output: bool,
+    /// End with an error if a variant prints something else than the first run did
+    #[arg(long, conflicts_with = "show_output")]
+    same_output: bool,
+    /// Fixes the order of the runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write all runs, readable by what reads hyperfine's export, and by --resume
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a line for each run
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write a page with the ratios, the times and every run drawn
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Continue a comparison that a file of --json holds (with more --runs, if it had all), and write it there
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["lines", "command", "workload", "variant", "policies", "baseline", "copies",
+            "warmup", "setup", "prepare", "ignore_failure", "same_output", "seed"]
+    )]
+    resume: Option<PathBuf>,
+}
+
+impl Compare {
+    /// Compares, shows and writes; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        let mut comparison = match &self.resume {
+            Some(file) => json::read(file)?,
+            None => Comparison { plan: self.plan()?, setting: Default::default(), trials: Vec::new() },
+        };
+        if self.runs.is_some() || self.budget.is_some() {
+            comparison.plan.length = self.length();
+        }
+        comparison.plan.check()?;
+        let files = [&self.json, &self.csv, &self.html, &self.resume];
+        files.into_iter().flatten().try_for_each(|path| whole_file::check_writable(path))?;
+        let before = self.resume.is_some().then_some(&comparison.setting);
+        let mut executor = CommandExecutor::open(&comparison.plan, before, self.show_output)?;
+        comparison.setting = executor.setting().clone();
+        let ending = run(&mut executor, &mut comparison);
+        // Whatever happened: what there is, is kept.
+        let shown = self.show(&comparison);
+        let ending = ending?;
+        shown?;
+        Ok(if ending == Ending::Interrupted { INTERRUPTED } else { 0 })
+    }
+
+    fn show(&self, comparison: &Comparison) -> Result<()> {
+        if comparison.trials.is_empty() {
+            return Ok(());
+        }
+        let found = comparison.findings();
+        output::print(&table::render(comparison, &found))?;
+        let json_file = self.json.as_deref().or(self.resume.as_deref());
+        let write = |path: Option<&Path>, text: &dyn Fn() -> String| {
+            path.map_or(Ok(()), |path| whole_file::write(path, text().as_bytes()))
+        };
+        write(json_file, &|| json::write(comparison, &found))?;
+        write(self.csv.as_deref(), &|| csv::write(comparison))?;
+        write(self.html.as_deref(), &|| page::render(comparison, &found))
+    }
+
+    fn length(&self) -> Length {
+        match self.budget {
+            Some(budget) => Length::BudgetSeconds(budget.as_secs_f64()),
+            None => Length::Runs(self.runs.unwrap_or(RUNS)),
+        }
+    }
+
+    fn plan(&self) -> Result<Plan> {
+        let file = self.workload.as_deref().map(workload::read).transpose()?;
+        let mut variants =
+            if self.lines.is_empty() { self.variants(file.as_ref())? } else { self.of_lines()? };
+        if let Some(name) = &self.baseline {
+            let Some(index) = variants.iter().position(|variant| variant.name == *name) else {
+                let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+                bail!("--baseline: there is no variant `{name}`; there are: {}", names.join(", "));
+            };
+            variants[..=index].rotate_right(1);
+        }
+        let (setup, prepare) = file.map_or((None, None), |file| (file.setup, file.prepare));
+        if self.same_output && variants.iter().any(|variant| variant.workload.completions > 1) {
+            bail!(
+                "--same-output: how much is printed is a matter of chance where applications are restarted"
+            );
+        }
+        Ok(Plan {
+            variants,
+            length: self.length(),
+            warmup: self.warmup,
+            seed: self.seed,
+            setup: self.setup.clone().or(setup),
+            prepare: self.prepare.clone().or(prepare),
+            ignore_failure: self.ignore_failure,
+            same_output: self.same_output,
+        })
+    }
+
+    fn of_lines(&self) -> Result<Vec<Variant>> {
+        let variant = |line: &String| {
+            let command = ["sh", "-c", line].map(str::to_owned).to_vec();
+            Ok(Variant { name: line.clone(), workload: self.copied(command)? })
+        };
+        self.lines.iter().map(variant).collect()
+    }
+
+    /// The command or workload as it is, unless another baseline is named, and what was asked for beside it.
+    fn variants(&self, file: Option<&WorkloadFile>) -> Result<Vec<Variant>> {
+        let workload = match file {
+            Some(file) => file.workload.clone(),
+            None if self.command.is_empty() => {
+                bail!("there is nothing to compare: name a command after `--`, or several command lines")
+            }
+            None => self.copied(self.command.clone())?,
+        };
+        let wants_default = self.policies.iter().any(|name| name == DEFAULT);
+        let mut prefixes = Vec::new();
+        if wants_default || self.baseline.as_ref().is_none_or(|name| name == DEFAULT) {
+            prefixes.push((DEFAULT.to_owned(), Vec::new()));
+        }
+        for text in &self.variant {
+            let named = text.split_once('=').filter(|(name, prefix)| !name.is_empty() && !prefix.is_empty());
+            let Some((name, prefix)) = named else {
+                bail!("--variant {text}: write a name, `=` and what comes before the command");
+            };
+            prefixes.push((name.to_owned(), words(prefix).with_context(|| format!("--variant {name}"))?));
+        }
+        for policy in self.policies.iter().filter(|name| *name != DEFAULT) {
+            prefixes.push((policy.clone(), under_corewise(policy)?));
+        }
+        let variant =
+            |(name, prefix): (String, Vec<String>)| Variant { name, workload: after(&prefix, &workload) };
+        Ok(prefixes.into_iter().map(variant).collect())
+    }
+
+    fn copied(&self, command: Vec<String>) -> Result<Workload> {
+        if !(1..=COPIES_MAX).contains(&self.copies) {
+            bail!("--copies {}: write a number from 1 to {COPIES_MAX}", self.copies);
+        }
+        let application = Application { name: "copy".to_owned(), command, start_seconds: 0.0 };
+        Ok(Workload { applications: copies(application, self.copies), completions: 1 })
+    }
+}
+
+/// Runs what is missing, and says how far it is.
+fn run(executor: &mut CommandExecutor, comparison: &mut Comparison) -> Result<Ending, RunError> {
+    if !executor.set_up()? {
+        return Ok(Ending::Interrupted);
+    }
+    let bar = ProgressBar::new();
+    let plan = &comparison.plan;
+    let result = conduct(executor, plan, &mut comparison.trials, &mut |progress| match progress {
+        Progress::Run { variant, stage, done, remaining: left } => {
+            let what = match stage {
+                Stage::Warmup => "warm-up".to_owned(),
+                Stage::Block(block) => format!("block {}", block + 1),
+            };
+            let left = left.map_or_else(String::new, |left| format!("{} left, ", remaining(left)));
+            bar.advance(*done, format!("{left}{what}: {}", output::Name(variant)));
+        }
+        Progress::Planned { runs, remaining: left } => bar.say(&format!(
+            "{runs} runs in blocks of {}, about {}",
+            plan.arms(),
+            remaining((*left).max(Duration::from_secs(1)))
+        )),
+        Progress::Block { trials, blocks } if trials.len() == BLOCKS_MIN * plan.arms() => {
+            if let Some(least) = detectable(&findings(plan, trials), *blocks) {
+                bar.say(&format!(
+                    "after {BLOCKS_MIN} blocks: {blocks} should tell differences from {} on",
+                    share(least)
+                ));
+            }
+        }
+        Progress::Block { .. } => {}
+    });
+    bar.finish();
+    result
+}
+
+/// What so many blocks could tell of every variant, if the rest scatters as the runs so far.
+fn detectable(found: &Findings, blocks: usize) -> Option<f64> {
+    let effects = table::wall_effects(found);
+    effects.map(|effect| effect.detectable_with(blocks)).reduce(f64::max)
+}
+
+/// The workload with a prefix in front of each command.
+fn after(prefix: &[String], workload: &Workload) -> Workload {
+    let prefixed = |application: &Application| Application {
+        command: [prefix, &application.command].concat(),
+        ..application.clone()
+    };
+    Workload { applications: workload.applications.iter().map(prefixed).collect(), ..*workload }
+}
+
+/// This corewise, with a policy.
+fn under_corewise(policy: &str) -> Result<Vec<String>> {
+    let own = std::env::current_exe().context("cannot find this corewise's own file")?;
+    let own = own.to_str().with_context(|| format!("{} has no plain name: rename it", own.display()))?;
+    Ok([own, "run", "--quiet", "--policy", policy, "--"].map(str::to_owned).to_vec())
+}
+
+fn policy(text: &str) -> Result<String, String> {
+    text.parse::<PolicySpec>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,204 @@
+//! `corewise compare` through the binary, on real commands that take moments.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// A loop of the shell: more turns, more work.
+fn turns(number: u32) -> String {
+    format!("i=0; while [ $i -lt {number} ]; do i=$((i+1)); done")
+}
+
+fn compare(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corewise"));
+    command.arg("compare").args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+fn success(mut command: Command) -> Output {
+    let output = command.output().expect("corewise starts");
+    assert!(output.status.success(), "{output:?}");
+    output
+}
+
+/// What it says when it fails.
+fn failure(arguments: &[&str]) -> String {
+    let output = compare(arguments).output().expect("corewise starts");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    text(&output.stderr)
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).expect("a file")).expect("JSON")
+}
+
+fn path(directory: &tempfile::TempDir, name: &str) -> String {
+    directory.path().join(name).to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// Asks again and again until it is so; machines may be slow.
+fn wait_until(what: &str, is: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !is() {
+        assert!(Instant::now() < end, "{what}: not within two minutes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn lives(pid: &str) -> bool {
+    Path::new("/proc").join(pid.trim()).exists()
+}
+
+#[test]
+fn four_times_the_work_is_found_and_every_view_is_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = ["c.json", "c.csv", "c.html"].map(|name| path(&directory, name));
+    let [json_file, csv, html] = &files;
+    let (less, more) = (turns(4_000), turns(16_000));
+    let output =
+        success(compare(&["--runs", "8", "--json", json_file, "--csv", csv, "--html", html, &less, &more]));
+    let table = text(&output.stdout);
+    assert!(table.starts_with("measured: 8 blocks of 3 runs, seed 1; "), "{table}");
+    assert!(table.contains("slower: "), "{table}");
+    let said = text(&output.stderr);
+    assert!(said.contains("24 runs in blocks of 3, about ") && said.contains("should tell"), "{said}");
+    let found = json(Path::new(json_file));
+    let effect = &found["results"][1]["effects"]["cpu"];
+    assert!(effect["low"].as_f64().expect("a ratio") > 1.5 && effect["verdict"] == "more", "{effect}");
+    assert_eq!(found["results"][1]["times"].as_array().map(Vec::len), Some(8));
+    assert_eq!(found["corewise"]["comparison"]["trials"].as_array().map(Vec::len), Some(24));
+    assert!(found["corewise"]["comparison"]["setting"]["kernel"].is_string());
+    assert_eq!(std::fs::read_to_string(csv).expect("a file").lines().count(), 25);
+    assert!(std::fs::read_to_string(html).expect("a file").contains("Ratio of the times"));
+}
+
+#[test]
+fn variants_prefixes_policies_and_copies_are_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (seen, json_file) = (path(&directory, "seen"), path(&directory, "c.json"));
+    let script = format!("echo \"$WHO $COREWISE_PID\" >> {seen}");
+    let arguments = ["--runs", "1", "--warmup", "0", "--copies", "3", "--policies", "default,spread"];
+    let variant = ["--variant", "me='env' WHO=\"x y\"", "--json", &json_file, "--", "sh", "-c", &script];
+    success(compare(&[&arguments[..], &variant[..]].concat()));
+    let seen = std::fs::read_to_string(&seen).expect("a file");
+    let count = |is: fn(&str) -> bool| seen.lines().filter(|line| is(line)).count();
+    assert_eq!(count(|line| line.trim().is_empty()), 6, "three copies, as they are and as control: {seen}");
+    assert_eq!(count(|line| line.starts_with("x y")), 3, "{seen}");
+    assert_eq!(count(|line| line.trim().parse::<u32>().is_ok()), 3, "under corewise run: {seen}");
+    let found = json(Path::new(&json_file));
+    let names: Vec<&str> =
+        found["results"].as_array().expect("results").iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, ["default", "me", "spread"]);
+    let completions = &found["corewise"]["comparison"]["trials"][0]["completions"];
+    assert_eq!(completions.as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn a_workload_starts_later_and_restarts_until_the_longest_is_done() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, json_file) = (path(&directory, "w.toml"), path(&directory, "c.json"));
+    let (made, order) = (path(&directory, "made"), path(&directory, "order"));
+    let workload = format!(
+        "completions = 2\nsetup = 'touch {made}'\n\
+         [[application]]\nname = 'long'\ncommand = ['sh', '-c', 'test -e {made}; echo l >> {order}; sleep 0.3']\n\
+         [[application]]\nname = 'short'\nstart = '100ms'\ncommand = \"sh -c 'echo s >> {order}; sleep 0.01'\"\n"
+    );
+    std::fs::write(&file, workload).expect("a file");
+    success(compare(&["--workload", &file, "--runs", "1", "--warmup", "0", "--json", &json_file]));
+    let found = json(Path::new(&json_file));
+    let completions = &found["corewise"]["comparison"]["trials"][0]["completions"];
+    assert_eq!((&completions[0]["application"], &completions[0]["times"]), (&"long".into(), &2.into()));
+    assert!(completions[1]["times"].as_u64() > Some(2), "it was started again and again: {completions}");
+    assert!(completions[0]["seconds"].as_f64() >= Some(0.3), "{completions}");
+    assert!(std::fs::read_to_string(&order).expect("a file").starts_with("l\ns\n"));
+}
+
+#[test]
+fn whoever_stays_behind_is_ended_and_the_note_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pids = path(&directory, "pids");
+    let script = format!(
+        "setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 1; done' & \
+                          while [ ! -s {pids} ]; do sleep 0.01; done"
+    );
+    let output = success(compare(&["--runs", "1", "--warmup", "0", "--", "sh", "-c", &script]));
+    assert!(text(&output.stdout).contains("note: 2 of 2 runs left processes behind"), "{output:?}");
+    let pids = std::fs::read_to_string(&pids).expect("a file");
+    assert!(!pids.is_empty() && pids.lines().all(|pid| !lives(pid)), "{pids}");
+}
+
+#[test]
+fn interrupted_it_keeps_what_it_has_and_goes_on_later() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (pids, json_file) = (path(&directory, "pids"), path(&directory, "c.json"));
+    let script = format!("echo $$ >> {pids}; sleep 0.05");
+    let ran = || std::fs::read_to_string(&pids).unwrap_or_default().lines().count();
+    let arguments = ["--runs", "1000", "--warmup", "1", "--json", &json_file, "--", "sh", "-c", &script];
+    let child = compare(&arguments).stdout(std::process::Stdio::piped()).spawn().expect("corewise starts");
+    wait_until("six runs", || ran() >= 6);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGINT)
+        .expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    assert!(text(&output.stdout).starts_with("measured: "), "{output:?}");
+    let last = std::fs::read_to_string(&pids).expect("a file");
+    assert!(last.lines().all(|pid| !lives(pid)), "nothing runs on");
+    let trials = |file: &Value| file["corewise"]["comparison"]["trials"].as_array().expect("runs").clone();
+    let before = trials(&json(Path::new(&json_file)));
+    assert!(before.len() >= 4, "{}", before.len());
+    let runs = (before.len() / 2 + 2).to_string();
+    success(compare(&["--resume", &json_file, "--runs", &runs]));
+    let after = trials(&json(Path::new(&json_file)));
+    assert_eq!(after.len(), 2 * runs.parse::<usize>().expect("a number"));
+    assert_eq!(after[..before.len()], before, "what was there is there");
+}
+
+#[test]
+fn failures_and_other_outputs_end_it_with_a_remedy() {
+    let failing = ["--runs", "1", "--", "sh", "-c", "echo reason >&2; exit 3"];
+    let said = failure(&failing);
+    for words in ["ended with exit status 3", "said: reason", "--ignore-failure"] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+    let output = success(compare(&[&["--ignore-failure"], &failing[..]].concat()));
+    assert!(text(&output.stdout).contains("note: 2 of 2 runs failed"), "{output:?}");
+    assert!(failure(&["--", "sh", "-c", "kill -9 $$"]).contains("was killed by signal 9"));
+    assert!(failure(&["--", "no-such-program-here"]).contains("check the spelling, PATH and permission"));
+    let said = failure(&["--runs", "1", "--same-output", "echo a; echo b", "echo a; echo c"]);
+    assert!(
+        said.contains("prints something else") && said.contains("line 2 is `c` instead of `b`"),
+        "{said}"
+    );
+    assert!(failure(&["--setup", "exit 4", "--", "true"]).contains("--setup ended with exit status 4"));
+}
+
+#[test]
+fn what_cannot_be_understood_is_refused_with_a_remedy() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = path(&directory, "w.toml");
+    std::fs::write(&file, "completions = 1\n[[application]]\nname = 'a'\ncomand = 'x'\n").expect("a file");
+    let broken = failure(&["--workload", &file]);
+    assert!(broken.contains(&file) && broken.contains("line 4") && broken.contains("`comand`"), "{broken}");
+    for (arguments, words) in [
+        (&[][..], "name a command after `--`"),
+        (&["--variant", "taskset", "--", "true"], "write a name, `=` and"),
+        (&["--variant", "a='b", "--", "true"], "a quote without its end"),
+        (&["--variant", "default=nice", "--", "true"], "two variants called `default`"),
+        (&["--baseline", "b", "--variant", "a=nice", "--", "true"], "there is no variant `b`; there are: a"),
+        (&["--runs", "0", "--", "true"], "the number of runs is 0"),
+        (&["--copies", "0", "--", "true"], "--copies 0: write a number from 1"),
+        (&["--resume", "/no/such/file"], "cannot read the comparison /no/such/file"),
+        (&["--json", "/no/such/directory/c.json", "--", "true"], "cannot write"),
+    ] {
+        let said = failure(arguments);
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+    let output = compare(&["--policies", "best", "--", "true"]).output().expect("corewise starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("there is no policy `best`; there are: "), "{output:?}");
+}

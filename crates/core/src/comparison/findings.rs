@@ -1,0 +1,299 @@
+//! All that a comparison's runs show: figures, effects, and what a reader should know of the runs.
+
+use super::effect::{Effect, Verdict, effect};
+use super::{Plan, Run, Trial, Workload};
+use crate::stats::{Interval, median};
+use serde::Serialize;
+
+/// A deviation from the median that counts as an outlier: so many robust standard deviations, and this share.
+const OUTLIER: (f64, f64) = (5.0, 0.02);
+/// Makes the median absolute deviation of normal noise its standard deviation.
+const MAD_TO_DEVIATION: f64 = 1.4826;
+/// The least change from the first run to the last that is worth a note.
+const DRIFT_NOTED: f64 = 0.01;
+/// The mean of PEs' worth of time that others take from which it is worth a note.
+const OTHERS_NOTED: f64 = 0.1;
+/// The mean share of the time that a hypervisor takes from which it is worth a note.
+const STEAL_NOTED: f64 = 0.01;
+
+/// A figure of a run that is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Seconds until all applications have completed.
+    Wall,
+    /// CPU seconds.
+    Cpu,
+    /// The geometric mean of the applications' times, in seconds.
+    Completion,
+    /// The largest over the smallest slowdown of the applications.
+    Unfairness,
+    /// Joules.
+    Energy,
+}
+
+impl Metric {
+    /// All of them, the main one first.
+    pub const ALL: [Metric; 5] =
+        [Metric::Wall, Metric::Cpu, Metric::Completion, Metric::Unfairness, Metric::Energy];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Wall => "time",
+            Metric::Cpu => "CPU time",
+            Metric::Completion => "completion (geometric mean)",
+            Metric::Unfairness => "unfairness",
+            Metric::Energy => "energy",
+        }
+    }
+
+    /// The figure of a run; `None` where the machine or the workload does not tell it.
+    pub fn of(self, run: &Run, workload: &Workload) -> Option<f64> {
+        let times = || run.completions.iter().map(|completion| completion.seconds);
+        let value = match self {
+            Metric::Wall => run.wall_seconds,
+            Metric::Cpu => run.user_seconds + run.system_seconds,
+            Metric::Completion | Metric::Unfairness if run.completions.len() < 2 => return None,
+            Metric::Completion => (times().map(f64::ln).sum::<f64>() / run.completions.len() as f64).exp(),
+            // Copies of one command would all take the same time alone: their times are their slowdowns.
+            Metric::Unfairness if workload.is_of_one_command() => {
+                times().fold(0.0, f64::max) / times().fold(f64::INFINITY, f64::min)
+            }
+            Metric::Unfairness => return None,
+            Metric::Energy => run.energy_joules?,
+        };
+        (value.is_finite() && value > 0.0).then_some(value)
+    }
+}
+
+impl Workload {
+    fn is_of_one_command(&self) -> bool {
+        self.applications.iter().all(|one| one.command == self.applications[0].command)
+    }
+}
+
+/// What a comparison shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Findings {
+    /// Complete blocks: only these are compared.
+    pub blocks: usize,
+    /// Each variant, in the plan's order.
+    pub variants: Vec<VariantFindings>,
+    /// The control against the baseline, which are the same: what this machine makes of nothing.
+    pub noise_floor: Vec<(Metric, Effect)>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// What was found of a variant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VariantFindings {
+    /// Its name.
+    pub name: String,
+    /// Its times in seconds; those of the baseline with the control's. `None` without a run.
+    pub wall: Option<Summary>,
+    /// Mean CPU seconds in user mode.
+    pub user_seconds: f64,
+    /// Mean CPU seconds in the kernel.
+    pub system_seconds: f64,
+    /// Its figures against the baseline's; empty for the baseline itself.
+    pub effects: Vec<(Metric, Effect)>,
+}
+
+impl VariantFindings {
+    /// The effect on a figure, if there is one.
+    pub fn effect(&self, metric: Metric) -> Option<&Effect> {
+        self.effects.iter().find(|(one, _)| *one == metric).map(|(_, effect)| effect)
+    }
+}
+
+/// Figures of several runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Summary {
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation; `None` of one value.
+    pub deviation: Option<f64>,
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// `None` of nothing.
+    pub fn of(values: &[f64]) -> Option<Summary> {
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Some(Summary {
+            mean,
+            deviation: (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt()),
+            median: median(values)?,
+            min: values.iter().copied().fold(f64::INFINITY, f64::min),
+            max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        })
+    }
+}
+
+/// What the runs show.
+pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
+    let blocks: Vec<Vec<&Run>> = complete_blocks(plan, trials);
+    let effects_of = |arm: usize| {
+        let of = |metric| Some((metric, effect(&log_ratios(plan, &blocks, arm, metric), plan.seed)?));
+        Metric::ALL.into_iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let control = plan.variants.len();
+    let variants = plan.variants.iter().enumerate().map(|(index, variant)| {
+        let runs: Vec<&Run> = runs_of(plan, trials, index).collect();
+        let mean = |value: fn(&Run) -> f64| {
+            runs.iter().map(|run| value(run)).sum::<f64>() / runs.len().max(1) as f64
+        };
+        VariantFindings {
+            name: variant.name.clone(),
+            wall: Summary::of(&runs.iter().map(|run| run.wall_seconds).collect::<Vec<_>>()),
+            user_seconds: mean(|run| run.user_seconds),
+            system_seconds: mean(|run| run.system_seconds),
+            effects: if index == 0 { Vec::new() } else { effects_of(index) },
+        }
+    });
+    let variants = variants.collect();
+    let noise_floor = effects_of(control);
+    let notes = notes(plan, trials, &noise_floor);
+    Findings { blocks: blocks.len(), variants, noise_floor, notes }
+}
+
+/// The runs of a variant, those of the control among the baseline's.
+pub(crate) fn runs_of<'a>(
+    plan: &'a Plan,
+    trials: &'a [Trial],
+    variant: usize,
+) -> impl Iterator<Item = &'a Run> {
+    trials.iter().filter(move |trial| plan.variant_of(trial.arm) == variant).map(|trial| &trial.run)
+}
+
+/// The runs of each complete block by their arms.
+fn complete_blocks<'a>(plan: &Plan, trials: &'a [Trial]) -> Vec<Vec<&'a Run>> {
+    let by_arm = |block: &'a [Trial]| {
+        let mut block: Vec<&Trial> = block.iter().collect();
+        block.sort_by_key(|trial| trial.arm);
+        block.into_iter().map(|trial| &trial.run).collect()
+    };
+    trials.chunks_exact(plan.arms()).map(by_arm).collect()
+}
+
+/// For each block the logarithm of an arm's figure over the baseline's. It is one run against one run also for
+/// the variants, though the control is a second run of the baseline: noise that makes runs longer, never
+/// shorter, is then as likely on either side, and the mean of equal things is 1 however much is trimmed.
+fn log_ratios(plan: &Plan, blocks: &[Vec<&Run>], arm: usize, metric: Metric) -> Vec<f64> {
+    let log = |block: &[&Run], arm: usize| {
+        Some(metric.of(block[arm], &plan.variants[plan.variant_of(arm)].workload)?.ln())
+    };
+    blocks.iter().filter_map(|block| Some(log(block, arm)? - log(block, 0)?)).collect()
+}
+
+fn notes(plan: &Plan, trials: &[Trial], noise_floor: &[(Metric, Effect)]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let floor = noise_floor.iter().find(|(metric, _)| *metric == Metric::Wall);
+    if let Some((_, floor)) = floor
+        && matches!(floor.verdict, Verdict::Less | Verdict::More)
+    {
+        notes.push(format!(
+            "the control differs from the baseline by {:+.1} %, though both are the same: by chance in one of \
+             twenty comparisons, else something follows the order of the runs; compare again before you \
+             believe a small difference",
+            (floor.ratio - 1.0) * 100.0
+        ));
+    }
+    notes.extend(drift(plan, trials));
+    notes.extend(outliers(plan, trials));
+    let mean = |value: fn(&Run) -> Option<f64>| {
+        let values: Vec<f64> = trials.iter().filter_map(|trial| value(&trial.run)).collect();
+        values.iter().sum::<f64>() / values.len().max(1) as f64
+    };
+    let others = mean(|run| run.others_pes);
+    if others > OTHERS_NOTED {
+        notes.push(format!(
+            "others took {others:.1} PEs' worth of time: figures are those of a loaded machine"
+        ));
+    }
+    let steal = mean(|run| run.steal_share);
+    if steal > STEAL_NOTED {
+        notes.push(format!("a hypervisor took {:.0} % of the machine's time", steal * 100.0));
+    }
+    let count = |is: fn(&Run) -> bool| trials.iter().filter(|trial| is(&trial.run)).count();
+    let failed = count(|run| run.exit_code != 0);
+    if failed > 0 {
+        notes.push(format!("{failed} of {} runs failed; their times count like the others", trials.len()));
+    }
+    let left = count(|run| run.left_behind > 0);
+    if left > 0 {
+        notes.push(format!("{left} of {} runs left processes behind, which were ended", trials.len()));
+    }
+    notes
+}
+
+/// Whether times grow or shrink from the first run to the last: the slope of a line through their logarithms,
+/// each arm about its own median.
+fn drift(plan: &Plan, trials: &[Trial]) -> Option<String> {
+    const RUNS_MIN: usize = 6;
+    let points: Vec<f64> = about_medians(plan, trials);
+    let count = points.len();
+    if count < RUNS_MIN {
+        return None;
+    }
+    let middle = (count - 1) as f64 / 2.0;
+    let mean = points.iter().sum::<f64>() / count as f64;
+    let places = || points.iter().enumerate().map(|(place, value)| (place as f64 - middle, value - mean));
+    let squares: f64 = places().map(|(place, _)| place * place).sum();
+    let slope = places().map(|(place, value)| place * value).sum::<f64>() / squares;
+    let degrees = count - 2;
+    let rest: f64 = places().map(|(place, value)| (value - slope * place).powi(2)).sum();
+    let slope = Interval::around(slope, (rest / degrees as f64 / squares).sqrt(), degrees, count);
+    let change = (slope.value * (count - 1) as f64).exp_m1();
+    let is_told = slope.low > 0.0 || slope.high < 0.0;
+    (is_told && change.abs() >= DRIFT_NOTED).then(|| {
+        format!(
+            "times drifted by {:+.1} % from the first run to the last; the order of the runs balances that",
+            change * 100.0
+        )
+    })
+}
+
+/// Runs that are far off the others of their arm. They stay in: the interval makes them count less.
+fn outliers(plan: &Plan, trials: &[Trial]) -> Option<String> {
+    let points = about_medians(plan, trials);
+    let mut deviations: Vec<Vec<f64>> = vec![Vec::new(); plan.arms()];
+    for (trial, point) in trials.iter().zip(&points) {
+        deviations[trial.arm].push(point.abs());
+    }
+    let typical: Vec<f64> =
+        deviations.iter().map(|all| median(all).unwrap_or(0.0) * MAD_TO_DEVIATION).collect();
+    let is_far =
+        |(trial, point): &(&Trial, &f64)| point.abs() > (OUTLIER.0 * typical[trial.arm]).max(OUTLIER.1);
+    let far: Vec<(&Trial, &f64)> = trials.iter().zip(&points).filter(is_far).collect();
+    let (worst, point) = far.iter().max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()))?;
+    Some(format!(
+        "{} of {} runs are outliers and count less; the farthest is `{}` in block {}: {:.3} s, {:+.0} %",
+        far.len(),
+        trials.len(),
+        plan.variants[plan.variant_of(worst.arm)].name,
+        worst.block + 1,
+        worst.run.wall_seconds,
+        point.exp_m1() * 100.0
+    ))
+}
+
+/// The logarithm of each run's time about the median of its arm.
+fn about_medians(plan: &Plan, trials: &[Trial]) -> Vec<f64> {
+    let log = |trial: &Trial| trial.run.wall_seconds.max(1e-9).ln();
+    let of_arm = |arm: usize| {
+        let logs: Vec<f64> = trials.iter().filter(|trial| trial.arm == arm).map(log).collect();
+        median(&logs).unwrap_or(0.0)
+    };
+    let medians: Vec<f64> = (0..plan.arms()).map(of_arm).collect();
+    trials.iter().map(|trial| log(trial) - medians[trial.arm]).collect()
+}

@@ -1,0 +1,291 @@
+use super::*;
+use crate::random::Random;
+use crate::time::Time;
+use std::time::Duration;
+
+/// A machine whose runs take what a function says, and no time to wait for.
+struct Made<F> {
+    now: Time,
+    seconds: F,
+    /// The variants that were run.
+    ran: Vec<usize>,
+    /// After so many runs somebody asks to end.
+    patience: usize,
+    /// The number of the run that fails.
+    fails: Option<usize>,
+}
+
+fn made<F: FnMut(usize, Time) -> f64>(seconds: F) -> Made<F> {
+    Made { now: Time(0), seconds, ran: Vec::new(), patience: usize::MAX, fails: None }
+}
+
+impl<F: FnMut(usize, Time) -> f64> Executor for Made<F> {
+    type Error = String;
+
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn run(&mut self, variant: usize) -> Result<Option<Run>, String> {
+        if self.ran.len() == self.patience {
+            return Ok(None);
+        }
+        if self.fails == Some(self.ran.len()) {
+            return Err(format!("run {} failed", self.ran.len()));
+        }
+        self.ran.push(variant);
+        let seconds = (self.seconds)(variant, self.now);
+        self.now = self.now + Duration::from_secs_f64(seconds);
+        Ok(Some(Run { wall_seconds: seconds, ..Run::default() }))
+    }
+}
+
+fn plan(variants: usize, length: Length) -> Plan {
+    let application = |index: usize| Application {
+        name: "a".to_owned(),
+        command: vec![format!("command-{index}")],
+        start_seconds: 0.0,
+    };
+    let variant = |index| Variant {
+        name: format!("v{index}"),
+        workload: Workload { applications: vec![application(index)], completions: 1 },
+    };
+    Plan {
+        variants: (0..variants).map(variant).collect(),
+        length,
+        warmup: 0,
+        seed: 1,
+        setup: None,
+        prepare: None,
+        ignore_failure: false,
+        same_output: false,
+    }
+}
+
+fn trials_of<E: Executor>(executor: &mut E, plan: &Plan) -> Vec<Trial>
+where
+    E::Error: std::fmt::Debug,
+{
+    let mut trials = Vec::new();
+    conduct(executor, plan, &mut trials, &mut |_| {}).unwrap();
+    trials
+}
+
+#[test]
+fn a_block_has_every_arm_once_and_the_next_one_mirrors_it() {
+    let mut firsts = std::collections::BTreeSet::new();
+    for block in (0..40).step_by(2) {
+        let (one, mut next) = (order(7, 4, block), order(7, 4, block + 1));
+        next.reverse();
+        assert_eq!(one, next);
+        firsts.insert(one[0]);
+        let mut sorted = one;
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2, 3]);
+    }
+    assert_eq!(firsts.len(), 4, "no arm always comes first");
+    assert_ne!(order(7, 12, 0), order(8, 12, 0));
+}
+
+#[test]
+fn runs_are_made_in_that_order_after_the_warm_ups() {
+    let mut machine = made(|_, _| 1.0);
+    let plan = Plan { warmup: 2, ..plan(2, Length::Runs(3)) };
+    let mut said = Vec::new();
+    let mut trials = Vec::new();
+    let ending = conduct(&mut machine, &plan, &mut trials, &mut |progress| {
+        said.push(match progress {
+            Progress::Run { stage: Stage::Warmup, .. } => "w".to_owned(),
+            Progress::Run { remaining, .. } => format!("{} s", remaining.unwrap().as_secs()),
+            Progress::Planned { runs, remaining } => format!("{runs} runs, {} s", remaining.as_secs()),
+            Progress::Block { trials, blocks } => format!("{} of {blocks} blocks", trials.len() / 3),
+        });
+    });
+    assert_eq!(ending, Ok(Ending::Complete));
+    let arms: Vec<usize> = trials.iter().map(|trial| trial.arm).collect();
+    let expected: Vec<usize> = (0..3).flat_map(|block| order(1, 3, block)).collect();
+    assert_eq!(arms, expected);
+    assert_eq!(machine.ran[..4], [0, 1, 0, 1]);
+    assert_eq!(machine.ran[4..], expected.iter().map(|&arm| arm % 2).collect::<Vec<_>>());
+    let told =
+        "w w w w|9 runs, 9 s|9 s 8 s 7 s|1 of 3 blocks|6 s 5 s 4 s|2 of 3 blocks|3 s 2 s 1 s|3 of 3 blocks";
+    assert_eq!(said.join(" "), told.replace('|', " "));
+}
+
+#[test]
+fn a_budget_ends_it_before_a_block_that_would_not_fit() {
+    let mut machine = made(|_, _| 1.0);
+    let trials = trials_of(&mut machine, &Plan { warmup: 1, ..plan(2, Length::BudgetSeconds(12.0)) });
+    // Two seconds of warm-up, then blocks of three.
+    assert_eq!((trials.len(), machine.now.as_secs_f64()), (9, 11.0));
+}
+
+#[test]
+fn what_was_interrupted_or_failed_is_kept_and_goes_on_where_it_was() {
+    let plan = plan(2, Length::Runs(4));
+    let whole = trials_of(&mut made(|variant, _| 1.0 + variant as f64), &plan);
+    let mut machine = made(|variant, _| 1.0 + variant as f64);
+    let mut trials = Vec::new();
+    machine.patience = 4;
+    assert_eq!(conduct(&mut machine, &plan, &mut trials, &mut |_| {}), Ok(Ending::Interrupted));
+    assert_eq!(trials, whole[..4]);
+    machine.patience = usize::MAX;
+    machine.fails = Some(6);
+    assert!(conduct(&mut machine, &plan, &mut trials, &mut |_| {}).is_err());
+    assert_eq!(trials, whole[..6]);
+    machine.fails = None;
+    assert_eq!(conduct(&mut machine, &plan, &mut trials, &mut |_| {}), Ok(Ending::Complete));
+    assert_eq!(trials, whole);
+    assert_eq!(conduct(&mut machine, &plan, &mut trials, &mut |_| {}), Ok(Ending::Complete));
+    assert_eq!(machine.ran.len(), 12, "nothing is left to do");
+}
+
+#[test]
+fn an_incomplete_block_is_not_compared() {
+    let plan = plan(2, Length::Runs(8));
+    let mut trials = trials_of(&mut made(|variant, _| 1.0 + variant as f64), &plan);
+    let whole = findings(&plan, &trials);
+    assert_eq!(whole.blocks, 8);
+    let effect = whole.variants[1].effect(Metric::Wall).unwrap();
+    assert!((effect.ratio - 2.0).abs() < 1e-9 && effect.verdict == Verdict::More, "{effect:?}");
+    trials.pop();
+    let found = findings(&plan, &trials);
+    assert_eq!((found.blocks, found.variants[1].effect(Metric::Wall).unwrap().blocks), (7, 7));
+    trials.truncate(5 * plan.arms());
+    let found = findings(&plan, &trials);
+    assert_eq!(found.variants[1].effect(Metric::Wall).unwrap().verdict, Verdict::TooFew);
+    assert_eq!(findings(&plan, &[]).variants[1].effects, []);
+}
+
+/// Times as a busy machine makes them: noise, now and then something that lasts, and a drift of 10 %.
+fn noisy(seed: u64, ratio: f64, length: f64) -> impl FnMut(usize, Time) -> f64 {
+    let mut random = Random::new(seed, 99);
+    move |variant, now| {
+        let burst = if random.unit() < 0.1 { 1.0 + random.unit() } else { 1.0 };
+        let drift = 1.0 + 0.1 * now.as_secs_f64() / length;
+        drift * burst * (1.0 + 0.01 * random.normal()) * if variant == 0 { 1.0 } else { ratio }
+    }
+}
+
+/// The wall-clock effects of the second variant and of the control.
+fn noisy_effects(seed: u64, ratio: f64, blocks: u32) -> [Effect; 2] {
+    let plan = Plan { seed, ..plan(2, Length::Runs(blocks)) };
+    let trials = trials_of(&mut made(noisy(seed, ratio, 3.0 * f64::from(blocks))), &plan);
+    let found = findings(&plan, &trials);
+    [*found.variants[1].effect(Metric::Wall).unwrap(), found.noise_floor[0].1]
+}
+
+#[test]
+fn what_is_the_same_is_seldom_told_apart() {
+    const TRIALS: u64 = 200;
+    let effects: Vec<Effect> = (0..TRIALS).flat_map(|seed| noisy_effects(seed, 1.0, 12)).collect();
+    let wrong = effects.iter().filter(|effect| effect.verdict != Verdict::NotTold).count();
+    assert!(wrong as f64 <= 0.05 * effects.len() as f64, "{wrong} of {}", effects.len());
+}
+
+#[test]
+fn planted_effects_are_found_and_covered() {
+    const TRIALS: u64 = 100;
+    for ratio in [0.92, 1.1] {
+        let effects: Vec<Effect> = (0..TRIALS).map(|seed| noisy_effects(seed, ratio, 20)[0]).collect();
+        let expected = if ratio < 1.0 { Verdict::Less } else { Verdict::More };
+        let found = effects.iter().filter(|effect| effect.verdict == expected).count();
+        assert!(found >= 90, "{ratio}: {found}");
+        let covered = effects.iter().filter(|effect| effect.low <= ratio && ratio <= effect.high).count();
+        assert!(covered >= 93, "{ratio}: {covered}");
+    }
+}
+
+#[test]
+fn what_counts_as_detectable_is_found_that_often() {
+    let detectable: Vec<f64> = (0..60).map(|seed| noisy_effects(seed, 1.0, 20)[0].detectable).collect();
+    let ratio = 1.0 + crate::stats::median(&detectable).unwrap();
+    let found = (100..200).filter(|&seed| noisy_effects(seed, ratio, 20)[0].verdict == Verdict::More).count();
+    assert!((65..=95).contains(&found), "{found} of 100 at {ratio}, the power is to be {POWER}");
+    let effect = noisy_effects(1, 1.0, 20)[0];
+    assert!((effect.detectable_with(20) - effect.detectable).abs() < 1e-12);
+    let ratio = effect.detectable_with(80).ln_1p() / effect.detectable.ln_1p();
+    assert!((0.44..0.5).contains(&ratio), "four times as many tell half of it, or a little less: {ratio}");
+}
+
+#[test]
+fn drift_outliers_load_and_failures_are_noted() {
+    let plan = plan(2, Length::Runs(10));
+    let mut trials = trials_of(&mut made(|_, now| 1.0 + now.as_secs_f64() * 1e-3), &plan);
+    let notes = findings(&plan, &trials).notes;
+    assert!(notes.iter().any(|note| note.starts_with("times drifted by +2.9 %")), "{notes:?}");
+    for trial in &mut trials {
+        trial.run = Run { wall_seconds: 1.0, ..Run::default() };
+    }
+    assert_eq!(findings(&plan, &trials).notes, Vec::<String>::new());
+    trials[8].run.wall_seconds = 2.0;
+    trials[9].run.exit_code = 3;
+    trials[10].run.left_behind = 1;
+    for trial in &mut trials {
+        trial.run.others_pes = Some(0.5);
+        trial.run.steal_share = Some(0.2);
+    }
+    let notes = findings(&plan, &trials).notes.join("\n");
+    for words in [
+        "1 of 30 runs are outliers",
+        "in block 3: 2.000 s, +100 %",
+        "others took 0.5 PEs' worth",
+        "a hypervisor took 20 %",
+        "1 of 30 runs failed",
+        "1 of 30 runs left processes behind",
+    ] {
+        assert!(notes.contains(words), "no `{words}` in {notes}");
+    }
+}
+
+#[test]
+fn copies_have_a_mean_and_an_unfairness_and_different_commands_only_the_mean() {
+    let mut workload = plan(1, Length::Runs(1)).variants[0].workload.clone();
+    workload.applications.push(workload.applications[0].clone());
+    let completion = |seconds| Completion { application: "a".to_owned(), seconds, times: 1 };
+    let run = Run { completions: vec![completion(1.0), completion(4.0)], ..Run::default() };
+    assert_eq!(Metric::Completion.of(&run, &workload), Some(2.0));
+    assert_eq!(Metric::Unfairness.of(&run, &workload), Some(4.0));
+    assert_eq!(Metric::Energy.of(&run, &workload), None, "not known is not 0");
+    workload.applications[1].command = vec!["other".to_owned()];
+    assert_eq!(Metric::Unfairness.of(&run, &workload), None);
+}
+
+#[test]
+fn a_changed_setting_is_told_by_its_name() {
+    let before = Setting { kernel: Some("6.1".to_owned()), ..Setting::default() };
+    let after = Setting { smt: Some("on".to_owned()), ..before.clone() };
+    assert_eq!(before.changes_since(&before), Vec::<String>::new());
+    assert_eq!(after.changes_since(&before), ["SMT: not known before, on now"]);
+}
+
+#[test]
+fn what_cannot_be_carried_out_is_refused() {
+    let good = plan(2, Length::Runs(4));
+    assert_eq!(good.check(), Ok(()));
+    let refused = |change: fn(&mut Plan), words: &str| {
+        let mut plan = good.clone();
+        change(&mut plan);
+        let error = plan.check().unwrap_err().to_string();
+        assert!(error.contains(words), "no `{words}` in {error}");
+    };
+    refused(|plan| plan.variants.clear(), "nothing to run");
+    refused(|plan| plan.variants[1].name = "v0".to_owned(), "two variants called `v0`");
+    refused(|plan| plan.variants[0].workload.applications.clear(), "nothing to run");
+    refused(|plan| plan.variants[0].workload.applications[0].command.clear(), "command of `a` is empty");
+    refused(|plan| plan.variants[0].workload.applications[0].command.push("a\0".to_owned()), "zero byte");
+    refused(|plan| plan.variants[0].workload.applications[0].start_seconds = f64::NAN, "the start of `a`");
+    refused(|plan| plan.variants[0].workload.completions = 0, "the number of completions is 0");
+    refused(|plan| plan.length = Length::Runs(0), "the number of runs is 0");
+    refused(|plan| plan.length = Length::BudgetSeconds(-1.0), "the budget");
+}
+
+#[test]
+fn runs_of_another_plan_are_refused() {
+    let plan = plan(2, Length::Runs(4));
+    let mut trials = trials_of(&mut made(|_, _| 1.0), &plan);
+    assert_eq!(plan.check_trials(&trials), Ok(()));
+    assert_eq!(plan.check_trials(&trials[..7]), Ok(()));
+    trials.swap(4, 5);
+    assert_eq!(plan.check_trials(&trials), Err(PlanError::Foreign(5)));
+}

@@ -1,0 +1,292 @@
+//! Starting the applications of a workload, waiting for them, and leaving nothing behind.
+
+use super::RunError;
+use super::output::Streams;
+use corewise_core::comparison::{Completion, Workload};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// The signals by which somebody asks corewise to end.
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// How long what outlives its command may take to end by itself.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long a process may take to end once it is asked to.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a workload took.
+#[derive(Debug)]
+pub struct Ended {
+    /// From the first start until all applications have completed.
+    pub wall: Duration,
+    /// Until nothing was left.
+    pub whole: Duration,
+    /// CPU time in user mode of everything that has ended.
+    pub user: Duration,
+    /// CPU time in the kernel.
+    pub system: Duration,
+    /// Of each application.
+    pub completions: Vec<Completion>,
+    /// The first application that failed, by its index, and how.
+    pub failure: Option<(usize, ExitStatus)>,
+    /// Processes that had to be ended.
+    pub left_behind: u32,
+}
+
+/// The children of this process, and the signals that tell of them.
+#[derive(Debug)]
+pub struct Processes {
+    signals: SignalFd,
+}
+
+impl Processes {
+    /// Blocks the signals and adopts the orphans from now on.
+    pub fn open() -> Result<Processes, Errno> {
+        let signals: SigSet = ENDING.into_iter().chain([Signal::SIGCHLD]).collect();
+        signals.thread_block()?;
+        nix::sys::prctl::set_child_subreaper(true)?;
+        let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Processes { signals })
+    }
+
+    /// Runs a workload to its end, or until an application fails, unless that is to be ignored. `None` if
+    /// somebody asked to end. Nothing of it is left in any case.
+    pub fn run(
+        &mut self,
+        workload: &Workload,
+        streams: &Streams,
+        ignore_failure: bool,
+    ) -> Result<Option<Ended>, RunError> {
+        let mut round = Round::new(workload);
+        let result = self.follow(&mut round, streams, ignore_failure);
+        let wall = round.begin.elapsed();
+        let over = matches!(result, Ok(true)) && round.running.is_empty();
+        let left_behind = self.end(&mut round, if over { GRACE } else { Duration::ZERO })?;
+        if !result? {
+            return Ok(None);
+        }
+        let wall = round.last_end.map_or(wall, |end| end.duration_since(round.begin));
+        Ok(Some(Ended {
+            wall,
+            whole: round.begin.elapsed(),
+            user: round.user,
+            system: round.system,
+            completions: round.completions(),
+            failure: round.failure,
+            left_behind: if over { left_behind } else { 0 },
+        }))
+    }
+
+    /// `false` if somebody asked to end.
+    fn follow(
+        &mut self,
+        round: &mut Round<'_>,
+        streams: &Streams,
+        ignore_failure: bool,
+    ) -> Result<bool, RunError> {
+        loop {
+            let next = round.start_due(streams)?;
+            if self.wait(next)? {
+                return Ok(false);
+            }
+            reap(round)?;
+            if round.is_over() || (round.failure.is_some() && !ignore_failure) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Waits for a child to end, at most so long; whether somebody asked to end.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Errno> {
+        // Rounded up, so that what is due then is due.
+        let timeout = timeout.map(|left| left + Duration::from_millis(1));
+        let timeout =
+            timeout.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+        match poll(&mut [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let mut asked_to_end = false;
+        while let Some(info) = self.signals.read_signal()? {
+            asked_to_end |= ENDING.iter().any(|ending| *ending as u32 == info.ssi_signo);
+        }
+        Ok(asked_to_end)
+    }
+
+    /// Ends what is left, after so long in which it may end by itself; how many processes had to be ended.
+    fn end(&mut self, round: &mut Round<'_>, grace: Duration) -> Result<u32, Errno> {
+        if self.all_end_within(round, grace)? {
+            return Ok(0);
+        }
+        let left = children().len() as u32;
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            round.signal(signal);
+            if self.all_end_within(round, PATIENCE)? {
+                break;
+            }
+        }
+        // Whoever a killed one leaves becomes a child.
+        while !self.all_end_within(round, Duration::from_millis(10))? {
+            round.signal(Signal::SIGKILL);
+        }
+        Ok(left)
+    }
+
+    fn all_end_within(&mut self, round: &mut Round<'_>, time: Duration) -> Result<bool, Errno> {
+        let end = Instant::now() + time;
+        loop {
+            if !reap(round)? {
+                return Ok(true);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.wait(Some(left))?;
+        }
+    }
+}
+
+/// Takes in every child that has ended; whether one is left.
+fn reap(round: &mut Round<'_>) -> Result<bool, Errno> {
+    loop {
+        let mut status = 0;
+        // SAFETY: all zeros is a value of this plain structure.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: status and usage are valid places for the answers.
+        let pid = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage) };
+        match Errno::result(pid) {
+            Ok(0) => return Ok(true),
+            Ok(pid) => round.ended(pid as u32, ExitStatus::from_raw(status), &usage),
+            Err(Errno::ECHILD) => return Ok(false),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// The children of this process, which has one thread.
+fn children() -> Vec<Pid> {
+    let pid = std::process::id();
+    let list = std::fs::read_to_string(format!("/proc/self/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| Some(Pid::from_raw(pid.parse().ok()?))).collect()
+}
+
+/// One run of a workload.
+struct Round<'a> {
+    workload: &'a Workload,
+    begin: Instant,
+    /// When each application is to start next, if it is.
+    due: Vec<Option<Instant>>,
+    /// The index and start of each application that runs, by its process.
+    running: BTreeMap<u32, (usize, Instant)>,
+    /// How often each application has completed, and how long that took.
+    completed: Vec<(u32, Duration)>,
+    last_end: Option<Instant>,
+    failure: Option<(usize, ExitStatus)>,
+    user: Duration,
+    system: Duration,
+}
+
+impl Round<'_> {
+    fn new(workload: &Workload) -> Round<'_> {
+        let begin = Instant::now();
+        let due = |start: f64| Some(begin + Duration::from_secs_f64(start));
+        Round {
+            workload,
+            begin,
+            due: workload.applications.iter().map(|one| due(one.start_seconds)).collect(),
+            running: BTreeMap::new(),
+            completed: vec![(0, Duration::ZERO); workload.applications.len()],
+            last_end: None,
+            failure: None,
+            user: Duration::ZERO,
+            system: Duration::ZERO,
+        }
+    }
+
+    /// Starts what is due; the time until the next start.
+    fn start_due(&mut self, streams: &Streams) -> Result<Option<Duration>, RunError> {
+        for (index, application) in self.workload.applications.iter().enumerate() {
+            let now = Instant::now();
+            if self.due[index].is_some_and(|due| due <= now) {
+                let (stdin, stdout, stderr) = streams.of(index)?;
+                let mut command = Command::new(&application.command[0]);
+                command.args(&application.command[1..]).process_group(0);
+                command.stdin(stdin).stdout(stdout).stderr(stderr);
+                let child = command
+                    .spawn()
+                    .map_err(|source| RunError::Start { command: words_of(&application.command), source })?;
+                self.running.insert(child.id(), (index, now));
+                self.due[index] = None;
+            }
+        }
+        let next = self.due.iter().flatten().min();
+        Ok(next.map(|due| due.saturating_duration_since(Instant::now())))
+    }
+
+    fn ended(&mut self, pid: u32, status: ExitStatus, usage: &libc::rusage) {
+        let duration = |time: libc::timeval| {
+            Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+        };
+        self.user += duration(usage.ru_utime);
+        self.system += duration(usage.ru_stime);
+        let Some((index, start)) = self.running.remove(&pid) else { return };
+        if self.is_over() {
+            return;
+        }
+        let now = Instant::now();
+        let (times, time) = &mut self.completed[index];
+        *times += 1;
+        *time += now.duration_since(start);
+        if !status.success() {
+            self.failure.get_or_insert((index, status));
+        }
+        if self.is_over() {
+            self.last_end = Some(now);
+        } else if self.workload.completions > 1 {
+            self.due[index] = Some(now);
+        }
+    }
+
+    /// Whether every application has completed as often as it shall.
+    fn is_over(&self) -> bool {
+        self.completed.iter().all(|(times, _)| *times >= self.workload.completions)
+    }
+
+    /// To the groups of the applications that run, and to whoever was adopted. What ends meanwhile gets
+    /// nothing; whoever that leaves is adopted, and asked next time.
+    fn signal(&self, signal: Signal) {
+        for &leader in self.running.keys() {
+            let _ = kill(Pid::from_raw(-(leader as i32)), signal);
+        }
+        for child in children() {
+            let _ = kill(child, signal);
+        }
+    }
+
+    fn completions(&self) -> Vec<Completion> {
+        let of =
+            |(application, (times, time)): (&corewise_core::comparison::Application, &(u32, Duration))| {
+                Completion {
+                    application: application.name.clone(),
+                    seconds: time.as_secs_f64() / f64::from((*times).max(1)),
+                    times: *times,
+                }
+            };
+        self.workload.applications.iter().zip(&self.completed).map(of).collect()
+    }
+}
+
+/// A command as a line.
+pub fn words_of(command: &[String]) -> String {
+    command.join(" ")
+}
