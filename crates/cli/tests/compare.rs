@@ -103,10 +103,12 @@ fn a_workload_starts_later_and_restarts_until_the_longest_is_done() {
     let directory = tempfile::tempdir().expect("a directory");
     let (file, json_file) = (path(&directory, "w.toml"), path(&directory, "c.json"));
     let (made, order) = (path(&directory, "made"), path(&directory, "order"));
+    let long = format!("test -e {made}; echo l >> {order}; sleep 0.3");
+    let short = format!("echo s >> {order}; sleep 0.01");
     let workload = format!(
         "completions = 2\nsetup = 'touch {made}'\n\
-         [[application]]\nname = 'long'\ncommand = ['sh', '-c', 'test -e {made}; echo l >> {order}; sleep 0.3']\n\
-         [[application]]\nname = 'short'\nstart = '100ms'\ncommand = \"sh -c 'echo s >> {order}; sleep 0.01'\"\n"
+         [[application]]\nname = 'long'\ncommand = ['sh', '-c', '{long}']\n\
+         [[application]]\nname = 'short'\nstart = '100ms'\ncommand = \"sh -c '{short}'\"\n"
     );
     std::fs::write(&file, workload).expect("a file");
     success(compare(&["--workload", &file, "--runs", "1", "--warmup", "0", "--json", &json_file]));

@@ -95,7 +95,7 @@ pub struct Compare {
     /// Write a page with the ratios, the times and every run drawn
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Continue a comparison that a file of --json holds (with more --runs, if it had all), and write it there
+    /// Continue a comparison from a file of --json, into that file (with more --runs, if it had all)
     #[arg(
         long,
         value_name = "FILE",

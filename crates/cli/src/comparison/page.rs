@@ -52,9 +52,9 @@ fn header(f: &mut Formatter<'_>, comparison: &Comparison, findings: &Findings) -
     page::facts(f, &facts)?;
     writeln!(
         f,
-        "<p class=\"quiet\">Each block has every variant once and the first one twice, in random order. A \
-         ratio is that of two runs of one block. The control is the first variant once more: what comes of it \
-         is the noise floor. Intervals miss the truth once in twenty.</p>\n</header>"
+        "<p class=\"quiet\">Each block has every variant once and the first one twice, in random order. \
+         A ratio is that of two runs of one block. The control is the first variant once more: what comes \
+         of it is the noise floor. Intervals miss the truth once in twenty.</p>\n</header>"
     )
 }
 

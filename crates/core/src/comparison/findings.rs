@@ -185,9 +185,9 @@ fn complete_blocks<'a>(plan: &Plan, trials: &'a [Trial]) -> Vec<Vec<&'a Run>> {
     trials.chunks_exact(plan.arms()).map(by_arm).collect()
 }
 
-/// For each block the logarithm of an arm's figure over the baseline's. It is one run against one run also for
-/// the variants, though the control is a second run of the baseline: noise that makes runs longer, never
-/// shorter, is then as likely on either side, and the mean of equal things is 1 however much is trimmed.
+/// For each block the logarithm of an arm's figure over the baseline's. It is one run against one run
+/// also for the variants, though the control is a second run of the baseline: noise that makes runs longer,
+/// never shorter, is then as likely on either side, and the mean of equal things is 1 however much is trimmed.
 fn log_ratios(plan: &Plan, blocks: &[Vec<&Run>], arm: usize, metric: Metric) -> Vec<f64> {
     let log = |block: &[&Run], arm: usize| {
         Some(metric.of(block[arm], &plan.variants[plan.variant_of(arm)].workload)?.ln())
@@ -202,8 +202,8 @@ fn notes(plan: &Plan, trials: &[Trial], noise_floor: &[(Metric, Effect)]) -> Vec
         && matches!(floor.verdict, Verdict::Less | Verdict::More)
     {
         notes.push(format!(
-            "the control differs from the baseline by {:+.1} %, though both are the same: by chance in one of \
-             twenty comparisons, else something follows the order of the runs; compare again before you \
+            "the control differs from the baseline by {:+.1} %, though both are the same: by chance in one \
+             of twenty comparisons, else something follows the order of the runs; compare again before you \
              believe a small difference",
             (floor.ratio - 1.0) * 100.0
         ));
