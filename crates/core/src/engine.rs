@@ -10,7 +10,8 @@
 //!
 //! # What the engine guarantees
 //!
-//! - A thread is bound only to PEs that its user lets it have and that are allowed now.
+//! - A thread is bound only to PEs that its user lets it have and that are allowed now; not to those that
+//!   another run of corewise has taken, as long as others are left.
 //! - A thread that placed itself, or was placed by its user, is never touched.
 //! - A thread that inherited corewise's mask is given back its own.
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
@@ -151,6 +152,9 @@ impl Engine {
         }
         // A PE that came after the machine was read is none of its PEs.
         let allowed = observation.allowed.intersection(&self.machine.topology.pes);
+        // Two runs that know nothing of each other would choose the same PEs first.
+        let untaken = allowed.difference(&observation.taken);
+        let allowed = if untaken.is_empty() { allowed } else { untaken };
         self.intake.begin(now, allowed, observation.threads.len());
         let mut actions = Vec::new();
         for reading in &observation.threads {

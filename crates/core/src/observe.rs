@@ -21,6 +21,9 @@ pub struct Observation {
     pub at: Time,
     /// The PEs that are online and allowed for the whole application now.
     pub allowed: CpuSet,
+    /// Those on which others, such as another run of corewise, have bound threads.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub taken: CpuSet,
     /// Every living thread, and each ended thread exactly once with its last readings.
     pub threads: Vec<ThreadReading>,
     /// Every application.

@@ -228,7 +228,7 @@ impl Placement {
         let resets = resets.map(|&(thread, kind)| Action {
             thread,
             change: Change::Reset(kind),
-            reason: format!("the policy no longer asks for a {kind}"),
+            reason: "what called for it is over".to_owned(),
         });
         let sets = wanted.settings.iter().filter(|(key, wanted)| {
             self.settings.get(key).map(|present| present.setting) != Some(wanted.setting)

@@ -37,6 +37,9 @@ pub trait Actuator {
     /// Carries out changes; what became of each. One that only looks on does nothing and answers nothing.
     fn apply(&mut self, actions: &[Action]) -> Vec<Outcome>;
 
+    /// The PEs on which others, who tell so, have bound threads.
+    fn taken(&self) -> CpuSet;
+
     /// Until when something is due that it does by itself, in the course of time; `None`: nothing.
     fn due_within(&self) -> Option<Duration>;
 

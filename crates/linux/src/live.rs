@@ -352,6 +352,7 @@ impl World for LiveWorld {
         Ok(Observation {
             at: self.now(),
             allowed: CpuSet::clone(&self.baseline),
+            taken: self.parts.actuator.taken(),
             threads,
             applications,
             outcomes: std::mem::take(&mut self.outcomes),

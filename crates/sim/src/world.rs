@@ -196,6 +196,7 @@ impl World for SimWorld {
             at,
             applications: applications.collect(),
             allowed: self.allowed(),
+            taken: CpuSet::new(),
             threads,
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,

@@ -1,14 +1,24 @@
 //! What the tests of the command share: the command itself, the test program, reports.
 
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The `corewise` command.
+/// The `corewise` command. It knows nothing of those of other tests: it has a runtime directory of its own.
 pub fn corewise() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_corewise"))
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let runtime = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("runtime-{run}"));
+    std::fs::create_dir_all(&runtime).unwrap();
+    std::fs::set_permissions(&runtime, Permissions::from_mode(0o700)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corewise"));
+    command.env("XDG_RUNTIME_DIR", runtime);
+    command
 }
 
 /// The test program `examples/burn.rs`.

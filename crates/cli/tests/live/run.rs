@@ -365,3 +365,33 @@ fn what_a_profile_corrects_is_told() {
     assert!(notes.contains("measured, unlike told: core shared by {0-1}"), "{notes}");
     assert!(notes.contains("the machine profile is simulated"), "{notes}");
 }
+
+#[test]
+fn two_runs_do_not_choose_the_same_pe() {
+    needs!(TwoPes, Perf);
+    let (directory, modules) = shared_fpu();
+    let start = |seconds: &str, name: &str| {
+        let mut command = corewise();
+        command.env("XDG_RUNTIME_DIR", directory.path()).args(["run", "-q", "--interval", "100ms"]);
+        command.arg("--fpu-modules").arg(&modules).arg("--report").arg(directory.path().join(name));
+        command.arg("--").arg(burn()).args([seconds, "fp"]).stdout(Stdio::null()).spawn().unwrap()
+    };
+    let binds = |name: &str| {
+        let report = std::fs::read(directory.path().join(name)).unwrap();
+        let report: Value = serde_json::from_slice(&report).unwrap();
+        let decisions = report["decisions"].as_array().unwrap().iter();
+        decisions.filter_map(|decision| Some(decision["pes"].as_str()?.to_owned())).collect::<Vec<_>>()
+    };
+    let mut first = start("600", "first.json");
+    let children = format!("/proc/{0}/task/{0}/children", first.id());
+    let pe = wait_for(|| {
+        let children = std::fs::read_to_string(&children).unwrap();
+        let masks = children.split_whitespace().flat_map(|child| masks_of(child.parse().unwrap()));
+        masks.into_iter().find(|mask| mask.parse::<u32>().is_ok())
+    });
+    assert!(start("3", "second.json").wait().unwrap().success());
+    kill(Pid::from_raw(first.id() as i32), Signal::SIGTERM).unwrap();
+    first.wait().unwrap();
+    assert!(binds("first.json").contains(&pe));
+    assert!(!binds("second.json").contains(&pe), "{:?}", binds("second.json"));
+}

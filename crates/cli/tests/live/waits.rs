@@ -1,12 +1,15 @@
 //! How idle threads of a real OpenMP program wait, while others need their PEs and when they no longer do.
 
-use crate::common::{burn, corewise, wait_for};
+use crate::common::{burn, corewise, threads_of, wait_for};
 use corewise_linux::runtimes::libgomp;
 use corewise_testing::needs;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A program with a team of two threads under corewise, which ends when its standard input does.
@@ -115,6 +118,57 @@ fn after_a_kill_9_threads_spin_as_their_program_wants_it() {
     team.await_waits(true);
     drop(input);
     disperse(crowd);
+}
+
+/// Two programs that spin for each other in code of their own, each under its own corewise.
+#[test]
+fn programs_that_spin_take_turns_also_under_two_runs_and_are_normal_again_after_a_kill_9() {
+    needs!(TwoPes, Perf, Root);
+    let directory = tempfile::tempdir().unwrap();
+    let binary = directory.path().join("pipeline");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/waits/pipeline.c");
+    let mut compiler = Command::new("cc");
+    assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
+    let mut runs = [(), ()].map(|()| {
+        let mut command = corewise();
+        command.env("XDG_RUNTIME_DIR", directory.path()).args(["run", "-q", "--waits", "turns", "--"]);
+        let mut run = command.args(["sh", "-c", "echo $$; exec \"$0\" 1000000000"]).arg(&binary);
+        run = run.env_remove("OMP_WAIT_POLICY").stdout(Stdio::piped());
+        let mut corewise = run.spawn().unwrap();
+        let mut pid = String::new();
+        BufReader::new(corewise.stdout.as_mut().unwrap()).read_line(&mut pid).unwrap();
+        (corewise, pid.trim().parse::<u32>().unwrap())
+    });
+    for (_, pid) in &runs {
+        wait_for(|| is_idle(*pid).then_some(()));
+        wait_for(|| (!is_idle(*pid)).then_some(()));
+    }
+    for (corewise, _) in &mut runs {
+        corewise.kill().unwrap();
+        corewise.wait().unwrap();
+    }
+    for (_, pid) in &runs {
+        wait_for(|| (!is_idle(*pid)).then_some(()));
+    }
+    // Nobody changes them any more.
+    let still_idle = (0..50).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        runs.iter().any(|(_, pid)| is_idle(*pid))
+    });
+    for (_, pid) in &runs {
+        kill(Pid::from_raw(*pid as i32), Signal::SIGKILL).unwrap();
+    }
+    assert!(!still_idle);
+}
+
+/// Whether a thread of the process gets only what others leave over (proc_pid_stat(5), field 41).
+fn is_idle(pid: u32) -> bool {
+    const SCHED_IDLE: &str = "5";
+    threads_of(pid).into_iter().any(|(tid, _)| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        fields.split_whitespace().nth(41 - 3) == Some(SCHED_IDLE)
+    })
 }
 
 #[test]

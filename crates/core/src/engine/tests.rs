@@ -288,6 +288,15 @@ fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observat
     Observation { at: second(second_), allowed, threads: vec![reading], outcomes, ..Observation::default() }
 }
 
+#[test]
+fn what_another_run_has_taken_is_left_to_it_as_long_as_there_is_something_else() {
+    for (taken, bound) in [(CpuSet::new(), true), (CpuSet::first_n(2), false), (CpuSet::first_n(8), true)] {
+        let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
+        let observation = Observation { taken, ..observe(1, Standing::Free, Vec::new()) };
+        assert_eq!(!engine.step(&observation).is_empty(), bound, "{:?}", observation.taken);
+    }
+}
+
 /// Binds every thread to the PE whose number is the second of the step.
 struct Wander;
 

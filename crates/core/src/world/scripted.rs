@@ -346,6 +346,7 @@ impl World for ScriptedWorld {
         Ok(Observation {
             at: self.now,
             allowed: self.allowed_now().clone(),
+            taken: CpuSet::new(),
             threads: readings,
             applications: self.applications.values().cloned().collect(),
             outcomes: std::mem::take(&mut self.outcomes),

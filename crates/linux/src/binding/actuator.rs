@@ -23,7 +23,6 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::Standing;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
-use nix::errno::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
@@ -61,7 +60,7 @@ struct Process {
 impl AffinityActuator {
     /// With a guardian it may set masks, without it only looks on. `followed` is the kernel's own list of the
     /// threads, where there is one.
-    pub fn new(guardian: Option<Guardian>, followed: Option<io::Result<Followed>>) -> Result<Self, Errno> {
+    pub fn new(guardian: Option<Guardian>, followed: Option<io::Result<Followed>>) -> io::Result<Self> {
         let binder = guardian.map(|guardian| Binder::new(guardian, followed)).transpose()?;
         let mut actuator = Self {
             binder,
@@ -237,7 +236,13 @@ impl Actuator for AffinityActuator {
             };
             Outcome { thread: action.thread, change: action.change.clone(), result }
         };
-        actions.iter().map(carry_out).collect()
+        let outcomes = actions.iter().map(carry_out).collect();
+        binder.tell_seats();
+        outcomes
+    }
+
+    fn taken(&self) -> CpuSet {
+        self.binder.as_ref().map_or_else(CpuSet::new, Binder::taken)
     }
 
     fn due_within(&self) -> Option<Duration> {

@@ -9,13 +9,15 @@ use super::guardian::Guardian;
 use super::kin::ByParentage;
 use super::ledger::{Bound, Entry, Ledger};
 use super::restore::{Remains, restore, seen};
+use super::slots::Slots;
 use super::task::Task;
 use super::turns::Turns;
 use crate::discovery::followed::Followed;
 use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
 use corewise_core::plan::OutcomeKind;
 use nix::errno::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -24,6 +26,9 @@ const WITHIN: Duration = Duration::from_millis(300);
 
 /// How long, if there is no guardian.
 const WITHIN_ALONE: Duration = Duration::from_secs(5);
+
+/// More than any machine has: PEs with numbers below this are told to others.
+const PES_MAX: i64 = 1 << 20;
 
 /// See the module's text.
 pub struct Binder {
@@ -39,6 +44,8 @@ pub struct Binder {
     /// Whether a user has narrowed corewise.
     narrowed: bool,
     turns: Turns,
+    /// The PEs on each of which this corewise has bound a thread alone, for others to know.
+    seats: Slots,
     /// By what discovery tells the noted threads from later owners of their numbers.
     generations: HashMap<u32, u64>,
 }
@@ -56,7 +63,7 @@ pub struct Basis<'a> {
 
 impl Binder {
     /// Begins the book of a run.
-    pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> Result<Binder, Errno> {
+    pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> io::Result<Binder> {
         let token = ActToken::mint();
         let (own, cpuset) = affinity::own_and_cpuset()?;
         // Without the kernel's list, heirs are looked for by their parentage.
@@ -69,7 +76,8 @@ impl Binder {
             all_pes: affinity::all_pes(),
             narrowed: own != cpuset,
             cpuset,
-            turns: Turns::open().map_err(|_| Errno::EIO)?,
+            turns: Turns::open()?,
+            seats: Slots::open("seats", PES_MAX)?,
             generations: HashMap::new(),
         };
         if let Some(followed) = &binder.followed {
@@ -141,6 +149,24 @@ impl Binder {
         if self.generations.get(&tid) == Some(&generation) {
             self.generations.remove(&tid);
             self.note(Entry::Forget(tid));
+        }
+    }
+
+    /// The PEs on which other corewise of this user have bound threads.
+    pub fn taken(&self) -> CpuSet {
+        self.seats.others().into_iter().map(|slot| PeId(slot as u32)).collect()
+    }
+
+    /// Lets others know on which PEs threads are bound now. (If two have bound threads on the same one, the
+    /// second sees that it is taken.)
+    pub fn tell_seats(&mut self) {
+        let single = |bound: &Bound| bound.ours.first().filter(|_| bound.ours.len() == 1);
+        let now: HashSet<i64> =
+            self.ledger.all_bound().filter_map(single).map(|pe| i64::from(pe.0)).collect();
+        let left: Vec<i64> = self.seats.own().iter().copied().filter(|slot| !now.contains(slot)).collect();
+        left.into_iter().for_each(|slot| self.seats.leave(slot));
+        for slot in now {
+            self.seats.take(slot);
         }
     }
 

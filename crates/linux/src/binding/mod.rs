@@ -9,5 +9,6 @@ pub mod guardian;
 pub mod kin;
 pub mod ledger;
 pub mod restore;
+pub mod slots;
 pub mod task;
 pub mod turns;

@@ -5,9 +5,9 @@
 //! normal threads, while those of the other processes get only what is left over (`SCHED_IDLE`), and so on in
 //! a circle. Nobody is stopped: a PE that a gang leaves free is used by the others.
 //!
-//! Several corewise of a user need no leader for that. Each gang holds the lock of one byte in a file that
-//! they share; whoever looks at the locks knows all gangs, and whose turn it is follows from the clock, which
-//! is the same for all. A lock goes with its holder, however that ends.
+//! Several corewise of a user need no leader for that. Each gang has a place among those that they share
+//! ([`super::slots`]); whoever looks at the places knows all gangs, and whose turn it is follows from the
+//! clock, which is the same for all.
 //!
 //! Processes that mpirun or its like has started wait for each other: they are one gang, known by their common
 //! parent. Who is MPI's own child cannot tell the others' gangs, and lets nobody take turns.
@@ -18,16 +18,14 @@
 //! made normal when it is first seen, and by the guardian only while its parent lives.
 
 use super::affinity::ActToken;
-use super::book;
 use super::ledger::Ledger;
+use super::slots::Slots;
 use super::task::{self, Task};
 use crate::discovery::procfs::Proc;
 use corewise_core::plan::OutcomeKind;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::time::Duration;
 
@@ -35,10 +33,7 @@ use std::time::Duration;
 pub const TURN: Duration = Duration::from_millis(100);
 
 /// So many gangs of a user can take turns.
-const SLOTS: i64 = 256;
-
-/// The name of the file with the locks.
-const FILE: &str = "turns";
+const GANGS_MAX: i64 = 256;
 
 /// Set by those who start the processes of an MPI program.
 const MPI_VARIABLES: [&str; 4] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MPI_LOCALRANKID"];
@@ -46,11 +41,11 @@ const MPI_VARIABLES: [&str; 4] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK
 /// The processes that take turns.
 #[derive(Debug)]
 pub struct Turns {
-    file: File,
+    places: Slots,
     /// By process id.
     members: BTreeMap<u32, Member>,
-    /// The slot of each gang, by the process that it is known by.
-    slots: BTreeMap<u32, i64>,
+    /// The place of each gang, by the process that it is known by.
+    gangs: BTreeMap<u32, i64>,
     /// Whether threads can be made normal again.
     permitted: bool,
 }
@@ -67,7 +62,8 @@ impl Turns {
     /// With those of the other corewise of this user.
     pub fn open() -> io::Result<Turns> {
         let permitted = std::thread::spawn(can_become_normal_again).join().unwrap_or(false);
-        Ok(Turns { file: book::shared(FILE)?, members: BTreeMap::new(), slots: BTreeMap::new(), permitted })
+        let places = Slots::open("turns", GANGS_MAX)?;
+        Ok(Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), permitted })
     }
 
     /// Whether a process may take turns, and if not, why.
@@ -87,11 +83,11 @@ impl Turns {
     /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the book.
     pub fn join(&mut self, process: Task) -> OutcomeKind {
         let gang = gang_of(process.id);
-        if !self.slots.contains_key(&gang) {
-            let Some(slot) = self.free_slot() else {
-                return OutcomeKind::Refused(format!("more than {SLOTS} programs take turns"));
+        if !self.gangs.contains_key(&gang) {
+            let Some(place) = self.places.take_any() else {
+                return OutcomeKind::Refused(format!("{GANGS_MAX} programs take turns already"));
             };
-            self.slots.insert(gang, slot);
+            self.gangs.insert(gang, place);
         }
         self.members.insert(process.id, Member { process, gang, runs: true });
         OutcomeKind::Done
@@ -102,10 +98,9 @@ impl Turns {
         let Some(member) = self.members.remove(&pid) else { return };
         make_normal(token, member.process);
         if self.members.values().all(|other| other.gang != member.gang)
-            && let Some(slot) = self.slots.remove(&member.gang)
+            && let Some(place) = self.gangs.remove(&member.gang)
         {
-            // Who cannot let go of a lock does at its end.
-            let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock(libc::F_UNLCK, slot, 1)));
+            self.places.leave(place);
         }
     }
 
@@ -132,9 +127,9 @@ impl Turns {
         if self.members.is_empty() {
             return;
         }
-        let gangs = self.all_slots();
+        let gangs = self.all_gangs();
         let turn = (now().as_nanos() / TURN.as_nanos()) as usize % gangs.len();
-        let has_turn = |gang: u32| gangs.len() == 1 || self.slots.get(&gang) == Some(&gangs[turn]);
+        let has_turn = |gang: u32| gangs.len() == 1 || self.gangs.get(&gang) == Some(&gangs[turn]);
         let due: Vec<(u32, bool)> =
             self.members.iter().map(|(&pid, member)| (pid, has_turn(member.gang))).collect();
         // Who gets PEs before those who lose them.
@@ -151,33 +146,12 @@ impl Turns {
         }
     }
 
-    /// The slots of all gangs of all corewise, in order.
-    fn all_slots(&self) -> Vec<i64> {
-        let mut slots: Vec<i64> = self.slots.values().copied().collect();
-        let mut from = 0;
-        while from < SLOTS {
-            let mut found = lock(libc::F_WRLCK, from, SLOTS - from);
-            // It tells the first lock of somebody else; none at all where it cannot.
-            if fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut found)).is_err()
-                || found.l_type == libc::F_UNLCK as libc::c_short
-            {
-                break;
-            }
-            slots.extend(found.l_start..found.l_start + found.l_len.max(1));
-            from = found.l_start + found.l_len.max(1);
-        }
-        slots.sort_unstable();
-        slots
-    }
-
-    /// Takes a slot that nobody has.
-    fn free_slot(&self) -> Option<i64> {
-        let own: Vec<i64> = self.slots.values().copied().collect();
-        let take = |slot: &i64| {
-            let lock = lock(libc::F_WRLCK, *slot, 1);
-            !own.contains(slot) && fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock)).is_ok()
-        };
-        (0..SLOTS).find(take)
+    /// The places of all gangs of all corewise, in order.
+    fn all_gangs(&self) -> Vec<i64> {
+        let mut places = self.places.others();
+        places.extend(self.places.own());
+        places.sort_unstable();
+        places
     }
 }
 
@@ -255,14 +229,6 @@ fn is_of_mpi(pid: u32) -> bool {
 /// The same for all processes of the machine.
 fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has CLOCK_MONOTONIC").into()
-}
-
-fn lock(kind: i32, start: i64, length: i64) -> libc::flock {
-    // SAFETY: all zero is a valid value of it.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    (lock.l_type, lock.l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
-    (lock.l_start, lock.l_len) = (start, length);
-    lock
 }
 
 #[cfg(test)]

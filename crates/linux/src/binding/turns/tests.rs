@@ -32,8 +32,8 @@ impl Drop for Sleeper {
 
 /// Turns of a corewise that shares a file with others.
 fn turns(file: &tempfile::NamedTempFile) -> Turns {
-    let (members, slots) = (BTreeMap::new(), BTreeMap::new());
-    Turns { file: file.reopen().unwrap(), members, slots, permitted: true }
+    let places = Slots::of(file.reopen().unwrap(), GANGS_MAX);
+    Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), permitted: true }
 }
 
 /// Waits until a turn begins, and lets each take it in.
@@ -53,8 +53,8 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     assert_eq!(sleepers[0].policy(), NORMAL, "alone, it always has its turn");
     ours.join(sleepers[1].task());
     theirs.join(sleepers[2].task());
-    assert_eq!(ours.all_slots(), theirs.all_slots());
-    assert_eq!(ours.all_slots().len(), 3);
+    assert_eq!(ours.all_gangs(), theirs.all_gangs());
+    assert_eq!(ours.all_gangs().len(), 3);
     let normal = || sleepers.iter().filter(|sleeper| sleeper.policy() == NORMAL).count();
     let mut had_turn = [false; 3];
     while had_turn.contains(&false) {
@@ -66,11 +66,11 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
         }
     }
     drop(theirs);
-    assert_eq!(ours.all_slots().len(), 2, "locks go with their holder");
+    assert_eq!(ours.all_gangs().len(), 2, "locks go with their holder");
     ours.leave(&token, sleepers[0].0.id());
     ours.leave(&token, sleepers[1].0.id());
     assert!(sleepers[..2].iter().all(|sleeper| sleeper.policy() == NORMAL));
-    assert!(ours.all_slots().is_empty());
+    assert!(ours.all_gangs().is_empty());
     make_normal(&token, sleepers[2].task());
 }
 
