@@ -16,7 +16,9 @@ const SCRIPT_SECONDS: u32 = 20;
 const FLAGS: &str = "-gline-tables-only -fdebug-info-for-profiling -funique-internal-linkage-names";
 /// What BOLT needs, and by what a recording knows its file.
 const LDFLAGS: &str = "-Wl,--emit-relocs -Wl,--build-id";
-const RUSTFLAGS: &str = "-Cdebuginfo=line-tables-only -Clink-arg=-Wl,--emit-relocs -Clink-arg=-Wl,--build-id";
+/// The same for rustc. Cargo strips releases of what debug information it did not ask for.
+const RUSTFLAGS: &str = "-Cdebuginfo=line-tables-only -Cstrip=none -Clink-arg=-Wl,--emit-relocs \
+                         -Clink-arg=-Wl,--build-id";
 const BOLT_FLAGS: &str =
     "-reorder-blocks=ext-tsp -reorder-functions=cdsort -split-functions -split-all-cold -split-eh -icf=1";
 
