@@ -61,7 +61,7 @@ impl Project {
     fn pgo(&self, build: &str, options: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("corewise"));
         command.current_dir(self.folder.path()).args(["pgo", "--build", build, "--run", RUN]);
-        command.args(["--record-max", "1s", "--rounds", "3"]).args(options);
+        command.args(["--record-max", "1s", "--rounds", "6"]).args(options);
         command
     }
 

@@ -1,18 +1,18 @@
 //! Which variant is faster.
 //!
-//! Problem: a machine's speed drifts by more than a profile brings, and a variant that looks faster by chance
-//! must not be kept. Approach: in each round every variant runs once, in an order of chance, so that drifts
-//! meet all alike. The gain is the mean ratio of the CPU times of the same rounds (trimmed, on the scale of
-//! logarithms) with its 95 % interval. A variant is kept over the one before it only if all of the interval
-//! of its gain over that one is above 0.
+//! The order of runs, the intervals and the verdicts are those of [`corewise_core::comparison`]; a round is
+//! one of its blocks. A variant is kept over the one before it only if the verdict is that it takes less time.
 //!
 //! Limits: CPU time is user and system time of the run and all that it waited for; a program that waits for a
 //! disk or a peer gains less in time of day. The interval holds the noise of this machine's present, not the
 //! luck of how code happens to lie in memory.
 
-use corewise_core::random::Random;
-use corewise_core::stats::{Interval, median, trimmed_mean};
+use corewise_core::comparison::{Effect, Verdict, effect, order};
+use corewise_core::stats::median;
 use serde::Serialize;
+
+/// Chooses orders and resamples; any number serves, and the same one makes results repeatable.
+const SEED: u64 = 1;
 
 /// How much faster a variant is than another one, as a share: 0.1 is 10 % more work in the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -40,12 +40,18 @@ impl Times {
         median(&self.seconds).unwrap_or(0.0)
     }
 
-    /// The gain over another variant in the same rounds; `None` of fewer than three.
+    /// The ratio to another variant's times of the same rounds; `None` of fewer than three.
+    fn effect(&self, other: &Times) -> Option<Effect> {
+        let pairs = self.seconds.iter().zip(&other.seconds);
+        let logs: Vec<f64> = pairs.map(|(own, others)| (own / others).ln()).collect();
+        effect(&logs, SEED)
+    }
+
+    /// The gain over another variant; `None` of fewer than three rounds.
     pub fn gain_over(&self, other: &Times) -> Option<Gain> {
-        let ratios: Vec<f64> =
-            other.seconds.iter().zip(&self.seconds).map(|(before, after)| (before / after).ln()).collect();
-        let Interval { value, low, high, .. } = trimmed_mean(&ratios)?;
-        Some(Gain { value: value.exp_m1(), low: low.exp_m1(), high: high.exp_m1() })
+        let Effect { ratio, low, high, .. } = self.effect(other)?;
+        // The least of the times is the most of the gain.
+        Some(Gain { value: 1.0 / ratio - 1.0, low: 1.0 / high - 1.0, high: 1.0 / low - 1.0 })
     }
 }
 
@@ -57,11 +63,8 @@ pub fn rounds<E>(
 ) -> Result<Vec<Times>, E> {
     let mut times: Vec<Times> =
         variants.iter().map(|variant| Times { variant, seconds: Vec::new() }).collect();
-    let mut random = Random::new(1, 0);
-    let mut order: Vec<usize> = (0..variants.len()).collect();
     for round in 1..=count {
-        random.shuffle(&mut order);
-        for &index in &order {
+        for index in order(SEED, variants.len(), round as usize - 1) {
             let seconds = run(variants[index], round)?;
             times[index].seconds.push(seconds);
         }
@@ -72,7 +75,7 @@ pub fn rounds<E>(
 /// The variant to keep. Each is built upon the one before it, the first is the baseline.
 pub fn fastest(times: &[Times]) -> Option<&Times> {
     times.iter().reduce(|kept, next| {
-        let gains = next.gain_over(kept).is_some_and(|gain| gain.low > 0.0);
+        let gains = next.effect(kept).is_some_and(|effect| effect.verdict == Verdict::Less);
         if gains { next } else { kept }
     })
 }
@@ -110,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn two_rounds_prove_nothing() {
-        let of = |variant, seconds| Times { variant, seconds: vec![seconds; 2] };
+    fn few_rounds_prove_nothing() {
+        let of = |variant, seconds| Times { variant, seconds: vec![seconds; 5] };
         assert_eq!(fastest(&[of("baseline", 2.0), of("sample", 1.0)]).unwrap().variant, "baseline");
     }
 

@@ -22,6 +22,7 @@ use crate::progress_bar::StatusLine;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use corewise_core::comparison::BLOCKS_MIN;
 use corewise_linux::elf::{ElfFile, ElfProgram};
 use corewise_linux::signals;
 use corewise_paths::export::{FORMATS, autofdo_text, bolt, llvm_profgen};
@@ -69,7 +70,7 @@ pub struct Pgo {
     bolt: When,
     /// How often each variant is measured
     #[arg(long, value_name = "N", default_value = "12")]
-    #[arg(value_parser = clap::value_parser!(u32).range(3..=1000))]
+    #[arg(value_parser = clap::value_parser!(u32).range(BLOCKS_MIN as i64..=1000))]
     rounds: u32,
     /// Go on after this time with the profile as it is, should it not be good enough before
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
