@@ -48,7 +48,7 @@ pub enum Setting {
     SliceNs(u64),
     /// How many turns of their loop the idle threads of its process spin before they sleep. It holds for the
     /// whole process.
-    SpinTurns(u64),
+    SpinCount(u64),
     /// The threads of its process run, all together, in turns with those of other processes that have this
     /// setting, also under other runs of corewise.
     InTurns,
@@ -73,8 +73,8 @@ pub enum SettingKind {
     Weight,
     /// [`Setting::SliceNs`].
     Slice,
-    /// [`Setting::SpinTurns`].
-    SpinTurns,
+    /// [`Setting::SpinCount`].
+    SpinCount,
     /// [`Setting::InTurns`].
     Turns,
 }
@@ -82,13 +82,13 @@ pub enum SettingKind {
 impl SettingKind {
     /// Every kind.
     pub const ALL: [SettingKind; 4] =
-        [SettingKind::Weight, SettingKind::Slice, SettingKind::SpinTurns, SettingKind::Turns];
+        [SettingKind::Weight, SettingKind::Slice, SettingKind::SpinCount, SettingKind::Turns];
 
     /// Whether it is one of a whole process, named by its first thread, wherever that may run.
     pub fn is_of_process(self) -> bool {
         match self {
             SettingKind::Weight | SettingKind::Slice => false,
-            SettingKind::SpinTurns | SettingKind::Turns => true,
+            SettingKind::SpinCount | SettingKind::Turns => true,
         }
     }
 }
@@ -99,7 +99,7 @@ impl Setting {
         match self {
             Setting::Weight(_) => SettingKind::Weight,
             Setting::SliceNs(_) => SettingKind::Slice,
-            Setting::SpinTurns(_) => SettingKind::SpinTurns,
+            Setting::SpinCount(_) => SettingKind::SpinCount,
             Setting::InTurns => SettingKind::Turns,
         }
     }
@@ -112,7 +112,7 @@ impl fmt::Display for Setting {
             Setting::Weight(Weight::Idle) => write!(f, "{kind}: only what nobody else wants"),
             Setting::Weight(Weight::Percent(percent)) => write!(f, "{kind}: {percent} %"),
             Setting::SliceNs(ns) => write!(f, "{kind}: {:?}", Duration::from_nanos(ns)),
-            Setting::SpinTurns(turns) => write!(f, "{kind}: {turns}"),
+            Setting::SpinCount(turns) => write!(f, "{kind}: {turns}"),
             Setting::InTurns => write!(f, "{kind}: with other programs that spin"),
         }
     }
@@ -123,7 +123,7 @@ impl fmt::Display for SettingKind {
         f.write_str(match self {
             SettingKind::Weight => "weight",
             SettingKind::Slice => "slice",
-            SettingKind::SpinTurns => "spin turns",
+            SettingKind::SpinCount => "spin count",
             SettingKind::Turns => "turns",
         })
     }

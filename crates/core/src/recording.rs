@@ -318,7 +318,7 @@ mod tests {
             Change::Set(Setting::Weight(Weight::Idle)),
             Change::Set(Setting::Weight(Weight::Percent(200))),
             Change::Set(Setting::SliceNs(3_000_000)),
-            Change::Reset(SettingKind::SpinTurns),
+            Change::Reset(SettingKind::SpinCount),
         ];
         let outcome = |change| Outcome { thread, change, result: OutcomeKind::Unsupported };
         let outcomes: Vec<Outcome> = changes.into_iter().map(outcome).collect();

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 /// Turns of its loop that an idle thread spins while its process is held up: some 5 to 10 µs on the
 /// processors of the last years (a turn is one PAUSE, 40 to 140 cycles), about what a block costs.
-pub const SHORT_TURNS: u64 = 200;
+pub const SHORT_SPIN_COUNT: u64 = 200;
 
 /// Share of the time in which threads want a PE but wait for it, from which on they count as held up.
 pub const DELAYED_FROM: f64 = 0.1;
@@ -116,7 +116,7 @@ impl Waits {
                 let cure = if process.spins_itself && cures.turns {
                     Setting::InTurns
                 } else if process.adaptable && cures.spin && !process.spins_itself {
-                    Setting::SpinTurns(SHORT_TURNS)
+                    Setting::SpinCount(SHORT_SPIN_COUNT)
                 } else {
                     process.delayed_since.get_or_insert(now);
                     return false;
@@ -155,9 +155,9 @@ impl Waits {
     pub fn take_outcome(&mut self, outcome: &Outcome) {
         match (outcome.change.setting_kind(), &outcome.result) {
             // It is another program now, or has unloaded the library: all begins anew.
-            (Some(SettingKind::SpinTurns), OutcomeKind::Gone) => self.forget(outcome.thread),
+            (Some(SettingKind::SpinCount), OutcomeKind::Gone) => self.forget(outcome.thread),
             // Somebody else decides from now on.
-            (Some(SettingKind::SpinTurns), OutcomeKind::NotOurs) => {
+            (Some(SettingKind::SpinCount), OutcomeKind::NotOurs) => {
                 if let Some(process) = self.processes.get_mut(&outcome.thread) {
                     process.state = State::Left;
                 }
@@ -171,7 +171,7 @@ impl Waits {
         let Some(process) = self.processes.get_mut(&leader) else { return };
         let since = match process.state {
             State::Own => process.delayed_since,
-            State::Cured { cure: Setting::SpinTurns(_), since, .. } => Some(since),
+            State::Cured { cure: Setting::SpinCount(_), since, .. } => Some(since),
             State::Cured { .. } | State::Left => None,
         };
         if since.is_none_or(|since| now.since(since) < JUDGED_AFTER) || spinning < SPINNING_MIN {
@@ -218,7 +218,7 @@ impl Waits {
 }
 
 /// The settings that are decided here.
-const KINDS: [SettingKind; 2] = [SettingKind::SpinTurns, SettingKind::Turns];
+const KINDS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];
 
 impl Process {
     fn new() -> Self {

@@ -9,7 +9,7 @@
 //! means as in the load average of Linux; the two marks are ours. Limits: an average follows a change with
 //! the delay of its window.
 
-use crate::classify::{FpuClass, fpu_class, known_fpu_usage};
+use crate::classify::{CONFIDENCE_MIN, FpuClass, fpu_class, known_fpu_usage};
 use crate::observe::{ApplicationReading, CounterReading, ThreadReading};
 use crate::time::Time;
 use crate::view::{ApplicationView, Usage, runnable_share, wanted_ns};
@@ -115,6 +115,9 @@ impl ThreadWindow {
             self.usage = usage;
             self.class = fpu_class(&usage, threshold, self.class);
             self.counters.set(now, window, || counters.clone());
+        } else if usage.spin.is_some_and(|spin| spin.confidence >= CONFIDENCE_MIN) {
+            // Who spins most of the time computes too little for anything else to be known soon.
+            self.usage.spin = usage.spin;
         }
     }
 
@@ -155,6 +158,7 @@ impl ApplicationWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::SampleReading;
 
     const WINDOW: Duration = Duration::from_secs(1);
 
@@ -178,6 +182,15 @@ mod tests {
                 marks.set(at, WINDOW, || ());
             }
         }
+    }
+
+    #[test]
+    fn that_a_thread_spins_is_known_before_what_it_computes() {
+        let mut thread = ThreadWindow::default();
+        let reading = SampleReading { judged: 1, spinning: 60, ..SampleReading::default() };
+        thread.take_counters(&CounterReading::Sample(reading), 0.1, ms(1000), WINDOW);
+        assert_eq!((thread.usage().fpu, thread.class()), (None, FpuClass::Unknown));
+        assert!(thread.usage().spin.unwrap().value > 0.9);
     }
 
     #[test]

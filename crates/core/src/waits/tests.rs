@@ -64,11 +64,11 @@ fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_a
     waits.judge(LEADER, 0.9, at(1_000));
     assert_eq!(
         wanted(&waits),
-        [Setting::SpinTurns(SHORT_TURNS)],
+        [Setting::SpinCount(SHORT_SPIN_COUNT)],
         "the samples are from before the change, too"
     );
     waits.judge(LEADER, 0.1, at(2_000));
-    assert_eq!(wanted(&waits), [Setting::SpinTurns(SHORT_TURNS)], "that is little");
+    assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT)], "that is little");
     waits.judge(LEADER, 0.9, at(3_000));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
     let calm = ProcessDelay { wait_ns: 0, ..held_up(true) };
@@ -109,8 +109,8 @@ fn what_is_wanted_names_the_reason() {
     waits.take(&ProcessDelay { run_ns: 3, ..held_up(true) }, Time(0));
     let mut wanted = Placement::default();
     waits.add_to(&mut wanted);
-    let setting = &wanted.settings[&(LEADER, SettingKind::SpinTurns)];
-    assert_eq!(setting.setting, Setting::SpinTurns(SHORT_TURNS));
+    let setting = &wanted.settings[&(LEADER, SettingKind::SpinCount)];
+    assert_eq!(setting.setting, Setting::SpinCount(SHORT_SPIN_COUNT));
     assert_eq!(setting.reason, "its threads waited for a PE for 25 % of their time");
 }
 
@@ -119,7 +119,7 @@ fn who_became_another_program_begins_anew_and_who_decided_otherwise_is_left_alon
     for (result, changes_again) in [(OutcomeKind::Gone, true), (OutcomeKind::NotOurs, false)] {
         let mut waits = Waits::new(BOTH);
         waits.take(&held_up(true), at(0));
-        let change = Change::Set(Setting::SpinTurns(SHORT_TURNS));
+        let change = Change::Set(Setting::SpinCount(SHORT_SPIN_COUNT));
         waits.take_outcome(&Outcome { thread: LEADER, change, result });
         assert_eq!(wanted(&waits), []);
         assert_eq!(waits.take(&held_up(true), at(10)), changes_again);

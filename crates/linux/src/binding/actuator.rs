@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_setting_is_answered_as_unsupported_and_who_only_looks_on_answers_nothing() {
-        let changes = [Change::Set(Setting::Weight(Weight::Idle)), Change::Reset(SettingKind::SpinTurns)];
+        let changes = [Change::Set(Setting::Weight(Weight::Idle)), Change::Reset(SettingKind::SpinCount)];
         let thread = ThreadId { tid: std::process::id(), generation: 0 };
         let actions = changes.map(|change| Action { thread, change, reason: String::new() });
         // In a thread of its own, whose mask is looked at to tell what its user allows.

@@ -196,24 +196,24 @@ impl SpinCount {
         (self.is_changed() && child.is_still_there() && child.word()? == child.present).then_some(child)
     }
 
-    /// Writes how many turns an idle thread spins from its next wait on. What is about to be written is told
+    /// Writes how often an idle thread looks from its next wait on, before it sleeps. What is about to be written is told
     /// before, once; if that fails, nothing is written.
     pub fn write_after(
         &mut self,
-        turns: u64,
+        count: u64,
         tell: impl FnOnce(BorrowedFd<'_>, Word) -> io::Result<()>,
     ) -> Result<(), WriteError> {
-        if self.entrusted != Some(turns) {
-            let word = Word { address: self.address, own: self.own, ours: turns };
+        if self.entrusted != Some(count) {
+            let word = Word { address: self.address, own: self.own, ours: count };
             tell(self.memory.as_fd(), word).map_err(|error| WriteError::Refused(error.to_string()))?;
-            self.entrusted = Some(turns);
+            self.entrusted = Some(count);
         }
-        self.write(turns)
+        self.write(count)
     }
 
-    /// Writes how many turns an idle thread spins from its next wait on.
-    pub fn write(&mut self, turns: u64) -> Result<(), WriteError> {
-        if turns == self.present {
+    /// Writes how often an idle thread looks from its next wait on, before it sleeps.
+    pub fn write(&mut self, count: u64) -> Result<(), WriteError> {
+        if count == self.present {
             return Ok(());
         }
         if !self.is_still_there() {
@@ -224,8 +224,8 @@ impl SpinCount {
             Some(_) => return Err(WriteError::NotOurs),
             None => return Err(WriteError::Gone),
         }
-        match self.memory.write_at(&turns.to_ne_bytes(), self.address) {
-            Ok(8) => self.present = turns,
+        match self.memory.write_at(&count.to_ne_bytes(), self.address) {
+            Ok(8) => self.present = count,
             Ok(_) => return Err(WriteError::Gone),
             Err(error) => return Err(WriteError::Refused(error.to_string())),
         }

@@ -86,8 +86,8 @@ struct Process {
     leader: ThreadId,
     threads: HashMap<u32, Watched>,
     copies: Vec<SpinCount>,
-    /// What is wanted of them, if not the library's own choice.
-    turns: Option<u64>,
+    /// The spin count that is wanted of them, if not the library's own choice.
+    wanted: Option<u64>,
     /// Mapped files that are no such library.
     others: HashSet<FileKey>,
     search_at: Instant,
@@ -129,7 +129,7 @@ impl Runtimes {
             leader,
             threads: HashMap::new(),
             copies: Vec::new(),
-            turns: None,
+            wanted: None,
             others: HashSet::new(),
             search_at: now,
             search_after: SEARCH_AFTER,
@@ -204,14 +204,14 @@ impl Runtimes {
 
     /// Whether a change is one of how idle threads spin.
     pub fn is_ours(action: &Action) -> bool {
-        action.change.setting_kind() == Some(SettingKind::SpinTurns)
+        action.change.setting_kind() == Some(SettingKind::SpinCount)
     }
 
     /// Carries out a change, if it is one of how idle threads spin.
     pub fn apply(&mut self, action: &Action) -> Option<Outcome> {
         let result = match action.change {
-            Change::Set(Setting::SpinTurns(turns)) => self.write(action.thread, Some(turns)),
-            Change::Reset(SettingKind::SpinTurns) => self.write(action.thread, None),
+            Change::Set(Setting::SpinCount(count)) => self.write(action.thread, Some(count)),
+            Change::Reset(SettingKind::SpinCount) => self.write(action.thread, None),
             _ => return None,
         };
         Some(Outcome { thread: action.thread, change: action.change.clone(), result })
@@ -231,13 +231,13 @@ impl Runtimes {
         self.notes.clone()
     }
 
-    /// Lets the idle threads of a process spin so many turns, or as many as at first.
-    fn write(&mut self, leader: ThreadId, turns: Option<u64>) -> OutcomeKind {
+    /// Lets the idle threads of a process spin so long, or as long as at first.
+    fn write(&mut self, leader: ThreadId, count: Option<u64>) -> OutcomeKind {
         let process = self.processes.get_mut(&leader.tid).filter(|process| !process.copies.is_empty());
         let (Some(process), Some(guardian)) = (process, &self.guardian) else {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
-        process.turns = turns;
+        process.wanted = count;
         process.write(guardian)
     }
 
@@ -264,10 +264,10 @@ impl Process {
 
     /// Lets its idle threads spin as it is wanted.
     fn write(&mut self, guardian: &Words) -> OutcomeKind {
-        let (mut answer, turns) = (OutcomeKind::Done, self.turns);
+        let (mut answer, wanted) = (OutcomeKind::Done, self.wanted);
         self.copies.retain_mut(|copy| {
-            let written = match turns {
-                Some(turns) => copy.write_after(turns, |memory, word| guardian.entrust(memory, word)),
+            let written = match wanted {
+                Some(count) => copy.write_after(count, |memory, word| guardian.entrust(memory, word)),
                 None => copy.give_back(),
             };
             if let Err(error) = written {
@@ -293,7 +293,7 @@ impl Process {
                 let is_new = |copy: &SpinCount| !self.copies.iter().any(|known| known.is_same(copy));
                 let new: Vec<SpinCount> = found.into_iter().filter(is_new).collect();
                 self.copies.extend(new);
-                if let (Some(guardian), Some(_)) = (guardian, self.turns) {
+                if let (Some(guardian), Some(_)) = (guardian, self.wanted) {
                     self.write(guardian);
                 }
                 None

@@ -70,13 +70,13 @@ impl Drop for Program {
 #[test]
 fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
     let mut program = Program::start();
-    program.apply(Change::Set(Setting::SpinTurns(200)));
+    program.apply(Change::Set(Setting::SpinCount(200)));
     program.stop();
     program.look();
     let delays = program.look();
     assert_eq!(delays, [ProcessDelay { leader: program.leader, run_ns: 0, wait_ns: 0, adaptable: true }]);
     program.runtimes.processes.values_mut().for_each(|process| process.told_until = Instant::now());
     assert_eq!(program.look().len(), 1, "for however long it takes");
-    program.apply(Change::Reset(SettingKind::SpinTurns));
+    program.apply(Change::Reset(SettingKind::SpinCount));
     assert_eq!(program.look(), []);
 }

@@ -232,5 +232,5 @@ fn waits_are_changed_at_once_also_before_the_first_observation() {
     let actions = engine.react(&batch);
     assert_eq!(actions.len(), 1, "{actions:?}");
     assert_eq!(actions[0].thread, leader);
-    assert_eq!(actions[0].change.setting_kind(), Some(crate::plan::SettingKind::SpinTurns));
+    assert_eq!(actions[0].change.setting_kind(), Some(crate::plan::SettingKind::SpinCount));
 }
