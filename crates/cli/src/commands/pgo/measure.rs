@@ -1,7 +1,8 @@
 //! Which variant is faster.
 //!
 //! The order of runs, the intervals and the verdicts are those of [`corewise_core::comparison`]; a round is
-//! one of its blocks. A variant is kept over the one before it only if the verdict is that it takes less time.
+//! one of its blocks. A variant is kept over the one before it only if the verdict is that it takes less
+//! time.
 //!
 //! Limits: CPU time is user and system time of the run and all that it waited for; a program that waits for a
 //! disk or a peer gains less in time of day. The interval holds the noise of this machine's present, not the
