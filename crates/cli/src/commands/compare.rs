@@ -25,15 +25,17 @@ const INTERRUPTED: u8 = 130;
 
 /// Find out whether something is faster, with an interval: policies, settings, programs.
 ///
-/// Each variant is run once a block, in random order, mirrored in the next block, and the first variant once
-/// more as a control: what comes of that is this machine's noise floor. A verdict is given only where the
-/// interval of the ratios excludes 1.
+/// Each variant is run once a block, in random order, mirrored in the next block,
+/// and the first variant once more as a control: what comes of that is this
+/// machine's noise floor. A verdict is given only where the interval of the ratios
+/// excludes 1.
 ///
-/// Either one command after `--`, as it is (the variant `default`) and in variants of it (`--policies`,
-/// `--variant`), or several command lines for sh, of which the first is the baseline:
+/// Either one command after `--`, as it is (the variant `default`) and in variants
+/// of it (`--policies`, `--variant`), or several command lines for sh, of which the
+/// first is the baseline:
 ///
-///   corewise compare --policies spread -- ./simulation input
-///   corewise compare --variant passive='env OMP_WAIT_POLICY=passive' --copies 2 -- ./simulation input
+///   corewise compare --policies spread -- ./x input
+///   corewise compare --copies 2 --variant a='env OMP_WAIT_POLICY=passive' -- ./x
 ///   corewise compare './old input' './new input'
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
