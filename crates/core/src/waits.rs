@@ -13,11 +13,12 @@
 //! It is the spin-then-notify of "parallelism-aware scheduling", section 3.2, for programs that know nothing
 //! of it.
 //!
-//! Some programs spin in their own code, too, or in a library whose waits cannot be changed. Where the threads
-//! of a process are held up and still spin ([`SPINNING_MIN`] by sampled code), it takes turns with the others
-//! of its kind ([`Setting::InTurns`]): as a whole, so that who waits and who is waited for have PEs at the same
-//! time (gang scheduling: Ousterhout, "Scheduling techniques for concurrent systems", ICDCS'82). Its library's
-//! own choice holds again then: short waits make the rest spin the more.
+//! Some programs spin in their own code, too, or in a library whose waits cannot be changed. Where the
+//! threads of a process are held up and still spin ([`SPINNING_MIN`] by sampled code), it takes turns
+//! with the others of its kind ([`Setting::InTurns`]): as a whole, so that who waits and who is waited
+//! for have PEs at the same time (gang scheduling: Ousterhout, "Scheduling techniques for concurrent
+//! systems", ICDCS'82). Its library's own choice holds again then: short waits make the rest spin the
+//! more.
 //!
 //! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing by this,
 //! and loses next to nothing. Turns help only if all who contend take them.

@@ -1,6 +1,6 @@
 /* A team of two threads that has some work again and again, with pauses between in which the second is idle.
- * Each line on its standard output tells of one region; it ends when its standard input does. For each byte that
- * comes there it forks a child that only waits for that end. */
+ * Each line on its standard output tells of one region; it ends when its standard input does. For each byte
+ * that comes there it forks a child that only waits for that end. */
 #include <poll.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@ use crate::session::{self, Ended, Plan, attached};
 use crate::{output, report_file, whole_file};
 use anyhow::Result;
 use corewise_core::engine::EngineConfig;
-use corewise_core::report::Report;
+use corewise_core::report::{Report, WaitsReport};
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Cures;
 use corewise_linux::launch::Output;
@@ -169,5 +169,25 @@ pub fn summary(report: &Report) -> String {
     });
     let applications: String = applications.collect();
     let separator = if one { ", " } else { "; " };
-    format!("{:.2} s{separator}{applications}{placed}; own cost {}", report.wall_seconds, own_cost(report))
+    let waits = waits_in_words(&report.waits);
+    format!(
+        "{:.2} s{separator}{applications}{placed}{waits}; own cost {}",
+        report.wall_seconds,
+        own_cost(report)
+    )
+}
+
+/// What was done about waits, after a semicolon; nothing where nothing was.
+fn waits_in_words(waits: &WaitsReport) -> String {
+    let processes =
+        |count: u64| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+    let done = [
+        (waits.shortened_processes, "spun for a shorter time while others needed PEs"),
+        (waits.processes_in_turns, "took turns with others that spin"),
+    ];
+    let done = done.into_iter().filter(|(count, _)| *count > 0);
+    let words: Vec<String> = done.map(|(count, what)| format!("; {} {what}", processes(count))).collect();
+    let spun = waits.spinning_cpu_seconds.filter(|_| !words.is_empty());
+    words.concat()
+        + &spun.map_or(String::new(), |seconds| format!(" ({seconds:.1} s of CPU time waited busily)"))
 }

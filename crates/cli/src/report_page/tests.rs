@@ -8,6 +8,7 @@ use corewise_core::ids::PeId;
 use corewise_core::observe::{Standing, Target};
 use corewise_core::report::{
     ApplicationReport, Binding, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadReport,
+    WaitsReport,
 };
 use corewise_core::topology::DomainKind;
 use corewise_testing::needs;
@@ -87,6 +88,7 @@ pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         applications: vec![application],
         decisions,
         decisions_left_out: 0,
+        waits: WaitsReport::default(),
         overhead: Overhead {
             cpu_seconds: 0.031,
             fraction_of_wall: 0.003,

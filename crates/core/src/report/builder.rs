@@ -3,7 +3,7 @@
 use super::totals::Totals;
 use super::{
     ApplicationReport, Binding, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadGroup,
-    ThreadReport, ran_on,
+    ThreadReport, WaitsReport, ran_on,
 };
 use crate::classify::{FpuClass, intensity_class, parallelism_class};
 use crate::engine::Engine;
@@ -13,7 +13,7 @@ use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
 use crate::view::{ApplicationView, Usage};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub struct ReportBuilder {
     decisions_left_out: usize,
     /// Decisions without an outcome yet: what they are about, and their number.
     open: Vec<((ThreadId, Option<SettingKind>), usize)>,
+    /// The processes whose waits were changed, by the kind of change.
+    cured: BTreeSet<(SettingKind, ThreadId)>,
     last: Time,
     own_cpu_ns: u64,
     verdict: Option<String>,
@@ -161,6 +163,11 @@ impl ReportBuilder {
     }
 
     fn take_outcome(&mut self, outcome: &Outcome) {
+        if let (Change::Set(setting), OutcomeKind::Done) = (&outcome.change, &outcome.result)
+            && setting.kind().is_of_process()
+        {
+            self.cured.insert((setting.kind(), outcome.thread));
+        }
         let about = (outcome.thread, outcome.change.setting_kind());
         let Some(position) = self.open.iter().position(|(open, _)| *open == about) else { return };
         let (_, number) = self.open.remove(position);
@@ -210,6 +217,7 @@ impl ReportBuilder {
         }
         let mut threads: Vec<ThreadReport> = self.lives.values().map(thread_report).collect();
         threads.sort_by(|a, b| b.cpu_seconds.total_cmp(&a.cpu_seconds).then(a.tid.cmp(&b.tid)));
+        let waits = self.waits(&threads);
         let totals = |app| self.totals.get(app).copied().unwrap_or_default();
         let report = |reading| application_report(reading, self.last, &totals(&reading.app));
         Report {
@@ -228,6 +236,7 @@ impl ReportBuilder {
             applications: self.applications.iter().map(report).collect(),
             decisions: self.decisions.into(),
             decisions_left_out: self.decisions_left_out as u64,
+            waits,
             overhead: overhead(
                 self.own_cpu_ns,
                 self.last,
@@ -235,6 +244,16 @@ impl ReportBuilder {
                 circumstances.peak_memory_bytes,
             ),
             notes: circumstances.notes,
+        }
+    }
+
+    fn waits(&self, threads: &[ThreadReport]) -> WaitsReport {
+        let spun = threads.iter().filter_map(|thread| Some(thread.cpu_seconds * thread.spin_share?));
+        let cured = |kind| self.cured.iter().filter(|(of, _)| *of == kind).count() as u64;
+        WaitsReport {
+            spinning_cpu_seconds: spun.reduce(|sum, seconds| sum + seconds),
+            shortened_processes: cured(SettingKind::SpinCount),
+            processes_in_turns: cured(SettingKind::Turns),
         }
     }
 

@@ -51,10 +51,23 @@ pub struct Report {
     pub decisions: Vec<Decision>,
     /// How many earlier decisions are not listed.
     pub decisions_left_out: u64,
+    /// What went into busy-waiting, and what was done about it.
+    pub waits: WaitsReport,
     /// What corewise itself cost.
     pub overhead: Overhead,
     /// What the user should know: losses, refusals, fallbacks.
     pub notes: Vec<String>,
+}
+
+/// How the programs waited.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct WaitsReport {
+    /// CPU time of the listed threads that went into busy-waiting; `null` where no source tells.
+    pub spinning_cpu_seconds: Option<f64>,
+    /// Processes whose idle threads were made to spin for a shorter time, if only for a while.
+    pub shortened_processes: u64,
+    /// Processes that took turns with others, if only for a while.
+    pub processes_in_turns: u64,
 }
 
 /// A computer, and when something was measured on it.

@@ -9,8 +9,8 @@
 //! ([`super::slots`]); whoever looks at the places knows all gangs, and whose turn it is follows from the
 //! clock, which is the same for all.
 //!
-//! Processes that mpirun or its like has started wait for each other: they are one gang, known by their common
-//! parent. Who is MPI's own child cannot tell the others' gangs, and lets nobody take turns.
+//! Processes that mpirun or its like has started wait for each other: they are one gang, known by their
+//! common parent. Who is MPI's own child cannot tell the others' gangs, and lets nobody take turns.
 //!
 //! Limits: to make a thread normal again takes CAP_SYS_NICE (or a limit on nice levels that allows it).
 //! Threads with a scheduling policy of their own take no turns. Without a runtime directory only the gangs of

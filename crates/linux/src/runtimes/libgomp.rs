@@ -196,8 +196,8 @@ impl SpinCount {
         (self.is_changed() && child.is_still_there() && child.word()? == child.present).then_some(child)
     }
 
-    /// Writes how often an idle thread looks from its next wait on, before it sleeps. What is about to be written is told
-    /// before, once; if that fails, nothing is written.
+    /// Writes how often an idle thread looks from its next wait on, before it sleeps. What is about to be
+    /// written is told before, once; if that fails, nothing is written.
     pub fn write_after(
         &mut self,
         count: u64,

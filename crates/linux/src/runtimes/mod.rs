@@ -103,7 +103,8 @@ struct Watched {
 }
 
 impl Runtimes {
-    /// Of programs that are started with the value `planted`, if with any. The guardian is entrusted with what is written.
+    /// Of programs that are started with the value `planted`, if with any. The guardian is entrusted with
+    /// what is written.
     pub fn new(planted: Option<u64>, guardian: &Guardian) -> io::Result<Self> {
         Ok(Self {
             proc: Proc::at("/proc"),
