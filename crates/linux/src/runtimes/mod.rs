@@ -25,6 +25,7 @@ use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_core::waits::CALM_MAX;
 use libgomp::{SpinCount, WriteError};
+use nix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
@@ -76,7 +77,7 @@ pub struct Runtimes {
     processes: BTreeMap<u32, Process>,
     kept_open: usize,
     looked_at: Instant,
-    /// How long the last look took.
+    /// The CPU time of the last look, without searches.
     cost: Duration,
     notes: Vec<String>,
 }
@@ -174,7 +175,8 @@ impl Runtimes {
         if self.due_within().is_none_or(|within| !within.is_zero()) {
             return Vec::new();
         }
-        let began = Instant::now();
+        let (began, cpu_before) = (Instant::now(), own_cpu_time());
+        let mut searching = Duration::ZERO;
         let mut delays = Vec::new();
         let planted = self.planted;
         let (mut kept_open, mut notes) = (0, Vec::new());
@@ -184,7 +186,9 @@ impl Runtimes {
                 process.threads.values().filter(|t| matches!(t.file, SchedstatFile::Open(_))).count();
             let is_delayed = delay.share() >= DELAYED_MIN;
             if let Some(planted) = planted.filter(|_| is_delayed && began >= process.search_at) {
+                let before = own_cpu_time();
                 notes.extend(process.search(pid, planted, self.guardian.as_ref()));
+                searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {
                 process.told_until = began + TOLD_FOR;
@@ -199,7 +203,8 @@ impl Runtimes {
         notes.iter().for_each(|note| self.note(note));
         self.kept_open = kept_open;
         self.looked_at = Instant::now();
-        self.cost = began.elapsed();
+        // Not by the clock: where PEs are contended, corewise waits for one, too. A search is rare.
+        self.cost = (own_cpu_time() - cpu_before).saturating_sub(searching);
         delays
     }
 
@@ -306,6 +311,10 @@ impl Process {
             Err(error) => Some(format!("waits stay as they are: {error}")),
         }
     }
+}
+
+fn own_cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has CLOCK_THREAD_CPUTIME_ID").into()
 }
 
 #[cfg(test)]
