@@ -37,6 +37,10 @@ pub const SHORT_SPIN_COUNT: u64 = 200;
 /// Share of the time in which threads want a PE but wait for it, from which on they count as held up.
 pub const DELAYED_FROM: f64 = 0.1;
 
+/// For how long they must be held up before anything is done: what starts beside them, corewise too, takes
+/// PEs for some milliseconds.
+pub const HELD_UP_FOR: Duration = Duration::from_millis(30);
+
 /// And below which they count as not held up.
 pub const CALM_BELOW: f64 = 0.03;
 
@@ -114,12 +118,15 @@ impl Waits {
         process.adaptable = delay.adaptable;
         match &mut process.state {
             State::Own if share >= DELAYED_FROM => {
+                let since = *process.delayed_since.get_or_insert(now);
+                if now.since(since) < HELD_UP_FOR {
+                    return false;
+                }
                 let cure = if process.spins_itself && cures.turns {
                     Setting::InTurns
                 } else if process.adaptable && cures.spin && !process.spins_itself {
                     Setting::SpinCount(SHORT_SPIN_COUNT)
                 } else {
-                    process.delayed_since.get_or_insert(now);
                     return false;
                 };
                 let relapsed = |from: Time| now.since(from) < 10 * process.calm;

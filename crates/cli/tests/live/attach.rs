@@ -59,7 +59,8 @@ fn attach_and_let_go(source: &str) {
         let fpu = application["fpu_usage"].as_f64().unwrap();
         let cpu = application["cpu_seconds"].as_f64().unwrap();
         let wall = report["wall_seconds"].as_f64().unwrap();
-        assert!(fpu > 0.5 && cpu > 0.0 && cpu < 1.1 * wall, "{report:#}");
+        // On a busy machine it also runs for a moment between the first look at it and the begin of the run.
+        assert!(fpu > 0.5 && cpu > 0.0 && cpu < 1.1 * wall + 0.5, "{report:#}");
     }
 }
 

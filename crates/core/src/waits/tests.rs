@@ -24,22 +24,23 @@ fn drawn(looks: &str) -> String {
 }
 
 #[test]
-fn who_is_held_up_spins_shortly_from_the_first_look_on() {
-    assert_eq!(drawn("..--.##"), ".....ss");
+fn who_is_held_up_spins_shortly_but_not_for_a_disturbance() {
+    assert_eq!(drawn("..--.#####"), "........ss", "after 30 ms");
+    assert_eq!(drawn("###.###.--#.#"), ".............");
 }
 
 #[test]
 fn its_own_choice_holds_again_after_a_calm_that_nothing_interrupts() {
-    assert_eq!(drawn("#..........."), "sssssssssss.", "calm for 10 periods");
-    assert_eq!(drawn("#.....-..........."), "sssssssssssssssss.", "the calm begins anew");
+    assert_eq!(drawn("####..........."), "...sssssssssss.", "calm for 10 periods");
+    assert_eq!(drawn("####.....-..........."), "...sssssssssssssssss.", "the calm begins anew");
 }
 
 #[test]
 fn each_relapse_doubles_the_calm() {
     let calm = |looks: usize| ".".repeat(looks);
     let short = |looks: usize| "s".repeat(looks);
-    let looks = format!("#{}#{}#", calm(11), calm(21));
-    assert_eq!(drawn(&looks), format!("{}.{}.s", short(11), short(21)));
+    let looks = format!("####{}####{}####", calm(11), calm(21));
+    assert_eq!(drawn(&looks), format!("...{}....{}....s", short(11), short(21)));
 }
 
 fn at(ms: u64) -> Time {
@@ -48,6 +49,12 @@ fn at(ms: u64) -> Time {
 
 fn held_up(adaptable: bool) -> ProcessDelay {
     ProcessDelay { leader: LEADER, run_ns: 1, wait_ns: 1, adaptable }
+}
+
+/// Lets a process be held up for long enough, from a time on; whether something else is wanted then.
+fn hold_up(waits: &mut Waits, delay: ProcessDelay, from_ms: u64) -> bool {
+    waits.take(&delay, at(from_ms));
+    waits.take(&delay, at(from_ms) + HELD_UP_FOR)
 }
 
 /// What is wanted for the process.
@@ -60,7 +67,7 @@ fn wanted(waits: &Waits) -> Vec<Setting> {
 #[test]
 fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_again() {
     let mut waits = Waits::new(BOTH);
-    assert!(waits.take(&held_up(true), at(0)));
+    assert!(hold_up(&mut waits, held_up(true), 0));
     waits.judge(LEADER, 0.9, at(1_000));
     assert_eq!(
         wanted(&waits),
@@ -74,7 +81,7 @@ fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_a
     let calm = ProcessDelay { wait_ns: 0, ..held_up(true) };
     assert!(!waits.take(&calm, at(4_000)) && waits.take(&calm, at(4_100)));
     assert_eq!(wanted(&waits), []);
-    assert!(waits.take(&held_up(true), at(4_200)));
+    assert!(hold_up(&mut waits, held_up(true), 4_200));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
 }
 
@@ -93,12 +100,12 @@ fn who_spins_in_waits_that_cannot_be_changed_takes_turns_once_it_was_held_up_for
 #[test]
 fn what_may_not_be_done_is_not_done() {
     let mut waits = Waits::new(Cures { spin: true, turns: false });
-    waits.take(&held_up(true), at(0));
+    hold_up(&mut waits, held_up(true), 0);
     waits.judge(LEADER, 0.9, at(2_000));
     assert_eq!(wanted(&waits), [], "short waits do not help");
-    assert!(!waits.take(&held_up(true), at(2_100)));
+    assert!(!hold_up(&mut waits, held_up(true), 2_100));
     let mut waits = Waits::new(Cures { spin: false, turns: true });
-    assert!(!waits.take(&held_up(true), at(0)));
+    assert!(!hold_up(&mut waits, held_up(true), 0));
     waits.judge(LEADER, 0.9, at(2_000));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
 }
@@ -106,7 +113,7 @@ fn what_may_not_be_done_is_not_done() {
 #[test]
 fn what_is_wanted_names_the_reason() {
     let mut waits = Waits::new(BOTH);
-    waits.take(&ProcessDelay { run_ns: 3, ..held_up(true) }, Time(0));
+    hold_up(&mut waits, ProcessDelay { run_ns: 3, ..held_up(true) }, 0);
     let mut wanted = Placement::default();
     waits.add_to(&mut wanted);
     let setting = &wanted.settings[&(LEADER, SettingKind::SpinCount)];
@@ -118,10 +125,10 @@ fn what_is_wanted_names_the_reason() {
 fn who_became_another_program_begins_anew_and_who_decided_otherwise_is_left_alone() {
     for (result, changes_again) in [(OutcomeKind::Gone, true), (OutcomeKind::NotOurs, false)] {
         let mut waits = Waits::new(BOTH);
-        waits.take(&held_up(true), at(0));
+        hold_up(&mut waits, held_up(true), 0);
         let change = Change::Set(Setting::SpinCount(SHORT_SPIN_COUNT));
         waits.take_outcome(&Outcome { thread: LEADER, change, result });
         assert_eq!(wanted(&waits), []);
-        assert_eq!(waits.take(&held_up(true), at(10)), changes_again);
+        assert_eq!(hold_up(&mut waits, held_up(true), 100), changes_again);
     }
 }

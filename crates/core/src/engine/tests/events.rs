@@ -221,15 +221,18 @@ fn who_rests_for_a_moment_keeps_its_seat() {
 }
 
 #[test]
-fn waits_are_changed_at_once_also_before_the_first_observation() {
+fn waits_are_changed_between_observations_also_before_the_first() {
     let config = EngineConfig { cures: Cures { spin: true, turns: true }, ..EngineConfig::default() };
     let mut engine =
         Engine::new(bulldozer(), Box::new(Listener { kinds: &[], asked: Rc::default() }), config);
     let leader = ThreadId { tid: 7, generation: 1 };
     let delay = crate::observe::ProcessDelay { leader, run_ns: 1, wait_ns: 1, adaptable: true };
-    let batch =
-        EventBatch { at: Time(20_000_000), events: vec![Event::Delayed(delay)], outcomes: Vec::new() };
-    let actions = engine.react(&batch);
+    let mut react = |ms: u64| {
+        let events = vec![Event::Delayed(delay)];
+        engine.react(&EventBatch { at: Time(ms * 1_000_000), events, outcomes: Vec::new() })
+    };
+    assert_eq!(react(20), []);
+    let actions = react(50);
     assert_eq!(actions.len(), 1, "{actions:?}");
     assert_eq!(actions[0].thread, leader);
     assert_eq!(actions[0].change.setting_kind(), Some(crate::plan::SettingKind::SpinCount));
