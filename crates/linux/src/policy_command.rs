@@ -41,6 +41,9 @@ pub const SUBCOMMAND: &str = "policy-keeper";
 /// The longest line that is accepted, in bytes.
 pub const LINE_MAX: usize = 16 << 20;
 
+/// How long it is waited for the end of a command that reads no more, to say which of the two it is.
+const ENDS_WITHIN: Duration = Duration::from_millis(300);
+
 /// A policy's command that runs. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct PolicyCommand {
@@ -118,6 +121,13 @@ impl PolicyCommand {
         }
     }
 
+    /// Who ends closes its input first, and its output a moment later.
+    fn why_it_reads_no_more(&mut self) -> io::Error {
+        self.unsent.clear();
+        let read = self.wait(ENDS_WITHIN).and_then(|()| self.read_line());
+        read.err().unwrap_or_else(|| io::Error::other("it reads no more"))
+    }
+
     fn wait(&self, within: Duration) -> io::Result<()> {
         let mut pipes = vec![PollFd::new(self.answers.as_fd(), PollFlags::POLLIN)];
         if !self.unsent.is_empty() {
@@ -143,7 +153,7 @@ impl Peer for PolicyCommand {
                 }
                 match self.write_some() {
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                        return Err(io::Error::other("it reads no more"));
+                        return Err(self.why_it_reads_no_more());
                     }
                     written => written?,
                 }

@@ -277,8 +277,9 @@ impl Binder {
 
     /// Lets the threads of a process run whenever there is a PE.
     pub fn end_turns(&mut self, pid: u32) -> OutcomeKind {
-        self.turns.leave(&self.token, pid);
-        self.note(Entry::NoTurns(pid));
+        if self.turns.leave(&self.token, pid) {
+            self.note(Entry::NoTurns(pid));
+        }
         OutcomeKind::Done
     }
 

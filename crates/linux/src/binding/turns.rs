@@ -93,15 +93,16 @@ impl Turns {
         OutcomeKind::Done
     }
 
-    /// A process takes no turns any more; its threads are normal again.
-    pub fn leave(&mut self, token: &ActToken, pid: u32) {
-        let Some(member) = self.members.remove(&pid) else { return };
+    /// A process takes no turns any more; its threads are normal again. Whether it took any.
+    pub fn leave(&mut self, token: &ActToken, pid: u32) -> bool {
+        let Some(member) = self.members.remove(&pid) else { return false };
         make_normal(token, member.process);
         if self.members.values().all(|other| other.gang != member.gang)
             && let Some(place) = self.gangs.remove(&member.gang)
         {
             self.places.leave(place);
         }
+        true
     }
 
     /// A new process that a member has started while it was not its turn becomes normal.
@@ -122,7 +123,7 @@ impl Turns {
         (!self.members.is_empty()).then(|| TURN - Duration::from_nanos(passed as u64))
     }
 
-    /// Lets those run whose turn it is, and no others. Members that have ended are forgotten.
+    /// Lets those run whose turn it is, and no others. (What a thread starts meanwhile inherits its policy.)
     pub fn act(&mut self, token: &ActToken) {
         if self.members.is_empty() {
             return;
@@ -136,7 +137,7 @@ impl Turns {
         for wanted in [true, false] {
             for &(pid, runs) in due.iter().filter(|(_, runs)| *runs == wanted) {
                 let member = self.members.get_mut(&pid).expect("it was just listed");
-                if member.runs == runs && runs {
+                if member.runs == runs {
                     continue;
                 }
                 member.runs = runs;
