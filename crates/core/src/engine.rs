@@ -22,7 +22,7 @@
 use crate::classify::{FPU_THRESHOLD, FpuClass};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
-use crate::observe::{Event, EventBatch, EventKind, Observation, ThreadReading};
+use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
 use crate::plan::{Action, Placement};
 use crate::policy::{Cause, Policy};
 use crate::topology::Topology;
@@ -42,6 +42,9 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// The most binds and settings in one step, per allowed PE: a bound on the work that a step may ask for.
 pub const BINDS_PER_PE_MAX: usize = 4;
+
+/// Time between two observations while a process may be found to spin: enough samples for a share.
+const JUDGING_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The engine's parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,9 +100,12 @@ impl Engine {
         Self { machine, policy, config, intake, present, waits, nothing_to_gain: None }
     }
 
-    /// Time between two observations.
+    /// Time between two observations; shorter for a moment when a process may be found to spin.
     pub fn interval(&self) -> Duration {
-        self.config.interval
+        match self.waits.is_judged_soon(self.intake.now) {
+            true => self.config.interval.min(JUDGING_INTERVAL),
+            false => self.config.interval,
+        }
     }
 
     /// The events that the policy wants to hear of, and those that tell who is held up.
@@ -219,13 +225,12 @@ impl Engine {
     /// Looks which of the processes that are held up spin.
     fn judge_waits(&mut self, threads: &[ThreadReading]) {
         for leader in self.waits.to_judge() {
-            let of_process = threads.iter().filter(|reading| reading.pid == leader.tid && !reading.ended);
-            let usage =
-                of_process.filter_map(|reading| Some(self.intake.subject(reading.thread)?.view.usage));
-            let shares: Vec<f64> = usage.filter_map(|usage| Some(usage.spin?.value)).collect();
-            if !shares.is_empty() {
-                self.waits.judge(leader, shares.iter().sum::<f64>() / shares.len() as f64, self.intake.now);
-            }
+            let of_process = threads.iter().filter(|reading| reading.pid == leader.tid);
+            let samples = of_process.filter_map(|reading| match &reading.counters {
+                Some(CounterReading::Sample(sample)) => Some((reading.thread, sample.into())),
+                _ => None,
+            });
+            self.waits.judge(leader, samples.collect(), self.intake.now);
         }
     }
 

@@ -24,7 +24,7 @@
 //! and loses next to nothing. Turns help only if all who contend take them.
 
 use crate::ids::ThreadId;
-use crate::observe::ProcessDelay;
+use crate::observe::{ProcessDelay, SampleReading};
 use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
 use crate::time::Time;
 use std::collections::HashMap;
@@ -53,8 +53,15 @@ pub const CALM_MAX: Duration = Duration::from_secs(10);
 /// Share of a held-up process's time that it spins, from which on it takes turns.
 pub const SPINNING_MIN: f64 = 0.3;
 
-/// For how long it must have been held up, or its waits been short, before it is judged by that.
-pub const JUDGED_AFTER: Duration = Duration::from_millis(1500);
+/// Over which time that share is taken at least; nothing from before it was held up, or its waits became
+/// short, counts.
+pub const JUDGED_OVER: Duration = Duration::from_millis(300);
+
+/// And over how many samples. (Of 20, fewer than 1 in 100 say so of one that spins for a tenth of its time.)
+pub const JUDGED_BY: u64 = 20;
+
+/// For so long it is looked often whether a process spins.
+const JUDGED_OFTEN_FOR: Duration = Duration::from_secs(2);
 
 /// What may be done about waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,6 +100,17 @@ struct Process {
     calm: Duration,
     /// When its own choice began to hold again.
     calm_from: Option<Time>,
+    /// From when on it is judged now, and its threads' samples by then.
+    judged_from: Option<(Time, HashMap<ThreadId, Samples>)>,
+}
+
+/// What samples have told of a thread so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Samples {
+    /// How many there are.
+    pub all: u64,
+    /// Those in which it spun.
+    pub spinning: u64,
 }
 
 #[derive(Debug)]
@@ -174,21 +192,34 @@ impl Waits {
         }
     }
 
-    /// Takes in which share of its time a process spun lately, by sampled code.
-    pub fn judge(&mut self, leader: ThreadId, spinning: f64, now: Time) {
+    /// Takes in what samples have told of a process's threads, and judges whether it spins. (By their number,
+    /// not by thread: an idle one has none, whatever it did last.)
+    pub fn judge(&mut self, leader: ThreadId, samples: HashMap<ThreadId, Samples>, now: Time) {
         let Some(process) = self.processes.get_mut(&leader) else { return };
-        let since = match process.state {
-            State::Own => process.delayed_since,
-            State::Cured { cure: Setting::SpinCount(_), since, .. } => Some(since),
-            State::Cured { .. } | State::Left => None,
+        let Some(since) = process.to_judge_since() else { return };
+        let Some((from, before)) = process.judged_from.take_if(|(from, _)| *from >= since) else {
+            process.judged_from = Some((now, samples));
+            return;
         };
-        if since.is_none_or(|since| now.since(since) < JUDGED_AFTER) || spinning < SPINNING_MIN {
+        let (mut all, mut spinning) = (0, 0);
+        for (thread, now) in &samples {
+            let before = before.get(thread).copied().unwrap_or_default();
+            all += now.all.saturating_sub(before.all);
+            spinning += now.spinning.saturating_sub(before.spinning);
+        }
+        if now.since(from) < JUDGED_OVER || all < JUDGED_BY {
+            process.judged_from = Some((from, before));
+            return;
+        }
+        let share = spinning as f64 / all as f64;
+        if share < SPINNING_MIN {
+            process.judged_from = Some((now, samples));
             return;
         }
         process.spins_itself = true;
         let reason = format!(
             "its threads are held up, and spin for {:.0} % of their time in waits that cannot be changed",
-            100.0 * spinning
+            100.0 * share
         );
         process.state = match self.cures.turns {
             true => State::Cured { cure: Setting::InTurns, since: now, calm_since: None, reason },
@@ -198,13 +229,14 @@ impl Waits {
 
     /// The processes of which it is to be judged whether they spin.
     pub fn to_judge(&self) -> Vec<ThreadId> {
-        let is_held_up = |process: &Process| match process.state {
-            State::Own => process.delayed_since.is_some(),
-            State::Cured { cure, .. } => cure != Setting::InTurns,
-            State::Left => false,
-        };
-        let held_up = self.processes.iter().filter(|(_, process)| is_held_up(process));
+        let held_up = self.processes.iter().filter(|(_, process)| process.to_judge_since().is_some());
         held_up.map(|(&leader, _)| leader).collect()
+    }
+
+    /// Whether one of them is to be judged as soon as there are samples of it.
+    pub fn is_judged_soon(&self, now: Time) -> bool {
+        let soon = |since: Time| now < since + JUDGED_OFTEN_FOR;
+        self.processes.values().filter_map(Process::to_judge_since).any(soon)
     }
 
     /// Adds what is wanted.
@@ -225,6 +257,13 @@ impl Waits {
     }
 }
 
+impl From<&SampleReading> for Samples {
+    fn from(reading: &SampleReading) -> Samples {
+        let SampleReading { judged, spinning, kernel, unknown, .. } = *reading;
+        Samples { all: judged + spinning + kernel + unknown, spinning }
+    }
+}
+
 /// The settings that are decided here.
 const KINDS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];
 
@@ -237,6 +276,17 @@ impl Process {
             delayed_since: None,
             calm: CALM_MIN,
             calm_from: None,
+            judged_from: None,
+        }
+    }
+
+    /// Since when it is as it is, if it is to be judged whether it spins: not if it is not held up, takes turns,
+    /// or is left alone.
+    fn to_judge_since(&self) -> Option<Time> {
+        match self.state {
+            State::Own => self.delayed_since,
+            State::Cured { cure: Setting::SpinCount(_), since, .. } => Some(since),
+            State::Cured { .. } | State::Left => None,
         }
     }
 }

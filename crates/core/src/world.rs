@@ -69,6 +69,7 @@ fn steps<W: World>(
                 let actions = engine.react(&batch);
                 world.apply(&actions);
                 watch(&Input::Events(batch), &actions, engine);
+                deadline = deadline.min(world.now() + engine.interval());
                 continue;
             }
             Wake::Deadline => false,

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod binding;
 mod bpf;
 pub mod branches;
+mod clock;
 pub mod code;
 pub mod comparison;
 pub mod counters;

@@ -64,19 +64,25 @@ fn wanted(waits: &Waits) -> Vec<Setting> {
     wanted.settings.values().map(|wanted| wanted.setting).collect()
 }
 
+/// Samples of a process whose first thread has so many, and spun in so many of them; another one spun only
+/// before, and sleeps since.
+fn samples(all: u64, spinning: u64) -> HashMap<ThreadId, Samples> {
+    let asleep = ThreadId { tid: 8, generation: 1 };
+    [(LEADER, Samples { all, spinning }), (asleep, Samples { all: 1000, spinning: 1000 })].into()
+}
+
 #[test]
 fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_again() {
     let mut waits = Waits::new(BOTH);
     assert!(hold_up(&mut waits, held_up(true), 0));
-    waits.judge(LEADER, 0.9, at(1_000));
+    waits.judge(LEADER, samples(100, 90), at(200));
+    waits.judge(LEADER, samples(200, 110), at(1_000));
     assert_eq!(
         wanted(&waits),
         [Setting::SpinCount(SHORT_SPIN_COUNT)],
-        "the samples are from before the change, too"
+        "that is little, and what was before the change does not count"
     );
-    waits.judge(LEADER, 0.1, at(2_000));
-    assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT)], "that is little");
-    waits.judge(LEADER, 0.9, at(3_000));
+    waits.judge(LEADER, samples(300, 200), at(2_000));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
     let calm = ProcessDelay { wait_ns: 0, ..held_up(true) };
     assert!(!waits.take(&calm, at(4_000)) && waits.take(&calm, at(4_100)));
@@ -86,27 +92,39 @@ fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_a
 }
 
 #[test]
-fn who_spins_in_waits_that_cannot_be_changed_takes_turns_once_it_was_held_up_for_a_while() {
+fn who_spins_in_waits_that_cannot_be_changed_takes_turns_once_there_are_samples_of_it() {
     let mut waits = Waits::new(BOTH);
     assert!(!waits.take(&held_up(false), at(0)));
     assert_eq!(waits.to_judge(), [LEADER]);
-    waits.judge(LEADER, 0.9, at(1_000));
-    assert_eq!(wanted(&waits), []);
-    waits.judge(LEADER, 0.9, at(2_000));
+    waits.judge(LEADER, samples(100, 90), at(100));
+    waits.judge(LEADER, samples(160, 140), at(399));
+    assert_eq!(wanted(&waits), [], "too soon");
+    waits.judge(LEADER, samples(119, 109), at(500));
+    assert_eq!(wanted(&waits), [], "too few");
+    assert!(waits.is_judged_soon(at(500)));
+    assert!(!waits.is_judged_soon(at(2_000)), "what was not found soon is not looked for as often");
+    waits.judge(LEADER, samples(120, 110), at(2_000));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
     assert_eq!(waits.to_judge(), []);
+    assert!(!waits.is_judged_soon(at(500)));
+}
+
+/// It spins for nine tenths of two seconds.
+fn spin(waits: &mut Waits, from_ms: u64) {
+    waits.judge(LEADER, samples(100, 0), at(from_ms));
+    waits.judge(LEADER, samples(200, 90), at(from_ms + 2_000));
 }
 
 #[test]
 fn what_may_not_be_done_is_not_done() {
     let mut waits = Waits::new(Cures { spin: true, turns: false });
     hold_up(&mut waits, held_up(true), 0);
-    waits.judge(LEADER, 0.9, at(2_000));
+    spin(&mut waits, 100);
     assert_eq!(wanted(&waits), [], "short waits do not help");
-    assert!(!hold_up(&mut waits, held_up(true), 2_100));
+    assert!(!hold_up(&mut waits, held_up(true), 2_200));
     let mut waits = Waits::new(Cures { spin: false, turns: true });
     assert!(!hold_up(&mut waits, held_up(true), 0));
-    waits.judge(LEADER, 0.9, at(2_000));
+    spin(&mut waits, 100);
     assert_eq!(wanted(&waits), [Setting::InTurns]);
 }
 

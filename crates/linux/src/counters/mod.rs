@@ -92,10 +92,11 @@ pub fn open(
     filter: Option<Filter<'_>>,
 ) -> Result<(Box<dyn CounterSource>, Vec<String>), CountersError> {
     let sample = || -> Result<Box<dyn CounterSource>, CountersError> {
-        Ok(Box::new(match subjects {
+        let source = match subjects {
             Subjects::Waiting(pid) => SampleSource::new(pid, pes, sample::RATE_HZ, filter)?,
             Subjects::Running(pids) => SampleSource::attach(pids, pes, sample::RATE_HZ, filter)?,
-        }))
+        };
+        Ok(Box::new(source.within_budget()))
     };
     let mut why_not = Vec::new();
     let source = match choice {

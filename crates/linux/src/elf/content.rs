@@ -4,23 +4,29 @@
 //! read is kept, so all that is read of one file counts towards one limit.
 
 use object::read::{ReadCache, ReadRef};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 
 /// Bytes that are read of one file. The symbols of the largest browsers and compilers take a fourth of it.
 const BYTES_MAX: u64 = 1 << 30;
 
+/// Bytes that are read at once where texts lie: tables of symbols have thousands of short ones.
+const BLOCK: u64 = 1 << 16;
+
 /// An open file, and what was read of it.
 #[derive(Debug)]
 pub(crate) struct Content {
     cache: ReadCache<File>,
     left: Cell<u64>,
+    /// Where blocks of texts begin that were read.
+    blocks: RefCell<HashSet<u64>>,
 }
 
 impl Content {
     pub(crate) fn new(file: File) -> Content {
-        Content { cache: ReadCache::new(file), left: Cell::new(BYTES_MAX) }
+        Content { cache: ReadCache::new(file), left: Cell::new(BYTES_MAX), blocks: RefCell::default() }
     }
 
     /// The file's headers.
@@ -33,10 +39,23 @@ impl Content {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes<'a>(&'a Content);
 
-impl Bytes<'_> {
+impl<'a> Bytes<'a> {
     fn spend(self, bytes: u64) -> Result<(), ()> {
         self.0.left.set(self.0.left.get().checked_sub(bytes).ok_or(())?);
         Ok(())
+    }
+
+    /// What begins in a block, if it ends there, too.
+    fn text_in_block(self, range: &Range<u64>, delimiter: u8) -> Result<Option<&'a [u8]>, ()> {
+        let block = range.start / BLOCK * BLOCK;
+        let size = BLOCK.min(self.0.cache.len()?.checked_sub(block).ok_or(())?);
+        if self.0.blocks.borrow_mut().insert(block) {
+            self.spend(size)?;
+        }
+        let bytes = self.0.cache.read_bytes_at(block, size)?;
+        let end = range.end.min(block + size).checked_sub(block).ok_or(())?;
+        let text = bytes.get((range.start - block) as usize..end as usize).ok_or(())?;
+        Ok(text.iter().position(|&byte| byte == delimiter).map(|length| &text[..length]))
     }
 }
 
@@ -51,8 +70,46 @@ impl<'a> ReadRef<'a> for Bytes<'a> {
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        if let Some(text) = self.text_in_block(&range, delimiter)? {
+            return Ok(text);
+        }
         let text = self.0.cache.read_bytes_at_until(range, delimiter)?;
         self.spend(text.len() as u64)?;
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn texts_are_the_same_wherever_blocks_begin() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut bytes = vec![b'a'; BLOCK as usize - 3];
+        bytes.extend(b"\0over the end\0last\0open");
+        file.write_all(&bytes).unwrap();
+        let content = Content::new(file);
+        let length = bytes.len() as u64;
+        let text = |from: u64, to: u64| Bytes(&content).read_bytes_at_until(from..to, 0);
+        assert_eq!(text(BLOCK - 10, length), Ok(&b"aaaaaaa"[..]));
+        assert_eq!(text(BLOCK - 2, length), Ok(&b"over the end"[..]));
+        assert_eq!(text(BLOCK + 11, length), Ok(&b"last"[..]));
+        assert_eq!(text(BLOCK + 11, BLOCK + 13), Err(()), "the table ends before the text");
+        assert_eq!(text(length - 4, length), Err(()));
+        assert_eq!(text(length + 4, length + 9), Err(()));
+    }
+
+    #[test]
+    fn what_is_read_is_bounded() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(2 * BYTES_MAX).unwrap();
+        let content = Content::new(file);
+        content.left.set(BLOCK);
+        let text = |from: u64| Bytes(&content).read_bytes_at_until(from..2 * BYTES_MAX, 0);
+        assert_eq!(text(BLOCK), Ok(&b""[..]));
+        assert_eq!(text(BLOCK + 7), Ok(&b""[..]), "of a block that was read");
+        assert_eq!(text(0), Err(()));
     }
 }

@@ -17,6 +17,7 @@
 pub mod libgomp;
 
 use crate::binding::guardian::{Guardian, Words};
+use crate::clock::own_cpu_time;
 use crate::code::space::FileKey;
 use crate::discovery::NewThread;
 use crate::discovery::procfs::{Proc, Schedstat, SchedstatFile};
@@ -25,7 +26,6 @@ use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_core::waits::CALM_MAX;
 use libgomp::{SpinCount, WriteError};
-use nix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
@@ -93,6 +93,8 @@ struct Process {
     others: HashSet<FileKey>,
     search_at: Instant,
     search_after: Duration,
+    /// The most threads that it had at a time.
+    most_threads: usize,
     /// Until when it is told of, held up or not.
     told_until: Instant,
 }
@@ -135,6 +137,7 @@ impl Runtimes {
             others: HashSet::new(),
             search_at: now,
             search_after: SEARCH_AFTER,
+            most_threads: 0,
             told_until: now,
         });
         if leads {
@@ -146,6 +149,11 @@ impl Runtimes {
         {
             self.kept_open += usize::from(keep);
             process.threads.insert(thread.tid, Watched { file, last });
+        }
+        if process.threads.len() > process.most_threads {
+            // A team begins: its library is there.
+            process.most_threads = process.threads.len();
+            (process.search_at, process.search_after) = (now, SEARCH_AFTER);
         }
     }
 
@@ -311,10 +319,6 @@ impl Process {
             Err(error) => Some(format!("waits stay as they are: {error}")),
         }
     }
-}
-
-fn own_cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has CLOCK_THREAD_CPUTIME_ID").into()
 }
 
 #[cfg(test)]

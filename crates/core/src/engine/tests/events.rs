@@ -227,13 +227,18 @@ fn waits_are_changed_between_observations_also_before_the_first() {
         Engine::new(bulldozer(), Box::new(Listener { kinds: &[], asked: Rc::default() }), config);
     let leader = ThreadId { tid: 7, generation: 1 };
     let delay = crate::observe::ProcessDelay { leader, run_ns: 1, wait_ns: 1, adaptable: true };
+    let usual = engine.interval();
     let mut react = |ms: u64| {
         let events = vec![Event::Delayed(delay)];
-        engine.react(&EventBatch { at: Time(ms * 1_000_000), events, outcomes: Vec::new() })
+        let actions = engine.react(&EventBatch { at: Time(ms * 1_000_000), events, outcomes: Vec::new() });
+        (actions, engine.interval())
     };
-    assert_eq!(react(20), []);
-    let actions = react(50);
+    let (actions, interval) = react(20);
+    assert_eq!(actions, []);
+    assert!(interval < usual, "it is looked soon whether it spins");
+    let (actions, _) = react(50);
     assert_eq!(actions.len(), 1, "{actions:?}");
     assert_eq!(actions[0].thread, leader);
     assert_eq!(actions[0].change.setting_kind(), Some(crate::plan::SettingKind::SpinCount));
+    assert_eq!(react(5_000).1, usual);
 }

@@ -4,10 +4,12 @@
 //! [`events`] takes the samples, [`crate::code`] reads the code, [`spin`] tells whether a thread only
 //! waits, [`window`] judges what occupies the processor, [`beyond`] what lies where the code does not tell
 //! the way but the thread's registers and stack do, and [`ahead`] the rest. An instruction once judged
-//! costs one look-up.
+//! costs one look-up. A program that starts runs much code that never runs again: what judging may cost is
+//! bounded ([`Budget`]), and beyond it only code is judged that was sampled before.
 
 pub mod ahead;
 mod beyond;
+mod budget;
 pub mod events;
 pub mod spin;
 mod threads;
@@ -15,11 +17,13 @@ mod visits;
 pub mod window;
 
 use super::CounterSource;
+use crate::clock::own_cpu_time;
 use crate::code::trace::Trace;
 use crate::code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Place, Role};
 use crate::discovery::{NewThread, ThreadFacts};
 use ahead::Usual;
 use beyond::{Met, Transfers};
+use budget::Budget;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
@@ -76,6 +80,8 @@ struct Sampling {
     /// Records younger than the last drain's start: another PE's ring may still hold older ones.
     early: Vec<Event>,
     cost: SampleCost,
+    /// `None`: whatever it costs.
+    budget: Option<Budget>,
     lost: u64,
 }
 
@@ -190,6 +196,12 @@ impl SampleSource {
             events::tasks(pid)?.into_iter().for_each(|tid| state.threads.begin(pid, tid, 0, 0));
         }
         Ok(SampleSource { events, state })
+    }
+
+    /// What judging costs from now on is bounded.
+    pub fn within_budget(mut self) -> SampleSource {
+        self.state.budget = Some(Budget::new());
+        self
     }
 
     /// The PEs that a thread was sampled on since the last call, and how often on each.
@@ -308,6 +320,7 @@ impl Sampling {
             threads: Threads::default(),
             early: Vec::new(),
             cost: SampleCost::default(),
+            budget: None,
             lost: 0,
         }
     }
@@ -341,7 +354,7 @@ impl Sampling {
         let Event { pid, tid, time, kind } = event;
         match kind {
             EventKind::Sample { ip, kernel, pe, stand } => {
-                let said = (!kernel).then(|| self.said(pid, ip, stand.as_deref()));
+                let said = (!kernel).then(|| self.said_at_a_cost(pid, ip, stand.as_deref()));
                 self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(said));
             }
             EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
@@ -376,6 +389,16 @@ impl Sampling {
         self.code.forget_process(pid);
     }
 
+    /// What a sample says; what it costs to tell is spent.
+    fn said_at_a_cost(&mut self, pid: u32, ip: u64, stand: Option<&Stand>) -> Said {
+        let before = own_cpu_time();
+        let said = self.said(pid, ip, stand);
+        if let Some(budget) = &mut self.budget {
+            budget.spend(own_cpu_time() - before);
+        }
+        said
+    }
+
     /// What a sample says.
     fn said(&mut self, pid: u32, ip: u64, stand: Option<&Stand>) -> Said {
         self.cost.user_samples += 1;
@@ -386,6 +409,12 @@ impl Sampling {
         let place = self.spaces.get(&pid).and_then(|space| self.code.view(pid, space).place(ip));
         let Some(place) = place else { return Said::default() };
         self.visits.add(place);
+        let visits = self.visits.at(place);
+        if !self.verdicts.contains_key(&place)
+            && self.budget.as_ref().is_some_and(|budget| !budget.allows(visits))
+        {
+            return Said::default();
+        }
         let Some(verdict) = self.judged(pid, ip) else { return Said::default() };
         let Some(window) = verdict.work else { return Said { wait: verdict.wait, work: None } };
         let samples = self.cost.user_samples;

@@ -25,6 +25,11 @@ impl Visits {
         *self.by_block.entry(block(place)).or_default() += 1;
     }
 
+    /// The samples in the block of a place.
+    pub fn at(&self, place: Place) -> u32 {
+        self.by_block.get(&block(place)).copied().unwrap_or(0)
+    }
+
     /// The samples in the blocks that a range of addresses begins in or holds.
     pub fn within(&self, code: &mut CodeView<'_>, range: Range<u64>) -> u32 {
         let count = |address| code.place(address).and_then(|place| self.by_block.get(&block(place)));
