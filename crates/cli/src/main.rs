@@ -34,12 +34,10 @@ use commands::{
     calibrate::Calibrate, characterize::Characterize, compare::Compare, experiment::Experiment, paths::Paths,
     pgo::Pgo, policies::Policies, profile::Profile, replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
-use corewise_linux::binding::guardian;
 use corewise_linux::policy_command;
 use corewise_linux::signals::end_as;
 use corewise_linux::stack;
 use session::exited;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Hardware-aware thread scheduling for Linux.
@@ -65,12 +63,6 @@ enum Command {
     Profile(Profile),
     Paths(Paths),
     Pgo(Pgo),
-    /// The process that gives every mask back if corewise is killed; started by `run`
-    #[command(name = guardian::SUBCOMMAND, hide = true)]
-    Guardian {
-        /// Where the book of changes stands that is its standard output, if it has a name
-        book: Option<PathBuf>,
-    },
     /// The process that holds the command of a policy; started by `--policy exec:COMMAND`
     #[command(name = policy_command::SUBCOMMAND, hide = true)]
     PolicyKeeper {
@@ -102,9 +94,6 @@ fn run_command() -> ExitCode {
             (paths.execute(), failure)
         }
         Command::Pgo(pgo) => (pgo.execute().map(exited), |_| 1),
-        Command::Guardian { book } => {
-            (guardian::main(book.as_deref()).map(|()| exited(0)).map_err(Into::into), |_| 1)
-        }
         Command::PolicyKeeper { command } => {
             (policy_command::main(&command).map(|()| exited(0)).map_err(Into::into), |_| 1)
         }

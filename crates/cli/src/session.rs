@@ -133,10 +133,9 @@ fn note_privileges(plan: &Plan, notes: &mut Vec<String>) {
     }
 }
 
-/// The guardian, which must be no child of the application's adopter. Without one, nothing is bound.
+/// Without a guardian, nothing is bound.
 fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
-    let adopts = nix::sys::prctl::set_child_subreaper(false);
-    let guardian = adopts.map_err(std::io::Error::from).and_then(|()| Guardian::start());
+    let guardian = Guardian::start();
     if let Err(error) = &guardian {
         warn(notes, format!("nothing is bound: cannot start the guardian process: {error}"));
     }
@@ -182,9 +181,8 @@ fn discover(
 /// Corewise and its helpers.
 fn own_processes(plan: &Plan, signals: &Signals, guardian: Option<&Guardian>) -> Vec<u32> {
     let witness = signals.witness().map(|pid| pid.as_raw() as u32);
-    // Those two are children of the first process of a container, and of that alone.
-    let detached = plan.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
-    [std::process::id()].into_iter().chain(witness).chain(detached).collect()
+    let others = plan.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
+    [std::process::id()].into_iter().chain(witness).chain(others).collect()
 }
 
 /// What a command is watched by.

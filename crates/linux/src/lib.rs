@@ -16,6 +16,7 @@ pub mod descriptors;
 pub mod discovery;
 pub mod elf;
 pub mod environment;
+mod helper;
 pub mod host;
 mod inherited;
 pub mod input;

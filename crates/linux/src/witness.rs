@@ -11,9 +11,10 @@
 //! somebody lets the command alone go on, a stopped corewise could not notice.
 //!
 //! Limits: of two processes that get the same signal one by one the witness cannot know; and a `SIGSTOP` to
-//! the group stops the witness too, which then does not see the command go on alone. It is no child that
-//! `waitpid` hears of (it was made without an exit signal), and it goes when corewise does.
+//! the group stops the witness too, which then does not see the command go on alone. It goes when
+//! corewise does.
 
+use crate::helper;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -57,14 +58,12 @@ impl Witness {
         let (line, its_end) = UnixStream::pair()?;
         line.set_read_timeout(Some(PATIENCE))?;
         let corewise = nix::unistd::getpid();
-        // SAFETY: without flags this is a `fork` whose child has no exit signal; this process has one thread,
-        // so the child may run any code.
-        match Errno::result(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) })? {
-            0 => {
+        match helper::fork()? {
+            Some(pid) => Ok(Witness { pid, line }),
+            None => {
                 drop(line);
                 serve(its_end, corewise)
             }
-            pid => Ok(Witness { pid: Pid::from_raw(pid as i32), line }),
         }
     }
 
@@ -133,7 +132,8 @@ impl Request {
 
 /// What the witness does all its life.
 fn serve(mut line: UnixStream, corewise: Pid) -> ! {
-    become_inconspicuous(&line);
+    close_all_but(&line);
+    helper::go_by_the_name(c"witness");
     let mut request = [0; 4];
     // The end of the line is the end of corewise.
     while line.read_exact(&mut request).is_ok() {
@@ -146,36 +146,15 @@ fn serve(mut line: UnixStream, corewise: Pid) -> ! {
             Request::WakeWhenItGoesOn(pid) => wake(&line, corewise, Pid::from_raw(pid)),
         }
     }
-    // SAFETY: `_exit` ends the process at once and runs none of the parent's exit handlers.
-    unsafe { libc::_exit(0) }
+    helper::end()
 }
 
-/// It keeps no file, pipe or directory in use, and is not taken for corewise by `pkill corewise`.
-fn become_inconspicuous(line: &UnixStream) {
+/// It keeps no file or pipe in use.
+fn close_all_but(line: &UnixStream) {
     let own = line.as_raw_fd() as u32;
     for (first, last) in [(0, own - 1), (own + 1, u32::MAX)] {
         // SAFETY: the call takes no pointer; this process uses no other descriptor than its line.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    }
-    // None of these matters enough to do without a witness.
-    let _ = nix::unistd::chdir("/");
-    let _ = nix::sys::prctl::set_name(c"witness");
-    overwrite_arguments();
-}
-
-/// Where the kernel says that the arguments lie, zeros are put.
-fn overwrite_arguments() {
-    const ARGUMENTS_START: usize = 48 - 3;
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let Some((_, fields)) = stat.rsplit_once(") ") else { return };
-    let mut range = fields.split_ascii_whitespace().skip(ARGUMENTS_START).map(str::parse::<usize>);
-    if let (Some(Ok(start)), Some(Ok(end))) = (range.next(), range.next())
-        && start != 0
-        && start < end
-    {
-        // SAFETY: the range is the part of this process's own stack that holds its arguments, which it reads
-        // no more.
-        unsafe { std::ptr::write_bytes(std::ptr::with_exposed_provenance_mut::<u8>(start), 0, end - start) };
     }
 }
 

@@ -176,11 +176,12 @@ impl<'a> Round<'a> {
         std::thread::sleep(Duration::from_micros(self.chance.below(1 + ms * 1000) as u64));
     }
 
-    /// The processes that run corewise: as this subcommand, oldest first.
-    pub fn corewise(&self, subcommand: &str) -> Vec<u32> {
+    /// The processes that run corewise: as this subcommand or helper, oldest first.
+    pub fn corewise(&self, role: &str) -> Vec<u32> {
         let is_it = |pid: &u32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            is_corewise(*pid) && words.split(|&byte| byte == 0).nth(1) == Some(subcommand.as_bytes())
+            let subcommand = words.split(|&byte| byte == 0).nth(1);
+            is_corewise(*pid) && (subcommand == Some(role.as_bytes()) || name_of(*pid) == role)
         };
         let mut found: Vec<u32> = self.cpuset.processes().into_iter().filter(is_it).collect();
         // Not by their numbers, which come round.

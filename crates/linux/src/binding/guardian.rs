@@ -3,8 +3,8 @@
 //! corewise writes each change to a file before it makes it ([`super::book`]) and holds one end of a socket.
 //! When that closes without the word in the book that all is given back, corewise was killed, and the
 //! guardian restores what the book says. So it has nothing to do until then, and corewise never waits for it.
-//! It lives in a session of its own, out of reach of the terminal's signals, and is a child of nobody in the
-//! application, so it is neither followed nor waited for. Where BPF programs follow the threads, it is given
+//! It lives in a session of its own, out of reach of the terminal's signals, and is a [`helper`]: neither
+//! followed nor waited for. Where BPF programs follow the threads, it is given
 //! their descriptors: they go on after corewise's end and know of every heir. It is also entrusted with the
 //! words that corewise writes into programs' memory ([`Words`]).
 
@@ -15,23 +15,17 @@ use super::ledger::{Entry, Ledger};
 use super::restore::{Remains, restore};
 use super::task::Task;
 use crate::discovery::followed::Followed;
+use crate::helper;
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
-    socketpair,
-};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
-
-/// The hidden subcommand under which the binary runs as guardian.
-pub const SUBCOMMAND: &str = "guardian";
 
 /// How long the guardian tries to give everything back.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -52,24 +46,22 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts this binary as guardian. Call it before corewise becomes a child subreaper, so that the
-    /// guardian's orphaned process is not adopted.
+    /// Starts it. This process must have one thread.
     pub fn start() -> io::Result<Guardian> {
         let (book, why_unnamed) = Book::create()?;
-        let (socket, theirs) =
-            socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(SUBCOMMAND).args(book.path()).current_dir("/");
-        let status = command.stdin(theirs).stdout(book.descriptor()?).status()?;
-        // It would keep the socket open.
-        drop(command);
-        let mut socket = UnixStream::from(socket);
-        let mut pid = [0; 4];
-        if !status.success() {
-            return Err(io::Error::other(format!("the guardian did not start: {status}")));
-        }
-        socket.read_exact(&mut pid)?;
-        let process = Task::of(u32::from_ne_bytes(pid))?.ok_or(io::Error::other("the guardian has ended"))?;
+        let (mut socket, theirs) = UnixStream::pair()?;
+        let Some(pid) = helper::fork()? else {
+            if let Err(error) = serve(theirs, &book) {
+                let _ = writeln!(io::stderr(), "corewise: its guardian process: {error}");
+            }
+            helper::end()
+        };
+        // Or it would never be closed.
+        drop(theirs);
+        // When it is out of reach.
+        socket.read_exact(&mut [0])?;
+        let process =
+            Task::of(pid.as_raw() as u32)?.ok_or(io::Error::other("the guardian has ended"))?;
         let unnamed =
             |why| format!("{why}: if corewise and its guardian are both killed, what is bound stays bound");
         let notes = why_unnamed.map(unnamed).into_iter().collect();
@@ -229,19 +221,18 @@ impl Word {
 }
 
 /// What the guardian process does: detaches itself, waits for corewise's end, and restores what is to be
-/// restored. Its standard input is the socket, its standard output the book, which has the name `path`.
-pub fn main(path: Option<&Path>) -> io::Result<()> {
-    // Whatever else it has inherited, it must not keep open.
-    // SAFETY: the call takes no pointer, and this process has opened nothing yet.
-    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
-    // SAFETY: this process has one thread, so the child may use everything that the parent could.
-    match unsafe { nix::unistd::fork() }? {
-        nix::unistd::ForkResult::Parent { .. } => return Ok(()),
-        nix::unistd::ForkResult::Child => nix::unistd::setsid()?,
-    };
+/// restored.
+fn serve(socket: UnixStream, book: &Book) -> io::Result<()> {
+    nix::unistd::setsid()?;
     ignore_polite_signals()?;
+    // Whatever else it has inherited, it must not keep open.
+    nix::unistd::dup2_stdin(socket)?;
+    nix::unistd::dup2_stdout(book.descriptor()?)?;
+    // SAFETY: the call takes no pointer; from here on this process uses the standard streams alone.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    helper::go_by_the_name(c"guardian");
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    socket.write_all(&std::process::id().to_ne_bytes())?;
+    socket.write_all(b"!")?;
     let mut words = Vec::new();
     let followed = wait(&socket, &mut |memory: File, word: Word| {
         // Programs end, and descriptors are few.
@@ -252,7 +243,7 @@ pub fn main(path: Option<&Path>) -> io::Result<()> {
     let ledger = book::read(io::stdout().as_fd())?;
     let remains = give_back(&ledger, followed)?;
     if remains == Remains::default() {
-        return path.map_or(Ok(()), std::fs::remove_file).or_else(not_there);
+        return book.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
     }
     // Nobody may be there to read it.
     let _ = writeln!(io::stderr(), "corewise: after its process was killed: {remains}");
