@@ -1,6 +1,7 @@
-//! One watched run: everything that `run` and `characterize` have in common. Running processes are a run of
-//! their own kind ([`attached`]).
+//! One watched run: everything that `run` and `characterize` have in common. A command that is started before
+//! it can be watched ([`at_once`]) and running processes ([`attached`]) are runs of their own kinds.
 
+use crate::commands::ThisMachine;
 use crate::output::{in_words, tell};
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
@@ -15,19 +16,22 @@ use corewise_linux::binding::actuator::AffinityActuator;
 use corewise_linux::binding::guardian::Guardian;
 use corewise_linux::counters::{self, CounterSource, Subjects};
 use corewise_linux::descriptors::leaving_free;
-use corewise_linux::discovery::{self, Discovery, Root, procfs::Proc};
+use corewise_linux::discovery::{self, Discovery, NewThread, Root, procfs::Proc};
 use corewise_linux::host;
 use corewise_linux::launch::{self, LaunchError, Output, Waiting};
 use corewise_linux::live::{Application, Ends, LiveWorld, Parts};
 use corewise_linux::privileged;
 use corewise_linux::runtimes::{self, Runtimes};
 use corewise_linux::signals::Signals;
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+mod at_once;
 pub mod attached;
 
 /// What a session is asked to do.
@@ -35,7 +39,7 @@ pub struct Plan {
     /// The command and its arguments.
     pub command: Vec<OsString>,
     /// The machine.
-    pub machine: MachineModel,
+    pub machine: Machine,
     /// The policy.
     pub policy: Box<dyn Policy>,
     /// The process that holds the policy's command, if it has one.
@@ -56,9 +60,45 @@ pub struct Plan {
     pub wait: bool,
     /// Whether the descriptors that corewise was given stay open in it.
     pub keep_descriptors: bool,
+    /// Whether all that watches is to be ready before the command starts, as somebody will want to read
+    /// about it from its first instruction on.
+    pub ready_first: bool,
+}
+
+/// The machine that corewise runs on, which is looked at when it is first asked for.
+pub struct Machine {
+    options: ThisMachine,
+    model: OnceCell<MachineModel>,
+}
+
+impl Machine {
+    /// What files say of it is read at once.
+    pub fn of(options: ThisMachine) -> Result<Machine> {
+        let is_as_found = options.is_as_found();
+        let machine = Machine { options, model: OnceCell::new() };
+        if !is_as_found {
+            machine.model()?;
+        }
+        Ok(machine)
+    }
+
+    fn model(&self) -> Result<&MachineModel> {
+        if let Some(model) = self.model.get() {
+            return Ok(model);
+        }
+        let model = self.options.model()?;
+        Ok(self.model.get_or_init(|| model))
+    }
 }
 
 impl Plan {
+    /// Whether the command starts before anything watches it. (Without BPF, clocks of all its threads can
+    /// only be had from its start on.)
+    fn begins_at_once(&self) -> bool {
+        let bpf = self.discovery == discovery::Choice::Auto && discovery::bpf::seems_permitted();
+        bpf && !self.ready_first && !is_demanded(self)
+    }
+
     fn words(&self) -> Vec<String> {
         self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
@@ -72,8 +112,10 @@ impl Plan {
 
 /// How a session ended.
 pub struct Ended {
-    /// The report.
-    pub report: Report,
+    /// The report; `None` if the command was not watched.
+    pub report: Option<Report>,
+    /// How long it ran.
+    pub wall: Duration,
     /// How the command ended.
     pub exit_status: ExitStatus,
     /// What could not be written.
@@ -83,21 +125,28 @@ pub struct Ended {
 /// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start. Where
 /// it cannot be watched, it runs all the same.
 pub fn run(mut plan: Plan) -> Result<Ended> {
-    let mut notes = plan.machine.topology.notes.clone();
+    let mut notes = Vec::new();
     note_privileges(&plan, &mut notes);
     mend(&mut notes);
+    if plan.begins_at_once() {
+        return at_once::run(plan, notes);
+    }
+    let machine = &plan.machine.model()?.topology;
+    notes.extend(machine.notes.iter().cloned());
+    // Newer versions of libgomp do not spin at all on machines with several kinds of PEs.
+    let one_kind = machine.kinds.len() <= 1;
+    let others = children();
     let mut signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
-    // Newer versions of libgomp do not spin at all on machines with several kinds of PEs.
-    let one_kind = plan.machine.topology.kinds.len() <= 1;
     let cures = &mut plan.config.cures;
     cures.spin &= guardian.is_some() && one_kind && !waits_are_decided(&mut notes);
     cures.turns &= guardian.is_some();
     let planted = cures.spin.then(runtimes::planted_value);
     // Before the command's process is made, so that it is seen to be.
     let roots = vec![Root::ChildrenOf(std::process::id())];
-    let open = || discover(&plan, roots, &signals, guardian.as_ref(), &mut notes);
+    let excluded = own_processes(&plan, &signals, guardian.as_ref()).chain(others).collect();
+    let open = || discover(&plan, roots, excluded, &mut notes);
     let discovery = with_descriptors_left(16, open);
     // Without discovery nobody is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
@@ -162,8 +211,7 @@ fn warn(notes: &mut Vec<String>, text: String) {
 fn discover(
     plan: &Plan,
     roots: Vec<Root>,
-    signals: &Signals,
-    guardian: Option<&Guardian>,
+    excluded: Vec<u32>,
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn Discovery>> {
     let own = std::process::id();
@@ -171,24 +219,35 @@ fn discover(
         link if link == Path::new(&own.to_string()) => {}
         _ => bail!("/proc is that of another PID namespace: mount one of its own"),
     }
-    let excluded = own_processes(plan, signals, guardian);
     let options = discovery::Options { roots, excluded, proc: Proc::at("/proc"), choice: plan.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
     Ok(discovery)
 }
 
+/// The children that this process has had from whoever it was before it became corewise.
+fn children() -> Vec<u32> {
+    // Without `/proc`, nothing is watched anyway.
+    Proc::at("/proc").children(std::process::id()).unwrap_or_default()
+}
+
 /// Corewise and its helpers.
-fn own_processes(plan: &Plan, signals: &Signals, guardian: Option<&Guardian>) -> Vec<u32> {
+fn own_processes(
+    plan: &Plan,
+    signals: &Signals,
+    guardian: Option<&Guardian>,
+) -> impl Iterator<Item = u32> + use<> {
     let witness = signals.witness().map(|pid| pid.as_raw() as u32);
     let others = plan.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
-    [std::process::id()].into_iter().chain(witness).chain(others).collect()
+    [std::process::id()].into_iter().chain(witness).chain(others.collect::<Vec<_>>())
 }
 
 /// What a command is watched by.
 struct Attached {
     discovery: Box<dyn Discovery>,
     counters: Box<dyn CounterSource>,
+    /// The threads that were there already.
+    appeared: Vec<NewThread>,
 }
 
 impl Attached {
@@ -206,7 +265,23 @@ fn attach(
 ) -> Result<Attached> {
     let subjects = Subjects::Waiting(waiting.pid().as_raw() as u32);
     let counters = open_counters(plan, subjects, &*discovery, notes)?;
-    Ok(Attached { discovery, counters })
+    Ok(Attached { discovery, counters, appeared: Vec::new() })
+}
+
+/// Opens what watches processes that run already: discovery with what descends from `roots`, and counters.
+fn attach_running(
+    plan: &Plan,
+    roots: Vec<Root>,
+    excluded: Vec<u32>,
+    notes: &mut Vec<String>,
+) -> Result<Attached> {
+    let mut discovery = with_descriptors_left(16, || discover(plan, roots, excluded, notes))?;
+    let appeared = discovery.refresh()?.appeared;
+    let members: BTreeSet<u32> = appeared.iter().map(|thread| thread.pid).collect();
+    let members: Vec<u32> = members.into_iter().collect();
+    let subjects = Subjects::Running(&members);
+    let counters = with_descriptors_left(8, || open_counters(plan, subjects, &*discovery, notes))?;
+    Ok(Attached { discovery, counters, appeared })
 }
 
 fn open_counters(
@@ -215,8 +290,12 @@ fn open_counters(
     discovery: &dyn Discovery,
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn CounterSource>> {
-    let (counters, fallbacks) =
-        counters::open(plan.counters, subjects, &plan.machine.topology.allowed, discovery.clock_filter())?;
+    let (counters, fallbacks) = counters::open(
+        plan.counters,
+        subjects,
+        &plan.machine.model()?.topology.allowed,
+        discovery.clock_filter(),
+    )?;
     notes.extend(fallbacks);
     let lacks = |reading: &&Reading| **reading != Reading::Tlp && !counters.gives(**reading);
     for reading in plan.policy.needs().required.iter().filter(lacks) {
@@ -264,8 +343,9 @@ fn watch(
     // Before the command begins: its time is that of the report.
     let host = host::read(Path::new("/"));
 
-    let watch =
-        Watch { words: words.clone(), applications: vec![application], ends, guardian, planted, host };
+    let began = Instant::now();
+    let applications = vec![application];
+    let watch = Watch { words: words.clone(), applications, ends, guardian, planted, host, began };
     let start = || {
         waiting.start(&words[0])?;
         Ok(())
@@ -283,6 +363,7 @@ struct Watch {
     /// By which value the programs' waits are found, if they may be changed.
     planted: Option<u64>,
     host: Host,
+    began: Instant,
 }
 
 impl Watch {
@@ -295,10 +376,10 @@ impl Watch {
         mut notes: Vec<String>,
         start: impl FnOnce() -> Result<()>,
     ) -> Result<Ended> {
-        let Watch { words, applications, ends, guardian, planted, host } = self;
+        let Watch { words, applications, ends, guardian, planted, host, began } = self;
         let (sources, dry_run) = (attached.sources(), guardian.is_none());
-        let Attached { discovery, counters } = attached;
-        let mut engine = Engine::new(plan.machine, plan.policy, plan.config);
+        let Attached { discovery, counters, appeared } = attached;
+        let mut engine = Engine::new(plan.machine.model()?.clone(), plan.policy, plan.config);
         let looked_at = guardian.as_ref().filter(|_| plan.config.cures.any());
         let runtimes = looked_at.map(|guardian| Runtimes::new(planted, guardian));
         let runtimes = runtimes.transpose().context("cannot talk to the guardian")?;
@@ -306,7 +387,8 @@ impl Watch {
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
         let actuator = Box::new(actuator);
         let parts = Parts { applications, ends, discovery, counters, actuator, runtimes, signals };
-        let mut world = LiveWorld::new(parts, Instant::now())?;
+        let mut world = LiveWorld::new(parts, began)?;
+        appeared.iter().for_each(|thread| world.meet(thread));
         start()?;
         // Not before the command is known to exist: an older recording is lost by it.
         let mut recorder =
@@ -338,7 +420,8 @@ impl Watch {
             host: Some(host),
             ..circumstances(words, dry_run, sources, notes)
         };
-        Ok(Ended { report: builder.finish(&engine, circumstances), exit_status, failure })
+        let report = Some(builder.finish(&engine, circumstances));
+        Ok(Ended { report, wall: began.elapsed(), exit_status, failure })
     }
 }
 
@@ -351,12 +434,15 @@ fn mend(notes: &mut Vec<String>) {
 fn follow(plan: Plan, waiting: Waiting, mut signals: Signals, notes: Vec<String>) -> Result<Ended> {
     let words = plan.words();
     let host = host::read(Path::new("/"));
+    let began = Instant::now();
     let pid = waiting.start(&words[0])?;
     let exit_status = signals.follow(pid).context("cannot follow the command")?;
-    let engine = Engine::new(plan.machine, plan.policy, plan.config);
+    let wall = began.elapsed();
+    let engine = Engine::new(plan.machine.model()?.clone(), plan.policy, plan.config);
     let sources = Sources { discovery: "none".to_owned(), counters: "none".to_owned() };
     let circumstances = Circumstances { host: Some(host), ..circumstances(words, true, sources, notes) };
-    Ok(Ended { report: ReportBuilder::default().finish(&engine, circumstances), exit_status, failure: None })
+    let report = Some(ReportBuilder::default().finish(&engine, circumstances));
+    Ok(Ended { report, wall, exit_status, failure: None })
 }
 
 fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: Vec<String>) -> Circumstances {

@@ -3,7 +3,7 @@
 use crate::actuator::Actuator;
 use crate::binding::affinity;
 use crate::counters::CounterSource;
-use crate::discovery::{Discovery, DiscoveryError, News, ThreadFacts};
+use crate::discovery::{Discovery, DiscoveryError, NewThread, News, ThreadFacts};
 use crate::rounds::Rounds;
 use crate::runtimes::Runtimes;
 use crate::signals::Signals;
@@ -185,15 +185,18 @@ impl LiveWorld {
         move |errno| LiveError::System { call, errno }
     }
 
+    /// Takes note of a thread that has appeared.
+    pub fn meet(&mut self, thread: &NewThread) {
+        self.parts.counters.watch(thread);
+        self.parts.actuator.meet(thread);
+        self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
+    }
+
     /// Takes in whatever has happened.
     fn refresh(&mut self) -> Result<(), LiveError> {
         if self.watching {
             let news = self.parts.discovery.refresh()?;
-            for thread in &news.appeared {
-                self.parts.counters.watch(thread);
-                self.parts.actuator.meet(thread);
-                self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
-            }
+            news.appeared.iter().for_each(|thread| self.meet(thread));
             self.parts.actuator.act_in_time();
             self.note_events(news);
             self.drain_in_time();

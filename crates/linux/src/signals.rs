@@ -8,16 +8,18 @@
 use crate::inherited::{Inherited, set_disposition};
 use crate::witness::{Heard, Witness};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::{Pid, getpgid, getpgrp, getpid};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// The signals by which somebody asks a program to end.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
@@ -90,14 +92,60 @@ impl Signals {
     /// Follows the command to its end, and does nothing else.
     pub fn follow(&mut self, command: Pid) -> Result<ExitStatus, Errno> {
         loop {
+            if let Some(status) = self.follow_for(command, Duration::MAX)? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Follows the command for some time, and does nothing else. How it ended, if it did.
+    pub fn follow_for(&mut self, command: Pid, time: Duration) -> Result<Option<ExitStatus>, Errno> {
+        self.follow_until(command, time, None)
+    }
+
+    /// Follows the command, by a thread of its own, while some work is done that takes long enough for two
+    /// signals to become one. What the work gives, and how the command ended, if it did.
+    pub fn follow_beside<T>(
+        &mut self,
+        command: Pid,
+        work: impl FnOnce() -> T,
+    ) -> std::io::Result<(T, Option<ExitStatus>)> {
+        let (ear, end) = UnixStream::pair()?;
+        std::thread::scope(|scope| {
+            let follow = || self.follow_until(command, Duration::MAX, Some(ear.as_fd()));
+            let follower = std::thread::Builder::new().name("follower".to_owned());
+            let follower = follower.spawn_scoped(scope, follow)?;
+            let done = work();
+            drop(end);
+            let ended = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok((done, ended))
+        })
+    }
+
+    /// Follows the command until it ends, the time is over, or there is something to be heard by `ear`.
+    fn follow_until(
+        &mut self,
+        command: Pid,
+        time: Duration,
+        ear: Option<BorrowedFd<'_>>,
+    ) -> Result<Option<ExitStatus>, Errno> {
+        let began = Instant::now();
+        let mut is_over = false;
+        loop {
             let news = self.take(Some(command))?;
+            let left = time.saturating_sub(began.elapsed());
             match (news.ended, news.no_children) {
-                (Some(status), _) => return Ok(status),
+                (Some(status), _) => return Ok(Some(status)),
                 (None, true) => return Err(Errno::ECHILD),
+                (None, false) if is_over || left.is_zero() => return Ok(None),
                 (None, false) => {}
             }
-            match poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
-                Ok(_) | Err(Errno::EINTR) => {}
+            let nap = left.min(Duration::from_secs(86_400)).into();
+            let heard = [Some(self.fd()), ear];
+            let mut heard: Vec<PollFd<'_>> =
+                heard.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            match ppoll(&mut heard, Some(nap), None) {
+                Ok(_) | Err(Errno::EINTR) => is_over = heard.get(1).and_then(PollFd::any) == Some(true),
                 Err(errno) => return Err(errno),
             }
         }

@@ -41,22 +41,25 @@ impl Live {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let roots = vec![Root::ChildrenOf(supervisor.id())];
-        let options = Options { roots, excluded: vec![supervisor.id()], proc: Proc::at("/proc"), choice };
-        let (source, _) = match discovery::open(&options) {
-            Ok(opened) => opened,
-            Err(error) if choice == Choice::Bpf && error.to_string().contains("not permitted") => {
-                let mut supervisor = supervisor;
-                supervisor.kill().unwrap();
-                supervisor.wait().unwrap();
-                skip!(Bpf, "{error}");
-            }
-            Err(error) => panic!("{error}"),
+        let Some(source) = open(&supervisor, choice) else {
+            let mut supervisor = supervisor;
+            supervisor.kill().unwrap();
+            supervisor.wait().unwrap();
+            return None;
         };
         let mut live =
             Live { supervisor, source, appeared: Vec::new(), alive: Vec::new(), ended: Vec::new() };
         live.supervisor.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         Some(live)
+    }
+
+    /// From now on BPF is the source, which knows nothing yet. Whether it is permitted.
+    fn change_over_to_bpf(&mut self) -> bool {
+        let source = open(&self.supervisor, Choice::Bpf);
+        let is_permitted = source.is_some();
+        source.into_iter().for_each(|bpf| self.source = bpf);
+        (self.appeared, self.ended) = (Vec::new(), Vec::new());
+        is_permitted
     }
 
     fn look(&mut self) {
@@ -108,6 +111,19 @@ impl Drop for Live {
         }
         drop(self.supervisor.stdin.take());
         let _ = self.supervisor.wait();
+    }
+}
+
+/// A source of what the supervisor starts; `None` where BPF is not permitted.
+fn open(supervisor: &Child, choice: Choice) -> Option<Box<dyn Discovery>> {
+    let roots = vec![Root::ChildrenOf(supervisor.id())];
+    let options = Options { roots, excluded: vec![supervisor.id()], proc: Proc::at("/proc"), choice };
+    match discovery::open(&options) {
+        Ok((source, _)) => Some(source),
+        Err(error) if choice == Choice::Bpf && error.to_string().contains("not permitted") => {
+            skip!(Bpf, "{error}");
+        }
+        Err(error) => panic!("{error}"),
     }
 }
 
@@ -271,6 +287,36 @@ fn a_tree_with_threads_exec_and_a_daemon_is_followed() {
             let alpha = live.alive.iter().find(|thread| &*thread.name == "alpha").unwrap();
             let creator = creators[&alpha.tid].unwrap();
             assert!(live.alive.iter().any(|thread| thread.tid == creator && thread.pid == alpha.pid));
+        }
+    });
+}
+
+#[test]
+fn bpf_follows_what_has_begun_before_it() {
+    with(&[Choice::Poll], "tree", |live| {
+        let all = |live: &Live| {
+            ["alpha", "beta", "tail", "sleep"].iter().all(|name| live.alive_named(name) == 1)
+                && live.alive_named("sh") == 0
+        };
+        live.until("all are there", all);
+        if live.change_over_to_bpf() {
+            live.until("all are there by BPF", all);
+            // Of nobody it is unknown who has started him, and the daemon is the supervisor's child by now.
+            assert!(live.appeared.iter().all(|thread| thread.creator_tid.is_some()));
+            let daemon = live.alive.iter().find(|thread| &*thread.name == "tail").unwrap().tid;
+            let daemon = live.appeared.iter().find(|thread| thread.tid == daemon).unwrap();
+            assert_eq!(daemon.creator_tid, Some(live.supervisor.id()));
+        }
+    });
+    with(&[Choice::Poll], "burn 2", |live| {
+        let rest = |live: &Live| {
+            let burners = live.alive.iter().filter(|thread| &*thread.name == "burner");
+            burners.filter(|burner| burner.cpu_ns > 0 && !burner.runnable).count() == 2
+        };
+        live.until("the burners rest", rest);
+        if live.change_over_to_bpf() {
+            assert_times_agree_with_proc(live);
+            assert_eq!(live.alive_named("burner"), 2);
         }
     });
 }

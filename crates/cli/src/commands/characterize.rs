@@ -3,8 +3,8 @@
 use super::{SourceOptions, ThisMachine};
 use crate::output::print;
 use crate::report_table;
-use crate::session::{self, Ended, Plan};
-use anyhow::Result;
+use crate::session::{self, Ended, Machine, Plan};
+use anyhow::{Context, Result};
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
 use corewise_linux::launch::Output;
@@ -37,7 +37,7 @@ impl Characterize {
     pub fn execute(self) -> Result<ExitStatus> {
         let plan = Plan {
             command: self.command,
-            machine: self.machine.model()?,
+            machine: Machine::of(self.machine)?,
             policy: policy::build("default")?,
             policy_keeper: None,
             config: EngineConfig::default(),
@@ -48,8 +48,10 @@ impl Characterize {
             record: None,
             wait: self.wait,
             keep_descriptors: false,
+            ready_first: true,
         };
         let Ended { report, exit_status, .. } = session::run(plan)?;
+        let report = report.context("the command was not watched")?;
         for note in &report.notes {
             crate::output::tell(note);
         }

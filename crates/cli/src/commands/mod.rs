@@ -150,6 +150,11 @@ impl OtherMachine {
 }
 
 impl ThisMachine {
+    /// Whether no file says anything of it.
+    pub fn is_as_found(&self) -> bool {
+        self.profile.is_none() && self.modules.fpu_modules.is_none()
+    }
+
     /// The machine that corewise runs on, with what may be used of it now.
     pub fn model(&self) -> Result<MachineModel> {
         let live = self.modules.live()?;

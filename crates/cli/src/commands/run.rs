@@ -2,7 +2,7 @@
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::report_words::own_cost;
-use crate::session::{self, Ended, Plan, attached};
+use crate::session::{self, Ended, Machine, Plan, attached};
 use crate::{output, report_file, whole_file};
 use anyhow::Result;
 use corewise_core::engine::EngineConfig;
@@ -99,9 +99,10 @@ impl Run {
             keeper.set(Some(started.keeper()));
             Ok(Box::new(started))
         })?;
+        let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json;
         let plan = Plan {
             command: self.command,
-            machine: self.machine.model()?,
+            machine: Machine::of(self.machine)?,
             act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off),
             policy,
             policy_keeper: keeper.get(),
@@ -112,10 +113,18 @@ impl Run {
             keep_descriptors: self.report.iter().chain(&self.record).any(|path| may_name_descriptor(path)),
             record: self.record,
             wait: self.wait,
+            ready_first: is_recorded || self.wait || keeper.get().is_some(),
         };
-        let Ended { report, exit_status, failure } = match self.pid.as_slice() {
+        let Ended { report, wall, exit_status, failure } = match self.pid.as_slice() {
             [] => session::run(plan)?,
             pids => attached::run(plan, pids, self.duration)?,
+        };
+        let Some(report) = report else {
+            if !self.quiet {
+                tell_of_core_dump(exit_status);
+                output::tell(format_args!("{:.2} s; not watched", wall.as_secs_f64()));
+            }
+            return Ok(exit_status);
         };
         if self.json {
             output::tell_json(&serde_json::to_string(&report)?);

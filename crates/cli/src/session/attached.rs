@@ -1,24 +1,23 @@
 //! A run of processes that run already: they are attached with what descends from them, and let go of again
 //! with every mask given back, while they run on.
 
-use super::{Attached, Ended, Plan, Watch, discover, guard, mend, nested, open_counters, own_processes};
+use super::{Ended, Plan, Watch, attach_running, guard, mend, nested, own_processes};
 use anyhow::{Context, Result};
 use corewise_core::observe::Target;
 use corewise_core::time::Time;
 use corewise_linux::attach::{self, Running};
-use corewise_linux::counters::Subjects;
 use corewise_linux::discovery::Root;
 use corewise_linux::host;
 use corewise_linux::live::{Application, Ends};
 use corewise_linux::signals::Signals;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Attaches to the processes and watches them until they have ended, somebody asks corewise to end, or this
 /// time has passed. The plan's command is empty.
 pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended> {
-    let mut notes = plan.machine.topology.notes.clone();
+    let mut notes = plan.machine.model()?.topology.notes.clone();
     // They were started without a value by which their waits could be found.
     plan.config.cures.spin = false;
     // Before anything is changed or taken over.
@@ -28,14 +27,10 @@ pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<E
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     plan.config.cures.turns &= guardian.is_some();
     // Again, with the helpers that corewise has now.
-    let processes = check(pids, &own_processes(&plan, &signals, guardian.as_ref()))?;
+    let own: Vec<u32> = own_processes(&plan, &signals, guardian.as_ref()).collect();
+    let processes = check(pids, &own)?;
     let roots = processes.iter().map(|process| Root::Process(process.pid)).collect();
-    let mut discovery = discover(&plan, roots, &signals, guardian.as_ref(), &mut notes)?;
-    let appeared = discovery.refresh()?.appeared;
-    let members: BTreeSet<u32> = appeared.iter().map(|thread| thread.pid).collect();
-    let members: Vec<u32> = members.into_iter().collect();
-    let mut counters = open_counters(&plan, Subjects::Running(&members), &*discovery, &mut notes)?;
-    appeared.iter().for_each(|thread| counters.watch(thread));
+    let attached = attach_running(&plan, roots, own, &mut notes)?;
     let application =
         |process: &Running| Application::new(Target::Process(process.pid), &process.name, process.pid);
     let watch = Watch {
@@ -45,8 +40,9 @@ pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<E
         guardian,
         planted: None,
         host: host::read(Path::new("/")),
+        began: Instant::now(),
     };
-    watch.run(plan, signals, Attached { discovery, counters }, notes, || Ok(()))
+    watch.run(plan, signals, attached, notes, || Ok(()))
 }
 
 fn check(pids: &[u32], own: &[u32]) -> Result<Vec<Running>> {

@@ -1,7 +1,7 @@
 //! `corewise run` on real threads of this machine: transparency, placement, restoration, faults.
 
 use crate::common::{burn, corewise, masks_of, report_of, shared_fpu, wait_for};
-use corewise_testing::needs;
+use corewise_testing::{needs, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -59,6 +59,20 @@ fn one_line_is_said_at_the_end() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.starts_with("corewise: ") && said.lines().count() == 1, "{said}");
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_command_that_is_over_soon_is_not_watched_unless_a_report_is_wanted() {
+    let trial = run(&["-q", "--discovery", "bpf", "true"]);
+    if !trial.status.success() {
+        skip!(Bpf, "{}", String::from_utf8_lossy(&trial.stderr));
+    }
+    // Whether it is over soon is the machine's matter.
+    wait_for(|| {
+        let said = run(&["true"]).stderr;
+        String::from_utf8_lossy(&said).ends_with(" s; not watched\n").then_some(())
+    });
+    assert_eq!(threads(&report_of(&[], &["true"]), "true").len(), 1);
 }
 
 #[test]

@@ -60,8 +60,7 @@ impl Guardian {
         drop(theirs);
         // When it is out of reach.
         socket.read_exact(&mut [0])?;
-        let process =
-            Task::of(pid.as_raw() as u32)?.ok_or(io::Error::other("the guardian has ended"))?;
+        let process = Task::of(pid.as_raw() as u32)?.ok_or(io::Error::other("the guardian has ended"))?;
         let unnamed =
             |why| format!("{why}: if corewise and its guardian are both killed, what is bound stays bound");
         let notes = why_unnamed.map(unnamed).into_iter().collect();

@@ -9,10 +9,11 @@
  * Approach: every followed thread carries an entry (task storage, which costs a third of looking up a thread
  * id). A thread is followed, as one of an application, when the thread that created it is; when it is a new
  * process of one in `parents` (corewise, of the command that it starts); or when its process is in `adopted`
- * while `adopt` runs (one that ran already). When it wakes up and when it goes to sleep, the number of
- * runnable threads changes, which is integrated over time in `app`; who waits for a CPU is runnable, so being
- * switched in, or out by force, changes nothing and is not looked at. Times on a CPU are the scheduler's own.
- * Ends are told through a ring buffer, and so are beginnings; who lives is asked for by `list`.
+ * while `adopt` runs (one that ran already; if corewise has started it, with all that it did before). When
+ * it wakes up and when it goes to sleep, the number of runnable threads changes, which is integrated over time
+ * in `app`; who waits for a CPU is runnable, so being switched in, or out by force, changes nothing and is not
+ * looked at. Times on a CPU are the scheduler's own. Ends are told through a ring buffer, and so are
+ * beginnings; who lives is asked for by `list`.
  *
  * Wake-ups: user space is woken for the first news after a rest of WAKE_NS; it looks again by itself after
  * that time. So a program that creates a thousand threads a second costs no more wake-ups than one that
@@ -93,10 +94,15 @@ struct news {
 #define TIME_SHIFT 6
 
 /*
- * One try fails when another CPU came first. The verifier walks through every try anew, at each place: with 64
- * of them it took 80 ms to load the programs.
+ * One try fails when another CPU came first. The verifier walks through every try anew, at each place: with
+ * 64 of them it took 80 ms to load the programs.
  */
 #define ATTEMPTS 4
+
+/*
+ * In a value of `adopted`: what the process has done since its start counts. Mirrored in discovery/bpf.rs.
+ */
+#define SINCE_START (1u << 31)
 
 /* Mirrored by `RawApp`. */
 struct app {
@@ -444,6 +450,13 @@ int on_clock(void *context)
 	return thread && thread->stage == LIVES;
 }
 
+static __always_inline __u64 runnable_so_far(struct task_struct *task)
+{
+	__u64 waited_ns = bpf_core_field_exists(task->sched_info) ? task->sched_info.run_delay : 0;
+
+	return task->se.sum_exec_runtime + waited_ns;
+}
+
 /* Follows every thread of the processes in `adopted` that is not followed yet. */
 SEC("iter/task")
 int adopt(struct bpf_iter__task *context)
@@ -460,10 +473,15 @@ int adopt(struct bpf_iter__task *context)
 	if (!index || state_of(task) & TASK_DEAD || followed(task))
 		return 0;
 	now = bpf_ktime_get_ns();
-	thread = follow(task, *index, 0, now);
+	thread = follow(task, *index & ~SINCE_START, 0, now);
 	if (!thread)
 		return 0;
-	thread->run_base = task->se.sum_exec_runtime;
+	if (*index & SINCE_START) {
+		thread->creator = BPF_CORE_READ(task, real_parent, tgid);
+		thread->runnable_clock = runnable_so_far(task);
+	} else {
+		thread->run_base = task->se.sum_exec_runtime;
+	}
 	/* It may go to sleep between the look and the note; then it has not been counted when it did. */
 	if (!state_of(task))
 		becomes_runnable(thread, now);

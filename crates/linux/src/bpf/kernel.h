@@ -52,6 +52,10 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+struct sched_info {
+	unsigned long long run_delay; /* ns for which it waited for a PE */
+};
+
 struct signal_struct {
 	atomic_t live; /* threads that have not ended */
 };
@@ -88,6 +92,8 @@ struct task_struct {
 	unsigned int __state;
 	int on_cpu;
 	struct sched_entity se;
+	struct sched_info sched_info;
+	struct task_struct *real_parent;
 	struct signal_struct *signal;
 	struct thread_struct thread;
 	__u64 self_exec_id;

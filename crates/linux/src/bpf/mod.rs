@@ -13,10 +13,15 @@ pub(crate) struct Aligned<Bytes: ?Sized>(pub Bytes);
 /// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
+/// Whether this process numbers processes as BPF programs do.
+pub(crate) fn knows_our_process_ids() -> bool {
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino());
+    namespace.is_ok_and(|ino| ino == INITIAL_PID_NAMESPACE)
+}
+
 /// Opens an object, to be loaded.
 pub(crate) fn open(object: &'static Aligned<[u8]>) -> Result<OpenObject, String> {
-    let namespace = std::fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino());
-    if !namespace.is_ok_and(|ino| ino == INITIAL_PID_NAMESPACE) {
+    if !knows_our_process_ids() {
         return Err("this is a container with process ids of its own, BPF knows only the host's".to_owned());
     }
     // libbpf writes to standard error, which is the application's; its error codes say enough.

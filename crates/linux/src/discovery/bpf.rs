@@ -46,6 +46,9 @@ const COUNT_BITS: u32 = 18;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const TIME_SHIFT: u32 = 6;
 
+/// `SINCE_START` of `discovery.bpf.c`.
+const SINCE_START: u32 = 1 << 31;
+
 /// `WAKE_NS` of `discovery.bpf.c`: what follows news within this time wakes nobody and is looked for.
 const WAKE: Duration = Duration::from_millis(20);
 
@@ -88,6 +91,17 @@ pub struct Bpf {
     listings: u64,
     events_lost: u64,
     text: Vec<u8>,
+}
+
+/// Whether BPF may be used, as far as is to be told without loading anything.
+pub fn seems_permitted() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    let is_capable = effective & SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF;
+    is_capable && bpf::knows_our_process_ids()
 }
 
 impl Bpf {
@@ -134,13 +148,23 @@ impl Bpf {
         Ok(bpf)
     }
 
-    /// Follows processes that run already. What they start meanwhile is followed by then, or is found in the
-    /// next round.
+    /// Follows processes that run already, be they roots or children of one. What they start meanwhile is
+    /// followed by then, or is found in the next round.
     fn adopt(&mut self, options: &Options) -> Result<(), DiscoveryError> {
+        let roots = || (0u32..).zip(&options.roots);
+        let child_of = |parent: u32| {
+            let is_it = |(_, root): &(u32, &Root)| **root == Root::ChildrenOf(parent);
+            roots().find(is_it).map(|(index, _)| index | SINCE_START)
+        };
         let mut members = HashMap::new();
-        for (index, root) in (0..).zip(&options.roots) {
-            if let Root::Process(pid) = root {
-                members.insert(*pid, AppId(index));
+        for (index, root) in roots() {
+            match *root {
+                Root::Process(pid) => drop(members.insert(pid, index)),
+                Root::ChildrenOf(parent) => {
+                    let mut children = options.proc.children(parent)?;
+                    children.retain(|child| !options.excluded.contains(child));
+                    members.extend(children.into_iter().map(|child| (child, index | SINCE_START)));
+                }
             }
         }
         if members.is_empty() {
@@ -151,13 +175,13 @@ impl Bpf {
         let mut new = members.clone();
         while !new.is_empty() {
             for (pid, app) in &new {
-                adopted.update(&pid.to_ne_bytes(), &app.0.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
+                adopted.update(&pid.to_ne_bytes(), &app.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
             }
             let mut nothing = Vec::new();
             let mut run = Iter::new(&adopt).map_err(bpf_error)?;
             run.read_to_end(&mut nothing).map_err(DiscoveryError::bpf)?;
             let candidates = options.proc.processes()?;
-            let known = |pid: u32| members.get(&pid).copied();
+            let known = |pid: u32| members.get(&pid).copied().or_else(|| child_of(pid));
             new = options.proc.descendants(&candidates, known, &options.excluded)?;
             new.retain(|pid, _| !members.contains_key(pid));
             members.extend(&new);

@@ -33,8 +33,8 @@ pub struct Options {
 /// What an application begins with. It is followed with all its descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Root {
-    /// Each new child of this process: the command that corewise is about to start. By BPF only those are
-    /// followed that it starts from then on, so the source is to be opened first.
+    /// Each child of this process: the command that corewise starts, or has just started. What it did before
+    /// the source was opened counts, but for threads that had ended by then.
     ChildrenOf(u32),
     /// This process, which runs already.
     Process(u32),

@@ -65,6 +65,19 @@ impl Proc {
         Ok(numbers_in(&self.root)?.unwrap_or_default())
     }
 
+    /// The children of a process.
+    pub fn children(&self, pid: u32) -> Result<Vec<u32>, DiscoveryError> {
+        let of_thread = |tid| std::fs::read_to_string(self.root.join(format!("{pid}/task/{tid}/children")));
+        let threads = self.threads(pid)?.unwrap_or_default();
+        if let Ok(lists) = threads.into_iter().map(of_thread).collect::<Result<Vec<_>, _>>() {
+            let children = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+            return Ok(children.filter_map(|child| child.parse().ok()).collect());
+        }
+        // The kernel lacks CONFIG_PROC_CHILDREN.
+        let child = |above| (above == pid).then_some(());
+        Ok(self.descendants(&self.processes()?, child, &[])?.into_keys().collect())
+    }
+
     /// The threads of a process; `None` if it has ended.
     pub fn threads(&self, pid: u32) -> Result<Option<Vec<u32>>, DiscoveryError> {
         numbers_in(&self.root.join(format!("{pid}/task")))

@@ -97,6 +97,16 @@ pub fn load(source: &Source, fpu_modules: Option<&Path>) -> Result<Topology, Loa
     }
 }
 
+/// Whether the PEs of this machine are of one kind: what [`load`] finds, from those of its sources that are
+/// read in no time.
+pub fn is_of_one_kind() -> bool {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let pes = text.trim().parse().unwrap_or_default();
+    let votes = kernel::votes(&kernel::read(Path::new("/"), &pes), &[], &pes);
+    // By this folder the kernel tells of Intel's slow cores.
+    kinds::decide(&pes, &votes).0.len() <= 1 && !Path::new("/sys/devices/cpu_atom").exists()
+}
+
 /// `root` holds the kernel's files, if there are any.
 fn load_from(
     origin: String,
