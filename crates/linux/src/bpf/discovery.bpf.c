@@ -6,14 +6,14 @@
  * many threads were runnable between two looks. And who looks at every switch must do next to nothing there:
  * programs that talk over a pipe switch a hundred thousand times a second.
  *
- * Approach: every followed thread carries an entry (task storage, which costs a third of looking up a thread
- * id). A thread is followed, as one of an application, when the thread that created it is; when it is a new
- * process of one in `parents` (corewise, of the command that it starts); or when its process is in `adopted`
- * while `adopt` runs (one that ran already; if corewise has started it, with all that it did before). When
- * it wakes up and when it goes to sleep, the number of runnable threads changes, which is integrated over time
- * in `app`; who waits for a CPU is runnable, so being switched in, or out by force, changes nothing and is not
- * looked at. Times on a CPU are the scheduler's own. Ends are told through a ring buffer, and so are
- * beginnings; who lives is asked for by `list`.
+ * Approach: every followed thread carries an entry (task storage, which costs a third of looking up a
+ * thread id). A thread is followed, as one of an application, when the thread that created it is; when it
+ * is a new process of one in `parents` (corewise, of the command that it starts); or when its process is
+ * in `adopted` while `adopt` runs (one that ran already; if corewise has started it, with all that it did
+ * before). When it wakes up and when it goes to sleep, the number of runnable threads changes, which is
+ * integrated over time in `app`; who waits for a CPU is runnable, so being switched in, or out by force,
+ * changes nothing and is not looked at. Times on a CPU are the scheduler's own. Ends are told through a
+ * ring buffer, and so are beginnings; who lives is asked for by `list`.
  *
  * Wake-ups: user space is woken for the first news after a rest of WAKE_NS; it looks again by itself after
  * that time. So a program that creates a thousand threads a second costs no more wake-ups than one that
