@@ -20,8 +20,11 @@
 //! systems", ICDCS'82). Its library's own choice holds again then: short waits make the rest spin the
 //! more.
 //!
+//! Turns help only if all who contend take them. Where the share of spinning does not fall
+//! ([`TURNS_HELP_BELOW`]), they are given up for a while.
+//!
 //! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing by this,
-//! and loses next to nothing. Turns help only if all who contend take them.
+//! and loses next to nothing.
 
 use crate::ids::ThreadId;
 use crate::observe::{ProcessDelay, SampleReading};
@@ -50,15 +53,28 @@ pub const CALM_MIN: Duration = Duration::from_millis(100);
 /// And at most, after many relapses.
 pub const CALM_MAX: Duration = Duration::from_secs(10);
 
-/// Share of a held-up process's time that it spins, from which on it takes turns.
+/// Share of a held-up process's samples in which it spins, from which on it takes turns.
 pub const SPINNING_MIN: f64 = 0.3;
+
+/// The same where its library's waits are short: those still spin a little, and are better than turns.
+pub const SPINNING_SHORTLY_MIN: f64 = 0.5;
+
+/// Turns help if they bring that share below this part of what it was.
+pub const TURNS_HELP_BELOW: f64 = 0.75;
+
+/// For how long turns that did not help are not tried again.
+pub const TURNS_TRIED_AGAIN_AFTER: Duration = Duration::from_secs(20);
 
 /// Over which time that share is taken at least; nothing from before it was held up, or its waits became
 /// short, counts.
 pub const JUDGED_OVER: Duration = Duration::from_millis(300);
 
-/// And over how many samples. (Of 20, fewer than 1 in 100 say so of one that spins for a tenth of its time.)
-pub const JUDGED_BY: u64 = 20;
+/// The same of one that takes turns: every gang had several.
+pub const JUDGED_IN_TURNS_OVER: Duration = Duration::from_secs(1);
+
+/// And over how many samples. (Of 40, fewer than 1 in 1,000 say so of one that spins for a tenth of its
+/// time.)
+pub const JUDGED_BY: u64 = 40;
 
 /// For so long it is looked often whether a process spins.
 const JUDGED_OFTEN_FOR: Duration = Duration::from_secs(2);
@@ -92,8 +108,8 @@ struct Process {
     state: State,
     /// Whether its library's waits can be changed.
     adaptable: bool,
-    /// Whether it was seen to spin although its library's waits were short, or cannot be.
-    spins_itself: bool,
+    /// Whether it spins although its library's waits were short, or cannot be.
+    spins: Spins,
     /// Since when it is held up, if its waits are its own.
     delayed_since: Option<Time>,
     /// How long it must be calm before its own choice holds again.
@@ -111,6 +127,16 @@ pub struct Samples {
     pub all: u64,
     /// Those in which it spun.
     pub spinning: u64,
+}
+
+#[derive(Debug)]
+enum Spins {
+    /// It was not seen to.
+    No,
+    /// In this share of its samples.
+    Itself { share: f64 },
+    /// Turns did not help; that holds until then.
+    Anyway { until: Time },
 }
 
 #[derive(Debug)]
@@ -140,12 +166,13 @@ impl Waits {
                 if now.since(since) < HELD_UP_FOR {
                     return false;
                 }
-                let cure = if process.spins_itself && cures.turns {
-                    Setting::InTurns
-                } else if process.adaptable && cures.spin && !process.spins_itself {
-                    Setting::SpinCount(SHORT_SPIN_COUNT)
-                } else {
-                    return false;
+                if matches!(process.spins, Spins::Anyway { until } if until <= now) {
+                    process.spins = Spins::No;
+                }
+                let cure = match process.spins {
+                    Spins::Itself { .. } if cures.turns => Setting::InTurns,
+                    Spins::No if process.adaptable && cures.spin => Setting::SpinCount(SHORT_SPIN_COUNT),
+                    _ => return false,
                 };
                 let relapsed = |from: Time| now.since(from) < 10 * process.calm;
                 process.calm = match process.calm_from {
@@ -207,24 +234,12 @@ impl Waits {
             all += now.all.saturating_sub(before.all);
             spinning += now.spinning.saturating_sub(before.spinning);
         }
-        if now.since(from) < JUDGED_OVER || all < JUDGED_BY {
+        if now.since(from) < process.judged_over() || all < JUDGED_BY {
             process.judged_from = Some((from, before));
             return;
         }
-        let share = spinning as f64 / all as f64;
-        if share < SPINNING_MIN {
-            process.judged_from = Some((now, samples));
-            return;
-        }
-        process.spins_itself = true;
-        let reason = format!(
-            "its threads are held up, and spin for {:.0} % of their time in waits that cannot be changed",
-            100.0 * share
-        );
-        process.state = match self.cures.turns {
-            true => State::Cured { cure: Setting::InTurns, since: now, calm_since: None, reason },
-            false => State::Own,
-        };
+        process.judged_from = Some((now, samples));
+        process.find(spinning as f64 / all as f64, self.cures.turns, now);
     }
 
     /// The processes of which it is to be judged whether they spin.
@@ -272,7 +287,7 @@ impl Process {
         Self {
             state: State::Own,
             adaptable: false,
-            spins_itself: false,
+            spins: Spins::No,
             delayed_since: None,
             calm: CALM_MIN,
             calm_from: None,
@@ -280,14 +295,47 @@ impl Process {
         }
     }
 
-    /// Since when it is as it is, if it is to be judged whether it spins: not if it is not held up, takes turns,
-    /// or is left alone.
+    /// Since when it is as it is, if it is to be judged whether it spins: not if it is not held up, or
+    /// nothing can be done.
     fn to_judge_since(&self) -> Option<Time> {
-        match self.state {
-            State::Own => self.delayed_since,
-            State::Cured { cure: Setting::SpinCount(_), since, .. } => Some(since),
-            State::Cured { .. } | State::Left => None,
+        match (&self.state, &self.spins) {
+            (State::Own, Spins::No | Spins::Itself { .. }) => self.delayed_since,
+            (State::Cured { since, .. }, _) => Some(*since),
+            (State::Own, Spins::Anyway { .. }) | (State::Left, _) => None,
         }
+    }
+
+    fn takes_turns(&self) -> bool {
+        matches!(self.state, State::Cured { cure: Setting::InTurns, .. })
+    }
+
+    fn judged_over(&self) -> Duration {
+        if self.takes_turns() { JUDGED_IN_TURNS_OVER } else { JUDGED_OVER }
+    }
+
+    /// What follows from the share of its samples in which it spun while it was as it is.
+    fn find(&mut self, share: f64, may_take_turns: bool, now: Time) {
+        if self.takes_turns() {
+            let before = if let Spins::Itself { share } = self.spins { share } else { 1.0 };
+            if share >= TURNS_HELP_BELOW * before {
+                self.spins = Spins::Anyway { until: now + TURNS_TRIED_AGAIN_AFTER };
+                (self.state, self.delayed_since) = (State::Own, None);
+            }
+            return;
+        }
+        let is_short = matches!(self.state, State::Cured { .. });
+        if share < if is_short { SPINNING_SHORTLY_MIN } else { SPINNING_MIN } {
+            return;
+        }
+        self.spins = Spins::Itself { share };
+        let reason = format!(
+            "its threads are held up, and spin for {:.0} % of their time in waits that cannot be changed",
+            100.0 * share
+        );
+        self.state = match may_take_turns {
+            true => State::Cured { cure: Setting::InTurns, since: now, calm_since: None, reason },
+            false => State::Own,
+        };
     }
 }
 

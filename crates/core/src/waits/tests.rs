@@ -76,13 +76,13 @@ fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_a
     let mut waits = Waits::new(BOTH);
     assert!(hold_up(&mut waits, held_up(true), 0));
     waits.judge(LEADER, samples(100, 90), at(200));
-    waits.judge(LEADER, samples(200, 110), at(1_000));
+    waits.judge(LEADER, samples(200, 130), at(1_000));
     assert_eq!(
         wanted(&waits),
         [Setting::SpinCount(SHORT_SPIN_COUNT)],
         "that is little, and what was before the change does not count"
     );
-    waits.judge(LEADER, samples(300, 200), at(2_000));
+    waits.judge(LEADER, samples(300, 190), at(2_000));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
     let calm = ProcessDelay { wait_ns: 0, ..held_up(true) };
     assert!(!waits.take(&calm, at(4_000)) && waits.take(&calm, at(4_100)));
@@ -99,14 +99,38 @@ fn who_spins_in_waits_that_cannot_be_changed_takes_turns_once_there_are_samples_
     waits.judge(LEADER, samples(100, 90), at(100));
     waits.judge(LEADER, samples(160, 140), at(399));
     assert_eq!(wanted(&waits), [], "too soon");
-    waits.judge(LEADER, samples(119, 109), at(500));
+    waits.judge(LEADER, samples(139, 129), at(500));
     assert_eq!(wanted(&waits), [], "too few");
     assert!(waits.is_judged_soon(at(500)));
     assert!(!waits.is_judged_soon(at(2_000)), "what was not found soon is not looked for as often");
-    waits.judge(LEADER, samples(120, 110), at(2_000));
+    waits.judge(LEADER, samples(140, 130), at(2_000));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
-    assert_eq!(waits.to_judge(), []);
-    assert!(!waits.is_judged_soon(at(500)));
+}
+
+/// Takes turns from 2.1 s on, as it spun for nine tenths of its time, and then spins for such a share (in
+/// percent); what holds after that, and after it was held up again for the next 30 s.
+fn in_turns(spinning: u64) -> (Vec<Setting>, Vec<Setting>) {
+    let mut waits = Waits::new(BOTH);
+    waits.take(&held_up(false), at(0));
+    spin(&mut waits, 100);
+    assert_eq!(wanted(&waits), [Setting::InTurns]);
+    waits.judge(LEADER, samples(300, 90 + spinning), at(3_099));
+    assert_eq!(wanted(&waits), [Setting::InTurns], "not every gang had its turns");
+    waits.judge(LEADER, samples(300, 90 + spinning), at(3_100));
+    let soon = wanted(&waits);
+    for ms in (3_300..33_300).step_by(100) {
+        waits.take(&held_up(false), at(ms));
+    }
+    waits.judge(LEADER, samples(400, 300), at(33_300));
+    waits.judge(LEADER, samples(500, 400), at(34_300));
+    (soon, wanted(&waits))
+}
+
+#[test]
+fn turns_that_do_not_help_are_given_up_and_tried_again_later() {
+    let turns = || vec![Setting::InTurns];
+    assert_eq!(in_turns(66), (turns(), Vec::new()), "they helped at first, and then no more");
+    assert_eq!(in_turns(69), (Vec::new(), turns()));
 }
 
 /// It spins for nine tenths of two seconds.
