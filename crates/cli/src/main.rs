@@ -31,8 +31,9 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    calibrate::Calibrate, characterize::Characterize, compare::Compare, experiment::Experiment, paths::Paths,
-    pgo::Pgo, policies::Policies, profile::Profile, replay::Replay, run::Run, sim::Sim, topo::Topo,
+    calibrate::Calibrate, characterize::Characterize, compare::Compare, emulate_slow::EmulateSlow,
+    experiment::Experiment, paths::Paths, pgo::Pgo, policies::Policies, profile::Profile, replay::Replay,
+    run::Run, sim::Sim, topo::Topo,
 };
 use corewise_linux::policy_command;
 use corewise_linux::signals::end_as;
@@ -54,6 +55,7 @@ enum Command {
     Run(Run),
     Characterize(Characterize),
     Compare(Compare),
+    EmulateSlow(EmulateSlow),
     Replay(Replay),
     Sim(Sim),
     Experiment(Experiment),
@@ -81,6 +83,7 @@ fn run_command() -> ExitCode {
         Command::Run(run) => (run.execute(), session::exit_status_of),
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),
         Command::Compare(compare) => (compare.execute().map(exited), |_| 1),
+        Command::EmulateSlow(emulate) => (emulate.execute(), session::exit_status_of),
         Command::Replay(replay) => (replay.execute().map(exited), |_| 1),
         Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),

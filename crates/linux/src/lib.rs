@@ -30,6 +30,7 @@ mod real_time;
 mod rounds;
 pub mod runtimes;
 pub mod signals;
+pub mod slow;
 pub mod stack;
 pub mod topology;
 pub mod truth;

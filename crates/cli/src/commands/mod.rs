@@ -22,6 +22,7 @@ pub mod calibrate;
 pub mod characterize;
 pub mod check_profile;
 pub mod compare;
+pub mod emulate_slow;
 pub mod experiment;
 pub mod fuzz;
 pub mod paths;

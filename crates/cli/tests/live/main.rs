@@ -7,5 +7,6 @@ mod exec;
 mod faults;
 mod replay;
 mod run;
+mod slow;
 mod terminal;
 mod waits;

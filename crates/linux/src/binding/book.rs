@@ -250,7 +250,7 @@ impl Directory {
         let mended = |name: Name| match self.mend_one(&name) {
             Ok(note) => note,
             Err(error) => Some(format!(
-                "the run of process {} was killed along with its guardian, and what it has left bound cannot \
+                "the run of process {} was killed along with its guardian, and what it has left changed cannot \
                  be given back: {}: {error}",
                 name.corewise.id,
                 self.path.join(name.to_string()).display()
@@ -286,7 +286,7 @@ impl Directory {
             return Ok(Some(format!("{what}: {remains}")));
         }
         remove()?;
-        Ok(Some(format!("{what}: what it had left bound was given back now")))
+        Ok(Some(format!("{what}: what it had left changed was given back now")))
     }
 
     fn read(&self, name: &Name) -> io::Result<Ledger> {

@@ -1,12 +1,13 @@
 //! The book of what corewise changed.
 //!
-//! It holds each bound thread with the mask it had and the mask it got, the processes that were followed, and
-//! every mask that was ever handed out: what [`super::restore`] needs to give everything back. The entries
+//! It holds each bound thread with the mask it had and the mask it got, the processes that were followed,
+//! every mask that was ever handed out, and every clock that was limited: what [`super::restore`] needs to give everything back. The entries
 //! have a line form, in which they stand in a file ([`super::book`]). Limit: an heir of a mask that we gave
 //! to two threads with different masks of their own gets the PEs of both.
 
 use super::task::Task;
 use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
 use std::collections::HashMap;
 
 /// One line of the book.
@@ -45,6 +46,8 @@ pub enum Entry {
     InTurns(Task),
     /// The threads of a process take no turns any more.
     NoTurns(u32),
+    /// The clock of a PE is about to be limited.
+    Lowered(Lowered),
     /// From here on to `Complete` the whole book is written once more.
     Anew,
     /// What stands before `Anew` counts no longer.
@@ -66,7 +69,19 @@ pub struct Ledger {
     handed_out: HashMap<CpuSet, CpuSet>,
     /// Processes whose threads take turns, with their starts.
     in_turns: HashMap<u32, u64>,
+    lowered: Vec<Lowered>,
     done: bool,
+}
+
+/// A limit on the clock of a PE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lowered {
+    /// The PE.
+    pub pe: PeId,
+    /// The limit before corewise touched it, in kHz.
+    pub original_khz: u64,
+    /// The limit that corewise sets, in kHz.
+    pub ours_khz: u64,
 }
 
 /// A bound thread.
@@ -94,6 +109,9 @@ impl Entry {
             Entry::Pinned(thread) => format!("pinned {thread}\n"),
             Entry::InTurns(process) => format!("in_turns {process}\n"),
             Entry::NoTurns(pid) => format!("no_turns {pid}\n"),
+            Entry::Lowered(Lowered { pe, original_khz, ours_khz }) => {
+                format!("lowered {pe} {original_khz} {ours_khz}\n")
+            }
             Entry::Anew => "anew\n".to_owned(),
             Entry::Complete => "complete\n".to_owned(),
             Entry::Done => "done\n".to_owned(),
@@ -120,6 +138,11 @@ impl Entry {
             "pinned" => Entry::Pinned(words.next()?.parse().ok()?),
             "in_turns" => Entry::InTurns(words.next()?.parse().ok()?),
             "no_turns" => Entry::NoTurns(words.next()?.parse().ok()?),
+            "lowered" => Entry::Lowered(Lowered {
+                pe: PeId(words.next()?.parse().ok()?),
+                original_khz: words.next()?.parse().ok()?,
+                ours_khz: words.next()?.parse().ok()?,
+            }),
             "anew" => Entry::Anew,
             "complete" => Entry::Complete,
             "done" => Entry::Done,
@@ -162,6 +185,7 @@ impl Ledger {
             .chain(self.bound.values().map(bind))
             .chain(self.handed_out.iter().map(handed_out))
             .chain(self.in_turns.iter().map(task).map(Entry::InTurns))
+            .chain(self.lowered.iter().copied().map(Entry::Lowered))
             .chain(self.done.then_some(Entry::Done))
             .chain([Entry::Complete])
             .map(|entry| entry.to_line())
@@ -189,6 +213,7 @@ impl Ledger {
             Entry::Pinned(thread) => drop(self.pinned.insert(thread.id, thread.start)),
             Entry::InTurns(process) => drop(self.in_turns.insert(process.id, process.start)),
             Entry::NoTurns(pid) => drop(self.in_turns.remove(&pid)),
+            Entry::Lowered(lowered) => self.lowered.push(lowered),
             Entry::Anew | Entry::Complete => {}
             Entry::Done => self.done = true,
         }
@@ -249,9 +274,14 @@ impl Ledger {
         self.in_turns.iter().map(|(&id, &start)| Task { id, start })
     }
 
+    /// The limits on clocks.
+    pub fn lowered(&self) -> &[Lowered] {
+        &self.lowered
+    }
+
     /// Whether there is nothing to give back.
     pub fn is_settled(&self) -> bool {
-        self.done || (self.handed_out.is_empty() && self.in_turns.is_empty())
+        self.done || (self.handed_out.is_empty() && self.in_turns.is_empty() && self.lowered.is_empty())
     }
 }
 
@@ -276,6 +306,7 @@ mod tests {
             Entry::Pinned(task(9)),
             Entry::InTurns(task(7)),
             Entry::NoTurns(19),
+            Entry::Lowered(Lowered { pe: PeId(1), original_khz: 4_000_000, ours_khz: 2_000_000 }),
             Entry::Free(18),
             Entry::Forget(18),
             Entry::Left(17),

@@ -14,6 +14,7 @@
 //! before the end, is taken for an heir.
 
 use super::affinity::{self, ActToken};
+use super::frequency;
 use super::kin::{Belongs, Kin};
 use super::ledger::Ledger;
 use super::task::Task;
@@ -23,6 +24,7 @@ use nix::errno::Errno;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What could not be given back.
@@ -48,7 +50,8 @@ impl fmt::Display for Remains {
     }
 }
 
-/// Gives back every mask that is still ours, and says what could not be; who takes turns no longer does.
+/// Gives back every mask and limit that is still ours, and says what could not be; who takes turns no longer
+/// does.
 /// Nobody may bind meanwhile.
 pub fn restore(
     ledger: &Ledger,
@@ -62,6 +65,7 @@ pub fn restore(
     let mut quiet = 0;
     if !ledger.is_settled() {
         turns::restore(ledger, token);
+        frequency::restore(Path::new(frequency::SYSTEM), ledger, token);
     }
     while !ledger.is_settled() {
         let seen = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given }.take(kin)?;

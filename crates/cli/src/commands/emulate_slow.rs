@@ -1,0 +1,193 @@
+//! `corewise emulate-slow`: PEs that are slower for a while.
+
+use crate::output;
+use crate::session::exited;
+use anyhow::{Context, Result};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::time::parse_duration;
+use corewise_core::topology::{DomainKind, Topology};
+use corewise_linux::binding::book;
+use corewise_linux::launch::{self, Output, Waiting};
+use corewise_linux::signals::Signals;
+use corewise_linux::slow::{Achieved, Means, SPEED_MIN, SlowPes, Wish};
+use corewise_linux::topology::{self, Source};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+/// Make PEs slower for a while, to have a machine with fast and slow ones.
+///
+/// By a limit on their clocks (scaling_max_freq) where the machine has that, else by real-time threads that
+/// take a share of their time. The speed is measured before the command begins; if it is not what was asked
+/// for, nothing is run. The PEs are slow until the command ends, or without one until Ctrl-C. Nothing stays
+/// slow, whatever ends corewise. docs/emulate-slow.md tells what this emulates and what not.
+#[derive(Debug, clap::Args)]
+pub struct EmulateSlow {
+    /// Which PEs: 0-3, core:0-1, l3:0 (see docs/topo.md)
+    #[arg(value_name = "CPUS")]
+    pes: String,
+    /// The share of their present speed, from 0.1 to below 1
+    #[arg(long, value_name = "SHARE", value_parser = speed)]
+    speed: f64,
+    /// By what: limits on their clocks (frequency), real-time threads (threads), or whichever does (auto)
+    #[arg(long, value_enum, value_name = "auto|frequency|threads", default_value = "auto")]
+    #[arg(hide_possible_values = true)]
+    by: By,
+    /// Threads take their share of each such time
+    #[arg(long, value_name = "TIME", value_parser = period, default_value = "2ms")]
+    period: Duration,
+    /// Without a command: end after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "command")]
+    duration: Option<Duration>,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+    /// Tell the outcome as one line of JSON on standard error
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    Auto,
+    Frequency,
+    Threads,
+}
+
+/// The outcome, for scripts.
+#[derive(Serialize)]
+struct Outcome {
+    evidence: &'static str,
+    by: Means,
+    speed: f64,
+    seconds: f64,
+    pes: Vec<Achieved>,
+}
+
+impl EmulateSlow {
+    /// Holds the PEs slow; how the command ended, or a success.
+    pub fn execute(self) -> Result<ExitStatus> {
+        let topology = topology::load(&Source::Live, None)?;
+        let pes = topology.locate(&self.pes)?;
+        book::mend().into_iter().for_each(output::tell);
+        let mut signals = Signals::open().context("cannot take over the signals")?;
+        // The command's process is made first: whoever forks may have one thread only.
+        let waiting = match self.command.as_slice() {
+            [] => None,
+            words => {
+                let waiting = launch::prepare(words, &mut signals, Output::Own, &[])?;
+                signals.let_go_of_descriptors(false);
+                Some(waiting)
+            }
+        };
+        let by = match self.by {
+            By::Auto => None,
+            By::Frequency => Some(Means::Frequency),
+            By::Threads => Some(Means::Threads),
+        };
+        let slow = SlowPes::start(&Wish { pes: pes.clone(), speed: self.speed, period: self.period, by })?;
+        if !self.quiet && !self.json {
+            self.tell_start(&slow, &topology, &pes);
+        }
+        let begin = Instant::now();
+        let status = match waiting {
+            Some(waiting) => self.follow(waiting, &mut signals)?,
+            None => self.wait(&mut signals)?,
+        };
+        self.tell_end(&slow, begin.elapsed())?;
+        Ok(status)
+    }
+
+    fn follow(&self, waiting: Waiting, signals: &mut Signals) -> Result<ExitStatus> {
+        let pid = waiting.start(&self.command[0].to_string_lossy())?;
+        signals.follow(pid).context("cannot follow the command")
+    }
+
+    /// Until somebody asks to end, or the time is over.
+    fn wait(&self, signals: &mut Signals) -> Result<ExitStatus> {
+        let until = self.duration.map(|duration| Instant::now() + duration);
+        while !signals.take(None).context("cannot read signals")?.asked_to_end {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let timeout = match left {
+                Some(Duration::ZERO) => break,
+                Some(left) => PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+                None => PollTimeout::NONE,
+            };
+            // Whether it fails or not, the next look shows what there is.
+            let _ = poll(&mut [PollFd::new(signals.fd(), PollFlags::POLLIN)], timeout);
+        }
+        Ok(exited(0))
+    }
+
+    fn tell_start(&self, slow: &SlowPes, topology: &Topology, pes: &CpuSet) {
+        if let Some(why_not) = slow.why_not_frequency().filter(|why_not| why_not.is_news()) {
+            output::tell(format_args!("not by the clock: {why_not}"));
+        }
+        let means = match slow.by() {
+            Means::Frequency => "their clocks are limited".to_owned(),
+            Means::Threads => {
+                format!("real-time threads take {:.0} % of their time", (1.0 - self.speed) * 100.0)
+            }
+        };
+        let measured: Vec<String> =
+            slow.achieved().iter().map(|one| format!("PE {} {:.3}", one.pe, one.measured)).collect();
+        output::tell(format_args!(
+            "emulated: PEs {pes} at {} of their speed, {means}; measured: {}",
+            self.speed,
+            measured.join(", ")
+        ));
+        let siblings: CpuSet = topology
+            .domains(DomainKind::Core)
+            .filter(|core| core.pes.intersects(pes))
+            .flat_map(|core| core.pes.difference(pes).iter().collect::<Vec<_>>())
+            .collect();
+        if !siblings.is_empty() && slow.by() == Means::Threads {
+            output::tell(format_args!(
+                "note: PEs {siblings} share cores with those, and are slowed by the threads, too"
+            ));
+        }
+    }
+
+    fn tell_end(&self, slow: &SlowPes, lasted: Duration) -> Result<()> {
+        let pes = slow.achieved();
+        if self.json {
+            let (by, speed, seconds) = (slow.by(), self.speed, lasted.as_secs_f64());
+            let outcome = Outcome { evidence: "emulated", by, speed, seconds, pes };
+            output::tell_json(&serde_json::to_string(&outcome)?);
+        } else if !self.quiet {
+            let left = pes.iter().filter_map(|one| Some(format!("PE {} {:.3}", one.pe, one.time_left?)));
+            let left: Vec<String> = left.collect();
+            let left = if left.is_empty() { String::new() } else { format!("; left of {}", left.join(", ")) };
+            output::tell(format_args!("{:.2} s{left}", lasted.as_secs_f64()));
+        }
+        Ok(())
+    }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if (SPEED_MIN..1.0).contains(&speed) => Ok(speed),
+        _ => Err(format!(
+            "`{text}` is no speed: write a share of the present one from {SPEED_MIN} (less would leave a PE \
+             no time for what the kernel has to do there) to below 1, such as 0.5"
+        )),
+    }
+}
+
+/// Shorter ones cost more than they take, longer ones are felt as pauses.
+const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(100);
+
+fn period(text: &str) -> Result<Duration, String> {
+    let period = parse_duration(text).map_err(|error| error.to_string())?;
+    if PERIODS.contains(&period) {
+        Ok(period)
+    } else {
+        Err(format!("`{text}` is no period: choose one from 1ms to 100ms"))
+    }
+}

@@ -1,0 +1,48 @@
+//! How fast PEs are: additions that depend on each other, by the wall's clock, with a real-time priority
+//! below that of a [`DutyCycle`](super::duty::DutyCycle), so that this one is felt and ordinary threads are
+//! not.
+
+use super::{SlowError, duty};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Periods in a window, so that it makes no difference where in a period it begins.
+const PERIODS: u32 = 10;
+
+/// Additions between two looks at the clock: some microseconds.
+const BATCH: u64 = 4096;
+
+/// The speed of each PE, in additions a second, all measured at the same time.
+pub(super) fn measure(pes: &CpuSet, period: Duration) -> Result<Vec<f64>, SlowError> {
+    std::thread::scope(|scope| {
+        let start = |pe| {
+            let named = std::thread::Builder::new().name(format!("speed {pe}"));
+            named.spawn_scoped(scope, move || of_one(pe, period)).map_err(SlowError::Thread)
+        };
+        let threads = pes.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+        threads.into_iter().map(|thread| thread.join().expect("to measure does not panic")).collect()
+    })
+}
+
+fn of_one(pe: PeId, period: Duration) -> Result<f64, SlowError> {
+    let _real_time = duty::settle(pe, duty::PRIORITY - 1)?;
+    Ok(rate(period * PERIODS))
+}
+
+fn rate(window: Duration) -> f64 {
+    let begin = Instant::now();
+    let mut done = 0;
+    loop {
+        let mut sum = black_box(0u64);
+        for term in 0..BATCH {
+            sum = black_box(sum.wrapping_add(term));
+        }
+        done += BATCH;
+        let elapsed = begin.elapsed();
+        if elapsed >= window {
+            return done as f64 / elapsed.as_secs_f64();
+        }
+    }
+}
