@@ -250,8 +250,8 @@ impl Directory {
         let mended = |name: Name| match self.mend_one(&name) {
             Ok(note) => note,
             Err(error) => Some(format!(
-                "the run of process {} was killed along with its guardian, and what it has left changed cannot \
-                 be given back: {}: {error}",
+                "the run of process {} was killed along with its guardian, and what it has left changed \
+                 cannot be given back: {}: {error}",
                 name.corewise.id,
                 self.path.join(name.to_string()).display()
             )),

@@ -1,9 +1,10 @@
 //! The book of what corewise changed.
 //!
 //! It holds each bound thread with the mask it had and the mask it got, the processes that were followed,
-//! every mask that was ever handed out, and every clock that was limited: what [`super::restore`] needs to give everything back. The entries
-//! have a line form, in which they stand in a file ([`super::book`]). Limit: an heir of a mask that we gave
-//! to two threads with different masks of their own gets the PEs of both.
+//! every mask that was ever handed out, and every clock that was limited: what [`super::restore`] needs to
+//! give everything back. The entries have a line form, in which they stand in a file ([`super::book`]).
+//! Limit: an heir of a mask that we gave to two threads with different masks of their own gets the PEs of
+//! both.
 
 use super::task::Task;
 use corewise_core::cpuset::CpuSet;

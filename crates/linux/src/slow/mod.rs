@@ -5,14 +5,14 @@
 //!
 //! Approach. Either the clock is limited ([`Means::Frequency`], [`crate::binding::frequency`]), or a
 //! real-time thread bound to the PE takes a share of each few milliseconds ([`Means::Threads`], [`duty`]):
-//! that ends with its process. What came of it is measured ([`speed`]), in turns with the PE's own speed, before
-//! anybody relies on it.
+//! that ends with its process. What came of it is measured ([`speed`]), in turns with the PE's own speed,
+//! before anybody relies on it.
 //!
-//! Source. Saez, Fedorova et al. made slow cores by frequency (CF'10); the threads are ours.
+//! Source. Slow cores by a lower frequency are usual in papers on asymmetric machines; the threads are ours.
 //!
-//! Limits. A PE with a slower clock is slower at what its core does, not at waiting for memory; one whose time
-//! is taken is slower at everything, in steps of a period. What a load of such a PE means to the kernel:
-//! docs/emulate-slow.md.
+//! Limits. A PE with a slower clock is slower at what its core does, not at waiting for memory; one whose
+//! time is taken is slower at everything, in steps of a period. What a load of such a PE means to the
+//! kernel: docs/emulate-slow.md.
 
 pub mod duty;
 mod speed;
