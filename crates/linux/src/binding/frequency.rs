@@ -158,11 +158,9 @@ fn read_khz(path: &Path) -> io::Result<u64> {
 }
 
 fn write_khz(_: &ActToken, path: &Path, khz: u64) -> io::Result<()> {
-    // Opened for writing alone: a file of /sys is not made.
-    std::fs::OpenOptions::new().write(true).truncate(true).open(path).and_then(|mut file| {
-        use std::io::Write;
-        write!(file, "{khz}")
-    })
+    // In one piece, and only into a file that is there: the kernel takes each write for itself.
+    let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+    io::Write::write_all(&mut file, khz.to_string().as_bytes())
 }
 
 #[cfg(test)]
