@@ -32,8 +32,8 @@ mod whole_file;
 use clap::{Parser, Subcommand};
 use commands::{
     calibrate::Calibrate, characterize::Characterize, compare::Compare, emulate_slow::EmulateSlow,
-    experiment::Experiment, paths::Paths, pgo::Pgo, policies::Policies, profile::Profile, replay::Replay,
-    run::Run, sim::Sim, topo::Topo,
+    experiment::Experiment, paths::Paths, pgo::Pgo, policies::Policies, profile::Profile, progress::Progress,
+    replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_linux::policy_command;
 use corewise_linux::signals::end_as;
@@ -63,6 +63,7 @@ enum Command {
     Topo(Topo),
     Calibrate(Calibrate),
     Profile(Profile),
+    Progress(Progress),
     Paths(Paths),
     Pgo(Pgo),
     /// The process that holds the command of a policy; started by `--policy exec:COMMAND`
@@ -92,6 +93,7 @@ fn run_command() -> ExitCode {
         Command::Calibrate(calibrate) => (calibrate.execute().map(exited), |_| 1),
         // As diff(1): 1 is a difference, 2 is trouble.
         Command::Profile(profile) => (profile.execute().map(exited), |_| 2),
+        Command::Progress(progress) => (progress.execute(), session::exit_status_of),
         Command::Paths(paths) => {
             let failure = paths.exit_status_of();
             (paths.execute(), failure)

@@ -22,6 +22,7 @@ pub mod observe;
 pub mod plan;
 pub mod policy;
 pub mod profile;
+pub mod progress;
 pub mod random;
 pub mod recording;
 pub mod report;

@@ -26,6 +26,7 @@ pub mod live;
 mod mapped_file;
 pub mod policy_command;
 pub mod privileged;
+pub mod progress;
 mod real_time;
 mod rounds;
 pub mod runtimes;

@@ -29,6 +29,7 @@ pub mod paths;
 pub mod pgo;
 pub mod policies;
 pub mod profile;
+pub mod progress;
 pub mod replay;
 pub mod run;
 pub mod sim;

@@ -1,0 +1,86 @@
+//! How fast an unmodified program advances, by points of its own code.
+
+use crate::common::{corewise, wait_for};
+use corewise_testing::{needs, skip};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// A program that does the same work again and again, for ever.
+const STEADY: &str = "
+#include <stdint.h>
+volatile uint64_t sum;
+__attribute__((noinline)) void inner(uint64_t n) { for (uint64_t i = 0; i < n; i++) sum += i * i; }
+__attribute__((noinline)) void outer(void) { for (int i = 0; i < 5; i++) inner(200000); sum++; }
+int main(void) { for (;;) outer(); }
+";
+
+struct Program {
+    child: Child,
+    _directory: tempfile::TempDir,
+}
+
+impl Program {
+    fn start() -> Program {
+        let directory = tempfile::tempdir().unwrap();
+        let (source, binary) = (directory.path().join("steady.c"), directory.path().join("steady"));
+        std::fs::write(&source, STEADY).unwrap();
+        let compiled = Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&binary).status().unwrap();
+        assert!(compiled.success());
+        Program { child: Command::new(binary).spawn().unwrap(), _directory: directory }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn meter(pid: u32) -> Child {
+    let pid = pid.to_string();
+    let mut command = corewise();
+    command.args(["progress", "--json", "--interval", "1s", "--pid", &pid]);
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_steady_program_has_a_speed_and_goes_on_when_the_meter_is_killed() {
+    needs!(Root);
+    let mut program = Program::start();
+    let mut meter = meter(program.child.id());
+    let mut lines = BufReader::new(meter.stderr.take().unwrap()).lines();
+    let told = wait_for(|| {
+        let line = lines.next().expect("the meter goes on").unwrap();
+        if line.contains("cannot be probed") || line.contains("cpu-clock event") {
+            return Some(Err(line));
+        }
+        let line: Value = serde_json::from_str(&line).unwrap();
+        (!line["speed"].is_null()).then_some(Ok(line))
+    });
+    meter.kill().unwrap();
+    meter.wait().unwrap();
+    let line = match told {
+        Ok(line) => line,
+        Err(why) => skip!(Perf, "{why}"),
+    };
+    let points = line["points"].to_string();
+    assert!(["inner", "outer", "main"].iter().any(|name| points.contains(name)), "{line}");
+    let [low, speed, high] = ["low", "speed", "high"].map(|figure| line[figure].as_f64().unwrap());
+    assert!(0.0 < speed && low <= speed && speed <= high, "{line}");
+    // A probe that was left, or placed within an instruction, would have ended it.
+    let cpu_ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.child.id())).unwrap();
+        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(11).unwrap().parse::<u64>().unwrap()
+    };
+    let before = cpu_ticks();
+    wait_for(|| (cpu_ticks() > before + 10).then_some(()));
+    assert!(program.child.try_wait().unwrap().is_none());
+}
+
+#[test]
+fn a_command_keeps_its_output_and_its_exit_status() {
+    let output = corewise().args(["progress", "--", "sh", "-c", "echo said; exit 4"]).output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(4), &b"said\n"[..]), "{output:?}");
+}

@@ -1,0 +1,277 @@
+//! How fast a thread advances, by how often it passes points of its own code.
+//!
+//! Problem. Without a PMU nothing tells how much an unmodified thread does. But most programs pass some place
+//! of their code, the head of a loop or the return from a call, again and again, and each time the same work
+//! lies between. The rate at which such a point is passed is the thread's speed, up to a factor; relative to
+//! a baseline the factor is gone. Which point that is nobody knows beforehand, and a point whose work varies
+//! would be taken for a change of speed.
+//!
+//! Approach. Several points are counted for a while, in slices of some 100 ms ([`choose`]). A point is fit
+//! if it is passed neither too rarely to tell nor so often that counting costs, and if its passes per CPU
+//! time are steady. A machine that changes its own speed meanwhile makes no point unfit: then the *ratios* of
+//! points stay the same though their rates do not, so a second point, the *witness*, may vouch. Later
+//! ([`ratio`]), rates are passes per time in which the thread wanted to run (on a PE or in the queue), and
+//! the witness must still agree: where the two no longer keep pace the program does something else, and the
+//! answer is "unknown".
+//!
+//! Source. Counting heartbeats for progress: Hoffmann et al., "Application Heartbeats" (ICAC 2010), there told
+//! by the program; intervals of a ratio of sums by linearisation (Cochran, "Sampling Techniques", ch. 6).
+//!
+//! Limits. A program whose work per pass changes by the same factor at both points is not told from one whose
+//! speed changes. Time asleep does not count: a thread that waits for others is not slow by this measure.
+
+use crate::stats::{Interval, t_quantile_975};
+
+/// Passes a second below which a point tells too little.
+pub const RATE_MIN: f64 = 20.0;
+
+/// Passes a second above which counting may cost more than 0.5 %: a pass costs a microsecond and more.
+pub const RATE_MAX: f64 = 3000.0;
+
+/// CPU time without which nothing is judged, in seconds.
+const CPU_MIN_S: f64 = 0.1;
+
+/// Slices that it takes to judge.
+pub const SLICES_MIN: usize = 8;
+
+/// The larger of both halves of a steady point's slices has at most so much more than the smaller, and its
+/// mean has an interval no wider than this.
+const STEADY: f64 = 0.08;
+
+/// The same, of two points that keep pace with each other.
+const IN_PACE: f64 = 0.04;
+
+/// The change of the passes per CPU time above which a machine did not do it.
+const DRIFT_MAX: f64 = 2.0;
+
+/// A stretch of one thread's life.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slice {
+    /// Time on a PE, in seconds.
+    pub cpu_s: f64,
+    /// Time on a PE or in the queue for one, in seconds.
+    pub wanted_s: f64,
+    /// How often each point was passed.
+    pub passes: Vec<u64>,
+}
+
+/// Which points tell of the progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The index of the point that is counted.
+    pub point: usize,
+    /// The point that must keep pace with it, if there is one.
+    pub witness: Option<usize>,
+}
+
+/// Why nothing can be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unknown {
+    /// It hardly ran.
+    #[error("the thread hardly ran")]
+    Idle,
+    /// No point is passed often enough, and not too often.
+    #[error("it passes no point at a rate that can be counted")]
+    NoPoint,
+    /// There are points, but their rates wander.
+    #[error("it passes no point at a steady rate")]
+    Wanders,
+    /// The chosen point is no longer passed as it was.
+    #[error("it does something else now")]
+    OtherPhase,
+}
+
+/// Chooses among points that were all counted in each slice.
+pub fn choose(slices: &[Slice]) -> Result<Choice, Unknown> {
+    let ran: Vec<&Slice> = slices.iter().filter(|slice| slice.cpu_s > 0.0).collect();
+    let cpu_s: f64 = ran.iter().map(|slice| slice.cpu_s).sum();
+    let points = slices.iter().map(|slice| slice.passes.len()).max().unwrap_or(0);
+    if ran.len() < SLICES_MIN || cpu_s < CPU_MIN_S {
+        return Err(Unknown::Idle);
+    }
+    let rate = |point: usize| sum(&ran, point) / cpu_s;
+    let mut fit: Vec<usize> =
+        (0..points).filter(|&point| (RATE_MIN..=RATE_MAX).contains(&rate(point))).collect();
+    if fit.is_empty() {
+        return Err(Unknown::NoPoint);
+    }
+    let spread_of = |point| spread(&pairs(&ran, |slice| (count(slice, point), slice.cpu_s)));
+    fit.sort_by(|&a, &b| spread_of(a).total_cmp(&spread_of(b)));
+    // Points that are passed as often as each other are one: where one comes the other follows.
+    let is_another = |a: usize, b: usize| (rate(a) / rate(b)).ln().abs() > 0.02;
+    let in_pace = |a: usize, b: usize| {
+        is_another(a, b) && spread(&pairs(&ran, |slice| (count(slice, a), count(slice, b)))) <= IN_PACE
+    };
+    let witness_of = |point: usize| fit.iter().copied().find(|&other| in_pace(point, other));
+    let vouched = fit.iter().find_map(|&point| Some(Choice { point, witness: Some(witness_of(point)?) }));
+    let steady = || fit.iter().find(|&&point| spread_of(point) <= STEADY);
+    let choice = vouched.filter(|choice| drift(&ran, choice.point) <= DRIFT_MAX);
+    choice.or_else(|| Some(Choice { point: *steady()?, witness: None })).ok_or(Unknown::Wanders)
+}
+
+/// The speed in `now` over that in the `baseline`, with its interval of 95 %. Both have slices in which the
+/// chosen points are counted.
+pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interval, Unknown> {
+    let both = [baseline, now].map(|slices| slices.iter().collect::<Vec<_>>());
+    if both.iter().any(|slices| slices.iter().filter(|slice| slice.cpu_s > 0.0).count() < SLICES_MIN) {
+        return Err(Unknown::Idle);
+    }
+    let per_cpu = both
+        .each_ref()
+        .map(|slices| sum(slices, choice.point) / slices.iter().map(|slice| slice.cpu_s).sum::<f64>());
+    if !within(per_cpu[1] / per_cpu[0], DRIFT_MAX) {
+        return Err(Unknown::OtherPhase);
+    }
+    if let Some(witness) = choice.witness {
+        let mix = both.each_ref().map(|slices| {
+            Quotient::of(&pairs(slices, |slice| (count(slice, choice.point), count(slice, witness))))
+        });
+        let change = mix[1].over(&mix[0]);
+        // It must keep pace, and be seen to.
+        if !(1.0 - IN_PACE..=1.0 + IN_PACE).contains(&change.value)
+            || change.high - change.low > 4.0 * IN_PACE
+        {
+            return Err(Unknown::OtherPhase);
+        }
+    }
+    let rates = both
+        .each_ref()
+        .map(|slices| Quotient::of(&pairs(slices, |slice| (count(slice, choice.point), slice.wanted_s))));
+    Ok(rates[1].over(&rates[0]))
+}
+
+fn within(change: f64, factor: f64) -> bool {
+    (1.0 / factor..=factor).contains(&change)
+}
+
+fn count(slice: &Slice, point: usize) -> f64 {
+    slice.passes.get(point).map_or(0.0, |&passes| passes as f64)
+}
+
+fn sum(slices: &[&Slice], point: usize) -> f64 {
+    slices.iter().map(|slice| count(slice, point)).sum()
+}
+
+fn pairs(slices: &[&Slice], pair: impl Fn(&Slice) -> (f64, f64)) -> Vec<(f64, f64)> {
+    slices.iter().map(|slice| pair(slice)).collect()
+}
+
+/// How unsteady a quotient is: the difference of both halves of the slices, or the half width of the
+/// interval, whichever is larger; relative.
+fn spread(pairs: &[(f64, f64)]) -> f64 {
+    let (first, second) = pairs.split_at(pairs.len() / 2);
+    let halves = Quotient::of(second).value / Quotient::of(first).value;
+    let whole = Quotient::of(pairs);
+    let width = t_quantile_975(whole.degrees) * whole.relative_error;
+    let spread = halves.ln().abs().max(width);
+    if spread.is_nan() { f64::INFINITY } else { spread }
+}
+
+/// By what factor the passes per CPU time of the slices differ, without the extreme tenths.
+fn drift(slices: &[&Slice], point: usize) -> f64 {
+    let mut rates: Vec<f64> = slices.iter().map(|slice| count(slice, point) / slice.cpu_s).collect();
+    rates.sort_by(f64::total_cmp);
+    let cut = rates.len() / 10;
+    rates[rates.len() - 1 - cut] / rates[cut]
+}
+
+/// A sum over a sum, with its relative standard error.
+struct Quotient {
+    value: f64,
+    relative_error: f64,
+    degrees: usize,
+    count: usize,
+}
+
+impl Quotient {
+    /// Slices that follow each other are alike, so they are taken together in [`SLICES_MIN`] blocks.
+    fn of(pairs: &[(f64, f64)]) -> Quotient {
+        let size = (pairs.len() / SLICES_MIN).max(1);
+        let add = |block: &[(f64, f64)]| block.iter().fold((0.0, 0.0), |s, p| (s.0 + p.0, s.1 + p.1));
+        let blocks: Vec<(f64, f64)> = pairs.chunks(size).map(add).collect();
+        let (above, below) = add(&blocks);
+        let value = above / below;
+        let squares: f64 = blocks.iter().map(|(a, b)| (a - value * b).powi(2)).sum();
+        let n = blocks.len() as f64;
+        // A count is never known better than to one pass.
+        let error = (n / (n - 1.0) * squares).sqrt().max(1.0);
+        let degrees = blocks.len().saturating_sub(1).max(1);
+        Quotient { value, relative_error: error / above, degrees, count: pairs.len() }
+    }
+
+    fn over(&self, baseline: &Quotient) -> Interval {
+        let value = self.value / baseline.value;
+        let error = value * self.relative_error.hypot(baseline.relative_error);
+        Interval::around(value, error, self.degrees.min(baseline.degrees), self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// Slices of 100 ms. Each point is passed so often per unit of work; `speed` is the work per second of
+    /// CPU time at a slice, `share` the part of the time that the thread gets.
+    fn slices(seed: u64, count: u32, points: &[f64], share: f64, speed: impl Fn(u32) -> f64) -> Vec<Slice> {
+        let mut random = Random::new(seed, 0);
+        let slice = |index| {
+            let cpu_s = 0.1 * share;
+            let passes = points.iter().map(|per_work| {
+                // Up to a pass more or less at each end of the slice.
+                (per_work * cpu_s * speed(index) + random.unit() * 2.0 - 1.0).round().max(0.0) as u64
+            });
+            Slice { cpu_s, wanted_s: 0.1, passes: passes.collect() }
+        };
+        (0..count).map(slice).collect()
+    }
+
+    #[test]
+    fn a_steady_point_is_chosen_and_tells_the_share_of_the_time() {
+        let before = slices(1, 30, &[3.0, 800.0, 90_000.0], 1.0, |_| 1.0);
+        let choice = choose(&before).unwrap();
+        assert_eq!(choice, Choice { point: 1, witness: None });
+        for share in [0.5, 0.7, 0.9, 1.0] {
+            let now = slices(2, 30, &[3.0, 800.0, 90_000.0], share, |_| 1.0);
+            let ratio = ratio(choice, &before, &now).unwrap();
+            assert!(ratio.low <= share && share <= ratio.high, "{share}: {ratio:?}");
+            assert!(ratio.high - ratio.low < 0.05, "{share}: {ratio:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_changes_its_speed_makes_no_point_unfit_where_another_vouches() {
+        let drifting = |index: u32| if index < 15 { 1.0 } else { 0.7 };
+        let one = slices(1, 30, &[800.0], 1.0, drifting);
+        assert_eq!(choose(&one), Err(Unknown::Wanders));
+        let two = slices(1, 30, &[800.0, 300.0], 1.0, drifting);
+        let choice = choose(&two).unwrap();
+        assert!(choice.witness.is_some(), "{choice:?}");
+        let now = slices(2, 30, &[800.0, 300.0], 1.0, |_| 0.85);
+        let ratio = ratio(choice, &two, &now).unwrap();
+        assert!((ratio.value - 1.0).abs() < 0.03 && ratio.low < 1.0 && ratio.high > 1.0, "{ratio:?}");
+    }
+
+    #[test]
+    fn another_phase_is_unknown_and_no_change_of_speed() {
+        let before = slices(1, 30, &[800.0, 300.0], 1.0, |_| 1.0);
+        let choice = choose(&before).unwrap();
+        let other = slices(2, 30, &[640.0, 330.0], 1.0, |_| 1.0);
+        assert_eq!(ratio(choice, &before, &other), Err(Unknown::OtherPhase));
+        let gone = slices(2, 30, &[0.0, 0.0], 1.0, |_| 1.0);
+        assert_eq!(ratio(choice, &before, &gone), Err(Unknown::OtherPhase));
+        let asleep = slices(2, 4, &[800.0, 300.0], 1.0, |_| 1.0);
+        assert_eq!(ratio(choice, &before, &asleep), Err(Unknown::Idle));
+    }
+
+    #[test]
+    fn what_tells_nothing_is_not_chosen() {
+        assert_eq!(choose(&[]), Err(Unknown::Idle));
+        assert_eq!(choose(&slices(1, 30, &[2.0, 1e6], 1.0, |_| 1.0)), Err(Unknown::NoPoint));
+        let wandering = slices(1, 30, &[800.0], 1.0, |index| 1.0 + f64::from(index) / 20.0);
+        assert_eq!(choose(&wandering), Err(Unknown::Wanders));
+        // Both points are the same loop: no witness.
+        let twins = slices(1, 30, &[800.0, 800.0], 1.0, |index| if index < 15 { 1.0 } else { 0.7 });
+        assert_eq!(choose(&twins), Err(Unknown::Wanders));
+    }
+}

@@ -1,0 +1,46 @@
+//! Counting how often a thread passes a place in a file's code: a uprobe, counted by a perf event of the
+//! thread, without a program in the kernel.
+
+use nix::errno::Errno;
+use perf_event_open_sys::bindings as sys;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+/// The kernel's number of the kind of event.
+const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// Counts one point of one thread, from its opening on.
+#[derive(Debug)]
+pub struct Counter(File);
+
+impl Counter {
+    /// The file is that of a mapping, the offset one of an instruction's first byte: anywhere else the
+    /// program would be damaged.
+    pub fn open(tid: u32, file: &File, offset: u64) -> io::Result<Counter> {
+        let kind = std::fs::read_to_string(Path::new(TYPE))?;
+        // By descriptor: what stands at the path by now may be another file.
+        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let mut attr = sys::perf_event_attr::default();
+        attr.type_ = kind.trim().parse().map_err(io::Error::other)?;
+        attr.size = size_of::<sys::perf_event_attr>() as u32;
+        attr.__bindgen_anon_3.config1 = path.as_ptr() as u64;
+        attr.__bindgen_anon_4.config2 = offset;
+        let flags = sys::PERF_FLAG_FD_CLOEXEC.into();
+        // SAFETY: `attr` is a whole perf_event_attr that carries its own size, and the path that it points to
+        // lives until the call has returned; the kernel keeps no reference to either.
+        let fd = unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid as i32, -1, -1, flags) };
+        let fd = Errno::result(fd)?;
+        // SAFETY: the call has just made this descriptor, and nobody else knows of it.
+        Ok(Counter(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
+    }
+
+    /// How often the thread has passed the point since the counter was opened.
+    pub fn read(&self) -> io::Result<u64> {
+        let mut count = [0; 8];
+        (&self.0).read_exact(&mut count)?;
+        Ok(u64::from_ne_bytes(count))
+    }
+}
