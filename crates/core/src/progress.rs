@@ -36,7 +36,7 @@ pub const SLICES_MIN: usize = 8;
 
 /// The larger of both halves of a steady point's slices has at most so much more than the smaller, and its
 /// mean has an interval no wider than this.
-const STEADY: f64 = 0.08;
+const STEADY: f64 = 0.1;
 
 /// The same, of two points that keep pace with each other.
 const IN_PACE: f64 = 0.04;

@@ -3,7 +3,7 @@
 //! Problem and approach are those of [`corewise_core::progress`]: count how often a thread passes a point of
 //! its own code. Here the points are found and counted. First the clock samples the process for a while, and
 //! the stacks that it finds tell where points may be ([`points`]). Each is then tried for a few milliseconds,
-//! so that one that is passed millions of times costs no more than that; what is left is counted for two
+//! so that one that is passed millions of times costs no more than that; what is left is counted for four
 //! seconds ([`counter`]), and the pure part chooses. Should a point be passed too often later, because the
 //! program does something else, it is no longer counted from the next slice on.
 //!
@@ -54,7 +54,7 @@ const RATE_TOO_HIGH: f64 = 2.0 * RATE_MAX;
 
 /// The length of a slice, and how many it takes to choose.
 pub const SLICE: Duration = Duration::from_millis(100);
-const CHOOSING: usize = 20;
+const CHOOSING: usize = 40;
 
 /// Why a process cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,7 @@ struct Last {
 }
 
 impl Meter {
-    /// Finds out what to count in a process, within some four seconds; the meters of its busiest threads.
+    /// Finds out what to count in a process, within some ten seconds; the meters of its busiest threads.
     pub fn start(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
         let of_process = |source| MeterError::Process { pid, source };
         let finds = look(pid, pes)?;
