@@ -14,8 +14,9 @@
 //! the witness must still agree: where the two no longer keep pace the program does something else, and the
 //! answer is "unknown".
 //!
-//! Source. Counting heartbeats for progress: Hoffmann et al., "Application Heartbeats" (ICAC 2010), there told
-//! by the program; intervals of a ratio of sums by linearisation (Cochran, "Sampling Techniques", ch. 6).
+//! Source. Counting heartbeats for progress: Hoffmann et al., "Application Heartbeats" (ICAC 2010), there
+//! told by the program; intervals of a ratio of sums by linearisation (Cochran, "Sampling Techniques", ch.
+//! 6).
 //!
 //! Limits. A program whose work per pass changes by the same factor at both points is not told from one whose
 //! speed changes. Time asleep does not count: a thread that waits for others is not slow by this measure.
@@ -167,12 +168,21 @@ fn spread(pairs: &[(f64, f64)]) -> f64 {
     if spread.is_nan() { f64::INFINITY } else { spread }
 }
 
-/// By what factor the passes per CPU time of the slices differ, without the extreme tenths.
+/// By what factor the passes per CPU time differ from block to block.
 fn drift(slices: &[&Slice], point: usize) -> f64 {
-    let mut rates: Vec<f64> = slices.iter().map(|slice| count(slice, point) / slice.cpu_s).collect();
-    rates.sort_by(f64::total_cmp);
-    let cut = rates.len() / 10;
-    rates[rates.len() - 1 - cut] / rates[cut]
+    let blocks = blocks(&pairs(slices, |slice| (count(slice, point), slice.cpu_s)));
+    let rates = || blocks.iter().map(|(passes, cpu_s)| passes / cpu_s);
+    rates().fold(0.0, f64::max) / rates().fold(f64::INFINITY, f64::min)
+}
+
+/// Slices that follow each other are alike, and their times are told in ticks of the kernel's, so they are
+/// taken together in [`SLICES_MIN`] blocks of one length.
+fn blocks(pairs: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    pairs.chunks_exact((pairs.len() / SLICES_MIN).max(1)).map(total).collect()
+}
+
+fn total(pairs: &[(f64, f64)]) -> (f64, f64) {
+    pairs.iter().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1))
 }
 
 /// A sum over a sum, with its relative standard error.
@@ -184,12 +194,9 @@ struct Quotient {
 }
 
 impl Quotient {
-    /// Slices that follow each other are alike, so they are taken together in [`SLICES_MIN`] blocks.
     fn of(pairs: &[(f64, f64)]) -> Quotient {
-        let size = (pairs.len() / SLICES_MIN).max(1);
-        let add = |block: &[(f64, f64)]| block.iter().fold((0.0, 0.0), |s, p| (s.0 + p.0, s.1 + p.1));
-        let blocks: Vec<(f64, f64)> = pairs.chunks(size).map(add).collect();
-        let (above, below) = add(&blocks);
+        let blocks = blocks(pairs);
+        let (above, below) = total(&blocks);
         let value = above / below;
         let squares: f64 = blocks.iter().map(|(a, b)| (a - value * b).powi(2)).sum();
         let n = blocks.len() as f64;

@@ -24,8 +24,8 @@ const PATIENCE: u32 = 3;
 /// Tell how fast the threads of a program advance, relative to how fast they did at first.
 ///
 /// Without hardware counters and without help of the program: by counting how often each thread passes a
-/// point of its own code. The first ten seconds or so find the point, the next ones are the baseline; then each
-/// interval has a line with every thread's speed relative to it, or with why it is unknown. Needs root.
+/// point of its own code. The first ten seconds or so find the point, the next ones are the baseline; then
+/// each interval has a line with every thread's speed relative to it, or with why it is unknown. Needs root.
 #[derive(Debug, clap::Args)]
 pub struct Progress {
     /// Instead of a command: a running process, until it ends or Ctrl-C
