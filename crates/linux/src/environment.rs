@@ -5,6 +5,7 @@ use crate::binding::task;
 use crate::launch::NESTED_VARIABLE;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
 /// LLVM's and Intel's OpenMP follow it at a time of their own choosing.
@@ -37,8 +38,14 @@ pub fn started_by(proc: &Path, pid: u32) -> Option<u32> {
 }
 
 /// The outermost corewise that this one runs inside of, by its process id. Its variable in the environment
-/// says so, and where that was cleared (by sudo, for instance) the program that an ancestor runs.
+/// says so, and where that was cleared (by sudo, for instance) the program that an ancestor runs. As it was
+/// when this was first asked: ancestors end.
 pub fn outer_corewise() -> Option<u32> {
+    static OUTER: OnceLock<Option<u32>> = OnceLock::new();
+    *OUTER.get_or_init(find_outer_corewise)
+}
+
+fn find_outer_corewise() -> Option<u32> {
     let named: Option<u32> = std::env::var(NESTED_VARIABLE).ok().and_then(|pid| pid.parse().ok());
     let ancestors = std::iter::successors(parent_of(std::process::id()), |&pid| parent_of(pid));
     ancestors.take_while(|&pid| pid > 0).filter(|&pid| named == Some(pid) || runs_corewise(pid)).last()
