@@ -27,11 +27,13 @@ use crate::plan::{Action, Placement};
 use crate::policy::{Cause, Policy};
 use crate::topology::Topology;
 use crate::waits::{Cures, Waits};
+use gangs::Gangs;
 use intake::Intake;
 use present::Present;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
+mod gangs;
 mod intake;
 mod present;
 mod settings;
@@ -89,6 +91,7 @@ pub struct Engine {
     intake: Intake,
     present: Present,
     waits: Waits,
+    gangs: Gangs,
     nothing_to_gain: Option<String>,
 }
 
@@ -97,7 +100,8 @@ impl Engine {
     pub fn new(machine: impl Into<MachineModel>, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
         let (intake, present, waits) = (Intake::default(), Present::default(), Waits::new(config.cures));
         let machine = machine.into();
-        Self { machine, policy, config, intake, present, waits, nothing_to_gain: None }
+        let gangs = Gangs::default();
+        Self { machine, policy, config, intake, present, waits, gangs, nothing_to_gain: None }
     }
 
     /// Time between two observations; shorter for a moment when a process may be found to spin.
@@ -222,7 +226,7 @@ impl Engine {
         self.waits.forget(thread);
     }
 
-    /// Looks which of the processes that are held up spin.
+    /// Looks which of the processes that are held up spin, and who takes turns.
     fn judge_waits(&mut self, threads: &[ThreadReading]) {
         for leader in self.waits.to_judge() {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid);
@@ -232,6 +236,11 @@ impl Engine {
             });
             self.waits.judge(leader, samples.collect(), self.intake.now);
         }
+        let threads_of = |leader: ThreadId| {
+            let of_process = threads.iter().filter(|reading| reading.pid == leader.tid && !reading.ended);
+            (leader, of_process.map(|reading| reading.thread).collect())
+        };
+        self.gangs.become_those(self.waits.in_turns().map(threads_of).collect());
     }
 
     /// Takes in the reading of a living thread.
@@ -257,6 +266,7 @@ impl Engine {
                 entry.insert(seat.clone());
             }
         }
+        self.gangs.seat(&mut wanted, present, known);
         guard(&mut wanted, known);
         self.become_wanted(wanted, actions);
     }

@@ -248,6 +248,11 @@ impl Waits {
         held_up.map(|(&leader, _)| leader).collect()
     }
 
+    /// The processes that take turns.
+    pub fn in_turns(&self) -> impl Iterator<Item = ThreadId> {
+        self.processes.iter().filter(|(_, process)| process.takes_turns()).map(|(&leader, _)| leader)
+    }
+
     /// Whether one of them is to be judged as soon as there are samples of it.
     pub fn is_judged_soon(&self, now: Time) -> bool {
         let soon = |since: Time| now < since + JUDGED_OFTEN_FOR;

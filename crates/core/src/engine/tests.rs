@@ -20,6 +20,7 @@ use std::collections::HashMap;
 mod amp;
 mod cosched;
 mod events;
+mod gangs;
 mod settings;
 
 /// A machine of `units` domains of one kind with `width` neighbouring PEs each.

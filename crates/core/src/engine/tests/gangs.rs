@@ -1,0 +1,51 @@
+//! The threads of programs that take turns have PEs of their own.
+
+use super::*;
+use crate::observe::{
+    CounterReading, Event, EventBatch, Observation, ProcessDelay, SampleReading, ThreadReading,
+};
+use crate::waits::Cures;
+
+/// Three threads of one process, of which those run that a letter stands for; all have been sampled 100 times
+/// in each second, and have spun in so many samples by now.
+fn observation(at_s: u64, running: &str, spinning: u64) -> Observation {
+    let judged = 100 * at_s - spinning;
+    let reading = SampleReading { judged, spinning, ..SampleReading::default() };
+    let one = observe(at_s, Standing::Free, Vec::new());
+    let thread = |letter: char| ThreadReading {
+        thread: id("abc".find(letter).unwrap()),
+        pid: id(0).tid,
+        cpu_ns: if running.contains(letter) { at_s * 1_000_000_000 } else { 0 },
+        runnable: running.contains(letter),
+        counters: Some(CounterReading::Sample(reading)),
+        ..one.threads[0].clone()
+    };
+    let allowed = CpuSet::first_n(2);
+    Observation { threads: "abc".chars().map(thread).collect(), allowed, ..one.clone() }
+}
+
+/// Where the threads are bound, by their letters; `.` is free.
+fn drawn(engine: &Engine) -> String {
+    let seat = |letter: usize| engine.present().bound.get(&id(letter));
+    let draw = |seat: Option<&Seat>| seat.map_or(".".to_owned(), |seat| seat.pes.to_string());
+    (0..3usize).map(|letter| draw(seat(letter))).collect()
+}
+
+#[test]
+fn threads_that_want_a_pe_are_spread_keep_their_seats_and_are_free_when_turns_end() {
+    let config = EngineConfig { cures: Cures { spin: false, turns: true }, ..EngineConfig::default() };
+    let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);
+    let delay = ProcessDelay { leader: id(0), run_ns: 1, wait_ns: 1, adaptable: false };
+    engine.react(&EventBatch { at: second(1), events: vec![Event::Delayed(delay)], outcomes: Vec::new() });
+    let mut step = |at_s, running, spinning| {
+        engine.step(&observation(at_s, running, spinning));
+        drawn(&engine)
+    };
+    assert_eq!(step(2, "ac", 180), "...", "it was not judged yet");
+    assert_eq!(step(3, "ac", 270), "0.1");
+    assert_eq!(step(4, "abc", 290), "001");
+    assert_eq!(step(5, "ab", 310), "01.");
+    assert_eq!(step(6, "b", 330), "...", "one thread alone is the system's matter");
+    assert_eq!(step(7, "ab", 350), "01.");
+    assert_eq!(step(8, "ab", 440), "...", "turns did not help");
+}
