@@ -59,6 +59,9 @@ pub const SPINNING_MIN: f64 = 0.3;
 /// The same where its library's waits are short: those still spin a little, and are better than turns.
 pub const SPINNING_SHORTLY_MIN: f64 = 0.5;
 
+/// For how long who takes turns must not be held up: in its own turn nobody is.
+pub const TURNS_CALM_MIN: Duration = Duration::from_secs(1);
+
 /// Turns help if they bring that share below this part of what it was.
 pub const TURNS_HELP_BELOW: f64 = 0.75;
 
@@ -188,13 +191,14 @@ impl Waits {
                 false
             }
             State::Left => false,
-            State::Cured { calm_since, .. } => {
+            State::Cured { calm_since, cure, .. } => {
                 if share >= CALM_BELOW {
                     *calm_since = None;
                     return false;
                 }
                 let since = *calm_since.get_or_insert(now);
-                let is_calm = now.since(since) >= process.calm;
+                let least = if *cure == Setting::InTurns { TURNS_CALM_MIN } else { CALM_MIN };
+                let is_calm = now.since(since) >= process.calm.max(least);
                 if is_calm {
                     process.state = State::Own;
                     (process.calm_from, process.delayed_since) = (Some(now), None);
