@@ -6,13 +6,16 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// A program that does the same work again and again, for ever.
+/// A program that does the same work again and again, for ever. Some of its functions are called at a rate
+/// that can be counted, however fast the machine is.
 const STEADY: &str = "
 #include <stdint.h>
 volatile uint64_t sum;
 __attribute__((noinline)) void inner(uint64_t n) { for (uint64_t i = 0; i < n; i++) sum += i * i; }
 __attribute__((noinline)) void outer(void) { for (int i = 0; i < 5; i++) inner(200000); sum++; }
-int main(void) { for (;;) outer(); }
+__attribute__((noinline)) void above(void) { for (int i = 0; i < 4; i++) outer(); sum++; }
+__attribute__((noinline)) void top(void) { for (int i = 0; i < 4; i++) above(); sum++; }
+int main(void) { for (;;) top(); }
 ";
 
 struct Program {
@@ -46,7 +49,7 @@ fn meter(pid: u32) -> Child {
 }
 
 #[test]
-fn a_steady_program_has_a_speed_and_goes_on_when_the_meter_is_killed() {
+fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_killed() {
     needs!(Root);
     let mut program = Program::start();
     let mut meter = meter(program.child.id());
@@ -57,7 +60,8 @@ fn a_steady_program_has_a_speed_and_goes_on_when_the_meter_is_killed() {
             return Some(Err(line));
         }
         let line: Value = serde_json::from_str(&line).unwrap();
-        (!line["speed"].is_null()).then_some(Ok(line))
+        // A machine whose own speed wanders may never let a speed be told. Points are counted before either.
+        (!line["speed"].is_null() || line["unknown"].is_string()).then_some(Ok(line))
     });
     meter.kill().unwrap();
     meter.wait().unwrap();
@@ -65,10 +69,15 @@ fn a_steady_program_has_a_speed_and_goes_on_when_the_meter_is_killed() {
         Ok(line) => line,
         Err(why) => skip!(Perf, "{why}"),
     };
-    let points = line["points"].to_string();
-    assert!(["inner", "outer", "main"].iter().any(|name| points.contains(name)), "{line}");
-    let [low, speed, high] = ["low", "speed", "high"].map(|figure| line[figure].as_f64().unwrap());
-    assert!(0.0 < speed && low <= speed && speed <= high, "{line}");
+    if !line["speed"].is_null() {
+        let points = line["points"].to_string();
+        assert!(
+            ["inner", "outer", "above", "top", "main"].iter().any(|name| points.contains(name)),
+            "{line}"
+        );
+        let [low, speed, high] = ["low", "speed", "high"].map(|figure| line[figure].as_f64().unwrap());
+        assert!(0.0 < speed && low <= speed && speed <= high, "{line}");
+    }
     // A probe that was left, or placed within an instruction, would have ended it.
     let cpu_ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.child.id())).unwrap();
