@@ -3,7 +3,7 @@
 
 usage: studies/calibrate/tools.py [ROUNDS]
 
-Needs `cargo build --release -p corewise-linux --examples`, likwid (Debian), lmbench (Debian non-free), stress-ng
+Needs `cargo build --release -p corewise-bench --examples`, likwid (Debian), lmbench (Debian non-free), stress-ng
 (Debian), core-to-core-latency (crates.io) on the PATH. A tool that is missing is left out. Copies are given as bytes
 copied; likwid counts each twice (read and written), so its figure is halved here.
 """

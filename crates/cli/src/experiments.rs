@@ -1,9 +1,9 @@
 //! Where experiments come from, and running their many simulations on several threads.
 
 use anyhow::{Context, Result, anyhow, bail};
-use corewise_linux::input;
 use corewise_sim::comparison::Run;
 use corewise_sim::experiment::{Experiment, ExperimentResult};
+use corewise_sys::input;
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;

@@ -3,10 +3,11 @@
 use crate::{output, profile_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::topology::Topology;
-use corewise_linux::input;
-use corewise_linux::topology::{self, Source};
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::measured;
+use corewise_sys::input;
+use corewise_topology as topology;
+use corewise_topology::Source;
 use std::path::Path;
 
 /// The machine of that name: a machine profile (`.json`), the machine of a scenario (`.toml`), a machine that

@@ -35,9 +35,9 @@ use commands::{
     experiment::Experiment, paths::Paths, pgo::Pgo, policies::Policies, profile::Profile, progress::Progress,
     replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
-use corewise_linux::policy_command;
-use corewise_linux::signals::end_as;
-use corewise_linux::stack;
+use corewise_live::policy_command;
+use corewise_sys::signals::end_as;
+use corewise_sys::stack;
 use session::exited;
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use corewise_core::profile::{self, MachineProfile};
-use corewise_linux::input;
+use corewise_sys::input;
 use std::path::Path;
 
 /// Reads and checks a profile.

@@ -5,7 +5,7 @@ use crate::whole_file::{self, Stream};
 use anyhow::{Context, Result, bail};
 use corewise_core::observe::Input;
 use corewise_core::recording::{Header, Recording, to_line};
-use corewise_linux::input;
+use corewise_sys::input;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;

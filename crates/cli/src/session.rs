@@ -5,6 +5,9 @@ use crate::commands::ThisMachine;
 use crate::output::{in_words, tell};
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
+use corewise_binding::affinity_actuator::AffinityActuator;
+use corewise_binding::guardian::Guardian;
+use corewise_binding::runtimes::{self, Runtimes};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::Target;
@@ -12,17 +15,17 @@ use corewise_core::policy::{Policy, Reading};
 use corewise_core::recording::{FORMAT, Header, VERSION};
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
 use corewise_core::world::{Wake, World, control_loop};
-use corewise_linux::binding::actuator::AffinityActuator;
-use corewise_linux::binding::guardian::Guardian;
-use corewise_linux::counters::{self, CounterSource, Subjects};
-use corewise_linux::descriptors::leaving_free;
-use corewise_linux::discovery::{self, Discovery, NewThread, Root, procfs::Proc};
-use corewise_linux::host;
-use corewise_linux::launch::{self, LaunchError, Output, Waiting};
-use corewise_linux::live::{Application, Ends, LiveWorld, Parts};
-use corewise_linux::privileged;
-use corewise_linux::runtimes::{self, Runtimes};
-use corewise_linux::signals::Signals;
+use corewise_counters as counters;
+use corewise_counters::{CounterSource, Subjects};
+use corewise_discovery as discovery;
+use corewise_discovery::{Discovery, NewThread, Root};
+use corewise_live::{Application, Ends, LiveWorld, Parts};
+use corewise_sys::descriptors::leaving_free;
+use corewise_sys::launch::{self, LaunchError, Output, Waiting};
+use corewise_sys::privileged;
+use corewise_sys::proc::Proc;
+use corewise_sys::signals::Signals;
+use corewise_topology::host;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -427,7 +430,7 @@ impl Watch {
 
 /// Gives back what earlier runs have left bound.
 fn mend(notes: &mut Vec<String>) {
-    corewise_linux::binding::book::mend().into_iter().for_each(|note| warn(notes, note));
+    corewise_binding::book::mend().into_iter().for_each(|note| warn(notes, note));
 }
 
 /// Runs the command without watching it; the report has its words and notes.
@@ -453,7 +456,7 @@ fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: V
         host: None,
         sources,
         rounds: Vec::new(),
-        peak_memory_bytes: corewise_linux::live::peak_memory_bytes(),
+        peak_memory_bytes: corewise_live::peak_memory_bytes(),
         notes,
     }
 }
@@ -488,7 +491,7 @@ fn header(engine: &Engine, command: &[String], sources: &Sources, host: &Host) -
 /// Whether an outer corewise already places this process tree. Two that bind the same threads would fight, so
 /// the inner one only watches.
 fn nested(notes: &mut Vec<String>) -> bool {
-    let Some(outer) = corewise_linux::environment::outer_corewise() else { return false };
+    let Some(outer) = corewise_sys::environment::outer_corewise() else { return false };
     notes.push(format!(
         "inside another `corewise run` (process {outer}), which places these threads: this one only watches"
     ));

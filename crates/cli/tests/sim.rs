@@ -217,7 +217,7 @@ fn a_workload_of_rt_app_is_simulated() {
 
 /// A machine of the fixtures.
 fn machine(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../linux/tests/machines").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../topology/tests/machines").join(name);
     path.into_os_string().into_string().expect("a path in UTF-8")
 }
 

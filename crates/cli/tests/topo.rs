@@ -10,7 +10,7 @@ fn corewise(args: &[&str]) -> Command {
 }
 
 fn machine(file: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../linux/tests/machines").join(file);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../topology/tests/machines").join(file);
     path.into_os_string().into_string().expect("a path in UTF-8")
 }
 

@@ -114,7 +114,7 @@ fn a_recording_that_cannot_be_reproduced_is_not_to_be_trusted() {
 fn the_other_machine_may_be_a_file_of_hwloc() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = recording(directory.path());
-    let xml = "../linux/tests/machines/AMD-K8-SantaRosa-2xOpteron-2218.xml";
+    let xml = "../topology/tests/machines/AMD-K8-SantaRosa-2xOpteron-2218.xml";
     let xml = format!("{}/{xml}", env!("CARGO_MANIFEST_DIR"));
     let predicted = predicted(&[&file, "--policy", "default", "--machine", &xml]);
     assert!(predicted["machine"].as_str().expect("a text").contains("SantaRosa"), "{predicted}");

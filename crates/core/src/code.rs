@@ -1,6 +1,6 @@
 //! What a machine instruction does, as plain data: the same for every architecture.
 //!
-//! Bytes are decoded elsewhere (`corewise-linux`); what needs the result without a machine, as stitching path
+//! Bytes are decoded elsewhere (`corewise-code`); what needs the result without a machine, as stitching path
 //! profiles does, stays pure.
 
 /// What one instruction does, as far as corewise wants to know. Relative to its own address, so that it

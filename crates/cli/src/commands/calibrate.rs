@@ -4,20 +4,21 @@ use crate::profile_views::Views;
 use crate::progress_bar::ProgressBar;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
+use corewise_bench::conditions::Refusal;
+use corewise_bench::executor::{LiveExecutor, Options};
+use corewise_bench::kernels;
+use corewise_bench::nas::npb;
 use corewise_core::calibrate::{
     Executor, Kernel, Nas, ProblemClass, Progress, Settings, calibrate, discover::discover,
 };
 use corewise_core::profile::{Circumstances, Evidence, MachineProfile, to_json};
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
-use corewise_linux::bench::conditions::Refusal;
-use corewise_linux::bench::executor::{LiveExecutor, Options};
-use corewise_linux::bench::kernels;
-use corewise_linux::bench::nas::npb;
-use corewise_linux::signals;
-use corewise_linux::topology::{self, Source};
 use corewise_sim::bench::{Conditions, ModelMachine};
 use corewise_sim::machine::{Machine, MachineSpec};
+use corewise_sys::signals;
+use corewise_topology as topology;
+use corewise_topology::Source;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::session::{self, Ended, Machine, Plan};
 use anyhow::{Context, Result};
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
-use corewise_linux::launch::Output;
+use corewise_sys::launch::Output;
 use std::ffi::OsString;
 use std::process::ExitStatus;
 

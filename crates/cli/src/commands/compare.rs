@@ -6,13 +6,13 @@ use crate::output;
 use crate::progress_bar::{ProgressBar, remaining};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
+use corewise_bench::comparison::{CommandExecutor, RunError};
 use corewise_core::comparison::{
     Application, BLOCKS_MIN, Ending, Findings, Length, Plan, Progress, Stage, Variant, Workload, conduct,
     findings,
 };
 use corewise_core::policy::PolicySpec;
 use corewise_core::time::parse_duration;
-use corewise_linux::comparison::{CommandExecutor, RunError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -6,10 +6,10 @@ use crate::{machine_file, sim_page, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy::PolicySpec;
 use corewise_core::policy::exec::StartCommand;
-use corewise_linux::input;
 use corewise_sim::comparison::{Comparison, VariantResult, compare, last_seed};
 use corewise_sim::rt_app;
 use corewise_sim::scenario::{Scenario, Variant};
+use corewise_sys::input;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,7 @@ use crate::output::{self, Name};
 use crate::whole_file;
 use anyhow::{Context, Result};
 use corewise_core::topology::{Summary, Topology};
-use corewise_linux::topology;
+use corewise_topology as topology;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use super::{Comparison, EVIDENCE, command_line};
 use anyhow::{Context, Result, bail};
 use corewise_core::comparison::{Effect, Findings, Metric, VariantFindings};
 use corewise_core::profile::Evidence;
-use corewise_linux::input;
+use corewise_sys::input;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;

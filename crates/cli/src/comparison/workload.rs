@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use corewise_core::comparison::{Application, Workload};
 use corewise_core::time::parse_duration;
-use corewise_linux::input;
+use corewise_sys::input;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;

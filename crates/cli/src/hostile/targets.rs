@@ -5,6 +5,9 @@ use crate::commands::{paths, replay};
 use crate::comparison;
 use crate::{profile_fixture, profile_page, profile_table, recording_file, report_page, report_table};
 use anyhow::{Context, Result, anyhow};
+use corewise_code::AddressSpace;
+use corewise_code::elf::ElfFile;
+use corewise_code::lines::DebugLines;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::{AppId, PeId, ThreadId};
@@ -16,15 +19,13 @@ use corewise_core::profile;
 use corewise_core::recording::{FORMAT, Header, VERSION, to_line};
 use corewise_core::time::{Time, parse_duration};
 use corewise_core::topology::Topology;
-use corewise_linux::code::AddressSpace;
-use corewise_linux::counters::pmu::EventFile;
-use corewise_linux::elf::ElfFile;
-use corewise_linux::lines::DebugLines;
-use corewise_linux::topology::{self, Source};
+use corewise_counters::pmu::EventFile;
 use corewise_sim::experiment::Experiment;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::rt_app;
 use corewise_sim::scenario::Scenario;
+use corewise_topology as topology;
+use corewise_topology::Source;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
@@ -73,7 +74,7 @@ macro_rules! json {
     };
 }
 
-const MACHINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../linux/tests/machines");
+const MACHINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/tests/machines");
 const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
 
 pub const TARGETS: &[Target] = &[
@@ -414,7 +415,7 @@ fn duration(text: &str) -> Result<()> {
 }
 
 fn events_text() -> String {
-    file(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../linux/events/amd_zen4.toml"))
+    file(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../counters/events/amd_zen4.toml"))
 }
 
 fn events(text: &str) -> Result<()> {

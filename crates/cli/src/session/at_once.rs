@@ -14,12 +14,14 @@ use super::{
 };
 use crate::output::in_words;
 use anyhow::{Context, Result};
+use corewise_binding::runtimes;
 use corewise_core::observe::Target;
-use corewise_linux::discovery::Root;
-use corewise_linux::live::{Application, Ends};
-use corewise_linux::runtimes;
-use corewise_linux::signals::Signals;
-use corewise_linux::{host, launch, topology};
+use corewise_discovery::Root;
+use corewise_live::{Application, Ends};
+use corewise_sys::launch;
+use corewise_sys::signals::Signals;
+use corewise_topology as topology;
+use corewise_topology::host;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -5,11 +5,11 @@ use super::{Ended, Plan, Watch, attach_running, guard, mend, nested, own_process
 use anyhow::{Context, Result};
 use corewise_core::observe::Target;
 use corewise_core::time::Time;
-use corewise_linux::attach::{self, Running};
-use corewise_linux::discovery::Root;
-use corewise_linux::host;
-use corewise_linux::live::{Application, Ends};
-use corewise_linux::signals::Signals;
+use corewise_discovery::Root;
+use corewise_discovery::attach::{self, Running};
+use corewise_live::{Application, Ends};
+use corewise_sys::signals::Signals;
+use corewise_topology::host;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};

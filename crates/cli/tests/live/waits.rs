@@ -1,7 +1,7 @@
 //! How idle threads of a real OpenMP program wait, while others need their PEs and when they no longer do.
 
 use crate::common::{burn, corewise, threads_of, wait_for};
-use corewise_linux::runtimes::libgomp;
+use corewise_binding::runtimes::libgomp;
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -23,7 +23,7 @@ impl Team {
     fn start(options: &[&str], variables: &[(&str, &str)]) -> Team {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("waiting");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../linux/tests/waiting.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
         let mut compiler = Command::new("cc");
         assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
         let mut command = corewise();

@@ -5,18 +5,30 @@ use crate::shape::lines_with;
 use crate::{Finding, Tree, check, finding, is_rust};
 
 /// What each crate may use of ours. `cli` may use all, and a crate that is not named here must be added.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 7] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
     ("core", &[]),
-    ("testing", &[]),
-    ("sim", &["core"]),
-    ("linux", &["core", "paths", "testing"]),
     ("paths", &["core"]),
-    ("scx", &["core"]),
-    ("rt", &[]),
+    ("sim", &["core"]),
+    ("testing", &[]),
+    ("bpf", &[]),
+    ("sys", &["core", "testing"]),
+    ("topology", &["core", "sys", "testing"]),
+    ("code", &["core", "paths", "sys"]),
+    ("discovery", &["core", "bpf", "sys", "testing"]),
+    ("counters", &["core", "code", "discovery", "paths", "sys", "testing"]),
+    ("binding", &["core", "code", "discovery", "sys", "testing"]),
+    ("live", &["core", "binding", "counters", "discovery", "sys"]),
+    ("bench", &["core", "sys", "testing", "topology"]),
+    ("branches", &["core", "bpf", "code", "paths", "sys", "testing"]),
+    ("truth", &["code", "paths", "testing"]),
 ];
 
-/// The crates that may hold unsafe code.
-const UNSAFE_CRATES: [&str; 3] = ["linux", "scx", "rt"];
+/// The crates that are functions of their inputs.
+const PURE_CRATES: [&str; 3] = ["core", "paths", "sim"];
+
+/// The crates that may hold unsafe code: those that talk to the kernel, to C or to the processor.
+const UNSAFE_CRATES: [&str; 10] =
+    ["sys", "topology", "code", "discovery", "counters", "binding", "live", "bench", "branches", "truth"];
 
 /// The crate's directory under `crates`, of a path within it.
 fn crate_of(path: &str) -> Option<&str> {
@@ -47,8 +59,8 @@ pub fn crates_depend_downwards(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// `core` is a function of its inputs: no files, clocks, environment, threads, output or globals.
-pub fn core_is_pure(tree: &Tree) -> Vec<Finding> {
+/// A pure crate knows no files, clocks, environment, threads, output or globals.
+pub fn pure_crates_are_pure(tree: &Tree) -> Vec<Finding> {
     const IMPURE: [&str; 18] = [
         "std::fs",
         "std::env",
@@ -70,10 +82,11 @@ pub fn core_is_pure(tree: &Tree) -> Vec<Finding> {
         "extern \"C\"",
     ];
     let in_file = |(path, text): (&str, &str)| {
-        let told = |(index, word)| finding(path, index, format!("`{word}` in the pure crate"));
+        let told = |(index, word)| finding(path, index, format!("`{word}` in a pure crate"));
         lines_with(&lex(text).code, &IMPURE).into_iter().map(told).collect::<Vec<_>>()
     };
-    tree.files(|path| is_rust(path) && path.starts_with("crates/core/src/")).flat_map(in_file).collect()
+    let is_pure = |path: &str| crate_of(path).is_some_and(|name| PURE_CRATES.contains(&name));
+    tree.files(|path| is_rust(path) && is_pure(path) && path.contains("/src/")).flat_map(in_file).collect()
 }
 
 /// Unsafe code stands only in the crates that talk to the kernel or to C.
@@ -104,7 +117,7 @@ pub fn unsafe_says_why_it_is_sound(tree: &Tree) -> Vec<Finding> {
 pub fn mapped_files_are_opened_in_one_place(tree: &Tree) -> Vec<Finding> {
     const WAYS: [&str; 2] = ["/root{", "/map_files"];
     let elsewhere = |path: &str| {
-        is_rust(path) && path.contains("/src/") && !path.starts_with("crates/linux/src/mapped_file")
+        is_rust(path) && path.contains("/src/") && !path.starts_with("crates/code/src/mapped_file")
     };
     let in_file = |(path, text): (&str, &str)| {
         let told = |(index, way)| finding(path, index, format!("`{way}`: use `mapped_file::open`"));
@@ -150,39 +163,39 @@ pub fn policies_start_with_an_essay(tree: &Tree) -> Vec<Finding> {
 
 #[test]
 fn a_dependency_upwards_is_found() {
-    let linux = ("crates/linux/Cargo.toml", "[dependencies]\ncorewise-core.workspace = true\n");
-    let cli = ("crates/cli/Cargo.toml", "[dependencies]\ncorewise-linux.workspace = true\n");
-    check(crates_depend_downwards, &[linux, cli], &[]);
-    let core = ("crates/core/Cargo.toml", "[dependencies]\ncorewise-linux = { path = \"../linux\" }\n");
-    check(crates_depend_downwards, &[core], &["crates/core/Cargo.toml:2: core must not depend on linux"]);
+    let live = ("crates/live/Cargo.toml", "[dependencies]\ncorewise-core.workspace = true\n");
+    let cli = ("crates/cli/Cargo.toml", "[dependencies]\ncorewise-live.workspace = true\n");
+    check(crates_depend_downwards, &[live, cli], &[]);
+    let core = ("crates/core/Cargo.toml", "[dependencies]\ncorewise-live = { path = \"../live\" }\n");
+    check(crates_depend_downwards, &[core], &["crates/core/Cargo.toml:2: core must not depend on live"]);
     check(crates_depend_downwards, &[("crates/new/Cargo.toml", "")], &["crates/new/Cargo.toml:1: say"]);
 }
 
 #[test]
-fn an_impure_core_is_found() {
+fn an_impure_crate_is_found() {
     let pure = ("crates/core/src/a.rs", "use std::time::Duration; // not std::fs\n");
-    let other = ("crates/linux/src/a.rs", "use std::fs;\n");
-    check(core_is_pure, &[pure, other], &[]);
-    let path = "crates/core/src/a.rs";
+    let other = ("crates/sys/src/a.rs", "use std::fs;\n");
+    check(pure_crates_are_pure, &[pure, other], &[]);
     let impure = ["use std::fs;", "let now = Instant::now();", "eprintln!();", "use std::{env, fs};"];
-    for line in impure {
-        check(core_is_pure, &[(path, &format!("\n{line}"))], &["crates/core/src/a.rs:2"]);
+    for (line, name) in impure.iter().flat_map(|line| PURE_CRATES.map(|name| (line, name))) {
+        let path = format!("crates/{name}/src/a.rs");
+        check(pure_crates_are_pure, &[(&path, &format!("\n{line}"))], &[&format!("{path}:2")]);
     }
 }
 
 #[test]
 fn unsafe_code_in_the_wrong_place_is_found() {
     let file = "#![forbid(unsafe_code)]\nfn f() {\n    unsafe { g() }\n}\n";
-    check(unsafe_has_its_places, &[("crates/linux/src/a.rs", file)], &[]);
+    check(unsafe_has_its_places, &[("crates/sys/src/a.rs", file)], &[]);
     check(unsafe_has_its_places, &[("crates/cli/src/a.rs", file)], &["crates/cli/src/a.rs:3"]);
 }
 
 #[test]
 fn another_way_to_a_mapped_file_is_found() {
     let text = "fn f() {\n    File::open(format!(\"/proc/{pid}/root{path}\"));\n}\n";
-    check(mapped_files_are_opened_in_one_place, &[("crates/linux/src/mapped_file.rs", text)], &[]);
-    let path = "crates/linux/src/code/store.rs";
-    check(mapped_files_are_opened_in_one_place, &[(path, text)], &["crates/linux/src/code/store.rs:2"]);
+    check(mapped_files_are_opened_in_one_place, &[("crates/code/src/mapped_file.rs", text)], &[]);
+    let path = "crates/code/src/store.rs";
+    check(mapped_files_are_opened_in_one_place, &[(path, text)], &["crates/code/src/store.rs:2"]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ const RULES: [Rule; 16] = [
     shape::nothing_is_left_for_later,
     shape::tests_say_what_they_skip,
     layers::crates_depend_downwards,
-    layers::core_is_pure,
+    layers::pure_crates_are_pure,
     layers::unsafe_has_its_places,
     layers::unsafe_says_why_it_is_sound,
     layers::mapped_files_are_opened_in_one_place,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A measuring loop. Its instruction sequence is fixed; `corewise-linux::bench` holds the code.
+/// A measuring loop. Its instruction sequence is fixed; `corewise-bench` holds the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kernel {

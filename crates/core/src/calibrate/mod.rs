@@ -1,7 +1,7 @@
 //! Calibration: measure what the processing elements of a machine share, and what that costs or gains.
 //!
 //! A machine is asked through one seam, [`Executor`]: run these [`Task`]s at the same time and say what each
-//! did. The real machine implements it (`corewise-linux`), and so does a model machine (`corewise-sim`),
+//! did. The real machine implements it (`corewise-bench`), and so does a model machine (`corewise-sim`),
 //! where the truth is known. What is asked, in which order and how often, and what the answers mean, is
 //! decided here.
 

@@ -4,7 +4,7 @@ use super::truth::ExactCounts;
 use super::{file, page};
 use crate::{output, whole_file};
 use anyhow::{Context, Result, bail};
-use corewise_linux::elf::ElfProgram;
+use corewise_code::elf::ElfProgram;
 use corewise_paths::modules::ModuleTable;
 use corewise_paths::study::{Plan, Row, study};
 use corewise_paths::window::{Module, ModuleId, Recording};

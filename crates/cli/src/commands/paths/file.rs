@@ -3,8 +3,8 @@
 use crate::output::Name;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
-use corewise_linux::input;
 use corewise_paths::window::Recording;
+use corewise_sys::input;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::de::DeserializeOwned;

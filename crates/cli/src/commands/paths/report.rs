@@ -3,7 +3,7 @@
 use super::file;
 use crate::output::{self, Name};
 use anyhow::Result;
-use corewise_linux::elf::ElfProgram;
+use corewise_code::elf::ElfProgram;
 use corewise_paths::estimate::Estimator;
 use corewise_paths::export::stacks::Callee;
 use corewise_paths::graph::Graph;

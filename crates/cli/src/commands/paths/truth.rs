@@ -3,9 +3,10 @@
 use super::file;
 use crate::{output, whole_file};
 use anyhow::{Result, anyhow};
-use corewise_linux::truth::{self, Settings};
 use corewise_paths::profile::PathProfile;
 use corewise_paths::window::Module;
+use corewise_truth as truth;
+use corewise_truth::Settings;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;

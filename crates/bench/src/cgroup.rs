@@ -1,0 +1,95 @@
+//! The limits that control groups set to this process, in both versions of their hierarchy.
+
+use std::path::{Path, PathBuf};
+
+/// How much memory may still be taken before a group's limit; `None` without a limit. Pages of files that
+/// were not used lately count as free, since the kernel drops them first.
+pub fn memory_left(root: &Path) -> Option<u64> {
+    let left = |folder: &PathBuf| {
+        let limit = number(folder, "memory.max").or(number(folder, "memory.limit_in_bytes"))?;
+        let used = number(folder, "memory.current").or(number(folder, "memory.usage_in_bytes"))?;
+        let stat = std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        // Version 1 has a sum over the subgroups beside the group's own figure.
+        let of_stat = |name: &str| {
+            stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
+        };
+        let droppable = of_stat("total_inactive_file").or(of_stat("inactive_file")).unwrap_or(0);
+        Some(limit.saturating_sub(used.saturating_sub(droppable)))
+    };
+    folders(root, "memory").iter().filter_map(left).min()
+}
+
+/// How many PEs' worth of time the process may take by its groups' quotas (`docker run --cpus`); `None`
+/// without a quota.
+pub fn pe_quota(root: &Path) -> Option<f64> {
+    let of_folder = |folder: &PathBuf| -> Option<f64> {
+        if let Ok(text) = std::fs::read_to_string(folder.join("cpu.max")) {
+            let (quota, period) = text.trim().split_once(' ')?;
+            return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
+        }
+        // Version 1 says -1 where there is no quota, which is no unsigned number.
+        let quota = number(folder, "cpu.cfs_quota_us")?;
+        Some(quota as f64 / number(folder, "cpu.cfs_period_us")? as f64)
+    };
+    folders(root, "cpu").iter().filter_map(of_folder).reduce(f64::min)
+}
+
+fn number(folder: &Path, file: &str) -> Option<u64> {
+    std::fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
+}
+
+/// The folders of the groups that the process is in, for one controller, up to the root of each hierarchy.
+fn folders(root: &Path, controller: &str) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let mut folders = Vec::new();
+    for line in text.lines() {
+        // `4:memory:/a/b` in version 1, `0::/a/b` in version 2.
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let mount = match controllers {
+            "" => "sys/fs/cgroup".to_owned(),
+            list if list.split(',').any(|name| name == controller) => format!("sys/fs/cgroup/{list}"),
+            _ => continue,
+        };
+        // A group's path may be seen from outside of a container, where it does not exist here; its ancestors
+        // then do not either, except for the mount itself, which is the container's own group.
+        let group = Path::new(group.trim_start_matches('/'));
+        folders.extend(group.ancestors().map(|group| root.join(&mount).join(group)));
+    }
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_root::root;
+
+    #[test]
+    fn the_narrowest_limit_of_all_levels_counts() {
+        let version_2 = root(&[
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "1000\n"),
+            ("sys/fs/cgroup/a/memory.current", "700\n"),
+            ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 200\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "100\n"),
+            ("sys/fs/cgroup/a/b/cpu.max", "150000 100000\n"),
+            ("sys/fs/cgroup/a/cpu.max", "max 100000\n"),
+        ]);
+        assert_eq!(memory_left(version_2.path()), Some(500));
+        assert_eq!(pe_quota(version_2.path()), Some(1.5));
+        let version_1 = root(&[
+            ("proc/self/cgroup", "4:memory:/of/the/host\n1:cpu,cpuacct:/c\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "5000"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000"),
+            ("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 10"),
+            ("sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_quota_us", "50000"),
+            ("sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_period_us", "100000"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1"),
+        ]);
+        assert_eq!(memory_left(version_1.path()), Some(1010));
+        assert_eq!(pe_quota(version_1.path()), Some(0.5));
+        let none = root(&[("proc/self/cgroup", "0::/\n")]);
+        assert_eq!((memory_left(none.path()), pe_quota(none.path())), (None, None));
+    }
+}

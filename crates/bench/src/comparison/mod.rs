@@ -1,0 +1,189 @@
+//! Runs of a comparison on this machine: commands as processes of their own, what they took, and under which
+//! conditions.
+//!
+//! What is run in which order, and what the figures mean, is decided in `corewise_core::comparison`. Here a
+//! run is made as undisturbed as it can be: one process, without threads, sleeps until a child ends; nothing
+//! is printed and nothing polled meanwhile. Each command leads a process group of its own, its orphans become
+//! children of corewise, and a run is over when none is left.
+
+mod energy;
+mod output;
+mod processes;
+mod setting;
+mod surroundings;
+
+use corewise_core::comparison::{Application, Executor, Plan, Run, Setting, Workload};
+use corewise_core::time::Time;
+use energy::Energy;
+use nix::errno::Errno;
+use output::Outputs;
+use processes::Processes;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Instant;
+use surroundings::Surroundings;
+
+pub use output::Difference;
+
+/// Why a run could not be made, or does not count.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A command cannot be started.
+    #[error("cannot start `{command}`: {source}; check the spelling, PATH and permission")]
+    Start {
+        /// Program and arguments.
+        command: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A command failed.
+    #[error(
+        "`{command}` of {of} {}{said}; run it alone to see why, or count such runs with --ignore-failure",
+        ended(*.status)
+    )]
+    Failed {
+        /// Program and arguments.
+        command: String,
+        /// Whose: a variant, or the preparation.
+        of: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of what it said on standard error, with what leads to it.
+        said: String,
+    },
+    /// A variant prints something else.
+    #[error("the variant `{variant}` prints something else than `{baseline}` did: {difference}")]
+    Output {
+        /// The variant.
+        variant: String,
+        /// The first variant that was run.
+        baseline: String,
+        /// Where.
+        difference: Difference,
+    },
+    /// The machine is not what it was.
+    #[error(
+        "the machine has changed ({}), so figures from before and after cannot be compared: undo that and \
+         continue with --resume, or start again",
+        .0.join("; ")
+    )]
+    Changed(Vec<String>),
+    /// A system call failed that never should.
+    #[error("cannot watch processes: {0}")]
+    System(#[from] Errno),
+    /// No room for what the commands print.
+    #[error("cannot keep what the commands print: {0}; check space and permission of TMPDIR")]
+    Keep(#[from] std::io::Error),
+}
+
+/// Runs the variants of a plan on this machine.
+#[derive(Debug)]
+pub struct CommandExecutor {
+    plan: Plan,
+    setting: Setting,
+    begin: Instant,
+    processes: Processes,
+    outputs: Outputs,
+    energy: Energy,
+}
+
+impl CommandExecutor {
+    /// For a plan, on the machine as it is. `before` is its setting at earlier runs of the same comparison.
+    /// The commands' output is shown if `show_output`.
+    ///
+    /// This process must have one thread. From now on the signals by which somebody asks it to end are
+    /// blocked: they end the run.
+    pub fn open(plan: &Plan, before: Option<&Setting>, show_output: bool) -> Result<Self, RunError> {
+        let setting = setting::read(Path::new("/"));
+        check(&setting, before)?;
+        Ok(Self {
+            plan: plan.clone(),
+            setting,
+            begin: Instant::now(),
+            processes: Processes::open()?,
+            outputs: Outputs::new(show_output, plan.same_output)?,
+            energy: Energy::open(Path::new("/")),
+        })
+    }
+
+    /// The machine as it is.
+    pub fn setting(&self) -> &Setting {
+        &self.setting
+    }
+
+    /// Runs the command that the plan wants once before everything; `false` if somebody asked to end.
+    pub fn set_up(&mut self) -> Result<bool, RunError> {
+        self.plan.setup.clone().map_or(Ok(true), |command| self.shell(&command, "--setup"))
+    }
+
+    fn shell(&mut self, command: &str, of: &str) -> Result<bool, RunError> {
+        let command = ["sh", "-c", command].map(str::to_owned).to_vec();
+        let application = Application { name: of.to_owned(), command, start_seconds: 0.0 };
+        let workload = Workload { applications: vec![application], completions: 1 };
+        let Some(run) = self.processes.run(&workload, &self.outputs.of_preparation()?, false)? else {
+            return Ok(false);
+        };
+        self.outputs.check_exit(&workload, of, run.failure)?;
+        Ok(true)
+    }
+}
+
+impl Executor for CommandExecutor {
+    type Error = RunError;
+
+    fn now(&self) -> Time {
+        Time(self.begin.elapsed().as_nanos() as u64)
+    }
+
+    fn run(&mut self, variant: usize) -> Result<Option<Run>, RunError> {
+        check(&setting::read(Path::new("/")), Some(&self.setting))?;
+        if let Some(command) = self.plan.prepare.clone()
+            && !self.shell(&command, "--prepare")?
+        {
+            return Ok(None);
+        }
+        let variant = &self.plan.variants[variant];
+        let streams = self.outputs.of_run(&variant.workload)?;
+        let before = Surroundings::read(Path::new("/"));
+        let energy = self.energy.read();
+        let ended = self.processes.run(&variant.workload, &streams, self.plan.ignore_failure)?;
+        let energy_joules = self.energy.since(energy);
+        let after = Surroundings::read(Path::new("/"));
+        let Some(ended) = ended else { return Ok(None) };
+        if !self.plan.ignore_failure {
+            let of = format!("the variant `{}`", variant.name);
+            self.outputs.check_exit(&variant.workload, &of, ended.failure)?;
+        }
+        self.outputs.compare(&variant.name)?;
+        let passed = after.since(&before, ended.user + ended.system, ended.whole);
+        Ok(Some(Run {
+            wall_seconds: ended.wall.as_secs_f64(),
+            user_seconds: ended.user.as_secs_f64(),
+            system_seconds: ended.system.as_secs_f64(),
+            completions: ended.completions,
+            exit_code: ended.failure.map_or(0, |(_, status)| shell_status(status)),
+            energy_joules,
+            load: before.load,
+            others_pes: passed.others_pes,
+            steal_share: passed.steal_share,
+            left_behind: ended.left_behind,
+        }))
+    }
+}
+
+fn check(now: &Setting, before: Option<&Setting>) -> Result<(), RunError> {
+    let changes = before.map_or_else(Vec::new, |before| now.changes_since(before));
+    if changes.is_empty() { Ok(()) } else { Err(RunError::Changed(changes)) }
+}
+
+fn shell_status(status: ExitStatus) -> i32 {
+    i32::from(corewise_sys::signals::shell_status(status))
+}
+
+fn ended(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match status.signal() {
+        Some(signal) => format!("was killed by signal {signal}"),
+        None => format!("ended with exit status {}", status.code().unwrap_or_default()),
+    }
+}

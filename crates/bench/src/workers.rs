@@ -1,0 +1,459 @@
+//! The threads that measure: one a PE, bound to it, and how they work at the same time.
+//!
+//! A repetition must answer what a task does *while the others work*. Threads neither start nor end at the
+//! same instant, so each has a window of its own: it works, uncounted, until all others work too; then counts
+//! until its window has passed; then works on, uncounted, until the windows of all have passed. Before, each
+//! goes once over its region alone, and all work together for a short while, so that caches and clocks are as
+//! they will be.
+//!
+//! Between that and the window, and once more at the end, a spell of dependent additions tells the clock.
+//!
+//! Limits: a thread that waits (a duty below 1) polls the time with the processor's pause instruction, which
+//! on an SMT sibling still takes some issue slots.
+
+use super::disturbance::{Absence, Reading, Watch};
+use super::kernels::{self, Loop, Role, SharedLines};
+use corewise_core::calibrate::{ExecutorError, Kernel, Task};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use corewise_sys::affinity;
+use corewise_sys::real_time::RealTime;
+use nix::errno::Errno;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long additions are timed to tell the clock.
+const CLOCK_SPELL: Duration = Duration::from_micros(100);
+
+/// Bounds of the time that all work together before they count; in between, a tenth of the window.
+const SETTLING: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
+
+/// The lowest of the real-time priorities: above all ordinary threads, below what others run in real time.
+pub(super) const PRIORITY: i32 = 1;
+
+/// Below this, a task would hardly do anything within a window.
+const DUTY_MIN: f64 = 0.01;
+
+/// No chunk takes longer. One that seems to was interrupted, which calls for no longer rest.
+const CHUNK_MAX: Duration = Duration::from_millis(1);
+
+/// What two tasks with one kernel need: common memory, and which of the two each is.
+pub(super) type Partnership = (Arc<SharedLines>, Role);
+
+/// What one worker has to do in a repetition.
+pub(super) struct Assignment {
+    pub task: Task,
+    pub partnership: Option<Partnership>,
+    pub window: Duration,
+    pub realtime: bool,
+    pub meeting: Arc<Meeting>,
+}
+
+/// What it did.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub work: f64,
+    pub begin: Instant,
+    pub end: Instant,
+    pub absence: Absence,
+    pub clock_ghz: Option<f64>,
+}
+
+/// Why it did nothing.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Another task of the repetition failed.
+    Abandoned,
+    /// Its own reason.
+    Error(ExecutorError),
+}
+
+/// A thread bound to one PE. Dropped, it ends and its memory is given back.
+pub(super) struct Worker {
+    /// The kernel and the region that it keeps ready.
+    pub kept: Option<(Kernel, u64)>,
+    /// `None` only while it is dropped.
+    orders: Option<Sender<Assignment>>,
+    answers: Receiver<Result<Part, Failure>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    pub fn start(pe: PeId) -> std::io::Result<Worker> {
+        let (orders, to_do) = channel::<Assignment>();
+        let (answer, answers) = channel();
+        let work = move || {
+            let mut bench = Bench::new(pe);
+            for assignment in to_do {
+                let leaving = Leaving(Arc::clone(&assignment.meeting));
+                let result = bench.run(&assignment);
+                drop(leaving);
+                if answer.send(result).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("bench-{pe}")).spawn(work)?;
+        Ok(Worker { kept: None, orders: Some(orders), answers, thread: Some(thread) })
+    }
+
+    /// Gives it work. [`Worker::answer`] must follow.
+    pub fn order(&mut self, assignment: Assignment) {
+        self.kept = Some((assignment.task.kernel, assignment.task.region_bytes));
+        // A worker that is gone has no answer either, which is where it is told.
+        let _ = self.orders.as_ref().map(|orders| orders.send(assignment));
+    }
+
+    /// Waits until it is done. From the deadline on nobody at the meeting waits for anybody any more: a
+    /// thread that another program keeps from its PE must not make the others spin for ever.
+    pub fn answer(&mut self, meeting: &Meeting, deadline: Instant) -> Result<Part, Failure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let Ok(answer) = self.answers.recv_timeout(left) {
+            return answer;
+        }
+        meeting.abandon();
+        self.answers.recv().unwrap_or_else(|_| match self.thread.take().map(JoinHandle::join) {
+            Some(Err(panic)) => resume_unwind(panic),
+            _ => Err(Failure::Abandoned),
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was or will be told by `answer`.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where the workers of one repetition wait for each other.
+#[derive(Debug, Default)]
+pub(super) struct Meeting {
+    tasks: usize,
+    gathered: AtomicUsize,
+    abandoned: AtomicBool,
+    settling: Stage,
+    measuring: Stage,
+}
+
+/// A time in which all work.
+#[derive(Debug, Default)]
+struct Stage {
+    working: AtomicUsize,
+    finished: AtomicUsize,
+    /// Everybody's window has passed, or somebody left.
+    over: AtomicBool,
+}
+
+impl Meeting {
+    pub fn of(tasks: usize) -> Arc<Meeting> {
+        Arc::new(Meeting { tasks, ..Meeting::default() })
+    }
+
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.settling.over.store(true, Ordering::Release);
+        self.measuring.over.store(true, Ordering::Release);
+    }
+
+    /// Waits until every worker is ready; false if one will never be.
+    fn gather(&self) -> bool {
+        self.gathered.fetch_add(1, Ordering::AcqRel);
+        while self.gathered.load(Ordering::Acquire) < self.tasks {
+            if self.abandoned.load(Ordering::Acquire) {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        true
+    }
+}
+
+/// Whoever leaves a meeting, at its end or by an error or a panic, lets all others go.
+struct Leaving(Arc<Meeting>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// A loop with its duty.
+struct Labour<'a> {
+    looping: &'a mut dyn Loop,
+    /// Time to wait after each unit of time worked.
+    rest: f64,
+}
+
+impl Labour<'_> {
+    /// One chunk of work and the rest that follows from it. Returns the work and when it was over.
+    fn spell(&mut self, begin: Instant, over: &AtomicBool) -> (f64, Instant) {
+        let work = self.looping.chunk(over);
+        let mut now = Instant::now();
+        if self.rest > 0.0 {
+            let until = now + (now - begin).min(CHUNK_MAX).mul_f64(self.rest);
+            while now < until && !over.load(Ordering::Relaxed) {
+                for _ in 0..8 {
+                    std::hint::spin_loop();
+                }
+                now = Instant::now();
+            }
+        }
+        (work, now)
+    }
+}
+
+/// The counted window of one worker.
+struct Window {
+    work: f64,
+    begin: Instant,
+    end: Instant,
+    before: Reading,
+    after: Reading,
+}
+
+impl Stage {
+    /// Works with all others; `None` if somebody left.
+    fn work(&self, tasks: usize, labour: &mut Labour, length: Duration, watch: &Watch) -> Option<Window> {
+        let (_, mut now) = labour.spell(Instant::now(), &self.over);
+        self.working.fetch_add(1, Ordering::AcqRel);
+        while self.working.load(Ordering::Acquire) < tasks && !self.over.load(Ordering::Acquire) {
+            (_, now) = labour.spell(now, &self.over);
+        }
+        let before = watch.read();
+        let begin = Instant::now();
+        let until = begin + length;
+        let (mut work, mut end) = (0.0, begin);
+        while end < until && !self.over.load(Ordering::Acquire) {
+            let (done, now) = labour.spell(end, &self.over);
+            (work, end) = (work + done, now);
+        }
+        let after = watch.read();
+        if end < until {
+            return None;
+        }
+        if self.finished.fetch_add(1, Ordering::AcqRel) + 1 == tasks {
+            self.over.store(true, Ordering::Release);
+        }
+        let mut now = Instant::now();
+        while !self.over.load(Ordering::Acquire) {
+            (_, now) = labour.spell(now, &self.over);
+        }
+        Some(Window { work, begin, end, before, after })
+    }
+}
+
+/// What a worker keeps on its own thread.
+struct Bench {
+    pe: PeId,
+    watch: Watch,
+    /// Tells the clock; `None` where there is no such kernel.
+    additions: Option<Box<dyn Loop>>,
+    ready: Option<(Kernel, u64, Box<dyn Loop>)>,
+}
+
+impl Bench {
+    fn new(pe: PeId) -> Bench {
+        let additions = kernels::prepare(Kernel::IntAddChain, 0, None).ok();
+        Bench { pe, watch: Watch::open(), additions, ready: None }
+    }
+
+    fn run(&mut self, assignment: &Assignment) -> Result<Part, Failure> {
+        let Assignment { task, window, meeting, .. } = assignment;
+        self.bind()?;
+        let mut looping = self.prepare(assignment)?;
+        warm_up(task, looping.as_mut(), *window);
+        if !meeting.gather() {
+            return Err(Failure::Abandoned);
+        }
+        let realtime = assignment.realtime.then(|| RealTime::enter(PRIORITY)).transpose();
+        let realtime =
+            realtime.map_err(|errno| self.unusable(format!("no real-time scheduling: {errno}")))?;
+        let mut labour =
+            Labour { looping: looping.as_mut(), rest: 1.0 / task.duty.clamp(DUTY_MIN, 1.0) - 1.0 };
+        let settling = (*window / 10).clamp(SETTLING.0, SETTLING.1);
+        let settled = meeting.settling.work(meeting.tasks, &mut labour, settling, &self.watch);
+        settled.ok_or(Failure::Abandoned)?;
+        let clock_before = self.clock_ghz();
+        let counted = meeting.measuring.work(meeting.tasks, &mut labour, *window, &self.watch);
+        let counted = counted.ok_or(Failure::Abandoned)?;
+        let clock_after = self.clock_ghz();
+        drop(realtime);
+        self.check_still_bound()?;
+        self.ready = Some((task.kernel, task.region_bytes, looping));
+        Ok(Part {
+            work: counted.work,
+            begin: counted.begin,
+            end: counted.end,
+            absence: Absence::between(counted.before, counted.after, counted.end - counted.begin),
+            clock_ghz: clock_before.zip(clock_after).map(|(before, after)| (before + after) / 2.0),
+        })
+    }
+
+    fn unusable(&self, why: String) -> Failure {
+        Failure::Error(ExecutorError::Pe { pe: self.pe, why })
+    }
+
+    /// Binds this thread to its PE, unless it is bound. The kernel takes a mask away when the PE goes
+    /// offline.
+    fn bind(&self) -> Result<(), Failure> {
+        let mask = CpuSet::single(self.pe);
+        if affinity::get(0).as_ref() == Ok(&mask) {
+            return Ok(());
+        }
+        affinity::bind_self(self.pe).map_err(|errno| {
+            self.unusable(match errno {
+                Errno::EINVAL => "it is offline, or this process's cpuset does not hold it".to_owned(),
+                errno => format!("a thread cannot be bound to it: {errno}"),
+            })
+        })
+    }
+
+    fn check_still_bound(&self) -> Result<(), Failure> {
+        match affinity::get(0) {
+            Ok(mask) if mask == CpuSet::single(self.pe) => Ok(()),
+            _ => Err(self.unusable(
+                "while it was measured it went offline, or somebody changed the mask or cpuset of the \
+                 thread on it"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The loop of the repetition before, if it is the same. Synchronisation starts afresh every time: its
+    /// loops must begin together.
+    fn prepare(&mut self, assignment: &Assignment) -> Result<Box<dyn Loop>, Failure> {
+        let Task { kernel, region_bytes, .. } = assignment.task;
+        // Taken out, so that its memory is free before new memory is taken.
+        match self.ready.take() {
+            Some((same, bytes, looping))
+                if (same, bytes) == (kernel, region_bytes) && !kernel.needs_partner() =>
+            {
+                return Ok(looping);
+            }
+            other => drop(other),
+        }
+        kernels::prepare(kernel, region_bytes, assignment.partnership.clone()).map_err(|error| {
+            let what = match region_bytes {
+                0 => kernel.name().to_owned(),
+                bytes => format!("{} on {bytes} bytes", kernel.name()),
+            };
+            Failure::Error(ExecutorError::Unavailable { what, why: error.to_string() })
+        })
+    }
+
+    /// The clock, from the fastest of a few chunks of additions: an interrupt makes one slower, nothing makes
+    /// one faster.
+    fn clock_ghz(&mut self) -> Option<f64> {
+        let additions = self.additions.as_mut()?;
+        let never = AtomicBool::new(false);
+        let mut fastest: f64 = 0.0;
+        let mut now = Instant::now();
+        let until = now + CLOCK_SPELL;
+        while now < until {
+            let work = additions.chunk(&never);
+            let end = Instant::now();
+            fastest = fastest.max(work / (end - now).as_nanos().max(1) as f64);
+            now = end;
+        }
+        Some(fastest)
+    }
+}
+
+/// Goes once over a region, but for no longer than the window. A synchronisation kernel would wait for its
+/// partner.
+fn warm_up(task: &Task, looping: &mut dyn Loop, window: Duration) {
+    /// A chain of loads has at most one in a cache line.
+    const LINE_BYTES: f64 = 64.0;
+    let pass = match task.kernel {
+        Kernel::LoadLatency => task.region_bytes as f64 / LINE_BYTES,
+        kernel if kernel.needs_partner() => return,
+        _ => task.region_bytes as f64,
+    };
+    let never = AtomicBool::new(false);
+    let until = Instant::now() + window;
+    let mut work = 0.0;
+    while work < pass && Instant::now() < until {
+        work += looping.chunk(&never);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes when it worked.
+    #[derive(Default)]
+    struct Noting(Vec<(Instant, Instant)>);
+
+    impl Loop for Noting {
+        fn chunk(&mut self, _: &AtomicBool) -> f64 {
+            let begin = Instant::now();
+            std::thread::sleep(Duration::from_micros(200));
+            self.0.push((begin, Instant::now()));
+            1.0
+        }
+    }
+
+    #[test]
+    fn every_window_lies_within_the_work_of_all_others() {
+        let stage = Stage::default();
+        let member = |delay_ms, length_ms| {
+            let stage = &stage;
+            move || {
+                std::thread::sleep(Duration::from_millis(delay_ms));
+                let mut looping = Noting::default();
+                let mut labour = Labour { looping: &mut looping, rest: 0.0 };
+                let length = Duration::from_millis(length_ms);
+                let window = stage.work(3, &mut labour, length, &Watch::open()).unwrap();
+                let (left, looping) = (Instant::now(), looping.0);
+                let counted =
+                    |&&(begin, end): &&(Instant, Instant)| begin >= window.begin && end <= window.end;
+                assert_eq!(window.work, looping.iter().filter(counted).count() as f64);
+                (window, looping[0].0, left)
+            }
+        };
+        let members = std::thread::scope(|scope| {
+            let threads = [member(0, 3), member(8, 6), member(4, 12)].map(|member| scope.spawn(member));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        for (window, ..) in &members {
+            for (_, entered, left) in &members {
+                assert!(*entered < window.begin && *left > window.end);
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_one_who_left() {
+        let meeting = Meeting::of(2);
+        drop(Leaving(Arc::clone(&meeting)));
+        assert!(!meeting.gather());
+        let mut looping = Noting::default();
+        let mut labour = Labour { looping: &mut looping, rest: 0.0 };
+        assert!(meeting.measuring.work(2, &mut labour, Duration::from_secs(9), &Watch::open()).is_none());
+    }
+
+    #[test]
+    fn an_interrupted_chunk_calls_for_no_longer_rest() {
+        struct Interrupted;
+        impl Loop for Interrupted {
+            fn chunk(&mut self, _: &AtomicBool) -> f64 {
+                std::thread::sleep(Duration::from_millis(30));
+                1.0
+            }
+        }
+        let mut labour = Labour { looping: &mut Interrupted, rest: 99.0 };
+        let begin = Instant::now();
+        let (_, end) = labour.spell(begin, &AtomicBool::new(false));
+        assert!(end - begin >= Duration::from_millis(30) + CHUNK_MAX * 99);
+        assert!(end - begin < Duration::from_millis(30 * 99), "{:?}", end - begin);
+    }
+}

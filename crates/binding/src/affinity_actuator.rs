@@ -1,0 +1,380 @@
+//! The [`Actuator`] of affinity masks: whose decision a thread's mask is, and how it is set.
+//!
+//! Problem: a mask does not tell who set it. Approach: one that corewise has set is in the ledger; one that
+//! is the process's own, or all that is allowed, is nobody's decision; one that corewise handed out to
+//! another thread was inherited from that; any other is the thread's own wish, and stays. The kernel
+//! changes the masks of a cpuset one after the other, so a surprise counts only if it is still there at the
+//! next look.
+//!
+//! Limits: a thread that pins itself to just the PEs that corewise has given another is taken for one that
+//! inherited them, unless it was seen with them before, or it is known that nobody it descends from was ever
+//! bound (by BPF, which tells who has created a thread). See [`super::restore`] for the end.
+
+use super::binder::{Basis, Binder};
+use super::guardian::Guardian;
+use super::ledger::{Entry, Ledger};
+use super::restore::seen;
+use crate::actuator::Actuator;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::ThreadId;
+use corewise_core::observe::Standing;
+use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
+use corewise_discovery::followed::Followed;
+use corewise_discovery::{NewThread, ThreadFacts};
+use corewise_sys::environment;
+use corewise_sys::{affinity, task};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// See the module's text.
+pub struct AffinityActuator {
+    /// `None`: it only looks on.
+    binder: Option<Binder>,
+    /// The PEs that corewise itself may use.
+    allowed: Arc<CpuSet>,
+    processes: HashMap<u32, Process>,
+    /// When the threads were looked at last, as a time of start.
+    observed: u64,
+    /// The free threads whose user lets them have fewer PEs than corewise, with these.
+    limited: HashMap<u32, Arc<CpuSet>>,
+    /// Whether a thread was ever bound. `false`: nor was anybody that it descends from, so it cannot have
+    /// inherited a mask of ours either. Of others it is not known.
+    was_bound: HashMap<u32, bool>,
+    /// The masks that were a surprise, by the threads with their generations; and those of the last look.
+    doubts: HashMap<(u32, u64), CpuSet>,
+    earlier_doubts: HashMap<(u32, u64), CpuSet>,
+}
+
+/// What is remembered of a process.
+struct Process {
+    /// The name of its first thread when its environment was read: another name means another program.
+    name: Arc<str>,
+    /// Whether its user placed its threads by an environment variable.
+    user_placed: bool,
+    /// The mask that the process started with: what its user gave it.
+    permitted: Arc<CpuSet>,
+}
+
+impl AffinityActuator {
+    /// With a guardian it may set masks, without it only looks on. `followed` is the kernel's own list of the
+    /// threads, where there is one.
+    pub fn new(guardian: Option<Guardian>, followed: Option<io::Result<Followed>>) -> io::Result<Self> {
+        let binder = guardian.map(|guardian| Binder::new(guardian, followed)).transpose()?;
+        let mut actuator = Self {
+            binder,
+            allowed: Arc::default(),
+            processes: HashMap::new(),
+            observed: 0,
+            limited: HashMap::new(),
+            was_bound: HashMap::new(),
+            doubts: HashMap::new(),
+            earlier_doubts: HashMap::new(),
+        };
+        // Orphans become children of corewise.
+        actuator.with_binder(|binder| binder.note_member(std::process::id()));
+        Ok(actuator)
+    }
+
+    fn ledger(&self) -> Option<&Ledger> {
+        self.binder.as_ref().map(Binder::ledger)
+    }
+
+    fn with_binder(&mut self, act: impl FnOnce(&mut Binder)) {
+        if let Some(binder) = &mut self.binder {
+            act(binder);
+        }
+    }
+
+    /// Whether this mask of the thread's was no surprise at the last look. The kernel changes the masks of a
+    /// cpuset one after the other, also while we look: only what is still so at the next look is somebody's
+    /// wish.
+    fn is_first_doubt(&mut self, facts: &ThreadFacts, mask: &CpuSet) -> bool {
+        let is_first = !self.was_in_doubt(facts, mask);
+        if is_first {
+            self.doubts.insert((facts.tid, facts.generation), mask.clone());
+        }
+        is_first
+    }
+
+    fn was_in_doubt(&self, facts: &ThreadFacts, mask: &CpuSet) -> bool {
+        self.earlier_doubts.get(&(facts.tid, facts.generation)) == Some(mask)
+    }
+
+    /// What is known of the thread's process; looked up when it is new or has become another program.
+    fn process(&mut self, facts: &ThreadFacts) -> &Process {
+        let leads = facts.tid == facts.pid;
+        let known = self.processes.get(&facts.pid);
+        let stale = known.is_none_or(|process| leads && process.name != facts.name);
+        if stale {
+            self.with_binder(|binder| binder.note_member(facts.pid));
+            // The first thread's mask is what the process was started with; the others may have pinned
+            // themselves.
+            let mask = affinity::get(facts.pid).unwrap_or_default();
+            let inherited = self.ledger().and_then(|ledger| ledger.heir_of(&mask)).cloned();
+            // A single PE is a decision of the program or its user; several are a limit within which to
+            // place.
+            let permitted = match inherited {
+                Some(original) => Arc::new(original.intersection(&self.allowed)),
+                None if mask.len() > 1 => Arc::new(mask),
+                None => self.allowed.clone(),
+            };
+            let user_placed = environment::places_threads(facts.pid);
+            self.processes.insert(facts.pid, Process { name: facts.name.clone(), user_placed, permitted });
+        }
+        &self.processes[&facts.pid]
+    }
+}
+
+impl Actuator for AffinityActuator {
+    fn meet(&mut self, thread: &NewThread) {
+        if thread.tid == thread.pid {
+            self.with_binder(|binder| binder.meet_process(thread.pid));
+        }
+        let own = std::process::id();
+        let never = |creator: u32| creator == own || self.was_bound.get(&creator) == Some(&false);
+        if thread.creator_tid.is_some_and(never) {
+            self.was_bound.insert(thread.tid, false);
+        } else {
+            self.was_bound.remove(&thread.tid);
+        }
+    }
+
+    fn begin_look(&mut self, allowed: &Arc<CpuSet>) {
+        if self.allowed != *allowed {
+            self.with_binder(Binder::own_mask_changed);
+            self.allowed = allowed.clone();
+        }
+        self.observed = task::now();
+        self.limited.clear();
+        self.earlier_doubts = std::mem::take(&mut self.doubts);
+    }
+
+    fn retain_processes(&mut self, living: &HashSet<u32>) {
+        let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !living.contains(pid)).collect();
+        for pid in left {
+            self.processes.remove(&pid);
+            self.with_binder(|binder| {
+                binder.end_turns(pid);
+                binder.note(Entry::Left(pid));
+            });
+        }
+    }
+
+    fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
+        let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, self.allowed.clone()) };
+        self.with_binder(|binder| binder.meet(facts.tid, facts.generation));
+        if let Some(binder) = &self.binder
+            && let Some(bound) = binder.ledger().bound_as(facts.tid)
+        {
+            let permitted = Arc::new(bound.original.intersection(&self.allowed));
+            if seen(&bound.ours, binder.cpuset()) == mask || self.is_first_doubt(facts, &mask) {
+                return (Standing::Bound, permitted);
+            }
+            // Somebody else has set it since: it is no longer ours to give back.
+            self.with_binder(|binder| binder.note(Entry::Free(facts.tid)));
+        }
+        let process = self.process(facts);
+        let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
+        let was_bound = self.was_bound.get(&facts.tid).copied();
+        let handed_out =
+            was_bound != Some(false) && self.ledger().is_some_and(|ledger| ledger.heir_of(&mask).is_some());
+        let is_pinned = self.ledger().is_some_and(|ledger| ledger.is_pinned(facts.tid));
+        let mask = Arc::new(mask);
+        if user_placed {
+            if handed_out {
+                self.with_binder(|binder| binder.note_pinned(facts.tid, facts.generation));
+            }
+            return (Standing::UserPlaced, mask);
+        }
+        if mask == permitted || mask == self.allowed {
+            if is_pinned {
+                self.with_binder(|binder| binder.forget(facts.tid, facts.generation));
+            }
+            if mask != self.allowed {
+                self.limited.insert(facts.tid, mask.clone());
+            }
+            return (Standing::Free, mask);
+        }
+        // Who had this mask before we handed it out has it from somebody else; but who was bound may have put
+        // back what it found then.
+        let had_it_before = was_bound != Some(true) && self.was_in_doubt(facts, &mask);
+        if handed_out && !is_pinned && !had_it_before {
+            return (Standing::Inherited, permitted);
+        }
+        if !is_pinned && !self.is_first_doubt(facts, &mask) {
+            self.with_binder(|binder| binder.note_pinned(facts.tid, facts.generation));
+        }
+        (Standing::SelfPinned, mask)
+    }
+
+    fn forget(&mut self, facts: &ThreadFacts) {
+        self.with_binder(|binder| binder.forget(facts.tid, facts.generation));
+        // Should its number have another owner already, that one may have inherited a mask.
+        self.was_bound.remove(&facts.tid);
+    }
+
+    fn apply(&mut self, actions: &[Action]) -> Vec<Outcome> {
+        let Some(binder) = &mut self.binder else { return Vec::new() };
+        if actions.iter().any(|action| matches!(action.change, Change::Bind(_))) {
+            binder.prepare();
+        }
+        let carry_out = |action: &Action| {
+            let ThreadId { tid, generation } = action.thread;
+            if let Change::Bind(_) | Change::Free = action.change {
+                self.was_bound.insert(tid, true);
+            }
+            let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
+            let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
+            let result = match &action.change {
+                Change::Bind(pes) => binder.bind(tid, generation, basis, pes),
+                Change::Free => binder.free(tid, generation),
+                Change::Set(Setting::InTurns) => binder.let_take_turns(tid),
+                Change::Reset(SettingKind::Turns) => binder.end_turns(tid),
+                Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
+            };
+            Outcome { thread: action.thread, change: action.change.clone(), result }
+        };
+        let outcomes = actions.iter().map(carry_out).collect();
+        binder.tell_seats();
+        outcomes
+    }
+
+    fn taken(&self) -> CpuSet {
+        self.binder.as_ref().map_or_else(CpuSet::new, Binder::taken)
+    }
+
+    fn due_within(&self) -> Option<Duration> {
+        self.binder.as_ref()?.due_within()
+    }
+
+    fn act_in_time(&mut self) {
+        self.with_binder(Binder::act_in_time);
+    }
+
+    fn give_back(&mut self) {
+        if let Some(binder) = self.binder.take() {
+            binder.let_go();
+        }
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        self.binder.iter().flat_map(Binder::notes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_core::ids::AppId;
+    use corewise_core::observe::Standing::{Inherited, SelfPinned};
+    use corewise_core::plan::Weight;
+    use corewise_testing::needs;
+    use std::time::Instant;
+
+    #[test]
+    fn a_setting_is_answered_as_unsupported_and_who_only_looks_on_answers_nothing() {
+        let changes = [Change::Set(Setting::Weight(Weight::Idle)), Change::Reset(SettingKind::SpinCount)];
+        let thread = ThreadId { tid: std::process::id(), generation: 0 };
+        let actions = changes.map(|change| Action { thread, change, reason: String::new() });
+        // In a thread of its own, whose mask is looked at to tell what its user allows.
+        std::thread::spawn(move || {
+            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let results = actuator.apply(&actions).into_iter().map(|outcome| outcome.result);
+            assert_eq!(results.collect::<Vec<_>>(), [OutcomeKind::Unsupported, OutcomeKind::Unsupported]);
+            actuator.give_back();
+            assert!(actuator.apply(&actions).is_empty());
+        })
+        .join()
+        .unwrap();
+    }
+
+    /// In a thread of its own, which the actuator meets as the only one: for each step its mask is set, and
+    /// what it is found to be then is returned. With `bound`, it was bound to the last PE before and freed.
+    fn standings(bound: bool, creator: Option<u32>, masks: fn(&CpuSet) -> Vec<CpuSet>) -> Vec<Standing> {
+        let act = move || {
+            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let (own, _) = affinity::own_and_cpuset().unwrap();
+            let tid = nix::unistd::gettid().as_raw() as u32;
+            let (pid, allowed) = (std::process::id(), Arc::new(own.clone()));
+            let facts = facts_of(tid, pid);
+            let created = Instant::now();
+            actuator.meet(&NewThread { tid, pid, creator_tid: creator, generation: 0, created });
+            let look = |actuator: &mut AffinityActuator| {
+                actuator.begin_look(&allowed);
+                actuator.standing(&facts).0
+            };
+            let ours = CpuSet::single(own.last().unwrap());
+            look(&mut actuator);
+            if bound {
+                let thread = ThreadId { tid, generation: 0 };
+                let action = |change| Action { thread, change, reason: String::new() };
+                actuator.observed = task::now() + 1;
+                for change in [Change::Bind(ours.clone()), Change::Free] {
+                    let outcomes = actuator.apply(&[action(change)]);
+                    assert_eq!(outcomes[0].result, OutcomeKind::Done);
+                }
+            } else {
+                let handed_out = Entry::HandedOut { original: own.clone(), ours };
+                actuator.with_binder(|binder| binder.note(handed_out));
+            }
+            let step = |mask: CpuSet| {
+                affinity::narrow_self(&mask).unwrap();
+                look(&mut actuator)
+            };
+            let found = masks(&own).into_iter().map(step).collect();
+            affinity::narrow_self(&own).unwrap();
+            found
+        };
+        std::thread::spawn(act).join().unwrap()
+    }
+
+    fn facts_of(tid: u32, pid: u32) -> ThreadFacts {
+        ThreadFacts {
+            tid,
+            pid,
+            app: AppId(0),
+            generation: 0,
+            name: "test".into(),
+            cpu_ns: 0,
+            runnable_ns: None,
+            runnable: true,
+            last_pe: None,
+            ended: false,
+        }
+    }
+
+    fn first(own: &CpuSet) -> CpuSet {
+        CpuSet::single(own.first().unwrap())
+    }
+
+    fn last(own: &CpuSet) -> CpuSet {
+        CpuSet::single(own.last().unwrap())
+    }
+
+    /// As hwloc does: it binds itself here and there, and puts back the mask that it has found.
+    #[test]
+    fn who_puts_a_mask_of_ours_back_has_not_pinned_itself() {
+        needs!(TwoPes);
+        let found = standings(true, None, |own| vec![first(own), last(own), last(own)]);
+        assert_eq!(found, [SelfPinned, Inherited, Inherited]);
+    }
+
+    /// A cpuset that shrinks and grows shows an heir with another mask for a moment.
+    #[test]
+    fn an_heir_that_had_another_mask_meanwhile_is_still_one() {
+        needs!(TwoPes);
+        let found = standings(false, None, |own| vec![first(own), last(own)]);
+        assert_eq!(found, [SelfPinned, Inherited]);
+    }
+
+    #[test]
+    fn who_descends_from_nobody_that_was_bound_has_pinned_itself() {
+        needs!(TwoPes);
+        for (creator, expected) in [(std::process::id(), SelfPinned), (u32::MAX / 2, Inherited)] {
+            let found = standings(false, Some(creator), |own| vec![last(own), last(own)]);
+            assert_eq!(found, [expected, expected], "{creator}");
+        }
+    }
+}

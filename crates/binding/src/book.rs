@@ -1,0 +1,437 @@
+//! The file in which the book of changes stands, so that it outlives whoever keeps it.
+//!
+//! Problem: what corewise has bound must be given back even if corewise and its guardian are both killed.
+//! Approach: corewise writes each change, before it makes it, to a file in a directory that only its user can
+//! enter and that does not outlive the machine's uptime. If corewise is killed, its guardian reads the file;
+//! if that is dead too, the next corewise of the same user ([`mend`]). The file's name tells whose it is:
+//! boot, namespace of process ids, process and start. A book that has grown is written once more at its end,
+//! and what stands before is given back to the system, so that its size follows what is bound, not how long
+//! the run lasts. Limits: where there is no such directory (a user without `XDG_RUNTIME_DIR`) the file has no
+//! name: it serves the guardian, and goes with it.
+
+use super::kin::ByParentage;
+use super::ledger::{Entry, Ledger};
+use super::mask::ActToken;
+use super::restore::{Remains, restore};
+use corewise_sys::task::Task;
+use nix::fcntl::{FallocateFlags, OFlag, fallocate, open, openat};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::stat::Mode;
+use nix::unistd::{Whence, geteuid, lseek};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How far a book may grow before it is written anew.
+const GROWTH: u64 = 1 << 16;
+
+/// More than this no book holds; what is larger is none of ours.
+const SIZE_MAX: u64 = 1 << 26;
+
+/// How long the next corewise tries to give back what an earlier one has left: as long as a guardian, as
+/// nobody does it afterwards.
+const MEND_WITHIN: Duration = Duration::from_secs(10);
+
+/// The file in which a run's changes are written down.
+#[derive(Debug)]
+pub struct Book {
+    file: File,
+    path: Option<PathBuf>,
+    length: u64,
+    /// How long it may become before it is written anew.
+    length_max: u64,
+    /// How long this process's limit lets a file become. To go beyond is punished by a signal.
+    pub(super) limit: u64,
+}
+
+impl Book {
+    /// A new book in the runtime directory, or without a name and the reason why.
+    pub fn create() -> io::Result<(Book, Option<String>)> {
+        let own = Task::own()?;
+        let why_not = match Directory::to_write() {
+            Ok(directory) => match directory.create(own) {
+                Ok(book) => return Ok((book, None)),
+                Err(error) => format!("cannot write to {}: {error}", directory.path.display()),
+            },
+            Err(why_not) => why_not,
+        };
+        Ok((Book::without_name()?, Some(why_not)))
+    }
+
+    pub(super) fn without_name() -> io::Result<Book> {
+        Book::new(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?, None)
+    }
+
+    fn new(file: OwnedFd, path: Option<PathBuf>) -> io::Result<Book> {
+        let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
+        Ok(Book { file: file.into(), path, length: 0, length_max: GROWTH, limit })
+    }
+
+    /// Where it stands, if it has a name.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// A descriptor of its own for the same file.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.file.as_fd().try_clone_to_owned()
+    }
+
+    /// Writes an entry, which the ledger has been told of already.
+    pub fn write(&mut self, entry: &Entry, ledger: &Ledger) -> io::Result<()> {
+        self.append(&entry.to_line())?;
+        if self.length > self.length_max {
+            let outdated = self.length;
+            self.append(&ledger.to_lines())?;
+            self.length_max = self.length + (self.length - outdated).max(GROWTH);
+            // Where the file system cannot do that, the file grows.
+            let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            let _ = fallocate(&self.file, punch, 0, outdated as i64);
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, lines: &str) -> io::Result<()> {
+        if self.length + lines.len() as u64 > self.limit {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        let result = self.file.write_all_at(lines.as_bytes(), self.length);
+        match result {
+            Ok(()) => self.length += lines.len() as u64,
+            // Half a line would spoil the next one.
+            Err(_) => drop(self.file.set_len(self.length)),
+        }
+        result
+    }
+
+    /// Everything is given back: the file goes.
+    pub fn close(self) {
+        // If it stays, it says that nothing is to be done.
+        let _ = self.path.map(std::fs::remove_file);
+    }
+}
+
+/// Reads a book.
+pub fn read(file: BorrowedFd) -> io::Result<Ledger> {
+    let size = lseek(file, 0, Whence::SeekEnd)? as u64;
+    let start = match lseek(file, 0, Whence::SeekData) {
+        Ok(start) => start as u64,
+        // Nothing in it.
+        Err(nix::errno::Errno::ENXIO) => size,
+        Err(errno) => return Err(errno.into()),
+    };
+    let length = size.saturating_sub(start);
+    if length > SIZE_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too large for a book of corewise's"));
+    }
+    let mut bytes = vec![0; length as usize];
+    File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, start)?;
+    let text = String::from_utf8_lossy(&bytes);
+    // Zeros are what is left of a page whose beginning was given back.
+    Ok(Ledger::parse(text.lines().map(|line| line.trim_start_matches('\0'))))
+}
+
+/// Gives back what earlier runs of this user have left bound, as corewise and guardian were both killed (or
+/// the guardian was stopped). What was done and what remains, in words.
+pub fn mend() -> Vec<String> {
+    Directory::all().iter().flat_map(Directory::mend).collect()
+}
+
+/// A file that all corewise of this user share; where there is no runtime directory, one that nobody shares.
+pub(super) fn shared(name: &str) -> io::Result<File> {
+    let Ok(directory) = Directory::to_write() else {
+        return Ok(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?.into());
+    };
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(&directory.descriptor, name, flags, Mode::from_bits_truncate(0o600))?.into())
+}
+
+/// A directory with books.
+struct Directory {
+    path: PathBuf,
+    descriptor: OwnedFd,
+}
+
+/// Whose a book is, as its name tells.
+#[derive(Debug, PartialEq, Eq)]
+struct Name {
+    boot: String,
+    /// The inode of the namespace in which the numbers hold.
+    namespace: u64,
+    corewise: Task,
+}
+
+impl Name {
+    fn own(corewise: Task) -> io::Result<Name> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        Ok(Name { boot, namespace: std::fs::metadata("/proc/self/ns/pid")?.ino(), corewise })
+    }
+
+    fn parse(text: &str) -> Option<Name> {
+        let mut words = text.split('.');
+        let (boot, namespace, corewise) = (words.next()?, words.next()?, words.next()?);
+        let name = Name {
+            boot: boot.to_owned(),
+            namespace: namespace.parse().ok()?,
+            corewise: corewise.parse().ok()?,
+        };
+        words.next().is_none().then_some(name)
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.boot, self.namespace, self.corewise)
+    }
+}
+
+impl Directory {
+    /// Where books may be: the user's runtime directory, and root's if it had none.
+    fn candidates() -> Vec<PathBuf> {
+        let of_user =
+            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let of_root = geteuid().is_root().then(|| PathBuf::from("/run"));
+        of_user.into_iter().chain(of_root).collect()
+    }
+
+    fn all() -> Vec<Directory> {
+        let open = |parent: PathBuf| Directory::open(parent.join("corewise")).ok();
+        Directory::candidates().into_iter().filter_map(open).collect()
+    }
+
+    /// The first that can be used; else why none can.
+    fn to_write() -> Result<Directory, String> {
+        let mut why_not = "XDG_RUNTIME_DIR is not set".to_owned();
+        for parent in Directory::candidates() {
+            let path = parent.join("corewise");
+            let made = owned_by_user(&parent).and_then(|()| {
+                match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                    _ => Directory::open(path.clone()),
+                }
+            });
+            match made {
+                Ok(directory) => return Ok(directory),
+                Err(error) => why_not = format!("cannot use {}: {error}", path.display()),
+            }
+        }
+        Err(why_not)
+    }
+
+    /// Opens it if nobody else can enter it.
+    fn open(path: PathBuf) -> io::Result<Directory> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let descriptor = open(&path, flags, Mode::empty())?;
+        let metadata = File::from(descriptor.try_clone()?).metadata()?;
+        if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
+            return Err(io::Error::other("it is not this user's alone (chmod 700)"));
+        }
+        Ok(Directory { path, descriptor })
+    }
+
+    fn create(&self, corewise: Task) -> io::Result<Book> {
+        let name = Name::own(corewise)?.to_string();
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file = openat(&self.descriptor, name.as_str(), flags, Mode::from_bits_truncate(0o600))?;
+        let mut book = Book::new(file, Some(self.path.join(name)))?;
+        // Where there is no space, better to know it now.
+        let first = book.append(&Entry::Member(corewise).to_line());
+        first.inspect_err(|_| book.path.iter().for_each(|path| drop(std::fs::remove_file(path))))?;
+        Ok(book)
+    }
+
+    fn mend(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| Name::parse(entry.file_name().to_str()?));
+        let mended = |name: Name| match self.mend_one(&name) {
+            Ok(note) => note,
+            Err(error) => Some(format!(
+                "the run of process {} was killed along with its guardian, and what it has left changed \
+                 cannot be given back: {}: {error}",
+                name.corewise.id,
+                self.path.join(name.to_string()).display()
+            )),
+        };
+        names.filter_map(mended).collect()
+    }
+
+    /// `None` if nothing was to be done.
+    fn mend_one(&self, name: &Name) -> io::Result<Option<String>> {
+        let present = Name::own(name.corewise)?;
+        if name.boot == present.boot && (name.namespace != present.namespace || name.corewise.lives()?) {
+            return Ok(None);
+        }
+        let remove = || std::fs::remove_file(self.path.join(name.to_string()));
+        if name.boot != present.boot {
+            // No mask of that time is left.
+            return remove().map(|()| None);
+        }
+        let ledger = self.read(name)?;
+        // A guardian that is stopped would do it too late; done twice it does no harm.
+        let state = ledger.guardian().map_or(Ok(None), Task::state)?;
+        if state.is_some_and(|state| !matches!(state, 'T' | 't')) {
+            return Ok(None);
+        }
+        if ledger.is_settled() {
+            return remove().map(|()| None);
+        }
+        let remains =
+            restore(&ledger, &ActToken::mint(), &mut ByParentage::new(ledger.members()), MEND_WITHIN)?;
+        let what = format!("the run of process {} was killed along with its guardian", name.corewise.id);
+        if remains != Remains::default() {
+            return Ok(Some(format!("{what}: {remains}")));
+        }
+        remove()?;
+        Ok(Some(format!("{what}: what it had left changed was given back now")))
+    }
+
+    fn read(&self, name: &Name) -> io::Result<Ledger> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = File::from(openat(&self.descriptor, name.to_string().as_str(), flags, Mode::empty())?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.uid() != geteuid().as_raw() {
+            return Err(io::Error::other("it is not a file of this user's"));
+        }
+        read(file.as_fd())
+    }
+}
+
+/// Whether a directory belongs to this user, and nobody else can put something into it.
+fn owned_by_user(path: &Path) -> io::Result<()> {
+    let metadata = std::fs::metadata(path)?;
+    if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!("{} is not this user's", path.display())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_core::cpuset::CpuSet;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn directory() -> (tempfile::TempDir, Directory) {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("corewise");
+        std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        let directory = Directory::open(path).unwrap();
+        (parent, directory)
+    }
+
+    fn bind(id: u32) -> Entry {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        Entry::Bind { thread: Task { id, start: 7 }, original: set("0-1"), ours: set("1") }
+    }
+
+    #[test]
+    fn a_book_stays_small_and_holds_what_is_bound_however_long_the_run_lasts() {
+        let (_parent, directory) = directory();
+        for named in [true, false] {
+            let own = Task::own().unwrap();
+            let mut book = if named { directory.create(own).unwrap() } else { Book::without_name().unwrap() };
+            let mut ledger = Ledger::default();
+            for id in 1..20_000 {
+                for entry in [bind(id), Entry::Forget(id - 1)] {
+                    ledger.note(entry.clone());
+                    book.write(&entry, &ledger).unwrap();
+                }
+            }
+            assert_eq!(read(book.file.as_fd()).unwrap().to_lines(), ledger.to_lines());
+            let used = book.file.metadata().unwrap().blocks() * 512;
+            assert!(book.length > 8 * GROWTH && used < 4 * GROWTH, "{used} of {} bytes", book.length);
+            book.close();
+        }
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_written_leaves_the_earlier_ones_readable() {
+        let mut book = Book::without_name().unwrap();
+        let mut ledger = Ledger::default();
+        ledger.note(bind(8));
+        book.write(&bind(8), &ledger).unwrap();
+        book.limit = book.length + 5;
+        assert_eq!(book.write(&bind(9), &ledger).unwrap_err().raw_os_error(), Some(libc::EFBIG));
+        book.limit = u64::MAX;
+        book.write(&Entry::Pinned(Task { id: 10, start: 7 }), &ledger).unwrap();
+        let read = read(book.file.as_fd()).unwrap();
+        assert!(read.bound_as(8).is_some() && read.bound_as(9).is_none() && read.is_pinned(10));
+    }
+
+    /// The book of a run that is over; its processes are those given.
+    fn left_behind(directory: &Directory, name: &Name, entries: &[Entry]) -> PathBuf {
+        let path = directory.path.join(name.to_string());
+        let lines: String = entries.iter().map(Entry::to_line).collect();
+        std::fs::write(&path, lines).unwrap();
+        path
+    }
+
+    fn gone() -> Name {
+        Name::own(Task { id: u32::MAX / 2, start: 7 }).unwrap()
+    }
+
+    #[test]
+    fn only_books_that_nobody_looks_after_are_mended() {
+        let (_parent, directory) = directory();
+        let own = Task::own().unwrap();
+        let guarded = left_behind(&directory, &gone(), &[Entry::Guardian(own), bind(8)]);
+        let in_use = left_behind(&directory, &Name::own(own).unwrap(), &[bind(8)]);
+        let elsewhere = left_behind(&directory, &Name { namespace: 1, ..gone() }, &[bind(8)]);
+        let foreign = directory.path.join("notes.txt");
+        std::fs::write(&foreign, "mine").unwrap();
+        let outdated = left_behind(&directory, &Name { boot: "earlier".to_owned(), ..gone() }, &[bind(8)]);
+        assert_eq!(directory.mend(), Vec::<String>::new());
+        assert!(guarded.exists() && in_use.exists() && elsewhere.exists() && foreign.exists());
+        assert!(!outdated.exists());
+        std::fs::remove_file(guarded).unwrap();
+        let orphaned =
+            left_behind(&directory, &gone(), &[Entry::Guardian(gone().corewise), bind(u32::MAX / 2)]);
+        let said = directory.mend();
+        assert!(said.len() == 1 && said[0].contains("given back now") && !orphaned.exists(), "{said:?}");
+    }
+
+    #[test]
+    fn what_others_may_have_put_there_is_neither_followed_nor_waited_for() {
+        let (parent, directory) = directory();
+        let path = directory.path.join(gone().to_string());
+        let secret = parent.path().join("secret");
+        std::fs::write(&secret, bind(8).to_line()).unwrap();
+        symlink(&secret, &path).unwrap();
+        assert!(directory.mend()[0].contains("cannot be given back"));
+        assert!(secret.exists());
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
+        assert!(directory.mend()[0].contains("not a file of this user's"));
+        std::fs::remove_file(&path).unwrap();
+        // Nonsense of any size does nothing.
+        std::fs::write(&path, "bind 1@ 0-99999999999 \0\u{1b}[2J\nanew\nbind 1@1 0-1\n".repeat(1000))
+            .unwrap();
+        assert_eq!(directory.mend(), Vec::<String>::new());
+        assert!(!path.exists());
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(directory.mend(), Vec::<String>::new());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_is_not_used() {
+        let (parent, directory) = directory();
+        let path = directory.path.clone();
+        for mode in [0o755, 0o770, 0o701] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(Directory::open(path.clone()).is_err(), "{mode:o}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let link = parent.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(Directory::open(link).is_err());
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(Directory::open(path).is_err());
+        }
+    }
+}

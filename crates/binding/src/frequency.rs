@@ -1,0 +1,224 @@
+//! Limits on the clock of PEs, with nothing left lowered.
+//!
+//! Problem: `scaling_max_freq` outlives whoever writes it. Approach: as with masks, each change is in the
+//! book before it is made; what was there is written back at the end, by the guardian should corewise die,
+//! by the next start should both. A limit is given back only while it is still ours. Drivers round what is
+//! written to them, so ours is what differs by less than [`STEP`]. Limits: PEs that share one clock can
+//! only be slowed together; somebody else's limit within a step of ours is taken for ours.
+
+use super::guardian::Guardian;
+use super::ledger::{Entry, Ledger, Lowered};
+use super::mask::ActToken;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the kernel keeps its PEs.
+pub const SYSTEM: &str = "/sys/devices/system/cpu";
+
+/// Drivers without a table of frequencies round to steps of 100 MHz at most. In kHz.
+const STEP: u64 = 100_000;
+
+/// A limit that may be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    pe: PeId,
+    original_khz: u64,
+    khz: u64,
+}
+
+/// Why the clock cannot make a PE as slow as that.
+#[derive(Debug, thiserror::Error)]
+pub enum FrequencyError {
+    /// The machine has no such means.
+    #[error("the clock of PE {pe} cannot be limited here ({path}: {error})")]
+    None {
+        /// The PE.
+        pe: PeId,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// It does not go so low.
+    #[error("PE {pe} would need {wanted_ghz:.2} GHz, and its clock does not go below {lowest_ghz:.2} GHz")]
+    TooLow {
+        /// The PE.
+        pe: PeId,
+        /// In GHz.
+        wanted_ghz: f64,
+        /// In GHz.
+        lowest_ghz: f64,
+    },
+    /// Others share its clock.
+    #[error("PE {pe} has one clock with {others}, which are not to be slowed")]
+    Shared {
+        /// The PE.
+        pe: PeId,
+        /// Those with the same clock.
+        others: CpuSet,
+    },
+}
+
+/// What would make PEs run at this share of their present speed. Changes nothing.
+pub fn plan(system: &Path, pes: &CpuSet, speed: f64) -> Result<Vec<Limit>, FrequencyError> {
+    pes.iter().map(|pe| plan_one(system, pe, pes, speed)).collect()
+}
+
+fn plan_one(system: &Path, pe: PeId, pes: &CpuSet, speed: f64) -> Result<Limit, FrequencyError> {
+    let khz = |name: &str| {
+        let path = file(system, pe, name);
+        read_khz(&path).map_err(|error| FrequencyError::None { pe, path, error })
+    };
+    let (original_khz, lowest) = (khz("scaling_max_freq")?, khz("cpuinfo_min_freq")?);
+    let wanted = original_khz as f64 * speed;
+    if wanted < lowest as f64 {
+        let (wanted_ghz, lowest_ghz) = (wanted / 1e6, lowest as f64 / 1e6);
+        return Err(FrequencyError::TooLow { pe, wanted_ghz, lowest_ghz });
+    }
+    let text = |name: &str| std::fs::read_to_string(file(system, pe, name)).unwrap_or_default();
+    // Numbers with spaces between, where the kernel's other lists have commas.
+    let related: CpuSet =
+        text("affected_cpus").split_whitespace().filter_map(|pe| pe.parse().ok()).map(PeId).collect();
+    let others = related.difference(pes);
+    if !others.is_empty() {
+        return Err(FrequencyError::Shared { pe, others });
+    }
+    let table = text("scaling_available_frequencies");
+    let offered = table.split_whitespace().filter_map(|khz| khz.parse::<u64>().ok());
+    let nearest = offered.min_by_key(|offered| offered.abs_diff(wanted as u64));
+    Ok(Limit { pe, original_khz, khz: nearest.unwrap_or(wanted as u64) })
+}
+
+/// Limits that are set on and off. Dropped, everything is given back.
+#[derive(Debug)]
+pub struct Limits {
+    system: PathBuf,
+    limits: Vec<Limit>,
+    token: ActToken,
+    ledger: Ledger,
+    /// `None` only while it is dropped.
+    guardian: Option<Guardian>,
+}
+
+impl Limits {
+    /// Starts a guardian and writes down what will be changed. Changes nothing yet.
+    pub fn open(system: &Path, limits: Vec<Limit>) -> io::Result<Limits> {
+        let (mut guardian, mut ledger) = (Guardian::start()?, Ledger::default());
+        for &Limit { pe, original_khz, khz } in &limits {
+            let entry = Entry::Lowered(Lowered { pe, original_khz, ours_khz: khz });
+            ledger.note(entry.clone());
+            guardian.write(&entry, &ledger);
+        }
+        if let Some(trouble) = guardian.trouble() {
+            return Err(io::Error::other(trouble.to_owned()));
+        }
+        let (system, token) = (system.to_owned(), ActToken::mint());
+        Ok(Limits { system, limits, token, ledger, guardian: Some(guardian) })
+    }
+
+    /// Sets the limits, or what was there before.
+    pub fn set(&self, on: bool) -> io::Result<()> {
+        for limit in &self.limits {
+            let khz = if on { limit.khz } else { limit.original_khz };
+            write_khz(&self.token, &file(&self.system, limit.pe, "scaling_max_freq"), khz)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Limits {
+    fn drop(&mut self) {
+        restore(&self.system, &self.ledger, &self.token);
+        if let Some(guardian) = self.guardian.take() {
+            guardian.dismiss(&mut self.ledger);
+        }
+    }
+}
+
+/// Gives back every limit that is still ours.
+pub(super) fn restore(system: &Path, ledger: &Ledger, token: &ActToken) {
+    for Lowered { pe, original_khz, ours_khz } in ledger.lowered() {
+        let path = file(system, *pe, "scaling_max_freq");
+        let is_ours = read_khz(&path).is_ok_and(|present| present.abs_diff(*ours_khz) <= STEP);
+        if is_ours {
+            // A PE that has gone offline meanwhile has no limit.
+            let _ = write_khz(token, &path, *original_khz);
+        }
+    }
+}
+
+fn file(system: &Path, pe: PeId, name: &str) -> PathBuf {
+    system.join(format!("cpu{pe}/cpufreq/{name}"))
+}
+
+fn read_khz(path: &Path) -> io::Result<u64> {
+    std::fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
+}
+
+fn write_khz(_: &ActToken, path: &Path, khz: u64) -> io::Result<()> {
+    // In one piece, and only into a file that is there: the kernel takes each write for itself.
+    let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+    io::Write::write_all(&mut file, khz.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine whose PEs 0 and 1 have clocks of their own, and 2 and 3 share one.
+    fn machine() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (pe, related) in [(0, "0"), (1, "1"), (2, "2 3"), (3, "2 3")] {
+            let of_pe = directory.path().join(format!("cpu{pe}/cpufreq"));
+            std::fs::create_dir_all(&of_pe).unwrap();
+            for (name, text) in
+                [("scaling_max_freq", "4000000"), ("cpuinfo_min_freq", "800000"), ("affected_cpus", related)]
+            {
+                std::fs::write(of_pe.join(name), format!("{text}\n")).unwrap();
+            }
+        }
+        directory
+    }
+
+    fn pes(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_limit_is_the_share_of_the_present_one_or_there_is_a_reason_why_not() {
+        let machine = machine();
+        let planned = |text: &str, speed| plan(machine.path(), &pes(text), speed);
+        let limit = |pe, khz| Limit { pe: PeId(pe), original_khz: 4_000_000, khz };
+        assert_eq!(planned("0-1", 0.5).unwrap(), [limit(0, 2_000_000), limit(1, 2_000_000)]);
+        assert_eq!(planned("2-3", 0.7).unwrap(), [limit(2, 2_800_000), limit(3, 2_800_000)]);
+        let why_not = |text, speed| planned(text, speed).unwrap_err().to_string();
+        assert_eq!(why_not("2", 0.7), "PE 2 has one clock with 3, which are not to be slowed");
+        assert!(why_not("0", 0.1).contains("need 0.40 GHz, and its clock does not go below 0.80 GHz"));
+        assert!(why_not("4", 0.5).contains("cpu4/cpufreq/scaling_max_freq"));
+        let table = machine.path().join("cpu0/cpufreq/scaling_available_frequencies");
+        std::fs::write(table, "4000000 2400000 1500000 \n").unwrap();
+        assert_eq!(planned("0", 0.5).unwrap(), [limit(0, 2_400_000)]);
+    }
+
+    #[test]
+    fn what_is_still_ours_is_given_back_though_the_driver_has_rounded_it() {
+        let machine = machine();
+        let token = ActToken::mint();
+        let mut ledger = Ledger::default();
+        for pe in [0, 1, 7] {
+            ledger.note(Entry::Lowered(Lowered {
+                pe: PeId(pe),
+                original_khz: 4_000_000,
+                ours_khz: 2_030_000,
+            }));
+        }
+        let of = |pe| file(machine.path(), PeId(pe), "scaling_max_freq");
+        write_khz(&token, &of(0), 2_100_000).unwrap();
+        // Somebody else has changed it since.
+        write_khz(&token, &of(1), 1_200_000).unwrap();
+        restore(machine.path(), &ledger, &token);
+        assert_eq!([0, 1].map(|pe| read_khz(&of(pe)).unwrap()), [4_000_000, 1_200_000]);
+    }
+}

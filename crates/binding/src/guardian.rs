@@ -1,0 +1,304 @@
+//! The guardian: a small process that gives every mask back when corewise dies without doing so itself.
+//!
+//! corewise writes each change to a file before it makes it ([`super::book`]) and holds one end of a socket.
+//! When that closes without the word in the book that all is given back, corewise was killed, and the
+//! guardian restores what the book says. So it has nothing to do until then, and corewise never waits for it.
+//! It lives in a session of its own, out of reach of the terminal's signals, and is a [`helper`]: neither
+//! followed nor waited for. Where BPF programs follow the threads, it is given
+//! their descriptors: they go on after corewise's end and know of every heir. It is also entrusted with the
+//! words that corewise writes into programs' memory ([`Words`]).
+
+use super::book::{self, Book};
+use super::kin::{ByParentage, Kin};
+use super::ledger::{Entry, Ledger};
+use super::mask::ActToken;
+use super::restore::{Remains, restore};
+use corewise_discovery::followed::Followed;
+use corewise_sys::helper;
+use corewise_sys::task::Task;
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the guardian tries to give everything back.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// How many descriptors are handed over at most.
+const DESCRIPTORS_MAX: usize = 32;
+
+/// The guardian process and the book that it reads when corewise is gone.
+#[derive(Debug)]
+pub struct Guardian {
+    process: Task,
+    socket: UnixStream,
+    book: Book,
+    /// Why what was done would not be given back after a crash: nothing more may be bound then.
+    trouble: Option<String>,
+    is_there: bool,
+    notes: Vec<String>,
+}
+
+impl Guardian {
+    /// Starts it. This process must have one thread.
+    pub fn start() -> io::Result<Guardian> {
+        let (book, why_unnamed) = Book::create()?;
+        let (mut socket, theirs) = UnixStream::pair()?;
+        let Some(pid) = helper::fork()? else {
+            if let Err(error) = serve(theirs, &book) {
+                let _ = writeln!(io::stderr(), "corewise: its guardian process: {error}");
+            }
+            helper::end()
+        };
+        // Or it would never be closed.
+        drop(theirs);
+        // When it is out of reach.
+        socket.read_exact(&mut [0])?;
+        let process = Task::of(pid.as_raw() as u32)?.ok_or(io::Error::other("the guardian has ended"))?;
+        let unnamed =
+            |why| format!("{why}: if corewise and its guardian are both killed, what is bound stays bound");
+        let notes = why_unnamed.map(unnamed).into_iter().collect();
+        Ok(Guardian { process, socket, book, trouble: None, is_there: true, notes })
+    }
+
+    /// For tests: a guardian that is this process and does nothing.
+    #[cfg(test)]
+    pub fn idle() -> Guardian {
+        let (socket, ear) = UnixStream::pair().unwrap();
+        // Open to the end of the test: to speak to a closed one is an error.
+        std::mem::forget(ear);
+        let book = Book::without_name().unwrap();
+        Guardian {
+            process: Task::own().unwrap(),
+            socket,
+            book,
+            trouble: None,
+            is_there: true,
+            notes: Vec::new(),
+        }
+    }
+
+    /// For tests: its book can hold nothing more.
+    #[cfg(test)]
+    pub fn without_space(mut self) -> Guardian {
+        self.book.limit = 0;
+        self
+    }
+
+    /// The guardian's process.
+    pub fn process(&self) -> Task {
+        self.process
+    }
+
+    /// Hands the kernel's list of the followed threads over, if there is one. Without it, the guardian looks
+    /// for heirs by their parentage.
+    pub fn hand_over(&mut self, followed: &Followed) {
+        let descriptors: Vec<_> = followed.descriptors().map(|fd| fd.as_raw_fd()).collect();
+        let message = [ControlMessage::ScmRights(&descriptors)];
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(b"!")], &message, flags, None);
+        if let Err(errno) = sent {
+            self.trouble
+                .get_or_insert(format!("the guardian cannot be told of the followed threads: {errno}"));
+        }
+    }
+
+    /// A way to entrust it with words in memory.
+    pub fn words(&self) -> io::Result<Words> {
+        Ok(Words(self.socket.try_clone()?))
+    }
+
+    /// Writes a change that is about to be made into the book. The ledger has been told of it already.
+    pub fn write(&mut self, entry: &Entry, ledger: &Ledger) {
+        if let Err(error) = self.book.write(entry, ledger) {
+            let path = self.book.path().unwrap_or(Path::new("the book of changes")).display();
+            self.trouble.get_or_insert(format!("cannot write {path}: {error}"));
+        }
+    }
+
+    /// Why nothing may be bound any more, if so.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Looks whether the guardian process is there and not stopped.
+    pub fn look(&mut self) {
+        let what = match self.process.state() {
+            Ok(Some('T' | 't')) => "stopped",
+            Ok(None) => "gone",
+            // Where `/proc` cannot be read (for want of descriptors) nobody is bound either.
+            Ok(Some(_)) | Err(_) => return,
+        };
+        let trouble = || format!("the guardian that gives everything back after a crash is {what}");
+        self.trouble.get_or_insert_with(trouble);
+        self.is_there = false;
+    }
+
+    /// Whether the guardian was at its place at the last look.
+    pub fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// What a user should know, in words.
+    pub fn notes(&self) -> Vec<String> {
+        let trouble = self.trouble.iter().map(|why| format!("{why}: from then on nothing was bound"));
+        self.notes.iter().cloned().chain(trouble).collect()
+    }
+
+    /// Everything is given back: the guardian ends and the book goes.
+    pub fn dismiss(mut self, ledger: &mut Ledger) {
+        ledger.note(Entry::Done);
+        self.write(&Entry::Done, ledger);
+        self.book.close();
+    }
+}
+
+/// The guardian's ear for words that are about to be written into a program's memory.
+#[derive(Debug)]
+pub struct Words(UnixStream);
+
+/// A word in a program's memory, what stood there, and what corewise writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Word {
+    /// Where it is.
+    pub address: u64,
+    /// What stood there at first.
+    pub own: u64,
+    /// What corewise is about to write.
+    pub ours: u64,
+}
+
+impl Words {
+    /// Entrusts the guardian with a word: after corewise's death it writes what stood there at first, if
+    /// there still is what corewise wrote. The descriptor `memory` stays with the program through an `exec`.
+    pub fn entrust(&self, memory: BorrowedFd<'_>, word: Word) -> io::Result<()> {
+        let descriptors = [memory.as_raw_fd()];
+        let message = [ControlMessage::ScmRights(&descriptors)];
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let bytes = word.to_bytes();
+        sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(&bytes)], &message, flags, None)?;
+        Ok(())
+    }
+}
+
+impl Word {
+    /// Bytes of a message that tells of a word.
+    const LENGTH: usize = 24;
+
+    fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let words = [self.address, self.own, self.ours].map(u64::to_ne_bytes);
+        words.concat().try_into().expect("three words have 24 bytes")
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Word> {
+        let mut words =
+            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
+        let is_whole = bytes.len() == Self::LENGTH;
+        let mut next = || words.next().filter(|_| is_whole);
+        Some(Word { address: next()?, own: next()?, ours: next()? })
+    }
+
+    /// What stands there; `None` if the program's memory is no more.
+    fn read(self, memory: &File) -> Option<u64> {
+        let mut present = [0; 8];
+        let is_read = memory.read_at(&mut present, self.address).is_ok_and(|count| count == present.len());
+        is_read.then_some(u64::from_ne_bytes(present))
+    }
+
+    fn give_back(self, memory: &File) {
+        if self.read(memory) == Some(self.ours) {
+            // The program may end at any time.
+            let _ = memory.write_at(&self.own.to_ne_bytes(), self.address);
+        }
+    }
+}
+
+/// What the guardian process does: detaches itself, waits for corewise's end, and restores what is to be
+/// restored.
+fn serve(socket: UnixStream, book: &Book) -> io::Result<()> {
+    nix::unistd::setsid()?;
+    ignore_polite_signals()?;
+    // Whatever else it has inherited, it must not keep open.
+    nix::unistd::dup2_stdin(socket)?;
+    nix::unistd::dup2_stdout(book.descriptor()?)?;
+    // SAFETY: the call takes no pointer; from here on this process uses the standard streams alone.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    helper::go_by_the_name(c"guardian");
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    socket.write_all(b"!")?;
+    let mut words = Vec::new();
+    let followed = wait(&socket, &mut |memory: File, word: Word| {
+        // Programs end, and descriptors are few.
+        words.retain(|(memory, word): &(File, Word)| word.read(memory).is_some());
+        words.push((memory, word));
+    })?;
+    words.iter().rev().for_each(|(memory, word)| word.give_back(memory));
+    let ledger = book::read(io::stdout().as_fd())?;
+    let remains = give_back(&ledger, followed)?;
+    if remains == Remains::default() {
+        return book.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
+    }
+    // Nobody may be there to read it.
+    let _ = writeln!(io::stderr(), "corewise: after its process was killed: {remains}");
+    Ok(())
+}
+
+fn not_there(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+fn give_back(ledger: &Ledger, followed: Option<Followed>) -> io::Result<Remains> {
+    let token = ActToken::mint();
+    if let Some(mut followed) = followed {
+        // What the kernel cannot list is looked for by parentage; it is the second look in any case.
+        let _ = restore(ledger, &token, &mut followed as &mut dyn Kin, WITHIN);
+    }
+    restore(ledger, &token, &mut ByParentage::new(ledger.members()), WITHIN)
+}
+
+/// Waits for the end of corewise. The descriptors that it has handed over; words are entrusted.
+fn wait(socket: &UnixStream, entrust: &mut impl FnMut(File, Word)) -> io::Result<Option<Followed>> {
+    let mut descriptors = Vec::new();
+    loop {
+        let mut bytes = [0; Word::LENGTH];
+        let mut buffer = [IoSliceMut::new(&mut bytes)];
+        let mut space = cmsg_space!([std::os::fd::RawFd; DESCRIPTORS_MAX]);
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut buffer, Some(&mut space), flags) {
+            Ok(message) => message,
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        let (length, mut received) = (message.bytes, Vec::new());
+        for part in message.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(numbers) = part {
+                // SAFETY: the kernel has just put these descriptors into this process, and nobody else knows
+                // of them.
+                received.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            }
+        }
+        if length == 0 {
+            return Ok(Followed::from_descriptors(descriptors));
+        }
+        match (Word::from_bytes(&bytes[..length]), received.pop()) {
+            (Some(word), Some(memory)) => entrust(File::from(memory), word),
+            (_, last) => descriptors.extend(received.into_iter().chain(last)),
+        }
+    }
+}
+
+/// Whoever stops corewise with a signal to all its processes must not stop the one that tidies up.
+pub fn ignore_polite_signals() -> io::Result<()> {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    for polite in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        // SAFETY: ignoring a signal installs no handler that could run.
+        unsafe { signal(polite, SigHandler::SigIgn) }?;
+    }
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! Who belongs to a run: the threads that may have inherited a mask of corewise's.
+//!
+//! Two sources: the kernel's own list, where the BPF programs follow every fork
+//! ([`corewise_discovery::followed`]), and, for everybody, parentage in `/proc`. A process whose parent has
+//! ended says in its environment whose it is. It has none while it becomes another program, and when it ends:
+//! then it cannot be told whether it belongs, and it is asked again at the next look. Limit of the second
+//! source: an orphan that has cleared its environment and was not met before.
+
+use corewise_discovery::followed::Followed;
+use corewise_sys::environment::started_by;
+use corewise_sys::task::{self, Facts};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A source of the threads of a run.
+pub trait Kin {
+    /// Calls `see` for every thread that lives now, the latest first and each as soon as it is known: a chain
+    /// of processes that each start the next and end is caught at its end, if at all. Returns whether one
+    /// ended before it was seen, who may have left another behind.
+    fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool>;
+}
+
+/// Whether a thread belongs to the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Belongs {
+    /// It does.
+    Yes,
+    /// It cannot be told now.
+    Perhaps,
+}
+
+/// By parents and environments in `/proc`.
+pub struct ByParentage<'a> {
+    proc: PathBuf,
+    /// Processes that are known to belong to it, with their starts.
+    members: &'a HashMap<u32, u64>,
+    /// What was found out of other processes.
+    known: HashMap<u32, bool>,
+    /// Processes that had ended when they were met.
+    ended: HashSet<(u32, u64)>,
+}
+
+impl<'a> ByParentage<'a> {
+    /// The members and everything that descends from them or was started by them.
+    pub fn new(members: &'a HashMap<u32, u64>) -> Self {
+        Self::at("/proc", members)
+    }
+
+    fn at(proc: impl Into<PathBuf>, members: &'a HashMap<u32, u64>) -> Self {
+        Self { proc: proc.into(), members, known: HashMap::new(), ended: HashSet::new() }
+    }
+
+    /// Whether a process belongs to the run; `None` if it cannot be told, as it has ended or has no
+    /// environment just now.
+    fn belongs(&mut self, pid: u32) -> io::Result<Option<bool>> {
+        let mut line = Vec::new();
+        let mut above = pid;
+        let mut is_certain = true;
+        let belongs = loop {
+            if let Some(&known) = self.known.get(&above) {
+                break known;
+            }
+            let facts = match task::facts_in(&self.proc, above) {
+                Ok(Some(facts)) => facts,
+                Ok(None) => return Ok(None),
+                // Hidden, as another user's: a process of ours is not, but for what it has become.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break false,
+                Err(error) => return Err(error),
+            };
+            line.push(above);
+            let is_member = self.members.get(&above) == Some(&facts.start);
+            if is_member || self.is_started_by_member(above, &facts) {
+                break true;
+            }
+            is_certain &= !self.lacks_environment(above, &facts);
+            if facts.parent == 0 || line.contains(&facts.parent) {
+                break false;
+            }
+            above = facts.parent;
+        };
+        if !belongs && !is_certain {
+            return Ok(None);
+        }
+        self.known.extend(line.into_iter().map(|pid| (pid, belongs)));
+        Ok(Some(belongs))
+    }
+
+    fn is_started_by_member(&self, pid: u32, facts: &Facts) -> bool {
+        let by = started_by(&self.proc, pid).and_then(|by| self.members.get(&by));
+        by.is_some_and(|&start| start <= facts.start)
+    }
+
+    /// Whether the environment, in which nothing was found, is not there: the process becomes another program
+    /// just now (it has no arguments either, then), or has ended. Of the ended that is said once: it does not
+    /// change.
+    fn lacks_environment(&mut self, pid: u32, facts: &Facts) -> bool {
+        if facts.has_ended {
+            return self.ended.insert((pid, facts.start));
+        }
+        let arguments = std::fs::read(self.proc.join(format!("{pid}/cmdline")));
+        !facts.is_kernels && arguments.is_ok_and(|arguments| arguments.is_empty())
+    }
+
+    /// The processes, the latest first: their numbers come round.
+    fn processes(&self) -> io::Result<Vec<u32>> {
+        let mut pids = numbers_in(&self.proc)?.unwrap_or_default();
+        let latest = std::fs::read_to_string(self.proc.join("loadavg")).unwrap_or_default();
+        let latest: u32 = latest.split_ascii_whitespace().nth(4).and_then(|n| n.parse().ok()).unwrap_or(0);
+        pids.sort_unstable_by_key(|&pid| latest.wrapping_sub(pid));
+        Ok(pids)
+    }
+}
+
+impl Kin for ByParentage<'_> {
+    fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+        let pids = self.processes()?;
+        let listed: HashSet<u32> = pids.iter().copied().collect();
+        self.known.retain(|pid, _| listed.contains(pid));
+        let mut missed = false;
+        for pid in pids {
+            let belongs = match self.belongs(pid)? {
+                Some(true) => Belongs::Yes,
+                Some(false) => continue,
+                None => Belongs::Perhaps,
+            };
+            match numbers_in(&self.proc.join(format!("{pid}/task")))? {
+                Some(threads) => threads.into_iter().rev().try_for_each(|tid| see(tid, belongs))?,
+                None => missed = true,
+            }
+        }
+        Ok(missed)
+    }
+}
+
+impl Kin for Followed {
+    fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+        self.living()?.into_iter().try_for_each(|tid| see(tid, Belongs::Yes)).map(|()| false)
+    }
+}
+
+/// `None` for the directory of a process that has ended, or is hidden.
+fn numbers_in(directory: &Path) -> io::Result<Option<Vec<u32>>> {
+    let gone = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+            || error.raw_os_error() == Some(libc::ESRCH)
+    };
+    let mut numbers = Vec::new();
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        match entry {
+            Ok(entry) => numbers.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok())),
+            Err(error) if gone(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_sys::task::Task;
+    use std::process::Command;
+
+    fn seen(kin: &mut ByParentage) -> (Vec<(u32, Belongs)>, bool) {
+        let mut seen = Vec::new();
+        let see = &mut |tid, belongs| {
+            seen.push((tid, belongs));
+            Ok(())
+        };
+        let missed = kin.look(see).unwrap();
+        (seen, missed)
+    }
+
+    fn belongs(members: &[Task], pid: u32) -> bool {
+        let members = members.iter().map(|task| (task.id, task.start)).collect();
+        seen(&mut ByParentage::new(&members)).0.contains(&(pid, Belongs::Yes))
+    }
+
+    #[test]
+    fn a_run_is_what_descends_from_its_members_and_not_from_later_owners_of_their_numbers() {
+        let own = Task::own().unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        assert!(belongs(&[own], pid) && belongs(&[own], own.id));
+        assert!(!belongs(&[Task { start: own.start - 1, ..own }], pid), "an earlier owner of our number");
+        assert!(!belongs(&[], pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn an_orphan_is_known_by_its_environment_if_it_started_after_its_corewise() {
+        let ended = Task { id: u32::MAX / 2, start: task::now() };
+        let mut child =
+            Command::new("sleep").arg("60").env("COREWISE_PID", ended.id.to_string()).spawn().unwrap();
+        let pid = child.id();
+        // Until it has become `sleep`, it has our environment.
+        while started_by(Path::new("/proc"), pid) != Some(ended.id) {
+            std::thread::yield_now();
+        }
+        assert!(belongs(&[ended], pid));
+        assert!(!belongs(&[Task { start: ended.start + 1_000, ..ended }], pid), "an earlier run's orphan");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// A `/proc` of the test's own.
+    struct Made(tempfile::TempDir);
+
+    impl Made {
+        fn new() -> Made {
+            let made = Made(tempfile::tempdir().unwrap());
+            std::fs::write(made.0.path().join("loadavg"), "0.1 0.1 0.1 1/99 50\n").unwrap();
+            made.process(1, 'S', 0, 0, "init", "HOME=/");
+            made
+        }
+
+        fn process(&self, pid: u32, state: char, parent: u32, flags: u32, arguments: &str, environ: &str) {
+            let directory = self.0.path().join(pid.to_string());
+            std::fs::create_dir_all(directory.join(format!("task/{pid}"))).unwrap();
+            let stat = format!("{pid} (x) {state} {parent} 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0");
+            let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
+            write("stat", &stat);
+            write("cmdline", arguments);
+            write("environ", environ);
+        }
+    }
+
+    /// Killed, corewise has the number 7. Its orphan was met while it became another program.
+    #[test]
+    fn an_orphan_without_environment_is_asked_again() {
+        let proc = Made::new();
+        let members = HashMap::from([(7, 5)]);
+        let mut kin = ByParentage::at(proc.0.path(), &members);
+        proc.process(40, 'R', 1, 0, "", "");
+        for _ in 0..2 {
+            assert_eq!(seen(&mut kin), (vec![(40, Belongs::Perhaps)], false));
+        }
+        // So is what it has started meanwhile.
+        proc.process(41, 'R', 40, 0, "sh", "");
+        assert_eq!(seen(&mut kin).0, [(41, Belongs::Perhaps), (40, Belongs::Perhaps)]);
+        proc.process(40, 'R', 1, 0, "sleep", "COREWISE_PID=7");
+        assert_eq!(seen(&mut kin).0, [(41, Belongs::Yes), (40, Belongs::Yes)]);
+    }
+
+    #[test]
+    fn who_has_ended_may_have_belonged_and_threads_of_the_kernel_never_do() {
+        let proc = Made::new();
+        let members = HashMap::from([(7, 5)]);
+        let mut kin = ByParentage::at(proc.0.path(), &members);
+        proc.process(30, 'S', 0, task::KERNELS, "", "");
+        proc.process(40, 'Z', 1, 0, "", "");
+        proc.process(41, 'R', 1, task::EXITING, "", "");
+        proc.process(42, 'S', 1, 0, "sleep", "");
+        assert_eq!(seen(&mut kin), (vec![(41, Belongs::Perhaps), (40, Belongs::Perhaps)], false));
+        assert_eq!(seen(&mut kin), (vec![], false), "once");
+        // Gone between the listing and the look.
+        std::fs::create_dir(proc.0.path().join("43")).unwrap();
+        assert_eq!(seen(&mut kin), (vec![], true));
+    }
+
+    #[test]
+    fn the_latest_come_first_also_where_numbers_have_come_round() {
+        let proc = Made::new();
+        let members = HashMap::from([(1, 9)]);
+        for pid in [49, 50, 51, 30_000] {
+            proc.process(pid, 'S', 1, 0, "sleep", "");
+        }
+        let order: Vec<u32> =
+            seen(&mut ByParentage::at(proc.0.path(), &members)).0.into_iter().map(|(tid, _)| tid).collect();
+        assert_eq!(order, [50, 49, 1, 30_000, 51]);
+    }
+}

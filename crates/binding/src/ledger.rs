@@ -1,0 +1,376 @@
+//! The book of what corewise changed.
+//!
+//! It holds each bound thread with the mask it had and the mask it got, the processes that were followed,
+//! every mask that was ever handed out, and every clock that was limited: what [`super::restore`] needs to
+//! give everything back. The entries have a line form, in which they stand in a file ([`super::book`]).
+//! Limit: an heir of a mask that we gave to two threads with different masks of their own gets the PEs of
+//! both.
+
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use corewise_sys::task::Task;
+use std::collections::HashMap;
+
+/// One line of the book.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// The guardian of the run.
+    Guardian(Task),
+    /// A process belongs to the application; or is corewise, to which its orphans belong.
+    Member(Task),
+    /// A process has ended: its number may be given to another.
+    Left(u32),
+    /// A thread is about to be bound.
+    Bind {
+        /// The thread.
+        thread: Task,
+        /// Its mask before corewise touched it.
+        original: CpuSet,
+        /// The mask that it gets.
+        ours: CpuSet,
+    },
+    /// A mask was handed out, with the mask to give back for it to heirs.
+    HandedOut {
+        /// The mask to give back.
+        original: CpuSet,
+        /// The mask that was handed out.
+        ours: CpuSet,
+    },
+    /// A thread has its own mask again, or is somebody else's now.
+    Free(u32),
+    /// A thread is nobody's special case any more: it has ended (its number may be given to another), or
+    /// has undone its own pinning.
+    Forget(u32),
+    /// A thread pinned itself.
+    Pinned(Task),
+    /// The threads of a process are about to take turns: some may be `SCHED_IDLE` at times.
+    InTurns(Task),
+    /// The threads of a process take no turns any more.
+    NoTurns(u32),
+    /// The clock of a PE is about to be limited.
+    Lowered(Lowered),
+    /// From here on to `Complete` the whole book is written once more.
+    Anew,
+    /// What stands before `Anew` counts no longer.
+    Complete,
+    /// Everything was given back.
+    Done,
+}
+
+/// The book.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ledger {
+    guardian: Option<Task>,
+    /// Processes, with their starts.
+    members: HashMap<u32, u64>,
+    bound: HashMap<u32, Bound>,
+    /// Threads, with their starts.
+    pinned: HashMap<u32, u64>,
+    /// Every mask that was handed out, with the mask to give back for it.
+    handed_out: HashMap<CpuSet, CpuSet>,
+    /// Processes whose threads take turns, with their starts.
+    in_turns: HashMap<u32, u64>,
+    lowered: Vec<Lowered>,
+    done: bool,
+}
+
+/// A limit on the clock of a PE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lowered {
+    /// The PE.
+    pub pe: PeId,
+    /// The limit before corewise touched it, in kHz.
+    pub original_khz: u64,
+    /// The limit that corewise sets, in kHz.
+    pub ours_khz: u64,
+}
+
+/// A bound thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// The thread.
+    pub thread: Task,
+    /// Its mask before corewise touched it.
+    pub original: CpuSet,
+    /// The mask that corewise set.
+    pub ours: CpuSet,
+}
+
+impl Entry {
+    /// The line, with its end.
+    pub fn to_line(&self) -> String {
+        match self {
+            Entry::Guardian(process) => format!("guardian {process}\n"),
+            Entry::Member(process) => format!("member {process}\n"),
+            Entry::Bind { thread, original, ours } => format!("bind {thread} {original} {ours}\n"),
+            Entry::HandedOut { original, ours } => format!("handed_out {original} {ours}\n"),
+            Entry::Left(pid) => format!("left {pid}\n"),
+            Entry::Free(tid) => format!("free {tid}\n"),
+            Entry::Forget(tid) => format!("forget {tid}\n"),
+            Entry::Pinned(thread) => format!("pinned {thread}\n"),
+            Entry::InTurns(process) => format!("in_turns {process}\n"),
+            Entry::NoTurns(pid) => format!("no_turns {pid}\n"),
+            Entry::Lowered(Lowered { pe, original_khz, ours_khz }) => {
+                format!("lowered {pe} {original_khz} {ours_khz}\n")
+            }
+            Entry::Anew => "anew\n".to_owned(),
+            Entry::Complete => "complete\n".to_owned(),
+            Entry::Done => "done\n".to_owned(),
+        }
+    }
+
+    /// Reads a line; `None` if it is cut off or not one of ours.
+    pub fn parse(line: &str) -> Option<Entry> {
+        let mut words = line.split_ascii_whitespace();
+        let entry = match words.next()? {
+            "guardian" => Entry::Guardian(words.next()?.parse().ok()?),
+            "member" => Entry::Member(words.next()?.parse().ok()?),
+            "bind" => Entry::Bind {
+                thread: words.next()?.parse().ok()?,
+                original: words.next()?.parse().ok()?,
+                ours: words.next()?.parse().ok()?,
+            },
+            "handed_out" => {
+                Entry::HandedOut { original: words.next()?.parse().ok()?, ours: words.next()?.parse().ok()? }
+            }
+            "left" => Entry::Left(words.next()?.parse().ok()?),
+            "free" => Entry::Free(words.next()?.parse().ok()?),
+            "forget" => Entry::Forget(words.next()?.parse().ok()?),
+            "pinned" => Entry::Pinned(words.next()?.parse().ok()?),
+            "in_turns" => Entry::InTurns(words.next()?.parse().ok()?),
+            "no_turns" => Entry::NoTurns(words.next()?.parse().ok()?),
+            "lowered" => Entry::Lowered(Lowered {
+                pe: PeId(words.next()?.parse().ok()?),
+                original_khz: words.next()?.parse().ok()?,
+                ours_khz: words.next()?.parse().ok()?,
+            }),
+            "anew" => Entry::Anew,
+            "complete" => Entry::Complete,
+            "done" => Entry::Done,
+            _ => return None,
+        };
+        words.next().is_none().then_some(entry)
+    }
+}
+
+impl Ledger {
+    /// Reads the lines of a book. What is cut off or not one of ours is passed over.
+    pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Ledger {
+        let mut ledger = Ledger::default();
+        let mut anew = None;
+        for entry in lines.filter_map(Entry::parse) {
+            match entry {
+                Entry::Anew => anew = Some(Ledger::default()),
+                Entry::Complete => ledger = anew.take().unwrap_or(ledger),
+                entry => anew.as_mut().unwrap_or(&mut ledger).note(entry),
+            }
+        }
+        ledger
+    }
+
+    /// The lines of a book with the same content, to stand in the place of all that was written so far.
+    pub fn to_lines(&self) -> String {
+        let task = |(&id, &start): (&u32, &u64)| Task { id, start };
+        let bind = |bound: &Bound| {
+            let Bound { thread, original, ours } = bound.clone();
+            Entry::Bind { thread, original, ours }
+        };
+        let handed_out = |(ours, original): (&CpuSet, &CpuSet)| Entry::HandedOut {
+            original: original.clone(),
+            ours: ours.clone(),
+        };
+        std::iter::once(Entry::Anew)
+            .chain(self.guardian.map(Entry::Guardian))
+            .chain(self.members.iter().map(task).map(Entry::Member))
+            .chain(self.pinned.iter().map(task).map(Entry::Pinned))
+            .chain(self.bound.values().map(bind))
+            .chain(self.handed_out.iter().map(handed_out))
+            .chain(self.in_turns.iter().map(task).map(Entry::InTurns))
+            .chain(self.lowered.iter().copied().map(Entry::Lowered))
+            .chain(self.done.then_some(Entry::Done))
+            .chain([Entry::Complete])
+            .map(|entry| entry.to_line())
+            .collect()
+    }
+
+    /// Takes note of an entry.
+    pub fn note(&mut self, entry: Entry) {
+        match entry {
+            Entry::Guardian(process) => self.guardian = Some(process),
+            Entry::Member(process) => drop(self.members.insert(process.id, process.start)),
+            Entry::Left(pid) => drop(self.members.remove(&pid)),
+            Entry::Bind { thread, original, ours } => {
+                // Bound again: what is given back is the mask from before the first time.
+                let original = self.bound(thread).map_or(original, |bound| bound.original.clone());
+                self.hand_out(&original, &ours);
+                self.bound.insert(thread.id, Bound { thread, original, ours });
+            }
+            Entry::HandedOut { original, ours } => self.hand_out(&original, &ours),
+            Entry::Free(tid) => drop(self.bound.remove(&tid)),
+            Entry::Forget(tid) => {
+                self.bound.remove(&tid);
+                self.pinned.remove(&tid);
+            }
+            Entry::Pinned(thread) => drop(self.pinned.insert(thread.id, thread.start)),
+            Entry::InTurns(process) => drop(self.in_turns.insert(process.id, process.start)),
+            Entry::NoTurns(pid) => drop(self.in_turns.remove(&pid)),
+            Entry::Lowered(lowered) => self.lowered.push(lowered),
+            Entry::Anew | Entry::Complete => {}
+            Entry::Done => self.done = true,
+        }
+    }
+
+    fn hand_out(&mut self, original: &CpuSet, ours: &CpuSet) {
+        let known = self.handed_out.entry(ours.clone()).or_default();
+        *known = known.union(original);
+    }
+
+    /// The guardian.
+    pub fn guardian(&self) -> Option<Task> {
+        self.guardian
+    }
+
+    /// The processes that belong to the run, with their starts.
+    pub fn members(&self) -> &HashMap<u32, u64> {
+        &self.members
+    }
+
+    /// What is noted of a bound thread.
+    pub fn bound(&self, thread: Task) -> Option<&Bound> {
+        self.bound.get(&thread.id).filter(|bound| bound.thread == thread)
+    }
+
+    /// What is noted of the thread that had this number when it was bound.
+    pub fn bound_as(&self, tid: u32) -> Option<&Bound> {
+        self.bound.get(&tid)
+    }
+
+    /// Whether the thread that had this number when it was noted has pinned itself.
+    pub fn is_pinned(&self, tid: u32) -> bool {
+        self.pinned.contains_key(&tid)
+    }
+
+    /// If the mask is one that corewise handed out: the mask to give back for it.
+    pub fn heir_of(&self, mask: &CpuSet) -> Option<&CpuSet> {
+        self.handed_out.get(mask)
+    }
+
+    /// Every bound thread.
+    pub fn all_bound(&self) -> impl Iterator<Item = &Bound> {
+        self.bound.values()
+    }
+
+    /// The start of the thread that had this number when it pinned itself.
+    pub fn pinned_start(&self, tid: u32) -> Option<u64> {
+        self.pinned.get(&tid).copied()
+    }
+
+    /// Every mask that was handed out, with the mask to give back for it to heirs.
+    pub fn handed_out(&self) -> impl Iterator<Item = (&CpuSet, &CpuSet)> {
+        self.handed_out.iter()
+    }
+
+    /// The processes whose threads take turns.
+    pub fn in_turns(&self) -> impl Iterator<Item = Task> {
+        self.in_turns.iter().map(|(&id, &start)| Task { id, start })
+    }
+
+    /// The limits on clocks.
+    pub fn lowered(&self) -> &[Lowered] {
+        &self.lowered
+    }
+
+    /// Whether there is nothing to give back.
+    pub fn is_settled(&self) -> bool {
+        self.done || (self.handed_out.is_empty() && self.in_turns.is_empty() && self.lowered.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    fn task(id: u32) -> Task {
+        Task { id, start: 100 }
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![
+            Entry::Guardian(task(6)),
+            Entry::Member(task(7)),
+            Entry::Bind { thread: task(8), original: set("0-3,8"), ours: set("2") },
+            Entry::HandedOut { original: set("0-3"), ours: set("2-3") },
+            Entry::Pinned(task(9)),
+            Entry::InTurns(task(7)),
+            Entry::NoTurns(19),
+            Entry::Lowered(Lowered { pe: PeId(1), original_khz: 4_000_000, ours_khz: 2_000_000 }),
+            Entry::Free(18),
+            Entry::Forget(18),
+            Entry::Left(17),
+        ]
+    }
+
+    #[test]
+    fn entries_survive_the_file_and_a_cut_line_is_no_entry() {
+        for entry in entries().into_iter().chain([Entry::Anew, Entry::Complete, Entry::Done]) {
+            assert_eq!(Entry::parse(&entry.to_line()), Some(entry));
+        }
+        for cut in
+            ["", "bind 8@1", "bind 8@1 0-3", "bind 8 0-3 2", "member 7", "member x@1", "done 1", "nonsense"]
+        {
+            assert_eq!(Entry::parse(cut), None, "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_book_that_is_written_anew_counts_once_it_is_complete() {
+        let before: String = entries().iter().map(Entry::to_line).collect();
+        let ledger = Ledger::parse(before.lines());
+        let anew = ledger.to_lines();
+        assert_eq!(Ledger::parse(anew.lines()), ledger);
+        let mut later = ledger.clone();
+        later.note(Entry::Free(8));
+        assert_eq!(Ledger::parse(format!("{before}{anew}free 8\n").lines()), later);
+        for cut in 0..anew.len() - "complete\n".len() {
+            assert_eq!(Ledger::parse(format!("{before}{}", &anew[..cut]).lines()), ledger, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_thread_bound_twice_is_given_back_its_first_mask() {
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::Bind { thread: task(8), original: set("0-3"), ours: set("2") });
+        ledger.note(Entry::Bind { thread: task(8), original: set("2"), ours: set("3") });
+        let bound = Bound { thread: task(8), original: set("0-3"), ours: set("3") };
+        assert_eq!(ledger.bound(task(8)), Some(&bound));
+        assert_eq!(ledger.heir_of(&set("2")), Some(&set("0-3")));
+    }
+
+    #[test]
+    fn heirs_of_two_different_threads_are_left_with_too_many_pes_rather_than_too_few() {
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::Bind { thread: task(8), original: set("0-7"), ours: set("2") });
+        ledger.note(Entry::Bind { thread: task(9), original: set("2-3"), ours: set("2") });
+        assert_eq!(ledger.heir_of(&set("2")), Some(&set("0-7")));
+    }
+
+    #[test]
+    fn the_number_of_an_ended_thread_or_process_says_nothing_of_its_next_owner() {
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::Member(task(7)));
+        ledger.note(Entry::Bind { thread: task(8), original: set("0-3"), ours: set("2") });
+        ledger.note(Entry::Pinned(task(9)));
+        let later = Task { id: 8, start: 101 };
+        assert_eq!(ledger.bound(later), None);
+        ledger.note(Entry::Bind { thread: later, original: set("2-3"), ours: set("2") });
+        assert_eq!(ledger.bound(later).unwrap().original, set("2-3"));
+        for entry in [Entry::Left(7), Entry::Forget(8), Entry::Forget(9)] {
+            ledger.note(entry);
+        }
+        assert!(ledger.members().is_empty() && ledger.bound_as(8).is_none() && !ledger.is_pinned(9));
+    }
+}

@@ -1,0 +1,388 @@
+//! How every mask is given back.
+//!
+//! Problem: a bound thread must get its own mask back whatever happens, threads that it created meanwhile
+//! have inherited the narrow mask without being in the book, and a mask that somebody else set since must be
+//! kept. Approach: each bound thread is restored if its mask is still the one we set; then every thread of
+//! the run ([`super::kin`]) that carries a mask we handed out, and did not set it itself, is restored as
+//! well. That is repeated until looks find nobody to restore: then everybody alive was seen wide, and whoever
+//! comes later descends from them. Processes may end before they are looked at and leave others behind, on a
+//! busy machine in every look, most of them strangers; so a look that misses somebody is not worthless, but
+//! it takes many of them ([`QUIET`]). When a cpuset shrinks, the kernel overrides a mask but remembers it for
+//! the time when it grows again: what it made of our mask counts as our mask ([`seen`]). The kernel changes
+//! one thread after the other: a mask that is neither ours nor the thread's own is looked at again for a
+//! moment. Limit: a thread that pins itself to just the PEs we had given to its creator, within two intervals
+//! before the end, is taken for an heir.
+
+use super::frequency;
+use super::kin::{Belongs, Kin};
+use super::ledger::Ledger;
+use super::mask::{self, ActToken};
+use super::turns;
+use corewise_core::cpuset::CpuSet;
+use corewise_sys::affinity;
+use corewise_sys::task::Task;
+use nix::errno::Errno;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What could not be given back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// Threads that the system does not let us change: they run a program with another user's rights.
+    pub refused: Vec<u32>,
+    /// There was no time left to make sure that no heirs are left.
+    pub outrun: bool,
+}
+
+impl fmt::Display for Remains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.refused.is_empty() {
+            let threads: Vec<String> = self.refused.iter().map(u32::to_string).collect();
+            write!(f, "the system does not let us give back the PEs of the threads {}", threads.join(", "))?;
+        }
+        if self.outrun {
+            f.write_str(if self.refused.is_empty() { "" } else { "; " })?;
+            f.write_str("processes that may use few PEs only start others faster than they can be found")?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives back every mask and limit that is still ours, and says what could not be; who takes turns no longer
+/// does.
+/// Nobody may bind meanwhile.
+pub fn restore(
+    ledger: &Ledger,
+    token: &ActToken,
+    kin: &mut dyn Kin,
+    within: Duration,
+) -> io::Result<Remains> {
+    let started = Instant::now();
+    let mut remains = Remains::default();
+    let mut given = HashSet::new();
+    let mut quiet = 0;
+    if !ledger.is_settled() {
+        turns::restore(ledger, token);
+        frequency::restore(Path::new(frequency::SYSTEM), ledger, token);
+    }
+    while !ledger.is_settled() {
+        let seen = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given }.take(kin)?;
+        quiet = seen.quiet().map_or(0, |worth| quiet + worth);
+        let elapsed = started.elapsed();
+        let settled = seen.unsettled == 0 || elapsed > SETTLES_WITHIN;
+        if quiet >= QUIET && settled || elapsed > within {
+            remains = Remains { outrun: quiet < QUIET, refused: seen.refused };
+            break;
+        }
+        if !settled {
+            std::thread::sleep(SETTLES_WITHIN / 10);
+        }
+    }
+    Ok(remains)
+}
+
+/// What looks in a row that find nobody must be worth together. More than one is needed anyway, as a list
+/// is not read in one instant.
+const QUIET: usize = 30;
+
+/// What a look is worth that saw everybody.
+const SAW_ALL: usize = 10;
+
+/// What a look is worth that missed somebody who ended.
+const MISSED_SOME: usize = 1;
+
+/// How long the kernel may take to change the masks of all threads of a cpuset.
+const SETTLES_WITHIN: Duration = Duration::from_millis(50);
+
+/// One look at everybody, restoring who needs it.
+struct Look<'a> {
+    ledger: &'a Ledger,
+    token: &'a ActToken,
+    /// What the cpuset allows.
+    cpuset: CpuSet,
+    /// Who was given a mask back although that cannot be seen while the cpuset is narrow.
+    given: &'a mut HashSet<Task>,
+}
+
+/// What a look came to.
+#[derive(Default)]
+struct Seen {
+    /// Those who were given a mask back, and those who look like heirs but may be strangers.
+    found: usize,
+    /// Somebody ended before it was looked at, and may have left an heir.
+    missed: bool,
+    /// Bound threads whose mask is neither ours nor their own.
+    unsettled: usize,
+    refused: Vec<u32>,
+}
+
+impl Seen {
+    /// What it is worth if it found nobody.
+    fn quiet(&self) -> Option<usize> {
+        (self.found == 0).then_some(if self.missed { MISSED_SOME } else { SAW_ALL })
+    }
+}
+
+impl Look<'_> {
+    fn take(mut self, kin: &mut dyn Kin) -> io::Result<Seen> {
+        let mut result = Seen::default();
+        for bound in self.ledger.all_bound() {
+            let tid = bound.thread.id;
+            let Ok(mask) = affinity::get(tid) else { continue };
+            if Task::of(tid)? != Some(bound.thread) {
+                continue;
+            }
+            if mask == seen(&bound.ours, &self.cpuset) {
+                self.give_back(tid, &mask, &bound.original, &mut result)?;
+            } else if mask != seen(&bound.original, &self.cpuset) {
+                result.unsettled += 1;
+            }
+        }
+        let ledger = self.ledger;
+        let as_seen = ledger.handed_out().map(|(ours, original)| (ours, seen(ours, &self.cpuset), original));
+        // Where the cpuset overrides our mask, others may have the same without us: to them, ours must be
+        // no loss.
+        let handed_out: HashMap<CpuSet, &CpuSet> = as_seen
+            .filter(|(ours, seen, original)| *ours == seen || seen.is_subset(original))
+            .map(|(_, seen, original)| (seen, original))
+            .collect();
+        let missed = kin.look(&mut |tid, belongs| {
+            let Ok(mask) = affinity::get(tid) else {
+                result.missed = true;
+                return Ok(());
+            };
+            match handed_out.get(&mask) {
+                Some(original) if !self.has_pinned_itself(tid)? => match belongs {
+                    Belongs::Yes => self.give_back(tid, &mask, original, &mut result)?,
+                    Belongs::Perhaps => result.found += 1,
+                },
+                _ => {}
+            }
+            Ok(())
+        })?;
+        result.missed |= missed;
+        Ok(result)
+    }
+
+    fn has_pinned_itself(&self, tid: u32) -> io::Result<bool> {
+        let Some(start) = self.ledger.pinned_start(tid) else { return Ok(false) };
+        Ok(Task::of(tid)? == Some(Task { id: tid, start }))
+    }
+
+    /// Gives a thread, which has the mask `ours`, the `original`.
+    fn give_back(&mut self, tid: u32, ours: &CpuSet, original: &CpuSet, result: &mut Seen) -> io::Result<()> {
+        let set = |mask: &CpuSet| mask::set(self.token, tid, mask);
+        let done = match set(original) {
+            // None of the original PEs is left (taken offline, or out of the cpuset): everything is the
+            // nearest.
+            Err(Errno::EINVAL) => set(&affinity::all_pes()),
+            result => result,
+        };
+        match done {
+            Ok(()) if affinity::get(tid).as_ref() != Ok(ours) => result.found += 1,
+            // Nothing that can be seen has changed; but for the next look it must not count again.
+            Ok(()) => {
+                let thread = Task::of(tid)?;
+                result.found += usize::from(thread.is_some_and(|thread| self.given.insert(thread)));
+            }
+            Err(Errno::ESRCH) => result.missed = true,
+            Err(_) => result.refused.push(tid),
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel makes of a mask where this is the cpuset: what both have in common; if that is nothing,
+/// the cpuset.
+pub fn seen(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
+    let common = mask.intersection(cpuset);
+    if common.is_empty() { cpuset.clone() } else { common }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kin::ByParentage;
+    use super::super::ledger::{Bound, Entry};
+    use super::*;
+
+    fn set(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_cpuset_leaves_of_a_mask_what_both_allow_or_overrides_it() {
+        assert_eq!(seen(&set("2"), &set("0-3")), set("2"));
+        assert_eq!(seen(&set("2-5"), &set("0-3")), set("2-3"));
+        assert_eq!(seen(&set("5"), &set("0-3")), set("0-3"));
+    }
+
+    /// Whoever the test says.
+    struct Listed(Vec<Vec<u32>>);
+
+    impl Kin for Listed {
+        fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+            let threads = self.0.pop().unwrap_or_default();
+            threads.into_iter().try_for_each(|tid| see(tid, Belongs::Yes)).map(|()| false)
+        }
+    }
+
+    const WITHIN: Duration = Duration::from_secs(2);
+
+    /// In a thread of its own: binds it, calls `then`, restores, and returns the masks before and after.
+    fn restore_after(then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static) -> (CpuSet, CpuSet) {
+        restore_from(affinity::all_pes(), then)
+    }
+
+    /// The same, where whoever restores may use these PEs.
+    fn restore_from(
+        restorer: CpuSet,
+        then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static,
+    ) -> (CpuSet, CpuSet) {
+        std::thread::spawn(move || {
+            let token = ActToken::mint();
+            let thread = Task::of(nix::unistd::gettid().as_raw() as u32).unwrap().unwrap();
+            let original = affinity::get(0).unwrap();
+            let ours = CpuSet::single(original.last().unwrap());
+            let mut ledger = Ledger::default();
+            ledger.note(Entry::Bind { thread, original: original.clone(), ours: ours.clone() });
+            mask::set(&token, 0, &ours).unwrap();
+            then(&mut ledger, &token, thread);
+            // As the guardian, which is not bound.
+            let restored = std::thread::spawn(move || {
+                let token = ActToken::mint();
+                mask::set(&token, 0, &restorer).unwrap();
+                let members = ledger.members().clone();
+                restore(&ledger, &token, &mut ByParentage::new(&members), WITHIN).unwrap()
+            });
+            assert_eq!(restored.join().unwrap(), Remains::default());
+            let after = affinity::get(0).unwrap();
+            mask::set(&token, 0, &original).unwrap();
+            (original, after)
+        })
+        .join()
+        .unwrap()
+    }
+
+    #[test]
+    fn a_bound_thread_gets_its_mask_back() {
+        let (before, after) = restore_after(|_, _, _| {});
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn a_mask_that_somebody_else_set_is_kept() {
+        let (before, after) = restore_after(|_, token, _| {
+            let first = CpuSet::single(affinity::all_pes().first().unwrap());
+            mask::set(token, 0, &first).unwrap();
+        });
+        assert!(before.len() < 2 || after.len() == 1, "{before} became {after}");
+    }
+
+    #[test]
+    fn after_done_nothing_is_touched() {
+        let (before, after) = restore_after(|ledger, _, _| ledger.note(Entry::Done));
+        assert!(before.len() < 2 || after.len() == 1);
+    }
+
+    #[test]
+    fn an_heir_that_is_not_in_the_book_is_restored_too() {
+        let (before, after) = restore_after(|ledger, _, thread| {
+            ledger.note(Entry::Member(Task::own().unwrap()));
+            ledger.note(Entry::Free(thread.id));
+        });
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn the_next_owner_of_a_bound_threads_number_keeps_its_mask() {
+        let (before, after) = restore_after(|ledger, _, thread| {
+            let Bound { original, ours, .. } = ledger.bound(thread).unwrap().clone();
+            *ledger = Ledger::default();
+            let earlier = Task { start: thread.start - 1, ..thread };
+            ledger.note(Entry::Bind { thread: earlier, original, ours });
+        });
+        assert!(before.len() < 2 || after.len() == 1, "{before} became {after}");
+    }
+
+    #[test]
+    fn who_pinned_itself_is_no_heir_but_the_next_owner_of_its_number_may_be() {
+        for (earlier, kept) in [(0, true), (1, false)] {
+            let (before, after) = restore_after(move |ledger, _, thread| {
+                ledger.note(Entry::Member(Task::own().unwrap()));
+                ledger.note(Entry::Free(thread.id));
+                ledger.note(Entry::Pinned(Task { start: thread.start - earlier, ..thread }));
+            });
+            assert!(before.len() < 2 || (after.len() == 1) == kept, "{before} became {after}");
+        }
+    }
+
+    /// A thread that is on the roll and ends before it is looked at may have left an heir.
+    #[test]
+    fn it_is_looked_again_until_everybody_was_seen() {
+        std::thread::spawn(|| {
+            let token = ActToken::mint();
+            let (tid, own) = (nix::unistd::gettid().as_raw() as u32, affinity::get(0).unwrap());
+            let ours = CpuSet::single(own.last().unwrap());
+            let mut ledger = Ledger::default();
+            ledger.note(Entry::HandedOut { original: own.clone(), ours: ours.clone() });
+            mask::set(&token, 0, &ours).unwrap();
+            let restored = std::thread::spawn(move || {
+                let token = ActToken::mint();
+                mask::set(&token, 0, &affinity::all_pes()).unwrap();
+                // From the last to the first.
+                let mut kin = Listed(vec![vec![tid], vec![u32::MAX / 2], vec![u32::MAX / 2]]);
+                restore(&ledger, &token, &mut kin, WITHIN)
+            });
+            assert_eq!(restored.join().unwrap().unwrap(), Remains::default());
+            assert_eq!(affinity::get(0), Ok(own));
+        })
+        .join()
+        .unwrap();
+    }
+
+    /// In every look there is somebody of whom it cannot be told; the looks take this long.
+    struct Busy(Option<u32>, Duration);
+
+    impl Kin for Busy {
+        fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+            std::thread::sleep(self.1);
+            self.0.map_or(Ok(()), |tid| see(tid, Belongs::Perhaps))?;
+            Ok(true)
+        }
+    }
+
+    fn restored_by(mut kin: Busy, within_ms: u64) -> Remains {
+        let own = affinity::get(0).unwrap();
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::HandedOut { original: own.clone(), ours: own });
+        restore(&ledger, &ActToken::mint(), &mut kin, Duration::from_millis(within_ms)).unwrap()
+    }
+
+    #[test]
+    fn strangers_that_end_all_the_time_hold_nobody_up() {
+        assert_eq!(restored_by(Busy(None, Duration::ZERO), 10_000), Remains::default());
+    }
+
+    #[test]
+    fn who_is_never_caught_is_told() {
+        let tid = nix::unistd::gettid().as_raw() as u32;
+        assert!(restored_by(Busy(Some(tid), Duration::ZERO), 5).outrun);
+    }
+
+    /// One look that found nobody does not make up for those for which there was no time.
+    #[test]
+    fn a_slow_look_is_not_enough() {
+        assert!(restored_by(Busy(None, Duration::from_millis(10)), 5).outrun);
+    }
+
+    #[test]
+    fn corewise_gives_back_though_its_user_has_narrowed_it_meanwhile() {
+        corewise_testing::needs!(TwoPes);
+        let first = CpuSet::single(affinity::get(0).unwrap().first().unwrap());
+        let (before, after) = restore_from(first, |_, _, _| {});
+        assert_eq!(before, after);
+    }
+}

@@ -1,0 +1,291 @@
+//! PEs that are made slower, so that a machine of equal PEs can stand for one of unequal ones.
+//!
+//! Problem. What corewise does on asymmetric machines must be tried on machines that are none, and whoever
+//! measures speed wants a speed that is known. Nothing may stay slow, whatever ends corewise.
+//!
+//! Approach. Either the clock is limited ([`Means::Frequency`], [`crate::frequency`]), or a
+//! real-time thread bound to the PE takes a share of each few milliseconds ([`Means::Threads`], [`duty`]):
+//! that ends with its process. What came of it is measured ([`speed`]), in turns with the PE's own speed,
+//! before anybody relies on it.
+//!
+//! Source. Slow cores by a lower frequency are usual in papers on asymmetric machines; the threads are ours.
+//!
+//! Limits. A PE with a slower clock is slower at what its core does, not at waiting for memory; one whose
+//! time is taken is slower at everything, in steps of a period. What a load of such a PE means to the
+//! kernel: docs/emulate-slow.md.
+
+pub mod duty;
+mod speed;
+
+use crate::frequency::{self, FrequencyError, Limits, SYSTEM};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use corewise_core::stats::median;
+use duty::DutyCycle;
+use nix::errno::Errno;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// The slowest: less would leave a PE no time for what the kernel has to do there.
+pub const SPEED_MIN: f64 = 0.1;
+
+/// How far the measured speed may be from the wanted one.
+pub const TOLERANCE: f64 = 0.05;
+
+/// A machine where others work, or a hypervisor, may spoil a measurement, but hardly so many.
+const TRIES: u32 = 5;
+
+/// A measurement is the median of so many pairs of looks, one at the own speed and one at the lower one: what
+/// a machine gains or loses by itself meanwhile is in both.
+const PAIRS: u32 = 7;
+
+/// By what PEs are made slower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Means {
+    /// Limits on their clocks.
+    Frequency,
+    /// Real-time threads that take a share of their time.
+    Threads,
+}
+
+/// What is wanted.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// These PEs.
+    pub pes: CpuSet,
+    /// Shall run at this share of their present speed, from [`SPEED_MIN`] to below 1.
+    pub speed: f64,
+    /// Of which a share is taken, where threads do it.
+    pub period: Duration,
+    /// By what; `None`: the clock where that does, else threads.
+    pub by: Option<Means>,
+}
+
+/// Why PEs cannot be made slower.
+#[derive(Debug, thiserror::Error)]
+pub enum SlowError {
+    /// There is no such PE.
+    #[error("PE {pe} is not there ({SYSTEM}/cpu{pe}: {error})")]
+    NoPe {
+        /// The PE.
+        pe: PeId,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// Another emulation has the PE.
+    #[error("PE {pe} is made slower by another `corewise emulate-slow` already: end that one first")]
+    Taken {
+        /// The PE.
+        pe: PeId,
+    },
+    /// The clock cannot do it.
+    #[error(transparent)]
+    Frequency(#[from] FrequencyError),
+    /// The clock could not be limited.
+    #[error("the clock cannot be limited: {0}; it takes root, real-time threads (`--by threads`) may not")]
+    Limit(#[source] io::Error),
+    /// The kernel stops real-time threads before they have taken what they should.
+    #[error(
+        "the kernel lets real-time threads run for {allowed:.2} of the time and {share:.2} are to be taken: \
+         raise kernel.sched_rt_runtime_us, or choose a speed of {} at least",
+        .speed_min
+    )]
+    Throttled {
+        /// What the kernel lets them run.
+        allowed: f64,
+        /// What is to be taken.
+        share: f64,
+        /// The lowest speed that it allows.
+        speed_min: f64,
+    },
+    /// Real-time scheduling is not permitted.
+    #[error(
+        "real-time scheduling is not permitted: raise the limit (`ulimit -r {priority}`, RLIMIT_RTPRIO) or \
+         give CAP_SYS_NICE; in a control group of a kernel with CONFIG_RT_GROUP_SCHED also cpu.rt_runtime_us",
+        priority = duty::PRIORITY
+    )]
+    RealTime,
+    /// A thread cannot run on the PE.
+    #[error("PE {pe} cannot be used: {errno} (is it offline, or not allowed to this process?)")]
+    Pe {
+        /// The PE.
+        pe: PeId,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// No thread can be made.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// What was wanted was done, and something else came of it.
+    #[error(
+        "PE {pe} runs at {measured:.2} of its speed, not at {wanted:.2}, by {TRIES} measurements: other \
+         real-time threads, a hypervisor or the governor of its clock are in the way"
+    )]
+    Missed {
+        /// The PE that is farthest off.
+        pe: PeId,
+        /// The share of its own speed at which it runs.
+        measured: f64,
+        /// The share that was wanted.
+        wanted: f64,
+    },
+}
+
+impl SlowError {
+    /// Whether it is more than that a machine has no means to limit its clocks.
+    pub fn is_news(&self) -> bool {
+        !matches!(self, SlowError::Frequency(FrequencyError::None { .. }))
+    }
+}
+
+/// PEs that are slow. Dropped, they are as fast as before.
+#[derive(Debug)]
+pub struct SlowPes {
+    brake: Brake,
+    measured: Vec<(PeId, f64)>,
+    why_not_frequency: Option<SlowError>,
+    /// Held to the end.
+    _locks: Vec<File>,
+}
+
+/// What holds PEs back.
+#[derive(Debug)]
+enum Brake {
+    Frequency(Box<Limits>),
+    Threads(Vec<DutyCycle>),
+}
+
+/// What a PE came to.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Achieved {
+    /// The PE.
+    pub pe: PeId,
+    /// Its speed as measured at the start, as a share of its own.
+    pub measured: f64,
+    /// What was left of its time since then, where threads take the rest: 0 to 1.
+    pub time_left: Option<f64>,
+}
+
+impl SlowPes {
+    /// Makes PEs slow and measures whether they are. An error leaves nothing changed.
+    pub fn start(wish: &Wish) -> Result<SlowPes, SlowError> {
+        let locks = wish.pes.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
+        let begin = |means| {
+            let brake = match means {
+                Means::Frequency => Brake::limits(wish)?,
+                Means::Threads => Brake::threads(wish)?,
+            };
+            let measured = verify(wish, &brake)?;
+            Ok((brake, measured))
+        };
+        let mut why_not_frequency = None;
+        let (brake, measured) = match wish.by {
+            Some(means) => begin(means),
+            None => begin(Means::Frequency).or_else(|why_not| {
+                why_not_frequency = Some(why_not);
+                begin(Means::Threads)
+            }),
+        }?;
+        Ok(SlowPes { brake, measured, why_not_frequency, _locks: locks })
+    }
+
+    /// By what they were made slow.
+    pub fn by(&self) -> Means {
+        match self.brake {
+            Brake::Frequency(_) => Means::Frequency,
+            Brake::Threads(_) => Means::Threads,
+        }
+    }
+
+    /// Why the clock was not the means, if that was tried.
+    pub fn why_not_frequency(&self) -> Option<&SlowError> {
+        self.why_not_frequency.as_ref()
+    }
+
+    /// How slow they are.
+    pub fn achieved(&self) -> Vec<Achieved> {
+        let duties: &[DutyCycle] = match &self.brake {
+            Brake::Frequency(_) => &[],
+            Brake::Threads(duties) => duties,
+        };
+        let time_left = |pe| Some(1.0 - duties.iter().find(|duty| duty.pe() == pe)?.taken_share()?);
+        let of = |&(pe, measured): &(PeId, f64)| Achieved { pe, measured, time_left: time_left(pe) };
+        self.measured.iter().map(of).collect()
+    }
+}
+
+/// The lock of a PE, which goes with its holder. It is on the kernel's own directory, so that everybody meets
+/// there.
+fn lock(pe: PeId) -> Result<File, SlowError> {
+    let directory = File::open(Path::new(SYSTEM).join(format!("cpu{pe}")));
+    let directory = directory.map_err(|error| SlowError::NoPe { pe, error })?;
+    directory.try_lock().map_err(|_| SlowError::Taken { pe })?;
+    Ok(directory)
+}
+
+impl Brake {
+    fn limits(wish: &Wish) -> Result<Brake, SlowError> {
+        let system = Path::new(SYSTEM);
+        let plan = frequency::plan(system, &wish.pes, wish.speed)?;
+        let limits = Limits::open(system, plan).map_err(SlowError::Limit)?;
+        Ok(Brake::Frequency(Box::new(limits)))
+    }
+
+    fn threads(wish: &Wish) -> Result<Brake, SlowError> {
+        let share = 1.0 - wish.speed;
+        let allowed = duty::share_max(Path::new("/"));
+        if share > allowed {
+            return Err(SlowError::Throttled { allowed, share, speed_min: 1.0 - allowed });
+        }
+        let start = |pe| DutyCycle::start(pe, share, wish.period);
+        Ok(Brake::Threads(wish.pes.iter().map(start).collect::<Result<_, _>>()?))
+    }
+
+    fn set(&self, on: bool) -> Result<(), SlowError> {
+        match self {
+            Brake::Frequency(limits) => limits.set(on).map_err(SlowError::Limit),
+            Brake::Threads(duties) => {
+                duties.iter().for_each(|duty| duty.set(on));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The speeds as shares of the own ones, once all are near enough to what is wanted. The brake is on then.
+fn verify(wish: &Wish, brake: &Brake) -> Result<Vec<(PeId, f64)>, SlowError> {
+    let mut tries = 0;
+    loop {
+        let shares = measure(wish, brake)?;
+        let miss = |&(_, share): &(PeId, f64)| (share - wish.speed).abs();
+        let farthest = shares.iter().copied().max_by(|a, b| miss(a).total_cmp(&miss(b)));
+        tries += 1;
+        match farthest.filter(|farthest| miss(farthest) > TOLERANCE) {
+            None => return Ok(shares),
+            Some((pe, measured)) if tries == TRIES => {
+                return Err(SlowError::Missed { pe, measured, wanted: wish.speed });
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn measure(wish: &Wish, brake: &Brake) -> Result<Vec<(PeId, f64)>, SlowError> {
+    let look = |on| {
+        brake.set(on)?;
+        // Until it is felt: threads are asleep for a period, clocks change within milliseconds.
+        std::thread::sleep(2 * wish.period);
+        speed::measure(&wish.pes, wish.period)
+    };
+    let mut ratios = vec![Vec::new(); wish.pes.len()];
+    for _ in 0..PAIRS {
+        let (own, slow) = (look(false)?, look(true)?);
+        let pairs = own.iter().zip(&slow);
+        ratios.iter_mut().zip(pairs).for_each(|(ratios, (own, slow))| ratios.push(slow / own));
+    }
+    let median = |ratios: Vec<f64>| median(&ratios).expect("there are pairs");
+    Ok(wish.pes.iter().zip(ratios).map(|(pe, ratios)| (pe, median(ratios))).collect())
+}

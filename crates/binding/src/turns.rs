@@ -1,0 +1,236 @@
+//! Programs that spin take turns, each as a whole.
+//!
+//! Problem: a thread that spins for another holds the PE that the other needs, as long as the system's
+//! scheduler knows of neither. Approach (gang scheduling): all threads of a process run for [`TURN`] as
+//! normal threads, while those of the other processes get only what is left over (`SCHED_IDLE`), and so on in
+//! a circle. Nobody is stopped: a PE that a gang leaves free is used by the others.
+//!
+//! Several corewise of a user need no leader for that. Each gang has a place among those that they share
+//! ([`super::slots`]); whoever looks at the places knows all gangs, and whose turn it is follows from the
+//! clock, which is the same for all.
+//!
+//! Processes that mpirun or its like has started wait for each other: they are one gang, known by their
+//! common parent. Who is MPI's own child cannot tell the others' gangs, and lets nobody take turns.
+//!
+//! Limits: to make a thread normal again takes CAP_SYS_NICE (or a limit on nice levels that allows it).
+//! Threads with a scheduling policy of their own take no turns. Without a runtime directory only the gangs of
+//! one corewise take turns. A process that a gang starts while it is not its turn inherits the policy: it is
+//! made normal when it is first seen, and by the guardian only while its parent lives.
+
+use super::ledger::Ledger;
+use super::mask::ActToken;
+use super::slots::Slots;
+use corewise_core::plan::OutcomeKind;
+use corewise_sys::proc::Proc;
+use corewise_sys::task::{self, Task};
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+/// How long a gang's turn is.
+pub const TURN: Duration = Duration::from_millis(100);
+
+/// So many gangs of a user can take turns.
+const GANGS_MAX: i64 = 256;
+
+/// Set by those who start the processes of an MPI program.
+const MPI_VARIABLES: [&str; 4] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MPI_LOCALRANKID"];
+
+/// The processes that take turns.
+#[derive(Debug)]
+pub struct Turns {
+    places: Slots,
+    /// By process id.
+    members: BTreeMap<u32, Member>,
+    /// The place of each gang, by the process that it is known by.
+    gangs: BTreeMap<u32, i64>,
+    /// Whether threads can be made normal again.
+    permitted: bool,
+}
+
+#[derive(Debug)]
+struct Member {
+    process: Task,
+    gang: u32,
+    /// Whether its threads are normal now.
+    runs: bool,
+}
+
+impl Turns {
+    /// With those of the other corewise of this user.
+    pub fn open() -> io::Result<Turns> {
+        let permitted = std::thread::spawn(can_become_normal_again).join().unwrap_or(false);
+        let places = Slots::open("turns", GANGS_MAX)?;
+        Ok(Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), permitted })
+    }
+
+    /// Whether a process may take turns, and if not, why.
+    pub fn check(&self, pid: u32) -> Result<(), String> {
+        if !self.permitted {
+            return Err("to let programs take turns needs CAP_SYS_NICE".to_owned());
+        }
+        if is_of_mpi(std::process::id()) {
+            return Err("corewise is itself a process of an MPI program: start mpirun under it".to_owned());
+        }
+        if threads_of(pid).into_iter().any(|tid| policy_of(tid).is_ok_and(|policy| policy != NORMAL)) {
+            return Err("its threads have a scheduling policy of their own".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the book.
+    pub fn join(&mut self, process: Task) -> OutcomeKind {
+        let gang = gang_of(process.id);
+        if !self.gangs.contains_key(&gang) {
+            let Some(place) = self.places.take_any() else {
+                return OutcomeKind::Refused(format!("{GANGS_MAX} programs take turns already"));
+            };
+            self.gangs.insert(gang, place);
+        }
+        self.members.insert(process.id, Member { process, gang, runs: true });
+        OutcomeKind::Done
+    }
+
+    /// A process takes no turns any more; its threads are normal again. Whether it took any.
+    pub fn leave(&mut self, token: &ActToken, pid: u32) -> bool {
+        let Some(member) = self.members.remove(&pid) else { return false };
+        make_normal(token, member.process);
+        if self.members.values().all(|other| other.gang != member.gang)
+            && let Some(place) = self.gangs.remove(&member.gang)
+        {
+            self.places.leave(place);
+        }
+        true
+    }
+
+    /// A new process that a member has started while it was not its turn becomes normal.
+    pub fn meet(&self, token: &ActToken, pid: u32) {
+        if self.members.is_empty() || self.members.contains_key(&pid) {
+            return;
+        }
+        if let Ok(Some(facts)) = task::facts(pid)
+            && self.members.contains_key(&facts.parent)
+        {
+            make_normal(token, Task { id: pid, start: facts.start });
+        }
+    }
+
+    /// Until when the next turn begins; `None` if nobody takes turns.
+    pub fn due_within(&self) -> Option<Duration> {
+        let passed = now().as_nanos() % TURN.as_nanos();
+        (!self.members.is_empty()).then(|| TURN - Duration::from_nanos(passed as u64))
+    }
+
+    /// Lets those run whose turn it is, and no others. (What a thread starts meanwhile inherits its policy.)
+    pub fn act(&mut self, token: &ActToken) {
+        if self.members.is_empty() {
+            return;
+        }
+        let gangs = self.all_gangs();
+        let turn = (now().as_nanos() / TURN.as_nanos()) as usize % gangs.len();
+        let has_turn = |gang: u32| gangs.len() == 1 || self.gangs.get(&gang) == Some(&gangs[turn]);
+        let due: Vec<(u32, bool)> =
+            self.members.iter().map(|(&pid, member)| (pid, has_turn(member.gang))).collect();
+        // Who gets PEs before those who lose them.
+        for wanted in [true, false] {
+            for &(pid, runs) in due.iter().filter(|(_, runs)| *runs == wanted) {
+                let member = self.members.get_mut(&pid).expect("it was just listed");
+                if member.runs == runs {
+                    continue;
+                }
+                member.runs = runs;
+                let (from, to) = if runs { (libc::SCHED_IDLE, NORMAL) } else { (NORMAL, libc::SCHED_IDLE) };
+                change(token, member.process, from, to);
+            }
+        }
+    }
+
+    /// The places of all gangs of all corewise, in order.
+    fn all_gangs(&self) -> Vec<i64> {
+        let mut places = self.places.others();
+        places.extend(self.places.own());
+        places.sort_unstable();
+        places
+    }
+}
+
+/// Makes everybody normal again who takes turns by a book, and what they have started.
+pub fn restore(ledger: &Ledger, token: &ActToken) {
+    let lives = |process: &Task| Task::of(process.id).is_ok_and(|now| now == Some(*process));
+    let members: Vec<Task> = ledger.in_turns().filter(lives).collect();
+    if members.is_empty() {
+        return;
+    }
+    members.iter().for_each(|&process| make_normal(token, process));
+    let proc = Proc::at("/proc");
+    let known = |pid: u32| members.iter().any(|process| process.id == pid).then_some(());
+    // What cannot be listed has ended.
+    let processes = proc.processes().unwrap_or_default();
+    let started = proc.descendants(&processes, known, &[]).unwrap_or_default();
+    for process in started.into_keys().filter_map(|pid| Task::of(pid).ok().flatten()) {
+        make_normal(token, process);
+    }
+}
+
+const NORMAL: i32 = libc::SCHED_OTHER;
+
+fn make_normal(token: &ActToken, process: Task) {
+    change(token, process, libc::SCHED_IDLE, NORMAL);
+}
+
+/// Gives those of its threads that have one scheduling policy another. Threads come and go meanwhile: the
+/// next turn finds them.
+fn change(_: &ActToken, process: Task, from: i32, to: i32) {
+    if !Task::of(process.id).is_ok_and(|now| now == Some(process)) {
+        return;
+    }
+    for tid in threads_of(process.id) {
+        if policy_of(tid) == Ok(from) {
+            // It may have ended.
+            let _ = set_policy(tid, to);
+        }
+    }
+}
+
+fn threads_of(pid: u32) -> Vec<u32> {
+    Proc::at("/proc").threads(pid).ok().flatten().unwrap_or_default()
+}
+
+fn policy_of(tid: u32) -> Result<i32, Errno> {
+    // SAFETY: the call takes no pointer.
+    Errno::result(unsafe { libc::sched_getscheduler(tid as i32) })
+}
+
+fn set_policy(tid: u32, policy: i32) -> Result<(), Errno> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameters live through the call, which only reads them.
+    Errno::result(unsafe { libc::sched_setscheduler(tid as i32, policy, &parameters) }).map(drop)
+}
+
+/// Tried in a thread of its own, which ends with what it has become.
+fn can_become_normal_again() -> bool {
+    set_policy(0, libc::SCHED_IDLE).and_then(|()| set_policy(0, NORMAL)).is_ok()
+}
+
+/// By which process the gang of a process is known.
+fn gang_of(pid: u32) -> u32 {
+    let parent = || Some(task::facts(pid).ok()??.parent);
+    is_of_mpi(pid).then(parent).flatten().unwrap_or(pid)
+}
+
+/// Whether it was started as one of several processes of an MPI program.
+fn is_of_mpi(pid: u32) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let names = environment.split(|&byte| byte == 0).filter_map(|entry| entry.split(|&b| b == b'=').next());
+    names.into_iter().any(|name| MPI_VARIABLES.iter().any(|variable| variable.as_bytes() == name))
+}
+
+/// The same for all processes of the machine.
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has CLOCK_MONOTONIC").into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! How long the idle threads of a running program spin: found, changed and given back.
+
+use corewise_binding::runtimes::libgomp::{self, SpinCount, WriteError};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// So many turns that no thread gives up spinning within this test.
+const FOR_EVER: u64 = 30_000_000_123;
+
+/// Regions, 20 ms apart, within which something must be seen: more than 10 s.
+const REGIONS_MAX: usize = 500;
+
+/// A program with a team of two threads.
+struct Program {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// Compiled with these arguments, started with `GOMP_SPINCOUNT`.
+    fn start(name: &str, arguments: &[&str], spin_count: u64) -> Program {
+        let binary = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/waiting.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-fopenmp", "-o", &binary]).arg(source).args(arguments);
+        assert!(compiler.status().unwrap().success());
+        let mut command = Command::new(binary);
+        command.env(libgomp::VARIABLE, spin_count.to_string()).env_remove("OMP_WAIT_POLICY");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut program = Program { child, output };
+        program.next_region();
+        program
+    }
+
+    fn next_region(&mut self) {
+        assert!(self.output.read_line(&mut String::new()).unwrap() > 0, "the program has ended");
+    }
+
+    /// The state of the second thread, and its CPU time in ticks of 10 ms.
+    fn idle_thread(&self) -> (char, u64) {
+        let pid = self.child.id();
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let tids = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+        let second = tids.filter(|tid| *tid != pid.to_string()).min().expect("a team of two");
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{second}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        (fields[0].chars().next().unwrap(), fields[11].parse::<u64>().unwrap())
+    }
+
+    /// Waits until the second thread has used 50 ms of CPU time, which regions of some microseconds do not.
+    fn await_spinning(&mut self) {
+        let (_, before) = self.idle_thread();
+        let spins = (0..REGIONS_MAX).any(|_| {
+            self.next_region();
+            self.idle_thread().1 >= before + 5
+        });
+        assert!(spins, "it has not spun in {REGIONS_MAX} regions");
+    }
+
+    /// Waits until the second thread sleeps, which one that spins for ever never does.
+    fn await_sleeping(&mut self) {
+        let sleeps = (0..REGIONS_MAX).any(|_| {
+            self.next_region();
+            self.idle_thread().0 == 'S'
+        });
+        assert!(sleeps, "it has not slept in {REGIONS_MAX} regions");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn only(mut found: Vec<SpinCount>) -> SpinCount {
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+#[test]
+fn idle_threads_spin_as_long_as_they_are_told_and_again_as_before() {
+    let mut program = Program::start("waiting", &[], FOR_EVER);
+    program.await_spinning();
+    let mut count = only(libgomp::find(program.child.id(), FOR_EVER).unwrap());
+    assert!(count.library().contains("libgomp"), "{count:?}");
+    count.write(10).unwrap();
+    program.await_sleeping();
+    count.give_back().unwrap();
+    program.await_spinning();
+}
+
+#[test]
+fn a_static_program_with_symbols_is_as_good_and_one_without_is_not_found() {
+    let program = Program::start("waiting-static", &["-static"], FOR_EVER);
+    let mut count = only(libgomp::find(program.child.id(), FOR_EVER).unwrap());
+    count.write(10).unwrap();
+    let program = Program::start("waiting-stripped", &["-static", "-s"], FOR_EVER);
+    assert!(libgomp::find(program.child.id(), FOR_EVER).unwrap().is_empty());
+}
+
+#[test]
+fn what_a_program_was_not_started_with_is_not_found() {
+    let program = Program::start("waiting-own", &[], FOR_EVER);
+    assert!(libgomp::find(program.child.id(), FOR_EVER + 1).unwrap().is_empty());
+}
+
+#[test]
+fn who_has_ended_or_decided_otherwise_is_left_alone() {
+    let mut program = Program::start("waiting-ended", &[], FOR_EVER);
+    let mut ours = only(libgomp::find(program.child.id(), FOR_EVER).unwrap());
+    let mut another = only(libgomp::find(program.child.id(), FOR_EVER).unwrap());
+    another.write(10).unwrap();
+    assert_eq!(ours.write(20), Err(WriteError::NotOurs));
+    program.child.kill().unwrap();
+    program.child.wait().unwrap();
+    assert_eq!(another.write(20), Err(WriteError::Gone));
+}

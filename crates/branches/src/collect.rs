@@ -1,0 +1,123 @@
+//! Making a recording of traces.
+
+use super::modules::Modules;
+use super::trace::Trace;
+use corewise_code::AddressSpace;
+use corewise_paths::window::{End, Recording, Transfer, Window};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long threads were stopped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pauses {
+    ns: Vec<u32>,
+}
+
+impl Pauses {
+    pub(super) fn add(&mut self, pause: Duration) {
+        self.ns.push(u32::try_from(pause.as_nanos()).unwrap_or(u32::MAX));
+    }
+
+    /// The pause that this share of all were not longer than (0.5: the median), in ns. `None` without any.
+    pub fn quantile(&self, share: f64) -> Option<u32> {
+        let mut sorted = self.ns.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().checked_sub(1)?;
+        sorted.get((share * last as f64).round() as usize).copied()
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> usize {
+        self.ns.len()
+    }
+}
+
+/// What was recorded so far.
+#[derive(Debug, Default)]
+pub struct Collected {
+    modules: Modules,
+    windows: Vec<Window>,
+    without_window: BTreeMap<String, u64>,
+    /// How long threads were stopped.
+    pub pauses: Pauses,
+}
+
+impl Collected {
+    /// A sample that gave no window.
+    pub fn without_window(&mut self, reason: &str) {
+        *self.without_window.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    /// Windows so far.
+    pub fn window_count(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Takes in a window, by thread, process and time in ns of `CLOCK_MONOTONIC`.
+    pub fn add(&mut self, source: (u32, u32, u64), space: &AddressSpace, trace: &Trace) {
+        if trace.instructions == 0 {
+            return self.without_window(match &trace.ended {
+                End::SystemCall => "at a system call",
+                End::Unsupported(_) => "at an instruction that cannot be emulated",
+                End::NoFile => "code in no file",
+                End::Interrupted => "interrupted",
+                _ => "memory that cannot be read",
+            });
+        }
+        let counts = Some((trace.instructions, trace.branches));
+        self.add_counted(source, space, trace, counts);
+    }
+
+    /// Takes in a window that hardware recorded, likewise.
+    pub fn add_hardware(&mut self, source: (u32, u32, u64), space: &AddressSpace, trace: &Trace) {
+        self.add_counted(source, space, trace, None);
+    }
+
+    fn add_counted(
+        &mut self,
+        (tid, pid, time_ns): (u32, u32, u64),
+        space: &AddressSpace,
+        trace: &Trace,
+        counts: Option<(u32, u32)>,
+    ) {
+        let mut locate = |address| self.modules.locate(pid, space, address);
+        let Some(start) = locate(trace.start) else { return self.without_window("code in no file") };
+        let mut transfers = Vec::with_capacity(trace.transfers.len());
+        let mut cut = None;
+        for &(from, to) in &trace.transfers {
+            match (locate(from), locate(to)) {
+                (Some(from), Some(to)) => transfers.push(Transfer { from, to }),
+                (from, _) => {
+                    cut = Some(from.unwrap_or(start));
+                    break;
+                }
+            }
+        }
+        let whole = if cut.is_none() { locate(trace.end) } else { None };
+        let is_whole = whole.is_some();
+        let end = whole.or(cut).unwrap_or_else(|| transfers.last().map_or(start, |last| last.to));
+        let counts = counts.filter(|_| is_whole);
+        self.windows.push(Window {
+            tid,
+            time_ns,
+            start,
+            transfers,
+            end,
+            instructions: counts.map(|(instructions, _)| instructions),
+            branches: counts.map(|(_, branches)| branches),
+            ended: if is_whole { trace.ended.clone() } else { End::NoFile },
+        });
+    }
+
+    /// The recording, as far as it is known here.
+    pub fn into_recording(mut self) -> Recording {
+        self.windows.sort_by_key(|window| window.time_ns);
+        Recording {
+            version: Recording::VERSION,
+            modules: self.modules.into_modules(),
+            windows: self.windows,
+            without_window: self.without_window,
+            ..Recording::default()
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Branch records of running programs: windows of consecutively executed branches, by hardware or without.
+//!
+//! Three samplers record the same windows ([`corewise_paths::window`]). [`lbr`] reads the processor's own
+//! branch records. [`shadow`] needs no hardware: it emulates now and then what a thread will do next, while
+//! the thread is held up: preempted (`preempt`) or, where that is not permitted, stopped with `ptrace`
+//! (`tracer`). [`step`] really executes a stopped thread's next branches one instruction at a time, which is
+//! slow, and there to verify the others. [`record()`] chooses and runs one of them on a command or a running
+//! process.
+
+#[cfg(target_arch = "x86_64")]
+pub mod busy;
+pub mod collect;
+#[cfg(target_arch = "x86_64")]
+mod event;
+pub mod lbr;
+#[cfg(target_arch = "x86_64")]
+mod mapped;
+pub mod modules;
+#[cfg(target_arch = "x86_64")]
+mod preempt;
+#[cfg(target_arch = "x86_64")]
+mod ptrace;
+#[cfg(target_arch = "x86_64")]
+mod record;
+#[cfg(target_arch = "x86_64")]
+pub mod shadow;
+#[cfg(target_arch = "x86_64")]
+pub mod step;
+mod target;
+pub mod trace;
+#[cfg(target_arch = "x86_64")]
+mod tracer;
+#[cfg(target_arch = "x86_64")]
+pub mod verify;
+
+use collect::Pauses;
+use corewise_paths::window::Recording;
+use corewise_sys::launch::{LaunchError, Output};
+use nix::errno::Errno;
+use std::ffi::OsString;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How windows are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// `lbr` where the machine has it, else `shadow`.
+    Auto,
+    /// By the processor's branch records.
+    Lbr,
+    /// By emulation of preempted threads, or of stopped ones where preempting is not permitted.
+    Shadow,
+    /// By emulation of threads that are stopped with `ptrace`.
+    ShadowPtrace,
+    /// By single steps: slow, for verification.
+    Step,
+}
+
+/// What is watched.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// A command, from its start to its end, with all that it starts.
+    Command(&'a [OsString]),
+    /// A running process, with its descendants.
+    Pid(u32),
+}
+
+/// How to record.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The sampler.
+    pub backend: Backend,
+    /// Mean time between the samples of a running thread, of its CPU time.
+    pub period: Duration,
+    /// Branches of a window.
+    pub branches_max: u32,
+    /// Instructions of a window at most.
+    pub instructions_max: u32,
+    /// To end after this, if the command does not before.
+    pub duration: Option<Duration>,
+    /// To end when somebody sets it.
+    pub stop: Arc<AtomicBool>,
+    /// Where a command's output goes.
+    pub output: Output,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            backend: Backend::Auto,
+            period: Duration::from_millis(10),
+            branches_max: 32,
+            instructions_max: 4000,
+            duration: None,
+            stop: Arc::default(),
+            output: Output::Own,
+        }
+    }
+}
+
+/// How far a recording is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Windows so far.
+    pub windows: usize,
+    /// Processes that are followed at the moment.
+    pub processes: usize,
+}
+
+/// A recording that has ended.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The windows.
+    pub recording: Recording,
+    /// How the command ended; `None` for a process that was attached to.
+    pub exit_status: Option<ExitStatus>,
+    /// How long threads were held up by samples; empty for `lbr`.
+    pub pauses: Pauses,
+}
+
+/// Why nothing could be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum BranchError {
+    /// The command did not start.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// There is no such process.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
+    /// Following a process was refused.
+    #[error(
+        "process {pid} may not be followed ({errno}): run corewise as the process's user or as root, see \
+         that no debugger follows it, and set kernel.yama.ptrace_scope to 0 for processes that corewise did \
+         not start"
+    )]
+    Follow {
+        /// The process.
+        pid: u32,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// The clock event was refused.
+    #[error(
+        "the cpu-clock event was refused ({0}): set kernel.perf_event_paranoid to 2 or less, or give \
+         corewise CAP_PERFMON"
+    )]
+    Clock(Errno),
+    /// The sampler cannot work on this machine.
+    #[error("the sampler `{sampler}` cannot work here: {reason}")]
+    Unavailable {
+        /// Its name.
+        sampler: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The system refused something else.
+    #[error("{what}: {errno}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        errno: Errno,
+    },
+}
+
+/// Records a target's windows until it ends, or as long as the options say. `on_progress` is called some
+/// times a second.
+///
+/// A command must be started while this process has one thread (see [`corewise_sys::launch::prepare`]).
+pub fn record(
+    target: Target<'_>,
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    if let Target::Pid(pid) = target
+        && !target::is_alive(pid)
+    {
+        return Err(BranchError::NoProcess(pid));
+    }
+    let mut recorded = match options.backend {
+        Backend::Lbr => lbr::record(target, options, on_progress),
+        Backend::Auto if lbr::probe().is_ok() => lbr::record(target, options, on_progress),
+        Backend::Auto | Backend::Shadow => record_preempted(target, options, on_progress),
+        Backend::ShadowPtrace => record_stopped(target, options, false, on_progress),
+        Backend::Step => record_stopped(target, options, true, on_progress),
+    }?;
+    let Recorded { recording, pauses, .. } = &mut recorded;
+    recording.period_ns = u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX);
+    recording.branches_max = options.branches_max;
+    if let (Some(median), Some(high)) = (pauses.quantile(0.5), pauses.quantile(0.95)) {
+        let us = |ns: u32| f64::from(ns) / 1e3;
+        let (count, median, high) = (pauses.count(), us(median), us(high));
+        recording.notes.push(format!(
+            "Threads were held up {count} times for {median:.0} µs (median; 95 %: {high:.0} µs)."
+        ));
+    }
+    Ok(recorded)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn record_preempted(
+    target: Target<'_>,
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    match preempt::Preempting::prepare() {
+        Ok(preempting) => preempting.record(target, options, on_progress),
+        Err(reason) => {
+            let mut recorded = record_stopped(target, options, false, on_progress)?;
+            recorded.recording.notes.push(format!(
+                "Threads were stopped with ptrace, which costs them more, as preempting them is not \
+                 possible: {reason}."
+            ));
+            Ok(recorded)
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn record_preempted(
+    target: Target<'_>,
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    record_stopped(target, options, false, on_progress)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn record_stopped(
+    target: Target<'_>,
+    options: &Options,
+    step: bool,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    if step {
+        return record::record(target, options, "step", &mut step::Stepper::default(), on_progress);
+    }
+    let shadow = shadow::sampler::Shadow::new()
+        .map_err(|errno| BranchError::System { what: "cannot make room for thunks", errno });
+    record::record(target, options, "shadow-ptrace", &mut shadow?, on_progress)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn record_stopped(
+    _: Target<'_>,
+    _: &Options,
+    step: bool,
+    _: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    let sampler = if step { "step" } else { "shadow" };
+    Err(BranchError::Unavailable { sampler, reason: "it is for x86-64 only".to_owned() })
+}

@@ -1,0 +1,42 @@
+//! Where code is mapped in a running process, read again from time to time.
+
+use super::trace::Trace;
+use corewise_code::AddressSpace;
+use corewise_paths::window::End;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Mappings are read again after this, or earlier when control goes where nothing was mapped.
+const MAX_AGE: Duration = Duration::from_secs(1);
+const MIN_AGE: Duration = Duration::from_millis(10);
+
+/// The mappings as they were at some time.
+#[derive(Debug)]
+pub struct Mapped {
+    space: Arc<AddressSpace>,
+    read_at: Instant,
+}
+
+impl Mapped {
+    /// Those that a process has now; a process that has ended has none.
+    pub fn of(pid: u32) -> Mapped {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        Mapped { space: Arc::new(AddressSpace::from_maps(&maps)), read_at: Instant::now() }
+    }
+
+    /// The mappings.
+    pub fn space(&self) -> Arc<AddressSpace> {
+        Arc::clone(&self.space)
+    }
+
+    /// Reads them again if they are old, or if this window says that they are.
+    pub fn keep_up(&mut self, pid: u32, trace: &Trace) {
+        let age = self.read_at.elapsed();
+        let is_lost = trace.ended == End::NoFile;
+        // A program that has just begun maps its libraries one by one.
+        let min_age = if self.space.find(trace.start).is_none() { MIN_AGE } else { 10 * MIN_AGE };
+        if age > MAX_AGE || (is_lost && age > min_age) {
+            *self = Mapped::of(pid);
+        }
+    }
+}

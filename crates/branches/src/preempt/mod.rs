@@ -1,0 +1,254 @@
+//! Emulating threads that were preempted, instead of stopping them.
+//!
+//! The problem: a thread that `ptrace` stops leaves its PE idle, and for each sample the kernel wakes two
+//! PEs: another one for the tracer, then the thread's own again. In a virtual machine this takes several
+//! times as long as the sample itself.
+//!
+//! The approach: a thread of corewise on each PE, of real-time priority, which sleeps most of the time. When
+//! it wakes, whatever ran there has been preempted: it stays where it is, ready to go on, and nobody needs to
+//! wake it. Its registers the kernel has saved, and hands out by BPF (`src/bpf/preemption.bpf.c`). Its memory
+//! is read as for any other emulated thread ([`super::shadow`]). When the sampler sleeps again, the thread
+//! goes on. It is not traced, gets no signal, and needs nothing should corewise be killed.
+//!
+//! Samples are taken by the clock on the wall of each PE, hence of each thread in proportion to its CPU time.
+//!
+//! Limits. It takes the rights for BPF, for real-time priorities and to read the processes' memory (root has
+//! them), and Linux 5.16. A thread of higher real-time priority is not preempted. The sampler of a PE that
+//! has been idle for some time wakes less often, so that threads which hop between idle PEs get fewer
+//! samples.
+
+mod extended;
+mod kernel;
+mod sampler;
+
+use super::collect::Collected;
+use super::event::Periods;
+use super::target::{Phase, Running};
+use super::trace::Limits;
+use super::{BranchError, Options, Progress, Recorded, Target};
+use corewise_bpf::monotonic_ns;
+use corewise_core::ids::PeId;
+use corewise_sys::affinity;
+use corewise_sys::real_time::RealTime;
+use kernel::{Before, Kernel, Slots};
+use nix::errno::Errno;
+use sampler::{PeSampler, Sample};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+/// Above everything that is not of high real-time priority itself.
+const PRIORITY: i32 = 90;
+/// After its PE was idle so many times in a row, a sampler sleeps longer,
+const IDLE_WAKES: u32 = 8;
+/// by this factor.
+const IDLE_FACTOR: u32 = 4;
+
+/// What it takes to preempt threads, if this machine and user have it.
+pub(super) struct Preempting {
+    kernel: Kernel,
+    slots: Slots,
+}
+
+impl Preempting {
+    /// Prepares it, or says why it is impossible.
+    pub fn prepare() -> Result<Preempting, String> {
+        let (kernel, slots) = Kernel::open()?;
+        let trial = || RealTime::enter(PRIORITY).map(drop);
+        thread::scope(|scope| scope.spawn(trial).join().expect("system calls do not panic"))
+            .map_err(|errno| format!("a real-time priority is not permitted ({errno})"))?;
+        Ok(Preempting { kernel, slots })
+    }
+
+    /// Records a target.
+    pub fn record(
+        self,
+        target: Target<'_>,
+        options: &Options,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<Recorded, BranchError> {
+        let Preempting { kernel, slots } = self;
+        let unavailable = |reason| BranchError::Unavailable { sampler: "shadow", reason };
+        let attach = |pid: i32, is_command| {
+            let pid = pid as u32;
+            if is_command {
+                return kernel.follow(pid).map_err(unavailable);
+            }
+            let memory = std::fs::File::open(format!("/proc/{pid}/mem"));
+            memory.map_err(|error| {
+                let errno = error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw);
+                BranchError::Follow { pid, errno }
+            })?;
+            kernel.follow_tree(pid).map_err(unavailable)
+        };
+        let (mut running, ()) = Running::start(target, options, attach)?;
+        let is_over = AtomicBool::new(false);
+        let mut collected = Collected::default();
+        let ended = thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            // Those of PEs that are offline or forbidden end at once.
+            let samplers: Vec<_> = affinity::all_pes()
+                .iter()
+                .map(|pe| {
+                    let (slots, is_over, tell) = (&slots, &is_over, tell.clone());
+                    scope.spawn(move || sample_pe(slots, pe, options, is_over, &tell))
+                })
+                .collect();
+            let end = || {
+                is_over.store(true, Ordering::Relaxed);
+                samplers.iter().for_each(|sampler| sampler.thread().unpark());
+            };
+            loop {
+                let phase = running.wait(options);
+                told.try_iter().for_each(|sample| take_in(&mut collected, sample));
+                on_progress(Progress { windows: collected.window_count(), processes: kernel.followed() });
+                match phase {
+                    Ok(Phase::Recorded) => {}
+                    Ok(Phase::Late) => end(),
+                    Ok(Phase::Over) | Err(_) => {
+                        end();
+                        drop(tell);
+                        told.iter().for_each(|sample| take_in(&mut collected, sample));
+                        return phase;
+                    }
+                }
+            }
+        });
+        ended?;
+        let pauses = std::mem::take(&mut collected.pauses);
+        let mut recording = collected.into_recording();
+        recording.command = running.words;
+        recording.backend = "shadow".to_owned();
+        Ok(Recorded { recording, exit_status: running.exit_status, pauses })
+    }
+}
+
+fn take_in(collected: &mut Collected, sample: Sample) {
+    match sample {
+        Sample::Taken(taken) => {
+            collected.add(taken.source, &taken.space, &taken.trace);
+            collected.pauses.add(taken.pause);
+        }
+        Sample::Refused(reason) => collected.without_window(reason),
+    }
+}
+
+/// Samples one PE until all is over.
+fn sample_pe(slots: &Slots, pe: PeId, options: &Options, is_over: &AtomicBool, tell: &Sender<Sample>) {
+    if affinity::bind_self(pe).is_err() {
+        return;
+    }
+    let Ok(_priority) = RealTime::enter(PRIORITY) else { return };
+    let limits = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
+    let mut periods = Periods::new(options.period, monotonic_ns() ^ u64::from(pe.0));
+    let mut sampler: Option<PeSampler<'_>> = None;
+    let mut idle = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        thread::park_timeout(periods.next() * if idle >= IDLE_WAKES { IDLE_FACTOR } else { 1 });
+        let before = slots.take(pe);
+        idle = if before == Before::Idle { idle + 1 } else { 0 };
+        let sample = match (before, &mut sampler) {
+            (Before::Idle | Before::Other, _) => continue,
+            (Before::InKernel, _) => Sample::Refused("in the kernel"),
+            (Before::Followed(preempted), Some(sampler)) => sampler.sample(&preempted),
+            (Before::Followed(preempted), None) => match PeSampler::new(slots, pe, limits) {
+                Ok(new) => sampler.insert(new).sample(&preempted),
+                Err(_) => Sample::Refused("no memory for the emulator"),
+            },
+        };
+        // Nobody listens to what comes after the end.
+        let _ = tell.send(sample);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shadow::native::VectorLayout;
+    use super::super::shadow::state::State;
+    use super::*;
+    use corewise_testing::{Capability, or_skip};
+    use extended::Components;
+    use std::arch::asm;
+    use std::sync::atomic::AtomicU8;
+
+    /// What a machine lacks that gives this reason.
+    #[expect(clippy::ptr_arg, reason = "the errors are of this type")]
+    pub(super) fn missing(reason: &String) -> Option<Capability> {
+        let is_real_time = reason.starts_with("a real-time priority is not permitted");
+        let is_bpf = ["not permitted", "a container", "CONFIG_"].iter().any(|word| reason.contains(word));
+        is_real_time.then_some(Capability::RealTime).or(is_bpf.then_some(Capability::Bpf))
+    }
+
+    /// Runs with known registers until the byte is set, and says whether they were still the same then.
+    fn run_with_known_registers(end: &AtomicU8, values: &[u128; 4]) -> bool {
+        let (low, high): (u64, u64);
+        // SAFETY: it reads the byte and the four values, and names every register that it changes.
+        unsafe {
+            asm!(
+                "movdqu xmm1, [{values}]",
+                "movdqu xmm15, [{values} + 48]",
+                "mov r8, 0x1111111111111111",
+                "mov r15, 0x5555555555555555",
+                "2:",
+                "cmp byte ptr [{end}], 0",
+                "je 2b",
+                "movq r9, xmm15",
+                end = in(reg) end.as_ptr(),
+                values = in(reg) values.as_ptr(),
+                out("r8") low, out("r15") high, out("r9") _, out("xmm1") _, out("xmm15") _,
+            );
+        }
+        (low, high) == (0x1111_1111_1111_1111, 0x5555_5555_5555_5555)
+    }
+
+    #[test]
+    fn a_preempted_threads_registers_are_what_they_are() {
+        let Preempting { kernel, slots } = or_skip!(Preempting::prepare(), missing);
+        kernel.follow(std::process::id()).unwrap();
+        let pe = affinity::get(0).unwrap().last().unwrap();
+        let values = [u128::MAX / 3, 1, 2, u128::MAX / 5];
+        let (end, (tell, told)) = (AtomicU8::new(0), mpsc::channel());
+        let found = thread::scope(|scope| {
+            let spinning = scope.spawn(|| {
+                affinity::bind_self(pe).unwrap();
+                tell.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+                run_with_known_registers(&end, &values)
+            });
+            let tid = told.recv().unwrap();
+            let slots = &slots;
+            let looking = scope.spawn(move || {
+                affinity::bind_self(pe).unwrap();
+                let _priority = RealTime::enter(PRIORITY).unwrap();
+                (0..1000).find_map(|_| {
+                    thread::park_timeout(std::time::Duration::from_millis(2));
+                    let Before::Followed(preempted) = slots.take(pe) else { return None };
+                    if preempted.tid != tid {
+                        return None;
+                    }
+                    let mut saved = [0; size_of::<kernel::Xsave>()];
+                    let bytes = slots.take_xsave(pe, &mut saved);
+                    let unmoved = slots.take(pe) == Before::Followed(preempted);
+                    // It may have been preempted before it came to the loop.
+                    let is_there = preempted.registers().r8 == 0x1111_1111_1111_1111;
+                    (unmoved && is_there).then(|| (preempted, saved[..bytes].to_vec()))
+                })
+            });
+            let found = looking.join().unwrap();
+            end.store(1, Ordering::Relaxed);
+            assert!(spinning.join().unwrap(), "its registers are as they were");
+            found
+        });
+        let (preempted, saved) = found.expect("it was preempted while it ran in its loop");
+        let registers = preempted.registers();
+        assert_eq!(preempted.pid, std::process::id());
+        assert_eq!(registers.r15, 0x5555_5555_5555_5555);
+        assert_eq!((registers.cs, registers.orig_rax as i64), (0x33, -1));
+        assert_ne!(registers.fs_base, 0);
+        let layout = VectorLayout::of_this_machine();
+        let (mut area, mut state) = (vec![0; layout.bytes], State::new());
+        assert!(Components::of_this_machine().expand(&saved, &mut area));
+        state.set_vectors(&area, &layout);
+        let low = |number: usize| u128::from_le_bytes(state.vectors[number].0[..16].try_into().unwrap());
+        assert_eq!((low(1), low(15)), (values[0], values[3]));
+    }
+}

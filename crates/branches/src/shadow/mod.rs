@@ -1,0 +1,144 @@
+//! Branch records in software: what a stopped thread would do next, emulated on private copies.
+//!
+//! The problem: branch-record hardware (LBR, BRBE) is missing in most virtual machines and many processors.
+//! The approach: a thread is stopped now and then, its registers are read, and its next N branches are
+//! emulated on copies of the pages that they touch; then the thread goes on as if nothing had been. No
+//! register and no byte of it is ever written.
+//!
+//! A whole emulator of x86 is not needed, as the processor is at hand: branches, calls, the stack and string
+//! operations are carried out directly ([`machine`]), any other instruction runs natively as a *thunk*
+//! ([`thunk`]), which is the instruction itself with its memory operand replaced by a pointer into the copy.
+//! How an instruction is to be carried out, its [`plan`], is kept in the same store that keeps decoded code
+//! for the counters ([`corewise_code`]), and is made ahead of need while threads run
+//! ([`Emulator::look_ahead`]).
+//!
+//! The idea follows shadow execution of instrumented copies (Wallace & Hazelwood, "SuperPin", CGO 2007;
+//! Moseley et al., "Shadow Profiling", CGO 2007), without the fork; windows are those of Moseley et al.,
+//! "Dynamic Run-time Architecture Techniques for Enabling Continuous Optimization" (CF 2005), section 3.
+//!
+//! Limits. A window ends at a system call, at what cannot be emulated (gathers, XSAVE, CPUID, transactions,
+//! very long string operations) and at code that is in no file. Other threads' writes during a window are
+//! not seen, and a restartable sequence (rseq) is not seen to restart. x86-64 only.
+
+pub mod machine;
+pub mod memory;
+pub mod native;
+pub mod plan;
+pub(super) mod sampler;
+pub mod state;
+mod strings;
+pub mod thunk;
+
+use crate::trace::{Limits, Trace};
+use corewise_code::{AddressSpace, CodeStore};
+use corewise_paths::window::End;
+use machine::{Flowed, Machine, Stop};
+use memory::Page;
+use plan::{Action, Planner};
+use rustc_hash::FxHashSet;
+use state::State;
+
+/// Instructions looked at after one window: a function or two.
+const AHEAD_MAX: usize = 2000;
+/// Where this much was looked at, it is begun anew.
+const LOOKED_AT_MAX: usize = 1 << 20;
+
+/// The stopped thread that is emulated.
+pub trait Guest {
+    /// Reads pages at page addresses, in this order until one cannot be read; how many were.
+    fn read_pages(&mut self, addresses: &[u64], pages: &mut [Page]) -> usize;
+
+    /// Reads the vector registers; false if that failed.
+    fn read_vectors(&mut self, state: &mut State) -> bool;
+}
+
+/// Emulates threads, one window after the other.
+pub struct Emulator {
+    code: CodeStore<Planner>,
+    machine: Machine,
+    /// Where code was looked at ahead of need, by process.
+    looked_at: FxHashSet<(u32, u64)>,
+}
+
+impl Emulator {
+    /// With no code yet.
+    pub fn new() -> nix::Result<Emulator> {
+        let planner = Planner::new()?;
+        let machine = Machine::new(planner.arena());
+        Ok(Emulator { code: CodeStore::new(planner), machine, looked_at: FxHashSet::default() })
+    }
+
+    /// Emulates a thread of a process from its registers on, until a limit or something that cannot be
+    /// emulated.
+    pub fn window(
+        &mut self,
+        guest: &mut dyn Guest,
+        (pid, space): (u32, &AddressSpace),
+        regs: &libc::user_regs_struct,
+        limits: &Limits,
+        trace: &mut Trace,
+    ) {
+        let mut code = self.code.view(pid, space);
+        trace.begin(regs.rip);
+        if code.in_file(regs.rip).is_none() {
+            trace.end(regs.rip, End::NoFile);
+            return;
+        }
+        self.machine.begin(guest, regs);
+        loop {
+            let here = self.machine.state.ip;
+            let plan = code.decoded(here).ok_or(Stop::Memory);
+            match plan.and_then(|plan| self.machine.step(guest, plan)) {
+                Ok(Flowed::Next) => trace.instructions += 1,
+                Ok(flowed) => {
+                    let to = self.machine.state.ip;
+                    let taken = flowed == Flowed::Taken;
+                    if taken && code.in_file(to).is_none() {
+                        trace.end(here, End::NoFile);
+                        return;
+                    }
+                    trace.branch(here, taken.then_some(to));
+                }
+                Err(stop) => {
+                    trace.end(here, stop.into());
+                    return;
+                }
+            }
+            if let Some(end) = trace.at_limit(limits) {
+                trace.end(self.machine.state.ip, end);
+                return;
+            }
+        }
+    }
+
+    /// Makes plans for code that a thread may come to after a window, so that later windows find them made.
+    pub fn look_ahead(&mut self, (pid, space): (u32, &AddressSpace), trace: &Trace) {
+        if self.looked_at.len() > LOOKED_AT_MAX {
+            self.looked_at.clear();
+        }
+        let mut code = self.code.view(pid, space);
+        let mut left: Vec<u64> = trace.transfers.iter().flat_map(|&(from, to)| [from, to]).collect();
+        left.push(trace.end);
+        let mut budget = AHEAD_MAX;
+        while let Some(start) = left.pop() {
+            let mut here = start;
+            while budget > 0 && code.in_file(here).is_some() && self.looked_at.insert((pid, here)) {
+                let Some(plan) = code.decoded(here) else { break };
+                budget -= 1;
+                match plan.action {
+                    Action::Jump(by) | Action::JumpIf(_, by) | Action::Call(by) => {
+                        left.push(here.wrapping_add_signed(by));
+                    }
+                    _ => {}
+                }
+                if matches!(plan.action, Action::Jump(_) | Action::JumpTo(_) | Action::Return(_)) {
+                    break;
+                }
+                here = here.wrapping_add(plan.length.into());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Windows by single steps.
+//!
+//! The thread really executes the window, one instruction at a time, which is slow and changes its timing:
+//! this is there to verify what the other samplers record.
+//!
+//! Some virtual machines accept `PTRACE_SINGLEBLOCK` and then step single instructions, and a step could
+//! as well be more than one. So a step's return code is not trusted: where the thread stands afterwards must
+//! follow from the instruction, and only then has that been executed.
+
+use super::event::SIGNALS;
+use super::ptrace::{self, Status};
+use super::trace::{Limits, Trace};
+use super::tracer::{Sampler, Stopped};
+use corewise_code::{Code, CodeStore, Flow};
+use corewise_paths::window::End;
+use nix::errno::Errno;
+
+/// Executes windows step by step.
+#[derive(Default)]
+pub struct Stepper {
+    code: CodeStore,
+}
+
+/// Where a step has led.
+pub(super) enum Step {
+    /// To this address.
+    To(u64),
+    /// To a status that is not a step's.
+    Interrupted(Status),
+}
+
+impl Sampler for Stepper {
+    fn sample(
+        &mut self,
+        thread: &Stopped<'_>,
+        limits: &Limits,
+        trace: &mut Trace,
+    ) -> Result<Option<Status>, Errno> {
+        let mut code = self.code.view(thread.pid as u32, thread.space);
+        let mut here = thread.registers.rip;
+        trace.begin(here);
+        loop {
+            if let Some(end) = trace.at_limit(limits) {
+                trace.end(here, end);
+                return Ok(None);
+            }
+            let stop = match (code.in_file(here), code.instruction(here)) {
+                (None, _) => Some(End::NoFile),
+                (_, None) => Some(End::Memory),
+                (_, Some(instruction)) if instruction.flow == Flow::Kernel => Some(End::SystemCall),
+                _ => None,
+            };
+            if let Some(end) = stop {
+                trace.end(here, end);
+                return Ok(None);
+            }
+            let instruction = code.instruction(here).expect("it was just there");
+            let next = here.wrapping_add(instruction.length.into());
+            let to = match step(thread.tid)? {
+                Step::To(to) => to,
+                Step::Interrupted(status) => {
+                    trace.end(here, End::Interrupted);
+                    return Ok(Some(status));
+                }
+            };
+            let target = |displacement: i64| here.wrapping_add_signed(displacement);
+            let is_possible = match instruction.flow {
+                // A repeated string operation stops after each element.
+                Flow::Next => to == next || to == here,
+                Flow::Jump(by) | Flow::Call(by) => to == target(by),
+                Flow::Branch(by) => to == target(by) || to == next,
+                _ => true,
+            };
+            if !is_possible {
+                trace.end(here, End::Interrupted);
+                return Ok(None);
+            }
+            match instruction.flow {
+                Flow::Next if to == here => continue,
+                Flow::Next => trace.instructions += 1,
+                Flow::Branch(by) if to == next && target(by) != next => trace.branch(here, None),
+                _ if code.in_file(to).is_none() => {
+                    trace.end(here, End::NoFile);
+                    return Ok(None);
+                }
+                _ => trace.branch(here, Some(to)),
+            }
+            here = to;
+        }
+    }
+}
+
+/// Executes one instruction of a stopped thread.
+pub(super) fn step(tid: i32) -> Result<Step, Errno> {
+    loop {
+        ptrace::single_step(tid)?;
+        match ptrace::wait(tid)? {
+            Status::Signal(libc::SIGTRAP) if ptrace::is_of_step(tid)? => {
+                return Ok(Step::To(ptrace::registers(tid)?.rip));
+            }
+            // A clock's: it interrupted the step before it began.
+            Status::Signal(signal)
+                if SIGNALS.contains(&signal) && ptrace::signal_descriptor(tid)?.is_some() => {}
+            status => return Ok(Step::Interrupted(status)),
+        }
+    }
+}

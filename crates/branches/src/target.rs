@@ -1,0 +1,103 @@
+//! A target that goes its own way while it is recorded: started or found, waited for, never stopped.
+
+use super::{BranchError, Options, Target};
+use corewise_sys::launch;
+use corewise_sys::proc::Proc;
+use corewise_sys::signals::Signals;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::Pid;
+use std::process::ExitStatus;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often it is looked after.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// What is running.
+pub(super) struct Running {
+    /// The command's words, or the process's number.
+    pub words: Vec<String>,
+    /// How a command ended.
+    pub exit_status: Option<ExitStatus>,
+    pid: Pid,
+    signals: Option<Signals>,
+    begin: Instant,
+}
+
+/// How it is with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It is to be recorded.
+    Recorded,
+    /// The recording is over, but a command is waited for, as its exit status is wanted.
+    Late,
+    /// Nothing is left to do.
+    Over,
+}
+
+impl Running {
+    /// Starts or finds the target. `attach` is called with its process id: before a command's first
+    /// instruction (`true`), or while a process runs.
+    pub fn start<Attached>(
+        target: Target<'_>,
+        options: &Options,
+        attach: impl FnOnce(i32, bool) -> Result<Attached, BranchError>,
+    ) -> Result<(Running, Attached), BranchError> {
+        let (words, pid, signals, attached) = match target {
+            Target::Command(words) => {
+                let mut signals = Signals::open().map_err(system("cannot open the signals"))?;
+                let waiting = launch::prepare(words, &mut signals, options.output, &[])?;
+                let attached = attach(waiting.pid().as_raw(), true)?;
+                let pid = waiting.start(&words[0].to_string_lossy())?;
+                let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+                (words, pid, Some(signals), attached)
+            }
+            Target::Pid(pid) => {
+                let attached = attach(pid as i32, false)?;
+                (vec![format!("pid {pid}")], Pid::from_raw(pid as i32), None, attached)
+            }
+        };
+        Ok((Running { words, exit_status: None, pid, signals, begin: Instant::now() }, attached))
+    }
+
+    /// Lets some time pass.
+    pub fn wait(&mut self, options: &Options) -> Result<Phase, BranchError> {
+        let is_over = match &mut self.signals {
+            Some(signals) => {
+                let interval = PollTimeout::try_from(INTERVAL).unwrap_or(PollTimeout::ZERO);
+                // Whether it fails or not, the next look shows what there is.
+                let _ = poll(&mut [PollFd::new(signals.fd(), PollFlags::POLLIN)], interval);
+                let news = signals
+                    .take(self.exit_status.is_none().then_some(self.pid))
+                    .map_err(system("cannot read signals"))?;
+                self.exit_status = self.exit_status.or(news.ended);
+                self.exit_status.is_some()
+            }
+            None => {
+                std::thread::sleep(INTERVAL);
+                !is_alive(self.pid.as_raw() as u32)
+            }
+        };
+        let is_late = options.duration.is_some_and(|duration| self.begin.elapsed() >= duration);
+        Ok(match (is_over || options.stop.load(Ordering::Relaxed), is_late) {
+            (true, _) => Phase::Over,
+            (false, false) => Phase::Recorded,
+            (false, true) if self.signals.is_some() => Phase::Late,
+            (false, true) => Phase::Over,
+        })
+    }
+}
+
+/// Whether a process is there and has not ended, even if its parent has not heard of its end yet.
+pub(super) fn is_alive(pid: u32) -> bool {
+    let proc = Proc::at("/proc");
+    let Ok(Some(leader)) = proc.stat(pid, pid) else { return false };
+    // Its first thread may end before the others.
+    !matches!(leader.state, 'Z' | 'X')
+        || proc.threads(pid).is_ok_and(|all| all.is_some_and(|all| all.len() > 1))
+}
+
+fn system(what: &'static str) -> impl FnOnce(Errno) -> BranchError {
+    move |errno| BranchError::System { what, errno }
+}

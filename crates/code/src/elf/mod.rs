@@ -1,0 +1,191 @@
+//! ELF files: build id, addresses as linked, functions, and the instruction at an address.
+//!
+//! Addresses are as linked, what `nm` and `objdump` print, so that they mean the same in every process and in
+//! every run. [`ElfProgram`] is the code of a recording's modules, for stitching.
+
+mod content;
+mod functions;
+mod program;
+
+pub(crate) use content::Content;
+pub use program::ElfProgram;
+
+use crate::Isa;
+use corewise_paths::program::Function;
+use corewise_sys::input;
+use object::{Architecture, Object, ObjectSegment, ObjectSymbol};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Why an ELF file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// It cannot be opened or read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// Its content is not what an ELF file should be.
+    #[error("{path} is no ELF file that can be used: {problem}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It is another file than the one that was recorded.
+    #[error(
+        "{path} has changed since the recording: its build id is {}, the recorded one {}; put the recorded \
+         file back or record again",
+        .now.as_deref().unwrap_or("missing"),
+        .recorded.as_deref().unwrap_or("missing")
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// Its build id when it was recorded.
+        recorded: Option<String>,
+        /// Its build id now.
+        now: Option<String>,
+    },
+}
+
+/// A part of the file that is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Segment {
+    address: u64,
+    offset: u64,
+    /// Bytes in the file; memory behind them is zero.
+    length: u64,
+}
+
+/// Which byte of a file is loaded where.
+#[derive(Debug)]
+pub struct Segments(Vec<Segment>);
+
+impl Segments {
+    /// The address as linked of a byte of the file; `None` if it is not loaded.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        self.0.iter().find_map(|segment| {
+            let distance =
+                offset.checked_sub(segment.offset).filter(|&distance| distance < segment.length)?;
+            segment.address.checked_add(distance)
+        })
+    }
+
+    /// Where in the file the byte at an address as linked lies; `None` if it is in none of the file.
+    pub fn offset(&self, address: u64) -> Option<u64> {
+        self.0.iter().find_map(|segment| {
+            let distance =
+                address.checked_sub(segment.address).filter(|&distance| distance < segment.length)?;
+            segment.offset.checked_add(distance)
+        })
+    }
+}
+
+/// An executable or shared library.
+#[derive(Debug)]
+pub struct ElfFile {
+    path: PathBuf,
+    content: Content,
+    isa: Isa,
+    build_id: Option<String>,
+    segments: Segments,
+}
+
+impl ElfFile {
+    /// Reads a file's headers.
+    pub fn open(path: &Path) -> Result<ElfFile, ElfError> {
+        let file = input::open_regular(path);
+        ElfFile::of(path, file.map_err(|source| ElfError::Read { path: path.to_owned(), source })?)
+    }
+
+    /// Reads the headers of an open file. The path is what it is called.
+    pub fn of(path: &Path, file: File) -> Result<ElfFile, ElfError> {
+        let malformed = |problem: String| ElfError::Malformed { path: path.to_owned(), problem };
+        let content = Content::new(file);
+        let object = content.object().map_err(|error| malformed(error.to_string()))?;
+        let isa = match object.architecture() {
+            Architecture::X86_64 => Isa::X86_64,
+            Architecture::I386 => Isa::X86,
+            Architecture::Aarch64 => Isa::Aarch64,
+            other => return Err(malformed(format!("its machine code is {other:?}, which is not decoded"))),
+        };
+        let build_id = object.build_id().map_err(|error| malformed(error.to_string()))?.map(hexadecimal);
+        let segments = object.segments().map(|segment| {
+            let (offset, length) = segment.file_range();
+            Segment { address: segment.address(), offset, length }
+        });
+        let segments = Segments(segments.collect());
+        Ok(ElfFile { path: path.to_owned(), content, isa, build_id, segments })
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Its build id in lower-case hexadecimal, if it has one.
+    pub fn build_id(&self) -> Option<&str> {
+        self.build_id.as_deref()
+    }
+
+    /// Which byte is loaded where.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// Closes the file.
+    pub fn into_segments(self) -> Segments {
+        self.segments
+    }
+
+    /// The first executable segment as the kernel maps it, in whole pages of 4 KiB: address as linked, offset
+    /// in the file, size in bytes.
+    pub fn code_mapping(&self) -> Option<(u64, u64, u64)> {
+        let object = self.content.object().ok()?;
+        let is_code = |segment: &object::Segment<'_, '_, _>| segment.permissions().executable();
+        let segment = object.segments().find(is_code)?;
+        let within_page = segment.address() % 4096;
+        let size = segment.size().checked_add(within_page)?.checked_next_multiple_of(4096)?;
+        Some((segment.address() - within_page, segment.file_range().0.checked_sub(within_page)?, size))
+    }
+
+    /// Whether it defines a symbol: one that it exports, or any where it has all its symbols.
+    pub fn defines(&self, name: &str) -> bool {
+        let Ok(object) = self.content.object() else { return false };
+        let mut symbols = object.dynamic_symbols().chain(object.symbols());
+        symbols.any(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
+    }
+
+    /// Whether it has a section of this name.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.content.object().is_ok_and(|object| object.section_by_name(name).is_some())
+    }
+
+    /// Its writable segments in memory: address as linked, size in bytes.
+    pub fn writable_segments(&self) -> impl Iterator<Item = (u64, u64)> {
+        let object = self.content.object().ok();
+        let segments = object.iter().flat_map(|object| object.segments());
+        let writable = segments.filter(|segment| segment.permissions().writable());
+        writable.map(|segment| (segment.address(), segment.size())).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Its functions by address, without overlaps: from its symbols or those of its debug file, else from its
+    /// unwind table.
+    pub fn functions(&self) -> Result<Vec<Function>, ElfError> {
+        functions::of(self)
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,179 @@
+//! Per-thread counter readings from one of three sources: hardware counters ([`pmu`]), clock samples of the
+//! instruction pointer ([`sample`]), or none.
+
+pub mod descriptors;
+pub mod none;
+pub mod pmu;
+pub mod progress;
+pub mod sample;
+
+use corewise_core::cpuset::CpuSet;
+use corewise_core::observe::CounterReading;
+use corewise_core::policy::Reading;
+use corewise_discovery::{NewThread, ThreadFacts};
+use descriptors::DescriptorLimit;
+use pmu::Metric;
+use sample::SampleSource;
+use sample::events::Filter;
+use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// Which source of counters to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// Hardware counters where they work and tell FPU usage, else clock samples, else hardware counters that
+    /// do not tell it, else none.
+    #[default]
+    Auto,
+    /// Hardware counters or nothing.
+    Pmu,
+    /// Clock samples or nothing.
+    Sample,
+    /// No counters.
+    None,
+}
+
+impl Choice {
+    /// The words that users give for them, as the help shows them.
+    pub const WORDS: &str = "auto|pmu|sample|none";
+
+    /// Each word with its choice, in the order of [`Choice::WORDS`].
+    const ALL: [(&str, Choice); 4] =
+        [("auto", Choice::Auto), ("pmu", Choice::Pmu), ("sample", Choice::Sample), ("none", Choice::None)];
+
+    /// Whether the user wants just this source, and no other in its place.
+    pub fn is_demanded(self) -> bool {
+        !matches!(self, Choice::Auto | Choice::None)
+    }
+}
+
+impl std::str::FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let choice = Choice::ALL.into_iter().find(|(word, _)| *word == text);
+        let none = || format!("`{text}` is none of {}", Choice::WORDS.replace('|', ", "));
+        choice.map(|(_, choice)| choice).ok_or_else(none)
+    }
+}
+
+/// Why the source that was asked for cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CountersError {
+    /// Hardware counters cannot.
+    #[error("hardware counters cannot be used: {0}")]
+    Pmu(#[from] pmu::Reason),
+    /// Hardware counters work, but nothing is known that tells FPU usage.
+    #[error("hardware counters ({files}) do not tell FPU usage here")]
+    NoFpuUsage {
+        /// The event files in use.
+        files: String,
+    },
+    /// Clock samples cannot.
+    #[error("clock samples cannot be taken: {0}")]
+    Sample(#[from] sample::events::SampleError),
+}
+
+/// What is counted from the start on; what descends from it is, too.
+#[derive(Debug, Clone, Copy)]
+pub enum Subjects<'a> {
+    /// A process that has not executed its program yet.
+    Waiting(u32),
+    /// Processes that run already.
+    Running(&'a [u32]),
+}
+
+/// Opens the source that `choice` asks for, on processes that run on `pes`. Clock samples are taken through
+/// `filter`, where there is one. Returns with it why a better one is not used.
+pub fn open(
+    choice: Choice,
+    subjects: Subjects<'_>,
+    pes: &CpuSet,
+    filter: Option<Filter<'_>>,
+) -> Result<(Box<dyn CounterSource>, Vec<String>), CountersError> {
+    let sample = || -> Result<Box<dyn CounterSource>, CountersError> {
+        let source = match subjects {
+            Subjects::Waiting(pid) => SampleSource::new(pid, pes, sample::RATE_HZ, filter)?,
+            Subjects::Running(pids) => SampleSource::attach(pids, pes, sample::RATE_HZ, filter)?,
+        };
+        Ok(Box::new(source.within_budget()))
+    };
+    let mut why_not = Vec::new();
+    let source = match choice {
+        Choice::Pmu => open_pmu(false)?,
+        Choice::Sample => sample()?,
+        Choice::None => Box::new(none::NoCounters),
+        Choice::Auto => open_pmu(true)
+            .or_else(|error: CountersError| {
+                why_not.push(error.to_string());
+                sample()
+            })
+            .or_else(|error: CountersError| {
+                why_not.push(error.to_string());
+                open_pmu(false)
+            })
+            .unwrap_or_else(|_| Box::new(none::NoCounters)),
+    };
+    Ok((source, why_not))
+}
+
+fn open_pmu(must_tell_fpu_usage: bool) -> Result<Box<dyn CounterSource>, CountersError> {
+    let ready = pmu::Ready::available(Path::new("/"))?;
+    if must_tell_fpu_usage && !ready.gives(Metric::FpuBusyCycles) {
+        return Err(CountersError::NoFpuUsage { files: ready.files() });
+    }
+    // A limit that cannot be raised is as good as it is; threads beyond it are reported.
+    let descriptors = DescriptorLimit::raise().map_or(512, |limit| limit.now / 2);
+    Ok(Box::new(pmu::PmuSource::new(ready, descriptors as usize)))
+}
+
+/// A source of counter readings for the threads of one process tree.
+pub trait CounterSource {
+    /// The name for reports: `pmu amd_fam15h`, `sample`, `none`.
+    fn name(&self) -> String;
+
+    /// Whether it tells this of threads on every kind of core.
+    fn gives(&self, reading: Reading) -> bool;
+
+    /// A descriptor that becomes readable when buffers should be drained.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Begins to watch a thread. Failure is noted in [`CounterSource::troubles`]: the thread then has no
+    /// reading.
+    fn watch(&mut self, thread: &NewThread);
+
+    /// Empties the kernel's buffers into the tallies. Cheap; called at every wake-up and before readings.
+    fn drain(&mut self);
+
+    /// The cumulative reading of a thread, `None` if it is not watched or has nothing yet.
+    fn read(&mut self, tid: u32) -> Option<CounterReading>;
+
+    /// The last reading of a thread that has ended, however long ago; it is told once and then forgotten.
+    fn last(&mut self, tid: u32) -> Option<CounterReading>;
+
+    /// The ended threads whose last reading nobody asked for since they ended, less those that `living`
+    /// holds: their end is still to be noticed. What the source of threads was too slow to see is counted by
+    /// this.
+    fn unclaimed(&mut self, _living: &HashSet<u32>) -> Vec<(ThreadFacts, CounterReading)> {
+        Vec::new()
+    }
+
+    /// What went wrong so far, in words with counts: lost samples, refused events.
+    fn troubles(&self) -> Vec<String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_shows_every_word() {
+        assert_eq!(Choice::ALL.map(|(word, _)| word).join("|"), Choice::WORDS);
+        assert_eq!("pmu".parse(), Ok(Choice::Pmu));
+        let error = "pnu".parse::<Choice>().unwrap_err();
+        assert_eq!(error, "`pnu` is none of auto, pmu, sample, none");
+    }
+}

@@ -1,0 +1,275 @@
+//! The progress meter: how fast the threads of a process advance, without a PMU and without their help.
+//!
+//! Problem and approach are those of [`corewise_core::progress`]: count how often a thread passes a point of
+//! its own code. Here the points are found and counted. First the clock samples the process for a while, and
+//! the stacks that it finds tell where points may be ([`points`]). Each is then tried for a few milliseconds,
+//! so that one that is passed millions of times costs no more than that; what is left is counted for four
+//! seconds ([`counter`]), and the pure part chooses. Should a point be passed too often later, because the
+//! program does something else, it is no longer counted from the next slice on.
+//!
+//! Limits. x86-64; code in files only, so nothing of what a compiler makes at run time; a probe is passed by
+//! all threads of the process, though only one is counted. Needs root (or CAP_PERFMON and
+//! `perf_event_paranoid` of 1 at most): a uprobe is a breakpoint in the program's memory. Should corewise be
+//! killed, the kernel takes its probes out with its descriptors.
+
+mod counter;
+mod points;
+
+use crate::sample::events::{EventKind, Events, SampleError};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::progress::{Choice, RATE_MAX, Slice, Unknown, choose};
+use corewise_sys::proc::{Proc, SchedstatFile};
+use counter::Counter;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use points::{Find, Modules};
+use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::time::{Duration, Instant};
+
+/// How long the clock samples, how often, and how often its samples are taken: stacks are read while they
+/// still stand.
+const LOOK: Duration = Duration::from_secs(1);
+const RATE_HZ: u64 = 400;
+const DRAIN_EACH: Duration = Duration::from_millis(4);
+
+/// Words of a stack that are searched.
+const STACK_WORDS: usize = 2048;
+
+/// The most threads of a process that are measured, and the samples below which one is idle.
+const THREADS_MAX: usize = 8;
+const FINDS_MIN: usize = 20;
+
+/// The most candidates of a thread that are tried; for how long each, and for how long at most until the
+/// thread has run at all meanwhile.
+const TRIED_MAX: usize = 64;
+const TRIAL: Duration = Duration::from_millis(3);
+const TRIAL_MAX: Duration = Duration::from_millis(60);
+
+/// The least that it must have run, for a trial to tell something, in nanoseconds.
+const TRIAL_RUN_NS: u64 = 1_000_000;
+
+/// Passes a second above which a point is no longer counted.
+const RATE_TOO_HIGH: f64 = 2.0 * RATE_MAX;
+
+/// The length of a slice, and how many it takes to choose.
+pub const SLICE: Duration = Duration::from_millis(100);
+const CHOOSING: usize = 40;
+
+/// Why a process cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeterError {
+    /// Its code cannot be seen.
+    #[error("cannot look at process {pid}: {source}")]
+    Process {
+        /// The process.
+        pid: u32,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It cannot be sampled.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// No point can be counted.
+    #[error(
+        "code cannot be probed: {0}; it takes root (or CAP_PERFMON and kernel.perf_event_paranoid of 1 at \
+         most) and a kernel with uprobes"
+    )]
+    Probe(#[source] io::Error),
+}
+
+/// The meter of one thread.
+pub struct Meter {
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// What is counted: the chosen point, then its witness.
+    pub points: Vec<String>,
+    /// Of each point; `None` once it has become too expensive.
+    counters: Vec<Option<Counter>>,
+    schedstat: SchedstatFile,
+    last: Option<Last>,
+    slices: Vec<Slice>,
+    choice: Result<Choice, Unknown>,
+}
+
+/// What had been read at the end of a slice.
+struct Last {
+    at: Instant,
+    run_ns: u64,
+    wait_ns: u64,
+    counts: Vec<u64>,
+}
+
+impl Meter {
+    /// Finds out what to count in a process, within some ten seconds; the meters of its busiest threads.
+    pub fn start(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
+        let of_process = |source| MeterError::Process { pid, source };
+        let finds = look(pid, pes)?;
+        let mut modules = Modules::of(pid).map_err(of_process)?;
+        let mut busiest: Vec<(u32, Vec<Find>)> =
+            finds.into_iter().filter(|(_, finds)| finds.len() >= FINDS_MIN).collect();
+        busiest.sort_by_key(|(tid, finds)| (std::cmp::Reverse(finds.len()), *tid));
+        busiest.truncate(THREADS_MAX);
+        let mut meters = Vec::new();
+        for (tid, finds) in busiest {
+            // It may have ended meanwhile.
+            if let Some(meter) = Meter::of_thread(pid, tid, &finds, &mut modules)? {
+                meters.push(meter);
+            }
+        }
+        for _ in 0..=CHOOSING {
+            std::thread::sleep(SLICE);
+            meters.retain_mut(|meter| meter.step());
+        }
+        meters.iter_mut().for_each(Meter::decide);
+        Ok(meters)
+    }
+
+    fn of_thread(
+        pid: u32,
+        tid: u32,
+        finds: &[Find],
+        modules: &mut Modules,
+    ) -> Result<Option<Meter>, MeterError> {
+        let proc = Proc::at("/proc");
+        let (Ok(Some(stat)), Ok(Some(schedstat))) = (proc.stat(pid, tid), proc.schedstat(pid, tid, true))
+        else {
+            return Ok(None);
+        };
+        let (mut points, mut counters) = (Vec::new(), Vec::new());
+        for point in modules.candidates(finds).into_iter().take(TRIED_MAX) {
+            let counter = match Counter::open(tid, modules.file(&point), point.offset) {
+                Ok(counter) => counter,
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+                // Some instructions cannot be probed.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                    continue;
+                }
+                Err(error) => return Err(MeterError::Probe(error)),
+            };
+            if is_rare(&counter, &schedstat).map_err(MeterError::Probe)? {
+                points.push(point.name);
+                counters.push(Some(counter));
+            }
+        }
+        let (slices, choice) = (Vec::new(), Err(Unknown::Idle));
+        Ok(Some(Meter { tid, name: stat.name, points, counters, schedstat, last: None, slices, choice }))
+    }
+
+    /// Takes in what has happened since the last call; `false` once the thread has ended.
+    pub fn step(&mut self) -> bool {
+        let read = |counter: &Option<Counter>| counter.as_ref().map_or(Ok(0), Counter::read);
+        let counts: Result<Vec<u64>, _> = self.counters.iter().map(read).collect();
+        let (Ok(Some(times)), Ok(counts)) = (self.schedstat.read(), counts) else { return false };
+        let now = Last { at: Instant::now(), run_ns: times.run_ns, wait_ns: times.wait_ns, counts };
+        if let Some(last) = self.last.replace(now)
+            && let Some(now) = &self.last
+        {
+            let run_s = now.run_ns.saturating_sub(last.run_ns) as f64 / 1e9;
+            let wait_s = now.wait_ns.saturating_sub(last.wait_ns) as f64 / 1e9;
+            let passes = now.counts.iter().zip(&last.counts).map(|(now, last)| now.saturating_sub(*last));
+            let slice = Slice { cpu_s: run_s, wanted_s: run_s + wait_s, passes: passes.collect() };
+            self.keep_cheap(&slice, last.at.elapsed());
+            self.slices.push(slice);
+        }
+        true
+    }
+
+    /// Counts a point no longer that is passed too often.
+    fn keep_cheap(&mut self, slice: &Slice, passed: Duration) {
+        for (counter, passes) in self.counters.iter_mut().zip(&slice.passes) {
+            if *passes as f64 > RATE_TOO_HIGH * passed.as_secs_f64() {
+                *counter = None;
+            }
+        }
+    }
+
+    /// The slices since the last call.
+    pub fn take_slices(&mut self) -> Vec<Slice> {
+        std::mem::take(&mut self.slices)
+    }
+
+    /// What is counted: indices in the slices' passes; or why nothing is.
+    pub fn choice(&self) -> Result<Choice, Unknown> {
+        self.choice
+    }
+
+    /// Chooses, and counts nothing else from then on.
+    fn decide(&mut self) {
+        self.choice = choose(&self.slices);
+        let kept: Vec<usize> =
+            self.choice.iter().flat_map(|choice| [Some(choice.point), choice.witness]).flatten().collect();
+        let place = |index: usize| kept.iter().position(|&kept| kept == index);
+        let mut counted: Vec<(usize, String, Option<Counter>)> = std::mem::take(&mut self.points)
+            .into_iter()
+            .zip(std::mem::take(&mut self.counters))
+            .enumerate()
+            .filter_map(|(index, (point, counter))| Some((place(index)?, point, counter)))
+            .collect();
+        counted.sort_by_key(|(place, ..)| *place);
+        (self.points, self.counters) =
+            counted.into_iter().map(|(_, point, counter)| (point, counter)).unzip();
+        self.choice = self.choice.map(|choice| Choice { point: 0, witness: choice.witness.map(|_| 1) });
+        // Counted together with what is now left out, which cost something.
+        self.slices.clear();
+        self.last = None;
+    }
+}
+
+/// Whether a thread passes a point seldom enough for it to be counted; not so if it does not run.
+fn is_rare(counter: &Counter, schedstat: &SchedstatFile) -> io::Result<bool> {
+    let run_ns = || schedstat.read().ok().flatten().map_or(0, |times| times.run_ns);
+    let (begin, before) = (Instant::now(), run_ns());
+    while begin.elapsed() < TRIAL_MAX {
+        std::thread::sleep(TRIAL);
+        let passes = counter.read()?;
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        // A point near the limit is passed some more times by chance.
+        if passes as f64 > 3.0 + RATE_TOO_HIGH * elapsed_s {
+            return Ok(false);
+        }
+        if run_ns().saturating_sub(before) >= TRIAL_RUN_NS {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Where the clock finds the threads of a process.
+fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> {
+    let mut events = Events::attach(&[pid], pes, RATE_HZ, None)?;
+    let mut finds: BTreeMap<u32, Vec<Find>> = BTreeMap::new();
+    let begin = Instant::now();
+    while begin.elapsed() < LOOK {
+        std::thread::sleep(DRAIN_EACH);
+        events.drain(|event| {
+            if let EventKind::Sample { ip, kernel, stand, .. } = event.kind
+                && event.pid == pid
+            {
+                let stack = stand.map(|stand| read_stack(pid, stand.stack_pointer())).unwrap_or_default();
+                // In the kernel the address is none of the program's.
+                let ip = if kernel { 0 } else { ip };
+                finds.entry(event.tid).or_default().push(Find { ip, stack });
+            }
+        });
+    }
+    Ok(finds)
+}
+
+/// What stands on a stack now, from an address on; nothing where it cannot be read.
+fn read_stack(pid: u32, from: u64) -> Vec<u64> {
+    let mut bytes = vec![0; STACK_WORDS * 8];
+    // In pages: the stack may end before.
+    let mut remote = Vec::new();
+    let (mut at, end) = (from, from.saturating_add(bytes.len() as u64));
+    while at < end {
+        let next = (at / 4096 + 1).saturating_mul(4096).min(end);
+        remote.push(RemoteIoVec { base: at as usize, len: (next - at) as usize });
+        at = next;
+    }
+    let local = &mut [IoSliceMut::new(&mut bytes)];
+    let read = process_vm_readv(Pid::from_raw(pid as i32), local, &remote).unwrap_or(0);
+    bytes[..read].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect()
+}

@@ -1,0 +1,227 @@
+//! Points of a thread's code that it may pass at a rate that can be counted.
+//!
+//! Problem. Hot code is passed far too often, most other code never. Between the two lie the loops around it
+//! and the functions that call it. And a probe anywhere but on the first byte of an instruction damages the
+//! program.
+//!
+//! Approach. Where a clock sample finds the thread, its stack is searched for return addresses. Candidates
+//! are the entry of each function that is on the stack, each address that a call there returns to, and the
+//! jumps backwards in those functions. A function is decoded from its beginning, and counts only if each
+//! place where it was really found is where an instruction begins by that decoding; a return address
+//! only if the instruction before it is a call.
+//!
+//! Limits. Words that remain of earlier calls are taken for the stack's: such a candidate is merely never
+//! passed. Code in no file is not looked at. Functions beyond [`BYTES_MAX`] have no candidates inside.
+
+use corewise_code::elf::ElfFile;
+use corewise_code::mapped_file;
+use corewise_code::{AddressSpace, Backing, FileKey, FileText, Flow, Isa, Mapping};
+use corewise_paths::program::Function;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+
+/// The largest function that is decoded.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// The most jumps backwards of one function; those that span most come first.
+const LOOPS_MAX: usize = 6;
+
+/// A place in a file's code.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// The index of the file.
+    pub module: usize,
+    /// Offset in it of an instruction's first byte.
+    pub offset: u64,
+    /// What it is, for people: `xz: return from lzma_code in main`.
+    pub name: String,
+}
+
+/// A file with code that the process has mapped.
+pub struct Module {
+    /// The open file.
+    pub file: File,
+    name: String,
+    elf: ElfFile,
+    functions: Vec<Function>,
+    text: FileText,
+}
+
+/// The files with code of one process.
+pub struct Modules {
+    pid: u32,
+    space: AddressSpace,
+    modules: Vec<Module>,
+    /// `None`: the file cannot be used.
+    by_key: BTreeMap<(u64, u32, u32), Option<usize>>,
+    /// By module and start of the function: where its instructions begin.
+    decoded: BTreeMap<(usize, u64), Option<Decoded>>,
+}
+
+#[derive(Clone, Default)]
+struct Decoded {
+    begins: BTreeSet<u64>,
+    /// Addresses behind a call.
+    returns: BTreeSet<u64>,
+    /// Jumps backwards, with how far.
+    loops: Vec<(u64, u64)>,
+}
+
+/// Where a sample found a thread.
+#[derive(Debug, Clone, Default)]
+pub struct Find {
+    /// The next instruction.
+    pub ip: u64,
+    /// The words of its stack.
+    pub stack: Vec<u64>,
+}
+
+impl Modules {
+    /// Those of a process as it is now.
+    pub fn of(pid: u32) -> std::io::Result<Modules> {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let space = AddressSpace::from_maps(&maps);
+        Ok(Modules { pid, space, modules: Vec::new(), by_key: BTreeMap::new(), decoded: BTreeMap::new() })
+    }
+
+    /// The file of a point.
+    pub fn file(&self, point: &Point) -> &File {
+        &self.modules[point.module].file
+    }
+
+    /// Candidates, those first that were on the stack most often.
+    pub fn candidates(&mut self, finds: &[Find]) -> Vec<Point> {
+        // By function: where it was found itself, and how often each of its return addresses was.
+        let mut seen: BTreeMap<(usize, u64, u64), Seen> = BTreeMap::new();
+        for find in finds {
+            if let Some((module, function, address)) = self.locate(find.ip) {
+                let seen = seen.entry((module, function.start, function.end)).or_default();
+                seen.found.insert(address);
+                seen.weight += 1;
+            }
+            let mut counted = BTreeSet::new();
+            for &word in find.stack.iter().filter(|word| counted.insert(**word)) {
+                let Some((module, function, address)) = self.locate(word) else { continue };
+                let is_return = |decoded: &Decoded| decoded.returns.contains(&address);
+                if self.decode(module, &function).is_some_and(is_return) {
+                    let seen = seen.entry((module, function.start, function.end)).or_default();
+                    *seen.returns.entry(address).or_default() += 1;
+                    seen.weight += 1;
+                }
+            }
+        }
+        let mut weighted: Vec<(usize, (usize, u64), Point)> = Vec::new();
+        for ((module, start, end), seen) in seen {
+            let function = Function { name: None, start, end };
+            let Some(decoded) = self.decode(module, &function).cloned() else { continue };
+            if !seen.found.iter().all(|address| decoded.begins.contains(address)) {
+                continue;
+            }
+            let returns = seen.returns.iter().map(|(&address, &times)| (times, address, "return to"));
+            let loops = decoded.loops.iter().take(LOOPS_MAX).map(|&(from, _)| (seen.weight, from, "loop in"));
+            let entry = [(seen.weight, start, "entry of")];
+            for (times, address, what) in entry.into_iter().chain(returns).chain(loops) {
+                if let Some(point) = self.point(module, address, what) {
+                    weighted.push((times, (module, address), point));
+                }
+            }
+        }
+        weighted.sort_by_key(|(times, place, _)| (std::cmp::Reverse(*times), *place));
+        weighted.dedup_by_key(|(_, place, _)| *place);
+        weighted.into_iter().map(|(_, _, point)| point).collect()
+    }
+
+    fn point(&self, module: usize, address: u64, what: &str) -> Option<Point> {
+        let Module { elf, functions, name, .. } = &self.modules[module];
+        let offset = elf.segments().offset(address)?;
+        let function = function_at(functions, address)?;
+        let label = function.name.clone().unwrap_or_else(|| format!("{:#x}", function.start));
+        let distance = address - function.start;
+        let place = if distance == 0 { label } else { format!("{label}+{distance:#x}") };
+        Some(Point { module, offset, name: format!("{name}: {what} {place}") })
+    }
+
+    /// Module, function and address as linked of an address of the process.
+    fn locate(&mut self, address: u64) -> Option<(usize, Function, u64)> {
+        let mapping = self.space.find(address)?.clone();
+        let module = self.module(&mapping)?;
+        let Module { elf, functions, .. } = &self.modules[module];
+        let linked = elf.segments().address(mapping.offset + (address - mapping.start))?;
+        Some((module, function_at(functions, linked)?.clone(), linked))
+    }
+
+    fn module(&mut self, mapping: &Mapping) -> Option<usize> {
+        let Backing::File(FileKey { device, inode, .. }, path) = &mapping.backing else { return None };
+        let key = (*inode, device.0, device.1);
+        if let Some(known) = self.by_key.get(&key) {
+            return *known;
+        }
+        let opened = open(self.pid, mapping, path).map(|module| {
+            self.modules.push(module);
+            self.modules.len() - 1
+        });
+        self.by_key.insert(key, opened);
+        opened
+    }
+
+    fn decode(&mut self, module: usize, function: &Function) -> Option<&Decoded> {
+        let Module { elf, text, .. } = &mut self.modules[module];
+        let decoded = self.decoded.entry((module, function.start));
+        decoded.or_insert_with(|| decode(elf, text, function)).as_ref()
+    }
+}
+
+/// How often a function was met.
+#[derive(Default)]
+struct Seen {
+    weight: usize,
+    /// Where the thread was in it.
+    found: BTreeSet<u64>,
+    /// Where calls return to, with how often each was on the stack.
+    returns: BTreeMap<u64, usize>,
+}
+
+fn open(pid: u32, mapping: &Mapping, path: &str) -> Option<Module> {
+    let file = mapped_file::open(pid, mapping)?;
+    let elf = ElfFile::of(Path::new(path), file.try_clone().ok()?).ok()?;
+    // Those that the processor runs: a file of another instruction set is executed by an emulator.
+    let isa = elf.isa();
+    let functions = elf.functions().ok().filter(|_| isa == Isa::HOST)?;
+    let text = FileText::new(file.try_clone().ok()?, isa);
+    let name = path.rsplit('/').next().unwrap_or(path).to_owned();
+    Some(Module { file, name, elf, functions, text })
+}
+
+fn function_at(functions: &[Function], address: u64) -> Option<&Function> {
+    let behind = functions.partition_point(|function| function.start <= address);
+    functions[..behind].last().filter(|function| address < function.end)
+}
+
+/// A function's instructions from its beginning on; `None` if it is too long or is not all code.
+fn decode(elf: &ElfFile, text: &mut FileText, function: &Function) -> Option<Decoded> {
+    let mut decoded = Decoded::default();
+    let mut here = function.start;
+    if function.end - function.start > BYTES_MAX {
+        return None;
+    }
+    while here < function.end {
+        let instruction = text.instruction(elf.segments().offset(here)?)?;
+        decoded.begins.insert(here);
+        let next = here + u64::from(instruction.length);
+        match instruction.flow {
+            Flow::Call(_) | Flow::CallThrough(_) | Flow::CallAnywhere => drop(decoded.returns.insert(next)),
+            Flow::Jump(by) | Flow::Branch(by)
+                if by < 0 && here.saturating_add_signed(by) >= function.start =>
+            {
+                decoded.loops.push((here, by.unsigned_abs()));
+            }
+            _ => {}
+        }
+        here = next;
+    }
+    // What a call returns to is code, too: a call that never returns may be the function's end.
+    decoded.returns.retain(|address| decoded.begins.contains(address));
+    decoded.loops.sort_by_key(|&(_, by)| std::cmp::Reverse(by));
+    Some(decoded)
+}

@@ -1,0 +1,316 @@
+//! What lies beyond the exits of a window: behind returns, jumps and calls through pointers.
+//!
+//! Problem. The code alone tells the way up to the first transfer to an address that only the running program
+//! knows. In programs of many small functions, and in interpreters, that is most of a window.
+//!
+//! Approach. A sample has the thread's registers and the top of its stack.
+//!
+//! - What such a thread does next is carried out ([`corewise_code::trace`]) until the way depends on what is
+//!   not known: for the first samples all, later some, as it takes time. That tells of the sample itself, and
+//!   which way branches, jumps and calls go at other times. The windows at the targets of a jump or call
+//!   through a pointer are collected by its site, and those of all jumps of the process together, for in
+//!   interpreters every handler jumps to the next. They begin where transfers lead, not where samples land.
+//! - A return leads where the stack says. Where on the stack the return address lies, the walk to the return
+//!   has found by following the stack pointer; so caller after caller, as far as the recorded part reaches.
+//! - A call that has always led to one place is followed by [`super::spin`].
+//!
+//! What is still not known then is left to [`super::ahead`].
+//!
+//! Limits. x86-64 only; see also [`corewise_code::trace`]. Of code compiled by optimising for size of frames
+//! deeper than the recorded part of the stack, returns are not known.
+
+use super::Sampling;
+use super::ahead::{Ahead, STEPS, Usual};
+use super::events::Stand;
+use super::window::{Frame, Judgement, Spot, To};
+use corewise_code::trace::{Thread, Trace, trace};
+use corewise_code::{Code, CodeView, Isa, Unit};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Transfers followed beyond each other.
+const DEPTH_MAX: u32 = 4;
+
+/// Exits that are taken less often are not followed.
+const EXIT_MIN: f32 = 0.05;
+
+/// Instructions that are carried out: as long as a turn of a wait loop may be.
+const TRACE_LENGTH: usize = 160;
+
+/// Branches whose ways are kept; beyond, all are forgotten.
+const BRANCHES_MAX: usize = 1 << 16;
+
+/// Sites that are kept of a process; beyond, all are forgotten.
+const SITES_MAX: usize = 1 << 12;
+
+/// So often must a transfer through a pointer have led to one place to be taken for a direct one.
+const ALWAYS: u32 = 4;
+
+/// So many windows must be known to speak for others: of the same site, of all jumps.
+const OF_SITE_MIN: f64 = 4.0;
+const OF_JUMPS_MIN: f64 = 16.0;
+
+/// What a window meets, with what lies beyond it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Met {
+    /// Floating-point work.
+    pub fp: Ahead,
+    /// Vector work.
+    pub vector: Ahead,
+}
+
+/// What is known of where a window begins.
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    /// The thread stood here, or will when the functions called have returned: its stack and frame pointers.
+    Stack { stand: &'a Stand, pointer: u64, frame: Option<u64> },
+    /// The caller.
+    Caller(u64),
+    /// Nothing.
+    Unknown,
+}
+
+/// Where a process's transfers through pointers have led.
+#[derive(Debug, Default)]
+pub struct Transfers {
+    sites: FxHashMap<u64, Site>,
+    jumps: Pool,
+}
+
+#[derive(Debug, Default)]
+struct Site {
+    /// How often it was seen to lead somewhere, and where, if always to the same place.
+    seen: u32,
+    only: Option<u64>,
+    windows: Pool,
+}
+
+/// Windows at targets.
+#[derive(Debug, Default)]
+struct Pool {
+    fp: Usual,
+    vector: Usual,
+}
+
+impl Pool {
+    fn take(&mut self, met: &Met) {
+        self.fp.take(&met.fp);
+        self.vector.take(&met.vector);
+    }
+
+    fn profile(&self, samples_min: f64) -> Option<Met> {
+        Some(Met { fp: self.fp.profile(samples_min)?, vector: self.vector.profile(samples_min)? })
+    }
+}
+
+impl Transfers {
+    /// Where the transfer at an address has always led so far.
+    pub fn always(&self, site: u64) -> Option<u64> {
+        self.sites.get(&site).filter(|site| site.seen >= ALWAYS)?.only
+    }
+
+    fn learn(&mut self, site: u64, is_jump: bool, target: u64, met: &Met) {
+        if self.sites.len() >= SITES_MAX {
+            self.sites.clear();
+        }
+        let known = self.sites.entry(site).or_default();
+        known.only = if known.seen == 0 { Some(target) } else { known.only.filter(|&only| only == target) };
+        known.seen = known.seen.saturating_add(1);
+        known.windows.take(met);
+        if is_jump {
+            self.jumps.take(met);
+        }
+    }
+
+    fn usual(&self, site: u64, is_jump: bool) -> Option<Met> {
+        let of_site = self.sites.get(&site).and_then(|known| known.windows.profile(OF_SITE_MIN));
+        of_site.or_else(|| if is_jump { self.jumps.profile(OF_JUMPS_MIN) } else { None })
+    }
+}
+
+impl Start<'_> {
+    fn spot(&self, spot: Spot) -> Option<u64> {
+        let Start::Stack { pointer, frame, .. } = *self else { return None };
+        let from = if spot.of_frame { frame? } else { pointer };
+        Some(from.wrapping_add_signed(spot.offset.into()))
+    }
+
+    /// The return address that a return finds, and the start behind it.
+    fn returned(self, frame: Frame) -> Option<(u64, Self)> {
+        match self {
+            Start::Caller(caller) => Some((caller, Start::Unknown)),
+            Start::Unknown => None,
+            Start::Stack { stand, frame: own, .. } => {
+                let at = self.spot(frame.stack?)?;
+                let callers = match frame.popped_from {
+                    Some(spot) => self.spot(spot).and_then(|at| stand.word(at)),
+                    None => own,
+                };
+                let behind = Start::Stack { stand, pointer: at.wrapping_add(8), frame: callers };
+                Some((stand.word(at)?, behind))
+            }
+        }
+    }
+}
+
+impl Stand {
+    fn start(&self) -> Start<'_> {
+        Start::Stack { stand: self, pointer: self.stack_pointer(), frame: Some(self.frame_pointer()) }
+    }
+}
+
+/// A thread as it was at a sample; of its memory, the top of the stack as it was then.
+struct AtSample<'a> {
+    code: CodeView<'a>,
+    stand: &'a Stand,
+}
+
+impl Thread for AtSample<'_> {
+    fn code(&mut self, address: u64) -> Option<([u8; Isa::INSTRUCTION_BYTES_MAX], usize)> {
+        self.code.code(address)
+    }
+
+    fn memory(&mut self, address: u64) -> Option<u64> {
+        self.stand.word(address).or_else(|| self.code.memory(address))
+    }
+}
+
+impl Sampling {
+    /// What the window of a sample meets, with what lies beyond it.
+    pub(super) fn met(&mut self, pid: u32, ip: u64, window: &Judgement, stand: Option<&Stand>) -> Met {
+        self.beyond((pid, ip), window, stand.map_or(Start::Unknown, Stand::start), 0)
+    }
+
+    /// What a thread that stands there does next, which is learned from.
+    pub(super) fn traced(&mut self, pid: u32, ip: u64, stand: &Stand, may_wait: bool) -> Option<Trace> {
+        let code = self.code.view(pid, self.spaces.get(&pid)?);
+        // A thread that may wait is followed for a whole turn.
+        let length = if may_wait { TRACE_LENGTH } else { self.window.length as usize };
+        let trace = trace(&mut AtSample { code, stand }, ip, &stand.registers, length);
+        self.learn(pid, &trace);
+        Some(trace)
+    }
+
+    /// What a traced thread meets, and then usually.
+    pub(super) fn met_by(&mut self, pid: u32, stand: &Stand, trace: &Trace) -> Met {
+        let length = self.window.length as usize;
+        let Some(space) = self.spaces.get(&pid) else { return Met::default() };
+        let mut code = self.code.view(pid, space);
+        let path = trace.path.iter().take(length).map_while(|&at| code.instruction(at));
+        let units: Vec<Unit> = path.map(|instruction| instruction.unit).collect();
+        let rest = trace.next.filter(|_| units.len() < length).and_then(|next| {
+            let (pointer, frame) = (trace.stack_pointer?, trace.frame_pointer);
+            self.window_at((pid, next), Start::Stack { stand, pointer, frame }, 1)
+        });
+        let is_cut = trace.next.is_some() && units.len() < length;
+        let step = |instruction: usize| instruction * STEPS / length;
+        let ahead = |met: Option<usize>, rest: Option<Ahead>| {
+            let mut ahead = Ahead::default();
+            let mut exit = [0.0; STEPS];
+            match (met, rest) {
+                (Some(met), _) => ahead.met[step(met)] = 1.0,
+                (None, _) if !is_cut => {}
+                (None, rest) => {
+                    exit[step(units.len())] = 1.0;
+                    match rest {
+                        Some(rest) => ahead.go_on(&exit, &rest),
+                        None => ahead.lose(&exit),
+                    }
+                }
+            }
+            ahead
+        };
+        let is_float = |unit: &Unit| *unit == Unit::Float;
+        let is_vector = |unit: &Unit| matches!(unit, Unit::Float | Unit::Integer);
+        Met {
+            fp: ahead(units.iter().position(is_float), rest.map(|rest| rest.fp)),
+            vector: ahead(units.iter().position(is_vector), rest.map(|rest| rest.vector)),
+        }
+    }
+
+    /// Takes in which ways a thread goes.
+    fn learn(&mut self, pid: u32, trace: &Trace) {
+        if self.branches.len() >= BRANCHES_MAX {
+            self.branches.clear();
+        }
+        let Some(space) = self.spaces.get(&pid) else { return };
+        let mut code = self.code.view(pid, space);
+        for &(at, taken) in &trace.branches {
+            let Some(place) = code.place(at) else { continue };
+            let (seen_taken, seen_passed) = self.branches.entry(place).or_default();
+            *if taken { seen_taken } else { seen_passed } += 1;
+        }
+        for &(site, is_jump, target) in &trace.pointers {
+            let Some(space) = self.spaces.get(&pid) else { return };
+            let length = self.code.view(pid, space).instruction(site).map_or(0, |call| call.length);
+            let start =
+                if is_jump { Start::Unknown } else { Start::Caller(site.wrapping_add(length.into())) };
+            if let Some(met) = self.window_at((pid, target), start, 1) {
+                let known = self.transfers.entry(pid).or_default();
+                known.learn(site, is_jump, target, &met);
+                if !is_jump && known.always(site).is_some() && known.sites[&site].seen == ALWAYS {
+                    // What calls there can be told now.
+                    self.no_points.clear();
+                }
+            }
+        }
+    }
+
+    /// The return addresses of the functions that a sample lies in, the innermost first, as far as they are
+    /// known.
+    pub(super) fn callers(&mut self, pid: u32, window: &Arc<Judgement>, stand: &Stand) -> Vec<u64> {
+        let mut start = stand.start();
+        let mut window = window.clone();
+        let mut callers = Vec::new();
+        while callers.len() < DEPTH_MAX as usize {
+            let frame = window.exits.iter().find_map(|exit| match exit.to {
+                To::Caller(frame) => Some(frame),
+                _ => None,
+            });
+            let Some((caller, behind)) = frame.and_then(|frame| start.returned(frame)) else { break };
+            callers.push(caller);
+            start = behind;
+            let Some(of_caller) = self.judged(pid, caller).and_then(|verdict| verdict.work) else { break };
+            window = of_caller;
+        }
+        callers
+    }
+
+    fn beyond(&mut self, (pid, ip): (u32, u64), window: &Judgement, start: Start<'_>, depth: u32) -> Met {
+        let mut met = Met { fp: window.fp, vector: window.vector };
+        for exit in &window.exits {
+            let is_followed = depth < DEPTH_MAX && exit.fp.iter().sum::<f32>() >= EXIT_MIN;
+            let behind = if is_followed { self.behind((pid, ip), exit.to, start, depth + 1) } else { None };
+            match behind {
+                Some(behind) => {
+                    met.fp.go_on(&exit.fp, &behind.fp);
+                    met.vector.go_on(&exit.vector, &behind.vector);
+                }
+                None => {
+                    met.fp.lose(&exit.fp);
+                    met.vector.lose(&exit.vector);
+                }
+            }
+        }
+        met
+    }
+
+    /// What lies behind an exit.
+    fn behind(&mut self, (pid, ip): (u32, u64), to: To, start: Start<'_>, depth: u32) -> Option<Met> {
+        let at = |displacement| ip.wrapping_add_signed(displacement);
+        let (site, is_jump) = match to {
+            To::Jump { site } => (at(site), true),
+            To::Call { site } => (at(site), false),
+            To::Caller(frame) => {
+                let (caller, start) = start.returned(frame)?;
+                return self.window_at((pid, caller), start, depth);
+            }
+        };
+        self.transfers.get(&pid)?.usual(site, is_jump)
+    }
+
+    fn window_at(&mut self, (pid, address): (u32, u64), start: Start<'_>, depth: u32) -> Option<Met> {
+        let window = self.judged(pid, address)?.work?;
+        Some(self.beyond((pid, address), &window, start, depth))
+    }
+}

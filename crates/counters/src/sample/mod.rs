@@ -1,0 +1,503 @@
+//! Counter readings without a PMU: the kernel's clock interrupts each thread some hundred times per second
+//! of CPU time, and the code at each interrupted instruction tells what the thread was doing.
+//!
+//! [`events`] takes the samples, [`corewise_code`] reads the code, [`spin`] tells whether a thread only
+//! waits, [`window`] judges what occupies the processor, [`beyond`] what lies where the code does not tell
+//! the way but the thread's registers and stack do, and [`ahead`] the rest. An instruction once judged
+//! costs one look-up. A program that starts runs much code that never runs again: what judging may cost is
+//! bounded ([`Budget`]), and beyond it only code is judged that was sampled before.
+
+pub mod ahead;
+mod beyond;
+mod budget;
+pub mod events;
+pub mod spin;
+mod threads;
+mod visits;
+pub mod window;
+
+use super::CounterSource;
+use ahead::Usual;
+use beyond::{Met, Transfers};
+use budget::Budget;
+use corewise_code::trace::Trace;
+use corewise_code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Place, Role};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use corewise_core::observe::{CounterReading, SampleReading};
+use corewise_core::policy::Reading;
+use corewise_discovery::{NewThread, ThreadFacts};
+use corewise_sys::clock::own_cpu_time;
+use events::{Event, EventKind, Events, Filter, SampleError, Stand};
+use nix::time::{ClockId, clock_gettime};
+use rustc_hash::{FxHashMap, FxHashSet};
+use spin::WaitLoop;
+use spin::evidence::{History, Point, Shape};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use threads::Threads;
+use visits::Visits;
+use window::{Judgement, Window};
+
+/// Samples per second of a thread's CPU time. No divisor of usual timer rates, so that it never beats with
+/// them.
+pub const RATE_HZ: u64 = 199;
+
+/// Judged instructions that are kept; beyond, all are forgotten (code made at run time leaves stale ones).
+const VERDICTS_MAX: usize = 1 << 16;
+
+/// So many samples are traced in any case, then one of [`TRACED_EVERY`].
+const TRACED_FIRST: u64 = 512;
+const TRACED_EVERY: u64 = 8;
+
+/// From this sample on, each time that the number of samples doubles, all is judged anew.
+const REJUDGED_MIN: u64 = 64;
+
+/// The counter source `sample`: see the module.
+pub struct SampleSource {
+    events: Events,
+    state: Sampling,
+}
+
+/// All that is known from the records so far.
+struct Sampling {
+    window: Window,
+    code: CodeStore,
+    verdicts: FxHashMap<Place, Verdict>,
+    /// How many wait loops were found, and the instructions of them.
+    wait_loops: u32,
+    points: FxHashMap<Place, (Point, Shape)>,
+    /// Places that are in no wait loop, as far as is known of calls through pointers.
+    no_points: FxHashSet<Place>,
+    visits: Visits,
+    spaces: HashMap<u32, Arc<AddressSpace>>,
+    /// How often branches were seen taken, and not taken.
+    branches: FxHashMap<Place, (u32, u32)>,
+    /// Where transfers through pointers have led, by process.
+    transfers: FxHashMap<u32, Transfers>,
+    threads: Threads,
+    /// Records younger than the last drain's start: another PE's ring may still hold older ones.
+    early: Vec<Event>,
+    cost: SampleCost,
+    /// `None`: whatever it costs.
+    budget: Option<Budget>,
+    lost: u64,
+}
+
+/// What judging samples has cost so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SampleCost {
+    /// Samples in user code.
+    pub user_samples: u64,
+    /// Those at an instruction that had not been judged before.
+    pub judged_anew: u64,
+}
+
+/// What is known of a sampled instruction: the wait loop that it may be in, and what it says of a thread
+/// that does not wait there; `None` if that cannot be told.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Verdict {
+    wait: Option<(Point, Shape)>,
+    work: Option<Arc<Judgement>>,
+}
+
+/// What a sample says.
+#[derive(Debug, Clone, Default)]
+struct Said {
+    wait: Option<(Point, Shape)>,
+    /// Of a thread that does not wait there; `None` if that cannot be told.
+    work: Option<Work>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    met: Met,
+    memory: f64,
+    branches: f64,
+}
+
+/// The code of a process, and which ways it was seen to go.
+struct Seen<'a> {
+    code: CodeView<'a>,
+    branches: &'a FxHashMap<Place, (u32, u32)>,
+    transfers: Option<&'a Transfers>,
+}
+
+impl Code for Seen<'_> {
+    fn instruction(&mut self, address: u64) -> Option<Instruction> {
+        self.code.instruction(address)
+    }
+
+    fn pointer(&mut self, address: u64) -> Option<u64> {
+        self.code.pointer(address)
+    }
+
+    fn always_leads_to(&mut self, address: u64) -> Option<u64> {
+        self.transfers?.always(address)
+    }
+
+    fn branched(&mut self, address: u64) -> (u32, u32) {
+        self.code.place(address).and_then(|place| self.branches.get(&place)).copied().unwrap_or_default()
+    }
+
+    fn role(&mut self, function: u64) -> Role {
+        self.code.role(function)
+    }
+
+    fn role_of_slot(&mut self, user: u64, slot: u64) -> Role {
+        self.code.role_of_slot(user, slot)
+    }
+}
+
+/// What a thread's samples add up to.
+#[derive(Debug, Default)]
+struct Tally {
+    reading: SampleReading,
+    history: History,
+    usual_fp: Usual,
+    usual_vector: Usual,
+}
+
+impl SampleSource {
+    /// Samples a process that has been created but has not executed its program, with all its threads and
+    /// descendants, on the PEs that they are allowed. With a filter it is the filter that knows them.
+    pub fn new(
+        pid: u32,
+        pes: &CpuSet,
+        rate_hz: u64,
+        filter: Option<Filter<'_>>,
+    ) -> Result<SampleSource, SampleError> {
+        let events = Events::open(pid, pes, rate_hz, filter)?;
+        let mut state = Sampling::new();
+        state.threads.begin(pid, pid, 0, 0);
+        Ok(SampleSource { events, state })
+    }
+
+    /// Samples processes that run already, with all their threads and the descendants that they will have.
+    /// With a filter it is the filter that knows them.
+    pub fn attach(
+        pids: &[u32],
+        pes: &CpuSet,
+        rate_hz: u64,
+        filter: Option<Filter<'_>>,
+    ) -> Result<SampleSource, SampleError> {
+        // First the events: what is mapped after the list was read, they report.
+        let events = Events::attach(pids, pes, rate_hz, filter)?;
+        let mut state = Sampling::new();
+        for &pid in pids {
+            let path = format!("/proc/{pid}/maps");
+            match std::fs::read_to_string(&path) {
+                Ok(maps) => drop(state.spaces.insert(pid, Arc::new(AddressSpace::from_maps(&maps)))),
+                // It has ended meanwhile.
+                Err(source) if source.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(SampleError::Proc { path, source }),
+            }
+            events::tasks(pid)?.into_iter().for_each(|tid| state.threads.begin(pid, tid, 0, 0));
+        }
+        Ok(SampleSource { events, state })
+    }
+
+    /// What judging costs from now on is bounded.
+    pub fn within_budget(mut self) -> SampleSource {
+        self.state.budget = Some(Budget::new());
+        self
+    }
+
+    /// The PEs that a thread was sampled on since the last call, and how often on each.
+    pub fn ran_on(&mut self, tid: u32) -> BTreeMap<PeId, u32> {
+        self.state.threads.ran_on(tid)
+    }
+
+    /// The threads that have readings.
+    pub fn tids(&self) -> BTreeSet<u32> {
+        self.state.threads.tids()
+    }
+
+    /// What judging has cost so far.
+    pub fn cost(&self) -> SampleCost {
+        self.state.cost
+    }
+}
+
+impl CounterSource for SampleSource {
+    fn name(&self) -> String {
+        "sample".into()
+    }
+
+    fn gives(&self, reading: Reading) -> bool {
+        matches!(reading, Reading::FpuUsage | Reading::Branches)
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.fd())
+    }
+
+    /// Nothing to do: threads inherit their sampling from the thread that creates them.
+    fn watch(&mut self, _thread: &NewThread) {}
+
+    fn drain(&mut self) {
+        let started = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has a monotonic clock");
+        let started_ns = started.tv_sec() as u64 * 1_000_000_000 + started.tv_nsec() as u64;
+        let mut events = std::mem::take(&mut self.state.early);
+        self.events.drain(|event| events.push(event));
+        events.sort_by_key(|event| event.time);
+        self.state.early = events.split_off(events.partition_point(|event| event.time <= started_ns));
+        self.state.take_all(events, self.events.of_all);
+    }
+
+    fn read(&mut self, tid: u32) -> Option<CounterReading> {
+        self.state.threads.read(tid).map(CounterReading::Sample)
+    }
+
+    fn last(&mut self, tid: u32) -> Option<CounterReading> {
+        self.state.threads.last(tid).map(CounterReading::Sample)
+    }
+
+    fn unclaimed(&mut self, living: &HashSet<u32>) -> Vec<(ThreadFacts, CounterReading)> {
+        self.state.threads.unclaimed(living, self.events.rate_hz)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        if self.state.lost > 0 {
+            troubles.push(format!("{} records lost: a ring buffer was full", self.state.lost));
+        }
+        if !self.events.with_kernel {
+            troubles.push("samples in the kernel are not permitted and missing".into());
+        }
+        troubles
+    }
+}
+
+impl Tally {
+    /// Adds a sample; nothing said: it was in the kernel.
+    fn add(&mut self, said: Option<Said>) {
+        let Some(Said { wait, work }) = said else {
+            self.reading.kernel += 1;
+            return;
+        };
+        let waits = match wait {
+            Some((point, shape)) => self.history.may_wait(point, shape),
+            None => self.history.work(),
+        };
+        match work {
+            _ if waits => self.reading.spinning += 1,
+            None => self.reading.unknown += 1,
+            Some(work) => self.work(&work),
+        }
+    }
+
+    fn work(&mut self, Work { met, memory, branches }: &Work) {
+        let (fp, vector) = (self.usual_fp.take(&met.fp), self.usual_vector.take(&met.vector));
+        let reading = &mut self.reading;
+        let (Some(fp), Some(vector)) = (fp, vector) else {
+            reading.unknown += 1;
+            return;
+        };
+        reading.judged += 1;
+        reading.unseen += met.fp.unseen();
+        reading.fp += fp;
+        reading.vector += vector;
+        reading.memory += memory;
+        reading.branches += branches;
+    }
+}
+
+impl Sampling {
+    fn new() -> Sampling {
+        Sampling {
+            window: Window::default(),
+            code: CodeStore::default(),
+            verdicts: FxHashMap::default(),
+            wait_loops: 0,
+            points: FxHashMap::default(),
+            no_points: FxHashSet::default(),
+            visits: Visits::default(),
+            spaces: HashMap::new(),
+            branches: FxHashMap::default(),
+            transfers: FxHashMap::default(),
+            threads: Threads::default(),
+            early: Vec::new(),
+            cost: SampleCost::default(),
+            budget: None,
+            lost: 0,
+        }
+    }
+
+    /// Takes in records in the order of time; where they are those `of_all` processes, strangers' are
+    /// dropped.
+    fn take_all(&mut self, events: Vec<Event>, of_all: bool) {
+        self.code.begin_epoch();
+        if self.verdicts.len() > VERDICTS_MAX {
+            self.verdicts.clear();
+            self.points.clear();
+            self.no_points.clear();
+        }
+        for event in events {
+            if !of_all || self.is_followed(&event) {
+                self.take(event);
+            }
+        }
+    }
+
+    /// Samples have passed the filter; whom a followed process forks is followed.
+    fn is_followed(&self, event: &Event) -> bool {
+        match event.kind {
+            EventKind::Sample { .. } | EventKind::Lost(_) => true,
+            EventKind::Fork { parent, .. } => self.threads.has_process(parent),
+            _ => self.threads.has_process(event.pid),
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        let Event { pid, tid, time, kind } = event;
+        match kind {
+            EventKind::Sample { ip, kernel, pe, stand } => {
+                let said = (!kernel).then(|| self.said_at_a_cost(pid, ip, stand.as_deref()));
+                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(said));
+            }
+            EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
+            EventKind::Name { name, by_exec } => {
+                if by_exec {
+                    self.forget(pid);
+                    self.threads.execute(pid, tid);
+                }
+                self.threads.rename(pid, tid, name);
+            }
+            EventKind::Fork { parent, creator } => {
+                self.threads.begin(pid, tid, creator, time);
+                if parent != pid
+                    && let Some(space) = self.spaces.get(&parent).cloned()
+                {
+                    self.spaces.insert(pid, space);
+                }
+            }
+            EventKind::Exit => {
+                if self.threads.end(pid, tid) {
+                    self.forget(pid);
+                }
+            }
+            EventKind::Lost(records) => self.lost += records,
+        }
+    }
+
+    /// Forgets the memory of a process that ended or executed another program.
+    fn forget(&mut self, pid: u32) {
+        self.spaces.remove(&pid);
+        self.transfers.remove(&pid);
+        self.code.forget_process(pid);
+    }
+
+    /// What a sample says; what it costs to tell is spent.
+    fn said_at_a_cost(&mut self, pid: u32, ip: u64, stand: Option<&Stand>) -> Said {
+        let before = own_cpu_time();
+        let said = self.said(pid, ip, stand);
+        if let Some(budget) = &mut self.budget {
+            budget.spend(own_cpu_time() - before);
+        }
+        said
+    }
+
+    /// What a sample says.
+    fn said(&mut self, pid: u32, ip: u64, stand: Option<&Stand>) -> Said {
+        self.cost.user_samples += 1;
+        // What is known of branches has doubled: it may change what was judged by it.
+        if self.cost.user_samples >= REJUDGED_MIN && self.cost.user_samples.is_power_of_two() {
+            self.verdicts.clear();
+        }
+        let place = self.spaces.get(&pid).and_then(|space| self.code.view(pid, space).place(ip));
+        let Some(place) = place else { return Said::default() };
+        self.visits.add(place);
+        let visits = self.visits.at(place);
+        if !self.verdicts.contains_key(&place)
+            && self.budget.as_ref().is_some_and(|budget| !budget.allows(visits))
+        {
+            return Said::default();
+        }
+        let Some(verdict) = self.judged(pid, ip) else { return Said::default() };
+        let Some(window) = verdict.work else { return Said { wait: verdict.wait, work: None } };
+        let samples = self.cost.user_samples;
+        let is_traced = samples < TRACED_FIRST || samples.is_multiple_of(TRACED_EVERY);
+        let trace =
+            stand.filter(|_| is_traced).and_then(|stand| self.traced(pid, ip, stand, verdict.wait.is_some()));
+        let wait = match (verdict.wait, &trace) {
+            (None, _) => stand.and_then(|stand| self.callers_wait(pid, &window, stand, is_traced)),
+            (Some((point, shape)), Some(trace)) if self.goes_around(pid, point, trace) => {
+                Some((Point { proof: true, ..point }, shape))
+            }
+            (wait, _) => wait,
+        };
+        let met = match (stand, trace) {
+            (Some(stand), Some(trace)) => self.met_by(pid, stand, &trace),
+            _ => self.met(pid, ip, &window, stand),
+        };
+        Said { wait, work: Some(Work { met, memory: window.memory, branches: window.branches }) }
+    }
+
+    /// Whether a thread that begins in a wait loop comes back without having left it.
+    fn goes_around(&mut self, pid: u32, point: Point, trace: &Trace) -> bool {
+        let Some(space) = self.spaces.get(&pid) else { return false };
+        let mut code = self.code.view(pid, space);
+        let Some((first, rest)) = trace.path.split_first() else { return false };
+        let Some(turn) = rest.iter().position(|address| address == first) else { return false };
+        rest[..turn].iter().all(|&address| {
+            let known = code.place(address).and_then(|place| self.points.get(&place));
+            known.is_some_and(|(other, _)| other.of == point.of)
+        })
+    }
+
+    /// The wait loop that has called the function of a sample, directly or not; `judging`: also if its code
+    /// was not looked at before.
+    fn callers_wait(
+        &mut self,
+        pid: u32,
+        window: &Arc<Judgement>,
+        stand: &Stand,
+        judging: bool,
+    ) -> Option<(Point, Shape)> {
+        if self.points.is_empty() && !judging {
+            return None;
+        }
+        let callers = self.callers(pid, window, stand);
+        let mut code = self.code.view(pid, self.spaces.get(&pid)?);
+        let mut points = callers.into_iter().filter_map(|caller| self.points.get(&code.place(caller)?));
+        // What a function of a runtime calls may be work.
+        let (point, shape) = *points.find(|(point, _)| !point.by_name)?;
+        Some((Point { proof: false, ..point }, shape))
+    }
+
+    /// What is known of the code at an address; `None` if nothing is mapped there.
+    fn judged(&mut self, pid: u32, ip: u64) -> Option<Verdict> {
+        let code = self.code.view(pid, self.spaces.get(&pid)?);
+        let mut code = Seen { code, branches: &self.branches, transfers: self.transfers.get(&pid) };
+        let place = code.code.place(ip)?;
+        if let Some(verdict) = self.verdicts.get(&place) {
+            // A function that was judged by itself may be found to be part of a loop later.
+            return Some(Verdict { wait: self.points.get(&place).copied(), work: verdict.work.clone() });
+        }
+        self.cost.judged_anew += 1;
+        if !self.points.contains_key(&place) && self.no_points.insert(place) {
+            let by_name = code.role(ip) == Role::Waits;
+            let named = || WaitLoop { shape: Shape::NAMED, points: vec![(ip, true)] };
+            let found = if by_name { Some(named()) } else { spin::wait_loop(&mut code, ip) };
+            if let Some(WaitLoop { shape, points }) = found {
+                for (address, proof) in points {
+                    if let Some(place) = code.code.place(address) {
+                        let point = Point { of: self.wait_loops, proof, by_name };
+                        self.points.entry(place).or_insert((point, shape));
+                    }
+                }
+                self.wait_loops += 1;
+            }
+        }
+        let visits = &mut |code: &mut Seen<'_>, range| self.visits.within(&mut code.code, range);
+        let work = self.window.judge(&mut code, visits, ip).map(Arc::new);
+        let verdict = Verdict { wait: self.points.get(&place).copied(), work };
+        self.verdicts.insert(place, verdict.clone());
+        Some(verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests;

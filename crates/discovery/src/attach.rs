@@ -1,0 +1,201 @@
+//! Whether corewise may and should follow a process that runs already.
+//!
+//! Everything is asked before anything is changed, so that the user hears of every process that cannot be
+//! attached, and why, while all still run as they did.
+
+use corewise_sys::environment;
+use corewise_sys::proc::Proc;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A process that can be attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its first thread.
+    pub name: String,
+}
+
+/// Why a process cannot be attached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// Nobody has this number.
+    #[error("there is no process {pid}")]
+    Gone {
+        /// The number.
+        pid: u32,
+    },
+    /// It has ended, and its parent has not asked for its status yet.
+    #[error("process {pid} (`{name}`) has ended already")]
+    Ended {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// The number is that of a thread.
+    #[error("{tid} is a thread of process {pid}: a process is attached as a whole, with `--pid {pid}`")]
+    Thread {
+        /// The thread.
+        tid: u32,
+        /// Its process.
+        pid: u32,
+    },
+    /// It belongs to the kernel.
+    #[error("process {pid} (`{name}`) is a thread of the kernel, which places it itself")]
+    Kernel {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// It belongs to somebody else.
+    #[error(
+        "process {pid} (`{name}`) belongs to user {owner}: only root may place the threads of other users"
+    )]
+    Foreign {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// Its user's number.
+        owner: u32,
+    },
+    /// It is this one, or one of its helpers.
+    #[error("process {pid} is corewise itself")]
+    Own {
+        /// The process.
+        pid: u32,
+    },
+    /// Another corewise places its threads.
+    #[error("process {pid} (`{name}`) was started by another corewise (process {corewise}), which places it")]
+    Placed {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// The other.
+        corewise: u32,
+    },
+    /// `/proc` does not tell.
+    #[error("cannot look at process {pid}: {reason}")]
+    Unreadable {
+        /// The process.
+        pid: u32,
+        /// The system's answer.
+        reason: String,
+    },
+}
+
+/// The parent of the kernel's threads.
+const KTHREADD: u32 = 2;
+
+/// Looks whether a process can be attached by this one, whose own processes are `own`.
+pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
+    if own.contains(&pid) {
+        return Err(AttachError::Own { pid });
+    }
+    let proc = Proc::at("/proc");
+    let unreadable = |reason: String| AttachError::Unreadable { pid, reason };
+    let status = match std::fs::read_to_string(format!("/proc/{pid}/status")) {
+        Ok(status) => status,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(AttachError::Gone { pid }),
+        Err(error) => return Err(unreadable(error.to_string())),
+    };
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match field("Tgid:").and_then(|leader| leader.parse().ok()) {
+        Some(leader) if leader == pid => {}
+        Some(leader) => return Err(AttachError::Thread { tid: pid, pid: leader }),
+        None => return Err(unreadable("its status names no thread group".to_owned())),
+    }
+    let stat = proc.stat(pid, pid).map_err(|error| unreadable(error.to_string()))?;
+    let Some(stat) = stat else { return Err(AttachError::Gone { pid }) };
+    let name = stat.name;
+    // Threads of the kernel never have memory of their own, what is about to end has none any more.
+    if field("VmSize:").is_none() {
+        return Err(match stat.parent {
+            0 | KTHREADD => AttachError::Kernel { pid, name },
+            _ => AttachError::Ended { pid, name },
+        });
+    }
+    let owner =
+        std::fs::metadata(format!("/proc/{pid}")).map_err(|error| unreadable(error.to_string()))?.uid();
+    let ours = nix::unistd::geteuid();
+    if !ours.is_root() && ours.as_raw() != owner {
+        return Err(AttachError::Foreign { pid, name, owner });
+    }
+    match environment::started_by(Path::new("/proc"), pid)
+        .filter(|&corewise| environment::runs_corewise(corewise))
+    {
+        Some(corewise) => Err(AttachError::Placed { pid, name, corewise }),
+        None => Ok(Running { pid, name }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_testing::{needs, skip};
+    use std::process::{Child, Command};
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Sleeper {
+            let child = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
+            while check(child.0.id(), &[]).is_ok_and(|running| running.name != "sleep") {
+                std::thread::yield_now();
+            }
+            child
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_running_process_can_be_attached_until_it_ends() {
+        let mut sleeper = Sleeper::start();
+        let pid = sleeper.0.id();
+        assert_eq!(check(pid, &[]), Ok(Running { pid, name: "sleep".to_owned() }));
+        sleeper.0.kill().unwrap();
+        while check(pid, &[]).is_ok() {
+            std::thread::yield_now();
+        }
+        assert_eq!(check(pid, &[]), Err(AttachError::Ended { pid, name: "sleep".to_owned() }));
+        sleeper.0.wait().unwrap();
+        assert_eq!(check(pid, &[]), Err(AttachError::Gone { pid }));
+    }
+
+    #[test]
+    fn what_is_no_process_of_an_application_is_named_as_what_it_is() {
+        let own = std::process::id();
+        assert_eq!(check(own, &[own]), Err(AttachError::Own { pid: own }));
+        let (started, wait) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            started.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+            let _ = ended.recv();
+        });
+        let tid = wait.recv().unwrap();
+        assert_eq!(check(tid, &[]), Err(AttachError::Thread { tid, pid: own }));
+        drop(end);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn the_kernels_threads_are_left_alone() {
+        needs!(Root);
+        let name = std::fs::read_to_string(format!("/proc/{KTHREADD}/comm")).unwrap_or_default();
+        if name != "kthreadd\n" {
+            skip!(Root, "a container shows no threads of the kernel");
+        }
+        let (pid, name) = (KTHREADD, "kthreadd".to_owned());
+        assert_eq!(check(pid, &[]), Err(AttachError::Kernel { pid, name }));
+    }
+}

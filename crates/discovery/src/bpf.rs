@@ -1,0 +1,508 @@
+//! Threads from the scheduler's own tracepoints: every thread, at once, with exact times.
+//!
+//! The kernel side and what it costs nobody else stand in `discovery.bpf.c` of the crate `bpf`. Here its notices are
+//! taken in and its list of threads is read.
+
+use super::apps::{APPS_MAX, Apps, RawApp};
+use super::followed::Followed;
+use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
+use corewise_bpf as bpf;
+use corewise_bpf::monotonic_ns;
+use corewise_core::ids::{AppId, PeId};
+use corewise_core::observe::{COALESCED_WITHIN, RunnableThreads};
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
+};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// `struct news` of `discovery.bpf.c`, where its fields are explained.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawThread {
+    runnable_clock: i64,
+    generation: u64,
+    run_ns: u64,
+    pub(super) tid: u32,
+    tgid: u32,
+    creator: u32,
+    last_pe: u32,
+    pub(super) stage: u32,
+    app: u32,
+    comm: [u8; 16],
+}
+
+/// The last of `enum stage` of `discovery.bpf.c`.
+pub(super) const ENDED: u32 = 2;
+
+/// `COUNT_BITS` and `TIME_SHIFT` of `discovery.bpf.c`.
+const COUNT_BITS: u32 = 18;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+const TIME_SHIFT: u32 = 6;
+
+/// `SINCE_START` of `discovery.bpf.c`.
+const SINCE_START: u32 = 1 << 31;
+
+/// `WAKE_NS` of `discovery.bpf.c`: what follows news within this time wakes nobody and is looked for.
+const WAKE: Duration = Duration::from_millis(20);
+
+/// How long those are waited for who are gone but have not run for the last time: mostly it takes
+/// microseconds.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// What we remember of a living thread.
+#[derive(Debug)]
+struct Known {
+    comm: [u8; 16],
+    facts: ThreadFacts,
+    /// The listing that had it last.
+    seen_in: u64,
+}
+
+/// The BPF source. See the module's text.
+pub struct Bpf {
+    links: Vec<Link>,
+    list: Link,
+    ring: RingBuffer<'static>,
+    inbox: Rc<RefCell<Vec<RawThread>>>,
+    /// Told of changes of the number of runnable threads.
+    changes: RingBuffer<'static>,
+    apps: Apps,
+    /// How many of them there are.
+    roots: usize,
+    object: Object,
+    clock_filter: OwnedFd,
+    /// When to look for what woke nobody.
+    look_again: Option<Instant>,
+    known: HashMap<u32, Known>,
+    /// What the next refresh tells.
+    news: News,
+    ended: Vec<ThreadFacts>,
+    /// Of each application, what was told of its runnable threads, and when; `None`: nobody asked.
+    told: Option<Vec<(RunnableThreads, Option<Instant>)>>,
+    /// Those whose end did not come in time: it is no news any more.
+    given_up: HashSet<(u32, u64)>,
+    listings: u64,
+    events_lost: u64,
+    text: Vec<u8>,
+}
+
+/// Whether BPF may be used, as far as is to be told without loading anything.
+pub fn seems_permitted() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    let is_capable = effective & SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF;
+    is_capable && bpf::knows_our_process_ids()
+}
+
+impl Bpf {
+    /// Loads and attaches the programs.
+    pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
+        if options.roots.len() > APPS_MAX {
+            return Err(refused(format!("{} applications, {APPS_MAX} at most", options.roots.len())));
+        }
+        let object = bpf::open(bpf::DISCOVERY).map_err(refused)?.load().map_err(bpf_error)?;
+        let apps = bpf::map(&object, "apps", size_of::<RawApp>()).map_err(refused)?;
+        let parents = bpf::map(&object, "parents", size_of::<u32>()).map_err(refused)?;
+        for (index, root) in (0u32..).zip(&options.roots) {
+            let start = RawApp::since(monotonic_ns());
+            apps.update(&index.to_ne_bytes(), bytes_of(&start), MapFlags::ANY).map_err(bpf_error)?;
+            if let Root::ChildrenOf(parent) = root {
+                let (parent, index) = (parent.to_ne_bytes(), index.to_ne_bytes());
+                parents.update(&parent, &index, MapFlags::ANY).map_err(bpf_error)?;
+            }
+        }
+        let inbox = Rc::new(RefCell::new(Vec::new()));
+        let ring = ring(&bpf::map(&object, "events", 0).map_err(refused)?, Rc::clone(&inbox))?;
+        let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
+        let mut bpf = Bpf {
+            links: bpf::attach(&object).map_err(refused)?,
+            list: program(&object, "list").attach().map_err(bpf_error)?,
+            ring,
+            inbox,
+            changes: unread_ring(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
+            apps: Apps::map(&apps).map_err(DiscoveryError::bpf)?,
+            roots: options.roots.len(),
+            clock_filter: filter.map_err(DiscoveryError::bpf)?,
+            object,
+            look_again: None,
+            known: HashMap::new(),
+            news: News::default(),
+            ended: Vec::new(),
+            told: None,
+            given_up: HashSet::new(),
+            listings: 0,
+            events_lost: 0,
+            text: Vec::new(),
+        };
+        bpf.adopt(options)?;
+        Ok(bpf)
+    }
+
+    /// Follows processes that run already, be they roots or children of one. What they start meanwhile is
+    /// followed by then, or is found in the next round.
+    fn adopt(&mut self, options: &Options) -> Result<(), DiscoveryError> {
+        let roots = || (0u32..).zip(&options.roots);
+        let child_of = |parent: u32| {
+            let is_it = |(_, root): &(u32, &Root)| **root == Root::ChildrenOf(parent);
+            roots().find(is_it).map(|(index, _)| index | SINCE_START)
+        };
+        let mut members = HashMap::new();
+        for (index, root) in roots() {
+            match *root {
+                Root::Process(pid) => drop(members.insert(pid, index)),
+                Root::ChildrenOf(parent) => {
+                    let mut children = options.proc.children(parent)?;
+                    children.retain(|child| !options.excluded.contains(child));
+                    members.extend(children.into_iter().map(|child| (child, index | SINCE_START)));
+                }
+            }
+        }
+        if members.is_empty() {
+            return Ok(());
+        }
+        let adopted = bpf::map(&self.object, "adopted", size_of::<u32>()).map_err(refused)?;
+        let adopt = program(&self.object, "adopt").attach().map_err(bpf_error)?;
+        let mut new = members.clone();
+        while !new.is_empty() {
+            for (pid, app) in &new {
+                adopted.update(&pid.to_ne_bytes(), &app.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
+            }
+            let mut nothing = Vec::new();
+            let mut run = Iter::new(&adopt).map_err(bpf_error)?;
+            run.read_to_end(&mut nothing).map_err(DiscoveryError::bpf)?;
+            let candidates = options.proc.processes()?;
+            let known = |pid: u32| members.get(&pid).copied().or_else(|| child_of(pid));
+            new = options.proc.descendants(&candidates, known, &options.excluded)?;
+            new.retain(|pid, _| !members.contains_key(pid));
+            members.extend(&new);
+        }
+        self.list()
+    }
+
+    /// Remembers a thread and puts it into the answer of the next refresh, unless it is known.
+    fn meet(&mut self, thread: &RawThread) {
+        let generation = thread.generation;
+        if self.known.get(&thread.tid).is_some_and(|known| known.facts.generation == generation) {
+            return;
+        }
+        self.known.insert(thread.tid, Known::new(thread, self.listings));
+        self.news.appeared.push(NewThread {
+            tid: thread.tid,
+            pid: thread.tgid,
+            creator_tid: (thread.creator != 0).then_some(thread.creator),
+            generation,
+            created: instant_of(generation),
+        });
+    }
+
+    /// Takes in what was told of a thread at `now`. An ended one is forgotten, but for its last values.
+    fn take(&mut self, thread: &RawThread, now: u64) {
+        if self.given_up.contains(&(thread.tid, thread.generation)) {
+            if thread.stage == ENDED {
+                self.given_up.remove(&(thread.tid, thread.generation));
+            }
+            return;
+        }
+        self.meet(thread);
+        let known = self.known.get_mut(&thread.tid).expect("it was met in the line above");
+        known.seen_in = self.listings;
+        if known.update(thread, now) {
+            self.news.renamed.push((known.facts.id(), known.facts.name.clone()));
+        }
+        if thread.stage == ENDED {
+            self.end(thread.tid);
+        }
+    }
+
+    fn end(&mut self, tid: u32) {
+        if let Some(known) = self.known.remove(&tid) {
+            self.news.ended.push(known.facts.id());
+            self.ended.push(ThreadFacts { ended: true, runnable: false, ..known.facts });
+        }
+    }
+
+    /// Takes the notices out of the ring buffer.
+    fn consume(&mut self) -> Result<(), DiscoveryError> {
+        self.ring.consume().map_err(bpf_error)?;
+        let events = std::mem::take(&mut *self.inbox.borrow_mut());
+        let now = Instant::now();
+        if !events.is_empty() {
+            self.look_again = Some(now + WAKE);
+        } else if self.look_again.is_some_and(|due| due <= now) {
+            self.look_again = None;
+        }
+        for thread in events {
+            // The clock of one that was created just now has only begun.
+            self.take(&thread, thread.generation);
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel for every followed thread and takes in what it tells.
+    fn list(&mut self) -> Result<(), DiscoveryError> {
+        self.listings += 1;
+        let now = monotonic_ns();
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        let mut list = Iter::new(&self.list).map_err(bpf_error)?;
+        list.read_to_end(&mut text).map_err(DiscoveryError::bpf)?;
+        for chunk in text.chunks_exact(size_of::<RawThread>()) {
+            // SAFETY: RawThread is plain data and each chunk has its size; the kernel writes whole ones.
+            self.take(&unsafe { chunk.as_ptr().cast::<RawThread>().read_unaligned() }, now);
+        }
+        self.text = text;
+        Ok(())
+    }
+
+    /// Whether some thread is gone, and its last values have not come yet.
+    fn awaits_ends(&self) -> bool {
+        self.known.values().any(|known| known.seen_in < self.listings)
+    }
+
+    /// Who is gone without a word (the ring buffer was full) has ended, with the values that he had last.
+    fn give_up_missing(&mut self) {
+        let listings = self.listings;
+        let missing: Vec<(u32, u64)> = self
+            .known
+            .iter()
+            .filter(|(_, known)| known.seen_in < listings)
+            .map(|(&tid, known)| (tid, known.facts.generation))
+            .collect();
+        missing.iter().for_each(|&(tid, _)| self.end(tid));
+        self.given_up.extend(missing);
+    }
+
+    fn apps(&self) -> impl Iterator<Item = RawApp> {
+        (0..self.roots).map(|index| self.apps.read(index))
+    }
+
+    /// Tells the applications whose runnable threads are others than was told. One that was told a moment ago
+    /// has to wait.
+    fn tell_changes(&mut self) {
+        let Some(told) = &mut self.told else { return };
+        let now = Instant::now();
+        for (index, (told, at)) in told.iter_mut().enumerate() {
+            if at.is_some_and(|at| now.duration_since(at) < COALESCED_WITHIN) {
+                continue;
+            }
+            *at = None;
+            let app = self.apps.read(index);
+            let count = (app.present & COUNT_MASK) as u32;
+            // The two words are not of one time: where they contradict each other nobody is named.
+            let only = self.known.get(&(app.runnable_xor as u32)).filter(|_| count == 1);
+            let runnable = RunnableThreads {
+                app: told.app,
+                count,
+                only: only.filter(|known| known.facts.app == told.app).map(|known| known.facts.id()),
+            };
+            if runnable != *told {
+                (*told, *at) = (runnable, Some(now));
+                self.apps.note_told(index, count);
+                self.news.runnable.push(runnable);
+            }
+        }
+    }
+}
+
+impl Discovery for Bpf {
+    fn name(&self) -> &'static str {
+        "bpf"
+    }
+
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        // SAFETY: the descriptors belong to rings of `self`, which the borrow keeps alive.
+        let descriptor = |ring: &RingBuffer<'_>| unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+        let ring = self.look_again.is_none().then(|| descriptor(&self.ring));
+        ring.into_iter().chain(self.told.as_ref().map(|_| descriptor(&self.changes))).collect()
+    }
+
+    fn refresh_within(&self) -> Option<Duration> {
+        let told = self.told.iter().flatten().filter_map(|(_, at)| *at);
+        let next = told.map(|at| at + COALESCED_WITHIN).chain(self.look_again).min();
+        next.map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
+    fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.clock_filter.as_fd())
+    }
+
+    fn refresh(&mut self) -> Result<News, DiscoveryError> {
+        self.consume()?;
+        let events_lost = self.apps().map(|app| app.events_lost).sum();
+        if events_lost != self.events_lost {
+            self.events_lost = events_lost;
+            self.list()?;
+        }
+        if self.told.is_some() {
+            self.changes.consume().map_err(bpf_error)?;
+            self.tell_changes();
+        }
+        Ok(std::mem::take(&mut self.news))
+    }
+
+    fn tell_runnable(&mut self) -> bool {
+        let nothing = |index| RunnableThreads { app: AppId(index), count: 0, only: None };
+        self.told = Some((0..self.roots as u32).map(|index| (nothing(index), None)).collect());
+        (0..self.roots).for_each(|index| self.apps.ask(index));
+        true
+    }
+
+    fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // The notices before the listing, as ids are reused; and after it, as what ends in between is in
+            // both.
+            self.consume()?;
+            self.list()?;
+            self.consume()?;
+            if !self.awaits_ends() || Instant::now() > until {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.give_up_missing();
+        let mut facts = std::mem::take(&mut self.ended);
+        facts.extend(self.known.values().map(|known| known.facts.clone()));
+        Ok(facts)
+    }
+
+    fn facts(&self, tid: u32) -> Option<ThreadFacts> {
+        self.known.get(&tid).map(|known| known.facts.clone())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    fn parallelism(&mut self, app: AppId) -> Parallelism {
+        let app = self.apps.read(app.0 as usize);
+        let runnable = app.present & COUNT_MASK;
+        let until = app.start + (app.present >> COUNT_BITS << TIME_SHIFT);
+        let open_ns = monotonic_ns().saturating_sub(until);
+        let while_runnable = |condition: bool| if condition { open_ns } else { 0 };
+        Parallelism {
+            runnable_thread_ns: app.runnable_thread_ns + open_ns * runnable,
+            active_ns: app.active_ns + while_runnable(runnable > 0),
+            sequential_ns: app.sequential_ns + while_runnable(runnable == 1),
+            runnable_max: app.runnable_max,
+            exact: true,
+        }
+    }
+
+    fn followed(&self) -> Option<std::io::Result<Followed>> {
+        Some(Followed::new(&self.list, &self.links))
+    }
+
+    fn losses(&self) -> Vec<String> {
+        let threads_lost: u64 = self.apps().map(|app| app.threads_lost).sum();
+        let events_lost: u64 = self.apps().map(|app| app.events_lost).sum();
+        let mut losses = Vec::new();
+        if threads_lost > 0 {
+            losses.push(format!("{threads_lost} threads were not followed: the kernel had no memory"));
+        }
+        if events_lost > 0 {
+            losses.push(format!("{events_lost} notices of new or ended threads came late"));
+        }
+        losses
+    }
+}
+
+impl Known {
+    fn new(thread: &RawThread, seen_in: u64) -> Self {
+        let facts = ThreadFacts {
+            tid: thread.tid,
+            pid: thread.tgid,
+            app: AppId(thread.app),
+            generation: thread.generation,
+            name: name_of(&thread.comm),
+            cpu_ns: 0,
+            runnable_ns: Some(0),
+            runnable: false,
+            last_pe: None,
+            ended: false,
+        };
+        Known { comm: thread.comm, facts, seen_in }
+    }
+
+    /// The thread's values at `now`. A clock that was started after `now` was read would make them fall
+    /// behind earlier ones by the time the reading took, so they never go back. Whether it has another name.
+    fn update(&mut self, thread: &RawThread, now: u64) -> bool {
+        let facts = &mut self.facts;
+        let renamed = self.comm != thread.comm;
+        if renamed {
+            self.comm = thread.comm;
+            facts.name = name_of(&thread.comm);
+        }
+        facts.cpu_ns = facts.cpu_ns.max(thread.run_ns);
+        facts.runnable_ns = facts.runnable_ns.max(Some(clock_at(thread.runnable_clock, now)));
+        facts.runnable = thread.runnable_clock < 0;
+        facts.last_pe = (thread.last_pe != u32::MAX).then_some(PeId(thread.last_pe));
+        renamed
+    }
+}
+
+/// The total of a clock of `discovery.bpf.c`: negative while it runs.
+fn clock_at(clock: i64, now: u64) -> u64 {
+    let total = if clock < 0 { clock.saturating_add_unsigned(now) } else { clock };
+    total.max(0) as u64
+}
+
+fn name_of(comm: &[u8; 16]) -> Arc<str> {
+    let length = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..length]).into()
+}
+
+fn ring(
+    events: &MapHandle,
+    inbox: Rc<RefCell<Vec<RawThread>>>,
+) -> Result<RingBuffer<'static>, DiscoveryError> {
+    let mut builder = RingBufferBuilder::new();
+    let take = move |bytes: &[u8]| {
+        assert_eq!(bytes.len(), size_of::<RawThread>(), "discovery.bpf.c and bpf.rs disagree on news");
+        // SAFETY: RawThread is plain data and `bytes` has its size.
+        inbox.borrow_mut().push(unsafe { bytes.as_ptr().cast::<RawThread>().read_unaligned() });
+        0
+    };
+    builder.add(events, take).map_err(bpf_error)?;
+    builder.build().map_err(bpf_error)
+}
+
+/// A ring that only wakes.
+fn unread_ring(changes: &MapHandle) -> Result<RingBuffer<'static>, DiscoveryError> {
+    let mut builder = RingBufferBuilder::new();
+    builder.add(changes, |_| 0).map_err(bpf_error)?;
+    builder.build().map_err(bpf_error)
+}
+
+fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {
+    let program = object.progs_mut().find(|program| program.name() == name);
+    program.unwrap_or_else(|| unreachable!("discovery.bpf.c defines the program {name}"))
+}
+
+fn instant_of(monotonic: u64) -> Instant {
+    let (now, age) = (Instant::now(), Duration::from_nanos(monotonic_ns().saturating_sub(monotonic)));
+    now.checked_sub(age).unwrap_or(now)
+}
+
+/// The bytes of a value that a map takes.
+fn bytes_of(start: &RawApp) -> &[u8] {
+    // SAFETY: the structure is `repr(C)` and has no padding; every byte of it is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(start).cast(), size_of::<RawApp>()) }
+}
+
+fn bpf_error(error: libbpf_rs::Error) -> DiscoveryError {
+    refused(bpf::reason(error))
+}
+
+fn refused(reason: String) -> DiscoveryError {
+    DiscoveryError::Bpf { reason }
+}

@@ -1,0 +1,60 @@
+//! The kernel's own list of the threads that the BPF programs follow, for whoever looks for heirs.
+//!
+//! The list and the programs belong to descriptors: handed to another process (the guardian) they go on after
+//! the one that opened them, and every fork is still followed.
+
+use super::bpf::{ENDED, RawThread};
+use libbpf_rs::{Link, libbpf_sys};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Followed {
+    list: OwnedFd,
+    programs: Vec<OwnedFd>,
+}
+
+impl Followed {
+    /// From the links of the program that lists the threads and of those that follow them.
+    pub(super) fn new(list: &Link, programs: &[Link]) -> io::Result<Followed> {
+        let programs = programs.iter().map(|link| link.as_fd().try_clone_to_owned());
+        Ok(Followed {
+            list: list.as_fd().try_clone_to_owned()?,
+            programs: programs.collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// From what [`Followed::descriptors`] gave.
+    pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Followed> {
+        let mut descriptors = descriptors.into_iter();
+        Some(Followed { list: descriptors.next()?, programs: descriptors.collect() })
+    }
+
+    /// What another process needs to go on with it.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(&self.list).chain(&self.programs).map(AsFd::as_fd)
+    }
+
+    /// The threads that live now, the highest number first.
+    pub fn living(&self) -> io::Result<Vec<u32>> {
+        // SAFETY: the call takes no pointer; it makes a new descriptor or answers with an error.
+        let reading = unsafe { libbpf_sys::bpf_iter_create(self.list.as_raw_fd()) };
+        if reading < 0 {
+            return Err(io::Error::from_raw_os_error(-reading));
+        }
+        // SAFETY: the descriptor is new, and nobody else knows of it.
+        let mut reading = unsafe { File::from_raw_fd(reading) };
+        let mut bytes = Vec::new();
+        reading.read_to_end(&mut bytes)?;
+        let threads = bytes.chunks_exact(size_of::<RawThread>()).map(|chunk| {
+            // SAFETY: RawThread is plain data and each chunk has its size; the kernel writes whole ones.
+            unsafe { chunk.as_ptr().cast::<RawThread>().read_unaligned() }
+        });
+        let living = threads.filter(|thread| thread.stage != ENDED).map(|thread| thread.tid);
+        let mut living: Vec<u32> = living.collect();
+        living.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(living)
+    }
+}

@@ -1,0 +1,459 @@
+//! Threads by polling `/proc`: for everybody, on every kernel, with estimates where BPF has facts.
+//!
+//! Problem: learn of new threads soon, of the times of 10,000 threads within a tenth of a second, and use
+//! next to no CPU time while nothing happens.
+//!
+//! Approach:
+//! - *New threads.* `/proc/loadavg` tells which id the kernel gave out last. While it stays the same nothing
+//!   was created anywhere, and one small read has settled the matter. Otherwise `/proc` and the task
+//!   directories of the followed processes are listed; only what was not listed before is read. A process is
+//!   followed if it is a root itself, if its parent is, or if it is a child of corewise; as corewise is a
+//!   child subreaper, a daemon whose parent ended before we looked is one too. Once followed, always
+//!   followed.
+//! - *Times* come from `schedstat`, whose descriptors are kept open while there are enough. Only of threads
+//!   whose times moved is `stat` read, too: the others still do what they did, wait or sleep.
+//! - *Parallelism.* The times runnable (running and waiting) of all threads add up to the exact integral of
+//!   the number of runnable threads, up to what died between two polls. How much of an interval had none or
+//!   just one runnable is estimated, over [`WINDOW`] or more: the state at its end stands for it, corrected
+//!   to lie within what the threads' times allow (see [`estimate`]).
+//! - *When.* The last id is read every [`GLANCE`], and a new one makes for a full poll. Without one, full
+//!   polls come [`INTERVAL_MIN`] after a change, then ever more rarely up to [`INTERVAL_MAX`]. Neither comes
+//!   so often that polling costs more than [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
+//!
+//! Limits: threads that live between two polls are not seen, and an ended thread's last interval is lost. The
+//! kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
+//! the wait ends. Kernels without `schedstat` have ticks of `stat` only, and no waiting times.
+
+use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
+use corewise_core::ids::{AppId, PeId};
+use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// How often to look for a new id.
+const GLANCE: Duration = Duration::from_millis(25);
+/// The interval after a change.
+const INTERVAL_MIN: Duration = Duration::from_millis(5);
+/// The longest interval, unless polling costs too much.
+const INTERVAL_MAX: Duration = Duration::from_millis(250);
+/// The longest interval whatever polling costs.
+const INTERVAL_LIMIT: Duration = Duration::from_secs(1);
+/// Threads are listed at least this often, as the last id does not tell of every creation (`clone3` with
+/// `set_tid`).
+const LISTED_WITHIN: Duration = Duration::from_secs(1);
+/// The shortest interval that parallelism is estimated for: many ticks of the kernel's clock, at which the
+/// times of running threads move.
+const WINDOW: Duration = Duration::from_millis(50);
+/// Share of one CPU that polling may cost while threads come and go.
+const SHARE_CHANGING: f64 = 0.02;
+/// Share of one CPU that polling may cost while nothing happens.
+const SHARE_QUIET: f64 = 0.002;
+
+/// The polling source. See the module's text.
+pub struct Poll {
+    proc: Proc,
+    roots: Vec<Root>,
+    excluded: Vec<u32>,
+    /// Every process of the machine at the last listing.
+    listed: HashSet<u32>,
+    /// The followed processes and their applications.
+    members: HashMap<u32, AppId>,
+    threads: BTreeMap<u32, Thread>,
+    ended: Vec<ThreadFacts>,
+    last_created: Option<u32>,
+    listed_at: Option<Instant>,
+    sampled_at: Instant,
+    interval: Duration,
+    /// When the next full poll may be, if something was created.
+    earliest: Instant,
+    /// When the next full poll is, if nothing was.
+    due: Instant,
+    opened_at: Instant,
+    estimated_at: Instant,
+    /// By application.
+    tallies: Vec<Tally>,
+    /// How many more `schedstat` files may be kept open.
+    descriptors_left: usize,
+    ns_per_tick: u64,
+}
+
+/// What is added up of an application.
+#[derive(Debug, Clone, Default)]
+struct Tally {
+    parallelism: Parallelism,
+    /// Time runnable of threads that ended, not yet part of the estimate.
+    left_over_ns: Vec<u64>,
+}
+
+/// A followed thread at the last poll.
+#[derive(Debug)]
+struct Thread {
+    facts: ThreadFacts,
+    file: Option<SchedstatFile>,
+    times: Option<Schedstat>,
+    /// What it had done before it was followed.
+    before: Before,
+    /// Time that it was runnable, not yet part of the estimate.
+    unestimated_ns: u64,
+    /// It has ended and its parent has not asked for its status, or it is the leader of living threads.
+    is_zombie: bool,
+}
+
+/// What a thread had done at some time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    run_ns: u64,
+    runnable_ns: u64,
+    cpu_ticks: u64,
+}
+
+/// What one reading of a thread came to.
+struct Reading {
+    times: Option<Schedstat>,
+    /// `None` if its times have not moved.
+    stat: Option<Stat>,
+}
+
+impl Poll {
+    /// Takes in what descends from `options.roots`. Half of the descriptors that this process may open (its
+    /// soft limit) are used to keep files open.
+    pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
+        let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+        let descriptors = limit.map_or(0, |(soft, _)| soft / 2) as usize;
+        Poll::with_descriptors(options, descriptors, Instant::now())
+    }
+
+    fn with_descriptors(options: &Options, descriptors: usize, now: Instant) -> Result<Self, DiscoveryError> {
+        let running = |(root, app): (&Root, u32)| match *root {
+            Root::Process(pid) => Some((pid, AppId(app))),
+            Root::ChildrenOf(_) => None,
+        };
+        let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+        Ok(Poll {
+            proc: options.proc.clone(),
+            excluded: options.excluded.clone(),
+            listed: HashSet::new(),
+            members: options.roots.iter().zip(0..).filter_map(running).collect(),
+            tallies: vec![Tally::default(); options.roots.len()],
+            roots: options.roots.clone(),
+            threads: BTreeMap::new(),
+            ended: Vec::new(),
+            last_created: None,
+            listed_at: None,
+            sampled_at: now,
+            interval: INTERVAL_MIN,
+            earliest: now,
+            due: now,
+            opened_at: now,
+            estimated_at: now,
+            descriptors_left: descriptors,
+            ns_per_tick: 1_000_000_000 / ticks.max(1) as u64,
+        })
+    }
+
+    /// One poll at `now`.
+    fn poll(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
+        let created = self.proc.last_created();
+        let stale = self.listed_at.is_none_or(|at| now.duration_since(at) >= LISTED_WITHIN);
+        let mut appeared = Vec::new();
+        if stale || created.is_none() || created != self.last_created {
+            appeared = self.list(now)?;
+            self.last_created = created;
+            self.listed_at = Some(now);
+        }
+        let ended_before = self.ended.len();
+        self.sample(now)?;
+        let changed = !appeared.is_empty() || self.ended.len() != ended_before;
+        self.schedule(now, changed, now.elapsed());
+        Ok(appeared)
+    }
+
+    fn schedule(&mut self, now: Instant, changed: bool, cost: Duration) {
+        self.interval = if changed { INTERVAL_MIN } else { (self.interval * 2).min(INTERVAL_MAX) };
+        let share = if changed { SHARE_CHANGING } else { SHARE_QUIET };
+        let affordable = cost.div_f64(share).min(INTERVAL_LIMIT);
+        self.earliest = now + INTERVAL_MIN.max(affordable);
+        self.due = now + self.interval.max(affordable);
+    }
+
+    /// Finds processes and threads that were not there at the last listing.
+    fn list(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
+        let processes = self.proc.processes()?;
+        let unlisted: Vec<u32> = processes.iter().copied().filter(|pid| !self.listed.contains(pid)).collect();
+        let parent_of = |pid: u32| {
+            let root = self.roots.iter().position(|root| *root == Root::ChildrenOf(pid))?;
+            Some(AppId(root as u32))
+        };
+        let app_of = |pid: u32| self.members.get(&pid).copied().or_else(|| parent_of(pid));
+        let joined = self.proc.descendants(&unlisted, app_of, &self.excluded)?;
+        // One that is a root itself stays what it is.
+        for (pid, app) in joined {
+            self.members.entry(pid).or_insert(app);
+        }
+        self.listed = processes.into_iter().collect();
+        let first = self.listed_at.is_none();
+        let mut appeared = Vec::new();
+        for (pid, app) in self.members.clone() {
+            let Some(tids) = self.proc.threads(pid)? else {
+                self.members.remove(&pid);
+                continue;
+            };
+            for tid in tids {
+                if !self.threads.contains_key(&tid)
+                    && let Some(thread) = self.meet(app, pid, tid, first)?
+                {
+                    appeared.push(NewThread {
+                        tid,
+                        pid,
+                        creator_tid: None,
+                        generation: thread.facts.generation,
+                        created: now,
+                    });
+                    self.threads.insert(tid, thread);
+                }
+            }
+        }
+        Ok(appeared)
+    }
+
+    /// Reads a thread for the first time. What it did before the first listing is no part of the parallelism.
+    fn meet(
+        &mut self,
+        app: AppId,
+        pid: u32,
+        tid: u32,
+        first: bool,
+    ) -> Result<Option<Thread>, DiscoveryError> {
+        let Some(stat) = self.proc.stat(pid, tid)? else { return Ok(None) };
+        let keep = self.descriptors_left > 0;
+        let file = self.proc.schedstat(pid, tid, keep)?;
+        self.descriptors_left -= usize::from(matches!(file, Some(SchedstatFile::Open(_))));
+        let times = match (&file, first) {
+            (Some(file), true) => file.read()?,
+            _ => None,
+        };
+        let ran_before = first && matches!(self.roots[app.0 as usize], Root::Process(_));
+        let before = match (ran_before, times) {
+            (false, _) => Before::default(),
+            (true, times) => Before {
+                run_ns: times.map_or(0, |times| times.run_ns),
+                runnable_ns: times.map_or(0, |times| times.run_ns + times.wait_ns),
+                cpu_ticks: stat.cpu_ticks,
+            },
+        };
+        let facts = ThreadFacts {
+            tid,
+            pid,
+            app,
+            generation: stat.start_ticks,
+            name: stat.name.as_str().into(),
+            cpu_ns: if first { (stat.cpu_ticks - before.cpu_ticks) * self.ns_per_tick } else { 0 },
+            runnable_ns: None,
+            runnable: stat.state == 'R',
+            last_pe: Some(PeId(stat.last_pe)),
+            ended: false,
+        };
+        Ok(Some(Thread { facts, file, times, before, unestimated_ns: 0, is_zombie: false }))
+    }
+
+    /// Reads every thread.
+    fn sample(&mut self, now: Instant) -> Result<(), DiscoveryError> {
+        let elapsed_ns = now.duration_since(self.sampled_at).as_nanos() as u64;
+        self.sampled_at = now;
+        let mut vanished = Vec::new();
+        for (&tid, thread) in &mut self.threads {
+            let Some(reading) = thread.read(&self.proc)? else {
+                vanished.push(tid);
+                continue;
+            };
+            let added_ns = thread.take_in(reading, elapsed_ns, self.ns_per_tick);
+            self.tallies[thread.facts.app.0 as usize].parallelism.runnable_thread_ns += added_ns;
+            if thread.is_zombie {
+                self.descriptors_left += thread.end(&mut self.ended);
+            }
+        }
+        for tid in vanished {
+            if let Some(mut thread) = self.threads.remove(&tid) {
+                self.descriptors_left += thread.end(&mut self.ended);
+                self.tallies[thread.facts.app.0 as usize].left_over_ns.push(thread.unestimated_ns);
+            }
+            // Its id may be in use again already: have a look at the next poll.
+            self.last_created = None;
+        }
+        if now.duration_since(self.estimated_at) >= WINDOW {
+            let window_ns = now.duration_since(self.estimated_at).as_nanos() as u64;
+            self.estimated_at = now;
+            (0..self.roots.len() as u32).for_each(|app| self.estimate(AppId(app), window_ns, now));
+        }
+        Ok(())
+    }
+
+    /// Adds the time since the last estimate to the active and the sequential time of an application.
+    fn estimate(&mut self, app: AppId, window_ns: u64, now: Instant) {
+        let tally = &mut self.tallies[app.0 as usize];
+        let inactive_ns = now.duration_since(self.opened_at).as_nanos() as u64 - tally.parallelism.active_ns;
+        let mut runnable_ns = std::mem::take(&mut tally.left_over_ns);
+        let own = |thread: &&mut Thread| thread.facts.app == app;
+        let mut threads: Vec<&mut Thread> = self.threads.values_mut().filter(own).collect();
+        let times = threads.iter().map(|thread| thread.unestimated_ns);
+        let longest_ns = times.chain(runnable_ns.iter().copied()).max().unwrap_or(0);
+        // Threads that we met late, or whose times the kernel told late, ran for longer than the window. They
+        // ran in time that was taken for inactive before, as far as there is such time.
+        let elapsed_ns = longest_ns.clamp(window_ns, inactive_ns.max(window_ns));
+        let mut runnable_now = 0;
+        for thread in &mut threads {
+            let fitting_ns = thread.unestimated_ns.min(elapsed_ns);
+            thread.unestimated_ns -= fitting_ns;
+            runnable_ns.push(fitting_ns);
+            runnable_now += u32::from(thread.facts.runnable);
+        }
+        let (active_ns, sequential_ns) = estimate(&runnable_ns, runnable_now, elapsed_ns);
+        tally.parallelism.active_ns += active_ns;
+        tally.parallelism.sequential_ns += sequential_ns;
+        tally.parallelism.runnable_max = tally.parallelism.runnable_max.max(runnable_now);
+    }
+}
+
+impl Thread {
+    /// What `/proc` says of it now; `None` if it is no more, even if another thread has its id.
+    fn read(&self, proc: &Proc) -> Result<Option<Reading>, DiscoveryError> {
+        let times = match &self.file {
+            Some(file) => match file.read()? {
+                Some(times) => Some(times),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        // Zeros mean that it has not run yet, or that the kernel does not account for waiting.
+        let times = times.filter(|times| times.run_ns + times.wait_ns > 0);
+        if times.is_some() && times == self.times {
+            return Ok(Some(Reading { times, stat: None }));
+        }
+        let stat = proc.stat(self.facts.pid, self.facts.tid)?;
+        let still_it = stat.filter(|stat| stat.start_ticks == self.facts.generation);
+        Ok(still_it.map(|stat| Reading { times, stat: Some(stat) }))
+    }
+
+    /// Takes over a reading; returns the time that it was runnable since the last one.
+    fn take_in(&mut self, reading: Reading, elapsed_ns: u64, ns_per_tick: u64) -> u64 {
+        if let Some(stat) = reading.stat {
+            self.is_zombie = matches!(stat.state, 'Z' | 'X');
+            self.facts.runnable = stat.state == 'R';
+            self.facts.last_pe = Some(PeId(stat.last_pe));
+            if *self.facts.name != stat.name {
+                self.facts.name = stat.name.as_str().into();
+            }
+            if reading.times.is_none() {
+                let ticks = stat.cpu_ticks.saturating_sub(self.before.cpu_ticks);
+                self.facts.cpu_ns = self.facts.cpu_ns.max(ticks * ns_per_tick);
+            }
+        }
+        let added_ns = match reading.times {
+            Some(times) => {
+                let total_ns = |times: Schedstat| times.run_ns + times.wait_ns;
+                self.facts.cpu_ns = times.run_ns.saturating_sub(self.before.run_ns);
+                self.facts.runnable_ns = Some(total_ns(times).saturating_sub(self.before.runnable_ns));
+                let before_ns = self.times.replace(times).map_or(0, total_ns);
+                total_ns(times).saturating_sub(before_ns)
+            }
+            None if self.facts.runnable => elapsed_ns,
+            None => 0,
+        };
+        self.unestimated_ns += added_ns;
+        added_ns
+    }
+
+    /// Reports the end, once. Returns the number of descriptors that this sets free.
+    fn end(&mut self, ended: &mut Vec<ThreadFacts>) -> usize {
+        if !self.facts.ended {
+            self.facts.ended = true;
+            self.facts.runnable = false;
+            ended.push(self.facts.clone());
+        }
+        usize::from(matches!(self.file.take(), Some(SchedstatFile::Open(_))))
+    }
+}
+
+/// Estimates how long at least one and how long exactly one thread was runnable in an interval, from the time
+/// that each was runnable in it and from how many were at its end.
+///
+/// The state at the end is taken for the whole interval, which is right in the mean over many. What the times
+/// tell for certain corrects it: at least one thread was runnable for as long as the busiest was (`first`)
+/// and for no longer than all together (`sum`). Of the active time, at least `2·active - sum` had just one,
+/// since the rest had two or more; and the busiest two overlapped for at least `first + second - elapsed`.
+fn estimate(runnable_ns: &[u64], runnable_now: u32, elapsed_ns: u64) -> (u64, u64) {
+    let (mut first, mut second, mut sum) = (0, 0, 0u64);
+    for &ns in runnable_ns {
+        let ns = ns.min(elapsed_ns);
+        sum += ns;
+        if ns > first {
+            (first, second) = (ns, first);
+        } else {
+            second = second.max(ns);
+        }
+    }
+    let seen_active = if runnable_now > 0 { elapsed_ns } else { 0 };
+    let active = seen_active.clamp(first, sum.min(elapsed_ns));
+    let least = (2 * active).saturating_sub(sum);
+    let most = active - (first + second).saturating_sub(elapsed_ns);
+    let seen_sequential = if runnable_now == 1 { active } else { 0 };
+    (active, seen_sequential.clamp(least.min(most), most))
+}
+
+impl Discovery for Poll {
+    fn name(&self) -> &'static str {
+        "poll"
+    }
+
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    fn refresh_within(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let next = self.earliest.max(self.due.min(now + GLANCE));
+        Some(next.saturating_duration_since(now))
+    }
+
+    fn refresh(&mut self) -> Result<News, DiscoveryError> {
+        let now = Instant::now();
+        let wanted = now >= self.due || self.proc.last_created() != self.last_created;
+        if !wanted || now < self.earliest {
+            return Ok(News::default());
+        }
+        let told = self.ended.len();
+        let appeared = self.poll(now)?;
+        let ended = self.ended[told..].iter().map(ThreadFacts::id).collect();
+        Ok(News { appeared, ended, ..News::default() })
+    }
+
+    fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
+        self.sample(Instant::now())?;
+        let mut facts = std::mem::take(&mut self.ended);
+        facts.extend(
+            self.threads.values().filter(|thread| !thread.facts.ended).map(|thread| thread.facts.clone()),
+        );
+        Ok(facts)
+    }
+
+    fn facts(&self, tid: u32) -> Option<ThreadFacts> {
+        self.threads.get(&tid).map(|thread| thread.facts.clone()).filter(|facts| !facts.ended)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.listed_at.is_some() && self.threads.values().all(|thread| thread.facts.ended)
+    }
+
+    fn parallelism(&mut self, app: AppId) -> Parallelism {
+        self.tallies[app.0 as usize].parallelism
+    }
+
+    fn losses(&self) -> Vec<String> {
+        vec!["threads that live for less than the polling interval (5 to 250 ms) are not seen".to_owned()]
+    }
+}
+
+#[cfg(test)]
+#[path = "poll_tests.rs"]
+mod tests;

@@ -1,0 +1,456 @@
+//! The real machine as a World: observes the threads of applications and changes them by an actuator.
+
+pub mod policy_command;
+mod rounds;
+
+use crate::rounds::Rounds;
+use corewise_binding::actuator::Actuator;
+use corewise_binding::runtimes::Runtimes;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::{AppId, ThreadId};
+use corewise_core::observe::{
+    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, Standing, Target,
+    ThreadReading,
+};
+use corewise_core::plan::{Action, Outcome};
+use corewise_core::time::Time;
+use corewise_core::world::{Wake, World};
+use corewise_counters::CounterSource;
+use corewise_discovery::{Discovery, DiscoveryError, NewThread, News, ThreadFacts};
+use corewise_sys::affinity;
+use corewise_sys::signals::Signals;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::unistd::Pid;
+use std::collections::{HashMap, HashSet};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The counters' buffers are emptied this often, and whenever one is half full and wakes.
+const DRAINED_WITHIN: Duration = Duration::from_millis(10);
+
+/// The real machine.
+pub struct LiveWorld {
+    parts: Parts,
+    started: Instant,
+    /// The command, while it runs.
+    command: Option<Pid>,
+    exit_status: Option<ExitStatus>,
+    /// The events that were asked for, and those that are to be told.
+    kinds: Vec<EventKind>,
+    events: Vec<Event>,
+    /// The processes of each application at the last look, for whom only the counters know.
+    members: HashMap<u32, AppId>,
+    /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
+    baseline: Arc<CpuSet>,
+    outcomes: Vec<Outcome>,
+    watching: bool,
+    finished: bool,
+    /// When the counters' buffers were emptied last.
+    drained: Option<Instant>,
+    /// Since when the present round is under way.
+    woken: Option<Instant>,
+    rounds: Rounds,
+}
+
+/// What a live world is made of.
+pub struct Parts {
+    /// The applications; the number of each is its [`AppId`].
+    pub applications: Vec<Application>,
+    /// Who ends the run.
+    pub ends: Ends,
+    /// The source of threads.
+    pub discovery: Box<dyn Discovery>,
+    /// The source of counters.
+    pub counters: Box<dyn CounterSource>,
+    /// What changes threads.
+    pub actuator: Box<dyn Actuator>,
+    /// The programs' runtime libraries, if their waits may be changed.
+    pub runtimes: Option<Runtimes>,
+    /// The signals.
+    pub signals: Signals,
+}
+
+/// An application that is watched.
+#[derive(Debug, Clone)]
+pub struct Application {
+    /// What belongs to it.
+    pub target: Target,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The process that it began with.
+    pub first: u32,
+    /// The PEs that its user lets that process have, once it was looked at.
+    pub allowed: Option<Arc<CpuSet>>,
+    /// When it was seen to have ended.
+    pub ended: Option<Time>,
+}
+
+impl Application {
+    /// One that has not been looked at.
+    pub fn new(target: Target, name: &str, first: u32) -> Application {
+        Application { target, name: name.into(), first, allowed: None, ended: None }
+    }
+}
+
+/// When a run is over.
+#[derive(Debug, Clone, Copy)]
+pub enum Ends {
+    /// With this command; if `wait`, with whatever outlives it.
+    WithCommand {
+        /// The command's process.
+        command: Pid,
+        /// Whether what outlives the command is followed to its end.
+        wait: bool,
+    },
+    /// When nothing that is followed lives any more, when somebody asks corewise to end, or at this time.
+    WithTargets {
+        /// At the latest.
+        at: Option<Time>,
+    },
+}
+
+/// What can go wrong with the machine as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// Threads cannot be discovered any more.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    /// A system call that cannot fail did.
+    #[error("{call} failed: {errno}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// The system's answer.
+        errno: Errno,
+    },
+}
+
+impl LiveWorld {
+    /// The world around a command that is about to run, or around processes that do.
+    pub fn new(parts: Parts, started: Instant) -> Result<Self, LiveError> {
+        let command = match parts.ends {
+            Ends::WithCommand { command, .. } => Some(command),
+            Ends::WithTargets { .. } => None,
+        };
+        Ok(Self {
+            command,
+            parts,
+            kinds: Vec::new(),
+            events: Vec::new(),
+            members: HashMap::new(),
+            started,
+            exit_status: None,
+            baseline: Arc::new(own_mask()?),
+            outcomes: Vec::new(),
+            watching: true,
+            finished: false,
+            drained: None,
+            woken: None,
+            rounds: Rounds::default(),
+        })
+    }
+
+    /// How the command ended, once it has.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.exit_status
+    }
+
+    /// How long rounds took, from waking up to the last action carried out: all, or some of very many with
+    /// the longest of all.
+    pub fn rounds(&self) -> Vec<Duration> {
+        self.rounds.sample()
+    }
+
+    /// What the sources could not see, in words.
+    pub fn troubles(&self) -> Vec<String> {
+        let mut troubles = self.parts.discovery.losses();
+        troubles.extend(self.parts.counters.troubles());
+        troubles.extend(self.parts.actuator.troubles());
+        troubles.extend(self.parts.runtimes.iter().flat_map(Runtimes::troubles));
+        troubles
+    }
+
+    /// After an error: gives everything back, and from then on only follows the command to its end.
+    pub fn stop_watching(&mut self) {
+        self.watching = false;
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        self.parts.actuator.give_back();
+        self.parts.runtimes.iter_mut().for_each(Runtimes::give_back);
+    }
+
+    fn system(call: &'static str) -> impl Fn(Errno) -> LiveError {
+        move |errno| LiveError::System { call, errno }
+    }
+
+    /// Takes note of a thread that has appeared.
+    pub fn meet(&mut self, thread: &NewThread) {
+        self.parts.counters.watch(thread);
+        self.parts.actuator.meet(thread);
+        self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
+    }
+
+    /// Takes in whatever has happened.
+    fn refresh(&mut self) -> Result<(), LiveError> {
+        if self.watching {
+            let news = self.parts.discovery.refresh()?;
+            news.appeared.iter().for_each(|thread| self.meet(thread));
+            self.parts.actuator.act_in_time();
+            self.note_events(news);
+            self.drain_in_time();
+        }
+        let news = self.parts.signals.take(self.command).map_err(Self::system("waitpid"))?;
+        if news.ended.is_some() {
+            self.exit_status = news.ended;
+            self.command = None;
+        }
+        self.finished |= match self.parts.ends {
+            // As long as the command runs, a signal is its matter.
+            Ends::WithCommand { wait, .. } => {
+                news.no_children || (self.command.is_none() && (!wait || news.asked_to_end))
+            }
+            Ends::WithTargets { at } => {
+                news.asked_to_end
+                    || at.is_some_and(|at| at <= self.now())
+                    || (self.watching && self.parts.discovery.is_idle())
+            }
+        };
+        Ok(())
+    }
+
+    /// Notes what somebody wants to hear of.
+    fn note_events(&mut self, news: News) {
+        if self.kinds.is_empty() {
+            return;
+        }
+        let wanted = |kind| self.kinds.contains(&kind);
+        let mut events = Vec::new();
+        if wanted(EventKind::ThreadStarted) {
+            let facts = news.appeared.iter().filter_map(|new| self.parts.discovery.facts(new.tid));
+            for facts in facts.collect::<Vec<_>>() {
+                events.push(Event::ThreadStarted(Box::new(self.reading(facts))));
+            }
+        }
+        let wanted = |kind| self.kinds.contains(&kind);
+        if wanted(EventKind::ThreadRenamed) {
+            let renamed = |(thread, name)| Event::ThreadRenamed { thread, name };
+            events.extend(news.renamed.into_iter().map(renamed));
+        }
+        if wanted(EventKind::ThreadEnded) {
+            events.extend(news.ended.into_iter().map(Event::ThreadEnded));
+        }
+        if wanted(EventKind::TlpChanged) {
+            events.extend(news.runnable.into_iter().map(Event::TlpChanged));
+        }
+        if wanted(EventKind::Delayed) {
+            let delays = self.parts.runtimes.as_mut().map_or_else(Vec::new, Runtimes::look);
+            events.extend(delays.into_iter().map(Event::Delayed));
+        }
+        self.events.extend(events);
+    }
+
+    /// Empties the counters' buffers, but not at every event: they hold more than that.
+    fn drain_in_time(&mut self) {
+        if self.drained.is_none_or(|at| at.elapsed() >= DRAINED_WITHIN) {
+            self.parts.counters.drain();
+            self.drained = Some(Instant::now());
+        }
+    }
+
+    fn reading(&mut self, facts: ThreadFacts) -> ThreadReading {
+        let counters = match facts.ended {
+            true => self.parts.counters.last(facts.tid),
+            false => self.parts.counters.read(facts.tid),
+        };
+        self.reading_with(facts, counters)
+    }
+
+    fn reading_with(&mut self, facts: ThreadFacts, counters: Option<CounterReading>) -> ThreadReading {
+        let (standing, permitted) = if facts.ended {
+            self.parts.actuator.forget(&facts);
+            (Standing::Free, self.baseline.clone())
+        } else {
+            self.parts.actuator.standing(&facts)
+        };
+        ThreadReading {
+            thread: ThreadId { tid: facts.tid, generation: facts.generation },
+            pid: facts.pid,
+            app: facts.app,
+            name: facts.name,
+            cpu_ns: facts.cpu_ns,
+            runnable_ns: facts.runnable_ns,
+            runnable: facts.runnable,
+            last_pe: facts.last_pe,
+            standing,
+            permitted,
+            counters,
+            hints: Hints::default(),
+            ended: facts.ended,
+        }
+    }
+}
+
+impl LiveWorld {
+    fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {
+        let now = self.now();
+        let mut processes: Vec<HashSet<u32>> = vec![HashSet::new(); self.parts.applications.len()];
+        let mut living = vec![0; self.parts.applications.len()];
+        for thread in threads.iter().filter(|thread| !thread.ended) {
+            processes[thread.app.0 as usize].insert(thread.pid);
+            living[thread.app.0 as usize] += 1;
+        }
+        let mut readings = Vec::new();
+        for (index, application) in self.parts.applications.iter_mut().enumerate() {
+            application.ended = if living[index] == 0 { application.ended.or(Some(now)) } else { None };
+            let first = threads.iter().find(|thread| thread.thread.tid == application.first && !thread.ended);
+            application.allowed = first.map(|first| first.permitted.clone()).or(application.allowed.take());
+            let app = AppId(index as u32);
+            let parallelism = self.parts.discovery.parallelism(app);
+            readings.push(ApplicationReading {
+                app,
+                target: application.target,
+                name: application.name.clone(),
+                allowed: application.allowed.as_deref().cloned(),
+                processes: processes[index].len() as u32,
+                threads: living[index],
+                began: Time(0),
+                ended: application.ended,
+                runnable_thread_ns: parallelism.runnable_thread_ns,
+                active_ns: parallelism.active_ns,
+                sequential_ns: parallelism.sequential_ns,
+                runnable_max: parallelism.runnable_max,
+                exact: parallelism.exact,
+            });
+        }
+        readings
+    }
+}
+
+impl World for LiveWorld {
+    type Error = LiveError;
+
+    fn now(&self) -> Time {
+        Time(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn observe(&mut self) -> Result<Observation, LiveError> {
+        self.baseline = Arc::new(own_mask()?);
+        self.parts.actuator.begin_look(&self.baseline);
+        let facts = self.parts.discovery.threads()?;
+        let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
+        self.parts.actuator.retain_processes(&processes);
+        // What the counters know of those who have ended is complete now.
+        self.parts.counters.drain();
+        let living: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.tid).collect();
+        self.members = facts.iter().map(|facts| (facts.pid, facts.app)).collect();
+        let mut threads: Vec<ThreadReading> = facts.into_iter().map(|facts| self.reading(facts)).collect();
+        for (mut facts, reading) in self.parts.counters.unclaimed(&living) {
+            // Counters know no applications: one that came and went unseen is of that of its process.
+            facts.app = self.members.get(&facts.pid).copied().unwrap_or_default();
+            threads.push(self.reading_with(facts, Some(reading)));
+        }
+        let applications = self.applications(&threads);
+        Ok(Observation {
+            at: self.now(),
+            allowed: CpuSet::clone(&self.baseline),
+            taken: self.parts.actuator.taken(),
+            threads,
+            applications,
+            outcomes: std::mem::take(&mut self.outcomes),
+            own_cpu_ns: own_cpu_ns(),
+        })
+    }
+
+    fn apply(&mut self, actions: &[Action]) {
+        let Parts { runtimes, actuator, .. } = &mut self.parts;
+        let of_waits = actions.iter().filter_map(|action| runtimes.as_mut()?.apply(action));
+        self.outcomes.extend(of_waits);
+        let is_of_threads = |action: &&Action| runtimes.is_none() || !Runtimes::is_ours(action);
+        let of_threads: Vec<Action> = actions.iter().filter(is_of_threads).cloned().collect();
+        self.outcomes.extend(actuator.apply(&of_threads));
+        if let Some(woken) = self.woken.take() {
+            self.rounds.add(woken.elapsed());
+        }
+    }
+
+    fn tell(&mut self, kinds: &[EventKind]) {
+        self.kinds = kinds.to_vec();
+        if kinds.contains(&EventKind::TlpChanged) && !self.parts.discovery.tell_runnable() {
+            self.kinds.retain(|kind| *kind != EventKind::TlpChanged);
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
+        loop {
+            self.woken = Some(Instant::now());
+            self.refresh()?;
+            if self.finished {
+                return Ok(Wake::Finished);
+            }
+            let left = deadline.since(self.now());
+            if left.is_zero() {
+                // What is to be told waits: else a flood of events would put off every look.
+                return Ok(Wake::Deadline);
+            }
+            if !self.events.is_empty() {
+                let (events, outcomes) =
+                    (std::mem::take(&mut self.events), std::mem::take(&mut self.outcomes));
+                return Ok(Wake::Events(EventBatch { at: self.now(), events, outcomes }));
+            }
+            let mut nap = left;
+            let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
+            if self.watching {
+                nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
+                let look = self.parts.runtimes.as_ref().and_then(Runtimes::due_within);
+                let due = look.into_iter().chain(self.parts.actuator.due_within()).min();
+                nap = due.map_or(nap, |within| within.min(nap));
+                let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());
+                descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            }
+            if let Ends::WithTargets { at: Some(at) } = self.parts.ends {
+                nap = nap.min(at.since(self.now()));
+            }
+            match ppoll(&mut descriptors, Some(nap.into()), None) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Self::system("ppoll")(errno)),
+            }
+            // The counters' descriptor is the last one.
+            let counters =
+                descriptors.last().filter(|_| self.watching && self.parts.counters.wake_fd().is_some());
+            if counters.and_then(PollFd::any) == Some(true) {
+                self.drained = None;
+            }
+        }
+    }
+}
+
+/// Whatever ended the run, nothing stays bound.
+impl Drop for LiveWorld {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+fn own_mask() -> Result<CpuSet, LiveError> {
+    affinity::get(0).map_err(LiveWorld::system("sched_getaffinity"))
+}
+
+fn own_cpu_ns() -> u64 {
+    use nix::sys::time::TimeValLike;
+    getrusage(UsageWho::RUSAGE_SELF)
+        .map(|usage| (usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds()) as u64)
+        .unwrap_or(0)
+}
+
+/// The most memory that this process has held so far. (Not `getrusage`'s maximum, which begins with that of
+/// the process that started it.)
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(peak.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}

@@ -1,0 +1,266 @@
+//! The command of a policy that is another program ([`corewise_core::policy::exec`]): starting it, moving
+//! lines to and fro, and ending it with all that it has started.
+//!
+//! Problem: the command is not corewise's own. It may be slow, crash, never read, write without end, start
+//! others and leave them behind; it must not be taken for a part of the application, outlive corewise, or
+//! have rights that it does not need. Approach: corewise starts itself anew as a *keeper* ([`SUBCOMMAND`]),
+//! which detaches itself, gives up rights, and starts the command in a process group of its own.
+//!
+//! - The keeper is a child of nobody in the application, like the [guardian](corewise_binding::guardian), so
+//!   neither it nor the command is followed or waited for.
+//! - It holds the writing end of the pipe of answers and nothing else. When corewise closes the reading end,
+//!   or dies, the kernel tells it; when the command ends, its own end closes the pipe. Either way it kills
+//!   the command's group, and all that has left the group, which it has adopted.
+//! - Rights: those of the command that is placed at most. It can gain none (`no_new_privs`), inherits no
+//!   descriptor but its three streams, and where root has come by `sudo`, it runs as the user who called.
+//!
+//! Both pipes are read and written without blocking: corewise waits for the given time and no longer, and
+//! keeps at most [`LINE_MAX`] of what comes.
+//!
+//! Limits: what the command starts may be killed a moment after corewise has ended.
+
+use corewise_core::policy::exec::Peer;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::waitpid;
+use nix::unistd::{Gid, Pid, Uid, User, geteuid, initgroups, pipe2, setgid, setgroups, setsid, setuid};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The hidden subcommand under which the binary runs as keeper.
+pub const SUBCOMMAND: &str = "policy-keeper";
+
+/// The longest line that is accepted, in bytes.
+pub const LINE_MAX: usize = 16 << 20;
+
+/// How long it is waited for the end of a command that reads no more, to say which of the two it is.
+const ENDS_WITHIN: Duration = Duration::from_millis(300);
+
+/// A policy's command that runs. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct PolicyCommand {
+    keeper: u32,
+    scenes: File,
+    answers: File,
+    unsent: Vec<u8>,
+    received: Vec<u8>,
+    patience: Duration,
+}
+
+impl PolicyCommand {
+    /// Gives the command to a shell. It is waited for at least for `patience` whenever it is waited for at
+    /// all.
+    pub fn start(command: &str, patience: Duration) -> io::Result<PolicyCommand> {
+        let (their_scenes, scenes) = pipe2(OFlag::O_CLOEXEC)?;
+        let (answers, their_answers) = pipe2(OFlag::O_CLOEXEC)?;
+        let mut keeper = Command::new("/proc/self/exe");
+        keeper.args([SUBCOMMAND, command]).stdin(their_scenes).stdout(their_answers);
+        let status = keeper.status()?;
+        // It would keep the pipes open.
+        drop(keeper);
+        if !status.success() {
+            return Err(io::Error::other(format!("its keeper did not start: {status}")));
+        }
+        let (scenes, mut answers) = (File::from(scenes), File::from(answers));
+        let mut pid = [0; 4];
+        answers.read_exact(&mut pid)?;
+        for pipe in [&scenes, &answers] {
+            fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        let keeper = u32::from_ne_bytes(pid);
+        Ok(PolicyCommand { keeper, scenes, answers, unsent: Vec::new(), received: Vec::new(), patience })
+    }
+
+    /// The process id of the keeper, which belongs to corewise and not to the application.
+    pub fn keeper(&self) -> u32 {
+        self.keeper
+    }
+
+    /// Writes what the pipe takes.
+    fn write_some(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.scenes.write(&self.unsent) {
+                Ok(written) => drop(self.unsent.drain(..written)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is there, as far as the end of a line.
+    fn read_line(&mut self) -> io::Result<Option<String>> {
+        let mut looked_at = 0;
+        loop {
+            let new_line = self.received[looked_at..].iter().position(|byte| *byte == b'\n');
+            if let Some(at) = new_line {
+                let line: Vec<u8> = self.received.drain(..=looked_at + at).collect();
+                return Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()));
+            }
+            looked_at = self.received.len();
+            if looked_at > LINE_MAX {
+                return Err(io::Error::other(format!("it wrote a line of more than {} MiB", LINE_MAX >> 20)));
+            }
+            let mut chunk = [0; 1 << 16];
+            match self.answers.read(&mut chunk) {
+                Ok(0) => return Err(io::Error::other("it has ended")),
+                Ok(read) => self.received.extend(&chunk[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Who ends closes its input first, and its output a moment later.
+    fn why_it_reads_no_more(&mut self) -> io::Error {
+        self.unsent.clear();
+        let read = self.wait(ENDS_WITHIN).and_then(|()| self.read_line());
+        read.err().unwrap_or_else(|| io::Error::other("it reads no more"))
+    }
+
+    fn wait(&self, within: Duration) -> io::Result<()> {
+        let mut pipes = vec![PollFd::new(self.answers.as_fd(), PollFlags::POLLIN)];
+        if !self.unsent.is_empty() {
+            pipes.push(PollFd::new(self.scenes.as_fd(), PollFlags::POLLOUT));
+        }
+        let ms = within.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+        match poll(&mut pipes, PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Peer for PolicyCommand {
+    fn exchange(&mut self, text: &str, within: Duration) -> Result<Option<String>, String> {
+        let within = if within.is_zero() { within } else { within.max(self.patience) };
+        let end = Instant::now() + within;
+        self.unsent.extend(text.as_bytes());
+        let mut exchange = || -> io::Result<Option<String>> {
+            loop {
+                if let Some(line) = self.read_line()? {
+                    return Ok(Some(line));
+                }
+                match self.write_some() {
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                        return Err(self.why_it_reads_no_more());
+                    }
+                    written => written?,
+                }
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Ok(None);
+                }
+                self.wait(left)?;
+            }
+        };
+        exchange().map_err(|error| error.to_string())
+    }
+}
+
+/// What the keeper does: detaches itself, gives up rights, starts the command, and kills it when it is no
+/// longer wanted. Its standard input is the pipe of scenes, its standard output that of answers.
+pub fn main(command: &str) -> io::Result<()> {
+    // SAFETY: the call takes no pointer, and this process has opened nothing yet.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    // SAFETY: this process has one thread, so the child may use everything that the parent could.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Parent { .. } => return Ok(()),
+        nix::unistd::ForkResult::Child => setsid()?,
+    };
+    corewise_binding::guardian::ignore_polite_signals()?;
+    give_up_rights()?;
+    prctl::set_child_subreaper(true)?;
+    io::stdout().write_all(&std::process::id().to_ne_bytes())?;
+    io::stdout().flush()?;
+    let child = start(command);
+    // The command alone reads the scenes.
+    let nothing = File::open("/dev/null")?;
+    // SAFETY: both are open, and nothing in this process reads its standard input.
+    unsafe { libc::dup2(nothing.as_raw_fd(), 0) };
+    let child = Pid::from_raw(child? as i32);
+    wait_for_an_end(child)?;
+    end_all(child);
+    Ok(())
+}
+
+/// Runs it in a process group of its own; with its keeper it ends.
+fn start(command: &str) -> io::Result<u32> {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).stdin(Stdio::inherit()).stdout(Stdio::inherit()).process_group(0);
+    // SAFETY: the closure makes system calls only.
+    unsafe {
+        shell.pre_exec(|| {
+            polite_signals_again()?;
+            prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
+        });
+    }
+    Ok(shell.spawn()?.id())
+}
+
+fn polite_signals_again() -> io::Result<()> {
+    for polite in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        corewise_sys::inherited::reset_disposition(polite)?;
+    }
+    Ok(())
+}
+
+/// Root by `sudo` becomes the user who called, and nobody can gain rights from here on.
+fn give_up_rights() -> io::Result<()> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    if geteuid().is_root()
+        && let (Some(uid), Some(gid)) = (number("SUDO_UID"), number("SUDO_GID"))
+    {
+        let gid = Gid::from_raw(gid);
+        let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+        match user.and_then(|user| CString::new(user.name).ok()) {
+            Some(name) => initgroups(&name, gid)?,
+            None => setgroups(&[gid])?,
+        }
+        setgid(gid)?;
+        setuid(Uid::from_raw(uid))?;
+    }
+    Ok(prctl::set_no_new_privs()?)
+}
+
+/// Waits until the command has ended or nobody wants its answers any more.
+fn wait_for_an_end(child: Pid) -> io::Result<()> {
+    // SAFETY: the call takes no pointer.
+    let raw = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, child.as_raw(), 0) })?;
+    // SAFETY: the kernel has just opened it for this process, and nobody else knows of it.
+    let ended = unsafe { OwnedFd::from_raw_fd(raw as i32) };
+    let answers = io::stdout();
+    let mut both =
+        [PollFd::new(ended.as_fd(), PollFlags::POLLIN), PollFd::new(answers.as_fd(), PollFlags::empty())];
+    loop {
+        match poll(&mut both, PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            result => return result.map(drop).map_err(io::Error::from),
+        }
+    }
+}
+
+/// Kills the command's group, then whatever has left it and was adopted, until nobody is left.
+fn end_all(group: Pid) {
+    let _ = killpg(group, Signal::SIGKILL);
+    loop {
+        let adopted = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+        for child in adopted.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()) {
+            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        }
+        match waitpid(Pid::from_raw(-1), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Files that are read because a user, or another file, names them: never for ever, and never all the memory.
+//!
+//! Problem: a FIFO holds up who opens it, opening a device can do something, and a small packed file can hold
+//! more than there is memory. Approach: a path is first looked at, which opens nothing (`O_PATH`), then what
+//! was looked at is opened, whatever is put there in between. Only regular files and, where a user may pipe
+//! something in, pipes are opened. Reading and unpacking end at a limit, and a pipe through which nothing
+//! comes is given up. Limit: a file system that does not answer (NFS, FUSE) holds up whoever reads from it.
+
+use flate2::read::MultiGzDecoder;
+use nix::fcntl::{OFlag, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::Mode;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Result};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of a machine, a scenario, a list: of what people write and read.
+pub const DOCUMENT_MAX: u64 = 64 << 20;
+/// Bytes of a recording or a profile, unpacked.
+pub const DATA_MAX: u64 = 1 << 30;
+/// The variable that replaces both limits, in MiB.
+pub const MAX_VARIABLE: &str = "COREWISE_INPUT_MAX_MIB";
+
+/// How long nothing may come through a pipe.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Opens a regular file. Anything else is an error, at once.
+pub fn open_regular(path: &Path) -> Result<File> {
+    open_with(path, OFlag::empty(), false)
+}
+
+/// Looks, then opens. `follow` may be `O_NOFOLLOW`.
+pub fn open_with(path: &Path, follow: OFlag, also_pipes: bool) -> Result<File> {
+    let seen = File::from(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC | follow, Mode::empty())?);
+    let kind = seen.metadata()?.file_type();
+    let is_wanted = kind.is_file() || (also_pipes && kind.is_fifo());
+    if !is_wanted {
+        let kinds = if also_pipes { "no file and no pipe" } else { "no regular file" };
+        return Err(Error::new(ErrorKind::InvalidInput, format!("it is {kinds}")));
+    }
+    // Not to wait for a writer, nor for the lease that somebody may hold on a file.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let again = format!("/proc/self/fd/{}", seen.as_raw_fd());
+    Ok(File::from(open(again.as_str(), flags, Mode::empty())?))
+}
+
+/// Reads a file, or a pipe to its end: at most so many bytes.
+pub fn read(path: &Path, max: u64) -> Result<Vec<u8>> {
+    let file = open_with(path, OFlag::empty(), true)?;
+    if file.metadata()?.is_file() {
+        return read_at_most(file, max);
+    }
+    read_at_most(Patient(file), max)
+}
+
+/// Reads a text, likewise.
+pub fn read_text(path: &Path, max: u64) -> Result<String> {
+    String::from_utf8(read(path, max)?).map_err(|error| Error::new(ErrorKind::InvalidData, error))
+}
+
+/// Whether gzip has packed it.
+pub fn is_packed(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0x1f, 0x8b])
+}
+
+/// Unpacks what gzip has packed: the bytes, at most so many, and whether their end is missing.
+pub fn unpack(packed: &[u8], max: u64) -> Result<(Vec<u8>, bool)> {
+    let mut bytes = Vec::new();
+    match read_into(MultiGzDecoder::new(packed), max, &mut bytes) {
+        Ok(()) => Ok((bytes, false)),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok((bytes, true)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads to the end, at most so many bytes.
+pub fn read_at_most(from: impl Read, max: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read_into(from, max, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_into(from: impl Read, max: u64, bytes: &mut Vec<u8>) -> Result<()> {
+    let max = limit(max);
+    from.take(max.saturating_add(1)).read_to_end(bytes)?;
+    if bytes.len() as u64 > max { Err(too_large(max)) } else { Ok(()) }
+}
+
+/// The limit that holds in place of this one.
+pub fn limit(max: u64) -> u64 {
+    let wished = std::env::var(MAX_VARIABLE).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    wished.map_or(max, |mib| mib.saturating_mul(1 << 20))
+}
+
+/// What is said of an input beyond its limit.
+pub fn too_large(max: u64) -> Error {
+    let text = format!("it holds more than {} MiB; if it should, set {MAX_VARIABLE} to more", max >> 20);
+    Error::new(ErrorKind::FileTooLarge, text)
+}
+
+/// The reading end of a pipe that may never be written to.
+struct Patient(File);
+
+impl Read for Patient {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout)? {
+            0 => {
+                let text = format!("nothing came through the pipe for {} s", PATIENCE.as_secs());
+                Err(Error::new(ErrorKind::TimedOut, text))
+            }
+            _ => self.0.read(buffer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+    use std::path::PathBuf;
+
+    fn fifo(directory: &tempfile::TempDir) -> PathBuf {
+        let path = directory.path().join("fifo");
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_and_is_no_regular_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = fifo(&directory);
+        assert!(open_regular(&path).unwrap_err().to_string().contains("no regular file"));
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || std::fs::write(path, vec![7; 200_000]).unwrap()
+        });
+        assert_eq!(read(&path, DOCUMENT_MAX).unwrap(), vec![7; 200_000]);
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_writes_to_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(read(&fifo(&directory), DOCUMENT_MAX).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn devices_are_not_opened() {
+        let error = read(Path::new("/dev/zero"), DOCUMENT_MAX).unwrap_err().to_string();
+        assert!(error.contains("no file and no pipe"), "{error}");
+    }
+
+    #[test]
+    fn reading_and_unpacking_end_at_the_limit() {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+        packer.write_all(&vec![0; 3 << 20]).unwrap();
+        let packed = packer.finish().unwrap();
+        assert_eq!(unpack(&packed, 3 << 20).unwrap().0.len(), 3 << 20);
+        let error = unpack(&packed, 2 << 20).unwrap_err().to_string();
+        assert!(error.contains("more than 2 MiB") && error.contains(MAX_VARIABLE), "{error}");
+        assert!(unpack(&packed[..packed.len() / 2], 3 << 20).unwrap().1, "cut off");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(2 << 40).unwrap();
+        assert_eq!(read(file.path(), 1 << 20).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    }
+}

@@ -1,0 +1,347 @@
+//! Signals and children: corewise stands between a shell and a command, and both should not notice.
+//!
+//! Every signal is blocked and read from a descriptor. What the whole process group got (the terminal's keys,
+//! a shell's `kill %1`), the command has got itself; what was sent to corewise alone is passed on. When the
+//! command stops, corewise stops with the same signal, as the shell expects of its job, and goes on when
+//! either is told to. When the command dies of a signal, corewise dies of it too ([`end_as`]).
+
+use crate::inherited::{Inherited, set_disposition};
+use crate::witness::{Heard, Witness};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::{Pid, getpgid, getpgrp, getpid};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The signals by which somebody asks a program to end.
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+/// The signals that stop a job and can be refused.
+const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+
+/// The signals' descriptor, the witness, and what the command is to inherit.
+#[derive(Debug)]
+pub struct Signals {
+    descriptor: SignalFd,
+    inherited: Inherited,
+    witness: Option<Witness>,
+}
+
+/// What the signals and children of the last moments amount to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct News {
+    /// How the command ended, once it has.
+    pub ended: Option<ExitStatus>,
+    /// No child is left, neither the command nor an orphan of it.
+    pub no_children: bool,
+    /// Somebody asked corewise to end (a signal that would end it).
+    pub asked_to_end: bool,
+}
+
+impl Signals {
+    /// Takes the signals over. This process must have one thread.
+    pub fn open() -> Result<Signals, Errno> {
+        let inherited = Inherited::take_over()?;
+        let descriptor =
+            SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        // Without a witness (no process can be made) what the kernel sends counts as sent to the group.
+        Ok(Signals { descriptor, inherited, witness: Witness::start().ok() })
+    }
+
+    /// What the command is to inherit.
+    pub(crate) fn inherited(&self) -> &Inherited {
+        &self.inherited
+    }
+
+    /// The process that listens to the group, which belongs to corewise and not to the application.
+    pub fn witness(&self) -> Option<Pid> {
+        self.witness.as_ref().map(Witness::pid)
+    }
+
+    /// Once the command is there: closes the descriptors that corewise was started with, all but standard
+    /// error, and standard output if it is kept.
+    pub fn let_go_of_descriptors(&mut self, keep_output: bool) {
+        self.inherited.let_go_of_descriptors(keep_output);
+    }
+
+    /// Readable when there is a signal.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// The command has just been made: what the group got before, it has not got.
+    pub(crate) fn command_is_there(&mut self, command: Pid) -> Result<(), Errno> {
+        let _ = self.heard();
+        self.take_signals(Some(command)).map(drop)
+    }
+
+    /// Takes in all pending signals and ended children. `command` is `None` once it has ended.
+    pub fn take(&mut self, command: Option<Pid>) -> Result<News, Errno> {
+        let mut news = News { asked_to_end: self.take_signals(command)?, ..News::default() };
+        self.reap(command, &mut news)?;
+        Ok(news)
+    }
+
+    /// Follows the command to its end, and does nothing else.
+    pub fn follow(&mut self, command: Pid) -> Result<ExitStatus, Errno> {
+        loop {
+            if let Some(status) = self.follow_for(command, Duration::MAX)? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Follows the command for some time, and does nothing else. How it ended, if it did.
+    pub fn follow_for(&mut self, command: Pid, time: Duration) -> Result<Option<ExitStatus>, Errno> {
+        self.follow_until(command, time, None)
+    }
+
+    /// Follows the command, by a thread of its own, while some work is done that takes long enough for two
+    /// signals to become one. What the work gives, and how the command ended, if it did.
+    pub fn follow_beside<T>(
+        &mut self,
+        command: Pid,
+        work: impl FnOnce() -> T,
+    ) -> std::io::Result<(T, Option<ExitStatus>)> {
+        let (ear, end) = UnixStream::pair()?;
+        std::thread::scope(|scope| {
+            let follow = || self.follow_until(command, Duration::MAX, Some(ear.as_fd()));
+            let follower = std::thread::Builder::new().name("follower".to_owned());
+            let follower = follower.spawn_scoped(scope, follow)?;
+            let done = work();
+            drop(end);
+            let ended = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok((done, ended))
+        })
+    }
+
+    /// Follows the command until it ends, the time is over, or there is something to be heard by `ear`.
+    fn follow_until(
+        &mut self,
+        command: Pid,
+        time: Duration,
+        ear: Option<BorrowedFd<'_>>,
+    ) -> Result<Option<ExitStatus>, Errno> {
+        let began = Instant::now();
+        let mut is_over = false;
+        loop {
+            let news = self.take(Some(command))?;
+            let left = time.saturating_sub(began.elapsed());
+            match (news.ended, news.no_children) {
+                (Some(status), _) => return Ok(Some(status)),
+                (None, true) => return Err(Errno::ECHILD),
+                (None, false) if is_over || left.is_zero() => return Ok(None),
+                (None, false) => {}
+            }
+            let nap = left.min(Duration::from_secs(86_400)).into();
+            let heard = [Some(self.fd()), ear];
+            let mut heard: Vec<PollFd<'_>> =
+                heard.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            match ppoll(&mut heard, Some(nap), None) {
+                Ok(_) | Err(Errno::EINTR) => is_over = heard.get(1).and_then(PollFd::any) == Some(true),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Takes in all pending signals and says whether one asks to end.
+    pub fn take_signals(&mut self, command: Option<Pid>) -> Result<bool, Errno> {
+        let mut asked_to_end = false;
+        let mut heard = None;
+        while let Some(info) = self.descriptor.read_signal()? {
+            let number = info.ssi_signo as i32;
+            asked_to_end |= ENDING.iter().any(|ending| *ending as i32 == number);
+            if !self.is_own_matter(&info) {
+                let heard = *heard.get_or_insert_with(|| self.heard());
+                match command {
+                    Some(command) => pass_on(&info, is_for_group(&info, heard), command),
+                    None => self.stop_if_asked_to(number)?,
+                }
+            }
+        }
+        Ok(asked_to_end)
+    }
+
+    /// `None`: there is no witness.
+    fn heard(&mut self) -> Option<Heard> {
+        let heard = self.witness.as_mut()?.heard();
+        if heard.is_err() {
+            self.witness = None;
+        }
+        heard.ok()
+    }
+
+    /// What came of corewise's own doing (its children, its files, its CPU time) or from the witness.
+    fn is_own_matter(&self, info: &siginfo) -> bool {
+        let sender = Pid::from_raw(info.ssi_pid as i32);
+        let is_sent = info.ssi_code <= 0;
+        match info.ssi_signo as i32 {
+            libc::SIGCHLD | libc::SIGXCPU if !is_sent => true,
+            _ => is_sent && (sender == getpid() || Some(sender) == self.witness()),
+        }
+    }
+
+    fn reap(&mut self, command: Option<Pid>, news: &mut News) -> Result<(), Errno> {
+        loop {
+            let mut status = 0;
+            // Not nix's, which knows no real-time signals.
+            // SAFETY: the status is a valid place for the answer.
+            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+            match Errno::result(pid) {
+                Ok(0) => return Ok(()),
+                Ok(pid) if command.is_none_or(|command| command.as_raw() != pid) => {}
+                Ok(pid) if libc::WIFSTOPPED(status) => {
+                    self.stop_with(Pid::from_raw(pid), libc::WSTOPSIG(status))?;
+                }
+                Ok(_) => news.ended = Some(ExitStatus::from_raw(status)),
+                Err(Errno::ECHILD) => {
+                    news.no_children = true;
+                    return Ok(());
+                }
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// The command has stopped: stops too, until one of both is told to go on.
+    fn stop_with(&mut self, command: Pid, signal: i32) -> Result<(), Errno> {
+        if let Some(witness) = &mut self.witness
+            && witness.wake_when_it_goes_on(command).is_err()
+        {
+            self.witness = None;
+        }
+        stop_by_number(signal)
+    }
+
+    fn stop_if_asked_to(&self, signal: i32) -> Result<(), Errno> {
+        STOPPING.into_iter().find(|one| *one as i32 == signal).map_or(Ok(()), stop_by)
+    }
+}
+
+/// What remains to be done is corewise's own, and a signal may end it.
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // What the command has got must not end corewise, which has a report to write; nor must the limit on
+        // the size of files, which an error tells of.
+        let _ = self.take_signals(None);
+        let mut mask = *self.inherited.mask();
+        mask.add(Signal::SIGXFSZ);
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None);
+    }
+}
+
+/// Whether the whole process group got the signal.
+fn is_for_group(info: &siginfo, heard: Option<Heard>) -> bool {
+    heard.map_or(info.ssi_code == libc::SI_KERNEL, |heard| heard.has(info.ssi_signo as i32))
+}
+
+fn pass_on(info: &siginfo, is_for_group: bool, command: Pid) {
+    if is_for_group {
+        // Started by a shell as a job, the command alone would lead the group and could not leave it.
+        let has_left = getpgid(Some(command)).is_ok_and(|group| group != getpgrp());
+        if !has_left || getpgrp() != getpid() {
+            return;
+        }
+    }
+    // It may have ended a moment ago.
+    match info.ssi_code {
+        libc::SI_QUEUE => queue(info, command),
+        // SAFETY: the call takes no pointer. (Not nix's, which knows no real-time signals.)
+        _ => drop(unsafe { libc::kill(command.as_raw(), info.ssi_signo as i32) }),
+    }
+}
+
+/// With the value that came with it.
+fn queue(info: &siginfo, command: Pid) {
+    let value = libc::sigval { sival_ptr: std::ptr::with_exposed_provenance_mut(info.ssi_ptr as usize) };
+    // SAFETY: the value is passed on as it came, and nobody here takes it for a pointer.
+    unsafe { libc::sigqueue(command.as_raw(), info.ssi_signo as i32, value) };
+}
+
+/// Stops this process by the signal that has stopped the command.
+pub fn stop_by_number(signal: i32) -> Result<(), Errno> {
+    stop_by(STOPPING.into_iter().find(|one| *one as i32 == signal).unwrap_or(Signal::SIGSTOP))
+}
+
+/// Stops this process, as far as the kernel stops it by this signal. (Not where nobody could let it go on.)
+fn stop_by(signal: Signal) -> Result<(), Errno> {
+    if signal == Signal::SIGSTOP {
+        return nix::sys::signal::kill(getpid(), signal);
+    }
+    let mut alone = SigSet::empty();
+    alone.add(signal);
+    // The command's disposition is its own, whatever corewise has inherited.
+    set_disposition(signal, SigHandler::SigDfl)?;
+    nix::sys::signal::kill(getpid(), signal)?;
+    sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&alone), None)?;
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&alone), None)
+}
+
+/// Ends this process as the command ended: dies of the signal that killed it, without a core dump of its own.
+/// Returns the exit status to end with in all other cases.
+pub fn end_as(status: ExitStatus) -> u8 {
+    let Some(signal) = status.signal() else { return status.code().unwrap_or(0) as u8 };
+    if without_core_dump().is_ok() {
+        // SAFETY: all zeros is a value of these plain structures; the kernel reads and writes references to
+        // them; no handler is installed.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+            let mut alone: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut alone, signal);
+            libc::sigprocmask(libc::SIG_UNBLOCK, &alone, std::ptr::null_mut());
+            libc::kill(libc::getpid(), signal);
+        }
+    }
+    // The first process of a container does not die of its own signals.
+    shell_status(status)
+}
+
+/// The exit status as a shell gives it: 128 + N for a program that signal N killed.
+pub fn shell_status(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128 + signal as u8,
+        (None, None) => 0,
+    }
+}
+
+fn without_core_dump() -> Result<(), Errno> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_CORE)?;
+    setrlimit(Resource::RLIMIT_CORE, 0, hard)?;
+    // A program that dumps are piped to gets them whatever the limit.
+    nix::sys::prctl::set_dumpable(false)
+}
+
+/// For work of corewise's own, without a command: a flag that is set when somebody asks corewise to end.
+/// Asked again, corewise ends at once, as without this.
+///
+/// To be called before other threads are started: they inherit that the signals are blocked. Processes that
+/// `std` starts do not.
+pub fn asked_to_end() -> std::io::Result<Arc<AtomicBool>> {
+    let asked_for: SigSet = ENDING.into_iter().collect();
+    let before = asked_for.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let asked = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&asked);
+    let listen = move || {
+        // Should it ever fail: better to end than to hear no wish.
+        let _ = asked_for.wait();
+        flag.store(true, Ordering::Relaxed);
+        // This thread alone no longer blocks them, so the next one is for it and does what it always does.
+        let _ = before.thread_set_mask();
+        loop {
+            std::thread::park();
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
+    Ok(asked)
+}
