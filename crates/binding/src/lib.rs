@@ -1,8 +1,8 @@
-//! What corewise changes on a machine: the PEs of threads ([`binder`]), clocks ([`frequency`]), whose turn it is
-//! ([`turns`]), how long idle threads of a runtime spin ([`runtimes`]), PEs that are made slower ([`slow`]).
+//! What corewise changes on a machine: the PEs of threads ([`binder`]), clocks ([`frequency`]), whose turn it
+//! is ([`turns`]), how long idle threads of a runtime spin ([`runtimes`]), the speed of PEs ([`slow`]).
 //!
-//! Nothing stays changed: each change is written down before it is made ([`book`]), and the [`guardian`] gives
-//! everything back should corewise die.
+//! Nothing stays changed: each change is written down before it is made ([`book`]), and the [`guardian`]
+//! gives everything back should corewise die.
 
 pub mod actuator;
 pub mod affinity_actuator;

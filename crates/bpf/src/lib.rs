@@ -1,5 +1,5 @@
-//! The programs that corewise runs in the kernel (`*.bpf.c` beside this file, compiled by `build.rs`), and how
-//! they are loaded.
+//! The programs that corewise runs in the kernel (`*.bpf.c` beside this file, compiled by `build.rs`), and
+//! how they are loaded.
 //!
 //! Programs and maps belong to descriptors of this process: when it ends, however it ends, the kernel drops
 //! them. All errors are reasons in words, for whoever can do without BPF.

@@ -1,7 +1,7 @@
 //! Threads from the scheduler's own tracepoints: every thread, at once, with exact times.
 //!
-//! The kernel side and what it costs nobody else stand in `discovery.bpf.c` of the crate `bpf`. Here its notices are
-//! taken in and its list of threads is read.
+//! The kernel side and what it costs nobody else stand in `discovery.bpf.c` of the crate `bpf`. Here its
+//! notices are taken in and its list of threads is read.
 
 use super::apps::{APPS_MAX, Apps, RawApp};
 use super::followed::Followed;

@@ -1,5 +1,5 @@
-//! The kernel's side of preempting (`preemption.bpf.c` of the crate `bpf`): which processes are followed, and what a
-//! thread was preempted with.
+//! The kernel's side of preempting (`preemption.bpf.c` of the crate `bpf`): which processes are followed,
+//! and what a thread was preempted with.
 
 use corewise_bpf as bpf;
 use corewise_core::ids::PeId;
