@@ -4,6 +4,7 @@
 //! thread pins itself, it ends and its number is given to another. So a thread is bound only while its mask
 //! is the one that the decision rests on, and only if it had started by then.
 
+use super::group::Slowed;
 use super::guardian::Guardian;
 use super::kin::ByParentage;
 use super::ledger::{Bound, Entry, Ledger};
@@ -20,6 +21,7 @@ use corewise_sys::task::Task;
 use nix::errno::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long the end of a run may be held up by heirs. If that is not enough, the guardian goes on.
@@ -267,13 +269,15 @@ impl Binder {
         if let Err(why) = self.turns.check(pid) {
             return OutcomeKind::Refused(why);
         }
+        let group = Slowed::of(Path::new("/"), pid);
         self.note(Entry::InTurns(process));
+        group.iter().for_each(|group| self.note(Entry::Slowed(group.clone())));
         if let Some(why) = self.guardian.trouble() {
             let why = why.to_owned();
             self.note(Entry::NoTurns(pid));
             return OutcomeKind::Refused(why);
         }
-        self.turns.join(process)
+        self.turns.join(process, group)
     }
 
     /// Lets the threads of a process run whenever there is a PE.

@@ -6,6 +6,7 @@
 //! Limit: an heir of a mask that we gave to two threads with different masks of their own gets the PEs of
 //! both.
 
+use super::group::Slowed;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_sys::task::Task;
@@ -47,6 +48,8 @@ pub enum Entry {
     InTurns(Task),
     /// The threads of a process take no turns any more.
     NoTurns(u32),
+    /// The part of the PEs that a group of processes gets is about to be changed.
+    Slowed(Slowed),
     /// The clock of a PE is about to be limited.
     Lowered(Lowered),
     /// From here on to `Complete` the whole book is written once more.
@@ -70,6 +73,7 @@ pub struct Ledger {
     handed_out: HashMap<CpuSet, CpuSet>,
     /// Processes whose threads take turns, with their starts.
     in_turns: HashMap<u32, u64>,
+    slowed: Vec<Slowed>,
     lowered: Vec<Lowered>,
     done: bool,
 }
@@ -110,6 +114,7 @@ impl Entry {
             Entry::Pinned(thread) => format!("pinned {thread}\n"),
             Entry::InTurns(process) => format!("in_turns {process}\n"),
             Entry::NoTurns(pid) => format!("no_turns {pid}\n"),
+            Entry::Slowed(slowed) => format!("slowed {slowed}\n"),
             Entry::Lowered(Lowered { pe, original_khz, ours_khz }) => {
                 format!("lowered {pe} {original_khz} {ours_khz}\n")
             }
@@ -139,6 +144,7 @@ impl Entry {
             "pinned" => Entry::Pinned(words.next()?.parse().ok()?),
             "in_turns" => Entry::InTurns(words.next()?.parse().ok()?),
             "no_turns" => Entry::NoTurns(words.next()?.parse().ok()?),
+            "slowed" => Entry::Slowed(Slowed::parse(&mut words)?),
             "lowered" => Entry::Lowered(Lowered {
                 pe: PeId(words.next()?.parse().ok()?),
                 original_khz: words.next()?.parse().ok()?,
@@ -186,6 +192,7 @@ impl Ledger {
             .chain(self.bound.values().map(bind))
             .chain(self.handed_out.iter().map(handed_out))
             .chain(self.in_turns.iter().map(task).map(Entry::InTurns))
+            .chain(self.slowed.iter().cloned().map(Entry::Slowed))
             .chain(self.lowered.iter().copied().map(Entry::Lowered))
             .chain(self.done.then_some(Entry::Done))
             .chain([Entry::Complete])
@@ -214,6 +221,8 @@ impl Ledger {
             Entry::Pinned(thread) => drop(self.pinned.insert(thread.id, thread.start)),
             Entry::InTurns(process) => drop(self.in_turns.insert(process.id, process.start)),
             Entry::NoTurns(pid) => drop(self.in_turns.remove(&pid)),
+            Entry::Slowed(slowed) if self.slowed.contains(&slowed) => {}
+            Entry::Slowed(slowed) => self.slowed.push(slowed),
             Entry::Lowered(lowered) => self.lowered.push(lowered),
             Entry::Anew | Entry::Complete => {}
             Entry::Done => self.done = true,
@@ -275,6 +284,11 @@ impl Ledger {
         self.in_turns.iter().map(|(&id, &start)| Task { id, start })
     }
 
+    /// The groups whose part may have been changed.
+    pub fn slowed(&self) -> &[Slowed] {
+        &self.slowed
+    }
+
     /// The limits on clocks.
     pub fn lowered(&self) -> &[Lowered] {
         &self.lowered
@@ -282,12 +296,14 @@ impl Ledger {
 
     /// Whether there is nothing to give back.
     pub fn is_settled(&self) -> bool {
-        self.done || (self.handed_out.is_empty() && self.in_turns.is_empty() && self.lowered.is_empty())
+        let nothing_lowered = self.slowed.is_empty() && self.lowered.is_empty();
+        self.done || (self.handed_out.is_empty() && self.in_turns.is_empty() && nothing_lowered)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::group::Group;
     use super::*;
 
     fn set(text: &str) -> CpuSet {
@@ -307,6 +323,8 @@ mod tests {
             Entry::Pinned(task(9)),
             Entry::InTurns(task(7)),
             Entry::NoTurns(19),
+            Entry::Slowed(Slowed { group: Group::Session(25), original: -3 }),
+            Entry::Slowed(Slowed { group: Group::Cgroup("/sys/fs/cgroup/a.slice".into()), original: 100 }),
             Entry::Lowered(Lowered { pe: PeId(1), original_khz: 4_000_000, ours_khz: 2_000_000 }),
             Entry::Free(18),
             Entry::Forget(18),

@@ -9,6 +9,7 @@ pub mod affinity_actuator;
 pub mod binder;
 pub mod book;
 pub mod frequency;
+pub mod group;
 pub mod guardian;
 pub mod kin;
 pub mod ledger;

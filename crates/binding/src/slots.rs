@@ -10,6 +10,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 /// The places of one kind. Numbers are from 0 to below `most`.
 #[derive(Debug)]
@@ -38,9 +39,9 @@ impl Slots {
         is_ours
     }
 
-    /// Takes one that nobody has, this corewise neither.
-    pub fn take_any(&mut self) -> Option<i64> {
-        (0..self.most).find(|slot| !self.own.contains(slot) && self.take(*slot))
+    /// Takes one of these that nobody has, this corewise neither.
+    pub fn take_any(&mut self, mut of: Range<i64>) -> Option<i64> {
+        of.find(|slot| !self.own.contains(slot) && self.take(*slot))
     }
 
     /// Leaves a place to others.
@@ -58,20 +59,26 @@ impl Slots {
 
     /// The places of other corewise, in order.
     pub fn others(&self) -> Vec<i64> {
-        let (mut slots, mut from) = (Vec::new(), 0);
-        while from < self.most {
-            let mut found = lock(libc::F_WRLCK, from, self.most - from);
-            // It tells the first lock of somebody else; none where it cannot.
+        // Asked for the locks in a range, the kernel tells one of somebody else's, not the first.
+        let (mut slots, mut ranges) = (Vec::new(), vec![]);
+        ranges.push(0..self.most);
+        while let Some(range) = ranges.pop() {
+            if range.is_empty() {
+                continue;
+            }
+            let mut found = lock(libc::F_WRLCK, range.start, range.end - range.start);
             if fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut found)).is_err()
                 || found.l_type == libc::F_UNLCK as libc::c_short
             {
-                break;
+                continue;
             }
             // Locks side by side are one.
             let end = if found.l_len == 0 { self.most } else { found.l_start + found.l_len };
-            slots.extend(found.l_start.max(from)..end.min(self.most));
-            from = end;
+            let taken = found.l_start.max(range.start)..end.min(range.end);
+            ranges.extend([range.start..taken.start, taken.end..range.end]);
+            slots.extend(taken);
         }
+        slots.sort_unstable();
         slots
     }
 
@@ -93,20 +100,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_places_of_all_others_are_told_whoever_came_first() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || Slots::of(file.reopen().unwrap(), 1 << 32);
+        let ours = open();
+        let mut others: Vec<Slots> = (0..6).map(|_| open()).collect();
+        for (other, slots) in
+            others.iter_mut().zip([[90, 7], [5, 80], [1 << 30, 6], [4, 5_000], [40, 2], [1, 30]])
+        {
+            assert!(slots.into_iter().all(|slot| other.take(slot)));
+        }
+        assert_eq!(ours.others(), [1, 2, 4, 5, 6, 7, 30, 40, 80, 90, 5_000, 1 << 30]);
+    }
+
+    #[test]
     fn a_place_is_one_corewises_until_it_leaves_it_or_ends() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = || Slots::of(file.reopen().unwrap(), 8);
         let (mut ours, mut theirs) = (open(), open());
         assert!(ours.take(2) && ours.take(2) && !theirs.take(2));
         assert!(ours.take(3));
-        assert_eq!(theirs.take_any(), Some(0));
+        assert_eq!(theirs.take_any(0..8), Some(0));
         assert_eq!((ours.others(), theirs.others()), (vec![0], vec![2, 3]));
         ours.leave(2);
         assert!(theirs.take(2));
         assert_eq!(ours.others(), [0, 2]);
         drop(theirs);
         assert!(ours.others().is_empty());
-        let all: Vec<Option<i64>> = (0..8).map(|_| ours.take_any()).collect();
+        let all: Vec<Option<i64>> = (0..8).map(|_| ours.take_any(0..8)).collect();
         assert_eq!(all, [Some(0), Some(1), Some(2), Some(4), Some(5), Some(6), Some(7), None]);
     }
 }

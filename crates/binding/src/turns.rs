@@ -9,6 +9,9 @@
 //! ([`super::slots`]); whoever looks at the places knows all gangs, and whose turn it is follows from the
 //! clock, which is the same for all.
 //!
+//! Where the kernel divides the PEs among groups of processes first, the part of a gang's group is changed
+//! along with its threads ([`super::group`]), if gangs of other groups take turns, too.
+//!
 //! Processes that mpirun or its like has started wait for each other: they are one gang, known by their
 //! common parent. Who is MPI's own child cannot tell the others' gangs, and lets nobody take turns.
 //!
@@ -17,6 +20,7 @@
 //! one corewise take turns. A process that a gang starts while it is not its turn inherits the policy: it is
 //! made normal when it is first seen, and by the guardian only while its parent lives.
 
+use super::group::{GROUPS_MAX, Slowed};
 use super::ledger::Ledger;
 use super::mask::ActToken;
 use super::slots::Slots;
@@ -27,13 +31,18 @@ use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a gang's turn is.
 pub const TURN: Duration = Duration::from_millis(100);
 
-/// So many gangs of a user can take turns.
+/// So many gangs of a group of processes can take turns. Their places are those from the group's number times
+/// this on: a place tells its group.
 const GANGS_MAX: i64 = 256;
+
+/// Where `proc` and `sys` lie.
+const ROOT: &str = "/";
 
 /// Set by those who start the processes of an MPI program.
 const MPI_VARIABLES: [&str; 4] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MPI_LOCALRANKID"];
@@ -46,6 +55,8 @@ pub struct Turns {
     members: BTreeMap<u32, Member>,
     /// The place of each gang, by the process that it is known by.
     gangs: BTreeMap<u32, i64>,
+    /// Which turn was acted on, counted from the clock's beginning.
+    acted_on: Option<u128>,
     /// Whether threads can be made normal again.
     permitted: bool,
 }
@@ -54,6 +65,8 @@ pub struct Turns {
 struct Member {
     process: Task,
     gang: u32,
+    /// Its group, if the part of that may be changed.
+    group: Option<Slowed>,
     /// Whether its threads are normal now.
     runs: bool,
 }
@@ -62,8 +75,8 @@ impl Turns {
     /// With those of the other corewise of this user.
     pub fn open() -> io::Result<Turns> {
         let permitted = std::thread::spawn(can_become_normal_again).join().unwrap_or(false);
-        let places = Slots::open("turns", GANGS_MAX)?;
-        Ok(Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), permitted })
+        let places = Slots::open("turns", GROUPS_MAX as i64 * GANGS_MAX)?;
+        Ok(Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), acted_on: None, permitted })
     }
 
     /// Whether a process may take turns, and if not, why.
@@ -80,16 +93,19 @@ impl Turns {
         Ok(())
     }
 
-    /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the book.
-    pub fn join(&mut self, process: Task) -> OutcomeKind {
+    /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the book, as is its
+    /// group, if it has one.
+    pub fn join(&mut self, process: Task, group: Option<Slowed>) -> OutcomeKind {
         let gang = gang_of(process.id);
         if !self.gangs.contains_key(&gang) {
-            let Some(place) = self.places.take_any() else {
+            let first = number(group.as_ref()) * GANGS_MAX;
+            let Some(place) = self.places.take_any(first..first + GANGS_MAX) else {
                 return OutcomeKind::Refused(format!("{GANGS_MAX} programs take turns already"));
             };
             self.gangs.insert(gang, place);
         }
-        self.members.insert(process.id, Member { process, gang, runs: true });
+        self.members.insert(process.id, Member { process, gang, group, runs: true });
+        be_in_time(true);
         OutcomeKind::Done
     }
 
@@ -97,10 +113,16 @@ impl Turns {
     pub fn leave(&mut self, token: &ActToken, pid: u32) -> bool {
         let Some(member) = self.members.remove(&pid) else { return false };
         make_normal(token, member.process);
+        if let Some(group) = &member.group {
+            group.give_back(token, Path::new(ROOT));
+        }
         if self.members.values().all(|other| other.gang != member.gang)
             && let Some(place) = self.gangs.remove(&member.gang)
         {
             self.places.leave(place);
+        }
+        if self.members.is_empty() {
+            be_in_time(false);
         }
         true
     }
@@ -125,12 +147,14 @@ impl Turns {
 
     /// Lets those run whose turn it is, and no others. (What a thread starts meanwhile inherits its policy.)
     pub fn act(&mut self, token: &ActToken) {
-        if self.members.is_empty() {
+        let turn = now().as_nanos() / TURN.as_nanos();
+        if self.members.is_empty() || self.acted_on.replace(turn) == Some(turn) {
             return;
         }
         let gangs = self.all_gangs();
-        let turn = (now().as_nanos() / TURN.as_nanos()) as usize % gangs.len();
-        let has_turn = |gang: u32| gangs.len() == 1 || self.gangs.get(&gang) == Some(&gangs[turn]);
+        let turn = gangs[turn as usize % gangs.len()];
+        self.act_on_groups(token, &gangs, turn);
+        let has_turn = |gang: u32| gangs.len() == 1 || self.gangs.get(&gang) == Some(&turn);
         let due: Vec<(u32, bool)> =
             self.members.iter().map(|(&pid, member)| (pid, has_turn(member.gang))).collect();
         // Who gets PEs before those who lose them.
@@ -147,6 +171,22 @@ impl Turns {
         }
     }
 
+    /// Lets the group of the gang that has its turn get its part, and the others the least one. If all gangs
+    /// are of one group, how that fares among others is not theirs to change.
+    fn act_on_groups(&self, token: &ActToken, gangs: &[i64], turn: i64) {
+        let among_others = |group: i64| gangs.iter().any(|place| place / GANGS_MAX != group);
+        let groups = self.members.iter().filter_map(|(&pid, member)| Some((pid, member.group.as_ref()?)));
+        let due: Vec<(u32, &Slowed, bool)> = groups
+            .map(|(pid, group)| (pid, group, number(Some(group))))
+            .map(|(pid, group, own)| (pid, group, turn / GANGS_MAX == own || !among_others(own)))
+            .collect();
+        for wanted in [true, false] {
+            for (pid, group, runs) in due.iter().filter(|(.., runs)| *runs == wanted) {
+                group.let_run(token, Path::new(ROOT), *pid, *runs);
+            }
+        }
+    }
+
     /// The places of all gangs of all corewise, in order.
     fn all_gangs(&self) -> Vec<i64> {
         let mut places = self.places.others();
@@ -158,6 +198,7 @@ impl Turns {
 
 /// Makes everybody normal again who takes turns by a book, and what they have started.
 pub fn restore(ledger: &Ledger, token: &ActToken) {
+    ledger.slowed().iter().for_each(|group| group.give_back(token, Path::new(ROOT)));
     let lives = |process: &Task| Task::of(process.id).is_ok_and(|now| now == Some(*process));
     let members: Vec<Task> = ledger.in_turns().filter(lives).collect();
     if members.is_empty() {
@@ -172,6 +213,11 @@ pub fn restore(ledger: &Ledger, token: &ActToken) {
     for process in started.into_keys().filter_map(|pid| Task::of(pid).ok().flatten()) {
         make_normal(token, process);
     }
+}
+
+/// The number of a group; 0 for those whose part is not changed.
+fn number(group: Option<&Slowed>) -> i64 {
+    group.map_or(0, |slowed| slowed.group.number() as i64)
 }
 
 const NORMAL: i32 = libc::SCHED_OTHER;
@@ -204,9 +250,20 @@ fn policy_of(tid: u32) -> Result<i32, Errno> {
 }
 
 fn set_policy(tid: u32, policy: i32) -> Result<(), Errno> {
-    let parameters = libc::sched_param { sched_priority: 0 };
+    set_policy_and_priority(tid, policy, 0)
+}
+
+fn set_policy_and_priority(tid: u32, policy: i32, sched_priority: i32) -> Result<(), Errno> {
+    let parameters = libc::sched_param { sched_priority };
     // SAFETY: the parameters live through the call, which only reads them.
     Errno::result(unsafe { libc::sched_setscheduler(tid as i32, policy, &parameters) }).map(drop)
+}
+
+/// Lets this thread run before all normal ones, or no longer: else who is to begin a turn waits for those
+/// whose turn ends. Where that is not permitted, turns begin late. Who is started has a policy of its own.
+fn be_in_time(always: bool) {
+    let (policy, priority) = if always { (libc::SCHED_RR, 1) } else { (libc::SCHED_OTHER, 0) };
+    let _ = set_policy_and_priority(0, policy | libc::SCHED_RESET_ON_FORK, priority);
 }
 
 /// Tried in a thread of its own, which ends with what it has become.

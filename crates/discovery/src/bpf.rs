@@ -10,6 +10,7 @@ use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::{AppId, PeId};
 use corewise_core::observe::{COALESCED_WITHIN, RunnableThreads};
+use corewise_sys::privileged;
 use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
 };
@@ -17,6 +18,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,12 +96,9 @@ pub struct Bpf {
 
 /// Whether BPF may be used, as far as is to be told without loading anything.
 pub fn seems_permitted() -> bool {
-    const SYS_ADMIN: u64 = 1 << 21;
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
-    let is_capable = effective & SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF;
+    let effective = privileged::effective(Path::new("/proc"));
+    let is_capable = effective & privileged::SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF;
     is_capable && bpf::knows_our_process_ids()
 }
 

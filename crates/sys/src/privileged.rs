@@ -1,4 +1,5 @@
-//! Programs that gain privileges when they are executed: the kernel lets nobody but root look into them.
+//! Privileges: those of corewise, and programs that gain some when they are executed, into which the kernel lets
+//! nobody but root look.
 
 use nix::unistd::{getegid, geteuid};
 use std::ffi::{CString, OsStr};
@@ -19,6 +20,16 @@ pub fn gained(command: &OsStr) -> Option<&'static str> {
         mode if mode & libc::S_ISGID != 0 && file.gid() != getegid().as_raw() => Some("setgid"),
         _ => has_capabilities(&path).then_some("file capabilities"),
     }
+}
+
+/// `CAP_SYS_ADMIN` among the [effective] capabilities.
+pub const SYS_ADMIN: u64 = 1 << 21;
+
+/// The capabilities of this process, one bit each; none where `proc` does not tell.
+pub fn effective(proc: &Path) -> u64 {
+    let status = std::fs::read_to_string(proc.join("self/status")).unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// The file that `execvp(3)` executes.

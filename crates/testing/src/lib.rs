@@ -80,6 +80,8 @@ capabilities! {
     Cpuset = "cpuset",
     /// A file system may be mounted.
     Mount = "mount",
+    /// The kernel divides the PEs among sessions.
+    SessionGroups = "session-groups",
     /// The browser is installed.
     Chromium = "chromium",
     /// QEMU's user mode is installed.
@@ -97,6 +99,13 @@ impl Capability {
                 let allowed = of_this_process("Cpus_allowed_list:");
                 let first = allowed.trim().split(',').next().unwrap_or_default().to_owned();
                 (first.starts_with("0-"), "PEs 0 and 1 are not both allowed")
+            }
+            Capability::SessionGroups => {
+                let enabled = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+                (
+                    enabled.is_ok_and(|told| told.trim() != "0"),
+                    "the kernel does not divide PEs among sessions",
+                )
             }
             Capability::Chromium => (is_installed("chromium"), "there is no program `chromium`"),
             Capability::Python => (is_installed("python3"), "there is no program `python3`"),

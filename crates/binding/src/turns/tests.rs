@@ -1,3 +1,4 @@
+use super::super::group::tests::Session;
 use super::super::ledger::Entry;
 use super::*;
 use corewise_testing::needs;
@@ -32,8 +33,8 @@ impl Drop for Sleeper {
 
 /// Turns of a corewise that shares a file with others.
 fn turns(file: &tempfile::NamedTempFile) -> Turns {
-    let places = Slots::of(file.reopen().unwrap(), GANGS_MAX);
-    Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), permitted: true }
+    let places = Slots::of(file.reopen().unwrap(), GROUPS_MAX as i64 * GANGS_MAX);
+    Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), acted_on: None, permitted: true }
 }
 
 /// Waits until a turn begins, and lets each take it in.
@@ -48,11 +49,11 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     let (file, token) = (tempfile::NamedTempFile::new().unwrap(), ActToken::mint());
     let (mut ours, mut theirs) = (turns(&file), turns(&file));
     let sleepers = [Sleeper::start("read x"), Sleeper::start("read x"), Sleeper::start("read x")];
-    ours.join(sleepers[0].task());
+    ours.join(sleepers[0].task(), None);
     next_turn(&mut [&mut ours]);
     assert_eq!(sleepers[0].policy(), NORMAL, "alone, it always has its turn");
-    ours.join(sleepers[1].task());
-    theirs.join(sleepers[2].task());
+    ours.join(sleepers[1].task(), None);
+    theirs.join(sleepers[2].task(), None);
     assert_eq!(ours.all_gangs(), theirs.all_gangs());
     assert_eq!(ours.all_gangs().len(), 3);
     let normal = || sleepers.iter().filter(|sleeper| sleeper.policy() == NORMAL).count();
@@ -106,4 +107,38 @@ fn who_has_a_policy_of_its_own_takes_no_turns() {
     assert!(turns(&file).check(sleeper.0.id()).unwrap_err().contains("of their own"));
     let refused = Turns { permitted: false, ..turns(&file) }.check(sleeper.0.id());
     assert!(refused.unwrap_err().contains("CAP_SYS_NICE"));
+}
+
+#[test]
+fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
+    needs!(Root, SessionGroups);
+    let (file, token) = (tempfile::NamedTempFile::new().unwrap(), ActToken::mint());
+    let sessions = [Session::start(), Session::start()];
+    let task = |session: &Session| Task::of(session.0.id()).unwrap().unwrap();
+    let slowed = sessions.each_ref().map(|session| Slowed::of(Path::new(ROOT), session.0.id()));
+    let (mut ours, mut theirs) = (turns(&file), turns(&file));
+    ours.join(task(&sessions[0]), slowed[0].clone());
+    next_turn(&mut [&mut ours]);
+    assert_eq!(sessions[0].nice(), 0, "there is no other session");
+    theirs.join(task(&sessions[1]), slowed[1].clone());
+    let mut had_part = [false; 2];
+    while had_part.contains(&false) {
+        next_turn(&mut [&mut ours, &mut theirs]);
+        // A turn that began between the looks of the two is seen by one only.
+        match sessions.each_ref().map(|session| session.nice() == 0) {
+            [true, false] => had_part[0] = true,
+            [false, true] => had_part[1] = true,
+            _ => {}
+        }
+    }
+    theirs.leave(&token, sessions[1].0.id());
+    assert_eq!(sessions[1].nice(), 0);
+    // Killed before it could leave: its book tells.
+    let mut ledger = Ledger::default();
+    ledger.note(Entry::Slowed(slowed[0].clone().unwrap()));
+    slowed[0].iter().for_each(|group| group.let_run(&token, Path::new(ROOT), sessions[0].0.id(), false));
+    restore(&ledger, &token);
+    assert_eq!(sessions[0].nice(), 0);
+    drop(ours);
+    make_normal(&token, task(&sessions[0]));
 }

@@ -124,6 +124,21 @@ fn after_a_kill_9_threads_spin_as_their_program_wants_it() {
 #[test]
 fn programs_that_spin_take_turns_also_under_two_runs_and_are_normal_again_after_a_kill_9() {
     needs!(TwoPes, Perf, Root);
+    two_take_turns_until_a_kill_9(false, is_idle);
+}
+
+#[test]
+fn sessions_whose_programs_take_turns_have_their_part_again_after_a_kill_9() {
+    needs!(TwoPes, Perf, Root, SessionGroups);
+    two_take_turns_until_a_kill_9(true, |pid| {
+        let group = std::fs::read_to_string(format!("/proc/{pid}/autogroup")).unwrap();
+        !group.trim().ends_with(" nice 0")
+    });
+}
+
+/// Two runs of programs that spin, each perhaps in a session of its own; `has_no_turn` tells by a process's
+/// id.
+fn two_take_turns_until_a_kill_9(in_sessions: bool, has_no_turn: fn(u32) -> bool) {
     let directory = tempfile::tempdir().unwrap();
     let binary = directory.path().join("pipeline");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/waits/pipeline.c");
@@ -131,6 +146,11 @@ fn programs_that_spin_take_turns_also_under_two_runs_and_are_normal_again_after_
     assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
     let mut runs = [(), ()].map(|()| {
         let mut command = corewise();
+        if in_sessions {
+            let program = command.get_program().to_owned();
+            command = Command::new("setsid");
+            command.arg(program);
+        }
         command.env("XDG_RUNTIME_DIR", directory.path()).args(["run", "-q", "--waits", "turns", "--"]);
         let mut run = command.args(["sh", "-c", "echo $$; exec \"$0\" 1000000000"]).arg(&binary);
         run = run.env_remove("OMP_WAIT_POLICY").stdout(Stdio::piped());
@@ -140,20 +160,20 @@ fn programs_that_spin_take_turns_also_under_two_runs_and_are_normal_again_after_
         (corewise, pid.trim().parse::<u32>().unwrap())
     });
     for (_, pid) in &runs {
-        wait_for(|| is_idle(*pid).then_some(()));
-        wait_for(|| (!is_idle(*pid)).then_some(()));
+        wait_for(|| has_no_turn(*pid).then_some(()));
+        wait_for(|| (!has_no_turn(*pid)).then_some(()));
     }
     for (corewise, _) in &mut runs {
         corewise.kill().unwrap();
         corewise.wait().unwrap();
     }
     for (_, pid) in &runs {
-        wait_for(|| (!is_idle(*pid)).then_some(()));
+        wait_for(|| (!has_no_turn(*pid)).then_some(()));
     }
     // Nobody changes them any more.
     let still_idle = (0..50).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
-        runs.iter().any(|(_, pid)| is_idle(*pid))
+        runs.iter().any(|(_, pid)| has_no_turn(*pid))
     });
     for (_, pid) in &runs {
         kill(Pid::from_raw(*pid as i32), Signal::SIGKILL).unwrap();

@@ -1,0 +1,271 @@
+//! Groups of processes among which the kernel divides the PEs before it divides them among threads.
+//!
+//! Problem: a thread that wants only what is left over (`SCHED_IDLE`) wants that of its group's part. Two
+//! programs in two terminals are in two groups, each with half of the PEs whatever its threads want: of a
+//! session each (`sched_autogroup_enabled`), or of a control group each. Approach: the group's own part is
+//! changed along with its threads: the nice level of the session ([`Group::Session`], proc(5)), or the weight
+//! of the control group ([`Group::Cgroup`], cgroup v2's `cpu.weight`).
+//!
+//! Limits: everything else in the group gets less along with the program, the terminal's shell for instance,
+//! as long as the PEs are wanted by others. Of control groups only the innermost with a weight is changed:
+//! that decides only among its siblings.
+
+use super::mask::ActToken;
+use corewise_sys::privileged;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A session's nice level while it has no turn: 1.8 % of the part of one at level 0. Nobody else sets it, so
+/// one that is found at it was set so by another corewise, and its own was 0.
+const SLOW_NICE: i64 = 18;
+
+/// The weight of a control group meanwhile; the usual one is [`WEIGHT`].
+const SLOW_WEIGHT: i64 = 1;
+
+const WEIGHT: i64 = 100;
+
+/// Groups have numbers below this.
+pub const GROUPS_MAX: u64 = 1 << 24;
+
+/// A group of processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Group {
+    /// Those of a session, by the kernel's number of its group.
+    Session(u64),
+    /// Those of a control group, by its folder.
+    Cgroup(PathBuf),
+}
+
+/// A group whose part may be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slowed {
+    /// The group.
+    pub group: Group,
+    /// Its nice level or weight before corewise touched it.
+    pub original: i64,
+}
+
+impl Group {
+    /// The group whose part decides how much a process gets, if that may be changed. `root` is the folder in
+    /// which `proc` and `sys` lie.
+    pub fn of(root: &Path, pid: u32) -> Option<Group> {
+        Group::cgroup_of(root, pid).or_else(|| {
+            let (number, _) = session(root, pid)?;
+            let enabled = fs::read_to_string(root.join("proc/sys/kernel/sched_autogroup_enabled")).ok()?;
+            let is_sys_admin = privileged::effective(&root.join("proc")) & privileged::SYS_ADMIN != 0;
+            // Number 0 is nobody's session. Without this capability the kernel accepts a change ten times a
+            // second, whoever makes it.
+            (enabled.trim() != "0" && number != 0 && is_sys_admin).then_some(Group::Session(number))
+        })
+    }
+
+    /// The innermost control group with a weight.
+    fn cgroup_of(root: &Path, pid: u32) -> Option<Group> {
+        let text = fs::read_to_string(root.join(format!("proc/{pid}/cgroup"))).ok()?;
+        let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let top = root.join("sys/fs/cgroup");
+        let folder = top.join(path);
+        let has_weight = |folder: &&Path| folder.join("cpu.weight").exists();
+        let group = folder.ancestors().take_while(|folder| *folder != top).find(has_weight)?;
+        // The book's lines are made of words.
+        let is_word = group.to_str()?.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_inside = !path.split('/').any(|part| part == "..");
+        (is_word && is_inside).then(|| Group::Cgroup(group.to_owned()))
+    }
+
+    /// A number by which several corewise tell groups apart.
+    pub fn number(&self) -> u64 {
+        let number = match self {
+            Group::Session(number) => *number,
+            Group::Cgroup(folder) => fs::metadata(folder).map_or(0, |metadata| metadata.ino()),
+        };
+        number % GROUPS_MAX
+    }
+
+    /// Its nice level or weight now. `pid` is one of its processes.
+    fn part(&self, root: &Path, pid: u32) -> Option<i64> {
+        match self {
+            Group::Session(number) => session(root, pid).filter(|(of, _)| of == number).map(|(_, nice)| nice),
+            Group::Cgroup(folder) => fs::read_to_string(folder.join("cpu.weight")).ok()?.trim().parse().ok(),
+        }
+    }
+
+    fn set_part(&self, root: &Path, pid: u32, part: i64) -> io::Result<()> {
+        match self {
+            Group::Session(_) => fs::write(root.join(format!("proc/{pid}/autogroup")), part.to_string()),
+            Group::Cgroup(folder) => fs::write(folder.join("cpu.weight"), part.to_string()),
+        }
+    }
+
+    fn slow(&self) -> i64 {
+        match self {
+            Group::Session(_) => SLOW_NICE,
+            Group::Cgroup(_) => SLOW_WEIGHT,
+        }
+    }
+
+    fn is_slow(&self, part: i64) -> bool {
+        part == self.slow()
+    }
+}
+
+impl Slowed {
+    /// What is to be noted before the part of the group of a process is changed.
+    pub fn of(root: &Path, pid: u32) -> Option<Slowed> {
+        let group = Group::of(root, pid)?;
+        let usual = match group {
+            Group::Session(_) => 0,
+            Group::Cgroup(_) => WEIGHT,
+        };
+        let original = group.part(root, pid)?;
+        let original = if group.is_slow(original) { usual } else { original };
+        Some(Slowed { group, original })
+    }
+
+    /// Gives the group its own part, or the least one. `pid` is one of its processes; if that has left it
+    /// since, nothing is changed.
+    pub fn let_run(&self, _: &ActToken, root: &Path, pid: u32, runs: bool) {
+        let wanted = if runs { self.original } else { self.group.slow() };
+        // Only between these two: any other part is somebody else's decision.
+        let is_ours = |part: i64| part == self.original || self.group.is_slow(part);
+        if self.group.part(root, pid).is_some_and(|part| part != wanted && is_ours(part)) {
+            // It may have ended; and what cannot be changed takes its turns by its threads alone.
+            let _ = self.group.set_part(root, pid, wanted);
+        }
+    }
+
+    /// Gives the group its own part whoever is in it.
+    pub fn give_back(&self, token: &ActToken, root: &Path) {
+        let in_it =
+            |pid: &u32| matches!(self.group, Group::Cgroup(_)) || self.group.part(root, *pid).is_some();
+        let processes = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
+        let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        if let Some(pid) = pids.find(in_it) {
+            self.let_run(token, root, pid, true);
+        }
+    }
+}
+
+impl fmt::Display for Slowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.group {
+            Group::Session(number) => write!(f, "session {number} {}", self.original),
+            Group::Cgroup(folder) => write!(f, "cgroup {} {}", folder.display(), self.original),
+        }
+    }
+}
+
+impl Slowed {
+    /// Reads what [`Display`](fmt::Display) writes, word by word.
+    pub fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Slowed> {
+        let group = match words.next()? {
+            "session" => Group::Session(words.next()?.parse().ok()?),
+            "cgroup" => Group::Cgroup(PathBuf::from(words.next()?)),
+            _ => return None,
+        };
+        Some(Slowed { group, original: words.next()?.parse().ok()? })
+    }
+}
+
+/// The number of a process's session group, and its nice level: `/autogroup-25 nice 0`.
+fn session(root: &Path, pid: u32) -> Option<(u64, i64)> {
+    let text = fs::read_to_string(root.join(format!("proc/{pid}/autogroup"))).ok()?;
+    let (number, nice) = text.trim().strip_prefix("/autogroup-")?.split_once(" nice ")?;
+    Some((number.parse().ok()?, nice.parse().ok()?))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use corewise_testing::needs;
+    use nix::unistd::setsid;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    const ROOT: &str = "/";
+
+    /// A process that only waits, in a session of its own. It ends with this.
+    pub struct Session(pub Child);
+
+    impl Session {
+        pub fn start() -> Session {
+            let mut command = Command::new("sleep");
+            command.arg("1000");
+            // SAFETY: setsid(2) may be called in a forked child.
+            unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
+            Session(command.spawn().unwrap())
+        }
+
+        pub fn nice(&self) -> i64 {
+            session(Path::new(ROOT), self.0.id()).unwrap().1
+        }
+    }
+
+    impl Drop for Session {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_session_gets_its_part_back_also_if_another_corewise_has_changed_it() {
+        needs!(Root, SessionGroups);
+        let (root, token) = (Path::new(ROOT), ActToken::mint());
+        let process = Session::start();
+        let slowed = Slowed::of(root, process.0.id()).unwrap();
+        slowed.let_run(&token, root, process.0.id(), false);
+        assert_eq!(process.nice(), SLOW_NICE);
+        assert_eq!(Slowed::of(root, process.0.id()), Some(slowed.clone()));
+        slowed.let_run(&token, root, std::process::id(), true);
+        assert_eq!(process.nice(), SLOW_NICE, "by a process of another session nothing is changed");
+        slowed.give_back(&token, root);
+        assert_eq!(process.nice(), 0);
+        slowed.group.set_part(root, process.0.id(), 5).unwrap();
+        slowed.let_run(&token, root, process.0.id(), false);
+        slowed.give_back(&token, root);
+        assert_eq!(process.nice(), 5, "that is its user's decision");
+    }
+
+    /// A folder with a process 7 in this control group, and these weights.
+    fn machine(cgroup: &str, weights: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc/7")).unwrap();
+        fs::write(root.path().join("proc/7/cgroup"), format!("1:cpuset:/x\n0::{cgroup}\n")).unwrap();
+        for (folder, weight) in weights {
+            let folder = root.path().join("sys/fs/cgroup").join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("cpu.weight"), weight).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_innermost_control_group_with_a_weight_gets_the_least_and_its_own_again() {
+        let token = ActToken::mint();
+        let machine =
+            machine("/user.slice/a.scope/inner", &[("user.slice/a.scope", "70\n"), ("user.slice", "9")]);
+        let weight =
+            |of: &str| fs::read_to_string(machine.path().join("sys/fs/cgroup").join(of).join("cpu.weight"));
+        let slowed = Slowed::of(machine.path(), 7).unwrap();
+        assert_eq!(slowed.original, 70);
+        slowed.let_run(&token, machine.path(), 7, false);
+        assert_eq!(
+            (weight("user.slice/a.scope").unwrap(), weight("user.slice").unwrap()),
+            ("1".into(), "9".into())
+        );
+        assert_eq!(Slowed::of(machine.path(), 7).unwrap().original, WEIGHT, "set by another corewise");
+        slowed.give_back(&token, machine.path());
+        assert_eq!(weight("user.slice/a.scope").unwrap(), "70");
+    }
+
+    #[test]
+    fn control_groups_without_a_weight_outside_the_tree_or_with_strange_names_are_left_alone() {
+        for (cgroup, folder) in [("/", ""), ("/a", "b"), ("/../a", "../a"), ("/a b", "a b")] {
+            assert_eq!(Slowed::of(machine(cgroup, &[(folder, "100")]).path(), 7), None, "{cgroup}");
+        }
+    }
+}
