@@ -126,7 +126,10 @@ mod tests {
         assert!(theirs.take(2));
         assert_eq!(ours.others(), [0, 2]);
         drop(theirs);
-        assert!(ours.others().is_empty());
+        // A process that another test has just forked holds them until it executes.
+        while !ours.others().is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let all: Vec<Option<i64>> = (0..8).map(|_| ours.take_any(0..8)).collect();
         assert_eq!(all, [Some(0), Some(1), Some(2), Some(4), Some(5), Some(6), Some(7), None]);
     }
