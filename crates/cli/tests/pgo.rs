@@ -120,6 +120,43 @@ fn a_build_that_fails_is_shown_and_the_baseline_comes_back() {
     assert!(project.read("prog") == project.read("corewise-pgo/baseline"));
 }
 
+/// Asks corewise to end once a command has written its process into the file `here`.
+fn check_ended(options: &[&str]) {
+    let project = Project::new();
+    std::fs::write(project.path("prog"), "the user's").unwrap();
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("corewise"));
+    command.current_dir(project.folder.path()).args(["pgo", "--bolt", "off", "--record-max", "1s"]);
+    command.args(["--binary", "prog"]).args(options);
+    let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let waiting = loop {
+        match std::fs::read_to_string(project.path("here")) {
+            Ok(text) if text.ends_with('\n') => break text.trim().to_owned(),
+            _ => std::thread::sleep(std::time::Duration::from_millis(10)),
+        }
+    };
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{options:?}: {stderr}");
+    for words in ["prog is as it was before", "ended by a signal"] {
+        assert!(stderr.contains(words), "{options:?}: no `{words}` in: {stderr}");
+    }
+    assert_eq!(project.read("prog"), b"the user's", "{options:?}");
+    assert!(!PathBuf::from(format!("/proc/{waiting}")).exists(), "{options:?}: it is still there");
+}
+
+#[test]
+fn after_ctrl_c_the_program_is_what_it_was_before() {
+    let waits = "{ echo $$ > here; sleep 1000; }";
+    let half = format!("{{ echo half > prog; {waits}; }}");
+    let second = format!("{BUILD} && if test -e corewise-pgo/sample.prof; then {half}; fi");
+    check_ended(&["--build", &format!("{half} # {{flags}}"), "--run", RUN]);
+    check_ended(&["--build", BUILD, "--run", &format!("{RUN}; {waits}")]);
+    check_ended(&["--build", &second, "--run", RUN]);
+    check_ended(&["--build", BUILD, "--run", RUN, "--measure", waits]);
+}
+
 #[test]
 fn a_build_that_no_profile_reaches_is_an_error_with_the_remedy() {
     let project = Project::new();

@@ -12,7 +12,7 @@
 //! is kept counts towards one limit.
 
 use crate::elf::{Content, ElfError};
-use corewise_paths::export::autofdo_text::{Line, Lines, SourceFrame};
+use corewise_paths::export::source::{Line, Lines, SourceFrame};
 use corewise_paths::window::Location;
 use corewise_sys::input;
 use gimli::{AttributeValue, DebuggingInformationEntry, EndianSlice, LittleEndian, UnitOffset};

@@ -459,7 +459,7 @@ fn elf(bytes: &[u8]) -> Result<()> {
     let functions = elf.functions()?;
     assert!(functions.is_sorted_by(|a, b| a.end <= b.start));
     let lines = DebugLines::open(file.path())?;
-    corewise_paths::export::autofdo_text::Lines::frames(&lines, at(0x1000));
+    corewise_paths::export::source::Lines::frames(&lines, at(0x1000));
     Ok(())
 }
 

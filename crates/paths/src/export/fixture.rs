@@ -1,5 +1,7 @@
 //! A small made-up recording and the program that it is of.
 
+use super::counts::Counts;
+use super::source::{Line, Lines, SourceCounts, SourceFrame};
 use crate::program::{Function, Program};
 use crate::window::{End, Location, Module, ModuleId, Recording, Transfer, Window};
 use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
@@ -129,6 +131,32 @@ impl Program for MadeUp {
             .find(|(module, function)| *module == at.module && holds(function))
             .map(|(_, function)| function)
     }
+}
+
+/// Four instructions a line; the last line of `work` is an inlined `step`.
+struct MadeUpLines;
+
+impl Lines for MadeUpLines {
+    fn frames(&self, at: Location) -> Vec<SourceFrame> {
+        let frame = |function: &str, offset, discriminator| SourceFrame {
+            function: function.to_owned(),
+            line: Line { offset, discriminator },
+            copies: if discriminator == 3 { 2 } else { 1 },
+        };
+        let line = |start: u64| ((at.address - start) / 0x10) as u16;
+        match at.address {
+            0x1100..0x1140 => vec![frame("main", line(0x1100), 0)],
+            0x1200..0x1210 => vec![frame("work", line(0x1200), 3)],
+            0x1210..0x1220 => vec![frame("work", 1, 0), frame("step", 2, 0)],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The executable of [`two_modules`] by its source.
+pub fn source() -> SourceCounts {
+    let program = program();
+    SourceCounts::new(&Counts::new(&two_modules(), EXECUTABLE, &program), EXECUTABLE, &program, &MadeUpLines)
 }
 
 /// What an exporter writes.

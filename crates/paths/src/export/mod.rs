@@ -1,9 +1,10 @@
 //! Recordings in the formats of other tools.
 //!
 //! Two kinds of readers want two kinds of figures. Compilers and link-time optimisers want to know how often
-//! each branch goes where: [`counts`] makes these of windows, and [`llvm_profgen`], [`bolt`],
-//! [`autofdo_text`] and [`perf_script`] write them. People want to see where time goes: [`stacks`] finds the
-//! calls that windows show, and [`folded`] and [`firefox`] write them.
+//! each branch goes where: [`counts`] makes these of windows, and [`llvm_profgen`], [`bolt`] and
+//! [`perf_script`] write them, by source line ([`source`]) [`autofdo_text`], [`gcov`] and [`pprof`]. People
+//! want to see where time goes: [`stacks`] finds the calls that windows show, and [`folded`] and [`firefox`]
+//! write them.
 //!
 //! A profile for an optimiser is of one module, and its addresses are as linked, so it does not matter where
 //! any process had loaded it. Code made at run time has no address as linked and is in no profile.
@@ -13,8 +14,11 @@ pub mod bolt;
 pub mod counts;
 pub mod firefox;
 pub mod folded;
+pub mod gcov;
 pub mod llvm_profgen;
 pub mod perf_script;
+pub mod pprof;
+pub mod source;
 pub mod stacks;
 
 #[cfg(test)]
@@ -22,16 +26,18 @@ mod fixture;
 
 use crate::program::Program;
 use crate::window::{ModuleId, Recording};
-use autofdo_text::Lines;
 use counts::Counts;
 use perf_script::Segment;
+use source::{Lines, SourceCounts};
 use std::io::{Result, Write};
 
 /// Every format, in the order of the help.
-pub const FORMATS: [Format; 6] = [
+pub const FORMATS: [Format; 8] = [
     llvm_profgen::FORMAT,
     bolt::FORMAT,
     autofdo_text::FORMAT,
+    gcov::FORMAT,
+    pprof::FORMAT,
     perf_script::FORMAT,
     folded::FORMAT,
     firefox::FORMAT,
@@ -82,6 +88,13 @@ pub struct OfModule<'a> {
     pub program: &'a dyn Program,
     /// The module's file.
     pub file: &'a dyn ModuleFile,
+}
+
+impl OfModule<'_> {
+    /// The counts by source line; an error without debug information.
+    pub fn source(&self) -> Result<SourceCounts> {
+        Ok(SourceCounts::new(self.counts, self.module, self.program, &*self.file.lines()?))
+    }
 }
 
 /// What some formats want to know of a module's file, read when they ask.

@@ -6,13 +6,17 @@
 //! the profile, lets BOLT rearrange the result by a second profile, measures the variants in turns, and keeps
 //! one that is certainly faster than the one before it. If none is, the baseline stays.
 //!
+//! What lies there when it is asked to end or fails is what lay there before ([`place`]).
+//!
 //! Limits: builds are in place, since names of static functions and lines are matched by path; object files
 //! of the last build are left in the tree. What is measured is what was recorded, unless `--measure` says
 //! else.
 
+mod compiler;
 mod measure;
 mod place;
 mod plan;
+mod request;
 mod shell;
 mod tools;
 
@@ -22,9 +26,10 @@ use crate::progress_bar::StatusLine;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use corewise_code::elf::{ElfFile, ElfProgram};
+use compiler::Compiler;
 use corewise_core::comparison::BLOCKS_MIN;
-use corewise_paths::export::{FORMATS, autofdo_text, bolt, llvm_profgen};
+use corewise_code::elf::{ElfFile, ElfProgram};
+use corewise_paths::export::{Format, bolt, llvm_profgen};
 use corewise_paths::modules::merged;
 use corewise_paths::quality::Quality;
 use corewise_paths::window::{ModuleId, Recording};
@@ -32,6 +37,7 @@ use corewise_sys::signals;
 use measure::{Gain, Times, fastest, rounds};
 use place::Place;
 use plan::Plan;
+use request::Request;
 use serde::Serialize;
 use shell::Shell;
 use std::fmt::Write;
@@ -48,9 +54,10 @@ const WORTH_MORE_ROUNDS: f64 = 0.02;
 
 /// Make a program faster by what it does: record it, rebuild it by that profile, measure, keep what is faster
 ///
-/// Builds in place, in this folder, by your own build command; needs clang (or Cargo). In the build command
-/// {cc}, {cxx}, {flags}, {ldflags} and {rustflags} stand for the compilers and their options. It must build
-/// anew each time (`make clean && make …`). If nothing is gained, the program is the baseline.
+/// Builds in place, in this folder, by your own build command; for clang, GCC, Go and Cargo. In the build command
+/// {cc} and {cxx} stand for clang, {flags} (clang), {gccflags}, {goflags}, {rustflags} and {ldflags} for options. It must build
+/// anew each time (`make clean && make …`). If nothing is gained, the program is the baseline; after Ctrl-C or
+/// an error it is what it was before.
 #[derive(Debug, clap::Args)]
 pub struct Pgo {
     /// How the program is built, such as 'make clean && make CC={cc} CFLAGS="-O2 {flags}"'
@@ -126,9 +133,15 @@ impl Pgo {
         std::fs::create_dir_all(&plan.dir)
             .with_context(|| format!("cannot make the folder {}", plan.dir.display()))?;
         let shell = Shell { dir: plan.dir.clone(), asked_to_end: signals::asked_to_end()? };
-        let place = Place::new(plan.binary.clone(), plan.dir.clone());
+        let place = Place::new(plan.binary.clone(), plan.dir.clone())?;
         let mut work = Work { options: &self, plan, shell, place, variants: Vec::new(), notes };
-        let outcome = work.outcome()?;
+        let outcome = match work.outcome() {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let left = work.place.give_back()?;
+                return Err(error.context(left));
+            }
+        };
         let text =
             if self.json { serde_json::to_string_pretty(&outcome)? + "\n" } else { describe(&outcome) };
         output::print(&text)?;
@@ -138,11 +151,11 @@ impl Pgo {
     /// The commands, and what the user should know of them.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
         let dir = absolute(&self.dir)?;
-        plan::check(&self.build, &dir)?;
+        plan::check(&dir)?;
+        let compiler = Compiler::of(&self.build, rustc_takes_profiles)?;
         let needs_clang = ["{cc}", "{cxx}", "{flags}"].iter().any(|word| self.build.contains(word));
         let tools = Tools::find(&std::env::var("PATH").unwrap_or_default(), needs_clang)?;
-        let compiler_takes_profiles = needs_clang || rustc_takes_profiles();
-        let bolt = self.bolt == When::Auto;
+        let bolt = self.bolt == When::Auto && compiler.has_bolt();
         let mut notes = Vec::new();
         if bolt && tools.bolt.is_none() {
             let package = tools.package("bolt");
@@ -150,7 +163,7 @@ impl Pgo {
                 "BOLT could gain more, but is not installed (Debian: apt-get install {package})"
             ));
         }
-        if !compiler_takes_profiles {
+        if !compiler.takes_profiles() {
             notes.push("stable rustc takes no sample profile: nightly does, or RUSTC_BOOTSTRAP=1".to_owned());
             if !bolt || tools.bolt.is_none() {
                 bail!("{}; install BOLT (Debian: apt-get install bolt-19)", notes.join("; "));
@@ -162,8 +175,9 @@ impl Pgo {
             binary: absolute(self.binary()?)?,
             dir,
             tools,
-            compiler_takes_profiles,
+            compiler,
             bolt,
+            request: Request::default(),
         };
         Ok((plan, notes))
     }
@@ -202,13 +216,14 @@ impl Work<'_> {
     fn outcome(&mut self) -> Result<Outcome> {
         self.build(BASELINE, None)?;
         self.check_baseline()?;
-        if self.plan.compiler_takes_profiles {
+        if self.plan.compiler.takes_profiles() {
             let profile = self.sample_profile()?;
             self.build(SAMPLE, Some(&profile))?;
             if self.place.are_same(BASELINE, SAMPLE)? {
                 bail!(
                     "the build with the profile gave the same program: have --build compile everything anew \
-                     (`make clean && make …`), and see that {{flags}} reaches the compiler; its output is {}",
+                     (`make clean && make …`), and see that {} reaches the compiler; its output is {}",
+                    self.plan.compiler.word(),
                     self.plan.file("build-sample.log").display()
                 );
             }
@@ -223,8 +238,7 @@ impl Work<'_> {
     /// Puts the fastest variant in its place.
     fn chosen(&mut self, times: &[Times]) -> Result<Outcome> {
         let kept = fastest(times).map_or(BASELINE, |times| times.variant);
-        self.place.choose(kept);
-        self.place.settle()?;
+        self.place.settle(kept)?;
         let variant = |of: &Times| Variant {
             name: of.variant,
             cpu_s: of.median(),
@@ -239,7 +253,7 @@ impl Work<'_> {
                 4 * self.options.rounds
             ));
         }
-        let profile = self.plan.file("sample.prof");
+        let profile = self.plan.profile();
         let profile = Some(profile.as_path()).filter(|_| self.variants.contains(&SAMPLE));
         Ok(Outcome {
             evidence: "measured",
@@ -247,9 +261,18 @@ impl Work<'_> {
             kept,
             rounds: self.options.rounds,
             variants: times.iter().map(variant).collect(),
-            build: (kept != BASELINE).then(|| self.plan.build_command(profile)),
+            build: (kept != BASELINE).then(|| self.command_of(kept, profile)),
             notes: std::mem::take(&mut self.notes),
         })
+    }
+
+    /// How to make a variant again; BOLT's is put beside the program.
+    fn command_of(&self, variant: &str, profile: Option<&Path>) -> String {
+        let build = self.plan.build_command(profile);
+        match &self.plan.tools.bolt {
+            Some(tool) if variant == BOLT => format!("{build} && {}", self.plan.bolt_command(tool)),
+            _ => build,
+        }
     }
 
     fn build(&mut self, variant: &'static str, profile: Option<&Path>) -> Result<()> {
@@ -261,9 +284,7 @@ impl Work<'_> {
         self.plan.binary = binary.with_context(|| {
             format!("--build made no {}: name what it makes with --binary", self.plan.binary.display())
         })?;
-        if variant == BASELINE {
-            self.place = Place::new(self.plan.binary.clone(), self.plan.dir.clone());
-        }
+        self.place.is_at(&self.plan.binary);
         self.place.take(variant)?;
         self.variants.push(variant);
         Ok(())
@@ -275,8 +296,9 @@ impl Work<'_> {
         let binary = self.plan.binary.display();
         if !elf.has_section(".debug_line") {
             bail!(
-                "{binary} has no debug information: see that {{flags}} reaches the compiler, that everything \
-                 is compiled anew (`make clean && make …`) and that nothing strips the program"
+                "{binary} has no debug information: see that {} reaches the compiler, that everything is \
+                 compiled anew (`make clean && make …`) and that nothing strips the program",
+                self.plan.compiler.word()
             );
         }
         if self.plan.bolt && self.plan.tools.bolt.is_some() && !elf.has_section(".rela.text") {
@@ -331,10 +353,7 @@ impl Work<'_> {
     }
 
     /// Writes a profile of the program in place.
-    fn export(&mut self, recording: &Recording, format: &str, to: &str) -> Result<()> {
-        let Some(format) = FORMATS.into_iter().find(|known| known.name == format) else {
-            bail!("there is no format {format}")
-        };
+    fn export(&mut self, recording: &Recording, format: Format, to: &str) -> Result<()> {
         let program = ElfProgram::open(&recording.modules)?;
         let binary = self.plan.binary.display().to_string();
         let of = ModuleCounts::of(recording, Some(&binary), &program)?;
@@ -344,13 +363,15 @@ impl Work<'_> {
 
     fn sample_profile(&mut self) -> Result<PathBuf> {
         let recording = self.record(BASELINE)?;
-        if let Some(profgen) = self.plan.tools.profgen.clone() {
-            self.export(&recording, llvm_profgen::FORMAT.name, "sample.branches")?;
-            self.shell.run(&self.plan.profgen_command(&profgen), "llvm-profgen")?;
+        if let Some(profgen) = self.plan.profgen() {
+            let command = self.plan.profgen_command(profgen);
+            self.export(&recording, llvm_profgen::FORMAT, "sample.branches")?;
+            self.shell.run(&command, "llvm-profgen")?;
         } else {
-            self.export(&recording, autofdo_text::FORMAT.name, "sample.prof")?;
+            let (format, file) = self.plan.compiler.profile();
+            self.export(&recording, format, file)?;
         }
-        Ok(self.plan.file("sample.prof"))
+        Ok(self.plan.profile())
     }
 
     /// Adds the variant by BOLT. That BOLT cannot do a program is no error.
@@ -358,21 +379,36 @@ impl Work<'_> {
         let Some(tool) = self.plan.tools.bolt.clone() else { return Ok(()) };
         let before = self.variants.last().copied().unwrap_or(BASELINE);
         let recording = self.record(before)?;
-        self.export(&recording, bolt::FORMAT.name, "bolt.branches")?;
-        for command in self.plan.bolt_commands(&tool) {
+        self.export(&recording, bolt::FORMAT, "bolt.branches")?;
+        if let Err(error) = self.shell.run(&self.plan.perf2bolt_command(&tool), "perf2bolt") {
+            return self.without_bolt(error);
+        }
+        loop {
+            let command = self.plan.bolt_command(&tool);
             output::tell(&command);
-            if let Err(error) = self.shell.run(&command, BOLT) {
-                if self.shell.is_asked_to_end() {
-                    return Err(error);
-                }
-                // BOLT says much; what it ended with comes last.
-                let (error, log) = (error.to_string(), self.plan.file("bolt.log"));
-                let last = error.lines().last().unwrap_or_default();
-                self.notes.push(format!("no BOLT: {last} (all of it: {})", log.display()));
-                return Ok(());
+            let Err(error) = self.shell.run(&command, BOLT) else { break };
+            let output = std::fs::read(self.plan.file("bolt.log")).unwrap_or_default();
+            match self.plan.request.after(&String::from_utf8_lossy(&output)) {
+                Some(less) if !self.shell.is_asked_to_end() => self.plan.request = less,
+                _ => return self.without_bolt(error),
             }
         }
+        if let Some(left_out) = self.plan.request.left_out() {
+            self.notes.push(format!("BOLT cannot do all of the program; left out: {left_out}"));
+        }
         self.variants.push(BOLT);
+        Ok(())
+    }
+
+    fn without_bolt(&mut self, error: anyhow::Error) -> Result<()> {
+        if self.shell.is_asked_to_end() {
+            return Err(error);
+        }
+        // BOLT says much; what it ended with comes last. The file that it has begun is no variant.
+        let _ = std::fs::remove_file(self.plan.file(BOLT));
+        let error = error.to_string();
+        let last = error.lines().last().unwrap_or_default();
+        self.notes.push(format!("no BOLT: {last} (all of it: {})", self.plan.dir.display()));
         Ok(())
     }
 
@@ -441,8 +477,7 @@ fn describe(outcome: &Outcome) -> String {
     }
     notes.iter().for_each(|note| line(format!("note: {}", Name(note))));
     if let Some(build) = build {
-        let bolt = if *kept == BOLT { ", then BOLT as --dry-run shows" } else { "" };
-        line(format!("to build it so again: {}{bolt}", Name(build)));
+        line(format!("to build it so again: {}", Name(build)));
     }
     text
 }

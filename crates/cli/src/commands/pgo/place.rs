@@ -1,36 +1,49 @@
 //! The place where the program lies, in which its variants take turns.
 //!
 //! Runs name the program by its path, and so may scripts that they call. So each variant is put there before
-//! it runs. Whatever happens, a finished program lies there at the end: the baseline, unless another one has
-//! been chosen.
+//! it runs. Whatever happens, a finished program lies there at the end: the variant that was chosen, or what
+//! lay there before the first build. If nothing did, it is the baseline, once that is built, else nothing, as
+//! a build that was ended half-way may have left a file that looks whole.
 
+use super::BASELINE;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What lay there before is kept under this name.
+const BEFORE: &str = "before";
 
 /// The file that is built, and where the variants are kept.
 #[derive(Debug)]
 pub struct Place {
     binary: PathBuf,
     dir: PathBuf,
-    /// What lies there at the end.
-    chosen: Option<&'static str>,
+    /// The file that lay there before the first build.
+    before: Option<PathBuf>,
+    has_baseline: bool,
+    is_settled: bool,
 }
 
 impl Place {
-    /// The place of a program, with nothing kept yet.
-    pub fn new(binary: PathBuf, dir: PathBuf) -> Place {
-        Place { binary, dir, chosen: None }
+    /// The place of a program; what lies there is kept.
+    pub fn new(binary: PathBuf, dir: PathBuf) -> Result<Place> {
+        // The file itself, should a link lead to it. That there is none yet is as usual.
+        let before = binary.canonicalize().ok();
+        if let Some(before) = &before {
+            keep(before, &dir.join(BEFORE))?;
+        }
+        Ok(Place { binary, dir, before, has_baseline: false, is_settled: false })
     }
 
-    /// Keeps what was just built as a variant. The first one is chosen until another one is.
+    /// Where the build has put the program: the file that the name given leads to.
+    pub fn is_at(&mut self, binary: &Path) {
+        binary.clone_into(&mut self.binary);
+    }
+
+    /// Keeps what was just built as a variant.
     pub fn take(&mut self, variant: &'static str) -> Result<()> {
-        let kept = self.dir.join(variant);
-        // A link to the file would change with it.
-        let _ = fs::remove_file(&kept);
-        fs::copy(&self.binary, &kept)
-            .with_context(|| format!("cannot copy {} to {}", self.binary.display(), kept.display()))?;
-        self.chosen.get_or_insert(variant);
+        keep(&self.binary, &self.dir.join(variant))?;
+        self.has_baseline |= variant == BASELINE;
         Ok(())
     }
 
@@ -45,15 +58,32 @@ impl Place {
         self.replace(variant, |from, to| fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop)))
     }
 
-    /// Which variant stays.
-    pub fn choose(&mut self, variant: &'static str) {
-        self.chosen = Some(variant);
+    /// Puts the variant that stays in its place, as a file of its own.
+    pub fn settle(&mut self, variant: &str) -> Result<()> {
+        self.is_settled = true;
+        self.replace(variant, |from, to| fs::copy(from, to).map(drop))
     }
 
-    /// Puts the chosen variant in its place, as a file of its own.
-    pub fn settle(&mut self) -> Result<()> {
-        let Some(chosen) = self.chosen.take() else { return Ok(()) };
-        self.replace(chosen, |from, to| fs::copy(from, to).map(drop))
+    /// Gives back what lay there before; what that is, for people. Nothing if a variant stays already.
+    pub fn give_back(&mut self) -> Result<String> {
+        let shown = self.binary.display().to_string();
+        if std::mem::replace(&mut self.is_settled, true) {
+            return Ok(shown);
+        }
+        if let Some(before) = self.before.take() {
+            // A build of another tree may have removed its folder.
+            before.parent().map_or(Ok(()), fs::create_dir_all)?;
+            self.binary = before;
+            self.settle(BEFORE)?;
+            return Ok(format!("{} is as it was before", self.binary.display()));
+        }
+        if self.has_baseline {
+            self.settle(BASELINE)?;
+            return Ok(format!("{shown} is the baseline, built without a profile"));
+        }
+        // That there is none is what is wanted.
+        let _ = fs::remove_file(&self.binary);
+        Ok(format!("there is no {shown}, as before"))
     }
 
     fn replace(&self, variant: &str, make: fn(&Path, &Path) -> std::io::Result<()>) -> Result<()> {
@@ -68,44 +98,102 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // On the way out of an error: that one is told.
-        let _ = self.settle();
+        // A panic, then: the user learns of that.
+        let _ = self.give_back();
     }
+}
+
+/// Copies a file. A link to it would change with it.
+fn keep(file: &Path, to: &Path) -> Result<()> {
+    let _ = fs::remove_file(to);
+    fs::copy(file, to)
+        .with_context(|| format!("cannot copy {} to {}", file.display(), to.display()))
+        .map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn variants_take_turns_and_the_baseline_comes_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let binary = folder.path().join("prog");
-        let dir = folder.path().join("variants");
-        fs::create_dir(&dir).unwrap();
-        let read = || fs::read_to_string(&binary).unwrap();
-        let mut place = Place::new(binary.clone(), dir.clone());
-        for variant in ["baseline", "sample"] {
-            // A linker may write the file anew or over.
-            fs::write(&binary, variant).unwrap();
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new(before: Option<&str>) -> Folder {
+            let folder = Folder(tempfile::tempdir().unwrap());
+            fs::create_dir(folder.0.path().join("variants")).unwrap();
+            if let Some(before) = before {
+                fs::write(folder.binary(), before).unwrap();
+            }
+            folder
+        }
+
+        fn binary(&self) -> PathBuf {
+            self.0.path().join("prog")
+        }
+
+        fn place(&self) -> Place {
+            Place::new(self.binary(), self.0.path().join("variants")).unwrap()
+        }
+
+        /// What a linker does: it writes the file anew or over.
+        fn build(&self, place: &mut Place, variant: &'static str) {
+            fs::write(self.binary(), variant).unwrap();
             place.take(variant).unwrap();
         }
-        assert!(!place.are_same("baseline", "sample").unwrap());
-        place.put("baseline").unwrap();
-        assert_eq!(read(), "baseline");
-        place.put("sample").unwrap();
-        assert_eq!(read(), "sample");
-        drop(place);
-        assert_eq!(read(), "baseline");
-        fs::write(&binary, "by its owner").unwrap();
-        assert_eq!(fs::read_to_string(dir.join("baseline")).unwrap(), "baseline");
 
-        let mut place = Place::new(binary.clone(), dir);
-        place.take("baseline").unwrap();
-        place.choose("sample");
-        place.settle().unwrap();
+        fn read(&self) -> String {
+            fs::read_to_string(self.binary()).unwrap()
+        }
+    }
+
+    #[test]
+    fn variants_take_turns_and_one_stays_as_a_file_of_its_own() {
+        let folder = Folder::new(Some("before"));
+        let mut place = folder.place();
+        folder.build(&mut place, "baseline");
+        folder.build(&mut place, "sample");
+        assert!(!place.are_same("baseline", "sample").unwrap());
+        for variant in ["baseline", "sample"] {
+            place.put(variant).unwrap();
+            assert_eq!(folder.read(), variant);
+        }
+        place.settle("baseline").unwrap();
         drop(place);
-        assert_eq!(read(), "sample");
-        assert_eq!(folder.path().read_dir().unwrap().count(), 2);
+        assert_eq!(folder.read(), "baseline");
+        fs::write(folder.binary(), "by its owner").unwrap();
+        assert_eq!(fs::read_to_string(folder.0.path().join("variants/baseline")).unwrap(), "baseline");
+        assert_eq!(folder.0.path().read_dir().unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_lay_there_before_comes_back() {
+        let folder = Folder::new(Some("the user's"));
+        let mut place = folder.place();
+        folder.build(&mut place, "baseline");
+        fs::write(folder.binary(), "half a sam").unwrap();
+        assert!(place.give_back().unwrap().ends_with("as it was before"));
+        assert_eq!(folder.read(), "the user's");
+
+        let folder = Folder::new(Some("the user's"));
+        let place = folder.place();
+        fs::remove_file(folder.binary()).unwrap();
+        drop(place);
+        assert_eq!(folder.read(), "the user's");
+    }
+
+    #[test]
+    fn where_nothing_lay_the_baseline_stays_or_nothing_does() {
+        let folder = Folder::new(None);
+        let mut place = folder.place();
+        folder.build(&mut place, "baseline");
+        folder.build(&mut place, "sample");
+        assert!(place.give_back().unwrap().contains("is the baseline"));
+        assert_eq!(folder.read(), "baseline");
+
+        let folder = Folder::new(None);
+        let place = folder.place();
+        fs::write(folder.binary(), "half a base").unwrap();
+        drop(place);
+        assert!(!folder.binary().exists());
     }
 }

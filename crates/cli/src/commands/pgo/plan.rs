@@ -1,7 +1,10 @@
 //! What is going to be done, as commands for the shell: those that are executed are those of `--dry-run`.
 
+use super::compiler::{Compiler, LINKER};
+use super::request::Request;
 use super::tools::{Bolt, Tools};
 use anyhow::{Result, bail};
+use corewise_paths::export::llvm_profgen;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -11,16 +14,6 @@ pub const RATE: u32 = 500;
 const RECORDING_SECONDS: u32 = 2;
 /// How long they are for the one recording of the script, which does not judge windows.
 const SCRIPT_SECONDS: u32 = 20;
-
-/// What profiles are matched by: line tables with discriminators, and names that tell static functions apart.
-const FLAGS: &str = "-gline-tables-only -fdebug-info-for-profiling -funique-internal-linkage-names";
-/// What BOLT needs, and by what a recording knows its file.
-const LDFLAGS: &str = "-Wl,--emit-relocs -Wl,--build-id";
-/// The same for rustc. Cargo strips releases of what debug information it did not ask for.
-const RUSTFLAGS: &str = "-Cdebuginfo=line-tables-only -Cstrip=none -Clink-arg=-Wl,--emit-relocs \
-                         -Clink-arg=-Wl,--build-id";
-const BOLT_FLAGS: &str =
-    "-reorder-blocks=ext-tsp -reorder-functions=cdsort -split-functions -split-all-cold -split-eh -icf=1";
 
 /// All commands.
 #[derive(Debug, Clone)]
@@ -35,10 +28,12 @@ pub struct Plan {
     pub dir: PathBuf,
     /// The tools.
     pub tools: Tools,
-    /// Whether the compiler takes sample profiles: clang always, stable rustc does not.
-    pub compiler_takes_profiles: bool,
+    /// What compiles it.
+    pub compiler: Compiler,
     /// Whether BOLT is wanted.
     pub bolt: bool,
+    /// What BOLT is asked to do.
+    pub request: Request,
 }
 
 impl Plan {
@@ -49,26 +44,23 @@ impl Plan {
 
     /// The build command without a profile, or with one.
     pub fn build_command(&self, profile: Option<&Path>) -> String {
-        let mut flags = FLAGS.to_owned();
-        let mut rustflags = RUSTFLAGS.to_owned();
-        if self.compiler_takes_profiles {
-            rustflags += " -Zdebug-info-for-profiling";
-        }
-        if let Some(profile) = profile.map(Path::display) {
-            flags += &format!(" -fprofile-sample-use={profile}");
-            rustflags += &format!(" -Zprofile-sample-use={profile}");
-        }
-        if !self.build.contains("{ldflags}") {
-            // Many builds link with the compiler's flags; where they do not, clang would warn.
-            flags += &format!(" -Wno-unused-command-line-argument {LDFLAGS}");
-        }
+        let options = self.compiler.options(profile, !self.build.contains("{ldflags}"));
         let suffix = &self.tools.suffix;
         self.build
             .replace("{cc}", &format!("clang{suffix}"))
             .replace("{cxx}", &format!("clang++{suffix}"))
-            .replace("{flags}", &flags)
-            .replace("{ldflags}", LDFLAGS)
-            .replace("{rustflags}", &rustflags)
+            .replace("{ldflags}", LINKER)
+            .replace(self.compiler.word(), &options)
+    }
+
+    /// The compiler's profile.
+    pub fn profile(&self) -> PathBuf {
+        self.file(self.compiler.profile().1)
+    }
+
+    /// `llvm-profgen`, where it makes the compiler's profile.
+    pub fn profgen(&self) -> Option<&Path> {
+        self.tools.profgen.as_deref().filter(|_| self.compiler.is_of_llvm())
     }
 
     /// All runs one behind the other, again and again for some seconds.
@@ -100,19 +92,21 @@ impl Plan {
             profgen.display(),
             quoted(&self.binary),
             quoted(&self.file("sample.branches")),
-            quoted(&self.file("sample.prof"))
+            quoted(&self.profile())
         )
     }
 
-    /// Makes the program `bolt` of the one in its place, by the profile `bolt.branches`.
-    pub fn bolt_commands(&self, Bolt { llvm_bolt, perf2bolt }: &Bolt) -> [String; 2] {
-        let data = quoted(&self.file("bolt.fdata"));
-        let binary = quoted(&self.binary);
-        let (branches, out) = (quoted(&self.file("bolt.branches")), quoted(&self.file("bolt")));
-        [
-            format!("{} {binary} -pa -p {branches} -o {data}", perf2bolt.display()),
-            format!("{} {binary} -data={data} -o {out} {BOLT_FLAGS}", llvm_bolt.display()),
-        ]
+    /// Makes BOLT's profile of the program in its place of `bolt.branches`.
+    pub fn perf2bolt_command(&self, bolt: &Bolt) -> String {
+        let (branches, data) = (quoted(&self.file("bolt.branches")), quoted(&self.file("bolt.fdata")));
+        format!("{} {} -pa -p {branches} -o {data}", bolt.perf2bolt.display(), quoted(&self.binary))
+    }
+
+    /// Makes the program `bolt` of the one in its place.
+    pub fn bolt_command(&self, bolt: &Bolt) -> String {
+        let (data, out) = (quoted(&self.file("bolt.fdata")), quoted(&self.file("bolt")));
+        let (program, binary) = (bolt.llvm_bolt.display(), quoted(&self.binary));
+        format!("{program} {binary} -data={data} -o {out} {}", self.request.options())
     }
 
     /// Everything as a script for the shell.
@@ -125,19 +119,21 @@ impl Plan {
         };
         let copy = |name| format!("cp {binary} {}", quoted(&self.file(name)));
         step("The baseline, with what profiles need", &[self.build_command(None), copy("baseline")]);
-        let (mut latest, profile) = ("baseline", self.file("sample.prof"));
-        if self.compiler_takes_profiles {
-            let format = if self.tools.profgen.is_some() { "llvm-profgen" } else { "autofdo" };
-            let to = if self.tools.profgen.is_some() { "sample.branches" } else { "sample.prof" };
-            let mut commands = self.recorded(latest, format, to);
-            commands.extend(self.tools.profgen.iter().map(|profgen| self.profgen_command(profgen)));
+        let mut latest = "baseline";
+        if self.compiler.takes_profiles() {
+            let (format, file) = self.compiler.profile();
+            let mut commands = match self.profgen() {
+                Some(_) => self.recorded(latest, llvm_profgen::FORMAT.name, "sample.branches"),
+                None => self.recorded(latest, format.name, file),
+            };
+            commands.extend(self.profgen().map(|profgen| self.profgen_command(profgen)));
             step("Its profile", &commands);
-            step("The program by the profile", &[self.build_command(Some(&profile)), copy("sample")]);
+            step("The program by the profile", &[self.build_command(Some(&self.profile())), copy("sample")]);
             latest = "sample";
         }
         if let Some(bolt) = self.tools.bolt.as_ref().filter(|_| self.bolt) {
             let mut commands = self.recorded(latest, "bolt", "bolt.branches");
-            commands.extend(self.bolt_commands(bolt));
+            commands.extend([self.perf2bolt_command(bolt), self.bolt_command(bolt)]);
             step("BOLT, by a profile of that program", &commands);
         }
         let dir = quoted(&self.dir);
@@ -163,14 +159,8 @@ impl Plan {
     }
 }
 
-/// Refuses a build command that flags do not reach, and a folder that flags cannot name.
-pub fn check(build: &str, dir: &Path) -> Result<()> {
-    if !build.contains("{flags}") && !build.contains("{rustflags}") {
-        bail!(
-            "--build has no {{flags}}, so no profile can reach the compiler: write it where the compiler's \
-             options go, such as CFLAGS=\"-O2 {{flags}}\" (for Cargo: RUSTFLAGS=\"{{rustflags}}\")"
-        );
-    }
+/// Refuses a folder that flags cannot name.
+pub fn check(dir: &Path) -> Result<()> {
     let dir = dir.display().to_string();
     if dir.chars().any(|c| c.is_whitespace() || "'\"\\$`".contains(c)) {
         bail!("{dir} has characters that compilers' flags cannot hold: name another folder with --dir");
@@ -179,7 +169,7 @@ pub fn check(build: &str, dir: &Path) -> Result<()> {
 }
 
 /// A word for the shell.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -203,8 +193,9 @@ mod tests {
                 profgen: Some("/usr/bin/llvm-profgen-19".into()),
                 bolt: Some(Bolt { llvm_bolt: "/l/llvm-bolt".into(), perf2bolt: "/l/perf2bolt".into() }),
             },
-            compiler_takes_profiles: true,
+            compiler: Compiler::of(build, || true).unwrap(),
             bolt: true,
+            request: Request::default(),
         }
     }
 
@@ -220,18 +211,12 @@ mod tests {
         let split = split.build_command(Some(Path::new("/p/x.prof")));
         assert_eq!(split.matches("--emit-relocs").count(), 1, "{split}");
         assert!(split.contains("-fprofile-sample-use=/p/x.prof -c a.c && clang-19 -Wl,"), "{split}");
-        let mut cargo = plan("RUSTFLAGS='{rustflags}' cargo build --release");
-        assert!(cargo.build_command(Some(Path::new("/p"))).contains("-Zprofile-sample-use=/p"));
-        cargo.compiler_takes_profiles = false;
-        assert!(!cargo.build_command(None).contains("-Z"));
     }
 
     #[test]
-    fn a_build_that_no_profile_reaches_is_refused() {
-        let here = Path::new("/src/corewise-pgo");
-        check("make CFLAGS='{flags}'", here).unwrap();
-        assert!(check("make", here).unwrap_err().to_string().contains("CFLAGS=\"-O2 {flags}\""));
-        assert!(check("{flags}", Path::new("/my files")).unwrap_err().to_string().contains("--dir"));
+    fn a_folder_that_flags_cannot_name_is_refused() {
+        check(Path::new("/src/corewise-pgo")).unwrap();
+        assert!(check(Path::new("/my files")).unwrap_err().to_string().contains("--dir"));
     }
 
     #[test]

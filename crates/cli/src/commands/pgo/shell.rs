@@ -3,15 +3,26 @@
 use crate::output::Name;
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::time::TimeValLike;
+use nix::unistd::Pid;
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Lines of a failed command's output that are told.
 const TOLD_LINES: usize = 20;
+
+/// How often it is looked whether a command has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long what a command has started may take to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs commands until somebody asks to end.
 #[derive(Debug)]
@@ -61,9 +72,12 @@ impl Shell {
     }
 
     fn wait(&self, mut command: Command, line: &str, log: &Path) -> Result<()> {
-        let status = command.stdin(Stdio::null()).status().context("cannot start the shell")?;
+        // A group of its own: the terminal's Ctrl-C ends it by way of corewise, which then waits for all of it.
+        let child =
+            command.stdin(Stdio::null()).process_group(0).spawn().context("cannot start the shell")?;
+        let status = self.ended(child)?;
         if self.is_asked_to_end() {
-            bail!("ended by a signal; if the baseline was built, it is in its place");
+            bail!("ended by a signal");
         }
         if !status.success() {
             let text = std::fs::read(log).unwrap_or_default();
@@ -73,5 +87,33 @@ impl Shell {
             bail!("`{}` failed ({status}); the end of {}:\n{last}", Name(line), log.display());
         }
         Ok(())
+    }
+
+    /// Waits for a command, and ends its whole group when corewise is asked to end.
+    fn ended(&self, mut child: Child) -> Result<ExitStatus> {
+        let group = Pid::from_raw(child.id() as i32);
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if self.is_asked_to_end() {
+                break;
+            }
+            sleep(LOOK_INTERVAL);
+        }
+        // A `make` that is told to end removes what it was making, so nothing may be put back before it is gone.
+        let asked = Instant::now();
+        let _ = killpg(group, Signal::SIGTERM);
+        loop {
+            let status = child.try_wait()?;
+            if let (Some(status), Err(_)) = (status, killpg(group, None)) {
+                return Ok(status);
+            }
+            if asked.elapsed() > GRACE {
+                let _ = killpg(group, Signal::SIGKILL);
+                return Ok(child.wait()?);
+            }
+            sleep(LOOK_INTERVAL);
+        }
     }
 }

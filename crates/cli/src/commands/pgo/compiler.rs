@@ -1,0 +1,144 @@
+//! The compilers: which word of the build command is for which, what stands there, and what profile each reads.
+
+use anyhow::{Result, bail};
+use corewise_paths::export::{Format, autofdo_text, gcov, pprof};
+use std::path::Path;
+
+/// What profiles are matched by: line tables with discriminators, and names that tell static functions apart.
+const CLANG: &str = "-gline-tables-only -fdebug-info-for-profiling -funique-internal-linkage-names";
+/// GCC's line tables alone do not tell what was inlined.
+const GCC: &str = "-g";
+/// Debug information is read as it lies in the file, not compressed. A `default.pgo` is no baseline.
+const GO: &str = "-ldflags=-compressdwarf=false";
+/// Cargo strips releases of what debug information it did not ask for.
+const RUST: &str = "-Cdebuginfo=line-tables-only -Cstrip=none -Clink-arg=-Wl,--emit-relocs \
+                    -Clink-arg=-Wl,--build-id";
+/// What BOLT needs, and by what a recording knows its file.
+pub const LINKER: &str = "-Wl,--emit-relocs -Wl,--build-id";
+
+/// A compiler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compiler {
+    /// `{flags}`.
+    Clang,
+    /// `{gccflags}`.
+    Gcc,
+    /// `{goflags}`.
+    Go,
+    /// `{rustflags}`; stable `rustc` takes no sample profile.
+    Rust {
+        /// Whether this one does.
+        takes_profiles: bool,
+    },
+}
+
+impl Compiler {
+    /// The one whose word stands in a build command.
+    pub fn of(build: &str, rustc_takes_profiles: impl FnOnce() -> bool) -> Result<Compiler> {
+        let rust = Compiler::Rust { takes_profiles: build.contains("{rustflags}") && rustc_takes_profiles() };
+        let all = [Compiler::Clang, Compiler::Gcc, Compiler::Go, rust];
+        let named: Vec<Compiler> =
+            all.into_iter().filter(|compiler| build.contains(compiler.word())).collect();
+        match named[..] {
+            [compiler] => Ok(compiler),
+            [] => bail!(
+                "--build has no {{flags}}, so no profile can reach the compiler: write it where the compiler's \
+                 options go, such as CFLAGS=\"-O2 {{flags}}\" (for GCC: {{gccflags}}; for Cargo: \
+                 RUSTFLAGS=\"{{rustflags}}\"; for Go: go build {{goflags}})"
+            ),
+            [one, other, ..] => bail!(
+                "--build has {} and {}, but a profile is for one compiler: keep one of them",
+                one.word(),
+                other.word()
+            ),
+        }
+    }
+
+    /// What stands for its options.
+    pub fn word(self) -> &'static str {
+        match self {
+            Compiler::Clang => "{flags}",
+            Compiler::Gcc => "{gccflags}",
+            Compiler::Go => "{goflags}",
+            Compiler::Rust { .. } => "{rustflags}",
+        }
+    }
+
+    /// The options, with a profile or without. `links` is whether they are the linker's, too.
+    pub fn options(self, profile: Option<&Path>, links: bool) -> String {
+        let (base, option) = match self {
+            Compiler::Clang => (CLANG, "-fprofile-sample-use="),
+            Compiler::Gcc => (GCC, "-fauto-profile="),
+            Compiler::Go => (GO, "-pgo="),
+            Compiler::Rust { .. } => (RUST, "-Zprofile-sample-use="),
+        };
+        let mut options = base.to_owned();
+        match self {
+            Compiler::Rust { takes_profiles: true } => options += " -Zdebug-info-for-profiling",
+            // Where the compiler's options are not the linker's, clang would warn.
+            Compiler::Clang if links => options += &format!(" -Wno-unused-command-line-argument {LINKER}"),
+            Compiler::Gcc if links => options += &format!(" {LINKER}"),
+            _ => {}
+        }
+        match (profile, self) {
+            (Some(profile), _) => options += &format!(" {option}{}", profile.display()),
+            (None, Compiler::Go) => options += " -pgo=off",
+            (None, _) => {}
+        }
+        options
+    }
+
+    /// Whether it takes sample profiles.
+    pub fn takes_profiles(self) -> bool {
+        self != Compiler::Rust { takes_profiles: false }
+    }
+
+    /// Whether `llvm-profgen` makes its profile.
+    pub fn is_of_llvm(self) -> bool {
+        matches!(self, Compiler::Clang | Compiler::Rust { .. })
+    }
+
+    /// Whether its programs have relocations for BOLT.
+    pub fn has_bolt(self) -> bool {
+        self != Compiler::Go
+    }
+
+    /// The profile that corewise itself writes for it, and the name of its file.
+    pub fn profile(self) -> (Format, &'static str) {
+        match self {
+            Compiler::Clang | Compiler::Rust { .. } => (autofdo_text::FORMAT, "sample.prof"),
+            Compiler::Gcc => (gcov::FORMAT, "sample.gcov"),
+            Compiler::Go => (pprof::FORMAT, "sample.pprof"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_tells_the_compiler_and_the_compiler_the_profile() {
+        let profile = Path::new("/p/profile");
+        let check = |build: &str, with: &str, without: &str| {
+            let compiler = Compiler::of(build, || true).unwrap();
+            let (built, baseline) = (compiler.options(Some(profile), true), compiler.options(None, true));
+            assert!(built.contains(with) && !baseline.contains(with), "{built} | {baseline}");
+            assert!(baseline.contains(without), "{baseline}");
+            assert!(compiler.takes_profiles());
+        };
+        check("make CFLAGS='{flags}'", "-fprofile-sample-use=/p/profile", "--emit-relocs");
+        check("make CFLAGS='{gccflags}'", "-fauto-profile=/p/profile", "-g -Wl,--emit-relocs");
+        check("go build {goflags}", "-pgo=/p/profile", "-pgo=off");
+        check("RUSTFLAGS='{rustflags}' cargo build", "-Zprofile-sample-use=/p/profile", "-Clink-arg");
+        let stable = Compiler::of("RUSTFLAGS='{rustflags}' cargo build", || false).unwrap();
+        assert!(!stable.takes_profiles() && !stable.options(None, true).contains("-Z"));
+    }
+
+    #[test]
+    fn a_build_for_no_compiler_or_for_two_is_refused() {
+        let error = |build: &str| Compiler::of(build, || true).unwrap_err().to_string();
+        assert!(error("make").contains("CFLAGS=\"-O2 {flags}\""));
+        assert!(error("make {flags} {gccflags}").contains("{flags} and {gccflags}"));
+    }
+}
