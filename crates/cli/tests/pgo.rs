@@ -2,6 +2,7 @@
 //! a test could wait for; that the compiler reads the profile, and what is left at the end, are.
 
 use assert_cmd::Command;
+use corewise_testing::needs;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -23,6 +24,20 @@ int main(int argc, char **argv) {
         sum += step(seed >> 16);
     }
     printf("%u\n", sum);
+}
+"#;
+
+const GO_PROGRAM: &str = r#"package main
+import ("fmt"; "os"; "strconv")
+//go:noinline
+func step(x uint32) uint32 { if x%7 == 0 { return x / 5 }; return x ^ 5 }
+func main() {
+	n, _ := strconv.Atoi(os.Args[1])
+	seed, sum := uint32(1), uint32(0)
+	for ; n > 0; n-- { seed = seed*1103515245 + 12345
+		sum += step(seed >> 16)
+	}
+	fmt.Println(sum)
 }
 "#;
 
@@ -97,6 +112,36 @@ fn a_program_is_built_by_its_profile_measured_and_one_variant_kept() {
     assert!(names.contains(&kept), "{outcome}");
     assert!(project.read("prog") == project.read(&format!("corewise-pgo/{kept}")));
     assert_eq!(outcome["build"].is_null(), kept == "baseline", "{outcome}");
+}
+
+#[test]
+fn gcc_finds_the_hot_function_in_its_profile() {
+    let project = Project::new();
+    let build = "make clean && make CC=gcc CFLAGS='-O2 {gccflags} -fdump-tree-optimized -dumpdir dump-' \
+                 LDFLAGS='{ldflags}'";
+    let outcome = project.outcome(build, &["--bolt", "off"]);
+    assert_eq!(outcome["variants"][1]["name"], "sample", "{outcome}");
+    let files = project.folder.path().read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let mut dumps = files.filter(|file| file.extension().is_some_and(|extension| extension == "optimized"));
+    let dump = std::fs::read_to_string(dumps.next().expect("GCC has told what it did")).unwrap();
+    let of_step = dump.lines().find(|line| line.starts_with(";; Function step ")).unwrap();
+    assert!(of_step.ends_with("(hot)"), "{of_step}");
+}
+
+#[test]
+fn go_reads_how_often_functions_call_each_other() {
+    needs!(Go);
+    let project = Project::new();
+    std::fs::write(project.path("go.mod"), "module prog\n").unwrap();
+    std::fs::write(project.path("prog.go"), GO_PROGRAM).unwrap();
+    let outcome = project.outcome("go build {goflags} -o prog prog.go", &[]);
+    assert_eq!(outcome["variants"][1]["name"], "sample", "{outcome}");
+    let mut reader = std::process::Command::new("go");
+    reader.args(["tool", "preprofile", "-i"]).arg(project.path("corewise-pgo/sample.pprof"));
+    let output = reader.output().unwrap();
+    let read = String::from_utf8_lossy(&output.stdout);
+    // That many lines below the first one of `main`.
+    assert!(read.contains("main.main\nmain.step\n4 "), "{read} {output:?}");
 }
 
 #[test]

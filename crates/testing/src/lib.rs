@@ -88,6 +88,8 @@ capabilities! {
     QemuUser = "qemu-user",
     /// Python 3 is installed.
     Python = "python3",
+    /// Go is installed.
+    Go = "go",
 }
 
 impl Capability {
@@ -109,6 +111,7 @@ impl Capability {
             }
             Capability::Chromium => (is_installed("chromium"), "there is no program `chromium`"),
             Capability::Python => (is_installed("python3"), "there is no program `python3`"),
+            Capability::Go => (is_installed("go"), "there is no program `go`"),
             Capability::QemuUser => (is_installed("qemu-x86_64"), "there is no program `qemu-x86_64`"),
             _ => (true, ""),
         };

@@ -1,15 +1,15 @@
 //! What GCC's `-fauto-profile=FILE` reads, from GCC 12 on: what `create_gcov` of the AutoFDO tools makes of
 //! branch records.
 //!
-//! Format (GCC 12, `auto-profile.c`): 32-bit words, little-endian, counts as two of them, the lower first. The
-//! magic number, the version, a word of no use; then sections, each a tag and a length that nobody reads: the
-//! names, the functions, and an empty list of modules. A name is its length with the zero at its end, and the
-//! bytes. A function is its name's index, the numbers of its lines and inlined calls, the lines (offset, number
-//! of callees, count, callees) and, by the offset of their calls, the inlined functions. Before GCC 12 lengths
-//! of names were words, not bytes.
+//! Format (GCC 12, `auto-profile.c`): 32-bit words, little-endian, counts as two of them, the lower first.
+//! The magic number, the version, a word of no use; then sections, each a tag and a length that nobody reads:
+//! the names, the functions, and an empty list of modules. A name is its length with the zero at its end, and
+//! the bytes. A function is its name's index, the numbers of its lines and inlined calls, the lines (offset,
+//! number of callees, count, callees) and, by the offset of their calls, the inlined functions. Before GCC 12
+//! lengths of names were words, not bytes.
 //!
-//! GCC looks at lines only, so a line's count is the largest of its discriminators'. Limits: with several names
-//! a function is found by the name in its debug information only.
+//! GCC looks at lines only, so a line's count is the largest of its discriminators'. Limits: with several
+//! names a function is found by the name in its debug information only.
 
 use super::source::{FunctionCounts, SourceCounts};
 use super::{Format, Needs, Writer};

@@ -1,10 +1,10 @@
 //! What `go build -pgo=FILE` reads: a profile as protocol buffers, in the format of pprof.
 //!
 //! Problem: Go's compiler makes of a CPU profile one thing, how heavy each call from a line of a function to
-//! another function is, and inlines and devirtualises the heavy ones (`cmd/internal/pgo`). Approach: the profile
-//! has one sample for each such call, of two frames, that counts how often the call was executed; of an inlined
-//! call, how often the most frequent line of what was inlined was. A profile of the time would have the time
-//! spent below the call instead, which says less of what a call costs.
+//! another function is, and inlines and devirtualises the heavy ones (`cmd/internal/pgo`). Approach: the
+//! profile has one sample for each such call, of two frames, that counts how often the call was executed; of
+//! an inlined call, how often the most frequent line of what was inlined was. A profile of the time would
+//! have the time spent below the call instead, which says less of what a call costs.
 //!
 //! Format: `profile.proto` of github.com/google/pprof, not compressed, which its readers accept. Limits: only
 //! the distance from a function's first line matters to Go, and is all that is written, so viewers show wrong

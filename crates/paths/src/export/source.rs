@@ -1,11 +1,11 @@
 //! Counts by function and source line, nested by inlining: what profiles for compilers are made of.
 //!
-//! Problem: a compiler that reads a profile has not inlined, unrolled or moved anything yet, so it wants counts
-//! by place in the source; windows tell addresses. Approach: debug information gives the frames of each
-//! instruction, and these are a way down a tree of functions and inlined calls. A line's count is that of its
-//! most frequent instruction: optimised code has each statement's instructions spread over several blocks, and
-//! a sum would count it as often as it has instructions (Chen, Li, Moseley: AutoFDO, CGO 2016). Limits: no
-//! pseudo-probes, no calling contexts.
+//! Problem: a compiler that reads a profile has not inlined, unrolled or moved anything yet, so it wants
+//! counts by place in the source; windows tell addresses. Approach: debug information gives the frames of
+//! each instruction, and these are a way down a tree of functions and inlined calls. A line's count is that
+//! of its most frequent instruction: optimised code has each statement's instructions spread over several
+//! blocks, and a sum would count it as often as it has instructions (Chen, Li, Moseley: AutoFDO, CGO 2016).
+//! Limits: no pseudo-probes, no calling contexts.
 
 use super::counts::{Counts, Run};
 use crate::program::Program;

@@ -1,4 +1,5 @@
-//! The compilers: which word of the build command is for which, what stands there, and what profile each reads.
+//! The compilers: which word of the build command is for which, what stands there, and what profile each
+//! reads.
 
 use anyhow::{Result, bail};
 use corewise_paths::export::{Format, autofdo_text, gcov, pprof};
@@ -42,8 +43,8 @@ impl Compiler {
         match named[..] {
             [compiler] => Ok(compiler),
             [] => bail!(
-                "--build has no {{flags}}, so no profile can reach the compiler: write it where the compiler's \
-                 options go, such as CFLAGS=\"-O2 {{flags}}\" (for GCC: {{gccflags}}; for Cargo: \
+                "--build has no {{flags}}, so no profile can reach the compiler: write it where the \
+                 compiler's options go, such as CFLAGS=\"-O2 {{flags}}\" (for GCC: {{gccflags}}; for Cargo: \
                  RUSTFLAGS=\"{{rustflags}}\"; for Go: go build {{goflags}})"
             ),
             [one, other, ..] => bail!(

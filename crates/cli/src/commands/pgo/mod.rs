@@ -54,10 +54,10 @@ const WORTH_MORE_ROUNDS: f64 = 0.02;
 
 /// Make a program faster by what it does: record it, rebuild it by that profile, measure, keep what is faster
 ///
-/// Builds in place, in this folder, by your own build command; for clang, GCC, Go and Cargo. In the build command
-/// {cc} and {cxx} stand for clang, {flags} (clang), {gccflags}, {goflags}, {rustflags} and {ldflags} for options. It must build
-/// anew each time (`make clean && make …`). If nothing is gained, the program is the baseline; after Ctrl-C or
-/// an error it is what it was before.
+/// Builds in place, in this folder, by your own build command; for clang, GCC, Go and Cargo. In the build
+/// command {cc} and {cxx} stand for clang, {flags} (clang), {gccflags}, {goflags}, {rustflags} and {ldflags}
+/// for options. It must build anew each time (`make clean && make …`). If nothing is gained, the program is
+/// the baseline; after Ctrl-C or an error it is what it was before.
 #[derive(Debug, clap::Args)]
 pub struct Pgo {
     /// How the program is built, such as 'make clean && make CC={cc} CFLAGS="-O2 {flags}"'

@@ -72,7 +72,8 @@ impl Shell {
     }
 
     fn wait(&self, mut command: Command, line: &str, log: &Path) -> Result<()> {
-        // A group of its own: the terminal's Ctrl-C ends it by way of corewise, which then waits for all of it.
+        // A group of its own: the terminal's Ctrl-C ends it by way of corewise, which then waits for all of
+        // it.
         let child =
             command.stdin(Stdio::null()).process_group(0).spawn().context("cannot start the shell")?;
         let status = self.ended(child)?;
@@ -101,7 +102,8 @@ impl Shell {
             }
             sleep(LOOK_INTERVAL);
         }
-        // A `make` that is told to end removes what it was making, so nothing may be put back before it is gone.
+        // A `make` that is told to end removes what it was making, so nothing may be put back before it is
+        // gone.
         let asked = Instant::now();
         let _ = killpg(group, Signal::SIGTERM);
         loop {
