@@ -86,6 +86,7 @@ fn observation(second: u64, pmu: bool) -> Observation {
         permitted: permitted.clone(),
         counters: Some(counters(index, second, pmu)),
         hints: Hints::default(),
+        progress: None,
         ended: false,
     };
     // Of different and changing parallelism: 1 to 8.

@@ -16,15 +16,19 @@
 //! - A thread that inherited corewise's mask is given back its own.
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
 //! - At most [`BINDS_PER_PE_MAX`] binds and settings per allowed PE and step.
+//! - With a [guard](crate::guard), what hurts the program is taken back.
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 
 use crate::classify::{FPU_THRESHOLD, FpuClass};
+use crate::cpuset::CpuSet;
+use crate::guard::{Findings, Guard, InForce};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
-use crate::plan::{Action, Placement};
+use crate::plan::{Action, Change, Placement, Seat};
 use crate::policy::{Cause, Policy};
+use crate::time::Time;
 use crate::topology::Topology;
 use crate::waits::{Cures, Waits};
 use gangs::Gangs;
@@ -48,6 +52,9 @@ pub const BINDS_PER_PE_MAX: usize = 4;
 /// Time between two observations while a process may be found to spin: enough samples for a share.
 const JUDGING_INTERVAL: Duration = Duration::from_millis(250);
 
+/// The least time between two observations for the guard, should it be late.
+const LOOK_MIN: Duration = Duration::from_millis(2);
+
 /// The engine's parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EngineConfig {
@@ -62,6 +69,8 @@ pub struct EngineConfig {
     pub min_residence: Duration,
     /// What may be done where threads are held up by others that wait.
     pub cures: Cures,
+    /// The seed of the [guard](crate::guard) that measures what the placement gains; `None`: nobody does.
+    pub guard: Option<u64>,
 }
 
 impl EngineConfig {
@@ -73,6 +82,7 @@ impl EngineConfig {
             fpu_threshold: FPU_THRESHOLD,
             min_residence: 3 * interval,
             cures: Cures::default(),
+            guard: None,
         }
     }
 }
@@ -92,24 +102,39 @@ pub struct Engine {
     present: Present,
     waits: Waits,
     gangs: Gangs,
+    guard: Option<Guard>,
+    /// What the policy wants, whether or not the guard lets it have it.
+    intended: Placement,
+    /// When the policy was asked last because the interval was over.
+    asked: Option<Time>,
     nothing_to_gain: Option<String>,
 }
 
 impl Engine {
     /// An engine for one machine and one policy. A topology will do; more is known of a calibrated machine.
     pub fn new(machine: impl Into<MachineModel>, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
-        let (intake, present, waits) = (Intake::default(), Present::default(), Waits::new(config.cures));
-        let machine = machine.into();
-        let gangs = Gangs::default();
-        Self { machine, policy, config, intake, present, waits, gangs, nothing_to_gain: None }
+        Self {
+            machine: machine.into(),
+            policy,
+            config,
+            intake: Intake::default(),
+            present: Present::default(),
+            waits: Waits::new(config.cures),
+            gangs: Gangs::default(),
+            guard: config.guard.map(Guard::new),
+            intended: Placement::default(),
+            asked: None,
+            nothing_to_gain: None,
+        }
     }
 
-    /// Time between two observations; shorter for a moment when a process may be found to spin.
+    /// Time until the next observation; shorter for a moment when a process may be found to spin, and while
+    /// the guard measures.
     pub fn interval(&self) -> Duration {
-        match self.waits.is_judged_soon(self.intake.now) {
-            true => self.config.interval.min(JUDGING_INTERVAL),
-            false => self.config.interval,
-        }
+        let now = self.intake.now;
+        let waits = self.waits.is_judged_soon(now).then_some(JUDGING_INTERVAL);
+        let guard = self.guard.as_ref().and_then(Guard::due).map(|due| due.since(now).max(LOOK_MIN));
+        waits.into_iter().chain(guard).fold(self.config.interval, Duration::min)
     }
 
     /// The events that the policy wants to hear of, and those that tell who is held up.
@@ -148,6 +173,11 @@ impl Engine {
         self.policy.failure()
     }
 
+    /// What the guard has found; `None` without one.
+    pub fn findings(&self) -> Option<&Findings> {
+        self.guard.as_ref().map(Guard::findings)
+    }
+
     /// The class of a thread as last decided; of one that ended in the last step, by its last reading.
     pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
         self.intake.fpu_class(thread)
@@ -177,8 +207,21 @@ impl Engine {
         }
         self.intake.take_applications(&observation.applications, &self.config);
         self.judge_waits(&observation.threads);
-        self.decide(Cause::Interval, &mut actions);
+        if self.is_policy_due() {
+            self.asked = Some(now);
+            self.ask(Cause::Interval);
+        }
+        if let Some(guard) = &mut self.guard {
+            guard.take(now, &observation.threads, !self.intended.bound.is_empty());
+        }
+        self.decide(&mut actions);
         actions
+    }
+
+    /// Whether the interval is over: the guard looks more often than that.
+    fn is_policy_due(&self) -> bool {
+        let (now, interval) = (self.intake.now, self.config.interval);
+        self.guard.is_none() || self.asked.is_none_or(|asked| now.since(asked) >= interval - interval / 8)
     }
 
     /// Takes in events and says what to change. What they are not about is not looked at, and the policy is
@@ -212,8 +255,10 @@ impl Engine {
             }
         }
         let cause = Cause::Events(&batch.events);
-        if self.policy.answers(&self.intake.scene(cause, &self.machine, self.present.placement())) {
-            self.decide(cause, &mut actions);
+        let shown = shown(self.guard.as_ref(), &self.present, &self.intended);
+        if self.policy.answers(&self.intake.scene(cause, &self.machine, shown)) {
+            self.ask(cause);
+            self.decide(&mut actions);
         } else if waits_change {
             let wanted = self.present.placement().clone();
             self.become_wanted(wanted, &mut actions);
@@ -251,24 +296,46 @@ impl Engine {
         self.present.judge(subject, now, self.config.min_residence);
     }
 
-    /// Asks the policy and adds the actions that follow.
-    fn decide(&mut self, cause: Cause<'_>, actions: &mut Vec<Action>) {
+    /// Asks the policy what it wants.
+    fn ask(&mut self, cause: Cause<'_>) {
         self.intake.settle_runnable();
-        let known = &self.intake;
-        let present = self.present.placement();
-        let mut wanted = self.policy.place(&known.scene(cause, &self.machine, present));
+        let present = shown(self.guard.as_ref(), &self.present, &self.intended);
+        let mut wanted = self.policy.place(&self.intake.scene(cause, &self.machine, present));
         self.nothing_to_gain = wanted.nothing_to_gain.take();
         // Who rests for a moment will be back, and its seat costs nobody anything till then.
-        for thread in known.resting() {
+        for thread in self.intake.resting() {
             if let (Entry::Vacant(entry), Some(seat)) =
                 (wanted.bound.entry(thread), present.bound.get(&thread))
             {
                 entry.insert(seat.clone());
             }
         }
-        self.gangs.seat(&mut wanted, present, known);
-        guard(&mut wanted, known);
+        keep_to_limits(&mut wanted, &self.intake);
+        self.intended = wanted;
+    }
+
+    /// Adds the actions towards what the policy wants, as far as the guard and the rules let it.
+    fn decide(&mut self, actions: &mut Vec<Action>) {
+        let mut wanted = self.intended.clone();
+        let in_force = self.guard.as_ref().map_or(InForce::Placement, Guard::in_force);
+        let is_placed = in_force == InForce::Placement;
+        match in_force {
+            InForce::Placement => {}
+            InForce::Before(places) => {
+                let reason = "back to where it ran without the placement".to_owned();
+                let seat = |pe| Seat { pes: CpuSet::from_iter([pe]), reason: reason.clone() };
+                wanted.bound = places.iter().map(|(thread, pe)| (*thread, seat(*pe))).collect();
+            }
+            InForce::Nothing => wanted.bound.clear(),
+        }
+        self.gangs.seat(&mut wanted, self.present.placement(), &self.intake);
+        keep_to_limits(&mut wanted, &self.intake);
+        let before = actions.len();
         self.become_wanted(wanted, actions);
+        if let (false, Some(guard)) = (is_placed, &self.guard) {
+            let frees = actions[before..].iter_mut().filter(|action| action.change == Change::Free);
+            frees.for_each(|action| action.reason = guard.reason());
+        }
     }
 
     /// Adds the actions towards a placement that keeps to the rules, and to the waits as they should be.
@@ -287,8 +354,18 @@ impl Engine {
     }
 }
 
+fn lets_place(guard: Option<&Guard>) -> bool {
+    guard.is_none_or(|guard| guard.in_force() == InForce::Placement)
+}
+
+/// The placement that the policy takes to be in force: that the guard measures without it is no matter of
+/// the policy's.
+fn shown<'a>(guard: Option<&Guard>, present: &'a Present, intended: &'a Placement) -> &'a Placement {
+    if lets_place(guard) { present.placement() } else { intended }
+}
+
 /// Drops from a wanted placement the seats that no policy may want.
-fn guard(wanted: &mut Placement, known: &Intake) {
+fn keep_to_limits(wanted: &mut Placement, known: &Intake) {
     wanted.bound.retain(|&thread, seat| {
         known.subject(thread).is_some_and(|subject| {
             subject.placeable

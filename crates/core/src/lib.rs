@@ -16,6 +16,7 @@ pub mod code;
 pub mod comparison;
 pub mod cpuset;
 pub mod engine;
+pub mod guard;
 pub mod ids;
 pub mod machine_model;
 pub mod observe;

@@ -232,11 +232,46 @@ pub struct ThreadReading {
     pub permitted: Arc<CpuSet>,
     /// Counters, where a source gives them.
     pub counters: Option<CounterReading>,
+    /// How much it has done, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressReading>,
     /// What its runtime library told of it.
     #[serde(default, skip_serializing_if = "Hints::none")]
     pub hints: Hints,
     /// Whether this is its last reading.
     pub ended: bool,
+}
+
+/// How much a thread has done since it is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgressReading {
+    /// Work, in units that are the same for all threads of an application. It only grows.
+    pub work: u64,
+    /// What was counted.
+    pub source: ProgressSource,
+}
+
+/// By what it is told how much a thread has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgressSource {
+    /// Instructions that it has executed outside of the kernel; those of busy-waits are among them.
+    Instructions,
+    /// How often it has passed a point of its code, as CPU time at the speed that it had at first.
+    Points,
+    /// The simulation itself.
+    Simulated,
+}
+
+impl ProgressSource {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            ProgressSource::Instructions => "executed instructions",
+            ProgressSource::Points => "passes of points in its code",
+            ProgressSource::Simulated => "the simulation",
+        }
+    }
 }
 
 /// What a thread's runtime library tells of it (parallelism-aware scheduling §2.2); nothing where it has no

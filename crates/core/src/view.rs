@@ -306,6 +306,7 @@ mod tests {
             permitted: Arc::new(CpuSet::first_n(1)),
             counters: None,
             hints: Hints::default(),
+            progress: None,
             ended: false,
         };
         let share = |earlier, later, ns| runnable_share(earlier, &reading(later), Duration::from_nanos(ns));

@@ -290,6 +290,7 @@ impl LiveWorld {
             permitted,
             counters,
             hints: Hints::default(),
+            progress: None,
             ended: facts.ended,
         }
     }

@@ -16,6 +16,7 @@ use crate::scenario::{Scenario, ScenarioError, StopSpec, Variant};
 use crate::timeline::Timeline;
 use crate::world::SimWorld;
 use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::guard::Findings;
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::Distance;
 use corewise_core::policy::exec::StartCommand;
@@ -71,6 +72,8 @@ pub struct VariantResult {
     pub fairness: Option<f64>,
     /// Migrations per run, by the closest thing that both PEs share.
     pub migrations: BTreeMap<&'static str, f64>,
+    /// What the guard found in the first run; `null` without a guard.
+    pub guard: Option<Findings>,
     /// Who ran where in the first run.
     pub timeline: String,
     /// How long that run lasted.
@@ -118,6 +121,7 @@ pub struct Run {
     /// When it ended, in seconds.
     seconds: f64,
     migrations: BTreeMap<Distance, u64>,
+    guard: Option<Findings>,
     timeline: String,
 }
 
@@ -247,7 +251,8 @@ fn simulate(
     // Nothing is decided under `default`, so it need not be looked at often.
     let rarely = if variant.policy.name() == "default" { Duration::from_secs(1) } else { Duration::ZERO };
     let interval = scenario.interval.max(rarely);
-    let config = EngineConfig::with_interval(interval);
+    let guard = scenario.guard.map(|_| seed);
+    let config = EngineConfig { guard, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy_of(scenario, variant, commands)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
     if let Some(failure) = engine.policy_failure() {
@@ -272,6 +277,7 @@ fn simulate(
         all_done,
         seconds: sim.now.as_secs_f64(),
         migrations: sim.migrations().clone(),
+        guard: engine.findings().copied(),
         timeline: timeline.unwrap_or_default(),
     })
 }
@@ -367,6 +373,7 @@ fn variant_result(
         all_done_speedup: all_done_baseline.zip(all_done).map(|(base, time)| base / time),
         fairness,
         migrations,
+        guard: runs.first().and_then(|run| run.guard),
         timeline: runs.first().map(|run| run.timeline.clone()).unwrap_or_default(),
         timeline_seconds: runs.first().map_or(0.0, |run| run.seconds),
         applications,

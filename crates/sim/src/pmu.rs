@@ -74,6 +74,29 @@ impl Counters {
     }
 }
 
+/// The work that a thread has done, and what is told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Progress {
+    truth: f64,
+    read: f64,
+    shown: f64,
+}
+
+impl Progress {
+    /// Counts work.
+    pub fn add(&mut self, work: f64) {
+        self.truth += work;
+    }
+
+    /// Reads it: the change since the last reading is off by a relative error of this standard deviation.
+    pub fn read(&mut self, noise: f64, random: &mut Random) -> u64 {
+        let change = self.truth - self.read;
+        self.read = self.truth;
+        self.shown += change * (1.0 + noise * random.normal()).max(0.0);
+        self.shown as u64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

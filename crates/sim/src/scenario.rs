@@ -38,6 +38,9 @@ pub struct Scenario {
     /// Whether policies are told of events that they ask for, as on a machine with BPF.
     #[serde(default)]
     pub events: bool,
+    /// Whether a guard measures what placements gain, and takes back what hurts.
+    #[serde(default)]
+    pub guard: Option<GuardSpec>,
     /// Time between two decisions of a policy.
     #[serde(default = "one_second", deserialize_with = "duration")]
     pub interval: Duration,
@@ -70,6 +73,20 @@ pub struct Scenario {
     /// What is compared; without any, the policy `spread`.
     #[serde(default, rename = "variant")]
     pub variants: Vec<Variant>,
+}
+
+/// A guard as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuardSpec {
+    /// Relative standard deviation of the progress that is told of a thread between two looks.
+    pub noise: f64,
+}
+
+impl Default for GuardSpec {
+    fn default() -> Self {
+        Self { noise: 0.02 }
+    }
 }
 
 /// When a run ends, as it is written.
@@ -290,6 +307,7 @@ impl Scenario {
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
         let mut sim = Sim::new(machine, self.os, plans, stop, seed).with_faults(self.faults);
         sim.tells_events = self.events;
+        sim.progress_noise = self.guard.map(|guard| guard.noise);
         Ok(sim)
     }
 
@@ -379,7 +397,9 @@ impl Scenario {
         let Scale { work, serial, l2_misses, working_set } = self.scale;
         let factors_are_good =
             [work, serial, l2_misses, working_set].iter().all(|f| *f > 0.0 && f.is_finite());
+        let noise = self.guard.map_or(0.0, |guard| guard.noise);
         let rules = [
+            (!(0.0..=1.0).contains(&noise), "guard.noise must be 0 to 1"),
             (!factors_are_good, "the factors of scale must be above 0"),
             (self.applications.is_empty(), "it has no application"),
             (threads > THREADS_MAX, "it has more than 1048576 threads"),

@@ -1,6 +1,6 @@
 //! What the simulation keeps of a thread and of an application.
 
-use crate::pmu::Counters;
+use crate::pmu::{Counters, Progress};
 use crate::program::{Program, Waiting};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
@@ -57,6 +57,8 @@ pub struct App {
     pub cpu_ns: u64,
     /// Instructions that its threads executed.
     pub instructions: f64,
+    /// The work that its threads did, busy-waits apart.
+    pub work: f64,
     /// CPU time on the fastest PEs.
     pub fast_ns: u64,
 }
@@ -188,4 +190,6 @@ pub struct Thread {
     pub ready_since: Time,
     /// Its counters.
     pub counters: Counters,
+    /// The work that it has done, busy-waits apart.
+    pub progress: Progress,
 }

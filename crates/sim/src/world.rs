@@ -8,8 +8,8 @@ use crate::sim::news::NewsItem;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, RunnableThreads,
-    Standing, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
+    ProgressSource, RunnableThreads, Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
 use corewise_core::time::Time;
@@ -27,6 +27,8 @@ pub struct SimWorld {
     noise: Random,
     /// The chance of faults at the seam, apart again.
     bad_luck: Random,
+    /// The chance of errors of progress, apart again.
+    progress_noise: Random,
     /// By how much the clock is ahead of the simulation, in nanoseconds: the sum of its jumps.
     ahead_ns: u64,
 }
@@ -41,6 +43,7 @@ impl SimWorld {
             outcomes: Vec::new(),
             noise: Random::new(seed, 1),
             bad_luck: Random::new(seed, 3),
+            progress_noise: Random::new(seed, 4),
             ahead_ns: 0,
         }
     }
@@ -83,6 +86,7 @@ impl SimWorld {
         };
         let counters =
             (!lost).then(|| CounterReading::Pmu(thread.counters.read(&pmu, thread.cpu_ns, &mut self.noise)));
+        let told = self.sim.progress_noise.map(|noise| thread.progress.read(noise, &mut self.progress_noise));
         ThreadReading {
             thread: thread.id,
             pid: thread.pid,
@@ -96,6 +100,7 @@ impl SimWorld {
             permitted,
             counters,
             hints,
+            progress: told.map(|work| ProgressReading { work, source: ProgressSource::Simulated }),
             ended: thread.ended,
         }
     }

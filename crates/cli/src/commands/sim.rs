@@ -44,6 +44,9 @@ pub struct Sim {
     /// it?
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
+    /// With the engine's guard, which measures what placements gain and takes back what hurts
+    #[arg(long)]
+    guard: bool,
     /// Draw who ran where in the first run of each variant
     #[arg(long)]
     timeline: bool,
@@ -57,7 +60,7 @@ pub struct Sim {
     #[arg(
         long,
         value_name = "N",
-        conflicts_with_all = ["scenario", "machine", "runs", "set", "timeline", "json", "html", "commands"],
+        conflicts_with_all = ["scenario", "machine", "runs", "set", "guard", "timeline", "json", "html", "commands"],
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
     )]
     fuzz: Option<u64>,
@@ -70,7 +73,7 @@ pub struct Sim {
         long,
         value_name = "PROFILE",
         conflicts_with_all =
-            ["scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "timeline", "html", "commands"]
+            ["scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "guard", "timeline", "html", "commands"]
     )]
     check_profile: Option<PathBuf>,
 }
@@ -125,6 +128,9 @@ impl Sim {
     fn adjust(&self, scenario: &mut Scenario) -> Result<()> {
         scenario.seed = self.seed.unwrap_or(scenario.seed);
         scenario.runs = self.runs.unwrap_or(scenario.runs);
+        if self.guard {
+            scenario.guard = Some(scenario.guard.unwrap_or_default());
+        }
         if !self.policy.is_empty() {
             scenario.variants.clear();
         }
@@ -192,7 +198,7 @@ fn write_description(out: &mut String, comparison: &Comparison, timeline: bool) 
     writeln!(out, "{}: {}", comparison.evidence, Name(&comparison.scenario))?;
     writeln!(out, "on {}, seeds {} to {last}", Name(&comparison.machine), comparison.seed)?;
     for variant in &comparison.variants {
-        write_variant(out, variant)?;
+        write_variant(out, variant, comparison.seed)?;
         if timeline {
             write!(out, "{}", variant.timeline)?;
         }
@@ -200,7 +206,7 @@ fn write_description(out: &mut String, comparison: &Comparison, timeline: bool) 
     Ok(())
 }
 
-fn write_variant(out: &mut String, variant: &VariantResult) -> std::fmt::Result {
+fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::fmt::Result {
     let by = if variant.name == variant.policy {
         String::new()
     } else {
@@ -237,7 +243,12 @@ fn write_variant(out: &mut String, variant: &VariantResult) -> std::fmt::Result 
         known(variant.speedup, |s| format!("{s:.3}")),
         known(variant.fairness, |f| format!("{f:.2}")),
         if moves.is_empty() { "none".to_owned() } else { moves.join(", ") }
-    )
+    )?;
+    // Under `default` nothing is placed.
+    match variant.guard.filter(|guard| guard.trials > 0) {
+        Some(guard) => writeln!(out, "  seed {seed}: {guard}"),
+        None => Ok(()),
+    }
 }
 
 fn known(value: Option<f64>, words: impl Fn(f64) -> String) -> String {

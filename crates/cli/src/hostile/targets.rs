@@ -165,6 +165,7 @@ fn thread(number: u32, second: u64) -> ThreadReading {
         permitted: CpuSet::first_n(8).into(),
         counters: Some(CounterReading::Sample(reading)),
         hints: Hints::default(),
+        progress: None,
         ended: number == 2 && second == 3,
     }
 }

@@ -284,6 +284,7 @@ fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observat
         permitted: std::sync::Arc::new(allowed.clone()),
         counters: None,
         hints: crate::observe::Hints::default(),
+        progress: None,
         ended: false,
     };
     Observation { at: second(second_), allowed, threads: vec![reading], outcomes, ..Observation::default() }

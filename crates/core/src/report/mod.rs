@@ -12,6 +12,7 @@ pub use builder::{Circumstances, ReportBuilder};
 
 use crate::classify::{FpuClass, IntensityClass, ParallelismClass};
 use crate::cpuset::CpuSet;
+use crate::guard::Findings;
 use crate::ids::PeId;
 use crate::observe::{Standing, Target};
 use crate::topology::{DomainKind, Topology};
@@ -53,6 +54,8 @@ pub struct Report {
     pub decisions_left_out: u64,
     /// What went into busy-waiting, and what was done about it.
     pub waits: WaitsReport,
+    /// What the guard found the placement to gain; `null` where there was none.
+    pub guard: Option<Findings>,
     /// What corewise itself cost.
     pub overhead: Overhead,
     /// What the user should know: losses, refusals, fallbacks.

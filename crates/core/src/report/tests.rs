@@ -24,6 +24,7 @@ fn reading(tid: u32, cpu_ns: u64) -> ThreadReading {
         permitted: Arc::new(CpuSet::first_n(2)),
         counters: None,
         hints: Hints::default(),
+        progress: None,
         ended: false,
     }
 }

@@ -265,6 +265,7 @@ impl ScriptedWorld {
             permitted: Arc::new(permitted),
             counters: Some(state.counters(!thread.rates.is_empty())),
             hints: in_force(&thread.hints, self.now).unwrap_or_default(),
+            progress: None,
             ended: thread.lives.end <= self.now,
         }
     }

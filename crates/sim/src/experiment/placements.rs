@@ -98,6 +98,7 @@ impl RowSpec {
             throughput_speedup: None,
             fairness: None,
             migrations: BTreeMap::new(),
+            guard: None,
             timeline: String::new(),
             timeline_seconds: 0.0,
         };

@@ -82,6 +82,8 @@ pub struct Sim {
     pub(crate) faults: Faults,
     /// Whether it tells of events at all, and what it has to tell.
     pub(crate) tells_events: bool,
+    /// The relative error of what is told of threads' progress; `None`: nothing is told.
+    pub(crate) progress_noise: Option<f64>,
     pub(crate) news: News,
     /// The PEs that are there now.
     pub(crate) online: CpuSet,
@@ -136,6 +138,7 @@ impl Sim {
             timeline: None,
             faults: Faults::default(),
             tells_events: false,
+            progress_noise: None,
             news: News::default(),
             online: machine.model.topology.allowed.clone(),
             cpus: (0..count).map(|_| Cpu::default()).collect(),
@@ -355,7 +358,11 @@ impl Sim {
         thread.counters.add_work(work, demand, &cpu.pace);
         app.instructions += work * demand.ipc;
         match &mut thread.activity {
-            Activity::Work { left, .. } => *left -= work,
+            Activity::Work { left, .. } => {
+                *left -= work;
+                thread.progress.add(work);
+                app.work += work;
+            }
             Activity::Spin { spun_ns } => *spun_ns += useful_ns,
         }
         if let Some(timeline) = &mut self.timeline {

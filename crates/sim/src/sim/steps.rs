@@ -2,7 +2,7 @@
 
 use super::Sim;
 use super::news::NewsItem;
-use crate::pmu::Counters;
+use crate::pmu::{Counters, Progress};
 use crate::program::{Op, Waiting, Work};
 use crate::queue::Event;
 use crate::thread::{Activity, App, AppPlan, Lock, Parallelism, Thread};
@@ -42,6 +42,7 @@ impl App {
             counted_xor: 0,
             cpu_ns: 0,
             instructions: 0.0,
+            work: 0.0,
             fast_ns: 0,
         }
     }
@@ -86,6 +87,7 @@ impl Sim {
                 runnable_ns: 0,
                 ready_since: self.now,
                 counters: Counters::default(),
+                progress: Progress::default(),
             });
             self.present.push(index);
             self.news.add(EventKind::ThreadStarted, NewsItem::Started { thread: index });

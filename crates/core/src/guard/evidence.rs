@@ -1,0 +1,167 @@
+//! What pairs of epochs tell of an effect, however often one looks.
+//!
+//! Problem. Whoever looks after each pair and stops at the first interval without 0 finds an effect sooner or
+//! later where there is none; and nobody knows beforehand how much the progress of a program scatters, or of
+//! what shape that is.
+//!
+//! Approach. Of each pair the order of its epochs was drawn, so if the placement does nothing, the logarithm
+//! of the ratio is as likely positive as negative, whatever the program does and however the machine wanders:
+//! it is symmetric about 0. For symmetric numbers `x` the product of `exp(λx - λ²x²/2)` is a bet that gains
+//! nothing on average, for every λ; so is its mean over a normal distribution of λ. Such a bet exceeds 20 with
+//! a probability of 1/20 at most, at whatever time one looks. All shifts at which the bet stays below that
+//! are the interval. As the bet stays fair for every odd function of `x`, differences beyond [`CLIPPED`] count
+//! as that much: outliers do not matter.
+//!
+//! Source. V. de la Peña, "A general class of exponential inequalities for martingales and ratios", Annals of
+//! Probability 27(1), 1999 (symmetric numbers); H. Robbins, "Statistical methods related to the law of the
+//! iterated logarithm", Ann. Math. Stat. 41(5), 1970 (the mixture); S. Howard, A. Ramdas, J. McAuliffe,
+//! J. Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence sequences", Annals of Statistics 49(2),
+//! 2021. The clipping is Huber's (1964).
+//!
+//! Limits. Fewer than ten pairs tell nothing, however large an effect. With an effect, the interval is right
+//! where the numbers scatter symmetrically about it.
+
+/// Logarithms of ratios count up to this difference.
+const CLIPPED: f64 = 0.2;
+
+/// The standard deviation of the bets λ: it decides for which effects the test is quickest, not whether it is
+/// right. At 10 these are some percent.
+const BETS: f64 = 10.0;
+
+/// The gain of a bet from which on a shift is out: it is reached by chance in one of twenty cases at most.
+const TOLD_FROM: f64 = 20.0;
+
+/// Halvings of a range: to less than a millionth of it.
+const STEPS: u32 = 24;
+
+/// The logarithms of the ratios of pairs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Evidence(Vec<f64>);
+
+impl Evidence {
+    /// Takes in the logarithm of the ratio of a pair.
+    pub fn take(&mut self, log: f64) {
+        self.0.push(log);
+    }
+
+    /// The number of pairs.
+    pub fn pairs(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The logarithm of the ratio about which those of the pairs lie; 0 of nothing.
+    pub fn estimate(&self) -> f64 {
+        let (mut low, mut high) =
+            self.0.iter().fold((0.0, 0.0), |(low, high), &log| (log.min(low), log.max(high)));
+        for _ in 0..STEPS {
+            let middle = (low + high) / 2.0;
+            if self.sums(middle).0 > 0.0 { low = middle } else { high = middle }
+        }
+        (low + high) / 2.0
+    }
+
+    /// The ends of the 95 % interval around the estimate; `None` where they are not known yet.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        let estimate = self.estimate();
+        Some((self.end(estimate, -1.0)?, self.end(estimate, 1.0)?))
+    }
+
+    fn end(&self, estimate: f64, direction: f64) -> Option<f64> {
+        let is_out = |distance: f64| self.bet(estimate + direction * distance) >= TOLD_FROM.ln();
+        let farthest = self.0.iter().map(|log| (log - estimate).abs()).fold(0.0, f64::max) + CLIPPED;
+        if !is_out(farthest) {
+            return None;
+        }
+        let (mut inside, mut out) = (0.0, farthest);
+        for _ in 0..STEPS {
+            let middle = (inside + out) / 2.0;
+            if is_out(middle) { out = middle } else { inside = middle }
+        }
+        Some(estimate + direction * out)
+    }
+
+    /// The logarithm of what the bet against this shift has gained.
+    fn bet(&self, shift: f64) -> f64 {
+        let (sum, squares) = self.sums(shift);
+        let variance = BETS * BETS;
+        let spread = 1.0 + variance * squares;
+        variance * sum * sum / (2.0 * spread) - spread.ln() / 2.0
+    }
+
+    /// The sums of the clipped differences from a shift, and of their squares.
+    fn sums(&self, shift: f64) -> (f64, f64) {
+        let clipped = self.0.iter().map(|log| (log - shift).clamp(-CLIPPED, CLIPPED));
+        clipped.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// The share of trials in which somebody who looks after each of `pairs` pairs sees 0 outside.
+    fn told(pairs: usize, draw: impl Fn(&mut Random) -> f64) -> f64 {
+        const TRIALS: u64 = 100;
+        let is_told = |trial: &u64| {
+            let (mut random, mut evidence) = (Random::new(trial + 1, pairs as u64), Evidence::default());
+            (0..pairs).any(|_| {
+                evidence.take(draw(&mut random));
+                evidence.interval().is_some_and(|(low, high)| low > 0.0 || high < 0.0)
+            })
+        };
+        (0..TRIALS).filter(is_told).count() as f64 / TRIALS as f64
+    }
+
+    #[test]
+    fn who_looks_often_is_not_deceived() {
+        let heavy = |random: &mut Random| random.normal() * if random.unit() < 0.1 { 2.0 } else { 0.02 };
+        // What a program does in turns is far larger than the noise, and drawn orders make it symmetric.
+        let turns = |random: &mut Random| if random.unit() < 0.5 { 0.7 } else { -0.7 };
+        for share in [
+            told(60, |random| 0.01 * random.normal()),
+            told(60, |random| 0.3 * random.normal()),
+            told(60, heavy),
+            told(60, turns),
+        ] {
+            assert!(share <= 0.05, "{share}");
+        }
+    }
+
+    #[test]
+    fn effects_are_told_soon() {
+        for (effect, noise, pairs) in [(-0.7, 0.05, 12), (0.05, 0.05, 60), (-0.02, 0.01, 25)] {
+            let share = told(pairs, |random| effect + noise * random.normal());
+            assert!(share >= 0.9, "{effect}: {share}");
+        }
+    }
+
+    #[test]
+    fn the_interval_holds_the_truth_at_all_times() {
+        const TRIALS: u64 = 100;
+        for truth in [-0.7, 0.0, 0.05] {
+            let misses = (0..TRIALS).filter(|trial| {
+                let (mut random, mut evidence) = (Random::new(trial + 1, 9), Evidence::default());
+                (0..60).any(|_| {
+                    evidence.take(truth + 0.05 * random.normal());
+                    evidence.interval().is_some_and(|(low, high)| truth < low || truth > high)
+                })
+            });
+            let share = misses.count() as f64 / TRIALS as f64;
+            assert!(share <= 0.05, "{truth}: {share}");
+        }
+    }
+
+    #[test]
+    fn nine_pairs_tell_nothing_and_ten_equal_ones_do() {
+        let mut evidence = Evidence::default();
+        assert_eq!((evidence.estimate(), evidence.interval()), (0.0, None));
+        for _ in 0..9 {
+            evidence.take(-1.0);
+        }
+        assert_eq!(evidence.interval(), None);
+        evidence.take(-1.0);
+        let (low, high) = evidence.interval().unwrap();
+        assert!((evidence.estimate() + 1.0).abs() < 1e-6 && low < -1.0 && high < 0.0, "{low} {high}");
+    }
+}

@@ -1,0 +1,125 @@
+//! What a guard has found, for reports and in words.
+
+use super::trial::{Found, Verdict};
+use crate::observe::ProgressSource;
+use crate::time::Time;
+use serde::Serialize;
+use std::fmt;
+
+/// What a guard has found.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Findings {
+    /// What became of the placement in the end.
+    pub state: State,
+    /// By what it was judged; `null` if nothing told how much threads did.
+    pub meter: Option<ProgressSource>,
+    /// What the last finished trial found: the progress with the placement over that without, less 1.
+    pub gain: Option<Gain>,
+    /// Trials that were finished.
+    pub trials: u32,
+    /// The time that these took together, in seconds.
+    pub trial_seconds: f64,
+    /// How long after it was first wanted the placement was taken back first; `null` if it never was.
+    pub taken_back_after_seconds: Option<f64>,
+    /// How often a placement that had helped was taken back because progress fell.
+    pub fallen: u32,
+    #[serde(skip)]
+    pub(super) wanted_at: Option<Time>,
+}
+
+/// What became of a placement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// No trial came to its end.
+    #[default]
+    NotJudged,
+    /// It helps, and was kept.
+    Kept,
+    /// It hurt, and was taken back.
+    TakenBack,
+    /// It had helped, then the progress fell below what it was without, and it was taken back.
+    Fell,
+    /// Nothing could be told, and it was taken back.
+    NotTold,
+}
+
+/// A gain with its interval, which is right at whatever time one looks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Gain {
+    /// The gain; below 0 is a loss.
+    pub value: f64,
+    /// Lower end of the 95 % interval; `null` where it is not known.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+}
+
+impl Findings {
+    /// The verdict of the last trial.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        match self.state {
+            State::NotJudged => None,
+            State::Kept | State::Fell => Some(Verdict::Helps),
+            State::TakenBack => Some(Verdict::Hurts),
+            State::NotTold => Some(Verdict::NotTold),
+        }
+    }
+
+    pub(super) fn take(&mut self, now: Time, found: &Found) {
+        self.state = match found.verdict {
+            Verdict::Helps => State::Kept,
+            Verdict::Hurts => State::TakenBack,
+            Verdict::NotTold => State::NotTold,
+        };
+        let end = |end: fn((f64, f64)) -> f64| found.interval.map(|interval| end(interval).exp_m1());
+        self.gain = Some(Gain { value: found.effect.exp_m1(), low: end(|i| i.0), high: end(|i| i.1) });
+        self.trials += 1;
+        self.trial_seconds += found.took.as_secs_f64();
+        if found.verdict == Verdict::Hurts {
+            self.took_back(now);
+        }
+    }
+
+    pub(super) fn fell(&mut self, now: Time) {
+        self.state = State::Fell;
+        self.fallen += 1;
+        self.took_back(now);
+    }
+
+    fn took_back(&mut self, now: Time) {
+        let after = self.wanted_at.map(|at| now.since(at).as_secs_f64());
+        self.taken_back_after_seconds = self.taken_back_after_seconds.or(after);
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(meter) = self.meter.map(ProgressSource::words) else {
+            return f.write_str("not guarded: no progress meter");
+        };
+        let after = self.taken_back_after_seconds.unwrap_or_default();
+        match (self.state, self.gain) {
+            (State::Kept, Some(gain)) => write!(f, "placement gained {gain} by {meter}"),
+            (State::TakenBack, Some(gain)) => {
+                write!(f, "placement taken back after {after:.1} s: {gain} by {meter}")
+            }
+            (State::Fell, _) => write!(f, "placement taken back: progress fell, by {meter}"),
+            (State::NotTold, Some(gain)) => {
+                write!(f, "placement taken back: what it gains cannot be told ({gain} by {meter})")
+            }
+            _ => write!(f, "placement not judged: the time was too short"),
+        }
+    }
+}
+
+impl fmt::Display for Gain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Gain { value, low, high } = *self;
+        write!(f, "{:+.1} %", 100.0 * value)?;
+        match (low, high) {
+            (Some(low), Some(high)) => write!(f, " [{:.1}, {:.1}]", 100.0 * low, 100.0 * high),
+            _ => Ok(()),
+        }
+    }
+}

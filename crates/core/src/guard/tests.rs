@@ -1,0 +1,151 @@
+//! The guard on drawn programs: a column a second, `~` while it tries, `#` while the placement is kept, `.`
+//! while it is taken back or nothing is known.
+
+use super::*;
+use crate::cpuset::CpuSet;
+use crate::ids::AppId;
+use crate::observe::{Hints, ProgressReading, ProgressSource, Standing};
+use std::sync::Arc;
+
+/// A thread that does some work a second, with the placement (`true`) and without, at each time.
+struct Program {
+    rate: fn(f64, bool) -> f64,
+    /// Standard deviation of what is told between two looks.
+    noise: f64,
+}
+
+fn reading(work: Option<f64>) -> ThreadReading {
+    ThreadReading {
+        thread: ThreadId { tid: 1, generation: 0 },
+        pid: 1,
+        app: AppId(0),
+        name: "drawn".into(),
+        cpu_ns: 0,
+        runnable_ns: None,
+        runnable: true,
+        last_pe: Some(PeId(3)),
+        standing: Standing::Free,
+        permitted: Arc::new(CpuSet::first_n(4)),
+        counters: None,
+        hints: Hints::default(),
+        progress: work.map(|work| ProgressReading { work: work as u64, source: ProgressSource::Simulated }),
+        ended: false,
+    }
+}
+
+/// Runs a program for some seconds, with a loop that looks each second and when the guard wants to.
+fn run(program: &Program, seconds: usize) -> (Guard, String) {
+    let (mut guard, mut noise) = (Guard::new(1), Random::new(1, 1));
+    let (mut now_ms, mut work, mut drawn) = (0u64, 0.0, String::new());
+    while now_ms < seconds as u64 * 1000 {
+        let now = Time(now_ms * 1_000_000);
+        guard.take(now, &[reading(Some(work))], true);
+        if drawn.len() as u64 <= now_ms / 1000 {
+            drawn.push(match (&guard.mode, guard.in_force()) {
+                (Mode::Trying(_), _) => '~',
+                (_, InForce::Placement) => '#',
+                _ => '.',
+            });
+        }
+        let due_ms = guard.due().map_or(u64::MAX, |due| due.0.div_ceil(1_000_000));
+        let next_ms = (now_ms / 1000 * 1000 + 1000).min(due_ms.max(now_ms + 1));
+        let told = 1.0 + program.noise * noise.normal();
+        let placed = guard.in_force() == InForce::Placement;
+        work += (program.rate)(now_ms as f64 / 1e3, placed) * (next_ms - now_ms) as f64 * told.max(0.0);
+        now_ms = next_ms;
+    }
+    (guard, drawn)
+}
+
+#[track_caller]
+fn check(program: &Program, seconds: usize, expected: &str) -> Findings {
+    let (guard, drawn) = run(program, seconds);
+    let is_as_drawn = drawn.len() == expected.len()
+        && drawn.chars().zip(expected.chars()).all(|(found, drawn)| drawn == '?' || found == drawn);
+    assert!(is_as_drawn, "{drawn}\n{expected}");
+    *guard.findings()
+}
+
+const STEADY: f64 = 10_000.0;
+
+#[test]
+fn what_hurts_is_taken_back_within_a_second_or_two_and_not_tried_again() {
+    let program = Program { rate: |_, placed| if placed { STEADY / 2.0 } else { STEADY }, noise: 0.02 };
+    let found = check(&program, 40, "~.......................................");
+    assert_eq!((found.state, found.trials), (State::TakenBack, 1));
+    assert!(found.taken_back_after_seconds.is_some_and(|after| after < 2.0), "{found:?}");
+    let words = found.to_string();
+    assert!(words.starts_with("placement taken back after 0."), "{words}");
+    assert!(words.contains(" s: -") && words.contains(" [-5"), "{words}");
+}
+
+#[test]
+fn what_helps_is_kept_and_tried_again_ever_more_rarely() {
+    let program = Program { rate: |_, placed| if placed { 1.3 * STEADY } else { STEADY }, noise: 0.02 };
+    let (guard, drawn) = run(&program, 600);
+    assert!(drawn.starts_with("~####"), "{drawn}");
+    let tried = drawn.chars().filter(|c| *c == '~').count();
+    assert!((3..=14).contains(&tried) && !drawn.contains('.'), "{tried}: {drawn}");
+    let found = guard.findings();
+    assert!(found.trials >= 2 && found.trial_seconds < 10.0, "{found:?}");
+    let gain = found.gain.unwrap();
+    assert!(
+        gain.low.unwrap() < 0.3 && gain.high.unwrap() > 0.3 && (gain.value - 0.3).abs() < 0.05,
+        "{gain:?}"
+    );
+    assert!(found.to_string().starts_with("placement gained +"), "{found}");
+}
+
+#[test]
+fn what_does_nothing_is_taken_back() {
+    let program = Program { rate: |_, _| STEADY, noise: 0.05 };
+    let found = run(&program, 40).0.findings().to_owned();
+    assert_eq!((found.state, found.trials), (State::NotTold, 1));
+}
+
+#[test]
+fn another_phase_is_judged_anew() {
+    // It hurts for a minute; then the program does twice as much, and the placement helps.
+    let rate = |at: f64, placed| match (at < 60.0, placed) {
+        (true, false) => STEADY,
+        (true, true) => STEADY / 2.0,
+        (false, false) => 2.0 * STEADY,
+        (false, true) => 2.6 * STEADY,
+    };
+    let (guard, drawn) = run(&Program { rate, noise: 0.02 }, 100);
+    assert!(!drawn[2..60].contains(['~', '#']) && drawn.ends_with("####"), "{drawn}");
+    assert_eq!(guard.findings().state, State::Kept);
+}
+
+#[test]
+fn when_progress_falls_the_placement_is_taken_back_at_once() {
+    let rate = |at: f64, placed| match (at < 20.0, placed) {
+        (true, true) => 1.3 * STEADY,
+        (false, true) => STEADY / 2.0,
+        (_, false) => STEADY,
+    };
+    let (guard, drawn) = run(&Program { rate, noise: 0.02 }, 40);
+    assert_eq!(&drawn[19..23], "##..", "{drawn}");
+    assert!(guard.findings().fallen >= 1, "{:?}", guard.findings());
+}
+
+#[test]
+fn without_a_meter_nothing_is_guarded() {
+    let mut guard = Guard::new(1);
+    for second in 0..10 {
+        guard.take(Time(second * 1_000_000_000), &[reading(None)], true);
+        assert_eq!((guard.in_force(), guard.due()), (InForce::Placement, None));
+    }
+    assert_eq!(guard.findings().to_string(), "not guarded: no progress meter");
+}
+
+#[test]
+fn before_the_first_trial_and_after_the_last_threads_are_where_they_were() {
+    let mut guard = Guard::new(1);
+    guard.take(Time(0), &[reading(Some(0.0))], false);
+    assert_eq!(guard.in_force(), InForce::Nothing, "what can be judged is not in force before that");
+    let program = Program { rate: |_, placed| if placed { STEADY / 2.0 } else { STEADY }, noise: 0.0 };
+    let (guard, _) = run(&program, 3);
+    assert_eq!(guard.before, BTreeMap::from([(reading(None).thread, PeId(3))]));
+    assert_eq!(guard.in_force(), InForce::Nothing);
+}
