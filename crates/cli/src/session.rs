@@ -16,6 +16,7 @@ use corewise_core::recording::{FORMAT, Header, VERSION};
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
 use corewise_core::world::{Wake, World, control_loop};
 use corewise_counters as counters;
+use corewise_counters::progress::WorkMeter;
 use corewise_counters::{CounterSource, Subjects};
 use corewise_discovery as discovery;
 use corewise_discovery::{Discovery, NewThread, Root};
@@ -389,7 +390,8 @@ impl Watch {
         let followed = guardian.as_ref().and_then(|_| discovery.followed());
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
         let actuator = Box::new(actuator);
-        let parts = Parts { applications, ends, discovery, counters, actuator, runtimes, signals };
+        let work = plan.config.guard.filter(|_| !dry_run).map(|_| WorkMeter::default());
+        let parts = Parts { applications, ends, discovery, counters, actuator, runtimes, signals, work };
         let mut world = LiveWorld::new(parts, began)?;
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;

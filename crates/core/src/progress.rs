@@ -82,6 +82,21 @@ pub enum Unknown {
     OtherPhase,
 }
 
+/// The point that is passed most steadily, of those that were all counted in each slice at a rate that can be
+/// counted, and the CPU time between two passes, in nanoseconds.
+///
+/// How steadily that is does not matter to who compares rates in pairs whose order was drawn, as [the
+/// guard](crate::guard) does: there a rate that wanders makes noise, not errors.
+pub fn steadiest(slices: &[Slice]) -> Option<(usize, f64)> {
+    let ran: Vec<&Slice> = slices.iter().filter(|slice| slice.cpu_s > 0.0).collect();
+    let cpu_s: f64 = ran.iter().map(|slice| slice.cpu_s).sum();
+    let points = slices.iter().map(|slice| slice.passes.len()).max().unwrap_or(0);
+    let is_fit = |point: &usize| (RATE_MIN..=RATE_MAX).contains(&(sum(&ran, *point) / cpu_s));
+    let spread_of = |point| spread(&pairs(&ran, |slice| (count(slice, point), slice.cpu_s)));
+    let best = (0..points).filter(is_fit).min_by(|&a, &b| spread_of(a).total_cmp(&spread_of(b)))?;
+    Some((best, 1e9 * cpu_s / sum(&ran, best)))
+}
+
 /// Chooses among points that were all counted in each slice.
 pub fn choose(slices: &[Slice]) -> Result<Choice, Unknown> {
     let ran: Vec<&Slice> = slices.iter().filter(|slice| slice.cpu_s > 0.0).collect();

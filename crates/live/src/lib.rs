@@ -9,13 +9,14 @@ use corewise_binding::runtimes::Runtimes;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, Standing, Target,
-    ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
+    ProgressSource, Standing, Target, ThreadReading,
 };
-use corewise_core::plan::{Action, Outcome};
+use corewise_core::plan::{Action, Change, Outcome};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use corewise_counters::CounterSource;
+use corewise_counters::progress::WorkMeter;
 use corewise_discovery::{Discovery, DiscoveryError, NewThread, News, ThreadFacts};
 use corewise_sys::affinity;
 use corewise_sys::signals::Signals;
@@ -69,6 +70,8 @@ pub struct Parts {
     pub actuator: Box<dyn Actuator>,
     /// The programs' runtime libraries, if their waits may be changed.
     pub runtimes: Option<Runtimes>,
+    /// What tells how much threads do, where the counters do not; `None` if nobody wants to know.
+    pub work: Option<WorkMeter>,
     /// The signals.
     pub signals: Signals,
 }
@@ -170,6 +173,8 @@ impl LiveWorld {
         troubles.extend(self.parts.counters.troubles());
         troubles.extend(self.parts.actuator.troubles());
         troubles.extend(self.parts.runtimes.iter().flat_map(Runtimes::troubles));
+        let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
+        troubles.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));
         troubles
     }
 
@@ -277,6 +282,7 @@ impl LiveWorld {
         } else {
             self.parts.actuator.standing(&facts)
         };
+        let progress = self.progress(facts.tid, counters.as_ref());
         ThreadReading {
             thread: ThreadId { tid: facts.tid, generation: facts.generation },
             pid: facts.pid,
@@ -290,13 +296,33 @@ impl LiveWorld {
             permitted,
             counters,
             hints: Hints::default(),
-            progress: None,
+            progress,
             ended: facts.ended,
         }
     }
 }
 
 impl LiveWorld {
+    /// How much a thread has done: by its instructions, else by points of its code.
+    fn progress(&mut self, tid: u32, counters: Option<&CounterReading>) -> Option<ProgressReading> {
+        let work = self.parts.work.as_mut()?;
+        if let Some(CounterReading::Pmu(pmu)) = counters
+            && let Some(instructions) = pmu.instructions
+        {
+            return Some(ProgressReading { work: instructions, source: ProgressSource::Instructions });
+        }
+        Some(ProgressReading { work: work.read(tid)?, source: ProgressSource::Points })
+    }
+
+    /// From the first bind on somebody will want to know what it gains.
+    fn begin_metering(&mut self, actions: &[Action]) {
+        let Some(work) = &mut self.parts.work else { return };
+        let first = actions.iter().find(|action| matches!(action.change, Change::Bind(_)));
+        if let Some(facts) = first.and_then(|action| self.parts.discovery.facts(action.thread.tid)) {
+            work.begin(facts.pid, &self.baseline);
+        }
+    }
+
     fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {
         let now = self.now();
         let mut processes: Vec<HashSet<u32>> = vec![HashSet::new(); self.parts.applications.len()];
@@ -374,6 +400,7 @@ impl World for LiveWorld {
         let is_of_threads = |action: &&Action| runtimes.is_none() || !Runtimes::is_ours(action);
         let of_threads: Vec<Action> = actions.iter().filter(is_of_threads).cloned().collect();
         self.outcomes.extend(actuator.apply(&of_threads));
+        self.begin_metering(&of_threads);
         if let Some(woken) = self.woken.take() {
             self.rounds.add(woken.elapsed());
         }

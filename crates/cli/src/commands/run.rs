@@ -59,6 +59,10 @@ pub struct Run {
     #[arg(long, value_enum, value_name = "off|spin|turns|auto", default_value = "auto")]
     #[arg(hide_possible_values = true)]
     waits: Waits,
+    /// Whether the placement is tried on the running program, kept where it helps and taken back where it does
+    /// not, as far as its progress can be measured (docs/guard.md)
+    #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
+    guard: OnOff,
     /// Say nothing at the end
     #[arg(long, short)]
     quiet: bool,
@@ -68,6 +72,13 @@ pub struct Run {
     /// The command and its arguments
     #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// Whether something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OnOff {
+    On,
+    Off,
 }
 
 /// What is done about waits.
@@ -100,13 +111,15 @@ impl Run {
             Ok(Box::new(started))
         })?;
         let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json;
+        // Any seed will do: nobody sets out to deceive the order of its epochs.
+        let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
         let plan = Plan {
             command: self.command,
             machine: Machine::of(self.machine)?,
             act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off),
             policy,
             policy_keeper: keeper.get(),
-            config: EngineConfig { cures: self.waits.cures(), ..self.policy.config() },
+            config: EngineConfig { cures: self.waits.cures(), guard, ..self.policy.config() },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             output: Output::Own,
@@ -178,9 +191,10 @@ pub fn summary(report: &Report) -> String {
     });
     let applications: String = applications.collect();
     let separator = if one { ", " } else { "; " };
+    let guard = report.guard.map_or(String::new(), |found| format!("; {found}"));
     let waits = waits_in_words(&report.waits);
     format!(
-        "{:.2} s{separator}{applications}{placed}{waits}; own cost {}",
+        "{:.2} s{separator}{applications}{placed}{guard}{waits}; own cost {}",
         report.wall_seconds,
         own_cost(report)
     )

@@ -89,6 +89,7 @@ pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         decisions,
         decisions_left_out: 0,
         waits: WaitsReport::default(),
+        guard: None,
         overhead: Overhead {
             cpu_seconds: 0.031,
             fraction_of_wall: 0.003,

@@ -56,6 +56,11 @@ pub struct Gain {
 }
 
 impl Findings {
+    /// Whether anybody was to be bound.
+    pub fn is_about_something(&self) -> bool {
+        self.wanted_at.is_some()
+    }
+
     /// The verdict of the last trial.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.state {

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// The most pairs of a trial: what they cannot tell is hardly worth the time.
 const PAIRS_MAX: usize = 60;
 
+/// The longest time of a trial: a program may stop to tell of progress.
+const TIME_MAX: Duration = Duration::from_secs(60);
+
 /// A placement that changes the progress by less than this share, as the interval says, does nothing.
 const NOTHING: f64 = 0.01;
 
@@ -137,7 +140,9 @@ impl Trial {
             Some((low, _)) if low > 0.0 => Verdict::Helps,
             Some((_, high)) if high < 0.0 => Verdict::Hurts,
             Some((low, high)) if low > -NOTHING && high < NOTHING => Verdict::NotTold,
-            _ if self.evidence.pairs() >= PAIRS_MAX => Verdict::NotTold,
+            _ if self.evidence.pairs() >= PAIRS_MAX || look.at().since(self.began) >= TIME_MAX => {
+                Verdict::NotTold
+            }
             _ => return None,
         };
         let (effect, took) = (self.evidence.estimate(), look.at().since(self.began));

@@ -237,7 +237,7 @@ impl ReportBuilder {
             decisions: self.decisions.into(),
             decisions_left_out: self.decisions_left_out as u64,
             waits,
-            guard: engine.findings().copied(),
+            guard: engine.findings().filter(|found| found.is_about_something()).copied(),
             overhead: overhead(
                 self.own_cpu_ns,
                 self.last,

@@ -14,6 +14,9 @@
 
 mod counter;
 mod points;
+mod work;
+
+pub use work::WorkMeter;
 
 use crate::sample::events::{EventKind, Events, SampleError};
 use corewise_core::cpuset::CpuSet;
@@ -105,6 +108,13 @@ struct Last {
 impl Meter {
     /// Finds out what to count in a process, within some ten seconds; the meters of its busiest threads.
     pub fn start(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
+        let mut meters = Meter::try_out(pid, pes)?;
+        meters.iter_mut().for_each(Meter::decide);
+        Ok(meters)
+    }
+
+    /// Counts all candidates for as long as it takes to choose among them.
+    fn try_out(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
         let of_process = |source| MeterError::Process { pid, source };
         let finds = look(pid, pes)?;
         let mut modules = Modules::of(pid).map_err(of_process)?;
@@ -123,7 +133,6 @@ impl Meter {
             std::thread::sleep(SLICE);
             meters.retain_mut(|meter| meter.step());
         }
-        meters.iter_mut().for_each(Meter::decide);
         Ok(meters)
     }
 
@@ -201,6 +210,12 @@ impl Meter {
         self.choice = choose(&self.slices);
         let kept: Vec<usize> =
             self.choice.iter().flat_map(|choice| [Some(choice.point), choice.witness]).flatten().collect();
+        self.keep(&kept);
+        self.choice = self.choice.map(|choice| Choice { point: 0, witness: choice.witness.map(|_| 1) });
+    }
+
+    /// Counts these points only from now on, in this order.
+    fn keep(&mut self, kept: &[usize]) {
         let place = |index: usize| kept.iter().position(|&kept| kept == index);
         let mut counted: Vec<(usize, String, Option<Counter>)> = std::mem::take(&mut self.points)
             .into_iter()
@@ -211,7 +226,6 @@ impl Meter {
         counted.sort_by_key(|(place, ..)| *place);
         (self.points, self.counters) =
             counted.into_iter().map(|(_, point, counter)| (point, counter)).unzip();
-        self.choice = self.choice.map(|choice| Choice { point: 0, witness: choice.witness.map(|_| 1) });
         // Counted together with what is now left out, which cost something.
         self.slices.clear();
         self.last = None;
