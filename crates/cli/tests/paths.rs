@@ -163,6 +163,27 @@ fn a_profile_that_is_worth_less_than_it_looks_says_why() {
 }
 
 #[test]
+fn recordings_of_two_builds_are_one_and_the_build_that_is_there_is_exported() {
+    let fixture = Fixture::new();
+    fixture.record("old.cwp", ROUNDS);
+    fixture.compile_with(PROGRAM, &["-g", "-O2", "-Wl,--build-id"]);
+    fixture.record("new.cwp", ROUNDS);
+    let output = fixture.corewise(&["merge", "old.cwp", "new.cwp", "-o", "all.cwp"]).assert().success();
+    let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(told.contains("of 2 recordings") && told.contains("was recorded in 2 builds"), "{told}");
+
+    let args = ["export", "all.cwp", "-f", "bolt", "--module", "program"];
+    let output = fixture.corewise(&args).assert().success();
+    let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(told.contains("windows of another build are left out"), "{told}");
+    let of_all = output.get_output().stdout.clone();
+    let new = fixture.stdout(&["export", "new.cwp", "-f", "bolt", "--module", "program"]);
+    assert_eq!(String::from_utf8(of_all).unwrap(), new);
+    fixture.check_error(&["export", "old.cwp", "-f", "bolt"], 1, &["program", "build id"]);
+    fixture.check_error(&["merge", "all.cwp", "none.cwp", "-o", "x.cwp"], 1, &["none.cwp"]);
+}
+
+#[test]
 fn the_truth_judges_recordings() {
     let fixture = Fixture::new();
     fixture.corewise(&["truth", "-o", "truth.cwt", "--", "./program", "1"]).assert().code(7);

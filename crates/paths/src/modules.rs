@@ -2,7 +2,8 @@
 
 use crate::window::{Location, Module, ModuleId, Recording, Transfer, Window};
 
-/// Modules numbered in the order in which they were met. Two are the same if path and build id are.
+/// Modules numbered in the order in which they were met. Two are the same if their build id is, wherever they
+/// lie on their machines; without one, if the path is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModuleTable {
     modules: Vec<Module>,
@@ -16,7 +17,11 @@ impl ModuleTable {
 
     /// The number of a module, which is added if it is new.
     pub fn id(&mut self, module: &Module) -> ModuleId {
-        let known = self.modules.iter().position(|known| known == module);
+        let is_it = |known: &Module| match (&known.build_id, &module.build_id) {
+            (None, None) => known.path == module.path,
+            (known, here) => known == here,
+        };
+        let known = self.modules.iter().position(is_it);
         let index = known.unwrap_or_else(|| {
             self.modules.push(module.clone());
             self.modules.len() - 1
@@ -44,30 +49,49 @@ impl ModuleTable {
 }
 
 /// One recording of several, with the windows of all in the order of their time. Command, sampler and rate
-/// are the first's; `None` of none.
-pub fn merged(recordings: impl IntoIterator<Item = Recording>) -> Option<Recording> {
+/// are the first's; `None` of none. Only one of them is held in memory beside the result; the first error
+/// ends it.
+pub fn merged<E>(recordings: impl IntoIterator<Item = Result<Recording, E>>) -> Result<Option<Recording>, E> {
     let mut table = ModuleTable::default();
     let mut recordings = recordings.into_iter();
-    let mut all = recordings.next()?;
+    let Some(first) = recordings.next() else { return Ok(None) };
+    let mut all = first?;
     table.adopt(&mut all);
-    for mut next in recordings {
+    for next in recordings {
+        let mut next = next?;
         table.adopt(&mut next);
         all.windows.append(&mut next.windows);
         all.branches_max = all.branches_max.max(next.branches_max);
         for (reason, count) in next.without_window {
             *all.without_window.entry(reason).or_default() += count;
         }
-        all.notes.extend(next.notes);
+        let is_new = |note: &String| !all.notes.contains(note);
+        let new: Vec<String> = next.notes.into_iter().filter(is_new).collect();
+        all.notes.extend(new);
     }
     all.modules = table.modules;
     all.windows.sort_by_key(|window| window.time_ns);
-    Some(all)
+    Ok(Some(all))
+}
+
+/// Leaves out the windows that lie in one of these modules at any place; how many.
+pub fn leave_out(recording: &mut Recording, modules: &[ModuleId]) -> usize {
+    let before = recording.windows.len();
+    recording.windows.retain(|window| {
+        let ends = window.transfers.iter().flat_map(|transfer| [transfer.from, transfer.to]);
+        ends.chain([window.start, window.end]).all(|location| !modules.contains(&location.module))
+    });
+    before - recording.windows.len()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::window::End;
+
+    fn all_of<const N: usize>(recordings: [Recording; N]) -> Recording {
+        merged(recordings.map(Ok::<_, ()>)).unwrap().unwrap()
+    }
 
     fn recording(paths: &[&str]) -> Recording {
         let module = |path: &&str| Module { path: (*path).to_owned(), build_id: None };
@@ -85,12 +109,31 @@ mod tests {
         let mut late = recording(&["/b", "/c"]);
         late.windows[0].time_ns = 9;
         late.without_window.insert("lost".to_owned(), 2);
-        let all = merged([late.clone(), recording(&["/a", "/b"]), late]).unwrap();
+        late.notes.push("by root".to_owned());
+        let all = all_of([late.clone(), recording(&["/a", "/b"]), late]);
         assert_eq!(all.modules.iter().map(|module| &*module.path).collect::<Vec<_>>(), ["/b", "/c", "/a"]);
         let starts: Vec<u32> = all.windows.iter().map(|window| window.start.module.0).collect();
         assert_eq!(starts, [2, 0, 0]);
         assert_eq!(all.without_window["lost"], 4);
-        assert_eq!(merged([]), None);
+        assert_eq!(all.notes, ["by root"]);
+        assert_eq!(merged([]), Ok::<_, ()>(None));
+        assert_eq!(merged([Ok(Recording::default()), Err("unreadable")]), Err("unreadable"));
+    }
+
+    #[test]
+    fn a_build_is_the_same_wherever_it_lies_and_another_one_is_not() {
+        let build = |path: &str, build_id: &str| {
+            let mut recording = recording(&[path, "/b"]);
+            recording.modules[0].build_id = Some(build_id.to_owned());
+            recording
+        };
+        let mut all = all_of([build("/a", "aa01"), build("/other/a", "aa01"), build("/a", "bb02")]);
+        let builds: Vec<_> = all.modules.iter().map(|module| (&*module.path, &module.build_id)).collect();
+        let (old, new) = (Some("aa01".to_owned()), Some("bb02".to_owned()));
+        assert_eq!(builds, [("/a", &old), ("/b", &None), ("/a", &new)]);
+        assert_eq!(leave_out(&mut all, &[ModuleId(0)]), 2);
+        assert_eq!(all.windows.len(), 1);
+        assert_eq!(all.windows[0].start.module, ModuleId(2));
     }
 
     #[test]

@@ -25,19 +25,22 @@ impl ElfProgram {
     /// Opens the files of a recording's modules. A file that is another one by now is an error; one that
     /// cannot be read has no code ([`ElfProgram::unreadable`]).
     pub fn open(modules: &[Module]) -> Result<ElfProgram, ElfError> {
+        let mut program = ElfProgram::open_unchanged(modules);
+        let is_changed = |error: &ElfError| matches!(error, ElfError::Changed { .. });
+        match program.unreadable.iter().position(is_changed) {
+            Some(index) => Err(program.unreadable.swap_remove(index)),
+            None => Ok(program),
+        }
+    }
+
+    /// Opens the files of a recording's modules. One that is another file by now has no code, either.
+    pub fn open_unchanged(modules: &[Module]) -> ElfProgram {
         let mut program = ElfProgram { modules: Vec::new(), unreadable: Vec::new() };
         for module in modules {
-            let code = match ModuleCode::open(module) {
-                Ok(code) => Some(code),
-                Err(changed @ ElfError::Changed { .. }) => return Err(changed),
-                Err(unreadable) => {
-                    program.unreadable.push(unreadable);
-                    None
-                }
-            };
-            program.modules.push(code);
+            let code = ModuleCode::open(module);
+            program.modules.push(code.map_err(|error| program.unreadable.push(error)).ok());
         }
-        Ok(program)
+        program
     }
 
     /// The files that could not be read, each with the reason.

@@ -4,14 +4,14 @@ use super::file;
 use crate::{output, whole_file};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use corewise_code::elf::ElfProgram;
+use corewise_code::elf::{ElfError, ElfProgram};
 use corewise_code::lines::DebugLines;
 use corewise_paths::export::counts::Counts;
 use corewise_paths::export::perf_script::Segment;
 use corewise_paths::export::source::Lines;
 use corewise_paths::export::{FORMATS, Format, ModuleFile, Needs, OfModule, Writer};
-use corewise_paths::modules::merged;
-use corewise_paths::window::{ModuleId, Recording, Window};
+use corewise_paths::modules::{leave_out, merged};
+use corewise_paths::window::{Module, ModuleId, Recording, Window};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -50,11 +50,10 @@ impl Export {
             whole_file::check_writable(&self.output)?;
         }
         let names = self.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-        let read = self.files.iter().map(|file| file::read_recording(file));
-        let recordings = read.collect::<Result<Vec<Recording>>>()?;
-        let recording = merged(recordings).ok_or_else(|| anyhow!("there is no recording"))?;
+        let merged = merged(self.files.iter().map(|file| file::read_recording(file)))?;
+        let mut recording = merged.ok_or_else(|| anyhow!("there is no recording"))?;
         let context = || format!("cannot export {names}");
-        let program = ElfProgram::open(&recording.modules).with_context(context)?;
+        let program = without_other_builds(&mut recording).with_context(context)?;
         let text = match self.format.writer {
             Writer::Recording(_) if recording.windows.is_empty() => {
                 bail!("{names} has no windows: {RECORD_LONGER}")
@@ -77,6 +76,24 @@ impl Export {
             whole_file::write(&self.output, &text).map(|()| 0)
         }
     }
+}
+
+/// Leaves out, and tells so, the windows in files that are another build by now. An error if none is left.
+fn without_other_builds(recording: &mut Recording) -> Result<ElfProgram> {
+    let program = ElfProgram::open_unchanged(&recording.modules);
+    for error in program.unreadable() {
+        let ElfError::Changed { path, recorded, .. } = error else { continue };
+        let is_it = |module: &Module| module.build_id == *recorded && Path::new(&module.path) == path;
+        let Some(index) = recording.modules.iter().position(is_it) else { continue };
+        let left_out = leave_out(recording, &[ModuleId(index as u32)]);
+        if recording.windows.is_empty() {
+            bail!("{error}");
+        }
+        if left_out > 0 {
+            output::tell(format_args!("{left_out} windows of another build are left out: {error}"));
+        }
+    }
+    Ok(program)
 }
 
 /// What to do about a profile of too few windows.
@@ -104,7 +121,7 @@ impl<'a> ModuleCounts<'a> {
         if recording.windows.is_empty() {
             bail!("there are no windows: {RECORD_LONGER}");
         }
-        let module = module_of(recording, name)?;
+        let module = module_of(recording, name, program)?;
         let counts = Counts::new(recording, module, program);
         let path = &recording.modules[module.0 as usize].path;
         if counts.runs.is_empty() {
@@ -150,7 +167,9 @@ impl<'a> ModuleCounts<'a> {
                  if these are many, see `corewise paths report` and record again"
             ));
         }
-        let unreadable = self.program.unreadable().iter();
+        // Windows of other builds have been left out before, and told.
+        let is_read = |error: &&ElfError| !matches!(error, ElfError::Changed { .. });
+        let unreadable = self.program.unreadable().iter().filter(is_read);
         warnings.extend(unreadable.map(|error| format!("{error}: windows with its code are left out")));
         let Some(elf) = self.program.elf(self.module) else { return warnings };
         if elf.build_id().is_none() {
@@ -200,7 +219,7 @@ impl ModuleFile for File<'_> {
 }
 
 /// The module of that name, else the one with the most transfers.
-fn module_of(recording: &Recording, name: Option<&str>) -> Result<ModuleId> {
+fn module_of(recording: &Recording, name: Option<&str>, program: &ElfProgram) -> Result<ModuleId> {
     let ids = (0..recording.modules.len() as u32).map(ModuleId);
     let Some(name) = name else {
         let transfers = recording.windows.iter().flat_map(|window| &window.transfers);
@@ -212,7 +231,11 @@ fn module_of(recording: &Recording, name: Option<&str>) -> Result<ModuleId> {
     };
     let path = |id: &ModuleId| recording.modules[id.0 as usize].path.as_str();
     let same = |id: &ModuleId| Path::new(path(id)).ends_with(name.trim_start_matches("./"));
-    let found: Vec<ModuleId> = ids.filter(same).collect();
+    let mut found: Vec<ModuleId> = ids.filter(same).collect();
+    if found.len() > 1 {
+        // Of several builds of a file, the one that is there.
+        found.retain(|id| program.elf(*id).is_some());
+    }
     match found[..] {
         [module] => Ok(module),
         [] => {

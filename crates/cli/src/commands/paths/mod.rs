@@ -7,6 +7,7 @@ use std::process::ExitStatus;
 mod accuracy;
 mod export;
 mod file;
+mod merge;
 mod page;
 mod record;
 mod report;
@@ -27,6 +28,7 @@ enum Action {
     Record(record::Record),
     Report(report::Report),
     Export(export::Export),
+    Merge(merge::Merge),
     Truth(truth::Truth),
     Accuracy(accuracy::Accuracy),
 }
@@ -44,6 +46,7 @@ impl Paths {
             Action::Record(record) => record.execute(),
             Action::Report(report) => report.execute().map(exited),
             Action::Export(export) => export.execute().map(exited),
+            Action::Merge(merge) => merge.execute().map(exited),
             Action::Truth(truth) => truth.execute().map(exited),
             Action::Accuracy(accuracy) => accuracy.execute().map(exited),
         }
@@ -53,7 +56,7 @@ impl Paths {
     pub fn exit_status_of(&self) -> fn(&anyhow::Error) -> u8 {
         match &self.action {
             Action::Record(_) | Action::Truth(_) => crate::session::exit_status_of,
-            Action::Report(_) | Action::Export(_) | Action::Accuracy(_) => |_| 1,
+            Action::Report(_) | Action::Export(_) | Action::Merge(_) | Action::Accuracy(_) => |_| 1,
         }
     }
 }

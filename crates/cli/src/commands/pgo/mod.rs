@@ -40,6 +40,7 @@ use plan::Plan;
 use request::Request;
 use serde::Serialize;
 use shell::Shell;
+use std::convert::Infallible;
 use std::fmt::Write;
 use std::path::{Path, PathBuf, absolute};
 use std::time::{Duration, Instant};
@@ -320,7 +321,8 @@ impl Work<'_> {
             let file = self.plan.file(&format!("{variant}-{}.cwp", recordings.len()));
             self.shell.corewise(&self.plan.record_arguments(&file), &runs)?;
             recordings.push(read_recording(&file)?);
-            let Some(all) = merged(recordings.clone()) else { bail!("nothing was recorded") };
+            let Ok(all) = merged(recordings.iter().cloned().map(Ok::<_, Infallible>));
+            let Some(all) = all else { bail!("nothing was recorded") };
             let quality = self.module_in(&all).map(|module| Quality::of(&all.windows, module));
             let is_late = started.elapsed() >= self.options.record_max;
             match quality {

@@ -1,0 +1,41 @@
+//! `corewise paths merge`: one recording of many.
+
+use super::file;
+use crate::{output, whole_file};
+use anyhow::{Result, anyhow};
+use corewise_paths::modules::merged;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Put recordings together: of several runs, threads, machines and builds
+///
+/// A file is the same in two recordings if its build id is, wherever it lies; the path is then that of the
+/// first recording. Windows of all builds are kept: `export` takes those of the build that it finds, and says
+/// what it leaves out.
+#[derive(Debug, clap::Args)]
+pub struct Merge {
+    /// The recordings
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Where to write the one
+    #[arg(long, short, value_name = "OUT")]
+    output: PathBuf,
+}
+
+impl Merge {
+    /// Writes the recording; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        whole_file::check_writable(&self.output)?;
+        let merged = merged(self.files.iter().map(|file| file::read_recording(file)))?;
+        let recording = merged.ok_or_else(|| anyhow!("there is no recording"))?;
+        file::write(&self.output, &recording)?;
+        let (windows, files) = (recording.windows.len(), self.files.len());
+        output::tell(format_args!("{windows} windows of {files} recordings"));
+        let mut builds: BTreeMap<&str, u32> = BTreeMap::new();
+        recording.modules.iter().for_each(|module| *builds.entry(&module.path).or_default() += 1);
+        for (path, count) in builds.into_iter().filter(|(_, count)| *count > 1) {
+            output::tell(format_args!("{path} was recorded in {count} builds"));
+        }
+        Ok(0)
+    }
+}
