@@ -165,6 +165,28 @@ fn a_build_that_fails_is_shown_and_the_baseline_comes_back() {
     assert!(project.read("prog") == project.read("corewise-pgo/baseline"));
 }
 
+#[test]
+fn a_recording_that_the_user_has_makes_the_profile() {
+    let project = Project::new();
+    project.outcome(BUILD, &["--bolt", "off"]);
+    let of_baseline = project.path("baseline.cwp");
+    std::fs::rename(project.path("corewise-pgo/baseline-0.cwp"), &of_baseline).unwrap();
+    std::fs::copy(project.path("corewise-pgo/sample"), project.path("prog")).unwrap();
+    let options = ["--bolt", "off", "--from", "baseline.cwp"];
+    project.check_error(BUILD, &options, &["no recording of --from is of", "put the recorded build there"]);
+    assert!(project.read("prog") == project.read("corewise-pgo/before"));
+
+    std::fs::copy(project.path("corewise-pgo/baseline"), project.path("prog")).unwrap();
+    // Sources that have changed since.
+    std::fs::write(project.path("prog.c"), format!("{PROGRAM}\n int more;")).unwrap();
+    let build = BUILD.replace("-O2", "-O2 -Rpass-analysis=sample-profile");
+    let output = project.pgo(&build, &options).assert().success();
+    let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(!told.contains("recording baseline"), "{told}");
+    let remarks = String::from_utf8(project.read("corewise-pgo/build-sample.log")).unwrap();
+    assert!(remarks.contains("samples from profile"), "{remarks}");
+}
+
 /// Asks corewise to end once a command has written its process into the file `here`.
 fn check_ended(options: &[&str]) {
     let project = Project::new();

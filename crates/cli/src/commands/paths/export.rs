@@ -79,7 +79,7 @@ impl Export {
 }
 
 /// Leaves out, and tells so, the windows in files that are another build by now. An error if none is left.
-fn without_other_builds(recording: &mut Recording) -> Result<ElfProgram> {
+pub fn without_other_builds(recording: &mut Recording) -> Result<ElfProgram> {
     let program = ElfProgram::open_unchanged(&recording.modules);
     for error in program.unreadable() {
         let ElfError::Changed { path, recorded, .. } = error else { continue };

@@ -13,7 +13,7 @@ mod record;
 mod report;
 mod truth;
 
-pub use export::ModuleCounts;
+pub use export::{ModuleCounts, without_other_builds};
 pub use file::read_recording;
 
 /// Record which way branches go, on any machine, and make profiles of it: for people and for compilers.

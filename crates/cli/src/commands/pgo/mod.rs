@@ -20,19 +20,19 @@ mod request;
 mod shell;
 mod tools;
 
-use super::paths::{ModuleCounts, read_recording};
+use super::paths::{ModuleCounts, read_recording, without_other_builds};
 use crate::output::{self, Name};
 use crate::progress_bar::StatusLine;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use compiler::Compiler;
-use corewise_code::elf::{ElfFile, ElfProgram};
+use corewise_code::elf::ElfFile;
 use corewise_core::comparison::BLOCKS_MIN;
 use corewise_paths::export::{Format, bolt, llvm_profgen};
 use corewise_paths::modules::merged;
 use corewise_paths::quality::Quality;
-use corewise_paths::window::{ModuleId, Recording};
+use corewise_paths::window::{Module, ModuleId, Recording};
 use corewise_sys::signals;
 use measure::{Gain, Times, fastest, rounds};
 use place::Place;
@@ -67,6 +67,10 @@ pub struct Pgo {
     /// What it typically does, such as './prog input'; several are run one behind the other
     #[arg(long, value_name = "COMMAND", required = true)]
     run: Vec<String>,
+    /// Recordings by `corewise paths record` of the program that lies there now: the compiler's profile is of
+    /// these
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from: Vec<PathBuf>,
     /// What is measured; without it, what `--run` says
     #[arg(long, value_name = "COMMAND")]
     measure: Vec<String>,
@@ -164,6 +168,9 @@ impl Pgo {
                 "BOLT could gain more, but is not installed (Debian: apt-get install {package})"
             ));
         }
+        if !compiler.takes_profiles() && !self.from.is_empty() {
+            bail!("--from makes a profile for the compiler, and stable rustc takes none: take nightly");
+        }
         if !compiler.takes_profiles() {
             notes.push("stable rustc takes no sample profile: nightly does, or RUSTC_BOOTSTRAP=1".to_owned());
             if !bolt || tools.bolt.is_none() {
@@ -215,10 +222,18 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn outcome(&mut self) -> Result<Outcome> {
+        // Before the build: it is of the program that lies there now.
+        let given = if self.options.from.is_empty() { None } else { Some(self.given_profile()?) };
         self.build(BASELINE, None)?;
         self.check_baseline()?;
         if self.plan.compiler.takes_profiles() {
-            let profile = self.sample_profile()?;
+            let profile = match given {
+                Some(profile) => profile,
+                None => {
+                    let mut recording = self.record(BASELINE)?;
+                    self.sample_profile(&mut recording)?
+                }
+            };
             self.build(SAMPLE, Some(&profile))?;
             if self.place.are_same(BASELINE, SAMPLE)? {
                 bail!(
@@ -355,23 +370,46 @@ impl Work<'_> {
     }
 
     /// Writes a profile of the program in place.
-    fn export(&mut self, recording: &Recording, format: Format, to: &str) -> Result<()> {
-        let program = ElfProgram::open(&recording.modules)?;
+    fn export(&mut self, recording: &mut Recording, format: Format, to: &str) -> Result<()> {
+        let program = without_other_builds(recording)?;
         let binary = self.plan.binary.display().to_string();
         let of = ModuleCounts::of(recording, Some(&binary), &program)?;
         self.notes.extend(of.warnings(format));
         whole_file::write(&self.plan.file(to), &of.written(format)?)
     }
 
-    fn sample_profile(&mut self) -> Result<PathBuf> {
-        let recording = self.record(BASELINE)?;
+    /// The compiler's profile, of recordings that the user has.
+    fn given_profile(&mut self) -> Result<PathBuf> {
+        let binary = self.plan.binary.canonicalize().with_context(|| {
+            format!("--from is of the program as it is now, but there is no {}", self.plan.binary.display())
+        })?;
+        self.plan.binary = binary;
+        let merged = merged(self.options.from.iter().map(|file| read_recording(file)))?;
+        let mut recording = merged.context("--from names no recording")?;
+        let elf = ElfFile::open(&self.plan.binary)?;
+        let build_id = elf.build_id();
+        let is_it = |module: &&mut Module| build_id.is_some() && module.build_id.as_deref() == build_id;
+        let Some(module) = recording.modules.iter_mut().find(is_it) else {
+            bail!(
+                "no recording of --from is of {} as it is now (build id {}): put the recorded build there",
+                self.plan.binary.display(),
+                build_id.unwrap_or("none: link it with -Wl,--build-id")
+            )
+        };
+        // It may have been recorded on another machine.
+        module.path = self.plan.binary.display().to_string();
+        self.sample_profile(&mut recording)
+    }
+
+    /// The compiler's profile of the program in place.
+    fn sample_profile(&mut self, recording: &mut Recording) -> Result<PathBuf> {
         if let Some(profgen) = self.plan.profgen() {
             let command = self.plan.profgen_command(profgen);
-            self.export(&recording, llvm_profgen::FORMAT, "sample.branches")?;
+            self.export(recording, llvm_profgen::FORMAT, "sample.branches")?;
             self.shell.run(&command, "llvm-profgen")?;
         } else {
             let (format, file) = self.plan.compiler.profile();
-            self.export(&recording, format, file)?;
+            self.export(recording, format, file)?;
         }
         Ok(self.plan.profile())
     }
@@ -380,8 +418,8 @@ impl Work<'_> {
     fn rearrange(&mut self) -> Result<()> {
         let Some(tool) = self.plan.tools.bolt.clone() else { return Ok(()) };
         let before = self.variants.last().copied().unwrap_or(BASELINE);
-        let recording = self.record(before)?;
-        self.export(&recording, bolt::FORMAT, "bolt.branches")?;
+        let mut recording = self.record(before)?;
+        self.export(&mut recording, bolt::FORMAT, "bolt.branches")?;
         if let Err(error) = self.shell.run(&self.plan.perf2bolt_command(&tool), "perf2bolt") {
             return self.without_bolt(error);
         }
