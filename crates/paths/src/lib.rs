@@ -7,6 +7,7 @@
 pub mod accuracy;
 mod balance;
 mod context;
+mod demangled;
 mod enumerate;
 pub mod estimate;
 pub mod exact;

@@ -7,6 +7,7 @@
 //! time of one sample; its instructions share it. Limits: callers that the window did not return to are not
 //! known, and a jump to another function's first instruction counts as that function in place of the old one.
 
+use crate::demangled::demangled;
 use crate::program::Program;
 use crate::window::{End, Location, ModuleId, Recording, Window};
 use corewise_core::code::Flow;
@@ -27,14 +28,14 @@ impl Callee {
         Callee { module: location.module, start }
     }
 
-    /// Its name for people: the symbol, `file+0x12` of a stripped file, `[file]` where there is no function.
+    /// Its name for people: the function's in its source, `file+0x12` of a stripped file, `[file]` where there is no function.
     pub fn name(self, recording: &Recording, program: &dyn Program) -> String {
         let path = recording.modules.get(self.module.0 as usize).map_or("?", |module| &module.path);
         let file = path.rsplit('/').next().unwrap_or(path);
         let Some(start) = self.start else { return format!("[{file}]") };
         let function = program.function(Location { module: self.module, address: start });
         match function.and_then(|function| function.name.clone()) {
-            Some(name) => name,
+            Some(name) => demangled(&name),
             None => format!("{file}+{start:#x}"),
         }
     }

@@ -1,0 +1,31 @@
+//! Names of functions as their sources have them: of C++ and Rust, and without what clang adds to those of
+//! static functions (`.__uniq.123`, see `-funique-internal-linkage-names`).
+
+/// A linker name for people; as it is, if it is of no known kind.
+pub fn demangled(name: &str) -> String {
+    let plain = name.split_once(".__uniq.").map_or(name, |(plain, _)| plain);
+    if let Ok(rust) = rustc_demangle::try_demangle(plain) {
+        // Without the hash, which tells builds apart.
+        return format!("{rust:#}");
+    }
+    let cpp = cpp_demangle::Symbol::new(plain).ok().and_then(|symbol| symbol.demangle().ok());
+    cpp.unwrap_or_else(|| plain.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::demangled;
+
+    #[test]
+    fn names_are_those_of_the_sources() {
+        let check = |linker, source| assert_eq!(demangled(linker), source);
+        check("luaV_execute", "luaV_execute");
+        check("step.__uniq.1895990409766215", "step");
+        check("_ZN4text5countEPKcRi", "text::count(char const*, int&)");
+        check("_ZL3addii.__uniq.12", "add(int, int)");
+        check("_ZN5words4main17h0123456789abcdefE", "words::main");
+        check("_RNvCskwGfYPst2Cb_5words4main", "words::main");
+        check("_Znonsense", "_Znonsense");
+        check("main.(*Parser).next", "main.(*Parser).next");
+    }
+}
