@@ -1,7 +1,6 @@
 //! Counting how often a thread passes a place in a file's code: a uprobe, counted by a perf event of the
 //! thread, without a program in the kernel.
 
-use nix::errno::Errno;
 use perf_event_open_sys::bindings as sys;
 use std::ffi::CString;
 use std::fs::File;
@@ -11,6 +10,10 @@ use std::path::Path;
 
 /// The kernel's number of the kind of event.
 const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// What the kernel answers for an instruction that it cannot probe (`ENOTSUPP`, which is not meant to be seen
+/// outside of it).
+pub const CANNOT_PROBE: i32 = 524;
 
 /// Counts one point of one thread, from its opening on.
 #[derive(Debug)]
@@ -32,7 +35,10 @@ impl Counter {
         // SAFETY: `attr` is a whole perf_event_attr that carries its own size, and the path that it points to
         // lives until the call has returned; the kernel keeps no reference to either.
         let fd = unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid as i32, -1, -1, flags) };
-        let fd = Errno::result(fd)?;
+        if fd < 0 {
+            // Not by `Errno`, which knows none of the kernel's own numbers.
+            return Err(io::Error::last_os_error());
+        }
         // SAFETY: the call has just made this descriptor, and nobody else knows of it.
         Ok(Counter(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }

@@ -22,7 +22,7 @@ use crate::sample::events::{EventKind, Events, SampleError};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::progress::{Choice, RATE_MAX, Slice, Unknown, choose};
 use corewise_sys::proc::{Proc, SchedstatFile};
-use counter::Counter;
+use counter::{CANNOT_PROBE, Counter};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use points::{Find, Modules};
@@ -153,7 +153,12 @@ impl Meter {
                 Ok(counter) => counter,
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
                 // Some instructions cannot be probed.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::EINVAL | libc::EOPNOTSUPP | CANNOT_PROBE)
+                    ) =>
+                {
                     continue;
                 }
                 Err(error) => return Err(MeterError::Probe(error)),
@@ -253,7 +258,7 @@ fn is_rare(counter: &Counter, schedstat: &SchedstatFile) -> io::Result<bool> {
 
 /// Where the clock finds the threads of a process.
 fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> {
-    let mut events = Events::attach(&[pid], pes, RATE_HZ, None)?;
+    let mut events = Events::attach_standing(&[pid], pes, RATE_HZ)?;
     let mut finds: BTreeMap<u32, Vec<Find>> = BTreeMap::new();
     let begin = Instant::now();
     while begin.elapsed() < LOOK {

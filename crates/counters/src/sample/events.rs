@@ -175,6 +175,8 @@ pub enum Target {
     FromExec(u32),
     /// A thread and all that it creates, at once.
     AtOnce(u32),
+    /// The same, with where it stands.
+    Standing(u32),
     /// Whatever the BPF program with this descriptor lets pass.
     Filtered(RawFd),
 }
@@ -229,6 +231,21 @@ impl Events {
         if let Some(events) = filter.and_then(|filter| Events::filtered(filter, pes, rate_hz).ok()) {
             return Ok(events);
         }
+        Events::attach_each(pids, pes, rate_hz, Target::AtOnce)
+    }
+
+    /// The same, telling where threads stand at each sample. The rings have to be emptied every few
+    /// milliseconds then.
+    pub fn attach_standing(pids: &[u32], pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
+        Events::attach_each(pids, pes, rate_hz, Target::Standing)
+    }
+
+    fn attach_each(
+        pids: &[u32],
+        pes: &CpuSet,
+        rate_hz: u64,
+        target: fn(u32) -> Target,
+    ) -> Result<Events, SampleError> {
         let mut events = Events::none(rate_hz)?;
         let mut known = BTreeSet::new();
         // A thread that is created meanwhile inherits from its creator or is found in the next round.
@@ -241,7 +258,7 @@ impl Events {
                 return Ok(events);
             }
             for tid in new {
-                match events.open_all(Target::AtOnce(tid), pes, RING_BYTES_MIN) {
+                match events.open_all(target(tid), pes, RING_BYTES_MIN) {
                     Err(SampleError::Open { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
                     opened => opened?,
                 }
@@ -321,7 +338,7 @@ impl SampleError {
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Target::FromExec(tid) | Target::AtOnce(tid) => write!(f, "thread {tid}"),
+            Target::FromExec(tid) | Target::AtOnce(tid) | Target::Standing(tid) => write!(f, "thread {tid}"),
             Target::Filtered(_) => write!(f, "all threads"),
         }
     }
@@ -344,7 +361,9 @@ fn builder<'a>(target: Target, pe: u32, rate_hz: u64, ring_bytes: usize) -> Buil
         Target::FromExec(tid) => {
             builder.observe_pid(tid as i32).inherit(true).enabled(false).enable_on_exec(true)
         }
-        Target::AtOnce(tid) => builder.observe_pid(tid as i32).inherit(true).enabled(true),
+        Target::AtOnce(tid) | Target::Standing(tid) => {
+            builder.observe_pid(tid as i32).inherit(true).enabled(true)
+        }
         // Enabled when it has its filter.
         Target::Filtered(_) => builder.any_pid().enabled(false).exclude_idle(true),
     };
