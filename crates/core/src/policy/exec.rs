@@ -7,6 +7,7 @@
 //! makes the scenes, judges the answers and decides what an answer that is late or wrong leads to. The other
 //! half is a [`Peer`], which starts the command and moves the lines.
 //!
+//! - A command that says so in its greeting is also asked when something has happened: [`EVENTS`].
 //! - The command must greet before anything else is started, so that a wrong one is found at once.
 //! - An answer that is not there after `deadline` is late: the placement of the last answer stays, and the
 //!   late one is dropped when it comes. No scene is sent while an answer is outstanding, so nothing piles
@@ -22,20 +23,32 @@
 //! Limits: a decision waits for the answer, so a slow program delays everything else by up to the deadline.
 
 use super::spec::{Parameters, PolicyKind};
-use super::{Needs, Policy, Reading, Scene, Subject};
+use super::{Cause, Needs, Policy, Reading, Scene, Subject};
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
+use crate::observe::{Event, EventKind};
 use crate::plan::{Placement, Seat};
 use crate::topology::DomainKind;
 use crate::view::{ApplicationView, Estimate};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The version of the protocol. It changes when a program that keeps to the old one would go wrong; new
 /// fields in scenes do not change it.
 pub const VERSION: u32 = 1;
+
+/// What a command hears of at once, if it wants to.
+pub const EVENTS: &[EventKind] = &[
+    EventKind::ThreadStarted,
+    EventKind::ThreadEnded,
+    EventKind::ThreadRenamed,
+    EventKind::TlpChanged,
+    EventKind::Hint,
+    EventKind::AllowedChanged,
+];
 
 /// So many late answers in a row, and the command is given up.
 pub const LATE_MAX: u32 = 5;
@@ -71,6 +84,8 @@ struct Exec {
     /// `None` once it is given up.
     peer: Option<Box<dyn Peer>>,
     deadline: Duration,
+    /// Whether it is asked at events, too.
+    hears_events: bool,
     /// What the last answer wanted.
     wanted: Placement,
     step: u64,
@@ -85,10 +100,20 @@ impl Exec {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         let late = "how long an answer may take (at least 10s where time is simulated)";
         let deadline = parameters.duration("deadline", Duration::from_millis(100), range, late);
-        let greet = |peer: &mut dyn Peer| greet(peer);
+        let hears_events = Cell::new(false);
+        let greet = |peer: &mut dyn Peer| greet(peer).map(|events| hears_events.set(events));
         let peer =
             parameters.command("command", "the program that decides, see docs/policy-protocol.md", greet);
-        Self { peer, deadline, wanted: Placement::default(), step: 0, is_owed: false, late: 0, failure: None }
+        Self {
+            peer,
+            deadline,
+            hears_events: hears_events.get(),
+            wanted: Placement::default(),
+            step: 0,
+            is_owed: false,
+            late: 0,
+            failure: None,
+        }
     }
 
     fn ask(&mut self, scene: &Scene<'_>) -> Result<(), String> {
@@ -96,6 +121,10 @@ impl Exec {
         if self.is_owed {
             // The answer to an older scene is of no use any more.
             self.is_owed = peer.exchange("", Duration::ZERO)?.is_none();
+            if self.is_owed && matches!(scene.cause, Cause::Events(_)) {
+                // Many events make a program no later: it is judged by intervals.
+                return Ok(());
+            }
         }
         if !self.is_owed {
             self.step += 1;
@@ -121,7 +150,13 @@ impl Policy for Exec {
 
     fn needs(&self) -> Needs {
         use Reading::*;
-        Needs { used: &[FpuUsage, Ipc, L2Misses, Branches, Tlp, Spinning, Master], ..Needs::NONE }
+        let events = if self.hears_events { EVENTS } else { &[] };
+        Needs { used: &[FpuUsage, Ipc, L2Misses, Branches, Tlp, Spinning, Master], events, ..Needs::NONE }
+    }
+
+    fn answers(&mut self, scene: &Scene<'_>) -> bool {
+        let Cause::Events(events) = scene.cause else { return true };
+        self.hears_events && events.iter().any(|event| EVENTS.contains(&event.kind()))
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -143,18 +178,28 @@ impl Policy for Exec {
     }
 }
 
-/// The first line each way.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// corewise's first line.
+#[derive(Serialize)]
 struct Greeting {
     version: u32,
 }
 
-fn greet(peer: &mut dyn Peer) -> Result<(), String> {
+/// The command's first line.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GreetingBack {
+    version: u32,
+    #[serde(default)]
+    events: bool,
+}
+
+/// Whether the command wants to hear of events.
+fn greet(peer: &mut dyn Peer) -> Result<bool, String> {
     let answer = peer.exchange(&to_line(&Greeting { version: VERSION })?, GREETING_WITHIN)?;
     let answer = answer.ok_or_else(|| format!("no greeting came within {GREETING_WITHIN:?}"))?;
-    match parse::<Greeting>(&answer)?.version {
-        VERSION => Ok(()),
+    let GreetingBack { version, events } = parse(&answer)?;
+    match version {
+        VERSION => Ok(events),
         other => Err(format!("it speaks version {other} of the protocol, corewise version {VERSION}")),
     }
 }
@@ -164,10 +209,45 @@ fn greet(peer: &mut dyn Peer) -> Result<(), String> {
 struct SceneLine<'a> {
     step: u64,
     now_ns: u64,
+    events: Vec<EventLine<'a>>,
     machine: MachineLine<'a>,
     allowed_pes: &'a CpuSet,
     threads: Vec<ThreadLine<'a>>,
     applications: Vec<ApplicationLine>,
+}
+
+/// What has happened, where that is why the command is asked.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum EventLine<'a> {
+    ThreadStarted { thread: String },
+    ThreadEnded { thread: String },
+    ThreadRenamed { thread: String, name: &'a str },
+    TlpChanged { application: u32, runnable_threads: u32, only: Option<String> },
+    Hint { thread: String, spins: bool, is_master: bool },
+    AllowedChanged { pes: &'a CpuSet },
+}
+
+impl<'a> EventLine<'a> {
+    fn of(event: &'a Event) -> Option<EventLine<'a>> {
+        Some(match event {
+            Event::ThreadStarted(reading) => EventLine::ThreadStarted { thread: key(reading.thread) },
+            Event::ThreadEnded(thread) => EventLine::ThreadEnded { thread: key(*thread) },
+            Event::ThreadRenamed { thread, name } => EventLine::ThreadRenamed { thread: key(*thread), name },
+            Event::TlpChanged(now) => EventLine::TlpChanged {
+                application: now.app.0,
+                runnable_threads: now.count,
+                only: now.only.map(key),
+            },
+            Event::Hint { thread, hints } => {
+                let (spins, is_master) = (hints.spinning, hints.master);
+                EventLine::Hint { thread: key(*thread), spins, is_master }
+            }
+            Event::AllowedChanged(pes) => EventLine::AllowedChanged { pes },
+            // A matter of the engine, whatever the policy.
+            Event::Delayed(_) => return None,
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -255,9 +335,14 @@ fn line_of(step: u64, scene: &Scene<'_>) -> Result<String, String> {
         sequential_fraction: view.sequential_fraction,
         exact: view.exact,
     };
+    let events = match scene.cause {
+        Cause::Interval => &[],
+        Cause::Events(events) => events,
+    };
     to_line(&SceneLine {
         step,
         now_ns: scene.now.0,
+        events: events.iter().filter_map(EventLine::of).collect(),
         machine: MachineLine {
             pes: &topology.pes,
             shared: shared.map(|domain| SharedLine { by: &domain.pes, what: domain.kind }).collect(),

@@ -481,6 +481,10 @@ impl Policy for Specified {
         self.policy.needs()
     }
 
+    fn answers(&mut self, scene: &Scene<'_>) -> bool {
+        self.policy.answers(scene)
+    }
+
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         self.policy.place(scene)
     }

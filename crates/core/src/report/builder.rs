@@ -67,6 +67,8 @@ pub struct ReportBuilder {
     open: Vec<((ThreadId, Option<SettingKind>), usize)>,
     /// The processes whose waits were changed, by the kind of change.
     cured: BTreeSet<(SettingKind, ThreadId)>,
+    /// How many of those have ended; they are not among `cured` any more.
+    cured_and_ended: BTreeMap<SettingKind, u64>,
     last: Time,
     own_cpu_ns: u64,
     verdict: Option<String>,
@@ -138,7 +140,14 @@ impl ReportBuilder {
         let counters = reading.counters.clone().or_else(|| life.last.counters.take());
         life.class = class;
         life.last = ThreadReading { counters, standing, ..reading.clone() };
-        self.ended += usize::from(reading.ended);
+        if reading.ended {
+            self.ended += 1;
+            for kind in SettingKind::ALL {
+                if self.cured.remove(&(kind, reading.thread)) {
+                    *self.cured_and_ended.entry(kind).or_default() += 1;
+                }
+            }
+        }
     }
 
     fn take_action(&mut self, action: &Action, at: Time) {
@@ -210,6 +219,15 @@ impl ReportBuilder {
         self.ended = ENDED_LISTED_MAX;
     }
 
+    /// How many things are remembered.
+    #[cfg(test)]
+    pub(crate) fn items_kept(&self) -> usize {
+        let of_life = |life: &Life| 1 + life.bindings.len() + life.ran_on.len();
+        let lives: usize = self.lives.values().map(of_life).sum();
+        let decisions = self.decisions.len() + self.open.len() + self.cured.len();
+        lives + decisions + self.totals.len() + self.groups.len() + self.applications.len()
+    }
+
     /// The report, with what only the caller knows.
     pub fn finish(mut self, engine: &Engine, circumstances: Circumstances) -> Report {
         for life in self.lives.values() {
@@ -250,7 +268,10 @@ impl ReportBuilder {
 
     fn waits(&self, threads: &[ThreadReport]) -> WaitsReport {
         let spun = threads.iter().filter_map(|thread| Some(thread.cpu_seconds * thread.spin_share?));
-        let cured = |kind| self.cured.iter().filter(|(of, _)| *of == kind).count() as u64;
+        let cured = |kind| {
+            let living = self.cured.iter().filter(|(of, _)| *of == kind).count() as u64;
+            living + self.cured_and_ended.get(&kind).copied().unwrap_or(0)
+        };
         WaitsReport {
             spinning_cpu_seconds: spun.reduce(|sum, seconds| sum + seconds),
             shortened_processes: cured(SettingKind::SpinCount),

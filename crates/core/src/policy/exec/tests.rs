@@ -29,15 +29,21 @@ impl Peer for Scripted {
     }
 }
 
+const SHORT: Duration = Duration::from_millis(50);
+
 const GREETING: &str = r#"{"version":1}"#;
 
 fn script(answers: &[&str]) -> Scripted {
+    script_after(GREETING, answers)
+}
+
+fn script_after(greeting: &str, answers: &[&str]) -> Scripted {
     let answer = |text: &&str| match *text {
         "late" => Ok(None),
         "gone" => Err("it has ended".to_owned()),
         text => Ok(Some(text.to_owned())),
     };
-    let answers = [GREETING].iter().chain(answers).map(answer).collect();
+    let answers = [greeting].iter().chain(answers).map(answer).collect();
     Scripted(Rc::new(RefCell::new(Script { sent: Vec::new(), answers })))
 }
 
@@ -92,6 +98,65 @@ fn a_scene_tells_threads_machine_and_applications_in_one_line() {
     assert!(!line.contains('\n'));
     let scene: serde_json::Value = serde_json::from_str(line).unwrap();
     insta::assert_snapshot!(serde_json::to_string_pretty(&scene).unwrap());
+}
+
+/// The events that the command is told of, scene by scene, of a thread that blocks for 0.2 s and another that
+/// begins after 2.2 s.
+fn told_events(greeting: &str) -> Vec<String> {
+    let topology = Topology::synthetic("core:2 pu:2").unwrap();
+    let mut threads = vec![ScriptedThread::steady(0.9), ScriptedThread::steady(0.9)];
+    threads[0].blocked = vec![Time(1_500_000_000)..Time(1_700_000_000)];
+    threads[1].lives = Time(2_200_000_000)..Time(u64::MAX);
+    let allowed = vec![(Time(0), topology.allowed.clone()), (Time(2_500_000_000), "0-2".parse().unwrap())];
+    let mut world = ScriptedWorld::new(allowed, threads, Time(3_000_000_000)).with_events();
+    let answers: Vec<String> = (1..20).map(|step| bind(step, &[])).collect();
+    let peer = script_after(greeting, &answers.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut engine = Engine::new(topology, exec(&peer).unwrap(), EngineConfig::default());
+    let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
+    assert_eq!(engine.policy_failure(), None);
+    let of_scene = |text: &String| {
+        let scene: serde_json::Value = serde_json::from_str(text).unwrap();
+        scene["events"].to_string()
+    };
+    peer.0.borrow().sent[1..].iter().map(of_scene).collect()
+}
+
+#[test]
+fn a_command_that_asks_for_events_is_told_of_each_at_once() {
+    let tlp = |count: u32, only: &str| {
+        format!(r#"{{"application":0,"event":"tlp_changed","only":{only},"runnable_threads":{count}}}"#)
+    };
+    let started = |thread: &str| format!(r#"{{"event":"thread_started","thread":"{thread}"}}"#);
+    let first = r#""100-0""#;
+    let expected = [
+        format!("[{},{}]", started("100-0"), tlp(1, first)),
+        "[]".into(),
+        format!("[{}]", tlp(0, "null")),
+        format!("[{}]", tlp(1, first)),
+        "[]".into(),
+        format!("[{},{}]", started("101-0"), tlp(2, "null")),
+        r#"[{"event":"allowed_changed","pes":"0-2"}]"#.into(),
+        "[]".into(),
+    ];
+    assert_eq!(told_events(r#"{"version":1,"events":true}"#), expected);
+    assert_eq!(told_events(GREETING), ["[]", "[]", "[]"], "who does not ask is asked at intervals");
+}
+
+#[test]
+fn events_make_no_answer_later() {
+    // While the answer to a scene is owed, events come by the hundred.
+    let topology = Topology::synthetic("core:2 pu:2").unwrap();
+    let mut thread = ScriptedThread::steady(0.9);
+    thread.blocked =
+        (0..20).map(|n| Time(1_200_000_000 + n * 100_000_000)).map(|from| from..from + SHORT).collect();
+    let mut world =
+        ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], vec![thread], Time(4_000_000_000))
+            .with_events();
+    let peer = script_after(r#"{"version":1,"events":true}"#, &[&bind(1, &[])]);
+    let mut engine = Engine::new(topology, exec(&peer).unwrap(), EngineConfig::default());
+    let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
+    assert_eq!(engine.policy_failure(), None);
+    assert!(peer.0.borrow().sent.len() > 30, "there were many events");
 }
 
 #[test]
