@@ -334,6 +334,52 @@ fn the_example_of_another_program_as_policy_does_as_well_as_spread() {
     assert_eq!(text, run(), "the same scenario and seed give the same bytes");
 }
 
+/// An application whose sequential phases are far shorter than an interval, beside one that never rests.
+const PHASES: &str = r#"
+name = "phases"
+runs = 3
+events = true
+stop = { completions = 1 }
+
+[machine]
+name = "1FC-3SC"
+topology = "pack:1 l3:1(size=2MB) core:4 pu:1"
+speeds = [{ pes = "1-3", speed = 0.5 }]
+
+[demand]
+int = { ipc = 1.2 }
+
+[[application]]
+name = "phases"
+threads = 3
+wait = "sleep"
+[[application.steps]]
+repeat = { times = 50, steps = [
+  { serial = { mcycles = 60, demand = "int" } },
+  { parallel = { mcycles = 60, demand = "int" } },
+] }
+
+[[application]]
+name = "busy"
+threads = 4
+steps = [{ each = { mcycles = 4000, demand = "int" } }]
+"#;
+
+#[test]
+fn the_example_that_asks_for_events_catches_phases_between_two_intervals() {
+    needs!(Python);
+    let example = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/sequential.py");
+    let policy = format!("exec:python3 {}", example.display());
+    let speedup = |scenario: &str| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = stdout(&["sim", &file(&directory, scenario), "--policy", &policy, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        json["variants"][1]["applications"][0]["speedup"].as_f64().expect("one")
+    };
+    let (told, blind) = (speedup(PHASES), speedup(&PHASES.replace("events = true", "")));
+    assert!(told > 1.3 && blind < 1.05, "speedup {told} with events, {blind} without");
+}
+
 #[test]
 fn a_scenario_starts_commands_only_if_its_user_says_so() {
     let directory = tempfile::tempdir().expect("a directory");

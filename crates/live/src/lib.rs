@@ -29,6 +29,9 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The kernel tells nobody that an affinity mask or a cpuset has changed: it is looked at so often.
+const ALLOWED_WITHIN: Duration = Duration::from_millis(100);
+
 /// The counters' buffers are emptied this often, and whenever one is half full and wakes.
 const DRAINED_WITHIN: Duration = Duration::from_millis(10);
 
@@ -51,6 +54,8 @@ pub struct LiveWorld {
     finished: bool,
     /// When the counters' buffers were emptied last.
     drained: Option<Instant>,
+    /// When it was looked last, between two observations, which PEs are allowed.
+    allowed_read: Option<Instant>,
     /// Since when the present round is under way.
     woken: Option<Instant>,
     rounds: Rounds,
@@ -151,6 +156,7 @@ impl LiveWorld {
             watching: true,
             finished: false,
             drained: None,
+            allowed_read: None,
             woken: None,
             rounds: Rounds::default(),
         })
@@ -241,6 +247,16 @@ impl LiveWorld {
                 events.push(Event::ThreadStarted(Box::new(self.reading(facts))));
             }
         }
+        if self.hears_of_allowed() && self.allowed_read.is_none_or(|at| at.elapsed() >= ALLOWED_WITHIN) {
+            self.allowed_read = Some(Instant::now());
+            // Where it cannot be read now, the next observation says why.
+            if let Ok(allowed) = own_mask()
+                && allowed != *self.baseline
+            {
+                events.push(Event::AllowedChanged(allowed.clone()));
+                self.baseline = Arc::new(allowed);
+            }
+        }
         let wanted = |kind| self.kinds.contains(&kind);
         if wanted(EventKind::ThreadRenamed) {
             let renamed = |(thread, name)| Event::ThreadRenamed { thread, name };
@@ -257,6 +273,10 @@ impl LiveWorld {
             events.extend(delays.into_iter().map(Event::Delayed));
         }
         self.events.extend(events);
+    }
+
+    fn hears_of_allowed(&self) -> bool {
+        self.kinds.contains(&EventKind::AllowedChanged)
     }
 
     /// Empties the counters' buffers, but not at every event: they hold more than that.
@@ -437,6 +457,7 @@ impl World for LiveWorld {
                 let look = self.parts.runtimes.as_ref().and_then(Runtimes::due_within);
                 let due = look.into_iter().chain(self.parts.actuator.due_within()).min();
                 nap = due.map_or(nap, |within| within.min(nap));
+                nap = if self.hears_of_allowed() { nap.min(ALLOWED_WITHIN) } else { nap };
                 let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());
                 descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             }

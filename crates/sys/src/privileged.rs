@@ -1,5 +1,5 @@
-//! Privileges: those of corewise, and programs that gain some when they are executed, into which the kernel lets
-//! nobody but root look.
+//! Privileges: those of corewise, and programs that gain some when they are executed, into which the kernel
+//! lets nobody but root look.
 
 use nix::unistd::{getegid, geteuid};
 use std::ffi::{CString, OsStr};

@@ -1,10 +1,13 @@
 //! Policies that are other programs: the example, and programs that do all that they should not.
 
 use crate::common::{burn, corewise, masks_of, report_of, wait_for};
+use corewise_sys::affinity;
 use corewise_testing::needs;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// A program that greets well and then does something else.
 fn greeting_then(what: &str) -> String {
@@ -89,6 +92,31 @@ fn a_program_that_does_not_greet_is_told_before_anything_is_run() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
         assert!(said(&output).contains(expected), "{}", said(&output));
     }
+}
+
+#[test]
+fn a_program_that_asks_for_events_hears_at_once_that_other_pes_are_allowed() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let scenes = directory.path().join("scenes");
+    let policy = format!(
+        "exec:deadline=5s,read greeting; echo '{{\"version\":1,\"events\":true}}'; n=0; while read scene; do \
+         echo \"$scene\" >> {}; n=$((n+1)); echo \"{{\\\"step\\\":$n,\\\"bind\\\":[]}}\"; done",
+        scenes.display()
+    );
+    // No look at the end of an interval falls into the test.
+    let options = ["run", "--quiet", "--interval", "3600s", "--counters", "none", "--policy", &policy, "--"];
+    let before = affinity::get(0).unwrap();
+    let mut corewise = corewise().args(options).args(["sleep", "1000"]).spawn().unwrap();
+    let told = || std::fs::read_to_string(&scenes).unwrap_or_default();
+    wait_for(|| told().contains("\"thread_started\"").then_some(()));
+    let one = before.last().unwrap();
+    let set = format!("taskset -p -c {one} {}", corewise.id());
+    assert!(Command::new("sh").args(["-c", &set]).stdout(Stdio::null()).status().unwrap().success());
+    let expected = format!("{{\"event\":\"allowed_changed\",\"pes\":\"{one}\"}}");
+    wait_for(|| told().contains(&expected).then_some(()));
+    kill(Pid::from_raw(corewise.id() as i32), Signal::SIGTERM).unwrap();
+    corewise.wait().unwrap();
 }
 
 #[test]
