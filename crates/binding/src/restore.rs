@@ -207,6 +207,7 @@ mod tests {
     use super::super::kin::ByParentage;
     use super::super::ledger::{Bound, Entry};
     use super::*;
+    use std::sync::{Mutex, PoisonError};
 
     fn set(text: &str) -> CpuSet {
         text.parse().unwrap()
@@ -241,6 +242,9 @@ mod tests {
         restorer: CpuSet,
         then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static,
     ) -> (CpuSet, CpuSet) {
+        // The other tests' threads are of the same process: one that is restored may take this one for an heir.
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::spawn(move || {
             let token = ActToken::mint();
             let thread = Task::of(nix::unistd::gettid().as_raw() as u32).unwrap().unwrap();
