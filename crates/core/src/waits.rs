@@ -72,7 +72,8 @@ pub const TURNS_TRIED_AGAIN_AFTER: Duration = Duration::from_secs(20);
 /// short, counts.
 pub const JUDGED_OVER: Duration = Duration::from_millis(300);
 
-/// The same of one that takes turns: every gang had several.
+/// The same of one that takes turns: every gang had several. As long before, the others find out that they
+/// spin; until they take turns, too, nobody's help.
 pub const JUDGED_IN_TURNS_OVER: Duration = Duration::from_secs(1);
 
 /// And over how many samples. (Of 40, fewer than 1 in 1,000 say so of one that spins for a tenth of its
@@ -315,6 +316,7 @@ impl Process {
     fn to_judge_since(&self) -> Option<Time> {
         match (&self.state, &self.spins) {
             (State::Own, Spins::No | Spins::Itself { .. }) => self.delayed_since,
+            (State::Cured { cure: Setting::InTurns, since, .. }, _) => Some(*since + JUDGED_IN_TURNS_OVER),
             (State::Cured { since, .. }, _) => Some(*since),
             (State::Own, Spins::Anyway { .. }) | (State::Left, _) => None,
         }

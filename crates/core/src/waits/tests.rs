@@ -115,15 +115,17 @@ fn in_turns(spinning: u64) -> (Vec<Setting>, Vec<Setting>) {
     waits.take(&held_up(false), at(0));
     spin(&mut waits, 100);
     assert_eq!(wanted(&waits), [Setting::InTurns]);
-    waits.judge(LEADER, samples(300, 90 + spinning), at(3_099));
+    waits.judge(LEADER, samples(300, 190), at(3_100));
+    assert_eq!(wanted(&waits), [Setting::InTurns], "the others take no turns yet");
+    waits.judge(LEADER, samples(400, 190 + spinning), at(4_099));
     assert_eq!(wanted(&waits), [Setting::InTurns], "not every gang had its turns");
-    waits.judge(LEADER, samples(300, 90 + spinning), at(3_100));
+    waits.judge(LEADER, samples(400, 190 + spinning), at(4_100));
     let soon = wanted(&waits);
-    for ms in (3_300..33_300).step_by(100) {
+    for ms in (4_300..33_300).step_by(100) {
         waits.take(&held_up(false), at(ms));
     }
-    waits.judge(LEADER, samples(400, 300), at(33_300));
-    waits.judge(LEADER, samples(500, 400), at(34_300));
+    waits.judge(LEADER, samples(500, 400), at(33_300));
+    waits.judge(LEADER, samples(600, 500), at(34_300));
     (soon, wanted(&waits))
 }
 
