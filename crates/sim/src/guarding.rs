@@ -1,12 +1,12 @@
 //! How good the guard is: random programs under policies that do harm, and under policies that help.
 //!
-//! Problem: that [the guard](corewise_core::guard) takes back what hurts soon, and keeps what helps, must hold
-//! for whatever programs, machines and policies. Approach: a seed makes a machine (with slow PEs, shared
+//! Problem: that [the guard](corewise_core::guard) takes back what hurts soon, and keeps what helps, must
+//! hold for whatever programs, machines and policies. Approach: a seed makes a machine (with slow PEs, shared
 //! FPUs, caches, several memory nodes, or none of it), one to three applications that run all the time in
-//! parallel and serial phases, and for policies that do harm one of [`Foe`]. The same seed is run for a minute
-//! without a policy, with it, and with it under the guard; the progress is the mean over the applications of
-//! the logarithm of their work. Source: ours. Limits: it is all simulated; programs neither sleep for long
-//! nor end.
+//! parallel and serial phases, and for policies that do harm one of [`Foe`]. The same seed is run for a
+//! minute without a policy, with it, and with it under the guard; the progress is the mean over the
+//! applications of the logarithm of their work. Source: ours. Limits: it is all simulated; programs neither
+//! sleep for long nor end.
 
 use crate::random::Random;
 use crate::scenario::{GuardSpec, Scenario, ScenarioError, Variant};

@@ -59,8 +59,8 @@ pub struct Run {
     #[arg(long, value_enum, value_name = "off|spin|turns|auto", default_value = "auto")]
     #[arg(hide_possible_values = true)]
     waits: Waits,
-    /// Whether the placement is tried on the running program, kept where it helps and taken back where it does
-    /// not, as far as its progress can be measured (docs/guard.md)
+    /// Whether the placement is tried on the running program, kept where it helps and taken back where it
+    /// does not, as far as its progress can be measured (docs/guard.md)
     #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     guard: OnOff,
     /// Say nothing at the end

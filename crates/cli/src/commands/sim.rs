@@ -60,7 +60,9 @@ pub struct Sim {
     #[arg(
         long,
         value_name = "N",
-        conflicts_with_all = ["scenario", "machine", "runs", "set", "guard", "timeline", "json", "html", "commands"],
+        conflicts_with_all = [
+            "scenario", "machine", "runs", "set", "guard", "timeline", "json", "html", "commands",
+        ],
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
     )]
     fuzz: Option<u64>,
@@ -72,8 +74,10 @@ pub struct Sim {
     #[arg(
         long,
         value_name = "PROFILE",
-        conflicts_with_all =
-            ["scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "guard", "timeline", "html", "commands"]
+        conflicts_with_all = [
+            "scenario", "machine", "fuzz", "policy", "seed", "runs", "set", "guard", "timeline", "html",
+            "commands",
+        ]
     )]
     check_profile: Option<PathBuf>,
 }

@@ -7,10 +7,10 @@
 //! Approach. Of each pair the order of its epochs was drawn, so if the placement does nothing, the logarithm
 //! of the ratio is as likely positive as negative, whatever the program does and however the machine wanders:
 //! it is symmetric about 0. For symmetric numbers `x` the product of `exp(λx - λ²x²/2)` is a bet that gains
-//! nothing on average, for every λ; so is its mean over a normal distribution of λ. Such a bet exceeds 20 with
-//! a probability of 1/20 at most, at whatever time one looks. All shifts at which the bet stays below that
-//! are the interval. As the bet stays fair for every odd function of `x`, differences beyond [`CLIPPED`] count
-//! as that much: outliers do not matter.
+//! nothing on average, for every λ; so is its mean over a normal distribution of λ. Such a bet exceeds 20
+//! with a probability of 1/20 at most, at whatever time one looks. All shifts at which the bet stays below
+//! that are the interval. As the bet stays fair for every odd function of `x`, differences beyond [`CLIPPED`]
+//! count as that much: outliers do not matter.
 //!
 //! Source. V. de la Peña, "A general class of exponential inequalities for martingales and ratios", Annals of
 //! Probability 27(1), 1999 (symmetric numbers); H. Robbins, "Statistical methods related to the law of the

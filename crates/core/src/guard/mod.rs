@@ -1,17 +1,17 @@
 //! The guard: does the placement help *this* program, now? What hurts is taken back.
 //!
 //! Problem. A policy goes by a model of the machine and by what it can see of the threads. Where the model is
-//! wrong, or a program is of another kind than those that the policy was made for, its placement is worse than
-//! none, and nobody would notice: programs pinned to the wrong PEs run on, slowly. A comparison beforehand
-//! says nothing about another input or the next phase.
+//! wrong, or a program is of another kind than those that the policy was made for, its placement is worse
+//! than none, and nobody would notice: programs pinned to the wrong PEs run on, slowly. A comparison
+//! beforehand says nothing about another input or the next phase.
 //!
 //! Approach. The program itself is asked, by how much its threads get done ([`ProgressReading`]):
 //!
-//! 1. *Trial.* From the first placement on, short epochs with it and without it follow each other in pairs, the
-//!    order of each pair drawn by chance. The ratio of the progress in both is one number ([`meter`]: the
-//!    mean over the applications, so none is sacrificed for another); a test that stays valid however often one
-//!    looks ([`evidence`]) says when the numbers are enough. Epochs are 24 ms at first and grow to 200: what
-//!    does much harm is told within ten short pairs, about a second, and costs half of that.
+//! 1. *Trial.* From the first placement on, short epochs with it and without it follow each other in pairs,
+//!    the order of each pair drawn by chance. The ratio of the progress in both is one number ([`meter`]: the
+//!    mean over the applications, so none is sacrificed for another); a test that stays valid however often
+//!    one looks ([`evidence`]) says when the numbers are enough. Epochs are 24 ms at first and grow to 200:
+//!    what does much harm is told within ten short pairs, about a second, and costs half of that.
 //! 2. *What hurts is taken back*, and not tried again in this phase of the program. Another phase is when
 //!    its progress changes by more than a fourth for some looks in a row.
 //! 3. *What helps is kept*, and tried again ever more rarely. Should the progress fall below what it was
@@ -21,13 +21,13 @@
 //!    An error costs little, for what is not told by then is small or drowns in how the program wanders.
 //!
 //! Every trial costs something: one of its modes is the worse one. The next trial waits until the cost of the
-//! last, spread over the time since, is less than [`COST_MAX`] (taken as 5 % of half of its time at least). So
-//! epochs cost less than that in the long run, and a policy that changes its mind all the time cannot do more
-//! harm than that, either.
+//! last, spread over the time since, is less than [`COST_MAX`] (taken as 5 % of half of its time at least).
+//! So epochs cost less than that in the long run, and a policy that changes its mind all the time cannot do
+//! more harm than that, either.
 //!
-//! Threads that were bound and are free again stay where they are, often for long, even where that is worse than
-//! where they were. So "without the placement" begins with each thread bound for a moment to the PE where it
-//! ran before: what is taken back is as if it had not been.
+//! Threads that were bound and are free again stay where they are, often for long, even where that is worse
+//! than where they were. So "without the placement" begins with each thread bound for a moment to the PE
+//! where it ran before: what is taken back is as if it had not been.
 //!
 //! The placement is judged as a whole, with whatever the policy wanted meanwhile: to the guard a policy that
 //! flaps is one that hurts.

@@ -44,7 +44,8 @@ impl WorkMeter {
         }
     }
 
-    /// The work of a thread so far, as CPU time at its first speed in nanoseconds; `None` where it is not known.
+    /// The work of a thread so far, as CPU time at its first speed in nanoseconds; `None` where it is not
+    /// known.
     pub fn read(&mut self, tid: u32) -> Option<u64> {
         if matches!(&self.state, State::Searching(search) if search.is_finished())
             && let State::Searching(search) = std::mem::take(&mut self.state)

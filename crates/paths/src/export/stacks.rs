@@ -28,7 +28,8 @@ impl Callee {
         Callee { module: location.module, start }
     }
 
-    /// Its name for people: the function's in its source, `file+0x12` of a stripped file, `[file]` where there is no function.
+    /// Its name for people: the function's in its source, `file+0x12` of a stripped file, `[file]` where
+    /// there is no function.
     pub fn name(self, recording: &Recording, program: &dyn Program) -> String {
         let path = recording.modules.get(self.module.0 as usize).map_or("?", |module| &module.path);
         let file = path.rsplit('/').next().unwrap_or(path);
