@@ -82,19 +82,20 @@ pub enum Unknown {
     OtherPhase,
 }
 
-/// The point that is passed most steadily, of those that were all counted in each slice at a rate that can be
+/// The point that is passed most often, of those that were all counted in each slice at a rate that can be
 /// counted, and the CPU time between two passes, in nanoseconds.
 ///
-/// How steadily that is does not matter to who compares rates in pairs whose order was drawn, as [the
-/// guard](crate::guard) does: there a rate that wanders makes noise, not errors.
-pub fn steadiest(slices: &[Slice]) -> Option<(usize, f64)> {
+/// How steadily it is passed does not matter to who compares rates in pairs whose order was drawn, as [the
+/// guard](crate::guard) does: there a rate that wanders makes noise, not errors, and few passes in a short
+/// epoch make more of it.
+pub fn most_passed(slices: &[Slice]) -> Option<(usize, f64)> {
     let ran: Vec<&Slice> = slices.iter().filter(|slice| slice.cpu_s > 0.0).collect();
     let cpu_s: f64 = ran.iter().map(|slice| slice.cpu_s).sum();
     let points = slices.iter().map(|slice| slice.passes.len()).max().unwrap_or(0);
-    let is_fit = |point: &usize| (RATE_MIN..=RATE_MAX).contains(&(sum(&ran, *point) / cpu_s));
-    let spread_of = |point| spread(&pairs(&ran, |slice| (count(slice, point), slice.cpu_s)));
-    let best = (0..points).filter(is_fit).min_by(|&a, &b| spread_of(a).total_cmp(&spread_of(b)))?;
-    Some((best, 1e9 * cpu_s / sum(&ran, best)))
+    let rates = (0..points).map(|point| (point, sum(&ran, point) / cpu_s));
+    let fit = rates.filter(|(_, rate)| (RATE_MIN..=RATE_MAX).contains(rate));
+    let (point, rate) = fit.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    Some((point, 1e9 / rate))
 }
 
 /// Chooses among points that were all counted in each slice.
@@ -246,6 +247,15 @@ mod tests {
             Slice { cpu_s, wanted_s: 0.1, passes: passes.collect() }
         };
         (0..count).map(slice).collect()
+    }
+
+    #[test]
+    fn whoever_compares_pairs_counts_what_is_passed_most_often_but_not_too_often() {
+        let found = most_passed(&slices(1, 40, &[5.0, 900.0, 4500.0, 200.0], 1.0, |_| 1.0));
+        let (point, ns) = found.unwrap();
+        assert!(point == 1 && (ns / 1e9 * 900.0 - 1.0).abs() < 0.01, "{found:?}");
+        assert_eq!(most_passed(&slices(1, 40, &[5.0, 4500.0], 1.0, |_| 1.0)), None);
+        assert_eq!(most_passed(&[]), None);
     }
 
     #[test]

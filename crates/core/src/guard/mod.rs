@@ -85,6 +85,9 @@ const LOOK_TAKEN_BACK: Duration = Duration::from_secs(1);
 /// For how long threads are bound to where they ran before, when their placement is taken back.
 const RETURN: Duration = Duration::from_millis(10);
 
+/// How long threads are free before the first trial, if they were bound before there was a meter.
+const FREED: Duration = Duration::from_secs(1);
+
 /// How far the reference follows the progress with each look: machines change their speed slowly.
 const FOLLOWS: f64 = 0.05;
 
@@ -104,6 +107,9 @@ pub enum InForce<'a> {
 pub struct Guard {
     random: Random,
     mode: Mode,
+    /// Whether a placement was in force before there was a meter, and since when there is one.
+    was_unguarded: bool,
+    metered_since: Option<Time>,
     /// The last look by which the phase was judged.
     last: Look,
     /// Where threads ran without the placement.
@@ -145,6 +151,8 @@ impl Guard {
         Guard {
             random: Random::new(seed, 0),
             mode: Mode::Unguarded,
+            was_unguarded: false,
+            metered_since: None,
             last: Look::default(),
             before: BTreeMap::new(),
             repeated: 0,
@@ -201,8 +209,13 @@ impl Guard {
             self.before.clone_from(&look.places);
         }
         match &mut self.mode {
-            Mode::Unguarded if wanted && look.source.is_some() => self.begin_trial(now),
-            Mode::Unguarded => {}
+            Mode::Unguarded if wanted && look.source.is_some() => {
+                let free = now.since(*self.metered_since.get_or_insert(now));
+                if !self.was_unguarded || free >= FREED {
+                    self.begin_trial(now);
+                }
+            }
+            Mode::Unguarded => self.was_unguarded |= wanted,
             // Both modes are the same now.
             Mode::Trying(trial) if !wanted => trial.begin_pair(now, &mut self.random),
             // The loop may come a moment early.

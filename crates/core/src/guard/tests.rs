@@ -140,6 +140,20 @@ fn without_a_meter_nothing_is_guarded() {
 }
 
 #[test]
+fn who_was_bound_before_there_was_a_meter_is_free_for_a_second_before_the_trial() {
+    let mut guard = Guard::new(1);
+    for (at_ms, work, is_tried) in
+        [(0, None, false), (200, None, false), (400, Some(1.0), false), (1200, Some(2.0), false)]
+            .into_iter()
+            .chain([(1400, Some(3.0), true)])
+    {
+        guard.take(Time(at_ms * 1_000_000), &[reading(work)], true);
+        assert_eq!(matches!(guard.mode, Mode::Trying(_)), is_tried, "{at_ms}");
+        assert_eq!(guard.in_force() == InForce::Placement && !is_tried, work.is_none(), "{at_ms}");
+    }
+}
+
+#[test]
 fn before_the_first_trial_and_after_the_last_threads_are_where_they_were() {
     let mut guard = Guard::new(1);
     guard.take(Time(0), &[reading(Some(0.0))], false);

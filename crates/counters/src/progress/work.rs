@@ -2,13 +2,13 @@
 //!
 //! Problem. The guard compares the progress of short epochs, of a program that runs, in a loop that must not
 //! be held up for the seconds that the search for points takes. Approach. The search runs beside the loop, in
-//! a thread that ends with it. Of each thread the point that is passed most steadily is counted; its passes
+//! a thread that ends with it. Of each thread the point that is passed most often is counted; its passes
 //! are weighted with the CPU time that one took at first, so that those of several threads add up. Limits.
 //! One process, its busiest threads; where these do something else later, the point may no longer be passed.
 
 use super::{Meter, MeterError};
 use corewise_core::cpuset::CpuSet;
-use corewise_core::progress::steadiest;
+use corewise_core::progress::most_passed;
 use std::thread::JoinHandle;
 
 /// The meter of one process.
@@ -80,7 +80,7 @@ impl WorkMeter {
 fn search(pid: u32, pes: &CpuSet) -> Result<Vec<Counted>, MeterError> {
     let meters = Meter::try_out(pid, pes)?;
     let chosen = meters.into_iter().filter_map(|mut meter| {
-        let (point, ns_per_pass) = steadiest(&meter.take_slices())?;
+        let (point, ns_per_pass) = most_passed(&meter.take_slices())?;
         meter.keep(&[point]);
         Some(Counted { meter, ns_per_pass, passes: 0 })
     });
