@@ -168,9 +168,12 @@ fn a_killed_program_leaves_nothing_bound_and_a_killed_corewise_no_program() {
         let directory = tempfile::tempdir().unwrap();
         let (mut run, file) = bound_run(directory.path());
         let program: u32 = wait_for(|| std::fs::read_to_string(&file).ok()?.parse().ok());
-        let burning: u32 = wait_for(|| {
-            processes_with("burn\x00600\x00int").into_iter().find(|pid| parent(*pid) == Some(run.id()))
-        });
+        // The guardian has corewise's command line, and so the command's in it, until it has another name.
+        let is_burning = |pid: &u32| {
+            let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+            parent(*pid) == Some(run.id()) && program.is_ok_and(|program| program.ends_with("burn"))
+        };
+        let burning: u32 = wait_for(|| processes_with("burn\x00600\x00int").into_iter().find(is_burning));
         wait_for(|| masks_of(burning).contains(&"0".to_owned()).then_some(()));
         let victim = if kills_corewise { run.id() } else { program };
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim as i32), nix::sys::signal::SIGKILL).unwrap();
