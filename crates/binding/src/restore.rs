@@ -242,7 +242,8 @@ mod tests {
         restorer: CpuSet,
         then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static,
     ) -> (CpuSet, CpuSet) {
-        // The other tests' threads are of the same process: one that is restored may take this one for an heir.
+        // The other tests' threads are of the same process: one that is restored may take this one for
+        // an heir.
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::spawn(move || {
