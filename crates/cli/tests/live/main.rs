@@ -5,6 +5,7 @@ mod common;
 mod contract;
 mod exec;
 mod faults;
+mod guard;
 mod progress;
 mod replay;
 mod run;

@@ -1,0 +1,95 @@
+//! What does not help the running program is taken back.
+
+use crate::common::{burn, corewise, masks_of, wait_for};
+use corewise_testing::needs;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Two threads that do the same work again and again, for ever; some of their functions are called at a rate
+/// that can be counted, however fast the machine is.
+const STEADY: &str = "
+#include <pthread.h>
+#include <stdint.h>
+static __thread volatile uint64_t sum;
+__attribute__((noinline)) void inner(uint64_t n) { for (uint64_t i = 0; i < n; i++) sum += i * i; }
+__attribute__((noinline)) void outer(void) { for (int i = 0; i < 5; i++) inner(200000); sum++; }
+__attribute__((noinline)) void above(void) { for (int i = 0; i < 4; i++) outer(); sum++; }
+__attribute__((noinline)) void *top(void *none) { for (;;) above(); return none; }
+int main(void) { pthread_t other; pthread_create(&other, 0, top, 0); top(0); }
+";
+
+/// A policy that binds everybody to PE 0.
+const HARMFUL: &str = "
+import json, sys
+json.loads(sys.stdin.readline())
+print(json.dumps({'version': 1}), flush=True)
+for line in sys.stdin:
+    scene = json.loads(line)
+    threads = [thread['thread'] for thread in scene['threads'] if thread['placeable']]
+    bind = [{'thread': thread, 'pes': '0', 'reason': 'to do harm'} for thread in threads]
+    print(json.dumps({'step': scene['step'], 'bind': bind}), flush=True)
+";
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended; then there is nobody to kill.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+fn child_of(pid: u32) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let is_ours = |child: &u32| {
+        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name.trim() == "steady")
+    };
+    children.split_whitespace().filter_map(|word| word.parse().ok()).find(is_ours)
+}
+
+fn start(directory: &Path, report: &Path) -> Running {
+    let [source, program, policy] = ["steady.c", "steady", "harmful.py"].map(|name| directory.join(name));
+    std::fs::write(&source, STEADY).unwrap();
+    std::fs::write(&policy, HARMFUL).unwrap();
+    let compiled = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
+    assert!(compiled.unwrap().success());
+    let policy = format!("exec:deadline=5s,python3 {}", policy.display());
+    let mut command = corewise();
+    command.args(["run", "--interval", "200ms", "--policy", &policy, "--report"]).arg(report);
+    Running(command.arg("--").arg(program).stderr(Stdio::null()).spawn().unwrap())
+}
+
+#[test]
+fn a_placement_that_does_harm_is_taken_back() {
+    needs!(Root, TwoPes, Perf, Python);
+    // Whoever is bound to PE 0 gets next to nothing, however busy the machine is beside this.
+    let hog =
+        Command::new("taskset").args(["-c", "0", &burn(), "600", "8*int"]).stdout(Stdio::null()).spawn();
+    let _hog = Running(hog.unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("report.json");
+    let mut run = start(directory.path(), &report);
+    let program = wait_for(|| child_of(run.0.id()));
+    let is_bound = || masks_of(program).iter().any(|mask| mask == "0");
+    wait_for(|| is_bound().then_some(()));
+    // Epochs without the placement are shorter than that.
+    let mut last_bound = Instant::now();
+    wait_for(|| {
+        if is_bound() {
+            last_bound = Instant::now();
+        }
+        (last_bound.elapsed() > Duration::from_secs(3)).then_some(())
+    });
+    kill(Pid::from_raw(program as i32), Signal::SIGTERM).unwrap();
+    run.0.wait().unwrap();
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let found = &report["guard"];
+    assert_eq!(found["state"], "taken_back", "{found:#}");
+    assert!(found["gain"]["high"].as_f64().is_some_and(|high| high < 0.0), "{found:#}");
+}
