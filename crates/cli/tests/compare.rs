@@ -99,6 +99,18 @@ fn variants_prefixes_policies_and_copies_are_run() {
     assert_eq!(completions.as_array().map(Vec::len), Some(3));
 }
 
+/// `compare` is no `corewise run` that places these threads already.
+#[test]
+fn a_run_that_is_compared_places_threads() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let report = path(&directory, "report.json");
+    let run = format!("{} run --quiet --report {report} --", env!("CARGO_BIN_EXE_corewise"));
+    let variant = format!("run={run}");
+    success(compare(&["--runs", "2", "--warmup", "0", "--variant", &variant, "--", "true"]));
+    let report = json(Path::new(&report));
+    assert_eq!(report["dry_run"], false, "{report:#}");
+}
+
 #[test]
 fn a_workload_starts_later_and_restarts_until_the_longest_is_done() {
     let directory = tempfile::tempdir().expect("a directory");

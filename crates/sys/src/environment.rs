@@ -51,8 +51,17 @@ fn find_outer_corewise() -> Option<u32> {
     ancestors.take_while(|&pid| pid > 0).filter(|&pid| named == Some(pid) || runs_corewise(pid)).last()
 }
 
-/// Whether a process runs the file that this one does, or another build of it.
+/// Whether a process is a `corewise run`, of the file that this one runs or another build of it. The other
+/// commands (`compare`, `pgo`) start programs, too, but place no threads.
 pub fn runs_corewise(pid: u32) -> bool {
+    let first_argument = std::fs::read(format!("/proc/{pid}/cmdline"));
+    // Where it may not be read, the name decides.
+    let may_place =
+        first_argument.map_or(true, |line| line.split(|&byte| byte == 0).nth(1) == Some(b"run".as_slice()));
+    may_place && is_corewise(pid)
+}
+
+fn is_corewise(pid: u32) -> bool {
     let file = |pid: &str| std::fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.dev(), file.ino()));
     if let (Ok(theirs), Ok(ours)) = (file(&pid.to_string()), file("self"))
         && theirs == ours
