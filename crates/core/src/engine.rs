@@ -178,6 +178,12 @@ impl Engine {
         self.guard.as_ref().map(Guard::findings)
     }
 
+    /// A thread that the policy wants bound, if the guard is to tell what that gains. Who has PEs of its own
+    /// only because its program takes turns is none.
+    pub fn guarded(&self) -> Option<ThreadId> {
+        self.guard.as_ref().and_then(|_| self.intended.bound.keys().next().copied())
+    }
+
     /// The class of a thread as last decided; of one that ended in the last step, by its last reading.
     pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
         self.intake.fpu_class(thread)

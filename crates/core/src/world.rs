@@ -4,6 +4,7 @@
 //! runs unchanged in the others.
 
 use crate::engine::Engine;
+use crate::ids::ThreadId;
 use crate::observe::{EventBatch, EventKind, Input, Observation};
 use crate::plan::Action;
 use crate::time::Time;
@@ -26,6 +27,10 @@ pub trait World {
 
     /// Tells from now on, as soon as they happen, what events there are of these kinds, as far as it can.
     fn tell(&mut self, kinds: &[EventKind]);
+
+    /// Somebody wants to know from now on how much the threads of this one's process do. What a world knows
+    /// anyway it tells unasked.
+    fn measure(&mut self, _of: ThreadId) {}
 
     /// Lets time pass until `deadline`, or less if something happened that was asked for.
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error>;
@@ -84,6 +89,7 @@ fn steps<W: World>(
             actions.clear();
         } else {
             world.apply(&actions);
+            engine.guarded().into_iter().for_each(|thread| world.measure(thread));
         }
         watch(&Input::Observation(observation), &actions, engine);
         if finished {

@@ -12,7 +12,7 @@ use corewise_core::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
     ProgressSource, Standing, Target, ThreadReading,
 };
-use corewise_core::plan::{Action, Change, Outcome};
+use corewise_core::plan::{Action, Outcome};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use corewise_counters::CounterSource;
@@ -334,15 +334,6 @@ impl LiveWorld {
         Some(ProgressReading { work: work.read(tid)?, source: ProgressSource::Points })
     }
 
-    /// From the first bind on somebody will want to know what it gains.
-    fn begin_metering(&mut self, actions: &[Action]) {
-        let Some(work) = &mut self.parts.work else { return };
-        let first = actions.iter().find(|action| matches!(action.change, Change::Bind(_)));
-        if let Some(facts) = first.and_then(|action| self.parts.discovery.facts(action.thread.tid)) {
-            work.begin(facts.pid, &self.baseline);
-        }
-    }
-
     fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {
         let now = self.now();
         let mut processes: Vec<HashSet<u32>> = vec![HashSet::new(); self.parts.applications.len()];
@@ -420,7 +411,6 @@ impl World for LiveWorld {
         let is_of_threads = |action: &&Action| runtimes.is_none() || !Runtimes::is_ours(action);
         let of_threads: Vec<Action> = actions.iter().filter(is_of_threads).cloned().collect();
         self.outcomes.extend(actuator.apply(&of_threads));
-        self.begin_metering(&of_threads);
         if let Some(woken) = self.woken.take() {
             self.rounds.add(woken.elapsed());
         }
@@ -430,6 +420,13 @@ impl World for LiveWorld {
         self.kinds = kinds.to_vec();
         if kinds.contains(&EventKind::TlpChanged) && !self.parts.discovery.tell_runnable() {
             self.kinds.retain(|kind| *kind != EventKind::TlpChanged);
+        }
+    }
+
+    fn measure(&mut self, of: ThreadId) {
+        let Some(work) = &mut self.parts.work else { return };
+        if let Some(facts) = self.parts.discovery.facts(of.tid) {
+            work.begin(facts.pid, &self.baseline);
         }
     }
 

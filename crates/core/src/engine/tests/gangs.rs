@@ -33,12 +33,14 @@ fn drawn(engine: &Engine) -> String {
 
 #[test]
 fn threads_that_want_a_pe_are_spread_keep_their_seats_and_are_free_when_turns_end() {
-    let config = EngineConfig { cures: Cures { spin: false, turns: true }, ..EngineConfig::default() };
+    let cures = Cures { spin: false, turns: true };
+    let config = EngineConfig { cures, guard: Some(1), ..EngineConfig::default() };
     let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);
     let delay = ProcessDelay { leader: id(0), run_ns: 1, wait_ns: 1, adaptable: false };
     engine.react(&EventBatch { at: second(1), events: vec![Event::Delayed(delay)], outcomes: Vec::new() });
     let mut step = |at_s, running, spinning| {
         engine.step(&observation(at_s, running, spinning));
+        assert_eq!(engine.guarded(), None, "that is no placement of the policy's");
         drawn(&engine)
     };
     assert_eq!(step(2, "ac", 180), "...", "it was not judged yet");
