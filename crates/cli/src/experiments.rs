@@ -1,13 +1,14 @@
-//! Where experiments come from, and running their many simulations on several threads.
+//! Where experiments come from, and running their many simulations in parallel.
 
-use anyhow::{Context, Result, anyhow, bail};
+use crate::parallel::in_parallel;
+use anyhow::{Context, Result, bail};
+use corewise_render::terminal::progress::ProgressBar;
 use corewise_sim::comparison::Run;
-use corewise_sim::experiment::{Experiment, ExperimentResult};
+use corewise_sim::experiment::{Experiment, ExperimentResult, Job};
 use corewise_sys::input;
-use std::io::{IsTerminal, Write};
+use rayon::prelude::*;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The files of `experiments/` by their path in it: they are part of the command.
@@ -48,54 +49,18 @@ pub fn load(name: &str) -> Result<Experiment> {
 /// Runs everything that an experiment needs on so many threads. Their number changes nothing in the result.
 pub fn run(experiment: &Experiment, workers: NonZeroUsize) -> Result<ExperimentResult> {
     let jobs = experiment.jobs();
-    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let runs: Mutex<Vec<Option<Run>>> = Mutex::new(jobs.iter().map(|_| None).collect());
-    let failure = Mutex::new(None);
-    let work = || {
-        while failed.load(Ordering::Relaxed) == 0 {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(index) else { break };
-            progress(&experiment.name, index, jobs.len());
-            match job.run() {
-                Ok(run) => {
-                    if let Ok(mut runs) = runs.lock() {
-                        runs[index] = Some(run);
-                    }
-                }
-                Err(error) => {
-                    failed.store(1, Ordering::Relaxed);
-                    if let Ok(mut failure) = failure.lock() {
-                        *failure = Some(error);
-                    }
-                }
-            }
-        }
+    let (bar, done) = (ProgressBar::start(), AtomicUsize::new(0));
+    let one = |job: &Job| {
+        let run = job.run();
+        let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+        bar.advance(
+            done as f64 / jobs.len() as f64,
+            format!("{}: {done} of {} runs", experiment.name, jobs.len()),
+        );
+        run
     };
-    std::thread::scope(|scope| {
-        for _ in 1..workers.get().min(jobs.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    progress(&experiment.name, jobs.len(), jobs.len());
-    if let Some(error) = failure.into_inner().ok().flatten() {
-        return Err(error).with_context(|| format!("cannot run experiment {}", experiment.name));
-    }
-    let runs: Option<Vec<Run>> = runs.into_inner().ok().and_then(|runs| runs.into_iter().collect());
-    let runs = runs.ok_or_else(|| anyhow!("a simulation of experiment {} broke off", experiment.name))?;
+    let runs = in_parallel(workers, || jobs.par_iter().map(one).collect::<Result<Vec<Run>, _>>())?;
+    bar.finish();
+    let runs = runs.with_context(|| format!("cannot run experiment {}", experiment.name))?;
     Ok(experiment.result(&runs))
-}
-
-/// Says on a terminal how far it is; the line goes when all is done.
-fn progress(name: &str, done: usize, all: usize) {
-    let mut stderr = std::io::stderr();
-    if !stderr.is_terminal() {
-        return;
-    }
-    // A terminal that takes no text is no reason to stop.
-    let _ = if done < all {
-        write!(stderr, "\r\x1b[K{name}: run {} of {all}", done + 1)
-    } else {
-        write!(stderr, "\r\x1b[K")
-    };
 }

@@ -1,8 +1,9 @@
 //! Simulated machines as people name them: in a line, or by a file.
 
-use crate::{output, profile_file};
+use crate::profile_file;
 use anyhow::{Context, Result, bail};
 use corewise_core::topology::Topology;
+use corewise_render::terminal;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::measured;
 use corewise_sys::input;
@@ -68,7 +69,7 @@ fn of_shape(name: &str, shape: Topology) -> MachineSpec {
 /// A topology tells which PEs are fast, but not how fast: without speeds all of them are simulated alike.
 fn warn_of_speeds(shape: &Topology) {
     if let [fastest, .., slowest] = shape.kinds.as_slice() {
-        output::tell(format_args!(
+        terminal::tell(format_args!(
             "{}: the PEs {} ({}) and {} ({}) are taken to be equally fast; a scenario can give their \
              speeds: machine.speeds = [{{ pes = \"{}\", speed = 0.5 }}]",
             shape.origin, fastest.pes, fastest.name, slowest.pes, slowest.name, slowest.name

@@ -1,32 +1,16 @@
 //! The `corewise` command.
 
 mod commands;
-mod comparison;
-mod experiment_page;
-mod experiment_table;
 mod experiments;
 #[cfg(test)]
 mod hostile;
 mod machine_file;
-mod output;
-mod page;
-mod profile_comparison;
-mod profile_csv;
+mod parallel;
 mod profile_file;
-#[cfg(test)]
-mod profile_fixture;
-mod profile_page;
-mod profile_table;
 mod profile_views;
-mod profile_words;
-mod progress_bar;
 mod recording_file;
 mod report_file;
-mod report_page;
-mod report_table;
-mod report_words;
 mod session;
-mod sim_page;
 mod whole_file;
 
 use clap::{Parser, Subcommand};
@@ -36,6 +20,7 @@ use commands::{
     replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_live::policy_command;
+use corewise_render::terminal;
 use corewise_sys::signals::end_as;
 use corewise_sys::stack;
 use session::exited;
@@ -106,7 +91,7 @@ fn run_command() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(end_as(status)),
         Err(error) => {
-            output::tell(output::in_words(&error));
+            terminal::tell(terminal::in_words(error.as_ref()));
             ExitCode::from(failure(&error))
         }
     }

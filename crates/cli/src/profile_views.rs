@@ -1,8 +1,9 @@
 //! What is made of a machine profile for people and for other programs: options that several commands have.
 
-use crate::{profile_csv, profile_page, profile_table, whole_file};
+use crate::whole_file;
 use anyhow::{Context, Result};
 use corewise_core::profile::{MachineProfile, to_json};
+use corewise_render::profile::{csv, page, table};
 use std::path::PathBuf;
 
 /// The forms in which a profile is shown.
@@ -39,19 +40,19 @@ impl Views {
     /// Writes the files.
     pub fn write(&self, profile: &MachineProfile) -> Result<()> {
         if let Some(path) = &self.html {
-            whole_file::write(path, profile_page::render(profile).as_bytes())?;
+            whole_file::write(path, page::render(profile).as_bytes())?;
         }
         if let Some(path) = &self.csv {
-            whole_file::write(path, profile_csv::render(profile).as_bytes())?;
+            whole_file::write(path, csv::render(profile).as_bytes())?;
         }
         let Some(directory) = &self.svg else { return Ok(()) };
-        let drawings = profile_page::drawings(profile);
+        let drawings = page::drawings(profile);
         drawings.iter().try_for_each(|(name, svg)| whole_file::write(&directory.join(name), svg.as_bytes()))
     }
 
     /// Prints to standard output.
     pub fn print(&self, profile: &MachineProfile) -> Result<()> {
-        let text = if self.json { to_json(profile) } else { profile_table::render(profile) };
-        Ok(crate::output::print(&text)?)
+        let text = if self.json { to_json(profile) } else { table::render(profile) };
+        Ok(corewise_render::terminal::print(&text)?)
     }
 }

@@ -1,10 +1,10 @@
 //! Recordings on disk: gzip-compressed lines, written so that what was seen before a crash can be read.
 
-use crate::output::Name;
 use crate::whole_file::{self, Stream};
 use anyhow::{Context, Result, bail};
 use corewise_core::observe::Input;
 use corewise_core::recording::{Header, Recording, to_line};
+use corewise_render::terminal::Name;
 use corewise_sys::input;
 use flate2::Compression;
 use flate2::write::GzEncoder;

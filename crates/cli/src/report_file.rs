@@ -1,8 +1,10 @@
 //! Writing a report.
 
-use crate::{output, report_page, report_table, whole_file};
+use crate::whole_file;
 use anyhow::{Result, bail};
 use corewise_core::report::Report;
+use corewise_render::report::{page, table};
+use corewise_render::terminal;
 use std::path::Path;
 
 /// How a report is written.
@@ -22,8 +24,8 @@ pub fn check(path: &Path) -> Result<()> {
 /// Writes the report, as the file's name asks for.
 pub fn write(path: &Path, report: &Report) -> Result<()> {
     let text = match format_of(path)? {
-        Format::Page => report_page::render(report),
-        Format::Table => output::printable(&report_table::render(report)).into_owned(),
+        Format::Page => page::render(report),
+        Format::Table => terminal::printable(&table::render(report)).into_owned(),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(report)?),
     };
     whole_file::write(path, text.as_bytes())

@@ -2,7 +2,6 @@
 //! it can be watched ([`at_once`]) and running processes ([`attached`]) are runs of their own kinds.
 
 use crate::commands::ThisMachine;
-use crate::output::{in_words, tell};
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
 use corewise_binding::affinity_actuator::AffinityActuator;
@@ -21,6 +20,7 @@ use corewise_counters::{CounterSource, Subjects};
 use corewise_discovery as discovery;
 use corewise_discovery::{Discovery, NewThread, Root};
 use corewise_live::{Application, Ends, LiveWorld, Parts};
+use corewise_render::terminal::{in_words, tell};
 use corewise_sys::descriptors::leaving_free;
 use corewise_sys::launch::{self, LaunchError, Output, Waiting};
 use corewise_sys::privileged;
@@ -164,7 +164,7 @@ pub fn run(mut plan: Plan) -> Result<Ended> {
         Ok(attached) => watch(plan, waiting, signals, attached, guardian, planted, notes),
         Err(error) if is_demanded(&plan) => Err(error),
         Err(error) => {
-            warn(&mut notes, format!("the command runs unwatched: {}", in_words(&error)));
+            warn(&mut notes, format!("the command runs unwatched: {}", in_words(error.as_ref())));
             follow(plan, waiting, signals, notes)
         }
     }

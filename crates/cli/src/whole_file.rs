@@ -5,8 +5,8 @@
 //! (another owner's, one with several names) is overwritten, once the disk has promised the space. Pipes are
 //! never waited for without an end. Limit: access lists of a replaced file are lost.
 
-use crate::output::Name;
 use anyhow::{Context, Result, bail};
+use corewise_render::terminal::Name;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::{File, Metadata, Permissions};

@@ -1,7 +1,6 @@
 //! `corewise calibrate`: measure what this machine's processing elements share.
 
 use crate::profile_views::Views;
-use crate::progress_bar::ProgressBar;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_bench::conditions::Refusal;
@@ -14,6 +13,7 @@ use corewise_core::calibrate::{
 use corewise_core::profile::{Circumstances, Evidence, MachineProfile, to_json};
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
+use corewise_render::terminal::progress::ProgressBar;
 use corewise_sim::bench::{Conditions, ModelMachine};
 use corewise_sim::machine::{Machine, MachineSpec};
 use corewise_sys::signals;
@@ -100,7 +100,7 @@ impl Calibrate {
         written?;
         shown?;
         if let Some(path) = output {
-            crate::output::tell(format_args!("the machine profile is {}", path.display()));
+            corewise_render::terminal::tell(format_args!("the machine profile is {}", path.display()));
         }
         Ok(if interrupted { INTERRUPTED } else { 0 })
     }
@@ -170,7 +170,7 @@ impl Calibrate {
 
     /// Opens this machine, if asked to as soon as it is quiet; nothing if that wait was interrupted.
     fn open(&self, options: &Options) -> Result<Option<LiveExecutor>> {
-        let bar = ProgressBar::new();
+        let bar = ProgressBar::start();
         let mut quiet_looks = 0;
         loop {
             match LiveExecutor::open(options.clone()) {
@@ -215,7 +215,7 @@ impl Calibrate {
         told: &Topology,
         mut settings: Settings,
     ) -> MachineProfile {
-        let bar = ProgressBar::new();
+        let bar = ProgressBar::start();
         let mut found = None;
         let mut behaves = told.clone();
         if self.discover {

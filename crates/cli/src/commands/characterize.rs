@@ -1,12 +1,12 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
 use super::{SourceOptions, ThisMachine};
-use crate::output::print;
-use crate::report_table;
 use crate::session::{self, Ended, Machine, Plan};
 use anyhow::{Context, Result};
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
+use corewise_render::report::table;
+use corewise_render::terminal::print;
 use corewise_sys::launch::Output;
 use std::ffi::OsString;
 use std::process::ExitStatus;
@@ -53,13 +53,10 @@ impl Characterize {
         let Ended { report, exit_status, .. } = session::run(plan)?;
         let report = report.context("the command was not watched")?;
         for note in &report.notes {
-            crate::output::tell(note);
+            corewise_render::terminal::tell(note);
         }
-        let text = if self.json {
-            serde_json::to_string_pretty(&report)? + "\n"
-        } else {
-            report_table::render(&report)
-        };
+        let text =
+            if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };
         print(&text)?;
         Ok(exit_status)
     }

@@ -1,8 +1,10 @@
 //! `corewise sim --check-profile`: the model against the pairs of memory that a calibration measured.
 
-use crate::{output, profile_file, profile_words as words};
+use crate::profile_file;
 use anyhow::{Context, Result};
 use corewise_core::machine_model::{Check, Compared, check};
+use corewise_render::profile::words;
+use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -14,7 +16,7 @@ pub fn execute(path: &Path, json: bool) -> Result<u8> {
     let profile = profile_file::read(path)?;
     let check = check(&profile).with_context(|| path.display().to_string())?;
     let text = if json { serde_json::to_string_pretty(&check)? + "\n" } else { describe(&check) };
-    output::print(&text)?;
+    terminal::print(&text)?;
     Ok(0)
 }
 

@@ -1,9 +1,8 @@
 //! `corewise compare`: whether a placement, a setting or another program is faster.
 
-use crate::comparison::workload::{self, WorkloadFile, copies, words};
-use crate::comparison::{Comparison, DEFAULT, csv, json, page, share, table};
-use crate::output;
-use crate::progress_bar::{ProgressBar, remaining};
+pub mod file;
+pub mod workload;
+
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_bench::comparison::{CommandExecutor, RunError};
@@ -13,8 +12,12 @@ use corewise_core::comparison::{
 };
 use corewise_core::policy::PolicySpec;
 use corewise_core::time::parse_duration;
+use corewise_render::comparison::{Comparison, DEFAULT, csv, page, share, table};
+use corewise_render::terminal;
+use corewise_render::terminal::progress::{ProgressBar, remaining};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use workload::{WorkloadFile, copies, words};
 
 /// Runs of each variant, where nothing else is said.
 const RUNS: u32 = 20;
@@ -111,7 +114,7 @@ impl Compare {
     /// Compares, shows and writes; the exit status.
     pub fn execute(self) -> Result<u8> {
         let mut comparison = match &self.resume {
-            Some(file) => json::read(file)?,
+            Some(file) => file::read(file)?,
             None => Comparison { plan: self.plan()?, setting: Default::default(), trials: Vec::new() },
         };
         if self.runs.is_some() || self.budget.is_some() {
@@ -136,12 +139,12 @@ impl Compare {
             return Ok(());
         }
         let found = comparison.findings();
-        output::print(&table::render(comparison, &found))?;
+        terminal::print(&table::render(comparison, &found))?;
         let json_file = self.json.as_deref().or(self.resume.as_deref());
         let write = |path: Option<&Path>, text: &dyn Fn() -> String| {
             path.map_or(Ok(()), |path| whole_file::write(path, text().as_bytes()))
         };
-        write(json_file, &|| json::write(comparison, &found))?;
+        write(json_file, &|| file::write(comparison, &found))?;
         write(self.csv.as_deref(), &|| csv::write(comparison))?;
         write(self.html.as_deref(), &|| page::render(comparison, &found))
     }
@@ -233,7 +236,7 @@ fn run(executor: &mut CommandExecutor, comparison: &mut Comparison) -> Result<En
     if !executor.set_up()? {
         return Ok(Ending::Interrupted);
     }
-    let bar = ProgressBar::new();
+    let bar = ProgressBar::start();
     let plan = &comparison.plan;
     let result = conduct(executor, plan, &mut comparison.trials, &mut |progress| match progress {
         Progress::Run { variant, stage, done, remaining: left } => {
@@ -242,7 +245,7 @@ fn run(executor: &mut CommandExecutor, comparison: &mut Comparison) -> Result<En
                 Stage::Block(block) => format!("block {}", block + 1),
             };
             let left = left.map_or_else(String::new, |left| format!("{} left, ", remaining(left)));
-            bar.advance(*done, format!("{left}{what}: {}", output::Name(variant)));
+            bar.advance(*done, format!("{left}{what}: {}", terminal::Name(variant)));
         }
         Progress::Planned { runs, remaining: left } => bar.say(&format!(
             "{runs} runs in blocks of {}, about {}",

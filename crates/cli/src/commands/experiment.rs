@@ -1,7 +1,9 @@
 //! `corewise experiment`: what the papers found, simulated.
 
-use crate::{experiment_page, experiment_table, experiments, output, whole_file};
+use crate::{experiments, whole_file};
 use anyhow::{Context, Result, bail};
+use corewise_render::experiment::{page, table};
+use corewise_render::terminal;
 use corewise_sim::experiment::ExperimentResult;
 use serde::Serialize;
 use std::num::NonZeroUsize;
@@ -61,7 +63,7 @@ impl Experiment {
                     let spec = experiments::load(name)?.spec;
                     text += &format!("{name:<16} {}, {}: {}\n", spec.source, spec.figure, spec.title);
                 }
-                output::print(&text)?;
+                terminal::print(&text)?;
             }
             Action::Run(run) => run.execute()?,
         }
@@ -85,18 +87,18 @@ impl Run {
             }
             let result = experiments::run(&experiment, workers)?;
             if !to_stdout {
-                output::print(&experiment_table::render(&result))?;
+                terminal::print(&table::render(&result))?;
             }
             if let Some(html) = &self.html {
                 let path = if all { html.join(format!("{name}.html")) } else { html.clone() };
-                write(&path, &experiment_page::render(&result))?;
+                write(&path, &page::render(&result))?;
             }
             results.push(result);
         }
         if let Some(path) = &self.json {
             let results = Results { evidence: "simulated", experiments: &results };
             let text = serde_json::to_string_pretty(&results)? + "\n";
-            if to_stdout { output::print(&text)? } else { write(path, &text)? }
+            if to_stdout { terminal::print(&text)? } else { write(path, &text)? }
         }
         Ok(())
     }

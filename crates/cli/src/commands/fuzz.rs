@@ -1,10 +1,12 @@
 //! `corewise sim --fuzz`: random scenarios under the eyes of the invariants.
 
+use crate::parallel::in_parallel;
 use anyhow::{Result, bail};
 use corewise_sim::fuzz::{self, Tally};
+use rayon::prelude::*;
 use std::fmt::Write;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::panic::catch_unwind;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// So many failing seeds are told; the rest only counted.
@@ -28,23 +30,24 @@ struct Findings {
     steps: u64,
     events: u64,
     simulated_ns: u64,
-    /// A sum, so that it does not matter who adds when.
+    /// A sum, so that it does not matter how the seeds are grouped.
     fingerprint: u64,
     failures: Vec<Failure>,
 }
 
 impl Findings {
-    fn add(&mut self, other: Findings) {
+    fn and(mut self, other: Findings) -> Findings {
         self.steps += other.steps;
         self.events += other.events;
         self.simulated_ns += other.simulated_ns;
         self.fingerprint = self.fingerprint.wrapping_add(other.fingerprint);
         self.failures.extend(other.failures);
+        self
     }
 }
 
 /// Tries all seeds; the exit status is 1 if one failed.
-pub fn execute(seeds: Seeds, policies: &[String], jobs: Option<u16>) -> Result<u8> {
+pub fn execute(seeds: Seeds, policies: &[String], jobs: Option<NonZeroU16>) -> Result<u8> {
     let known = fuzz::policies();
     if let Some(unknown) = policies.iter().find(|policy| !known.contains(&policy.as_str())) {
         bail!("there is no policy `{unknown}`; there are: {}", known.join(", "));
@@ -52,37 +55,21 @@ pub fn execute(seeds: Seeds, policies: &[String], jobs: Option<u16>) -> Result<u
     let chosen: Vec<&str> = policies.iter().map(String::as_str).collect();
     let policies = if chosen.is_empty() { known } else { chosen };
     let jobs = match jobs {
-        Some(jobs) => usize::from(jobs),
-        None => thread::available_parallelism().map_or(1, usize::from),
+        Some(jobs) => jobs.into(),
+        None => thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
     };
-    let findings = try_all(seeds, &policies, jobs);
-    crate::output::print(&describe(seeds, &findings))?;
+    let findings = try_all(seeds, &policies, jobs)?;
+    corewise_render::terminal::print(&describe(seeds, &findings))?;
     Ok(u8::from(!findings.failures.is_empty()))
 }
 
-fn try_all(seeds: Seeds, policies: &[&str], jobs: usize) -> Findings {
-    let taken = AtomicU64::new(0);
-    let work = || {
-        let mut findings = Findings::default();
-        loop {
-            let number = taken.fetch_add(1, Ordering::Relaxed);
-            if number >= seeds.count {
-                return findings;
-            }
-            let seed = seeds.first.wrapping_add(number);
-            findings.add(try_one(seed, fuzz::policy_of(seed, policies)));
-        }
+fn try_all(seeds: Seeds, policies: &[&str], jobs: NonZeroUsize) -> Result<Findings> {
+    let one = |number: u64| {
+        let seed = seeds.first.wrapping_add(number);
+        try_one(seed, fuzz::policy_of(seed, policies))
     };
-    let mut all = thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().fold(Findings::default(), |mut all, worker| {
-            // A worker catches the panics of what it runs; one of its own is passed on.
-            all.add(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            all
-        })
-    });
-    all.failures.sort_unstable();
-    all
+    let all = || (0..seeds.count).into_par_iter().map(one).reduce(Findings::default, Findings::and);
+    in_parallel(jobs, all)
 }
 
 fn try_one(seed: u64, policy: &str) -> Findings {
@@ -145,9 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_workers_changes_nothing() {
+    fn the_number_of_threads_changes_nothing() {
         let seeds = Seeds { first: 1, count: 6 };
-        let told = |jobs| describe(seeds, &try_all(seeds, &fuzz::policies(), jobs));
+        let told = |jobs| {
+            let jobs = NonZeroUsize::new(jobs).unwrap();
+            describe(seeds, &try_all(seeds, &fuzz::policies(), jobs).unwrap())
+        };
         assert_eq!(told(1), told(3));
         assert!(told(1).contains("seeds 1 to 6: 0 failed"), "{}", told(1));
     }

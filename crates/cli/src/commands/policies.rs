@@ -1,8 +1,8 @@
 //! `corewise policies`: which policies there are, and what their parameters mean.
 
-use crate::output::print;
 use anyhow::Result;
 use corewise_core::policy::{KINDS, Needs, Parameter, PolicyKind};
+use corewise_render::terminal::print;
 use serde::Serialize;
 use std::fmt::Write;
 

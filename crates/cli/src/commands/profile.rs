@@ -1,9 +1,11 @@
 //! `corewise profile`: look at machine profiles, and at what changed between two.
 
+use crate::profile_file;
 use crate::profile_views::Views;
-use crate::{output, profile_file, profile_words as words};
 use anyhow::Result;
 use corewise_core::profile::{ProfileDiff, diff};
+use corewise_render::profile::words;
+use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -75,7 +77,7 @@ impl Diff {
         let (before, after) = (profile_file::read(&self.before)?, profile_file::read(&self.after)?);
         let diff = diff(&before, &after);
         let text = if self.json { serde_json::to_string_pretty(&diff)? + "\n" } else { describe(&diff) };
-        output::print(&text)?;
+        terminal::print(&text)?;
         Ok(u8::from(!diff.changed.is_empty() || !diff.topology.is_empty()))
     }
 }
@@ -113,7 +115,7 @@ fn write_description(out: &mut String, diff: &ProfileDiff) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile_fixture as fixture;
+    use corewise_render::profile::fixture;
 
     #[test]
     fn what_changed_is_told_with_both_intervals() {

@@ -1,6 +1,5 @@
 //! `corewise progress`: how fast the threads of a program advance.
 
-use crate::output::{self, Name};
 use crate::session::exited;
 use anyhow::{Context, Result};
 use corewise_core::progress::{SLICES_MIN, Slice, Unknown, ratio};
@@ -8,6 +7,7 @@ use corewise_core::stats::Interval;
 use corewise_core::time::parse_duration;
 use corewise_counters::progress::{Meter, SLICE};
 use corewise_discovery::attach;
+use corewise_render::terminal::{self, Name};
 use corewise_sys::launch::{self, Output};
 use corewise_sys::signals::Signals;
 use corewise_topology as topology;
@@ -111,7 +111,7 @@ impl Progress {
                 _ if session.is_over => {}
                 Ok(meters) => session.follow(meters)?,
                 Err(error) => {
-                    output::tell(format_args!("nothing can be measured: {error}"));
+                    terminal::tell(format_args!("nothing can be measured: {error}"));
                     session.wait(Duration::MAX)?;
                 }
             }
@@ -173,7 +173,7 @@ impl Session<'_> {
 
     fn tell(&self, line: &Line<'_>) -> Result<()> {
         if self.options.json {
-            output::tell_json(&serde_json::to_string(line)?);
+            terminal::tell_json(&serde_json::to_string(line)?);
             return Ok(());
         }
         let what = match (line.speed, line.low, line.high, &line.unknown) {
@@ -185,7 +185,7 @@ impl Session<'_> {
         };
         let points: Vec<String> = line.points.iter().map(|point| Name(point).to_string()).collect();
         let points = if points.is_empty() { String::new() } else { format!("  ({})", points.join("; ")) };
-        output::tell(format_args!("{:7.1} s  {} {}  {what}{points}", line.at_s, line.tid, Name(line.name)));
+        terminal::tell(format_args!("{:7.1} s  {} {}  {what}{points}", line.at_s, line.tid, Name(line.name)));
         Ok(())
     }
 }

@@ -2,7 +2,6 @@
 
 use super::what_if::{self, WhatIfOptions};
 use super::{FpuModules, OtherMachine, PolicyOptions, start_patiently};
-use crate::output::Name;
 use crate::{recording_file, report_file};
 use anyhow::Result;
 use corewise_core::engine::{Engine, EngineConfig};
@@ -11,6 +10,7 @@ use corewise_core::policy::Policy;
 use corewise_core::recording::{RecordedWorld, Recording};
 use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
 use corewise_core::world::control_loop;
+use corewise_render::terminal::Name;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Replay {
         let report = self.replay()?;
         self.report.iter().try_for_each(|path| report_file::write(path, &report))?;
         let text = if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { describe(&report) };
-        crate::output::print(&text)?;
+        corewise_render::terminal::print(&text)?;
         Ok(0)
     }
 
@@ -64,7 +64,7 @@ impl Replay {
         } else {
             what_if::describe(&prediction)
         };
-        crate::output::print(&text)?;
+        corewise_render::terminal::print(&text)?;
         Ok(0)
     }
 

@@ -1,15 +1,16 @@
 //! `corewise run`: a command, watched and placed.
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
-use crate::report_words::own_cost;
 use crate::session::{self, Ended, Machine, Plan, attached};
-use crate::{output, report_file, whole_file};
+use crate::{report_file, whole_file};
 use anyhow::Result;
 use corewise_core::engine::EngineConfig;
 use corewise_core::report::{Report, WaitsReport};
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Cures;
 use corewise_live::policy_command::PolicyCommand;
+use corewise_render::report::words::own_cost;
+use corewise_render::terminal;
 use corewise_sys::launch::Output;
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -135,21 +136,21 @@ impl Run {
         let Some(report) = report else {
             if !self.quiet {
                 tell_of_core_dump(exit_status);
-                output::tell(format_args!("{:.2} s; not watched", wall.as_secs_f64()));
+                terminal::tell(format_args!("{:.2} s; not watched", wall.as_secs_f64()));
             }
             return Ok(exit_status);
         };
         if self.json {
-            output::tell_json(&serde_json::to_string(&report)?);
+            terminal::tell_json(&serde_json::to_string(&report)?);
         } else if !self.quiet {
             tell_of_core_dump(exit_status);
-            output::tell(summary(&report));
+            terminal::tell(summary(&report));
         }
         let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
         match failure.map_or(written, Err) {
             // The command's own failure is the more important news, but ours is told in any case.
             Err(error) if !exit_status.success() => {
-                output::tell(output::in_words(&error));
+                terminal::tell(terminal::in_words(error.as_ref()));
                 Ok(exit_status)
             }
             result => result.map(|()| exit_status),
@@ -165,7 +166,7 @@ fn may_name_descriptor(path: &Path) -> bool {
 /// A shell says so of the command alone, but corewise dies without a core dump of its own.
 fn tell_of_core_dump(status: ExitStatus) {
     if status.core_dumped() {
-        output::tell("the command dumped core");
+        terminal::tell("the command dumped core");
     }
 }
 

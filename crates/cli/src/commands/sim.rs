@@ -1,16 +1,18 @@
 //! `corewise sim`: a scenario on a simulated machine.
 
 use super::{check_profile, fuzz, start_patiently};
-use crate::output::Name;
-use crate::{machine_file, sim_page, whole_file};
+use crate::{machine_file, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy::PolicySpec;
 use corewise_core::policy::exec::StartCommand;
+use corewise_render::sim::page;
+use corewise_render::terminal::Name;
 use corewise_sim::comparison::{Comparison, VariantResult, compare, last_seed};
 use corewise_sim::rt_app;
 use corewise_sim::scenario::{Scenario, Variant};
 use corewise_sys::input;
 use std::fmt::Write;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 /// Simulate a scenario: the same policies on a machine that need not exist.
@@ -67,8 +69,8 @@ pub struct Sim {
     )]
     fuzz: Option<u64>,
     /// How many seeds are tried at once; the result does not depend on it
-    #[arg(long, value_name = "N", requires = "fuzz", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    #[arg(long, value_name = "N", requires = "fuzz")]
+    jobs: Option<NonZeroU16>,
     /// Instead of a scenario, make the model of a calibrated machine and hold it against the pairs of memory
     /// that were measured there
     #[arg(
@@ -101,14 +103,14 @@ impl Sim {
         let comparison =
             compare(&scenario, Some(self.commands())).with_context(|| format!("cannot simulate {name}"))?;
         if let Some(html) = &self.html {
-            whole_file::write(html, sim_page::render(&comparison, &text).as_bytes())?;
+            whole_file::write(html, page::render(&comparison, &text).as_bytes())?;
         }
         let text = if self.json {
             serde_json::to_string_pretty(&comparison)? + "\n"
         } else {
             describe(&comparison, self.timeline)
         };
-        crate::output::print(&text)?;
+        corewise_render::terminal::print(&text)?;
         Ok(0)
     }
 }

@@ -1,10 +1,10 @@
 //! `corewise topo`: what a machine's processing elements share.
 
 use super::{FpuModules, OtherMachine};
-use crate::output::{self, Name};
 use crate::whole_file;
 use anyhow::{Context, Result};
 use corewise_core::topology::{Summary, Topology};
+use corewise_render::terminal::{self, Name};
 use corewise_topology as topology;
 use serde::Serialize;
 use std::fmt::Write;
@@ -54,7 +54,7 @@ impl Topo {
             }
             None => human(&topology)?,
         };
-        output::print(&text)?;
+        terminal::print(&text)?;
         Ok(0)
     }
 }

@@ -1,9 +1,9 @@
 //! `corewise replay --machine`: how fast recorded threads would have been elsewhere, simulated.
 
-use crate::output::Name;
 use crate::{machine_file, recording_file};
 use anyhow::{Context, Result};
 use corewise_core::policy::Policy;
+use corewise_render::terminal::Name;
 use corewise_sim::comparison::last_seed;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::what_if::{Prediction, Question, REPRODUCTION_ERROR_MAX, Range, predict};

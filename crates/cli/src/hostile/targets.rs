@@ -1,9 +1,9 @@
 //! The readers, each with sound inputs and with what is done to them.
 
 use super::mutate::Mutator;
+use crate::commands::compare::{file as comparison_file, workload};
 use crate::commands::{paths, replay};
-use crate::comparison;
-use crate::{profile_fixture, profile_page, profile_table, recording_file, report_page, report_table};
+use crate::recording_file;
 use anyhow::{Context, Result, anyhow};
 use corewise_code::AddressSpace;
 use corewise_code::elf::ElfFile;
@@ -20,6 +20,7 @@ use corewise_core::recording::{FORMAT, Header, VERSION, to_line};
 use corewise_core::time::{Time, parse_duration};
 use corewise_core::topology::Topology;
 use corewise_counters::pmu::EventFile;
+use corewise_render::{comparison, report};
 use corewise_sim::experiment::Experiment;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::rt_app;
@@ -175,7 +176,8 @@ fn recording(lines: &[String]) -> Result<()> {
     for name in ["spread", "pa"] {
         let policy = policy::build(name).expect("a policy");
         let report = replay::replayed(recording.clone(), None, policy, EngineConfig::default());
-        let texts = [report_table::render(&report), report_page::render(&report), replay::describe(&report)];
+        let texts =
+            [report::table::render(&report), report::page::render(&report), replay::describe(&report)];
         assert!(texts.iter().all(|text| !text.is_empty()));
     }
     Ok(())
@@ -192,11 +194,15 @@ fn changed_recording(seed: u64) {
     drop(recording(&lines));
 }
 
-static PROFILE: LazyLock<String> = LazyLock::new(|| profile::to_json(&profile_fixture::smt()));
+static PROFILE: LazyLock<String> =
+    LazyLock::new(|| profile::to_json(&corewise_render::profile::fixture::smt()));
 
 fn profile(text: &str) -> Result<()> {
     let profile = profile::parse(text)?;
-    assert!(!profile_table::render(&profile).is_empty() && !profile_page::render(&profile).is_empty());
+    assert!(
+        !corewise_render::profile::table::render(&profile).is_empty()
+            && !corewise_render::profile::page::render(&profile).is_empty()
+    );
     profile.topology();
     Ok(())
 }
@@ -275,12 +281,12 @@ const WORKLOAD: &str = "completions = 2\nenvironment = { A = '1' }\n[[applicatio
                         command = \"prog 'x y'\"\ncopies = 2\nstart = '500ms'\n";
 
 fn workload_file(text: &str) -> Result<()> {
-    comparison::workload::parse(text).map(drop)
+    workload::parse(text).map(drop)
 }
 
 /// Also what is made of it: every view.
 fn comparison(text: &str) -> Result<()> {
-    let comparison = comparison::json::parse(text)?;
+    let comparison = comparison_file::parse(text)?;
     let found = comparison.findings();
     comparison::table::render(&comparison, &found);
     comparison::page::render(&comparison, &found);
@@ -292,7 +298,7 @@ fn comparison(text: &str) -> Result<()> {
 static COMPARISON: LazyLock<String> = LazyLock::new(|| {
     let mut comparison = comparison::fixture::comparison();
     comparison.trials.truncate(12);
-    comparison::json::write(&comparison, &comparison.findings())
+    comparison_file::write(&comparison, &comparison.findings())
 });
 
 fn experiment_text() -> String {

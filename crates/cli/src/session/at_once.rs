@@ -12,12 +12,12 @@ use super::{
     Attached, Ended, Plan, Watch, attach_running, children, guard, nested, own_processes, waits_are_decided,
     warn,
 };
-use crate::output::in_words;
 use anyhow::{Context, Result};
 use corewise_binding::runtimes;
 use corewise_core::observe::Target;
 use corewise_discovery::Root;
 use corewise_live::{Application, Ends};
+use corewise_render::terminal::in_words;
 use corewise_sys::launch;
 use corewise_sys::signals::Signals;
 use corewise_topology as topology;
@@ -57,7 +57,7 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
         (_, Some(exit_status)) => return Ok(unwatched(exit_status)),
         (Ok(attached), None) => attached,
         (Err(error), None) => {
-            warn(&mut notes, format!("the command runs unwatched: {}", in_words(&error)));
+            warn(&mut notes, format!("the command runs unwatched: {}", in_words(error.as_ref())));
             return Ok(unwatched(signals.follow(command).context(cannot_follow)?));
         }
     };

@@ -5,10 +5,11 @@ use crate::shape::lines_with;
 use crate::{Finding, Tree, check, finding, is_rust};
 
 /// What each crate may use of ours. `cli` may use all, and a crate that is not named here must be added.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ("core", &[]),
     ("paths", &["core"]),
     ("sim", &["core"]),
+    ("render", &["core", "paths", "sim", "testing"]),
     ("testing", &[]),
     ("bpf", &[]),
     ("sys", &["core", "testing"]),
@@ -87,6 +88,21 @@ pub fn pure_crates_are_pure(tree: &Tree) -> Vec<Finding> {
     };
     let is_pure = |path: &str| crate_of(path).is_some_and(|name| PURE_CRATES.contains(&name));
     tree.files(|path| is_rust(path) && is_pure(path) && path.contains("/src/")).flat_map(in_file).collect()
+}
+
+/// What people see is made in `render`: HTML, SVG and progress stand nowhere else.
+pub fn what_people_see_is_made_in_render(tree: &Tree) -> Vec<Finding> {
+    const MADE_THERE: [&str; 6] = ["indicatif", "maud", "<svg", "<div", "<td", "\\x1b["];
+    let elsewhere = |path: &str| {
+        let is_source = is_manifest(path) || (is_rust(path) && path.contains("/src/"));
+        is_source && !matches!(crate_of(path), Some("render") | None)
+    };
+    let in_file = |(path, text): (&str, &str)| {
+        let told =
+            |(index, word)| finding(path, index, format!("`{word}`: what people see is made in render"));
+        lines_with(text, &MADE_THERE).into_iter().map(told).collect::<Vec<_>>()
+    };
+    tree.files(elsewhere).flat_map(in_file).collect()
 }
 
 /// Unsafe code stands only in the crates that talk to the kernel or to C.
@@ -181,6 +197,20 @@ fn an_impure_crate_is_found() {
         let path = format!("crates/{name}/src/a.rs");
         check(pure_crates_are_pure, &[(&path, &format!("\n{line}"))], &[&format!("{path}:2")]);
     }
+}
+
+#[test]
+fn html_and_progress_outside_of_render_are_found() {
+    let page = "fn f() -> &'static str {\n    \"<td>1</td>\"\n}\n";
+    check(what_people_see_is_made_in_render, &[("crates/render/src/page.rs", page)], &[]);
+    let cli = [("crates/cli/src/a.rs", page), ("crates/cli/Cargo.toml", "indicatif.workspace = true\n")];
+    check(what_people_see_is_made_in_render, &cli, &["crates/cli/Cargo.toml:1", "crates/cli/src/a.rs:2"]);
+    let own_line = "\n\neprint!(\"\\r\\x1b[K{done}\");\n";
+    check(
+        what_people_see_is_made_in_render,
+        &[("crates/cli/src/a.rs", own_line)],
+        &["crates/cli/src/a.rs:3"],
+    );
 }
 
 #[test]

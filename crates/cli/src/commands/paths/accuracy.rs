@@ -1,14 +1,15 @@
 //! `corewise paths accuracy`: recordings beside the truth, and the study of period, runs and branches.
 
+use super::file;
 use super::truth::ExactCounts;
-use super::{file, page};
-use crate::{output, whole_file};
+use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_code::elf::ElfProgram;
 use corewise_paths::modules::ModuleTable;
-use corewise_paths::study::{Plan, Row, study};
+use corewise_paths::study::{Plan, study};
 use corewise_paths::window::{Module, ModuleId, Recording};
-use serde::Serialize;
+use corewise_render::paths::{Study, page};
+use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -38,31 +39,6 @@ pub struct Accuracy {
     json: bool,
 }
 
-/// All that is found out.
-#[derive(Debug, Serialize)]
-pub struct Study {
-    /// What the figures are.
-    pub evidence: &'static str,
-    /// What was run.
-    pub command: Vec<String>,
-    /// The sampler.
-    pub backend: String,
-    /// All runs, by period and branches: the paper's Figure 3.
-    pub by_period: Vec<Row>,
-    /// The shortest period, by runs and branches: the paper's Figures 4 and 5.
-    pub by_runs: Vec<Row>,
-    /// What the user should know.
-    pub notes: Vec<String>,
-}
-
-impl Study {
-    /// All runs with the shortest period.
-    pub fn whole(&self) -> impl Iterator<Item = &Row> {
-        let runs = self.by_runs.iter().map(|row| row.runs).max();
-        self.by_runs.iter().filter(move |row| Some(row.runs) == runs)
-    }
-}
-
 impl Accuracy {
     /// Prints; the exit status.
     pub fn execute(self) -> Result<u8> {
@@ -86,7 +62,7 @@ impl Accuracy {
             whole_file::write(path, page::render(&study).as_bytes())?;
         }
         let text = if self.json { serde_json::to_string_pretty(&study)? + "\n" } else { describe(&study) };
-        output::print(&text)?;
+        terminal::print(&text)?;
         Ok(0)
     }
 }

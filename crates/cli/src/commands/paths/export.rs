@@ -1,7 +1,7 @@
 //! `corewise paths export`: a recording as a profile for another tool.
 
 use super::file;
-use crate::{output, whole_file};
+use crate::whole_file;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use corewise_code::elf::{ElfError, ElfProgram};
@@ -12,6 +12,7 @@ use corewise_paths::export::source::Lines;
 use corewise_paths::export::{FORMATS, Format, ModuleFile, Needs, OfModule, Writer};
 use corewise_paths::modules::{leave_out, merged};
 use corewise_paths::window::{Module, ModuleId, Recording, Window};
+use corewise_render::terminal;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -66,12 +67,12 @@ impl Export {
             Writer::Module(_) => {
                 let of =
                     ModuleCounts::of(&recording, self.module.as_deref(), &program).with_context(context)?;
-                of.warnings(self.format).iter().for_each(output::tell);
+                of.warnings(self.format).iter().for_each(terminal::tell);
                 of.written(self.format)?
             }
         };
         if to_stdout {
-            Ok(output::print(&String::from_utf8(text)?).map(|()| 0)?)
+            Ok(terminal::print(&String::from_utf8(text)?).map(|()| 0)?)
         } else {
             whole_file::write(&self.output, &text).map(|()| 0)
         }
@@ -90,7 +91,7 @@ pub fn without_other_builds(recording: &mut Recording) -> Result<ElfProgram> {
             bail!("{error}");
         }
         if left_out > 0 {
-            output::tell(format_args!("{left_out} windows of another build are left out: {error}"));
+            terminal::tell(format_args!("{left_out} windows of another build are left out: {error}"));
         }
     }
     Ok(program)

@@ -1,9 +1,9 @@
 //! What `corewise paths` writes: gzip-compressed JSON, whole or not at all.
 
-use crate::output::Name;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_paths::window::Recording;
+use corewise_render::terminal::Name;
 use corewise_sys::input;
 use flate2::Compression;
 use flate2::write::GzEncoder;

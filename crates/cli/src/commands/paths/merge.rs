@@ -1,9 +1,10 @@
 //! `corewise paths merge`: one recording of many.
 
 use super::file;
-use crate::{output, whole_file};
+use crate::whole_file;
 use anyhow::{Result, anyhow};
 use corewise_paths::modules::merged;
+use corewise_render::terminal;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -30,11 +31,11 @@ impl Merge {
         let recording = merged.ok_or_else(|| anyhow!("there is no recording"))?;
         file::write(&self.output, &recording)?;
         let (windows, files) = (recording.windows.len(), self.files.len());
-        output::tell(format_args!("{windows} windows of {files} recordings"));
+        terminal::tell(format_args!("{windows} windows of {files} recordings"));
         let mut builds: BTreeMap<&str, u32> = BTreeMap::new();
         recording.modules.iter().for_each(|module| *builds.entry(&module.path).or_default() += 1);
         for (path, count) in builds.into_iter().filter(|(_, count)| *count > 1) {
-            output::tell(format_args!("{path} was recorded in {count} builds"));
+            terminal::tell(format_args!("{path} was recorded in {count} builds"));
         }
         Ok(0)
     }

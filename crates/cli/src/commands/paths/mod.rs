@@ -8,7 +8,6 @@ mod accuracy;
 mod export;
 mod file;
 mod merge;
-mod page;
 mod record;
 mod report;
 mod truth;

@@ -1,12 +1,13 @@
 //! `corewise paths record`: the branches of a command or of a running process.
 
 use super::file;
-use crate::progress_bar::StatusLine;
-use crate::{output, whole_file};
+use crate::whole_file;
 use anyhow::Result;
 use clap::ValueEnum;
 use corewise_branches as branches;
 use corewise_branches::{Backend, BranchError, Options, Progress, Recorded, Target};
+use corewise_render::terminal;
+use corewise_render::terminal::progress::StatusLine;
 use corewise_sys::signals;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -87,11 +88,11 @@ impl Record {
         };
         if self.backend == BackendName::Step {
             // The processor stops after each instruction until it is told otherwise.
-            output::tell(
+            terminal::tell(
                 "while it steps, kill -9 of corewise also ends the program: end with Ctrl-C or TERM",
             );
         }
-        let line = StatusLine::new();
+        let line = StatusLine::start();
         let recorded = branches::record(target, &options, &mut |Progress { windows, processes }| {
             line.show(format!("{windows} windows of {processes} processes"));
         });
@@ -103,7 +104,7 @@ impl Record {
         })?;
         file::write(&self.output, &recorded.recording)?;
         if !self.quiet {
-            output::tell(summary(&recorded, &self.output.display().to_string()));
+            terminal::tell(summary(&recorded, &self.output.display().to_string()));
         }
         Ok(recorded.exit_status.unwrap_or_default())
     }

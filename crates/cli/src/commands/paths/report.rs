@@ -1,7 +1,6 @@
 //! `corewise paths report`: the hot functions and paths of a recording.
 
 use super::file;
-use crate::output::{self, Name};
 use anyhow::Result;
 use corewise_code::elf::ElfProgram;
 use corewise_paths::estimate::Estimator;
@@ -9,6 +8,7 @@ use corewise_paths::export::stacks::Callee;
 use corewise_paths::graph::Graph;
 use corewise_paths::path::{Path, Step};
 use corewise_paths::window::{End, Recording};
+use corewise_render::terminal::{self, Name};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl Report {
         let summary = summary(recording, &program, self.top);
         let text =
             if self.json { serde_json::to_string_pretty(&summary)? + "\n" } else { describe(&summary) };
-        output::print(&text)?;
+        terminal::print(&text)?;
         Ok(0)
     }
 }

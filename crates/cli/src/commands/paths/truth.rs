@@ -1,10 +1,11 @@
 //! `corewise paths truth`: exact path counts of a command.
 
 use super::file;
-use crate::{output, whole_file};
+use crate::whole_file;
 use anyhow::{Result, anyhow};
 use corewise_paths::profile::PathProfile;
 use corewise_paths::window::Module;
+use corewise_render::terminal;
 use corewise_truth as truth;
 use corewise_truth::Settings;
 use serde::{Deserialize, Serialize};
@@ -72,7 +73,7 @@ impl Truth {
         let settings = Settings { cpu: self.cpu, ..Settings::default() };
         let counted = truth::count_paths(&command, &modules, &settings, PLACES_MAX)?;
         let status = counted.trace.status;
-        output::tell(format_args!(
+        terminal::tell(format_args!(
             "{} executions of {} different paths, emulated",
             counted.profile.total,
             counted.profile.paths.len()

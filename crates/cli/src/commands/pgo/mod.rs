@@ -21,8 +21,6 @@ mod shell;
 mod tools;
 
 use super::paths::{ModuleCounts, read_recording, without_other_builds};
-use crate::output::{self, Name};
-use crate::progress_bar::StatusLine;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -33,6 +31,8 @@ use corewise_paths::export::{Format, bolt, llvm_profgen};
 use corewise_paths::modules::merged;
 use corewise_paths::quality::Quality;
 use corewise_paths::window::{Module, ModuleId, Recording};
+use corewise_render::terminal::progress::StatusLine;
+use corewise_render::terminal::{self, Name};
 use corewise_sys::signals;
 use measure::{Gain, Times, fastest, rounds};
 use place::Place;
@@ -132,7 +132,7 @@ impl Pgo {
     pub fn execute(self) -> Result<u8> {
         let (plan, notes) = self.plan()?;
         if self.dry_run {
-            output::print(&plan.script())?;
+            terminal::print(&plan.script())?;
             return Ok(0);
         }
         std::fs::create_dir_all(&plan.dir)
@@ -149,7 +149,7 @@ impl Pgo {
         };
         let text =
             if self.json { serde_json::to_string_pretty(&outcome)? + "\n" } else { describe(&outcome) };
-        output::print(&text)?;
+        terminal::print(&text)?;
         Ok(0)
     }
 
@@ -293,7 +293,7 @@ impl Work<'_> {
 
     fn build(&mut self, variant: &'static str, profile: Option<&Path>) -> Result<()> {
         let command = self.plan.build_command(profile);
-        output::tell(format!("building {variant}: {}", Name(&command)));
+        terminal::tell(format!("building {variant}: {}", Name(&command)));
         self.shell.run(&command, &format!("build-{variant}"))?;
         // The file itself: runs and recordings know it by that name.
         let binary = self.plan.binary.canonicalize();
@@ -327,9 +327,9 @@ impl Work<'_> {
 
     /// Records the program in place until the profile is good enough.
     fn record(&mut self, variant: &str) -> Result<Recording> {
-        output::tell(format!("recording {variant}: {}", Name(&self.options.run.join("; "))));
+        terminal::tell(format!("recording {variant}: {}", Name(&self.options.run.join("; "))));
         let started = Instant::now();
-        let line = StatusLine::new();
+        let line = StatusLine::start();
         let mut recordings = Vec::new();
         let runs = self.plan.runs.join("; ");
         loop {
@@ -343,7 +343,7 @@ impl Work<'_> {
             match quality {
                 Some(quality) if quality.is_enough() || is_late && quality.windows > 0 => {
                     line.finish();
-                    output::tell(format!("{variant}: {quality}"));
+                    terminal::tell(format!("{variant}: {quality}"));
                     if !quality.is_enough() {
                         self.notes.push(format!(
                             "the profile of {variant} is not as good as wanted: name more or longer runs, or \
@@ -425,7 +425,7 @@ impl Work<'_> {
         }
         loop {
             let command = self.plan.bolt_command(&tool);
-            output::tell(&command);
+            terminal::tell(&command);
             let Err(error) = self.shell.run(&command, BOLT) else { break };
             let output = std::fs::read(self.plan.file("bolt.log")).unwrap_or_default();
             match self.plan.request.after(&String::from_utf8_lossy(&output)) {
@@ -482,8 +482,8 @@ impl Work<'_> {
             }
         }
         drop(outputs);
-        output::tell(format!("measuring {} in {} rounds", working.join(", "), self.options.rounds));
-        let status = StatusLine::new();
+        terminal::tell(format!("measuring {} in {} rounds", working.join(", "), self.options.rounds));
+        let status = StatusLine::start();
         let times = rounds(&working, self.options.rounds, |variant, round| {
             status.show(format!("round {round} of {}: {variant}", self.options.rounds));
             run(variant, Path::new("/dev/null"))

@@ -1,7 +1,7 @@
 //! Commands of the user, with their output in files and their failures told.
 
-use crate::output::Name;
 use anyhow::{Context, Result, bail};
+use corewise_render::terminal::Name;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::time::TimeValLike;

@@ -1,0 +1,176 @@
+//! The file of a comparison: JSON, for other tools, and to be continued.
+//!
+//! What hyperfine's `--export-json` has stands where it has it (`results[]`), so that whatever reads that
+//! reads this; what hyperfine does not know is in further fields and below `corewise`.
+
+use anyhow::{Context, Result, bail};
+use corewise_core::comparison::{Effect, Findings, Metric, VariantFindings};
+use corewise_core::profile::Evidence;
+use corewise_render::comparison::{Comparison, EVIDENCE, command_line};
+use corewise_sys::input;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const FORMAT: &str = "corewise comparison";
+const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    results: Vec<Entry<'a>>,
+    corewise: Ours<&'a Comparison>,
+    noise_floor: BTreeMap<Metric, Effect>,
+    blocks: usize,
+    notes: &'a [String],
+}
+
+/// A variant as hyperfine has it, then what it does not.
+#[derive(Serialize)]
+struct Entry<'a> {
+    command: String,
+    mean: Option<f64>,
+    stddev: Option<f64>,
+    median: Option<f64>,
+    user: f64,
+    system: f64,
+    min: Option<f64>,
+    max: Option<f64>,
+    times: Vec<f64>,
+    exit_codes: Vec<i32>,
+    name: &'a str,
+    /// Against the baseline; empty for the baseline.
+    effects: BTreeMap<Metric, Effect>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ours<C> {
+    format: String,
+    version: u32,
+    evidence: Evidence,
+    comparison: C,
+}
+
+/// What is read of a document.
+#[derive(Deserialize)]
+struct Read {
+    corewise: Ours<Comparison>,
+}
+
+/// The document.
+pub fn write(comparison: &Comparison, findings: &Findings) -> String {
+    let entries = findings.variants.iter().enumerate();
+    let document = Document {
+        results: entries.map(|(index, found)| entry(comparison, index, found)).collect(),
+        corewise: Ours { format: FORMAT.to_owned(), version: VERSION, evidence: EVIDENCE, comparison },
+        noise_floor: findings.noise_floor.iter().copied().collect(),
+        blocks: findings.blocks,
+        notes: &findings.notes,
+    };
+    // Maps with names as keys, and numbers: nothing that JSON has not.
+    serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
+}
+
+fn entry<'a>(comparison: &Comparison, index: usize, found: &'a VariantFindings) -> Entry<'a> {
+    let plan = &comparison.plan;
+    let runs = || comparison.trials.iter().filter(|trial| plan.variant_of(trial.arm) == index);
+    Entry {
+        command: command_line(&plan.variants[index]),
+        mean: found.wall.map(|wall| wall.mean),
+        stddev: found.wall.and_then(|wall| wall.deviation),
+        median: found.wall.map(|wall| wall.median),
+        user: found.user_seconds,
+        system: found.system_seconds,
+        min: found.wall.map(|wall| wall.min),
+        max: found.wall.map(|wall| wall.max),
+        times: runs().map(|trial| trial.run.wall_seconds).collect(),
+        exit_codes: runs().map(|trial| trial.run.exit_code).collect(),
+        name: &found.name,
+        effects: found.effects.iter().copied().collect(),
+    }
+}
+
+/// Reads a comparison that is to be continued.
+pub fn read(path: &Path) -> Result<Comparison> {
+    let shown = path.display();
+    let text = input::read_text(path, input::DATA_MAX)
+        .with_context(|| format!("cannot read the comparison {shown}: give a file of `compare --json`"))?;
+    parse(&text).with_context(|| format!("{shown} is no comparison that can be continued"))
+}
+
+/// What [`read`] makes of a file's text.
+pub fn parse(text: &str) -> Result<Comparison> {
+    let read: Read = serde_json::from_str(text).context("give a file of `corewise compare --json`")?;
+    let ours = read.corewise;
+    if ours.format != FORMAT || ours.version != VERSION {
+        bail!(
+            "its format is `{}` version {}, and not `{FORMAT}` version {VERSION}: use the corewise that \
+             wrote it",
+            ours.format,
+            ours.version
+        );
+    }
+    ours.comparison.plan.check()?;
+    ours.comparison.plan.check_trials(&ours.comparison.trials)?;
+    Ok(ours.comparison)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_render::comparison::fixture::comparison;
+    use serde_json::Value;
+
+    /// What hyperfine's own scripts read of its export (scripts/plot_*.py, advanced_statistics.py).
+    #[derive(serde::Deserialize)]
+    struct HyperfineExport {
+        results: Vec<HyperfineResult>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct HyperfineResult {
+        command: String,
+        mean: f64,
+        stddev: Option<f64>,
+        median: f64,
+        user: f64,
+        system: f64,
+        min: f64,
+        max: f64,
+        times: Vec<f64>,
+        exit_codes: Vec<Option<i32>>,
+    }
+
+    #[test]
+    fn what_reads_hyperfines_export_reads_ours() {
+        let comparison = comparison();
+        let text = write(&comparison, &comparison.findings());
+        let export: HyperfineExport = serde_json::from_str(&text).unwrap();
+        let [baseline, other] = export.results.as_slice() else { panic!("two variants") };
+        assert_eq!((baseline.command.as_str(), baseline.times.len()), ("prog 'a b'", 20));
+        assert_eq!((other.times.len(), other.exit_codes.len()), (10, 10));
+        assert!(other.min <= other.median && other.median <= other.max && other.stddev.unwrap() > 0.0);
+        assert!((other.mean / baseline.mean - 1.1).abs() < 0.01);
+        assert_eq!((other.user, other.system), (0.5, 0.0));
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written_and_a_changed_one_is_refused() {
+        let comparison = comparison();
+        let text = write(&comparison, &comparison.findings());
+        assert_eq!(parse(&text).unwrap(), comparison);
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["corewise"]["evidence"], "measured");
+        assert_eq!(document["corewise"]["comparison"]["trials"][0]["energy_joules"], Value::Null, "not 0");
+        assert_eq!(document["results"][1]["effects"]["wall"]["verdict"], "more");
+        let refused = |pointer: &str, value: Value, words: &str| {
+            let mut document = document.clone();
+            *document.pointer_mut(pointer).unwrap() = value;
+            let error = format!("{:#}", parse(&document.to_string()).unwrap_err());
+            assert!(error.contains(words), "no `{words}` in {error}");
+        };
+        refused("/corewise/version", 9.into(), "use the corewise that wrote it");
+        refused("/corewise/comparison/plan/variants", Value::Array(Vec::new()), "nothing to run");
+        refused("/corewise/comparison/trials/3/arm", 99.into(), "run 4 is not the one");
+        refused("/corewise/comparison/trials", "x".into(), "give a file of `corewise compare --json`");
+    }
+}

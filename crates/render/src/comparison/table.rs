@@ -1,0 +1,106 @@
+//! A comparison as a table for the terminal.
+
+use super::{Comparison, DEFAULT, EVIDENCE, ratio, share, short_verdict, verdict};
+use crate::terminal::Name;
+use corewise_core::comparison::{Effect, Findings, Metric, VariantFindings};
+use std::fmt::{Result, Write};
+
+/// Columns of a name; longer ones are cut.
+const NAME_MAX: usize = 40;
+/// Columns of a ratio with its interval.
+const RATIO: usize = 22;
+
+/// The table.
+pub fn render(comparison: &Comparison, findings: &Findings) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write(&mut text, comparison, findings);
+    text
+}
+
+fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Result {
+    let plan = &comparison.plan;
+    writeln!(
+        out,
+        "{EVIDENCE}: {} blocks of {} runs, seed {}; {}",
+        findings.blocks,
+        plan.arms(),
+        plan.seed,
+        comparison.machine()
+    )?;
+    let lengths = findings.variants.iter().map(|variant| Name(&variant.name).to_string().chars().count());
+    let width = lengths.chain(["(control)".len()]).max().unwrap_or(0).min(NAME_MAX);
+    let baseline = &findings.variants[0].name;
+    let against = if baseline == DEFAULT { DEFAULT } else { "the first" };
+    writeln!(out, "\n  {:<width$}  {:>19}  over {against} [95 %]", "", "time")?;
+    for variant in &findings.variants {
+        let wall = variant.effect(Metric::Wall);
+        row(
+            out,
+            &shortened(&variant.name),
+            width,
+            &times(variant),
+            wall,
+            &wall.map_or(String::new(), verdict),
+        )?;
+    }
+    let floor =
+        |metric| findings.noise_floor.iter().find(|(one, _)| *one == metric).map(|(_, effect)| effect);
+    let words = "the first once more: the noise floor";
+    row(out, "(control)", width, "", floor(Metric::Wall), words)?;
+    for metric in Metric::ALL.into_iter().skip(1) {
+        let Some(floor) = floor(metric) else { continue };
+        writeln!(out, "\n  {}", metric.name())?;
+        for variant in &findings.variants[1..] {
+            let effect = variant.effect(metric);
+            let words = effect.map_or("", short_verdict);
+            row(out, &shortened(&variant.name), width, "", effect, words)?;
+        }
+        row(out, "(control)", width, "", Some(floor), "")?;
+    }
+    if let Some(least) = wall_effects(findings).map(|effect| effect.detectable).reduce(f64::max) {
+        writeln!(
+            out,
+            "\nDifferences from {} on would be told with a probability of 80 %. An interval misses the truth \
+             once in twenty.",
+            share(least)
+        )?;
+    }
+    findings.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+}
+
+/// The effects on the time of all variants and the control.
+pub fn wall_effects(findings: &Findings) -> impl Iterator<Item = &Effect> {
+    let of_variants = findings.variants.iter().flat_map(|variant| &variant.effects);
+    let all = of_variants.chain(&findings.noise_floor);
+    all.filter(|(metric, _)| *metric == Metric::Wall).map(|(_, effect)| effect)
+}
+
+fn times(variant: &VariantFindings) -> String {
+    let Some(wall) = variant.wall else { return "-".to_owned() };
+    match wall.deviation {
+        Some(deviation) => format!("{:.3} s ± {deviation:.3} s", wall.mean),
+        None => format!("{:.3} s", wall.mean),
+    }
+}
+
+fn row(
+    out: &mut String,
+    name: &str,
+    width: usize,
+    time: &str,
+    effect: Option<&Effect>,
+    words: &str,
+) -> Result {
+    let ratio = effect.map_or_else(String::new, ratio);
+    let line = format!("  {name:<width$}  {time:>19}  {ratio:<RATIO$}  {words}");
+    writeln!(out, "{}", line.trim_end())
+}
+
+fn shortened(name: &str) -> String {
+    let name = Name(name).to_string();
+    if name.chars().count() <= NAME_MAX {
+        return name;
+    }
+    name.chars().take(NAME_MAX - 1).chain(['…']).collect()
+}

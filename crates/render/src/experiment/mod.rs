@@ -1,0 +1,4 @@
+//! Results of experiments.
+
+pub mod page;
+pub mod table;

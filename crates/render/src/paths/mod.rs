@@ -1,0 +1,31 @@
+//! Path profiles.
+
+pub mod page;
+
+use corewise_paths::study::Row;
+use serde::Serialize;
+
+/// A study of accuracy: all that is found out.
+#[derive(Debug, Serialize)]
+pub struct Study {
+    /// What the figures are.
+    pub evidence: &'static str,
+    /// What was run.
+    pub command: Vec<String>,
+    /// The sampler.
+    pub backend: String,
+    /// All runs, by period and branches: the paper's Figure 3.
+    pub by_period: Vec<Row>,
+    /// The shortest period, by runs and branches: the paper's Figures 4 and 5.
+    pub by_runs: Vec<Row>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Study {
+    /// All runs with the shortest period.
+    pub fn whole(&self) -> impl Iterator<Item = &Row> {
+        let runs = self.by_runs.iter().map(|row| row.runs).max();
+        self.by_runs.iter().filter(move |row| Some(row.runs) == runs)
+    }
+}

@@ -1,0 +1,185 @@
+//! What the Δs of a profile compare: the series of its figures.
+
+use crate::profile::words;
+use corewise_core::profile::{Delta, Estimate, MachineProfile, PairResult, Subject, Verdict};
+
+/// With more series than this nobody tells their colours apart.
+const SERIES_MAX: usize = 6;
+
+/// Close against distant, or together against alone.
+pub struct Comparison {
+    /// `same core against same L3`.
+    pub name: String,
+    /// Whether it is against running alone.
+    pub alone: bool,
+    /// One entry for each thing that was run.
+    pub cells: Vec<Cell>,
+}
+
+/// One Δ.
+pub struct Cell {
+    /// What was run.
+    pub subject: Subject,
+    /// The Δ.
+    pub delta: Estimate,
+    /// What it says; `None` against running alone, where nobody has a choice.
+    pub verdict: Option<Verdict>,
+}
+
+impl Cell {
+    /// Whether the noise is larger than the value, also where nobody has a choice.
+    pub fn is_uncertain(&self) -> bool {
+        Verdict::of(&self.delta) == Verdict::Unknown
+    }
+}
+
+impl Comparison {
+    /// The Δ of one thing.
+    pub fn cell(&self, subject: Subject) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.subject == subject)
+    }
+}
+
+/// The comparisons of neighbouring classes first; against running alone where there is no Δ between classes.
+pub fn comparisons(profile: &MachineProfile) -> Vec<Comparison> {
+    let mut pairs: Vec<(usize, usize)> = profile.deltas.iter().map(|d| (d.close, d.distant)).collect();
+    pairs.sort_by_key(|&(close, distant)| (distant.saturating_sub(close), close));
+    pairs.dedup();
+    if pairs.is_empty() {
+        let all = (0..profile.classes.len()).map(|class| against_alone(profile, class));
+        return all.filter(|comparison| !comparison.cells.is_empty()).collect();
+    }
+    pairs.into_iter().take(SERIES_MAX).map(|(close, distant)| between(profile, close, distant)).collect()
+}
+
+fn between(profile: &MachineProfile, close: usize, distant: usize) -> Comparison {
+    let of_pair = profile.deltas.iter().filter(|d| (d.close, d.distant) == (close, distant));
+    Comparison {
+        name: format!("{} against {}", words::class(profile, close), words::class(profile, distant)),
+        alone: false,
+        cells: of_pair
+            .map(|d| Cell { subject: d.subject, delta: d.delta, verdict: Some(d.verdict) })
+            .collect(),
+    }
+}
+
+fn against_alone(profile: &MachineProfile, class: usize) -> Comparison {
+    let of_class = profile.pairs.iter().filter(|pair| pair.class == class);
+    Comparison {
+        name: format!("{} against alone", words::class(profile, class)),
+        alone: true,
+        cells: of_class
+            .filter_map(|pair| {
+                let subject = Subject::Workload(pair.workload);
+                Some(Cell { subject, delta: pair.delta_alone?, verdict: None })
+            })
+            .collect(),
+    }
+}
+
+/// What a calibration found, in one sentence: whether it matters where threads run, and how much at most.
+pub fn verdict(profile: &MachineProfile) -> String {
+    let begin = if profile.complete { "" } else { "as far as was measured, " };
+    let sentence = match profile.classes.len() {
+        0 if profile.told.pes.len() < 2 => "with a single PE there is nothing to place".to_owned(),
+        0 => "no pair of PEs was measured, so nothing is known of what they share".to_owned(),
+        _ if profile.deltas.is_empty() => alike(profile),
+        _ => different(profile),
+    };
+    let sentence = format!("{begin}{sentence}{}", slow_pes(profile));
+    let mut letters = sentence.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+/// All pairs of PEs share the same: there is no choice, only a cost.
+fn alike(profile: &MachineProfile) -> String {
+    let costly = |pair: &&PairResult| pair.delta_alone.is_some_and(|d| Verdict::of(&d) == Verdict::Distant);
+    let slowdown = |pair: &PairResult| pair.slowdowns.map_or(1.0, |(a, b)| a.value.max(b.value));
+    let worst = profile.pairs.iter().filter(costly).max_by(|a, b| slowdown(a).total_cmp(&slowdown(b)));
+    let cost = match worst {
+        Some(pair) => format!(
+            "two busy neighbours slow each other down by at most {} ({})",
+            percent(slowdown(pair) - 1.0),
+            pair.workload
+        ),
+        None => {
+            "nothing that two busy neighbours share costs them anything that stands out of the noise".into()
+        }
+    };
+    format!("all pairs of PEs are alike, so no placement is better than another; {cost}")
+}
+
+/// Some pairs share more than others: what that costs and gains at most.
+fn different(profile: &MachineProfile) -> String {
+    let of = |verdict| profile.deltas.iter().filter(move |delta| delta.verdict == verdict);
+    let by_size = |a: &&Delta, b: &&Delta| a.delta.value.abs().total_cmp(&b.delta.value.abs());
+    let told = |word: &str, delta: &Delta| {
+        let (close, distant) = (words::class(profile, delta.close), words::class(profile, delta.distant));
+        let gain = percent(delta.delta.value.abs());
+        format!("{word} is up to {gain} faster ({}, {close} against {distant})", delta.subject)
+    };
+    let apart = of(Verdict::Distant).max_by(by_size).map(|delta| told("apart", delta));
+    let together = of(Verdict::Close).max_by(by_size).map(|delta| told("close together", delta));
+    let found: Vec<String> = apart.into_iter().chain(together).collect();
+    if found.is_empty() {
+        let count = profile.deltas.len();
+        return format!(
+            "where threads run makes no difference that stands out of the noise ({count} comparisons)"
+        );
+    }
+    format!("it matters where threads run: {}", found.join("; "))
+}
+
+/// Whether PEs differ in speed.
+fn slow_pes(profile: &MachineProfile) -> String {
+    let slowest = profile.speeds.iter().min_by(|a, b| a.relative.high.total_cmp(&b.relative.high));
+    match slowest {
+        Some(speed) if speed.relative.high < SLOW_BELOW => format!(
+            "; the slowest PE, {}, has {} of the fastest one's speed ({})",
+            speed.pe,
+            percent(speed.relative.value),
+            speed.kernel.name()
+        ),
+        _ => String::new(),
+    }
+}
+
+/// A PE that is certainly slower than this share of the fastest is worth a word.
+const SLOW_BELOW: f64 = 0.95;
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::fixture;
+
+    #[test]
+    fn a_profile_has_a_verdict_in_one_sentence() {
+        let two = fixture::two_pes();
+        assert_eq!(
+            verdict(&two),
+            "All pairs of PEs are alike, so no placement is better than another; two busy neighbours slow \
+             each \
+             other down by at most 206 % (read 256 KiB)."
+        );
+        let mut noisy = two;
+        for pair in &mut noisy.pairs {
+            pair.delta_alone = pair.delta_alone.map(|d| Estimate { low: -0.5, high: 0.5, ..d });
+        }
+        assert!(verdict(&noisy).contains("nothing that two busy neighbours share"), "{}", verdict(&noisy));
+    }
+
+    #[test]
+    fn what_is_smaller_than_its_noise_is_faint_also_where_there_is_no_choice() {
+        let mut profile = fixture::two_pes();
+        let is_faint = |profile: &MachineProfile| comparisons(profile)[0].cells[0].is_uncertain();
+        assert!(!is_faint(&profile));
+        let first = profile.pairs.iter_mut().find(|pair| pair.delta_alone.is_some()).unwrap();
+        first.delta_alone = Some(Estimate { value: 0.1, low: -0.3, high: 0.5, repetitions: 5 });
+        assert!(is_faint(&profile));
+    }
+}

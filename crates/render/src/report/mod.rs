@@ -1,0 +1,5 @@
+//! Reports of runs.
+
+pub mod page;
+pub mod table;
+pub mod words;

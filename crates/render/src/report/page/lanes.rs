@@ -1,0 +1,221 @@
+//! What each PE did for the run, and which PEs share something: the drawing in which threads that meet on a
+//! shared FPU are seen.
+//!
+//! One lane a PE, PEs that share something next to each other; a column's height is the share of the time in
+//! which threads of the run were seen running there, those that are FPU-intensive at the bottom. What other
+//! programs did is not known here and not drawn.
+
+use super::timeline::{LABEL_WIDTH, Scale, TOP, WIDTH, axis};
+use crate::page::markup::{Share, Text};
+use corewise_core::classify::FpuClass;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use corewise_core::report::{Report, Shared};
+use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter, Result};
+
+const LANE_HEIGHT: f64 = 20.0;
+const COLUMN_HEIGHT: f64 = 16.0;
+const LANES_MAX: usize = 64;
+/// All columns of all lanes: what keeps the page small.
+const COLUMNS_MAX: usize = 4_000;
+const COLUMNS_PER_LANE_MAX: usize = 160;
+/// Brackets of what is shared stand left of the lanes, the widest sharing outermost.
+const BRACKETS_MAX: usize = 4;
+const BRACKET_WIDTH: f64 = 34.0;
+
+/// The section with the drawing.
+pub struct Lanes<'a>(pub &'a Report);
+
+/// How much of a column's time threads ran: FPU-intensive ones, and all.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Column {
+    intensive: f64,
+    all: f64,
+}
+
+impl Display for Lanes<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let report = self.0;
+        let scale = Scale::of(report);
+        let count = (COLUMNS_MAX / pes(report).len().max(1)).clamp(1, COLUMNS_PER_LANE_MAX);
+        let lanes = lanes(report, scale.end_ns, count);
+        let shown: Vec<PeId> = pes(report).into_iter().take(LANES_MAX).collect();
+        if lanes.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "<section>\n<h2>What each PE did</h2>\n<ul class=\"legend\">")?;
+        writeln!(
+            f,
+            "<li><span class=\"swatch intensive\"></span>FPU-intensive threads</li>\n\
+             <li><span class=\"swatch other\"></span>other threads of the run</li>\n\
+             <li>height: share of the time, by where threads were seen at each look</li>\n</ul>"
+        )?;
+        let height = TOP + LANE_HEIGHT * shown.len() as f64 + 6.0;
+        writeln!(
+            f,
+            "<div class=\"scroll\">\n<svg class=\"timeline lanes\" viewBox=\"0 0 {WIDTH} {height}\" \
+             role=\"img\" \
+             aria-label=\"What {} PEs did, and what they share\">",
+            shown.len()
+        )?;
+        axis(f, &scale, height)?;
+        brackets(f, &report.shared, &shown)?;
+        for (index, &pe) in shown.iter().enumerate() {
+            let columns = lanes.get(&pe).map_or(&[][..], Vec::as_slice);
+            lane(f, pe, TOP + LANE_HEIGHT * index as f64, columns, &scale)?;
+        }
+        writeln!(f, "</svg>\n</div>")?;
+        if let Some(more) = pes(report).len().checked_sub(LANES_MAX).filter(|&more| more > 0) {
+            writeln!(f, "<p class=\"quiet\">and {more} more PEs</p>")?;
+        }
+        writeln!(f, "</section>")
+    }
+}
+
+/// The PEs on which something ran and their close neighbours, so ordered that those that share are
+/// neighbours.
+fn pes(report: &Report) -> Vec<PeId> {
+    const CLOSE_MAX: usize = 8;
+    let holders = |pe| report.shared.iter().filter(move |shared| shared.pes.contains(pe));
+    let ran = report.threads.iter().flat_map(|thread| thread.ran_on.iter().filter_map(|ran| ran.pe));
+    let mut pes: CpuSet = ran.collect();
+    for pe in pes.clone().iter() {
+        for close in holders(pe).filter(|shared| shared.pes.len() <= CLOSE_MAX) {
+            pes = pes.union(&close.pes);
+        }
+    }
+    let mut order: Vec<PeId> = pes.iter().collect();
+    order.sort_by_cached_key(|&pe| {
+        let mut widest_first: Vec<(usize, Option<PeId>)> =
+            holders(pe).map(|shared| (usize::MAX - shared.pes.len(), shared.pes.first())).collect();
+        widest_first.sort_unstable();
+        // Who shares nothing closer comes after those who do.
+        widest_first.push((usize::MAX, None));
+        (widest_first, pe)
+    });
+    order
+}
+
+/// Each PE's columns, `count` of equal width over the whole run.
+fn lanes(report: &Report, end_ns: u64, count: usize) -> BTreeMap<PeId, Vec<Column>> {
+    let mut lanes: BTreeMap<PeId, Vec<Column>> = BTreeMap::new();
+    let width = end_ns as f64 / count as f64;
+    for thread in &report.threads {
+        for ran in &thread.ran_on {
+            let Some(pe) = ran.pe else { continue };
+            let columns = lanes.entry(pe).or_insert_with(|| vec![Column::default(); count]);
+            let first = (ran.from_ns as f64 / width) as usize;
+            for (index, column) in columns.iter_mut().enumerate().skip(first) {
+                let begin = (index as f64 * width).max(ran.from_ns as f64);
+                let end = ((index + 1) as f64 * width).min(ran.to_ns as f64);
+                if end <= begin {
+                    break;
+                }
+                let share = ran.share * (end - begin) / width;
+                column.all += share;
+                if thread.fpu_class == FpuClass::Intensive {
+                    column.intensive += share;
+                }
+            }
+        }
+    }
+    lanes
+}
+
+fn brackets(f: &mut Formatter<'_>, shared: &[Shared], shown: &[PeId]) -> Result {
+    let mut kinds: Vec<_> = shared.iter().map(|shared| shared.resource).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    for domain in shared {
+        let depth = kinds.iter().position(|&kind| kind == domain.resource).unwrap_or_default();
+        let rows: Vec<usize> = shown
+            .iter()
+            .enumerate()
+            .filter(|(_, pe)| domain.pes.contains(**pe))
+            .map(|(row, _)| row)
+            .collect();
+        let (Some(&first), Some(&last), true) = (rows.first(), rows.last(), depth < BRACKETS_MAX) else {
+            continue;
+        };
+        let x = LABEL_WIDTH - 50.0 - BRACKET_WIDTH * depth as f64;
+        let (top, bottom) =
+            (TOP + LANE_HEIGHT * first as f64 + 2.0, TOP + LANE_HEIGHT * (last + 1) as f64 - 2.0);
+        writeln!(
+            f,
+            "<g class=\"bracket\"><title>PEs {pes} share: {word}</title>\
+             <path d=\"M{x} {top}h-5V{bottom}h5\"/>\
+             <text x=\"{text_x}\" y=\"{middle}\">{word}</text></g>",
+            pes = domain.pes,
+            word = Text(domain.resource.word()),
+            text_x = x - 8.0,
+            middle = (top + bottom) / 2.0 + 3.5,
+        )?;
+    }
+    Ok(())
+}
+
+fn lane(f: &mut Formatter<'_>, pe: PeId, top: f64, columns: &[Column], scale: &Scale) -> Result {
+    let (baseline, label_x) = (top + LANE_HEIGHT - 2.0, LABEL_WIDTH - 8.0);
+    writeln!(
+        f,
+        "<text class=\"tid\" x=\"{label_x}\" y=\"{}\">PE {pe}</text>\
+         <line class=\"grid\" x1=\"{LABEL_WIDTH}\" x2=\"{}\" y1=\"{baseline}\" y2=\"{baseline}\"/>",
+        baseline - 4.0,
+        scale.x(scale.end_ns)
+    )?;
+    let at = |index: usize| scale.x((scale.end_ns as f64 * index as f64 / columns.len() as f64) as u64);
+    for (index, column) in columns.iter().enumerate().filter(|(_, column)| column.all > 0.0) {
+        let (x, width) = (at(index), at(index + 1) - at(index));
+        let told = format!("PE {pe}: {} busy with this run", Share(column.all.min(1.0)));
+        for (class, share) in [("other", column.all), ("intensive", column.intensive)] {
+            let height = share.min(1.0) * COLUMN_HEIGHT;
+            if height >= 0.05 {
+                let y = baseline - height;
+                writeln!(
+                    f,
+                    "<rect class=\"{class}\" x=\"{x}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height:.1}\">\
+                     <title>{told}</title></rect>"
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::page::tests::{SECOND_NS, report, thread};
+    use corewise_core::topology::DomainKind;
+
+    #[test]
+    fn a_lane_holds_what_ran_on_its_pe_and_nothing_twice() {
+        let intensive =
+            |thread| corewise_core::report::ThreadReport { fpu_class: FpuClass::Intensive, ..thread };
+        let threads = vec![
+            intensive(thread(1, "a", &[(0, 2 * SECOND_NS, 0, 0.5)], &[])),
+            thread(2, "b", &[(SECOND_NS, 3 * SECOND_NS, 0, 0.25)], &[]),
+        ];
+        let lanes = lanes(&report(threads, Vec::new()), 4 * SECOND_NS, 4);
+        let column = |intensive, all| Column { intensive, all };
+        assert_eq!(lanes.len(), 1);
+        assert_eq!(
+            lanes[&PeId(0)],
+            [column(0.5, 0.5), column(0.5, 0.75), column(0.0, 0.25), column(0.0, 0.0)]
+        );
+    }
+
+    #[test]
+    fn pes_that_share_something_are_neighbours() {
+        let mut report = report(vec![thread(1, "a", &[(0, 9, 0, 1.0), (9, 12, 3, 1.0)], &[])], Vec::new());
+        let pes_of = |list: &str| list.parse::<CpuSet>().unwrap();
+        report.shared = vec![
+            Shared { resource: DomainKind::Core, pes: pes_of("0,4") },
+            Shared { resource: DomainKind::Core, pes: pes_of("1,5") },
+            Shared { resource: DomainKind::L3, pes: pes_of("0-7") },
+        ];
+        let order: Vec<u32> = pes(&report).into_iter().map(|pe| pe.0).collect();
+        assert_eq!(order, [0, 4, 1, 5, 2, 3, 6, 7]);
+    }
+}

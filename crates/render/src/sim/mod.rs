@@ -1,0 +1,3 @@
+//! Comparisons of simulated variants.
+
+pub mod page;

@@ -1,0 +1,132 @@
+//! Printing: the one way to the terminal.
+//!
+//! Programs and threads call themselves what they like, and so do files and what is in them. A name with
+//! control characters would make a terminal do things, and one with a line feed would write lines of its own
+//! among ours. So everything that is printed goes through [`printable`], and a name is a [`Name`].
+
+pub mod progress;
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt::{Display, Formatter, Write as _};
+use std::io::{ErrorKind, Result, Write};
+
+/// Writes the text to standard output. A reader that closed the pipe (`| head`) has seen enough: that is no
+/// error.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Says something on standard error, where standard output is the command's. Lines after the first are
+/// indented: what is told may hold a name with a line feed. If nobody can hear it, so be it.
+pub fn tell(text: impl Display) {
+    let text = format!("corewise: {text}").replace('\n', "\n    ");
+    let _ = writeln!(std::io::stderr(), "{}", printable(text.trim_end()));
+}
+
+/// An error with its causes, each told once: what an error's own text says already is left out.
+pub fn in_words(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let cause = error.to_string();
+        next = error.source();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// A line of JSON on standard error.
+pub fn tell_json(json: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", printable(json));
+}
+
+/// The text with its lines and tabs, but whatever else nobody sees, or that a terminal obeys, spelled out, as
+/// in JSON: JSON stays what it was.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| matches!(c, '\n' | '\t') || !is_invisible(c);
+    if text.chars().all(is_plain) {
+        return text.into();
+    }
+    let mut spelled = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_plain(c) { spelled.push(c) } else { spell(c, &mut spelled) }
+    }
+    spelled.into()
+}
+
+fn spell(c: char, out: &mut String) {
+    // Writing to a string cannot fail.
+    let _ = write!(out, "\\u{:04x}", u32::from(c));
+}
+
+/// Control characters, and Unicode's marks of direction and zero width.
+pub fn is_invisible(c: char) -> bool {
+    let is_mark = matches!(c,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    c.is_control() || is_mark
+}
+
+/// A text from outside that is to stay within its line.
+pub struct Name<'a>(pub &'a str);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        if !self.0.chars().any(is_invisible) {
+            return f.pad(self.0);
+        }
+        let mut spelled = String::new();
+        for c in self.0.chars() {
+            if is_invisible(c) { spell(c, &mut spelled) } else { spelled.push(c) }
+        }
+        f.pad(&spelled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_printed() {
+        let name = "a\u{1b}[2J\u{9b}31m\r\u{7f}\u{202e}b\tü\n";
+        assert_eq!(printable(name), "a\\u001b[2J\\u009b31m\\u000d\\u007f\\u202eb\tü\n");
+        assert_eq!(printable("plain"), "plain");
+        assert_eq!(format!("{:<12}|", Name("a\nb\u{1b}")), "a\\u000ab\\u001b|");
+        assert_eq!(format!("{:<4}|{:>4}|", Name("ab"), Name("ab")), "ab  |  ab|");
+        let json = serde_json::to_string(name).unwrap();
+        assert_eq!(serde_json::from_str::<String>(&printable(&json)).unwrap(), name);
+    }
+
+    /// An error and what caused it.
+    #[derive(Debug)]
+    struct Caused(&'static str, Option<Box<Caused>>);
+
+    impl Display for Caused {
+        fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Caused {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let told = |text, cause| in_words(&Caused(text, Some(Box::new(Caused(cause, None)))));
+        let whole = "cannot read a: no such file; check the path";
+        assert_eq!(told(whole, "no such file"), whole);
+        assert_eq!(told("cannot read a", "no such file"), "cannot read a: no such file");
+    }
+}

@@ -1,0 +1,94 @@
+//! How far a long work is: one line on a terminal, nothing in a pipe.
+
+use corewise_core::calibrate::Progress;
+use indicatif::ProgressStyle;
+use std::time::Duration;
+
+/// Steps of the bar.
+const STEPS: u64 = 1000;
+
+/// The line, on standard error. It goes away at the end.
+pub struct ProgressBar(indicatif::ProgressBar);
+
+impl ProgressBar {
+    /// Nothing done yet. In a pipe it stays invisible.
+    pub fn start() -> ProgressBar {
+        let bar = indicatif::ProgressBar::new(STEPS);
+        // The template holds no variable that could be wrong; without colours, as all that corewise writes.
+        let style = ProgressStyle::with_template("{bar:28} {percent:>3} %  {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        ProgressBar(bar)
+    }
+
+    /// What is being done, of something whose length nobody knows.
+    pub fn message(&self, words: String) {
+        self.0.set_message(words);
+    }
+
+    /// How far a calibration is.
+    pub fn show(&self, progress: &Progress) {
+        self.0.set_position((progress.done * STEPS as f64) as u64);
+        let left = remaining(progress.remaining);
+        self.0.set_message(format!("{left} left at most, pass {}: {}", progress.pass, progress.cell));
+    }
+
+    /// How far it is, as a share, and what is being done.
+    pub fn advance(&self, done: f64, words: String) {
+        self.0.set_position((done * STEPS as f64) as u64);
+        self.0.set_message(words);
+    }
+
+    /// Says something that stays, above the line.
+    pub fn say(&self, words: &str) {
+        self.0.suspend(|| crate::terminal::tell(words));
+    }
+
+    /// Takes the line away.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// How far a work is whose length nobody knows. It goes away at the end.
+pub struct StatusLine(indicatif::ProgressBar);
+
+impl StatusLine {
+    /// Nothing to say yet. In a pipe it stays invisible.
+    pub fn start() -> StatusLine {
+        let line = indicatif::ProgressBar::new_spinner();
+        // The template holds no variable that could be wrong.
+        line.set_style(
+            ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        StatusLine(line)
+    }
+
+    /// What is to be read there.
+    pub fn show(&self, words: String) {
+        self.0.set_message(format!("corewise: {words}"));
+    }
+
+    /// Takes the line away.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// `4 min 05 s`.
+pub fn remaining(left: Duration) -> String {
+    match left.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds => format!("{} min {:02} s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_is_left_is_told_in_minutes() {
+        let told = [0, 59, 60, 245].map(|seconds| remaining(Duration::from_secs(seconds)));
+        assert_eq!(told, ["0 s", "59 s", "1 min 00 s", "4 min 05 s"]);
+    }
+}
