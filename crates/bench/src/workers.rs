@@ -185,16 +185,16 @@ impl Drop for Leaving {
     }
 }
 
-/// A loop with its duty.
-struct Labour<'a> {
+/// A loop that works for a share of the time and rests for the remainder.
+struct DutyCycle<'a> {
     looping: &'a mut dyn Loop,
     /// Time to wait after each unit of time worked.
     rest: f64,
 }
 
-impl Labour<'_> {
+impl DutyCycle<'_> {
     /// One chunk of work and the rest that follows from it. Returns the work and when it was over.
-    fn spell(&mut self, begin: Instant, over: &AtomicBool) -> (f64, Instant) {
+    fn once(&mut self, begin: Instant, over: &AtomicBool) -> (f64, Instant) {
         let work = self.looping.chunk(over);
         let mut now = Instant::now();
         if self.rest > 0.0 {
@@ -221,18 +221,24 @@ struct Window {
 
 impl Stage {
     /// Works with all others; `None` if somebody left.
-    fn work(&self, tasks: usize, labour: &mut Labour, length: Duration, watch: &Watch) -> Option<Window> {
-        let (_, mut now) = labour.spell(Instant::now(), &self.over);
+    fn work(
+        &self,
+        tasks: usize,
+        duty_cycle: &mut DutyCycle,
+        length: Duration,
+        watch: &Watch,
+    ) -> Option<Window> {
+        let (_, mut now) = duty_cycle.once(Instant::now(), &self.over);
         self.working.fetch_add(1, Ordering::AcqRel);
         while self.working.load(Ordering::Acquire) < tasks && !self.over.load(Ordering::Acquire) {
-            (_, now) = labour.spell(now, &self.over);
+            (_, now) = duty_cycle.once(now, &self.over);
         }
         let before = watch.read();
         let begin = Instant::now();
         let until = begin + length;
         let (mut work, mut end) = (0.0, begin);
         while end < until && !self.over.load(Ordering::Acquire) {
-            let (done, now) = labour.spell(end, &self.over);
+            let (done, now) = duty_cycle.once(end, &self.over);
             (work, end) = (work + done, now);
         }
         let after = watch.read();
@@ -244,7 +250,7 @@ impl Stage {
         }
         let mut now = Instant::now();
         while !self.over.load(Ordering::Acquire) {
-            (_, now) = labour.spell(now, &self.over);
+            (_, now) = duty_cycle.once(now, &self.over);
         }
         Some(Window { work, begin, end, before, after })
     }
@@ -276,13 +282,13 @@ impl Bench {
         let realtime = assignment.realtime.then(|| RealTime::enter(PRIORITY)).transpose();
         let realtime =
             realtime.map_err(|errno| self.unusable(format!("no real-time scheduling: {errno}")))?;
-        let mut labour =
-            Labour { looping: looping.as_mut(), rest: 1.0 / task.duty.clamp(DUTY_MIN, 1.0) - 1.0 };
+        let mut duty_cycle =
+            DutyCycle { looping: looping.as_mut(), rest: 1.0 / task.duty.clamp(DUTY_MIN, 1.0) - 1.0 };
         let settling = (*window / 10).clamp(SETTLING.0, SETTLING.1);
-        let settled = meeting.settling.work(meeting.tasks, &mut labour, settling, &self.watch);
+        let settled = meeting.settling.work(meeting.tasks, &mut duty_cycle, settling, &self.watch);
         settled.ok_or(Failure::Abandoned)?;
         let clock_before = self.clock_ghz();
-        let counted = meeting.measuring.work(meeting.tasks, &mut labour, *window, &self.watch);
+        let counted = meeting.measuring.work(meeting.tasks, &mut duty_cycle, *window, &self.watch);
         let counted = counted.ok_or(Failure::Abandoned)?;
         let clock_after = self.clock_ghz();
         drop(realtime);
@@ -410,9 +416,9 @@ mod tests {
             move || {
                 std::thread::sleep(Duration::from_millis(delay_ms));
                 let mut looping = Noting::default();
-                let mut labour = Labour { looping: &mut looping, rest: 0.0 };
+                let mut duty_cycle = DutyCycle { looping: &mut looping, rest: 0.0 };
                 let length = Duration::from_millis(length_ms);
-                let window = stage.work(3, &mut labour, length, &Watch::open()).unwrap();
+                let window = stage.work(3, &mut duty_cycle, length, &Watch::open()).unwrap();
                 let (left, looping) = (Instant::now(), looping.0);
                 let counted =
                     |&&(begin, end): &&(Instant, Instant)| begin >= window.begin && end <= window.end;
@@ -437,8 +443,8 @@ mod tests {
         drop(Leaving(Arc::clone(&meeting)));
         assert!(!meeting.gather());
         let mut looping = Noting::default();
-        let mut labour = Labour { looping: &mut looping, rest: 0.0 };
-        assert!(meeting.measuring.work(2, &mut labour, Duration::from_secs(9), &Watch::open()).is_none());
+        let mut duty_cycle = DutyCycle { looping: &mut looping, rest: 0.0 };
+        assert!(meeting.measuring.work(2, &mut duty_cycle, Duration::from_secs(9), &Watch::open()).is_none());
     }
 
     #[test]
@@ -450,9 +456,9 @@ mod tests {
                 1.0
             }
         }
-        let mut labour = Labour { looping: &mut Interrupted, rest: 99.0 };
+        let mut duty_cycle = DutyCycle { looping: &mut Interrupted, rest: 99.0 };
         let begin = Instant::now();
-        let (_, end) = labour.spell(begin, &AtomicBool::new(false));
+        let (_, end) = duty_cycle.once(begin, &AtomicBool::new(false));
         assert!(end - begin >= Duration::from_millis(30) + CHUNK_MAX * 99);
         assert!(end - begin < Duration::from_millis(30 * 99), "{:?}", end - begin);
     }

@@ -112,7 +112,7 @@ impl AffinityActuator {
             // The first thread's mask is what the process was started with; the others may have pinned
             // themselves.
             let mask = affinity::get(facts.pid).unwrap_or_default();
-            let inherited = self.ledger().and_then(|ledger| ledger.heir_of(&mask)).cloned();
+            let inherited = self.ledger().and_then(|ledger| ledger.original_of(&mask)).cloned();
             // A single PE is a decision of the program or its user; several are a limit within which to
             // place.
             let permitted = match inherited {
@@ -178,8 +178,8 @@ impl Actuator for AffinityActuator {
         let process = self.process(facts);
         let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
         let was_bound = self.was_bound.get(&facts.tid).copied();
-        let handed_out =
-            was_bound != Some(false) && self.ledger().is_some_and(|ledger| ledger.heir_of(&mask).is_some());
+        let handed_out = was_bound != Some(false)
+            && self.ledger().is_some_and(|ledger| ledger.original_of(&mask).is_some());
         let is_pinned = self.ledger().is_some_and(|ledger| ledger.is_pinned(facts.tid));
         let mask = Arc::new(mask);
         if user_placed {
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(found, [SelfPinned, Inherited, Inherited]);
     }
 
-    /// A cpuset that shrinks and grows shows an heir with another mask for a moment.
+    /// A cpuset that shrinks and grows shows a thread with an inherited mask with another one for a moment.
     #[test]
     fn an_heir_that_had_another_mask_meanwhile_is_still_one() {
         needs!(TwoPes);

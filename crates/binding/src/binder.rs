@@ -1,4 +1,4 @@
-//! Setting masks so that each can be given back: with leave to act, the book of changes and the guardian.
+//! Setting masks so that each can be given back: with leave to act, the journal of changes and the guardian.
 //!
 //! Between a look at a thread and the change of its mask everything may happen: its cpuset shrinks, the
 //! thread pins itself, it ends and its number is given to another. So a thread is bound only while its mask
@@ -6,9 +6,9 @@
 
 use super::group::Slowed;
 use super::guardian::Guardian;
-use super::kin::ByParentage;
 use super::ledger::{Bound, Entry, Ledger};
 use super::mask::{self, ActToken};
+use super::members::ByParentage;
 use super::restore::{Remains, restore, seen};
 use super::slots::Slots;
 use super::turns::Turns;
@@ -24,7 +24,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the end of a run may be held up by heirs. If that is not enough, the guardian goes on.
+/// How long the end of a run may be held up by threads that inherited a mask. If that is not enough, the guardian goes on.
 const WITHIN: Duration = Duration::from_millis(300);
 
 /// How long, if there is no guardian.
@@ -65,11 +65,11 @@ pub struct Basis<'a> {
 }
 
 impl Binder {
-    /// Begins the book of a run.
+    /// Begins the journal of a run.
     pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> io::Result<Binder> {
         let token = ActToken::mint();
         let (own, cpuset) = affinity::own_and_cpuset()?;
-        // Without the kernel's list, heirs are looked for by their parentage.
+        // Without the kernel's list, threads that inherited a mask are looked for by their parentage.
         let followed = followed.and_then(Result::ok);
         let mut binder = Binder {
             token,
@@ -90,7 +90,7 @@ impl Binder {
         Ok(binder)
     }
 
-    /// The book.
+    /// The journal.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -113,7 +113,7 @@ impl Binder {
         self.guardian.notes()
     }
 
-    /// Notes a change in the book.
+    /// Notes a change in the journal.
     pub fn note(&mut self, entry: Entry) {
         self.ledger.note(entry.clone());
         self.guardian.write(&entry, &self.ledger);
@@ -204,7 +204,7 @@ impl Binder {
         }
         let original = if mask == own && !self.narrowed { &self.all_pes } else { &mask }.clone();
         let before = bound.cloned();
-        // Written before it is done: whenever we are killed, the book has every change.
+        // Written before it is done: whenever we are killed, the journal has every change.
         self.note(Entry::Bind { thread, original: original.clone(), ours: pes.clone() });
         self.generations.insert(tid, generation);
         if let Some(why) = self.guardian.trouble() {
@@ -243,7 +243,7 @@ impl Binder {
         let is_ours = |bound: &Bound| seen(&bound.ours, &self.cpuset) == mask;
         let original = match self.ledger.bound_as(tid) {
             Some(bound) => is_ours(bound).then_some(&bound.original),
-            None => self.ledger.heir_of(&mask),
+            None => self.ledger.original_of(&mask),
         };
         let Some(original) = original.filter(|_| !self.ledger.is_pinned(tid)) else {
             return OutcomeKind::NotOurs;

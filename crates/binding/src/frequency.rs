@@ -1,7 +1,7 @@
 //! Limits on the clock of PEs, with nothing left lowered.
 //!
 //! Problem: `scaling_max_freq` outlives whoever writes it. Approach: as with masks, each change is in the
-//! book before it is made; what was there is written back at the end, by the guardian should corewise die,
+//! journal before it is made; what was there is written back at the end, by the guardian should corewise die,
 //! by the next start should both. A limit is given back only while it is still ours. Drivers round what is
 //! written to them, so ours is what differs by less than [`STEP`]. Limits: PEs that share one clock can
 //! only be slowed together; somebody else's limit within a step of ours is taken for ours.

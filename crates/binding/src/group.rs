@@ -70,7 +70,7 @@ impl Group {
         let folder = top.join(path);
         let has_weight = |folder: &&Path| folder.join("cpu.weight").exists();
         let group = folder.ancestors().take_while(|folder| *folder != top).find(has_weight)?;
-        // The book's lines are made of words.
+        // The journal's lines are made of words.
         let is_word = group.to_str()?.bytes().all(|byte| byte.is_ascii_graphic());
         let is_inside = !path.split('/').any(|part| part == "..");
         (is_word && is_inside).then(|| Group::Cgroup(group.to_owned()))

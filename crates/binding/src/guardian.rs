@@ -1,17 +1,17 @@
 //! The guardian: a small process that gives every mask back when corewise dies without doing so itself.
 //!
-//! corewise writes each change to a file before it makes it ([`super::book`]) and holds one end of a socket.
-//! When that closes without the word in the book that all is given back, corewise was killed, and the
-//! guardian restores what the book says. So it has nothing to do until then, and corewise never waits for it.
+//! corewise writes each change to a file before it makes it ([`super::journal`]) and holds one end of a socket.
+//! When that closes without the word in the journal that all is given back, corewise was killed, and the
+//! guardian restores what the journal says. So it has nothing to do until then, and corewise never waits for it.
 //! It lives in a session of its own, out of reach of the terminal's signals, and is a [`helper`]: neither
 //! followed nor waited for. Where BPF programs follow the threads, it is given
-//! their descriptors: they go on after corewise's end and know of every heir. It is also entrusted with the
+//! their descriptors: they go on after corewise's end and know of every thread that inherited a mask. It is also entrusted with the
 //! words that corewise writes into programs' memory ([`Words`]).
 
-use super::book::{self, Book};
-use super::kin::{ByParentage, Kin};
+use super::journal::{self, Journal};
 use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;
+use super::members::{ByParentage, Members};
 use super::restore::{Remains, restore};
 use corewise_discovery::followed::Followed;
 use corewise_sys::helper;
@@ -33,12 +33,12 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// How many descriptors are handed over at most.
 const DESCRIPTORS_MAX: usize = 32;
 
-/// The guardian process and the book that it reads when corewise is gone.
+/// The guardian process and the journal that it reads when corewise is gone.
 #[derive(Debug)]
 pub struct Guardian {
     process: Task,
     socket: UnixStream,
-    book: Book,
+    journal: Journal,
     /// Why what was done would not be given back after a crash: nothing more may be bound then.
     trouble: Option<String>,
     is_there: bool,
@@ -48,10 +48,10 @@ pub struct Guardian {
 impl Guardian {
     /// Starts it. This process must have one thread.
     pub fn start() -> io::Result<Guardian> {
-        let (book, why_unnamed) = Book::create()?;
+        let (journal, why_unnamed) = Journal::create()?;
         let (mut socket, theirs) = UnixStream::pair()?;
         let Some(pid) = helper::fork()? else {
-            if let Err(error) = serve(theirs, &book) {
+            if let Err(error) = serve(theirs, &journal) {
                 let _ = writeln!(io::stderr(), "corewise: its guardian process: {error}");
             }
             helper::end()
@@ -64,7 +64,7 @@ impl Guardian {
         let unnamed =
             |why| format!("{why}: if corewise and its guardian are both killed, what is bound stays bound");
         let notes = why_unnamed.map(unnamed).into_iter().collect();
-        Ok(Guardian { process, socket, book, trouble: None, is_there: true, notes })
+        Ok(Guardian { process, socket, journal, trouble: None, is_there: true, notes })
     }
 
     /// For tests: a guardian that is this process and does nothing.
@@ -73,21 +73,21 @@ impl Guardian {
         let (socket, ear) = UnixStream::pair().unwrap();
         // Open to the end of the test: to speak to a closed one is an error.
         std::mem::forget(ear);
-        let book = Book::without_name().unwrap();
+        let journal = Journal::without_name().unwrap();
         Guardian {
             process: Task::own().unwrap(),
             socket,
-            book,
+            journal,
             trouble: None,
             is_there: true,
             notes: Vec::new(),
         }
     }
 
-    /// For tests: its book can hold nothing more.
+    /// For tests: its journal can hold nothing more.
     #[cfg(test)]
     pub fn without_space(mut self) -> Guardian {
-        self.book.limit = 0;
+        self.journal.limit = 0;
         self
     }
 
@@ -97,7 +97,7 @@ impl Guardian {
     }
 
     /// Hands the kernel's list of the followed threads over, if there is one. Without it, the guardian looks
-    /// for heirs by their parentage.
+    /// for threads that inherited a mask by their parentage.
     pub fn hand_over(&mut self, followed: &Followed) {
         let descriptors: Vec<_> = followed.descriptors().map(|fd| fd.as_raw_fd()).collect();
         let message = [ControlMessage::ScmRights(&descriptors)];
@@ -114,10 +114,10 @@ impl Guardian {
         Ok(Words(self.socket.try_clone()?))
     }
 
-    /// Writes a change that is about to be made into the book. The ledger has been told of it already.
+    /// Writes a change that is about to be made into the journal. The ledger has been told of it already.
     pub fn write(&mut self, entry: &Entry, ledger: &Ledger) {
-        if let Err(error) = self.book.write(entry, ledger) {
-            let path = self.book.path().unwrap_or(Path::new("the book of changes")).display();
+        if let Err(error) = self.journal.write(entry, ledger) {
+            let path = self.journal.path().unwrap_or(Path::new("the journal of changes")).display();
             self.trouble.get_or_insert(format!("cannot write {path}: {error}"));
         }
     }
@@ -151,11 +151,11 @@ impl Guardian {
         self.notes.iter().cloned().chain(trouble).collect()
     }
 
-    /// Everything is given back: the guardian ends and the book goes.
+    /// Everything is given back: the guardian ends and the journal goes.
     pub fn dismiss(mut self, ledger: &mut Ledger) {
         ledger.note(Entry::Done);
         self.write(&Entry::Done, ledger);
-        self.book.close();
+        self.journal.close();
     }
 }
 
@@ -221,12 +221,12 @@ impl Word {
 
 /// What the guardian process does: detaches itself, waits for corewise's end, and restores what is to be
 /// restored.
-fn serve(socket: UnixStream, book: &Book) -> io::Result<()> {
+fn serve(socket: UnixStream, journal: &Journal) -> io::Result<()> {
     nix::unistd::setsid()?;
     ignore_polite_signals()?;
     // Whatever else it has inherited, it must not keep open.
     nix::unistd::dup2_stdin(socket)?;
-    nix::unistd::dup2_stdout(book.descriptor()?)?;
+    nix::unistd::dup2_stdout(journal.descriptor()?)?;
     // SAFETY: the call takes no pointer; from here on this process uses the standard streams alone.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     helper::go_by_the_name(c"guardian");
@@ -239,10 +239,10 @@ fn serve(socket: UnixStream, book: &Book) -> io::Result<()> {
         words.push((memory, word));
     })?;
     words.iter().rev().for_each(|(memory, word)| word.give_back(memory));
-    let ledger = book::read(io::stdout().as_fd())?;
+    let ledger = journal::read(io::stdout().as_fd())?;
     let remains = give_back(&ledger, followed)?;
     if remains == Remains::default() {
-        return book.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
+        return journal.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
     }
     // Nobody may be there to read it.
     let _ = writeln!(io::stderr(), "corewise: after its process was killed: {remains}");
@@ -257,7 +257,7 @@ fn give_back(ledger: &Ledger, followed: Option<Followed>) -> io::Result<Remains>
     let token = ActToken::mint();
     if let Some(mut followed) = followed {
         // What the kernel cannot list is looked for by parentage; it is the second look in any case.
-        let _ = restore(ledger, &token, &mut followed as &mut dyn Kin, WITHIN);
+        let _ = restore(ledger, &token, &mut followed as &mut dyn Members, WITHIN);
     }
     restore(ledger, &token, &mut ByParentage::new(ledger.members()), WITHIN)
 }

@@ -1,9 +1,9 @@
-//! The book of what corewise changed.
+//! The journal of what corewise changed.
 //!
 //! It holds each bound thread with the mask it had and the mask it got, the processes that were followed,
 //! every mask that was ever handed out, and every clock that was limited: what [`super::restore`] needs to
-//! give everything back. The entries have a line form, in which they stand in a file ([`super::book`]).
-//! Limit: an heir of a mask that we gave to two threads with different masks of their own gets the PEs of
+//! give everything back. The entries have a line form, in which they stand in a file ([`super::journal`]).
+//! Limit: a thread that inherited a mask which we gave to two threads with different masks of their own gets the PEs of
 //! both.
 
 use super::group::Slowed;
@@ -12,7 +12,7 @@ use corewise_core::ids::PeId;
 use corewise_sys::task::Task;
 use std::collections::HashMap;
 
-/// One line of the book.
+/// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// The guardian of the run.
@@ -30,7 +30,7 @@ pub enum Entry {
         /// The mask that it gets.
         ours: CpuSet,
     },
-    /// A mask was handed out, with the mask to give back for it to heirs.
+    /// A mask was handed out, with the mask to give back for it to threads that inherited it.
     HandedOut {
         /// The mask to give back.
         original: CpuSet,
@@ -52,7 +52,7 @@ pub enum Entry {
     Slowed(Slowed),
     /// The clock of a PE is about to be limited.
     Lowered(Lowered),
-    /// From here on to `Complete` the whole book is written once more.
+    /// From here on to `Complete` the whole journal is written once more.
     Anew,
     /// What stands before `Anew` counts no longer.
     Complete,
@@ -60,7 +60,7 @@ pub enum Entry {
     Done,
 }
 
-/// The book.
+/// The journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     guardian: Option<Task>,
@@ -160,7 +160,7 @@ impl Entry {
 }
 
 impl Ledger {
-    /// Reads the lines of a book. What is cut off or not one of ours is passed over.
+    /// Reads the lines of a journal. What is cut off or not one of ours is passed over.
     pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Ledger {
         let mut ledger = Ledger::default();
         let mut anew = None;
@@ -174,7 +174,7 @@ impl Ledger {
         ledger
     }
 
-    /// The lines of a book with the same content, to stand in the place of all that was written so far.
+    /// The lines of a journal with the same content, to stand in the place of all that was written so far.
     pub fn to_lines(&self) -> String {
         let task = |(&id, &start): (&u32, &u64)| Task { id, start };
         let bind = |bound: &Bound| {
@@ -260,7 +260,7 @@ impl Ledger {
     }
 
     /// If the mask is one that corewise handed out: the mask to give back for it.
-    pub fn heir_of(&self, mask: &CpuSet) -> Option<&CpuSet> {
+    pub fn original_of(&self, mask: &CpuSet) -> Option<&CpuSet> {
         self.handed_out.get(mask)
     }
 
@@ -274,7 +274,7 @@ impl Ledger {
         self.pinned.get(&tid).copied()
     }
 
-    /// Every mask that was handed out, with the mask to give back for it to heirs.
+    /// Every mask that was handed out, with the mask to give back for it to threads that inherited it.
     pub fn handed_out(&self) -> impl Iterator<Item = (&CpuSet, &CpuSet)> {
         self.handed_out.iter()
     }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_book_that_is_written_anew_counts_once_it_is_complete() {
+    fn a_journal_that_is_written_anew_counts_once_it_is_complete() {
         let before: String = entries().iter().map(Entry::to_line).collect();
         let ledger = Ledger::parse(before.lines());
         let anew = ledger.to_lines();
@@ -365,15 +365,15 @@ mod tests {
         ledger.note(Entry::Bind { thread: task(8), original: set("2"), ours: set("3") });
         let bound = Bound { thread: task(8), original: set("0-3"), ours: set("3") };
         assert_eq!(ledger.bound(task(8)), Some(&bound));
-        assert_eq!(ledger.heir_of(&set("2")), Some(&set("0-3")));
+        assert_eq!(ledger.original_of(&set("2")), Some(&set("0-3")));
     }
 
     #[test]
-    fn heirs_of_two_different_threads_are_left_with_too_many_pes_rather_than_too_few() {
+    fn who_inherited_from_two_different_threads_is_left_with_too_many_pes_rather_than_too_few() {
         let mut ledger = Ledger::default();
         ledger.note(Entry::Bind { thread: task(8), original: set("0-7"), ours: set("2") });
         ledger.note(Entry::Bind { thread: task(9), original: set("2-3"), ours: set("2") });
-        assert_eq!(ledger.heir_of(&set("2")), Some(&set("0-7")));
+        assert_eq!(ledger.original_of(&set("2")), Some(&set("0-7")));
     }
 
     #[test]

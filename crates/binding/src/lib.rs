@@ -1,19 +1,19 @@
 //! What corewise changes on a machine: the PEs of threads ([`binder`]), clocks ([`frequency`]), whose turn it
 //! is ([`turns`]), how long idle threads of a runtime spin ([`runtimes`]), the speed of PEs ([`slow`]).
 //!
-//! Nothing stays changed: each change is written down before it is made ([`book`]), and the [`guardian`]
+//! Nothing stays changed: each change is written down before it is made ([`journal`]), and the [`guardian`]
 //! gives everything back should corewise die.
 
 pub mod actuator;
 pub mod affinity_actuator;
 pub mod binder;
-pub mod book;
 pub mod frequency;
 pub mod group;
 pub mod guardian;
-pub mod kin;
+pub mod journal;
 pub mod ledger;
 pub mod mask;
+pub mod members;
 pub mod restore;
 pub mod runtimes;
 pub mod slots;

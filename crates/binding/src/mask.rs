@@ -4,7 +4,7 @@ use corewise_core::cpuset::CpuSet;
 use nix::errno::Errno;
 
 /// Leave to change what is not corewise's own. It can be made in this crate only, where every change is
-/// written down before it is made: by the binder, the guardian, and the start that mends what an earlier one
+/// written down before it is made: by the binder, the guardian, and the start that recovers what an earlier one
 /// left.
 #[derive(Debug)]
 pub struct ActToken(());

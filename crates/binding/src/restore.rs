@@ -1,9 +1,9 @@
 //! How every mask is given back.
 //!
 //! Problem: a bound thread must get its own mask back whatever happens, threads that it created meanwhile
-//! have inherited the narrow mask without being in the book, and a mask that somebody else set since must be
+//! have inherited the narrow mask without being in the journal, and a mask that somebody else set since must be
 //! kept. Approach: each bound thread is restored if its mask is still the one we set; then every thread of
-//! the run ([`super::kin`]) that carries a mask we handed out, and did not set it itself, is restored as
+//! the run ([`super::members`]) that carries a mask we handed out, and did not set it itself, is restored as
 //! well. That is repeated until looks find nobody to restore: then everybody alive was seen wide, and whoever
 //! comes later descends from them. Processes may end before they are looked at and leave others behind, on a
 //! busy machine in every look, most of them strangers; so a look that misses somebody is not worthless, but
@@ -11,12 +11,12 @@
 //! the time when it grows again: what it made of our mask counts as our mask ([`seen`]). The kernel changes
 //! one thread after the other: a mask that is neither ours nor the thread's own is looked at again for a
 //! moment. Limit: a thread that pins itself to just the PEs we had given to its creator, within two intervals
-//! before the end, is taken for an heir.
+//! before the end, is taken for one that inherited them.
 
 use super::frequency;
-use super::kin::{Belongs, Kin};
 use super::ledger::Ledger;
 use super::mask::{self, ActToken};
+use super::members::{Members, Membership};
 use super::turns;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 pub struct Remains {
     /// Threads that the system does not let us change: they run a program with another user's rights.
     pub refused: Vec<u32>,
-    /// There was no time left to make sure that no heirs are left.
+    /// There was no time left to make sure that no inherited masks are left.
     pub outrun: bool,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Remains {
 pub fn restore(
     ledger: &Ledger,
     token: &ActToken,
-    kin: &mut dyn Kin,
+    members: &mut dyn Members,
     within: Duration,
 ) -> io::Result<Remains> {
     let started = Instant::now();
@@ -69,7 +69,7 @@ pub fn restore(
         frequency::restore(Path::new(frequency::SYSTEM), ledger, token);
     }
     while !ledger.is_settled() {
-        let seen = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given }.take(kin)?;
+        let seen = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given }.take(members)?;
         quiet = seen.quiet().map_or(0, |worth| quiet + worth);
         let elapsed = started.elapsed();
         let settled = seen.unsettled == 0 || elapsed > SETTLES_WITHIN;
@@ -110,9 +110,9 @@ struct Look<'a> {
 /// What a look came to.
 #[derive(Default)]
 struct Seen {
-    /// Those who were given a mask back, and those who look like heirs but may be strangers.
+    /// Those who were given a mask back, and those who look as if they had inherited one but may be strangers.
     found: usize,
-    /// Somebody ended before it was looked at, and may have left an heir.
+    /// Somebody ended before it was looked at, and may have left a thread with an inherited mask.
     missed: bool,
     /// Bound threads whose mask is neither ours nor their own.
     unsettled: usize,
@@ -127,7 +127,7 @@ impl Seen {
 }
 
 impl Look<'_> {
-    fn take(mut self, kin: &mut dyn Kin) -> io::Result<Seen> {
+    fn take(mut self, members: &mut dyn Members) -> io::Result<Seen> {
         let mut result = Seen::default();
         for bound in self.ledger.all_bound() {
             let tid = bound.thread.id;
@@ -149,15 +149,15 @@ impl Look<'_> {
             .filter(|(ours, seen, original)| *ours == seen || seen.is_subset(original))
             .map(|(_, seen, original)| (seen, original))
             .collect();
-        let missed = kin.look(&mut |tid, belongs| {
+        let missed = members.look(&mut |tid, belongs| {
             let Ok(mask) = affinity::get(tid) else {
                 result.missed = true;
                 return Ok(());
             };
             match handed_out.get(&mask) {
                 Some(original) if !self.has_pinned_itself(tid)? => match belongs {
-                    Belongs::Yes => self.give_back(tid, &mask, original, &mut result)?,
-                    Belongs::Perhaps => result.found += 1,
+                    Membership::Yes => self.give_back(tid, &mask, original, &mut result)?,
+                    Membership::Unknown => result.found += 1,
                 },
                 _ => {}
             }
@@ -204,8 +204,8 @@ pub fn seen(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kin::ByParentage;
     use super::super::ledger::{Bound, Entry};
+    use super::super::members::ByParentage;
     use super::*;
     use std::sync::{Mutex, PoisonError};
 
@@ -223,10 +223,10 @@ mod tests {
     /// Whoever the test says.
     struct Listed(Vec<Vec<u32>>);
 
-    impl Kin for Listed {
-        fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+    impl Members for Listed {
+        fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool> {
             let threads = self.0.pop().unwrap_or_default();
-            threads.into_iter().try_for_each(|tid| see(tid, Belongs::Yes)).map(|()| false)
+            threads.into_iter().try_for_each(|tid| see(tid, Membership::Yes)).map(|()| false)
         }
     }
 
@@ -243,7 +243,7 @@ mod tests {
         then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static,
     ) -> (CpuSet, CpuSet) {
         // The other tests' threads are of the same process: one that is restored may take this one for
-        // an heir.
+        // one that inherited its mask.
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::spawn(move || {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_heir_that_is_not_in_the_book_is_restored_too() {
+    fn an_inherited_mask_that_is_not_in_the_journal_is_restored_too() {
         let (before, after) = restore_after(|ledger, _, thread| {
             ledger.note(Entry::Member(Task::own().unwrap()));
             ledger.note(Entry::Free(thread.id));
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// A thread that is on the roll and ends before it is looked at may have left an heir.
+    /// A thread that is on the roll and ends before it is looked at may have left a thread with an inherited mask.
     #[test]
     fn it_is_looked_again_until_everybody_was_seen() {
         std::thread::spawn(|| {
@@ -338,8 +338,8 @@ mod tests {
                 let token = ActToken::mint();
                 mask::set(&token, 0, &affinity::all_pes()).unwrap();
                 // From the last to the first.
-                let mut kin = Listed(vec![vec![tid], vec![u32::MAX / 2], vec![u32::MAX / 2]]);
-                restore(&ledger, &token, &mut kin, WITHIN)
+                let mut members = Listed(vec![vec![tid], vec![u32::MAX / 2], vec![u32::MAX / 2]]);
+                restore(&ledger, &token, &mut members, WITHIN)
             });
             assert_eq!(restored.join().unwrap().unwrap(), Remains::default());
             assert_eq!(affinity::get(0), Ok(own));
@@ -351,19 +351,19 @@ mod tests {
     /// In every look there is somebody of whom it cannot be told; the looks take this long.
     struct Busy(Option<u32>, Duration);
 
-    impl Kin for Busy {
-        fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+    impl Members for Busy {
+        fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool> {
             std::thread::sleep(self.1);
-            self.0.map_or(Ok(()), |tid| see(tid, Belongs::Perhaps))?;
+            self.0.map_or(Ok(()), |tid| see(tid, Membership::Unknown))?;
             Ok(true)
         }
     }
 
-    fn restored_by(mut kin: Busy, within_ms: u64) -> Remains {
+    fn restored_by(mut members: Busy, within_ms: u64) -> Remains {
         let own = affinity::get(0).unwrap();
         let mut ledger = Ledger::default();
         ledger.note(Entry::HandedOut { original: own.clone(), ours: own });
-        restore(&ledger, &ActToken::mint(), &mut kin, Duration::from_millis(within_ms)).unwrap()
+        restore(&ledger, &ActToken::mint(), &mut members, Duration::from_millis(within_ms)).unwrap()
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! with its holder, however that ends, so nothing is ever left behind. Limits: without a runtime directory
 //! nothing is shared; different users share nothing.
 
-use super::book;
+use super::journal;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -23,7 +23,7 @@ pub struct Slots {
 impl Slots {
     /// Those whose locks stand in the runtime directory's file of this name.
     pub fn open(name: &str, most: i64) -> io::Result<Slots> {
-        Ok(Slots::of(book::shared(name)?, most))
+        Ok(Slots::of(journal::shared(name)?, most))
     }
 
     pub(super) fn of(file: File, most: i64) -> Slots {

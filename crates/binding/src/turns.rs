@@ -93,7 +93,7 @@ impl Turns {
         Ok(())
     }
 
-    /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the book, as is its
+    /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the journal, as is its
     /// group, if it has one.
     pub fn join(&mut self, process: Task, group: Option<Slowed>) -> OutcomeKind {
         let gang = gang_of(process.id);
@@ -196,7 +196,7 @@ impl Turns {
     }
 }
 
-/// Makes everybody normal again who takes turns by a book, and what they have started.
+/// Makes everybody normal again who takes turns by a journal, and what they have started.
 pub fn restore(ledger: &Ledger, token: &ActToken) {
     ledger.slowed().iter().for_each(|group| group.give_back(token, Path::new(ROOT)));
     let lives = |process: &Task| Task::of(process.id).is_ok_and(|now| now == Some(*process));

@@ -40,7 +40,7 @@ fn main() {
 fn start(what: &str, seconds: Duration) -> JoinHandle<String> {
     let name = what.to_owned();
     let work = move || {
-        let mut heir = None;
+        let mut child = None;
         match name.as_str() {
             "fp" => burn_fp(seconds),
             "int" => burn_int(seconds),
@@ -52,7 +52,7 @@ fn start(what: &str, seconds: Duration) -> JoinHandle<String> {
             }
             "spawner" => {
                 burn_fp(seconds / 2);
-                heir = Some(start("sleep", seconds));
+                child = Some(start("sleep", seconds));
                 burn_fp(seconds);
             }
             "churn" => churn(seconds),
@@ -60,8 +60,8 @@ fn start(what: &str, seconds: Duration) -> JoinHandle<String> {
             "shell" => fork(seconds, &std::env::var("BURN_SCRIPT").expect("BURN_SCRIPT is set")),
             other => panic!("`{other}` is none of fp, int, spin, sleep, pin, spawner, churn, forker, shell"),
         }
-        let heir = heir.map(|heir| "\n".to_owned() + &heir.join().expect("the thread does not panic"));
-        format!("{name} {}{}", mask(), heir.unwrap_or_default())
+        let child = child.map(|child| "\n".to_owned() + &child.join().expect("the thread does not panic"));
+        format!("{name} {}{}", mask(), child.unwrap_or_default())
     };
     Builder::new().name(what.to_owned()).spawn(work).expect("a thread can be started")
 }

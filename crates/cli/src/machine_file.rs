@@ -69,7 +69,7 @@ fn of_shape(name: &str, shape: Topology) -> MachineSpec {
 /// A topology tells which PEs are fast, but not how fast: without speeds all of them are simulated alike.
 fn warn_of_speeds(shape: &Topology) {
     if let [fastest, .., slowest] = shape.kinds.as_slice() {
-        terminal::tell(format_args!(
+        terminal::message(format_args!(
             "{}: the PEs {} ({}) and {} ({}) are taken to be equally fast; a scenario can give their \
              speeds: machine.speeds = [{{ pes = \"{}\", speed = 0.5 }}]",
             shape.origin, fastest.pes, fastest.name, slowest.pes, slowest.name, slowest.name

@@ -91,7 +91,7 @@ fn run_command() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(end_as(status)),
         Err(error) => {
-            terminal::tell(terminal::in_words(error.as_ref()));
+            terminal::message(terminal::describe_error(error.as_ref()));
             ExitCode::from(failure(&error))
         }
     }

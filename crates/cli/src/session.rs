@@ -20,7 +20,7 @@ use corewise_counters::{CounterSource, Subjects};
 use corewise_discovery as discovery;
 use corewise_discovery::{Discovery, NewThread, Root};
 use corewise_live::{Application, Ends, LiveWorld, Parts};
-use corewise_render::terminal::{in_words, tell};
+use corewise_render::terminal::{describe_error, message};
 use corewise_sys::descriptors::leaving_free;
 use corewise_sys::launch::{self, LaunchError, Output, Waiting};
 use corewise_sys::privileged;
@@ -131,7 +131,7 @@ pub struct Ended {
 pub fn run(mut plan: Plan) -> Result<Ended> {
     let mut notes = Vec::new();
     note_privileges(&plan, &mut notes);
-    mend(&mut notes);
+    recover(&mut notes);
     if plan.begins_at_once() {
         return at_once::run(plan, notes);
     }
@@ -164,7 +164,7 @@ pub fn run(mut plan: Plan) -> Result<Ended> {
         Ok(attached) => watch(plan, waiting, signals, attached, guardian, planted, notes),
         Err(error) if is_demanded(&plan) => Err(error),
         Err(error) => {
-            warn(&mut notes, format!("the command runs unwatched: {}", in_words(error.as_ref())));
+            warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
             follow(plan, waiting, signals, notes)
         }
     }
@@ -208,7 +208,7 @@ fn is_demanded(plan: &Plan) -> bool {
 }
 
 fn warn(notes: &mut Vec<String>, text: String) {
-    tell(&text);
+    message(&text);
     notes.push(text);
 }
 
@@ -431,8 +431,8 @@ impl Watch {
 }
 
 /// Gives back what earlier runs have left bound.
-fn mend(notes: &mut Vec<String>) {
-    corewise_binding::book::mend().into_iter().for_each(|note| warn(notes, note));
+fn recover(notes: &mut Vec<String>) {
+    corewise_binding::journal::recover().into_iter().for_each(|note| warn(notes, note));
 }
 
 /// Runs the command without watching it; the report has its words and notes.

@@ -26,7 +26,7 @@ use crate::guard::{Findings, Guard, InForce};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
-use crate::plan::{Action, Change, Placement, Seat};
+use crate::plan::{Action, Assignment, Change, Placement};
 use crate::policy::{Cause, Policy};
 use crate::time::Time;
 use crate::topology::Topology;
@@ -308,12 +308,12 @@ impl Engine {
         let present = shown(self.guard.as_ref(), &self.present, &self.intended);
         let mut wanted = self.policy.place(&self.intake.scene(cause, &self.machine, present));
         self.nothing_to_gain = wanted.nothing_to_gain.take();
-        // Who rests for a moment will be back, and its seat costs nobody anything till then.
+        // Who rests for a moment will be back, and its assignment costs nobody anything till then.
         for thread in self.intake.resting() {
-            if let (Entry::Vacant(entry), Some(seat)) =
+            if let (Entry::Vacant(entry), Some(assignment)) =
                 (wanted.bound.entry(thread), present.bound.get(&thread))
             {
-                entry.insert(seat.clone());
+                entry.insert(assignment.clone());
             }
         }
         keep_to_limits(&mut wanted, &self.intake);
@@ -329,12 +329,12 @@ impl Engine {
             InForce::Placement => {}
             InForce::Before(places) => {
                 let reason = "back to where it ran without the placement".to_owned();
-                let seat = |pe| Seat { pes: CpuSet::from_iter([pe]), reason: reason.clone() };
-                wanted.bound = places.iter().map(|(thread, pe)| (*thread, seat(*pe))).collect();
+                let assignment = |pe| Assignment { pes: CpuSet::from_iter([pe]), reason: reason.clone() };
+                wanted.bound = places.iter().map(|(thread, pe)| (*thread, assignment(*pe))).collect();
             }
             InForce::Nothing => wanted.bound.clear(),
         }
-        self.gangs.seat(&mut wanted, self.present.placement(), &self.intake);
+        self.gangs.assignment(&mut wanted, self.present.placement(), &self.intake);
         keep_to_limits(&mut wanted, &self.intake);
         let before = actions.len();
         self.become_wanted(wanted, actions);
@@ -379,14 +379,14 @@ fn shown<'a>(guard: Option<&Guard>, present: &'a Present, intended: &'a Placemen
     if lets_place(guard) { present.placement() } else { intended }
 }
 
-/// Drops from a wanted placement the seats that no policy may want.
+/// Drops from a wanted placement the assignments that no policy may want.
 fn keep_to_limits(wanted: &mut Placement, known: &Intake) {
-    wanted.bound.retain(|&thread, seat| {
+    wanted.bound.retain(|&thread, assignment| {
         known.subject(thread).is_some_and(|subject| {
             subject.placeable
-                && !seat.pes.is_empty()
-                && seat.pes.is_subset(&known.allowed)
-                && seat.pes.is_subset(&subject.view.permitted)
+                && !assignment.pes.is_empty()
+                && assignment.pes.is_subset(&known.allowed)
+                && assignment.pes.is_subset(&subject.view.permitted)
         })
     });
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placement {
     /// Each bound thread with its PEs and the reason.
-    pub bound: BTreeMap<ThreadId, Seat>,
+    pub bound: BTreeMap<ThreadId, Assignment>,
     /// What else threads shall have.
     pub settings: BTreeMap<(ThreadId, SettingKind), WantedSetting>,
     /// Said once to the user when the policy has nothing to do on this machine, and why.
@@ -21,7 +21,7 @@ pub struct Placement {
 
 /// Where one thread is bound and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct Assignment {
     /// The PEs that it may use.
     pub pes: CpuSet,
     /// The rule and the numbers that led here, and what else was considered.
@@ -218,11 +218,11 @@ impl Placement {
         let binds = wanted
             .bound
             .iter()
-            .filter(|(thread, seat)| self.bound.get(thread).map(|s| &s.pes) != Some(&seat.pes))
-            .map(|(&thread, seat)| Action {
+            .filter(|(thread, assignment)| self.bound.get(thread).map(|s| &s.pes) != Some(&assignment.pes))
+            .map(|(&thread, assignment)| Action {
                 thread,
-                change: Change::Bind(seat.pes.clone()),
-                reason: seat.reason.clone(),
+                change: Change::Bind(assignment.pes.clone()),
+                reason: assignment.reason.clone(),
             });
         let resets = self.settings.keys().filter(|key| !wanted.settings.contains_key(key));
         let resets = resets.map(|&(thread, kind)| Action {

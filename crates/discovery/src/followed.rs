@@ -1,4 +1,4 @@
-//! The kernel's own list of the threads that the BPF programs follow, for whoever looks for heirs.
+//! The kernel's own list of the threads that the BPF programs follow, for whoever looks for inherited masks.
 //!
 //! The list and the programs belong to descriptors: handed to another process (the guardian) they go on after
 //! the one that opened them, and every fork is still followed.

@@ -243,7 +243,7 @@ fn simulate(
     commands: Option<StartCommand<'_>>,
 ) -> Result<Run, ScenarioError> {
     let mut sim = scenario.simulation(variant, seed)?;
-    let machine = sim.machine.told_model();
+    let machine = sim.machine.reported_model();
     if seed == scenario.seed {
         sim.timeline = Some(Timeline::new(sim.machine.model.pes.len()));
     }

@@ -17,7 +17,7 @@ use crate::world::SimWorld;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::{PeId, ThreadId};
-use corewise_core::plan::{Placement, Seat};
+use corewise_core::plan::{Assignment, Placement};
 use corewise_core::policy::{self, Needs, Policy, Scene};
 use corewise_core::topology::Topology;
 use corewise_core::world::control_loop;
@@ -70,7 +70,7 @@ pub fn policy_of<'a>(seed: u64, names: &[&'a str]) -> &'a str {
 pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
     let scenario = Scenario::parse(&scenario(seed))?;
     let sim = scenario.simulation(&scenario.variants[0], seed)?;
-    let machine = sim.machine.told_model();
+    let machine = sim.machine.reported_model();
     let policy =
         by_name(policy, seed, &machine.topology).ok_or_else(|| FuzzError::Policy(policy.to_owned()))?;
     let interval = scenario.interval;
@@ -119,11 +119,11 @@ struct Wild {
 }
 
 impl Wild {
-    fn seat(&mut self) -> Seat {
+    fn assignment(&mut self) -> Assignment {
         let share = self.chance.unit();
         // Two PEs more than there are.
         let pes: CpuSet = (0..self.pes as u32 + 2).map(PeId).filter(|_| self.chance.unit() < share).collect();
-        Seat { pes, reason: "for no reason".to_owned() }
+        Assignment { pes, reason: "for no reason".to_owned() }
     }
 }
 
@@ -143,7 +143,7 @@ impl Policy for Wild {
         let threads = scene.threads.iter().map(|subject| subject.view.thread);
         for thread in threads.chain([nobody]) {
             if self.chance.unit() < restless {
-                placement.bound.insert(thread, self.seat());
+                placement.bound.insert(thread, self.assignment());
             } else if self.chance.unit() < 0.1 {
                 placement.bound.remove(&thread);
             }

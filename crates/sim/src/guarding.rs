@@ -15,7 +15,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::guard::Findings;
 use corewise_core::ids::PeId;
-use corewise_core::plan::{Placement, Seat};
+use corewise_core::plan::{Assignment, Placement};
 use corewise_core::policy::{self, Needs, Policy, PolicyError, PolicySpec, Scene};
 use corewise_core::time::Time;
 use corewise_core::world::control_loop;
@@ -81,7 +81,7 @@ pub enum GuardingError {
 /// Runs a seed under a policy that does harm.
 pub fn against(seed: u64, foe: Foe, time: Duration) -> Result<Outcome, GuardingError> {
     compare(seed, time, |scenario| {
-        let topology = scenario.simulation(&default(), seed)?.machine.told_model().topology;
+        let topology = scenario.simulation(&default(), seed)?.machine.reported_model().topology;
         let worst = topology.kinds.last().map_or(&topology.pes, |kind| &kind.pes).first().unwrap_or(PeId(0));
         let chance = Random::new(seed, STREAM_FOE);
         let friend = policy::build(FRIENDS[0])?;
@@ -118,7 +118,7 @@ fn run(
     guarded: bool,
 ) -> Result<(Vec<f64>, Option<Findings>), GuardingError> {
     let sim = scenario.simulation(&default(), seed)?;
-    let machine = sim.machine.told_model();
+    let machine = sim.machine.reported_model();
     let guard = guarded.then_some(seed);
     let config = EngineConfig { guard, ..EngineConfig::with_interval(scenario.interval) };
     let mut engine = Engine::new(machine, policy, config);
@@ -202,7 +202,7 @@ impl Policy for Harmful {
                 }
                 Foe::Worst | Foe::Flapping | Foe::Turncoat => CpuSet::from_iter([self.worst]),
             };
-            placement.bound.insert(subject.view.thread, Seat { pes, reason: "to do harm".to_owned() });
+            placement.bound.insert(subject.view.thread, Assignment { pes, reason: "to do harm".to_owned() });
         }
         placement
     }

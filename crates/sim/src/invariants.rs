@@ -155,7 +155,7 @@ impl Checker {
         let threads: BTreeSet<&ThreadId> =
             present.bound.keys().chain(self.bound.keys()).filter(known).collect();
         let differs = threads.into_iter().find_map(|thread| {
-            let engine = present.bound.get(thread).map(|seat| &seat.pes);
+            let engine = present.bound.get(thread).map(|assignment| &assignment.pes);
             let world = self.bound.get(thread);
             (engine != world).then(|| (*thread, engine.cloned(), world.cloned()))
         });

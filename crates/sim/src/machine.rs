@@ -57,7 +57,8 @@ pub struct SpeedSpec {
     /// The speed that schedulers take them to have, if another: to see what a policy costs without its gain
     /// (parallelism-aware scheduling §3.4).
     #[serde(default)]
-    pub told: Option<f64>,
+    #[serde(alias = "told")]
+    pub reported: Option<f64>,
 }
 
 /// Fixed costs, in microseconds.
@@ -165,8 +166,8 @@ pub struct Machine {
     /// As it was written.
     pub spec: MachineSpec,
     /// The speed that schedulers take each PE to have, by OS index.
-    pub told: Vec<f64>,
-    /// The speed that the fastest PE is told to have.
+    pub reported: Vec<f64>,
+    /// The speed that the fastest PE is reported to have.
     pub fastest: f64,
 }
 
@@ -207,15 +208,15 @@ impl Machine {
         for (pe, (speed, _)) in model.pes.iter_mut().zip(&speeds) {
             pe.speed = *speed;
         }
-        let told: Vec<f64> = speeds.iter().map(|(_, told)| *told).collect();
-        let fastest = model.topology.allowed.iter().map(|pe| told[pe.0 as usize]).fold(0.0, f64::max);
-        Ok(Self { model, spec, told, fastest })
+        let reported: Vec<f64> = speeds.iter().map(|(_, reported)| *reported).collect();
+        let fastest = model.topology.allowed.iter().map(|pe| reported[pe.0 as usize]).fold(0.0, f64::max);
+        Ok(Self { model, spec, reported, fastest })
     }
 
-    /// The model as schedulers see it: with the speeds that they are told.
-    pub fn told_model(&self) -> MachineModel {
+    /// The model as schedulers see it: with the speeds that are reported to them.
+    pub fn reported_model(&self) -> MachineModel {
         let mut model = self.model.clone();
-        model.pes.iter_mut().zip(&self.told).for_each(|(pe, told)| pe.speed = *told);
+        model.pes.iter_mut().zip(&self.reported).for_each(|(pe, reported)| pe.speed = *reported);
         model
     }
 }
@@ -234,9 +235,9 @@ fn give_memory(topology: &mut Topology) -> Result<(), TopologyError> {
 /// Each PE's speed, and what schedulers take it to be.
 fn speeds(spec: &MachineSpec, topology: &Topology) -> Result<Vec<(f64, f64)>, MachineError> {
     let mut speeds = vec![(1.0, 1.0); topology.pes.last().map_or(0, |pe| pe.0 as usize + 1)];
-    for SpeedSpec { pes, speed, told } in &spec.speeds {
+    for SpeedSpec { pes, speed, reported } in &spec.speeds {
         for pe in locate(spec, topology, "speeds", pes)?.iter() {
-            speeds[pe.0 as usize] = (*speed, told.unwrap_or(*speed));
+            speeds[pe.0 as usize] = (*speed, reported.unwrap_or(*speed));
         }
     }
     Ok(speeds)
@@ -258,7 +259,8 @@ fn locate(
 fn check(spec: &MachineSpec) -> Result<(), MachineError> {
     let positive = "above 0";
     let (units, memory) = (&spec.units, &spec.memory);
-    let slowest = spec.speeds.iter().flat_map(|s| [s.speed, s.told.unwrap_or(s.speed)]).fold(1.0, f64::min);
+    let slowest =
+        spec.speeds.iter().flat_map(|s| [s.speed, s.reported.unwrap_or(s.speed)]).fold(1.0, f64::min);
     let rules = [
         ("ghz", spec.ghz, spec.ghz > 0.0, positive),
         ("speed", slowest, slowest > 0.0, positive),
@@ -316,11 +318,11 @@ mod tests {
     #[test]
     fn schedulers_can_be_told_other_speeds_and_pes_can_be_off() {
         let text = "name='m'\ntopology='core:4 pu:1'\ndisabled='1'\n\
-                    speeds=[{pes='0', speed=0.5, told=1.0}, {pes='1-3', speed=0.5}]";
+                    speeds=[{pes='0', speed=0.5, reported=1.0}, {pes='1-3', speed=0.5}]";
         let machine = machine(text).unwrap();
         assert_eq!(machine.model.topology.kinds[0].pes.to_string(), "0");
         assert_eq!(machine.model.topology.allowed.to_string(), "0,2-3");
-        assert_eq!((machine.model.pes[0].speed, machine.told[0], machine.fastest), (0.5, 1.0, 1.0));
+        assert_eq!((machine.model.pes[0].speed, machine.reported[0], machine.fastest), (0.5, 1.0, 1.0));
     }
 
     #[test]

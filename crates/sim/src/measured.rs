@@ -56,8 +56,8 @@ pub fn machine(profile: &MachineProfile) -> Result<Machine, MeasuredError> {
     let slower = model.topology.pes.iter().map(|pe| (pe, model.pes[pe.0 as usize].speed));
     let slower = slower.filter(|(_, speed)| *speed != 1.0);
     let spec = MachineSpec {
-        name: format!("{} ({})", about.unwrap_or(&profile.told.origin), profile.evidence),
-        speeds: slower.map(|(pe, speed)| SpeedSpec { pes: pe.to_string(), speed, told: None }).collect(),
+        name: format!("{} ({})", about.unwrap_or(&profile.reported.origin), profile.evidence),
+        speeds: slower.map(|(pe, speed)| SpeedSpec { pes: pe.to_string(), speed, reported: None }).collect(),
         ghz: model.ghz,
         units: model.units,
         memory: model.memory,

@@ -138,7 +138,7 @@ fn hill_and_martys_bound_is_met_with_the_serial_part_on_the_fast_core() {
         demand = 'int' } }] } }] }]";
     let mut amp = scenario("core:4 pu:1", app);
     amp.machine.speeds =
-        vec![corewise_sim::machine::SpeedSpec { pes: "0".to_owned(), speed: 2.0, told: None }];
+        vec![corewise_sim::machine::SpeedSpec { pes: "0".to_owned(), speed: 2.0, reported: None }];
     let found = times(&amp)[0];
     let bound = 1.0 / 2.0 + 4.0 / 5.0;
     assert!(found >= bound, "{found} beats the bound {bound} of a perfectly divided loop");

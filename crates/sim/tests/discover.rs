@@ -49,25 +49,27 @@ fn planted_sharing_is_found_on_every_shape() {
 
 #[test]
 fn siblings_that_are_told_wrongly_are_told_to_the_user() {
-    let told = synthetic(SMT);
+    let reported = synthetic(SMT);
     let numbers: Vec<u32> = (0..8).map(|pe| pe / 2 + pe % 2 * 4).collect();
-    let truth = renumbered(&told, &numbers).expect("a permutation");
-    let found = discover(&mut machine(truth, Conditions::default()), &told);
+    let truth = renumbered(&reported, &numbers).expect("a permutation");
+    let found = discover(&mut machine(truth, Conditions::default()), &reported);
     assert_eq!(groups(&found, DomainKind::Core), ["0,4", "1,5", "2,6", "3,7"]);
     assert_eq!(groups(&found, DomainKind::L3), ["0-7"]);
     let disagreements = found.discovery.disagreements;
     assert!(disagreements.iter().any(|text| text.starts_with("PEs 0,4 share a core by measurement")));
-    assert!(disagreements.iter().any(|text| text.starts_with("PEs 0-1 share an L2 cache as told, but not")));
+    assert!(
+        disagreements.iter().any(|text| text.starts_with("PEs 0-1 share an L2 cache as reported, but not"))
+    );
     assert!(!disagreements.iter().any(|text| text.contains("L3")));
 }
 
 #[test]
 fn a_told_cache_size_that_is_wrong_is_not_believed() {
     let truth = synthetic(SMT);
-    let mut told = truth.clone();
-    let caches = told.domains.iter_mut().filter(|domain| domain.bytes.is_some());
+    let mut reported = truth.clone();
+    let caches = reported.domains.iter_mut().filter(|domain| domain.bytes.is_some());
     caches.for_each(|cache| cache.bytes = cache.bytes.map(|bytes| bytes / 4));
-    let found = discover(&mut machine(truth, Conditions::default()), &told);
+    let found = discover(&mut machine(truth, Conditions::default()), &reported);
     assert_eq!(groups(&found, DomainKind::L2), ["0-1", "2-3", "4-5", "6-7"]);
     assert_eq!(groups(&found, DomainKind::L3), ["0-7"]);
     assert!(found.missing.is_empty() && found.discovery.disagreements.is_empty());
@@ -78,7 +80,7 @@ fn a_level_that_does_not_show_is_missing_with_a_reason() {
     let found = found(&synthetic("pack:1 l2:2(size=1MB) core:2 pu:1"), Conditions::default());
     assert_eq!(found.discovery.looked_for, [DomainKind::Core, DomainKind::Module, DomainKind::L2]);
     assert!(
-        misses(&found, "L3", "no size is told, and the latency shows no such level"),
+        misses(&found, "L3", "no size is reported, and the latency shows no such level"),
         "{:?}",
         found.missing
     );
@@ -94,8 +96,8 @@ fn fast_and_slow_pes_are_no_contradiction() {
     .remove("speeds")
     .expect("speeds");
     let machine = Machine::new(spec).expect("a machine");
-    let told = machine.model.topology.clone();
-    let found = discover(&mut ModelMachine::new(machine, Conditions::default(), 3), &told);
+    let reported = machine.model.topology.clone();
+    let found = discover(&mut ModelMachine::new(machine, Conditions::default(), 3), &reported);
     assert_eq!(groups(&found, DomainKind::Core), ["0-1", "2-3", "4-5", "6-7"]);
     assert_eq!((found.discovery.disagreements.len(), found.missing.len()), (0, 0));
 }
@@ -143,8 +145,8 @@ fn a_pe_that_goes_away_is_left_out() {
 #[test]
 fn only_allowed_pes_are_used() {
     let truth = synthetic(SMT);
-    let told = Topology { allowed: "0,2-3".parse::<CpuSet>().expect("a set"), ..truth.clone() };
-    let found = discover(&mut machine(truth, Conditions::default()), &told);
+    let reported = Topology { allowed: "0,2-3".parse::<CpuSet>().expect("a set"), ..truth.clone() };
+    let found = discover(&mut machine(truth, Conditions::default()), &reported);
     assert_eq!(groups(&found, DomainKind::Core), ["2-3"]);
     assert_eq!(groups(&found, DomainKind::L3), ["0,2-3"]);
     assert!(found.discovery.disagreements.is_empty(), "{:?}", found.discovery.disagreements);

@@ -79,7 +79,7 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
 }
 
 #[test]
-fn by_the_book_everybody_is_made_normal_again_also_what_members_have_started() {
+fn by_the_journal_everybody_is_made_normal_again_also_what_members_have_started() {
     needs!(Root);
     let sleeper = Sleeper::start("exec 3<&0; read x <&3 & read x");
     let children = format!("/proc/{0}/task/{0}/children", sleeper.0.id());
@@ -136,7 +136,7 @@ fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
     }
     theirs.leave(&token, sessions[1].0.id());
     assert_eq!(sessions[1].nice(), 0);
-    // Killed before it could leave: its book tells.
+    // Killed before it could leave: its journal tells.
     let mut ledger = Ledger::default();
     ledger.note(Entry::Slowed(slowed[0].clone().unwrap()));
     slowed[0].iter().for_each(|group| group.let_run(&token, Path::new(ROOT), sessions[0].0.id(), false));

@@ -100,7 +100,7 @@ impl Calibrate {
         written?;
         shown?;
         if let Some(path) = output {
-            corewise_render::terminal::tell(format_args!("the machine profile is {}", path.display()));
+            corewise_render::terminal::message(format_args!("the machine profile is {}", path.display()));
         }
         Ok(if interrupted { INTERRUPTED } else { 0 })
     }
@@ -140,8 +140,8 @@ impl Calibrate {
     fn measure(&self, settings: Settings) -> Result<Option<(MachineProfile, bool)>> {
         // Before any thread is started, so that all of them leave the signals to it.
         let interrupted = signals::asked_to_end().context("cannot listen to signals")?;
-        let mut told = topology::load(&Source::Live, None)?;
-        let pes = self.pes.as_ref().map(|location| told.locate(location)).transpose()?;
+        let mut reported = topology::load(&Source::Live, None)?;
+        let pes = self.pes.as_ref().map(|location| reported.locate(location)).transpose()?;
         let options = Options {
             pes,
             under_load: self.under_load,
@@ -150,9 +150,9 @@ impl Calibrate {
             interrupted,
         };
         let Some(mut executor) = self.open(&options)? else { return Ok(None) };
-        told.allowed = executor.conditions().usable.clone();
+        reported.allowed = executor.conditions().usable.clone();
         let about = executor.conditions().circumstances.clone();
-        let mut profile = self.calibrate(&mut executor, &told, settings);
+        let mut profile = self.calibrate(&mut executor, &reported, settings);
         let measured = std::mem::take(&mut profile.circumstances);
         profile.circumstances = Circumstances {
             corewise: about.corewise,
@@ -192,14 +192,14 @@ impl Calibrate {
     /// A model machine.
     fn simulate(&self, machine: &str, settings: Settings) -> Result<(MachineProfile, bool)> {
         let machine = Machine::new(MachineSpec::plain(machine))?;
-        let mut told = machine.model.topology.clone();
+        let mut reported = machine.model.topology.clone();
         if let Some(location) = &self.pes {
-            told.allowed = told.locate(location)?;
+            reported.allowed = reported.locate(location)?;
         }
         let conditions = Conditions { noise: self.noise, ..Conditions::default() };
         let mut executor = ModelMachine::new(machine, conditions, self.seed);
         let settings = Settings { evidence: Evidence::Simulated, ..settings };
-        let mut profile = self.calibrate(&mut executor, &told, settings);
+        let mut profile = self.calibrate(&mut executor, &reported, settings);
         profile.circumstances.corewise = env!("CARGO_PKG_VERSION").to_owned();
         profile
             .circumstances
@@ -212,26 +212,27 @@ impl Calibrate {
     fn calibrate(
         &self,
         executor: &mut dyn Executor,
-        told: &Topology,
+        reported: &Topology,
         mut settings: Settings,
     ) -> MachineProfile {
         let bar = ProgressBar::start();
         let mut found = None;
-        let mut behaves = told.clone();
+        let mut behaves = reported.clone();
         if self.discover {
             bar.message("finding out what is shared".to_owned());
             let begin = executor.now();
-            let result = discover(executor, told);
+            let result = discover(executor, reported);
             settings.budget = settings.budget.saturating_sub(executor.now().since(begin));
             let discovered = Some(result.discovery.clone());
-            behaves = MachineProfile { discovered, ..MachineProfile::empty(told.clone(), settings.evidence) }
-                .topology();
+            behaves =
+                MachineProfile { discovered, ..MachineProfile::empty(reported.clone(), settings.evidence) }
+                    .topology();
             found = Some(result);
         }
         let mut profile =
             calibrate(executor, &behaves, &settings, &mut |progress: &Progress| bar.show(progress));
         bar.finish();
-        profile.told = told.clone();
+        profile.reported = reported.clone();
         if let Some(found) = found {
             profile.discovered = Some(found.discovery);
             profile.missing.extend(found.missing);

@@ -53,7 +53,7 @@ impl Characterize {
         let Ended { report, exit_status, .. } = session::run(plan)?;
         let report = report.context("the command was not watched")?;
         for note in &report.notes {
-            corewise_render::terminal::tell(note);
+            corewise_render::terminal::message(note);
         }
         let text =
             if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };

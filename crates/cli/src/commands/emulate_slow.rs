@@ -2,7 +2,7 @@
 
 use crate::session::exited;
 use anyhow::{Context, Result};
-use corewise_binding::book;
+use corewise_binding::journal;
 use corewise_binding::slow::{Achieved, Means, SPEED_MIN, SlowPes, Wish};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::time::parse_duration;
@@ -76,7 +76,7 @@ impl EmulateSlow {
     pub fn execute(self) -> Result<ExitStatus> {
         let topology = topology::load(&Source::Live, None)?;
         let pes = topology.locate(&self.pes)?;
-        book::mend().into_iter().for_each(terminal::tell);
+        journal::recover().into_iter().for_each(terminal::message);
         let mut signals = Signals::open().context("cannot take over the signals")?;
         // The command's process is made first: whoever forks may have one thread only.
         let waiting = match self.command.as_slice() {
@@ -128,7 +128,7 @@ impl EmulateSlow {
 
     fn tell_start(&self, slow: &SlowPes, topology: &Topology, pes: &CpuSet) {
         if let Some(why_not) = slow.why_not_frequency().filter(|why_not| why_not.is_news()) {
-            terminal::tell(format_args!("not by the clock: {why_not}"));
+            terminal::message(format_args!("not by the clock: {why_not}"));
         }
         let means = match slow.by() {
             Means::Frequency => "their clocks are limited".to_owned(),
@@ -138,7 +138,7 @@ impl EmulateSlow {
         };
         let measured: Vec<String> =
             slow.achieved().iter().map(|one| format!("PE {} {:.3}", one.pe, one.measured)).collect();
-        terminal::tell(format_args!(
+        terminal::message(format_args!(
             "emulated: PEs {pes} at {} of their speed, {means}; measured: {}",
             self.speed,
             measured.join(", ")
@@ -149,7 +149,7 @@ impl EmulateSlow {
             .flat_map(|core| core.pes.difference(pes).iter().collect::<Vec<_>>())
             .collect();
         if !siblings.is_empty() && slow.by() == Means::Threads {
-            terminal::tell(format_args!(
+            terminal::message(format_args!(
                 "note: PEs {siblings} share cores with those, and are slowed by the threads, too"
             ));
         }
@@ -160,12 +160,12 @@ impl EmulateSlow {
         if self.json {
             let (by, speed, seconds) = (slow.by(), self.speed, lasted.as_secs_f64());
             let outcome = Outcome { evidence: "emulated", by, speed, seconds, pes };
-            terminal::tell_json(&serde_json::to_string(&outcome)?);
+            terminal::message_json(&serde_json::to_string(&outcome)?);
         } else if !self.quiet {
             let left = pes.iter().filter_map(|one| Some(format!("PE {} {:.3}", one.pe, one.time_left?)));
             let left: Vec<String> = left.collect();
             let left = if left.is_empty() { String::new() } else { format!("; left of {}", left.join(", ")) };
-            terminal::tell(format_args!("{:.2} s{left}", lasted.as_secs_f64()));
+            terminal::message(format_args!("{:.2} s{left}", lasted.as_secs_f64()));
         }
         Ok(())
     }

@@ -164,12 +164,12 @@ impl ThisMachine {
         let live = self.modules.live()?;
         let Some(path) = &self.profile else { return Ok(live.into()) };
         let profile = profile_file::read(path)?;
-        if profile.told.pes != live.pes {
+        if profile.reported.pes != live.pes {
             bail!(
                 "{} is the profile of another machine: it has the PEs {}, this one has {}; make one \
                  here with `corewise calibrate`",
                 path.display(),
-                profile.told.pes,
+                profile.reported.pes,
                 live.pes
             );
         }

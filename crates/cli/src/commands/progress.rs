@@ -111,7 +111,7 @@ impl Progress {
                 _ if session.is_over => {}
                 Ok(meters) => session.follow(meters)?,
                 Err(error) => {
-                    terminal::tell(format_args!("nothing can be measured: {error}"));
+                    terminal::message(format_args!("nothing can be measured: {error}"));
                     session.wait(Duration::MAX)?;
                 }
             }
@@ -173,7 +173,7 @@ impl Session<'_> {
 
     fn tell(&self, line: &Line<'_>) -> Result<()> {
         if self.options.json {
-            terminal::tell_json(&serde_json::to_string(line)?);
+            terminal::message_json(&serde_json::to_string(line)?);
             return Ok(());
         }
         let what = match (line.speed, line.low, line.high, &line.unknown) {
@@ -185,7 +185,12 @@ impl Session<'_> {
         };
         let points: Vec<String> = line.points.iter().map(|point| Name(point).to_string()).collect();
         let points = if points.is_empty() { String::new() } else { format!("  ({})", points.join("; ")) };
-        terminal::tell(format_args!("{:7.1} s  {} {}  {what}{points}", line.at_s, line.tid, Name(line.name)));
+        terminal::message(format_args!(
+            "{:7.1} s  {} {}  {what}{points}",
+            line.at_s,
+            line.tid,
+            Name(line.name)
+        ));
         Ok(())
     }
 }

@@ -136,21 +136,21 @@ impl Run {
         let Some(report) = report else {
             if !self.quiet {
                 tell_of_core_dump(exit_status);
-                terminal::tell(format_args!("{:.2} s; not watched", wall.as_secs_f64()));
+                terminal::message(format_args!("{:.2} s; not watched", wall.as_secs_f64()));
             }
             return Ok(exit_status);
         };
         if self.json {
-            terminal::tell_json(&serde_json::to_string(&report)?);
+            terminal::message_json(&serde_json::to_string(&report)?);
         } else if !self.quiet {
             tell_of_core_dump(exit_status);
-            terminal::tell(summary(&report));
+            terminal::message(summary(&report));
         }
         let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
         match failure.map_or(written, Err) {
             // The command's own failure is the more important news, but ours is told in any case.
             Err(error) if !exit_status.success() => {
-                terminal::tell(terminal::in_words(error.as_ref()));
+                terminal::message(terminal::describe_error(error.as_ref()));
                 Ok(exit_status)
             }
             result => result.map(|()| exit_status),
@@ -166,7 +166,7 @@ fn may_name_descriptor(path: &Path) -> bool {
 /// A shell says so of the command alone, but corewise dies without a core dump of its own.
 fn tell_of_core_dump(status: ExitStatus) {
     if status.core_dumped() {
-        terminal::tell("the command dumped core");
+        terminal::message("the command dumped core");
     }
 }
 

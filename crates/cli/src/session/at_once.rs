@@ -17,7 +17,7 @@ use corewise_binding::runtimes;
 use corewise_core::observe::Target;
 use corewise_discovery::Root;
 use corewise_live::{Application, Ends};
-use corewise_render::terminal::in_words;
+use corewise_render::terminal::describe_error;
 use corewise_sys::launch;
 use corewise_sys::signals::Signals;
 use corewise_topology as topology;
@@ -57,7 +57,7 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
         (_, Some(exit_status)) => return Ok(unwatched(exit_status)),
         (Ok(attached), None) => attached,
         (Err(error), None) => {
-            warn(&mut notes, format!("the command runs unwatched: {}", in_words(error.as_ref())));
+            warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
             return Ok(unwatched(signals.follow(command).context(cannot_follow)?));
         }
     };

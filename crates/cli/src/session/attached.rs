@@ -1,7 +1,7 @@
 //! A run of processes that run already: they are attached with what descends from them, and let go of again
 //! with every mask given back, while they run on.
 
-use super::{Ended, Plan, Watch, attach_running, guard, mend, nested, own_processes};
+use super::{Ended, Plan, Watch, attach_running, guard, nested, own_processes, recover};
 use anyhow::{Context, Result};
 use corewise_core::observe::Target;
 use corewise_core::time::Time;
@@ -22,7 +22,7 @@ pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<E
     plan.config.cures.spin = false;
     // Before anything is changed or taken over.
     check(pids, &[std::process::id()])?;
-    mend(&mut notes);
+    recover(&mut notes);
     let signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     plan.config.cures.turns &= guardian.is_some();

@@ -134,7 +134,7 @@ impl Faulty {
         self.narrow()
     }
 
-    /// Starts corewise once more, which mends what earlier runs have left. What it says.
+    /// Starts corewise once more, which recovers what earlier runs have left. What it says.
     fn next_start(&self) -> String {
         let runtime = self.directory.path().join("runtime");
         let output = corewise().args(["run", "-q", "true"]).env("XDG_RUNTIME_DIR", runtime).output().unwrap();
@@ -252,7 +252,7 @@ fn what_corewise_and_its_guardian_leave_when_both_are_killed_the_next_start_give
 }
 
 #[test]
-fn a_run_whose_guardian_is_stopped_when_it_is_killed_is_mended_by_the_next_start() {
+fn a_run_whose_guardian_is_stopped_when_it_is_killed_is_recovered_by_the_next_start() {
     needs!(TwoPes);
     let mut run = Faulty::start(&[], &["--interval", "50ms"], &["60", "2*fp"]);
     run.wait_bound(2);

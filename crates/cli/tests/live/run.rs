@@ -179,7 +179,7 @@ fn placed(extra: &[&str], command: &[&str]) -> (Value, String) {
 #[test]
 fn fpu_intensive_threads_are_told_apart_and_bound() {
     needs!(TwoPes);
-    // First who pins itself: later it could be taken for an heir of a thread that is bound to the same PE.
+    // First who pins itself: later it could be taken for a child of a thread that is bound to the same PE.
     let (report, _) = placed(&[], &[&burn(), "2", "pin", "2*fp", "int"]);
     let usage = |name: &str| threads(&report, name)[0]["fpu_usage"].as_f64().unwrap();
     assert!(usage("fp") > 0.6 && usage("int") < 0.2, "{report:#}");
@@ -205,13 +205,13 @@ fn a_dry_run_decides_and_binds_nothing() {
 }
 
 #[test]
-fn an_heir_of_a_bound_thread_is_given_the_whole_machine() {
+fn an_original_of_a_bound_thread_is_given_the_whole_machine() {
     needs!(TwoPes);
     let (report, masks) = placed(&[], &[&burn(), "3", "2*spawner"]);
     assert_eq!(threads(&report, "spawner")[0]["bindings"].as_array().unwrap().len(), 1, "{report:#}");
-    let heirs: Vec<&str> = masks.lines().filter(|line| line.starts_with("sleep")).collect();
-    assert_eq!(heirs.len(), 2);
-    assert!(heirs.iter().all(|heir| heir.contains("0,1")), "{masks}");
+    let inherited: Vec<&str> = masks.lines().filter(|line| line.starts_with("sleep")).collect();
+    assert_eq!(inherited.len(), 2);
+    assert!(inherited.iter().all(|child| child.contains("0,1")), "{masks}");
 }
 
 #[test]

@@ -146,6 +146,6 @@ fn a_limit_on_the_clock_is_given_back_after_a_kill_9() {
     }
     assert!(is_limited, "{said}");
     wait_for(|| (limit(directory.path()).as_deref() == Some("4000000")).then_some(()));
-    // The guardian has nothing left to do: its book is gone.
+    // The guardian has nothing left to do: its journal is gone.
     wait_for(|| std::fs::read_dir(directory.path().join("corewise")).unwrap().next().is_none().then_some(()));
 }

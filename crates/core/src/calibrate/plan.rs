@@ -32,7 +32,7 @@ const LATENCIES_PER_CELL: usize = 16;
 /// each other in logical order run at the same time, on kernels that share nothing across cores.
 const SPEED_ARMS_MAX: usize = 64;
 
-/// The kernels by which PEs are told fast from slow: throughput of both kinds of unit, the clock, branches.
+/// The kernels by which PEs are distinguished as fast or slow: throughput of both kinds of unit, the clock, branches.
 const SPEED_KERNELS: [Kernel; 4] = [Kernel::IntAdd, Kernel::IntAddChain, Kernel::FpAdd, Kernel::Branches];
 
 /// The workloads by which random pairs are compared with the representative of their class.
@@ -97,14 +97,14 @@ fn impossible(classes: &Classes) -> Vec<Missing> {
                 classes.stars.iter().any(|star| has(star, a) && has(star, b))
             };
             let pairs = (0..several.len()).flat_map(|a| (a + 1..several.len()).map(move |b| (a, b)));
-            let told = |(a, b): (usize, usize)| {
+            let reported = |(a, b): (usize, usize)| {
                 let (close, distant) = (&several[a].name, &several[b].name);
                 missing(
                     &format!("{deltas}, {close} against {distant}"),
                     "no PE has partners of both".to_owned(),
                 )
             };
-            pairs.filter(|&(a, b)| !is_covered(a, b)).map(told).collect()
+            pairs.filter(|&(a, b)| !is_covered(a, b)).map(reported).collect()
         }
     }
 }
@@ -271,7 +271,7 @@ fn contention_load(
 ) -> Result<Load, String> {
     let size_of = |kind: DomainKind| {
         let bytes = topology.domain_of(kind, reference).and_then(|domain| domain.bytes);
-        bytes.filter(|&bytes| bytes > 0).ok_or("the size of this cache is not told".to_owned())
+        bytes.filter(|&bytes| bytes > 0).ok_or("the size of this cache is not reported".to_owned())
     };
     let part_of = |kind| size_of(kind).map(|bytes| whole_pages(bytes as f64 * CACHE_SHARE));
     let load = |kernel, region_bytes| Load { kernel, region_bytes };

@@ -87,7 +87,7 @@ pub enum Phase {
     Nas,
 }
 
-/// How far a calibration is; told before each visit to a cell.
+/// How far a calibration is; reported before each visit to a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// What is being measured.

@@ -3,12 +3,12 @@
 //! Problem: in its turn a program is to have its threads on different PEs, or one spins on the PE that the
 //! other needs. The system's scheduler balances load, and sees too little of it within a turn of 100 ms: it
 //! was seen to leave two threads on one PE for whole turns. Approach: the threads that want a PE are spread
-//! over the allowed ones, as evenly as their number allows; who has such a seat keeps it. Seats of the policy
+//! over the allowed ones, as evenly as their number allows; who has such an assignment keeps it. Seats of the policy
 //! come first. Limit: what the machine's PEs share is not looked at.
 
 use super::intake::Intake;
 use crate::ids::{PeId, ThreadId};
-use crate::plan::{Placement, Seat};
+use crate::plan::{Assignment, Placement};
 use std::collections::BTreeMap;
 
 /// The threads of each process that takes turns, by its first thread.
@@ -26,8 +26,8 @@ impl Gangs {
         self.0 = gangs;
     }
 
-    /// Adds a seat for each of their threads that wants a PE.
-    pub fn seat(&self, wanted: &mut Placement, present: &Placement, known: &Intake) {
+    /// Adds an assignment for each of their threads that wants a PE.
+    pub fn assignment(&self, wanted: &mut Placement, present: &Placement, known: &Intake) {
         let wants = |thread: &&ThreadId| known.subject(**thread).is_some_and(|subject| subject.runnable);
         for gang in self.0.values() {
             let threads: Vec<ThreadId> = gang.iter().filter(wants).copied().collect();
@@ -41,15 +41,18 @@ impl Gangs {
 fn seat_one(threads: &[ThreadId], wanted: &mut Placement, present: &Placement, known: &Intake) {
     let most = threads.len().div_ceil(known.allowed.len());
     let mut sitting: BTreeMap<PeId, usize> = known.allowed.iter().map(|pe| (pe, 0)).collect();
-    let (mut seats, mut standing) = (Vec::new(), Vec::new());
+    let (mut assignments, mut standing) = (Vec::new(), Vec::new());
     for &thread in threads {
         let of_policy = wanted.bound.get(&thread);
-        let seat = of_policy.or_else(|| present.bound.get(&thread)).filter(|seat| seat.pes.len() == 1);
-        let count = seat.and_then(|seat| seat.pes.first()).and_then(|pe| Some((pe, sitting.get_mut(&pe)?)));
+        let assignment =
+            of_policy.or_else(|| present.bound.get(&thread)).filter(|assignment| assignment.pes.len() == 1);
+        let count = assignment
+            .and_then(|assignment| assignment.pes.first())
+            .and_then(|pe| Some((pe, sitting.get_mut(&pe)?)));
         match count {
             Some((pe, count)) if of_policy.is_some() || *count < most => {
                 *count += 1;
-                seats.push((thread, pe));
+                assignments.push((thread, pe));
             }
             _ => standing.push(thread),
         }
@@ -57,10 +60,10 @@ fn seat_one(threads: &[ThreadId], wanted: &mut Placement, present: &Placement, k
     for thread in standing {
         let (&pe, count) = sitting.iter_mut().min_by_key(|(_, count)| **count).expect("there are PEs");
         *count += 1;
-        seats.push((thread, pe));
+        assignments.push((thread, pe));
     }
-    for (thread, pe) in seats {
-        wanted.bound.entry(thread).or_insert_with(|| Seat {
+    for (thread, pe) in assignments {
+        wanted.bound.entry(thread).or_insert_with(|| Assignment {
             pes: [pe].into_iter().collect(),
             reason: format!(
                 "its program takes turns: its {} threads that want a PE are spread over {}",

@@ -5,7 +5,7 @@ use super::RETRY_AFTER;
 use super::settings::Settings;
 use crate::ids::ThreadId;
 use crate::observe::{Standing, ThreadReading};
-use crate::plan::{Action, Change, Outcome, OutcomeKind, Placement, Seat, WantedSetting};
+use crate::plan::{Action, Assignment, Change, Outcome, OutcomeKind, Placement, WantedSetting};
 use crate::policy::Subject;
 use crate::time::Time;
 use std::collections::HashMap;
@@ -25,8 +25,8 @@ pub(super) struct Present {
 struct Binding {
     bound_at: Option<Time>,
     refused_at: Option<Time>,
-    /// The seat whose mask it carries, as the world has confirmed.
-    held: Option<Seat>,
+    /// The assignment whose mask it carries, as the world has confirmed.
+    held: Option<Assignment>,
 }
 
 impl Present {
@@ -61,7 +61,7 @@ impl Present {
                 (binding.bound_at, binding.refused_at) = (None, Some(now));
                 // Of an earlier binding it still has the mask, which is to be given back.
                 match &binding.held {
-                    Some(seat) => drop(bound.insert(thread, seat.clone())),
+                    Some(assignment) => drop(bound.insert(thread, assignment.clone())),
                     None => drop(bound.remove(&thread)),
                 }
             }
@@ -135,8 +135,8 @@ impl Present {
                 }
             }
             Change::Bind(pes) => {
-                let seat = Seat { pes: pes.clone(), reason: action.reason.clone() };
-                placement.bound.insert(thread, seat);
+                let assignment = Assignment { pes: pes.clone(), reason: action.reason.clone() };
+                placement.bound.insert(thread, assignment);
                 self.threads.entry(thread).or_default().bound_at = Some(now);
             }
             Change::Set(setting) => {

@@ -8,7 +8,7 @@ use super::*;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId};
 use crate::observe::Standing;
-use crate::plan::{Change, Outcome, OutcomeKind, Seat};
+use crate::plan::{Assignment, Change, Outcome, OutcomeKind};
 use crate::policy::{self, Needs, Scene};
 use crate::time::Time;
 use crate::topology::{CpuKind, Domain, DomainKind};
@@ -314,8 +314,8 @@ impl Policy for Wander {
 
     fn place(&mut self, scene: &crate::policy::Scene<'_>) -> Placement {
         let pes = CpuSet::single(PeId(scene.now.as_secs_f64() as u32 / 2));
-        let seat = Seat { pes, reason: String::new() };
-        let threads = scene.threads.iter().map(|subject| (subject.view.thread, seat.clone()));
+        let assignment = Assignment { pes, reason: String::new() };
+        let threads = scene.threads.iter().map(|subject| (subject.view.thread, assignment.clone()));
         Placement { bound: threads.collect(), ..Placement::default() }
     }
 }
@@ -497,7 +497,7 @@ proptest! {
             Engine::new(topology.clone(), policy::build("spread").unwrap(), EngineConfig::default());
         control_loop(&mut world, &mut engine, |_, _, engine| {
             let bound = engine.present().bound.values();
-            let of_unit = |unit: &Domain| bound.clone().filter(|seat| seat.pes == unit.pes).count();
+            let of_unit = |unit: &Domain| bound.clone().filter(|assignment| assignment.pes == unit.pes).count();
             let units: Vec<usize> = topology.domains(DomainKind::Core).map(of_unit).collect();
             assert_eq!(units.iter().sum::<usize>(), bound.len(), "each is bound to a whole core");
             let (fast, slow) = units.split_at(2);

@@ -75,7 +75,7 @@ pub fn check(profile: &MachineProfile) -> Result<Check, Absent> {
         return Err(Absent { what: "pairs on regions much larger than the caches" });
     }
     let about = profile.circumstances.processor.as_ref();
-    let machine = format!("{} ({})", about.unwrap_or(&profile.told.origin), profile.evidence);
+    let machine = format!("{} ({})", about.unwrap_or(&profile.reported.origin), profile.evidence);
     Ok(Check { evidence: profile.evidence, machine, parameters: fit.model.parameters, pairs: compared })
 }
 

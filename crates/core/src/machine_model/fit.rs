@@ -6,7 +6,7 @@
 //!
 //! | parameter | from |
 //! | --- | --- |
-//! | shape | [`MachineProfile::topology`]: as measured, else as told |
+//! | shape | [`MachineProfile::topology`]: as measured, else as reported |
 //! | `ghz` | rate of a dependent chain of integer additions: one a cycle |
 //! | `speeds` | the same chain on each PE, where the interval excludes 1 |
 //! | `issue_width` | independent integer additions per cycle |
@@ -22,7 +22,7 @@
 //! found by bisection, on the most distant pair of one memory node.
 //!
 //! Two threads cannot tell: `overlap`, which belongs to programs more than to machines; the bandwidth, where
-//! two threads do not slow each other down (it is then told as the least that it can be); `remote_factor`, as
+//! two threads do not slow each other down (it is then given as the least that it can be); `remote_factor`, as
 //! each thread's memory is local. These keep their round numbers. Latencies of loads in random order include
 //! misses of the TLB.
 //!

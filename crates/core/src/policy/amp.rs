@@ -24,7 +24,7 @@ use super::near::{Pairing, siblings};
 use super::{Scene, Subject};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
-use crate::plan::{Placement, Seat};
+use crate::plan::{Assignment, Placement};
 use crate::topology::Domain;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -68,8 +68,10 @@ impl Amp {
         let fast = kinds.first().map_or(CpuSet::new(), |kind| kind.pes.intersection(scene.allowed));
         let slow = scene.allowed.difference(&fast);
         if kinds.len() > 1 && !fast.is_empty() && !slow.is_empty() {
-            let seats = scene.present.bound.values().filter(|seat| seat.pes.is_subset(&fast));
-            let unclaimed = seats.fold(fast.clone(), |open, seat| open.difference(&seat.pes));
+            let assignments =
+                scene.present.bound.values().filter(|assignment| assignment.pes.is_subset(&fast));
+            let unclaimed =
+                assignments.fold(fast.clone(), |open, assignment| open.difference(&assignment.pes));
             return Ok(Amp { fast, slow, unclaimed });
         }
         let why = match kinds.as_slice() {
@@ -95,7 +97,7 @@ impl Amp {
 
     fn fast_pe_of(&self, scene: &Scene<'_>, subject: &Subject) -> Option<PeId> {
         match scene.present.bound.get(&subject.view.thread) {
-            Some(seat) => seat.pes.first().filter(|_| seat.pes.is_subset(&self.fast)),
+            Some(assignment) => assignment.pes.first().filter(|_| assignment.pes.is_subset(&self.fast)),
             None => subject.view.last_pe.filter(|&pe| self.unclaimed.contains(pe)),
         }
     }
@@ -111,7 +113,7 @@ impl Amp {
     }
 
     fn bound_within(&self, pes: &CpuSet, scene: &Scene<'_>, subject: &Subject) -> bool {
-        scene.present.bound.get(&subject.view.thread).is_some_and(|seat| seat.pes.is_subset(pes))
+        scene.present.bound.get(&subject.view.thread).is_some_and(|assignment| assignment.pes.is_subset(pes))
     }
 
     /// Threads that are on fast PEs and have told that they spin. They do nothing useful there, but moving
@@ -154,7 +156,7 @@ impl Amp {
                 );
                 placement
                     .bound
-                    .insert(candidate.subject.view.thread, Seat { pes: CpuSet::single(pe), reason });
+                    .insert(candidate.subject.view.thread, Assignment { pes: CpuSet::single(pe), reason });
             }
         }
         if rest == Rest::OnSlow && room.is_full() {
@@ -193,11 +195,11 @@ impl Amp {
         let Some(pe) = *fast_pe else { return };
         if room.may_stay(pe) && view.permitted.contains(pe) {
             room.take(pe);
-            let seat = scene.present.bound.get(&view.thread).cloned().unwrap_or_else(|| Seat {
+            let assignment = scene.present.bound.get(&view.thread).cloned().unwrap_or_else(|| Assignment {
                 pes: CpuSet::single(pe),
                 reason: format!("{}: it was on a fast PE and may stay", candidate.reason),
             });
-            placement.bound.insert(view.thread, seat);
+            placement.bound.insert(view.thread, assignment);
         }
     }
 
@@ -208,7 +210,7 @@ impl Amp {
         ranked: &[Ranked<'_, R, W>],
         placement: &mut Placement,
     ) {
-        let mut seats = Vec::new();
+        let mut assignments = Vec::new();
         let mut newcomers = BTreeMap::new();
         for subject in scene.threads.iter().filter(|s| s.placeable) {
             let (thread, permitted) = (subject.view.thread, &subject.view.permitted);
@@ -217,8 +219,8 @@ impl Amp {
             }
             let pes =
                 if self.slow.is_subset(permitted) { &self.slow } else { &self.slow.intersection(permitted) };
-            match scene.present.bound.get(&thread).filter(|seat| seat.pes == *pes) {
-                Some(seat) => seats.push((thread, seat.clone())),
+            match scene.present.bound.get(&thread).filter(|assignment| assignment.pes == *pes) {
+                Some(assignment) => assignments.push((thread, assignment.clone())),
                 None => drop(newcomers.insert(thread, (pes.clone(), None))),
             }
         }
@@ -230,9 +232,9 @@ impl Amp {
         for (thread, (pes, reason)) in newcomers {
             let standing = reason.map_or_else(|| "not runnable".to_owned(), W::to_string);
             let reason = format!("{standing}: better candidates have the {} fast PEs", self.fast.len());
-            seats.push((thread, Seat { pes, reason }));
+            assignments.push((thread, Assignment { pes, reason }));
         }
-        placement.bound.extend(seats);
+        placement.bound.extend(assignments);
     }
 }
 

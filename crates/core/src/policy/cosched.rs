@@ -41,7 +41,7 @@ use super::{Needs, Policy, Reading, Scene, Subject};
 use crate::classify::{CONFIDENCE_MIN, MEMORY_INTENSIVE_L2_MISSES};
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
-use crate::plan::{Placement, Seat};
+use crate::plan::{Assignment, Placement};
 use crate::topology::Domain;
 use crate::view::{Estimate, Usage};
 use std::cmp::Ordering;
@@ -360,13 +360,13 @@ impl<'a> Deal<'a> {
 
     /// What was dealt, with the reasons. Who stays keeps the reason that it had.
     fn placement(&self, scene: &Scene<'_>) -> Placement {
-        let seat = |(subject, pe, reason): &(&Subject, PeId, Reason)| {
+        let assignment = |(subject, pe, reason): &(&Subject, PeId, Reason)| {
             let thread = subject.view.thread;
             let present = scene.present.bound.get(&thread).filter(|_| own_pe(scene, subject) == Some(*pe));
-            let anew = || Seat { pes: CpuSet::single(*pe), reason: reason.to_string() };
+            let anew = || Assignment { pes: CpuSet::single(*pe), reason: reason.to_string() };
             (thread, present.cloned().unwrap_or_else(anew))
         };
-        Placement { bound: self.reasons.iter().map(seat).collect(), ..Placement::default() }
+        Placement { bound: self.reasons.iter().map(assignment).collect(), ..Placement::default() }
     }
 
     /// Whether the PEs are used more evenly, or as evenly and those who may meet differ by so much more.
@@ -409,8 +409,9 @@ impl<'a> Deal<'a> {
 
 /// The PE to which a thread is bound alone.
 fn own_pe(scene: &Scene<'_>, subject: &Subject) -> Option<PeId> {
-    let seat = scene.present.bound.get(&subject.view.thread).filter(|seat| seat.pes.len() == 1);
-    seat.and_then(|seat| seat.pes.first())
+    let assignment =
+        scene.present.bound.get(&subject.view.thread).filter(|assignment| assignment.pes.len() == 1);
+    assignment.and_then(|assignment| assignment.pes.first())
 }
 
 /// The index of the waiting thread that goes to a PE, given who is beside it, and why. Those before it in the

@@ -28,7 +28,7 @@ use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
 use crate::observe::{Event, EventKind};
-use crate::plan::{Placement, Seat};
+use crate::plan::{Assignment, Placement};
 use crate::topology::DomainKind;
 use crate::view::{ApplicationView, Estimate};
 use serde::{Deserialize, Serialize};
@@ -363,7 +363,7 @@ fn thread_line<'a>(subject: &'a Subject, scene: &Scene<'a>) -> ThreadLine<'a> {
         placeable: subject.placeable,
         resident: subject.resident,
         may_use_pes: view.permitted.intersection(scene.allowed),
-        bound_pes: scene.present.bound.get(&view.thread).map(|seat| &seat.pes),
+        bound_pes: scene.present.bound.get(&view.thread).map(|assignment| &assignment.pes),
         last_pe: view.last_pe,
         runnable: subject.runnable,
         runnable_share: view.runnable_share,
@@ -409,7 +409,7 @@ fn placement_of(answer: &str, step: u64, scene: &Scene<'_>) -> Result<Placement,
             ));
         }
         let reason = reason.map_or_else(|| "the policy's command wants it".to_owned(), |why| clipped(&why));
-        if placement.bound.insert(subject.view.thread, Seat { pes, reason }).is_some() {
+        if placement.bound.insert(subject.view.thread, Assignment { pes, reason }).is_some() {
             return Err(format!("it binds thread {shown} twice"));
         }
     }

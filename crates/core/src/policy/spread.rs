@@ -26,7 +26,7 @@
 //! the FPU cycles that it really wants: for threads that run all the time (the paper's) it is the same order,
 //! and a thread that hardly runs takes no FPU from one that does. (Not the share of time that it *got*: that
 //! tells more about its neighbours.) A seated thread counts a little more than its rival, so that
-//! noise does not swap the two, and one that has had the best of seats for a moment only stays in any case.
+//! noise does not swap the two, and one that has had the best of assignments for a moment only stays in any case.
 //!
 //! Parameters: `runnable_share_min` and `seat_bonus`, both ours.
 //!
@@ -39,7 +39,7 @@ use super::spec::{Parameters, PolicyKind};
 use super::{Needs, Policy, Reading, Scene, Subject};
 use crate::classify::{FpuClass, known_fpu_usage};
 use crate::cpuset::CpuSet;
-use crate::plan::{Placement, Seat};
+use crate::plan::{Assignment, Placement};
 use crate::topology::{Domain, DomainKind, Topology};
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl Spread {
             runnable_share_min: parameters.share(
                 "runnable_share_min",
                 0.05,
-                "a thread that wants a PE for less of the time takes no seat, unless it has one (ours)",
+                "a thread that wants a PE for less of the time takes no assignment, unless it has one (ours)",
             ),
             seat_bonus: parameters.number(
                 "seat_bonus",
@@ -74,7 +74,7 @@ impl Spread {
                 0.0..=100.0,
                 "",
                 "by how much a rival's demand must exceed that of a seated thread, relative, for each stage \
-                    that the seat is better (ours)",
+                    that the assignment is better (ours)",
             ),
         }
     }
@@ -143,27 +143,27 @@ impl Policy for Spread {
 /// A thread with its place in the ranking.
 type Ranked<'a> = (usize, &'a Subject);
 
-/// Which seats are given at a time: first or further ones of units of one kind, the fastest being 0.
+/// Which assignments are given at a time: first or further ones of units of one kind, the fastest being 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Stage {
     before: usize,
     kind: usize,
 }
 
-/// Those who were seated a moment ago keep their seats, whatever the noise of one interval says, if there are
+/// Those who were seated a moment ago keep their assignments, whatever the noise of one interval says, if there are
 /// no better ones: whoever shares a unit or is on a slower kind may leave as soon as another one is free.
 fn residents(scene: &Scene<'_>, units: &mut Units<'_>) -> Placement {
     let mut placement = Placement::default();
     for subject in scene.threads.iter().filter(|s| s.resident && s.placeable) {
         let thread = subject.view.thread;
-        if let Some(seat) = scene.present.bound.get(&thread)
-            && let Some(unit) = units.unit_of(seat)
+        if let Some(assignment) = scene.present.bound.get(&thread)
+            && let Some(unit) = units.unit_of(assignment)
             && (units.list[unit].kind, units.list[unit].threads) == (0, 0)
-            && seat.pes.is_subset(&subject.view.permitted)
-            && seat.pes.is_subset(scene.allowed)
+            && assignment.pes.is_subset(&subject.view.permitted)
+            && assignment.pes.is_subset(scene.allowed)
         {
             units.take(unit);
-            placement.bound.insert(thread, seat.clone());
+            placement.bound.insert(thread, assignment.clone());
         }
     }
     placement
@@ -175,7 +175,7 @@ fn demand(subject: &Subject) -> f64 {
     usage * subject.view.runnable_share
 }
 
-/// Gives the seats of one stage to the best-ranked waiting threads; returns those that got none.
+/// Gives the assignments of one stage to the best-ranked waiting threads; returns those that got none.
 fn fill<'a>(
     scene: &Scene<'_>,
     units: &mut Units<'_>,
@@ -186,25 +186,26 @@ fn fill<'a>(
 ) -> Vec<Ranked<'a>> {
     let mut open = units.open(stage);
     let pes = units.pes_of(&open);
-    let mut seats = open.len();
+    let mut assignments = open.len();
     let (members, mut left): (Vec<Ranked<'a>>, Vec<Ranked<'a>>) = waiting.into_iter().partition(|(_, s)| {
-        let member = seats > 0 && s.view.permitted.intersects(&pes);
-        seats -= usize::from(member);
+        let member = assignments > 0 && s.view.permitted.intersects(&pes);
+        assignments -= usize::from(member);
         member
     });
     // Those who are in a unit of this stage keep it before anybody else chooses.
     let mut standing = Vec::new();
     for (rank, subject) in members {
-        let seat = scene.present.bound.get(&subject.view.thread);
-        let own = seat.and_then(|seat| units.unit_of(seat)).filter(|own| open.contains(own));
+        let assignment = scene.present.bound.get(&subject.view.thread);
+        let own =
+            assignment.and_then(|assignment| units.unit_of(assignment)).filter(|own| open.contains(own));
         match own.filter(|own| subject.view.permitted.intersects(&units.list[*own].pes)) {
-            Some(own) => units.seat(scene, own, (rank, subject), total, &mut open, placement),
+            Some(own) => units.assignment(scene, own, (rank, subject), total, &mut open, placement),
             None => standing.push((rank, subject)),
         }
     }
     while let Some((index, unit)) = units.best(&open, &standing) {
         let member = standing.remove(index);
-        units.seat(scene, unit, member, total, &mut open, placement);
+        units.assignment(scene, unit, member, total, &mut open, placement);
     }
     left.extend(standing);
     left.sort_by_key(|(rank, _)| *rank);
@@ -284,24 +285,24 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// The unit in which a seat is.
-    fn unit_of(&self, seat: &Seat) -> Option<usize> {
-        *self.unit_by_pe.get(seat.pes.first()?.0 as usize)?
+    /// The unit in which an assignment is.
+    fn unit_of(&self, assignment: &Assignment) -> Option<usize> {
+        *self.unit_by_pe.get(assignment.pes.first()?.0 as usize)?
     }
 
-    /// Every stage, in the order in which seats are given.
+    /// Every stage, in the order in which assignments are given.
     fn stages(&self) -> Vec<Stage> {
-        let seats = |unit: &Unit| {
+        let assignments = |unit: &Unit| {
             let kind = unit.kind;
             (0..unit.pes.len()).map(move |before| Stage { before, kind })
         };
-        let mut stages: Vec<Stage> = self.list.iter().flat_map(seats).collect();
+        let mut stages: Vec<Stage> = self.list.iter().flat_map(assignments).collect();
         stages.sort();
         stages.dedup();
         stages
     }
 
-    /// The units that have a seat to give in a stage.
+    /// The units that have an assignment to give in a stage.
     fn open(&self, stage: Stage) -> Vec<usize> {
         let is_open = |unit: &Unit| {
             unit.kind == stage.kind && unit.threads == stage.before && unit.threads < unit.pes.len()
@@ -320,7 +321,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// The next seat and who gets it: the units in the emptiest domains, of these the closest to a thread.
+    /// The next assignment and who gets it: the units in the emptiest domains, of these the closest to a thread.
     fn best(&self, open: &[usize], standing: &[Ranked<'_>]) -> Option<(usize, usize)> {
         let load = |place: usize| {
             let unit = &self.list[place];
@@ -340,7 +341,7 @@ impl<'a> Units<'a> {
     }
 
     /// Seats a thread in a unit that is then no longer open.
-    fn seat(
+    fn assignment(
         &mut self,
         scene: &Scene<'_>,
         unit: usize,
@@ -350,12 +351,13 @@ impl<'a> Units<'a> {
         placement: &mut Placement,
     ) {
         let pes = self.list[unit].pes.intersection(&subject.view.permitted);
-        let present = scene.present.bound.get(&subject.view.thread).filter(|seat| seat.pes == pes);
+        let present =
+            scene.present.bound.get(&subject.view.thread).filter(|assignment| assignment.pes == pes);
         let reason = || self.reason(subject, rank, total, unit);
-        let seat = present.cloned().unwrap_or_else(|| Seat { reason: reason(), pes });
+        let assignment = present.cloned().unwrap_or_else(|| Assignment { reason: reason(), pes });
         self.take(unit);
         open.retain(|&other| other != unit);
-        placement.bound.insert(subject.view.thread, seat);
+        placement.bound.insert(subject.view.thread, assignment);
     }
 
     fn reason(&self, subject: &Subject, rank: usize, total: usize, unit: usize) -> String {

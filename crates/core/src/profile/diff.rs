@@ -28,7 +28,7 @@ pub struct ProfileDiff {
     /// How many of these have overlapping intervals of which at least one is too wide to see a change of 10
     /// %.
     pub unclear: usize,
-    /// What differs between the two topologies, as told and as found, in words.
+    /// What differs between the two topologies, as reported and as found, in words.
     pub topology: Vec<String>,
     /// Figures that only the first profile has.
     pub only_first: Vec<String>,
@@ -123,15 +123,15 @@ fn figures(profile: &MachineProfile) -> BTreeMap<String, (Estimate, bool)> {
 fn topology(before: &MachineProfile, after: &MachineProfile) -> Vec<String> {
     let mut words = Vec::new();
     for (what, a, b) in [
-        ("PEs", &before.told.pes, &after.told.pes),
-        ("allowed PEs", &before.told.allowed, &after.told.allowed),
+        ("PEs", &before.reported.pes, &after.reported.pes),
+        ("allowed PEs", &before.reported.allowed, &after.reported.allowed),
     ] {
         if a != b {
             words.push(format!("{what}: {a} before, {b} after"));
         }
     }
-    let told = |profile: &MachineProfile| {
-        profile.told.domains.iter().map(|domain| (domain.kind, domain.pes.clone())).collect()
+    let reported = |profile: &MachineProfile| {
+        profile.reported.domains.iter().map(|domain| (domain.kind, domain.pes.clone())).collect()
     };
     let found = |profile: &MachineProfile| {
         profile.discovered.as_ref().map(|discovery| discovery.groups.clone()).unwrap_or_default()
@@ -142,7 +142,7 @@ fn topology(before: &MachineProfile, after: &MachineProfile) -> Vec<String> {
             words.extend(lost.map(|(kind, pes)| format!("{how} only {when}: {} {{{pes}}}", kind.word())));
         }
     };
-    compare("told", told(before), told(after));
+    compare("reported", reported(before), reported(after));
     compare("found", found(before), found(after));
     words
 }
@@ -160,8 +160,8 @@ mod tests {
     }
 
     fn profile() -> MachineProfile {
-        let told = Topology::synthetic("core:2 pu:2").unwrap();
-        let mut profile = MachineProfile::empty(told, Evidence::Simulated);
+        let reported = Topology::synthetic("core:2 pu:2").unwrap();
+        let mut profile = MachineProfile::empty(reported, Evidence::Simulated);
         let class = |name: &str, closest| PairClass {
             name: name.into(),
             closest: Some(closest),
@@ -216,7 +216,7 @@ mod tests {
     fn what_only_one_profile_has_is_listed() {
         let mut after = profile();
         after.memory[0].load.region_bytes = 8192;
-        after.told = Topology::synthetic("core:4 pu:1").unwrap();
+        after.reported = Topology::synthetic("core:4 pu:1").unwrap();
         let groups = vec![(DomainKind::Core, "0-1".parse().unwrap())];
         after.discovered = Some(Discovery { groups, ..Discovery::default() });
         let found = diff(&profile(), &after);
@@ -225,12 +225,12 @@ mod tests {
         assert_eq!(
             found.topology,
             [
-                "told only before: core {0-1}",
-                "told only before: core {2-3}",
-                "told only after: core {0}",
-                "told only after: core {1}",
-                "told only after: core {2}",
-                "told only after: core {3}",
+                "reported only before: core {0-1}",
+                "reported only before: core {2-3}",
+                "reported only after: core {0}",
+                "reported only after: core {1}",
+                "reported only after: core {2}",
+                "reported only after: core {3}",
                 "found only after: core {0-1}",
             ]
         );

@@ -7,7 +7,7 @@ use crate::ids::PeId;
 impl MachineProfile {
     /// The class of a pair of PEs as an index, `None` if none like it was measured.
     pub fn class_of(&self, a: PeId, b: PeId) -> Option<usize> {
-        let closest = self.told.closest_shared(a, b);
+        let closest = self.reported.closest_shared(a, b);
         self.classes.iter().position(|class| class.closest == closest && a != b)
     }
 

@@ -39,10 +39,11 @@ pub struct MachineProfile {
     /// interrupted or the time ended before.
     pub complete: bool,
     /// The machine as the operating system tells it.
-    pub told: Topology,
+    #[serde(alias = "told")]
+    pub reported: Topology,
     /// The machine as it behaves, if that was looked for.
     pub discovered: Option<Discovery>,
-    /// The kinds of PE pairs that were told apart, closest first.
+    /// The kinds of PE pairs that can be distinguished, closest first.
     pub classes: Vec<PairClass>,
     /// One entry per class and workload.
     pub pairs: Vec<PairResult>,
@@ -298,7 +299,7 @@ pub struct Discovery {
     pub groups: Vec<(DomainKind, CpuSet)>,
     /// The kinds that were looked for. One that is missing here could not be judged.
     pub looked_for: Vec<DomainKind>,
-    /// Where told and found differ, in words.
+    /// Where reported and found differ, in words.
     pub disagreements: Vec<String>,
     /// How many pairs were measured on their own, repetitions not counted.
     pub pair_measurements: u64,
@@ -345,14 +346,14 @@ pub enum ProfileError {
 
 impl MachineProfile {
     /// A profile of a machine on which nothing has been measured yet.
-    pub fn empty(told: Topology, evidence: Evidence) -> Self {
+    pub fn empty(reported: Topology, evidence: Evidence) -> Self {
         Self {
             format: FORMAT.to_owned(),
             version: VERSION,
             evidence,
             circumstances: Circumstances::default(),
             complete: false,
-            told,
+            reported,
             discovered: None,
             classes: Vec::new(),
             pairs: Vec::new(),

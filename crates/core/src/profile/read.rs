@@ -39,7 +39,7 @@ pub fn to_json(profile: &MachineProfile) -> String {
 impl MachineProfile {
     /// What is wrong with it, in words.
     fn check(&self) -> Result<(), String> {
-        self.told.check().map_err(|error| error.to_string())?;
+        self.reported.check().map_err(|error| error.to_string())?;
         if !self.circumstances.seconds.is_finite() || !self.circumstances.lost_share.is_finite() {
             return Err("the circumstances hold a figure that is no number".to_owned());
         }
@@ -64,7 +64,7 @@ impl MachineProfile {
     fn check_discovery(&self) -> Result<(), String> {
         let Some(discovery) = &self.discovered else { return Ok(()) };
         for (index, (kind, pes)) in discovery.groups.iter().enumerate() {
-            if !pes.is_subset(&self.told.pes) || pes.len() < 2 {
+            if !pes.is_subset(&self.reported.pes) || pes.len() < 2 {
                 return Err(format!("the discovered {} {{{pes}}} is no group of PEs", kind.word()));
             }
             let same_kind = discovery.groups[..index].iter().filter(|(other, _)| other == kind);
@@ -130,7 +130,7 @@ impl MachineProfile {
     }
 
     fn check_pe(&self, what: &str, pe: PeId) -> Result<(), String> {
-        let online: &CpuSet = &self.told.pes;
+        let online: &CpuSet = &self.reported.pes;
         if online.contains(pe) { Ok(()) } else { Err(format!("{what} names PE {pe} of {{{online}}}")) }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     fn every_contradiction_is_found_and_named() {
         let turned = Estimate { low: 1.3, ..GOOD };
         let negative = Estimate { low: -0.1, ..GOOD };
-        check(|p| p.told.domains.clear(), "belong to no core");
+        check(|p| p.reported.domains.clear(), "belong to no core");
         check(|p| p.classes[0].measured[0].1 = PeId(9), "class `same core` names PE 9");
         check(|p| p.pairs[0].class = 2, "pair result of read 4 KiB names class 2 of 2");
         check(|p| p.pairs[0].rate = negative, "below 0");

@@ -1,7 +1,7 @@
 //! The topology to schedule by: what the operating system tells, corrected by what was measured.
 //!
 //! Problem: a hypervisor hides SMT siblings and shared caches or invents them, the kernel is wrong about fast
-//! and slow cores, and hardly any firmware tells which cores share an FPU. Approach: start with what is told
+//! and slow cores, and hardly any firmware tells which cores share an FPU. Approach: start with what is reported
 //! and replace what was measured, kind by kind, each change with a note.
 //!
 //! - *Sharing domains* come from the discovery, for the kinds that it looked for and the PEs that it could
@@ -9,7 +9,7 @@
 //!   its caches; where a group would cross the border of a NUMA node, which is a matter of addresses and true
 //!   in any case, the discovery of its kind is not used. Nor is one that contradicted itself.
 //! - *Kinds* come from the relative speeds, if they are known of every PE; kernels vote, and measured speed
-//!   overrides told capacity.
+//!   overrides reported capacity.
 //! - *FPU modules* are seen where two threads slow each other down by floating-point work and not by integer
 //!   work, unless the discovery looked for them.
 //!
@@ -34,9 +34,9 @@ const FPU_SHARED_MIN: f64 = 1.25;
 const INTEGER_APART_MAX: f64 = 1.1;
 
 impl MachineProfile {
-    /// The machine as it behaves, as far as that was measured, else as it is told.
+    /// The machine as it behaves, as far as that was measured, else as it is reported.
     pub fn topology(&self) -> Topology {
-        let mut topology = self.told.clone();
+        let mut topology = self.reported.clone();
         if self.evidence == Evidence::Simulated {
             topology
                 .notes
@@ -66,7 +66,7 @@ impl MachineProfile {
                 Ok(better) => {
                     *topology = better;
                     let by = if groups.is_empty() { "no two PEs".to_owned() } else { list(&groups) };
-                    topology.notes.push(format!("measured, unlike told: {} shared by {by}", kind.word()));
+                    topology.notes.push(format!("measured, unlike reported: {} shared by {by}", kind.word()));
                 }
                 Err(why) => {
                     topology.notes.push(format!("the discovered {} groups are not used: {why}", kind.word()));
@@ -125,16 +125,16 @@ impl MachineProfile {
             kinds.push(CpuKind { name: "unknown".to_owned(), pes: rest, evidence });
         }
         let groups = |kinds: &[CpuKind]| kinds.iter().map(|kind| kind.pes.clone()).collect::<Vec<_>>();
-        let (told, measured) = (groups(&topology.kinds), groups(&kinds));
-        if told == measured {
+        let (reported, measured) = (groups(&topology.kinds), groups(&kinds));
+        if reported == measured {
             for (kind, measured) in topology.kinds.iter_mut().zip(kinds) {
                 kind.evidence.extend(measured.evidence);
             }
             return;
         }
-        if !told.is_empty() || measured.len() > 1 {
-            let told = if told.is_empty() { "nothing".to_owned() } else { list(&told) };
-            let note = format!("measured kinds, fastest first: {}; told: {told}", list(&measured));
+        if !reported.is_empty() || measured.len() > 1 {
+            let reported = if reported.is_empty() { "nothing".to_owned() } else { list(&reported) };
+            let note = format!("measured kinds, fastest first: {}; reported: {reported}", list(&measured));
             topology.notes.push(note);
         }
         topology.kinds = kinds;
@@ -179,15 +179,15 @@ fn regrouped(topology: &Topology, kind: DomainKind, groups: &[CpuSet]) -> Result
         return Err(format!("one crosses the border of the node {{{}}}", node.pes));
     }
     let mut better = topology.clone();
-    let (told, others): (Vec<Domain>, Vec<Domain>) =
+    let (reported, others): (Vec<Domain>, Vec<Domain>) =
         better.domains.drain(..).partition(|domain| domain.kind == kind);
     let allowed = &topology.allowed;
     let mut measured: Vec<CpuSet> = groups.to_vec();
     let grouped = groups.iter().fold(CpuSet::new(), |all, group| all.union(group));
-    let alone = told.iter().flat_map(|domain| domain.pes.iter()).filter(|pe| allowed.contains(*pe));
+    let alone = reported.iter().flat_map(|domain| domain.pes.iter()).filter(|pe| allowed.contains(*pe));
     measured.extend(alone.filter(|pe| !grouped.contains(*pe)).map(CpuSet::single));
     let mut domains: Vec<Domain> = Vec::new();
-    for domain in &told {
+    for domain in &reported {
         let (inside, outside) = (domain.pes.intersection(allowed), domain.pes.difference(allowed));
         if let Some(at) = measured.iter().position(|pes| *pes == inside) {
             measured.swap_remove(at);
@@ -196,7 +196,7 @@ fn regrouped(topology: &Topology, kind: DomainKind, groups: &[CpuSet]) -> Result
             domains.push(Domain { pes: outside, os: None, ..domain.clone() });
         }
     }
-    domains.extend(measured.into_iter().map(|pes| merged(kind, &told, pes)));
+    domains.extend(measured.into_iter().map(|pes| merged(kind, &reported, pes)));
     domains.sort_by_key(|domain| domain.pes.first());
     let may_grow = |other: DomainKind| other > kind && other != DomainKind::NumaNode;
     for same_kind in others.chunk_by(|a, b| a.kind == b.kind) {
@@ -224,10 +224,10 @@ fn grown(domains: &[Domain], groups: &[CpuSet]) -> Vec<Domain> {
     grown
 }
 
-/// One domain in place of those told that it touches: of their size, if that is the same for all. Sizes are
-/// told for the cache, and right even where it is told wrong who shares it.
-fn merged(kind: DomainKind, told: &[Domain], pes: CpuSet) -> Domain {
-    let mut sizes = told.iter().filter(|domain| domain.pes.intersects(&pes)).map(|domain| domain.bytes);
+/// One domain in place of those reported that it touches: of their size, if that is the same for all. Sizes are
+/// reported for the cache, and right even where it is wrong about who shares it.
+fn merged(kind: DomainKind, reported: &[Domain], pes: CpuSet) -> Domain {
+    let mut sizes = reported.iter().filter(|domain| domain.pes.intersects(&pes)).map(|domain| domain.bytes);
     let first = sizes.next().flatten();
     let bytes = first.filter(|_| sizes.all(|size| size == first));
     Domain { bytes, ..Domain::new(kind, pes) }
@@ -267,13 +267,13 @@ mod tests {
     #[test]
     fn hidden_siblings_make_cores_whose_caches_are_one() {
         use DomainKind::{Core, L2, L3};
-        let told = "pack:4 l3:1(size=16MB) l2:1(size=1MB) core:1 pu:1";
+        let reported = "pack:4 l3:1(size=16MB) l2:1(size=1MB) core:1 pu:1";
         let groups = [(Core, "0-1"), (Core, "2-3"), (L3, "0-3")];
-        let profile = discovered(told, &groups, &[Core, L3]);
+        let profile = discovered(reported, &groups, &[Core, L3]);
         check(
             &profile,
             "core:0-1; core:2-3; l2:0-1; l2:2-3; l3:0-3; numa:0-3; package:0-3; \
-             measured, unlike told: core shared by {0-1} {2-3}; measured, unlike told: l3 shared by {0-3}",
+             measured, unlike reported: core shared by {0-1} {2-3}; measured, unlike reported: l3 shared by {0-3}",
         );
         let bytes = |kind| profile.topology().domains(kind).next().unwrap().bytes;
         assert_eq!((bytes(L2), bytes(L3)), (Some(1 << 20), Some(16 << 20)));
@@ -285,8 +285,8 @@ mod tests {
         let profile = discovered("l3:1 l2:2 core:1 pu:2", &[], &[Core, L2]);
         check(
             &profile,
-            "l3:0-3; numa:0-3; measured, unlike told: core shared by no two PEs; \
-             measured, unlike told: l2 shared by no two PEs",
+            "l3:0-3; numa:0-3; measured, unlike reported: core shared by no two PEs; \
+             measured, unlike reported: l2 shared by no two PEs",
         );
     }
 
@@ -296,14 +296,14 @@ mod tests {
         let groups = [(Core, "0-1"), (Core, "2-3"), (L2, "0-1"), (L2, "2-3"), (L3, "0-3")];
         let profile = discovered("l3:1 l2:2 core:1 pu:2", &groups, &[L3, Core, L2]);
         check(&profile, "core:0-1; core:2-3; l2:0-1; l2:2-3; l3:0-3; numa:0-3");
-        assert_eq!(profile.topology(), profile.told);
+        assert_eq!(profile.topology(), profile.reported);
     }
 
     #[test]
     fn what_may_not_be_used_stays_as_told() {
         let mut profile = discovered("l3:1 core:8 pu:1", &[(DomainKind::L3, "0-1")], &[DomainKind::L3]);
-        profile.told.allowed = "0-3".parse().unwrap();
-        check(&profile, "l3:0-1; l3:4-7; numa:0-7; measured, unlike told: l3 shared by {0-1}");
+        profile.reported.allowed = "0-3".parse().unwrap();
+        check(&profile, "l3:0-1; l3:4-7; numa:0-7; measured, unlike reported: l3 shared by {0-1}");
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
         );
         let smt = [(Kernel::IntAdd, 1.8), (Kernel::FpAdd, 1.9)];
         check(&slowdowns("l2:2 core:2 pu:1", DomainKind::L2, &smt), "l2:0-1; l2:2-3; numa:0-3");
-        // Who of the four shares with whom cannot be told from one pair.
+        // Who of the four shares with whom cannot be found from one pair.
         check(&slowdowns("l3:1 core:4 pu:1", DomainKind::L3, &bulldozer), "l3:0-3; numa:0-3");
         let siblings = slowdowns("core:2 pu:2", DomainKind::Core, &bulldozer);
         check(&siblings, "core:0-1; core:2-3; numa:0-3");
@@ -372,23 +372,23 @@ mod tests {
 
     #[test]
     fn measured_speeds_override_told_kinds() {
-        let told =
+        let reported =
             |pes: &str| CpuKind { name: "all".into(), pes: pes.parse().unwrap(), evidence: Vec::new() };
         let mut base = profile("core:4 pu:1");
-        base.told.kinds = vec![told("0-3")];
+        base.reported.kinds = vec![reported("0-3")];
         let equal = with_speeds(base.clone(), Kernel::IntAdd, &[(0, 1.0), (1, 0.97), (2, 0.98), (3, 0.99)]);
         assert_eq!((kinds(&equal), equal.topology().notes.len()), ("all=0-3".to_owned(), 0));
         let unequal = [(0, 1.0), (1, 0.97), (2, 0.5), (3, 0.51)];
         let unequal = with_speeds(base.clone(), Kernel::IntAdd, &unequal);
         assert_eq!(kinds(&unequal), "fast=0-1 slow=2-3");
-        let note = "measured kinds, fastest first: {0-1} {2-3}; told: {0-3}";
+        let note = "measured kinds, fastest first: {0-1} {2-3}; reported: {0-3}";
         assert_eq!(unequal.topology().notes, [note]);
         let opposite = with_speeds(unequal, Kernel::FpAdd, &[(0, 0.5), (1, 0.5), (2, 1.0), (3, 1.0)]);
         assert_eq!(kinds(&opposite), "all=0-3", "speeds that contradict each other change nothing");
         let partial = with_speeds(base.clone(), Kernel::IntAdd, &[(0, 1.0), (1, 0.5)]);
         assert_eq!(kinds(&partial), "all=0-3");
         let mut narrowed = partial;
-        narrowed.told.allowed = "0-1".parse().unwrap();
+        narrowed.reported.allowed = "0-1".parse().unwrap();
         assert_eq!(kinds(&narrowed), "fast=0 slow=1 unknown=2-3");
     }
 }

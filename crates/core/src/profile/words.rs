@@ -14,7 +14,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// What both threads do, told once if it is the same: `read 4 KiB`, `int-add + fp-add`.
+/// What both threads do, named once if it is the same: `read 4 KiB`, `int-add + fp-add`.
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.first == self.second {

@@ -81,7 +81,7 @@ fn against_alone(profile: &MachineProfile, class: usize) -> Comparison {
 pub fn verdict(profile: &MachineProfile) -> String {
     let begin = if profile.complete { "" } else { "as far as was measured, " };
     let sentence = match profile.classes.len() {
-        0 if profile.told.pes.len() < 2 => "with a single PE there is nothing to place".to_owned(),
+        0 if profile.reported.pes.len() < 2 => "with a single PE there is nothing to place".to_owned(),
         0 => "no pair of PEs was measured, so nothing is known of what they share".to_owned(),
         _ if profile.deltas.is_empty() => alike(profile),
         _ => different(profile),
@@ -114,13 +114,13 @@ fn alike(profile: &MachineProfile) -> String {
 fn different(profile: &MachineProfile) -> String {
     let of = |verdict| profile.deltas.iter().filter(move |delta| delta.verdict == verdict);
     let by_size = |a: &&Delta, b: &&Delta| a.delta.value.abs().total_cmp(&b.delta.value.abs());
-    let told = |word: &str, delta: &Delta| {
+    let reported = |word: &str, delta: &Delta| {
         let (close, distant) = (words::class(profile, delta.close), words::class(profile, delta.distant));
         let gain = percent(delta.delta.value.abs());
         format!("{word} is up to {gain} faster ({}, {close} against {distant})", delta.subject)
     };
-    let apart = of(Verdict::Distant).max_by(by_size).map(|delta| told("apart", delta));
-    let together = of(Verdict::Close).max_by(by_size).map(|delta| told("close together", delta));
+    let apart = of(Verdict::Distant).max_by(by_size).map(|delta| reported("apart", delta));
+    let together = of(Verdict::Close).max_by(by_size).map(|delta| reported("close together", delta));
     let found: Vec<String> = apart.into_iter().chain(together).collect();
     if found.is_empty() {
         let count = profile.deltas.len();

@@ -38,12 +38,12 @@ pub fn about(value: f64) -> Estimate {
 }
 
 fn profile(machine: &str, classes: &[(&str, DomainKind)]) -> MachineProfile {
-    let told = Topology::synthetic(machine).expect("a machine");
-    let pes: Vec<PeId> = told.pes.iter().collect();
+    let reported = Topology::synthetic(machine).expect("a machine");
+    let pes: Vec<PeId> = reported.pes.iter().collect();
     let pairs: Vec<(PeId, PeId)> =
         pes.iter().flat_map(|&a| pes.iter().map(move |&b| (a, b))).filter(|(a, b)| a < b).collect();
     let class_of = |&(a, b): &(PeId, PeId)| {
-        let shared = told.closest_shared(a, b);
+        let shared = reported.closest_shared(a, b);
         classes.iter().position(|&(_, kind)| shared.is_some_and(|s| s <= kind)).unwrap_or(classes.len() - 1)
     };
     let classes: Vec<PairClass> = classes
@@ -56,7 +56,7 @@ fn profile(machine: &str, classes: &[(&str, DomainKind)]) -> MachineProfile {
                 closest: Some(kind),
                 pairs: own.len() as u64,
                 measured: own.into_iter().take(3).collect(),
-                largest_deviation: (told.pes.len() > 2).then_some(1.021),
+                largest_deviation: (reported.pes.len() > 2).then_some(1.021),
             }
         })
         .collect();
@@ -78,7 +78,7 @@ fn profile(machine: &str, classes: &[(&str, DomainKind)]) -> MachineProfile {
             what: "the NAS benchmarks BT, LU, SP, UA".to_owned(),
             why: "they are not built in: give the directory of your NPB binaries with --npb".to_owned(),
         }],
-        told,
+        reported,
         classes,
     }
 }

@@ -47,12 +47,12 @@ fn sentence(out: &mut String, words: &str) -> Result {
 
 fn head(out: &mut String, profile: &MachineProfile) -> Result {
     let about = &profile.circumstances;
-    let machine = Name(about.processor.as_deref().unwrap_or(&profile.told.origin));
+    let machine = Name(about.processor.as_deref().unwrap_or(&profile.reported.origin));
     writeln!(
         out,
         "{}: {machine}, {} PEs, {:.1} s, {} repetitions in {} passes, {} thrown away",
         profile.evidence,
-        profile.told.pes.len(),
+        profile.reported.pes.len(),
         about.seconds,
         about.repetitions,
         about.passes,
@@ -168,10 +168,10 @@ fn speeds(out: &mut String, profile: &MachineProfile) -> Result {
         writeln!(out, "\nSpeed relative to the fastest PE")?;
     }
     for (kernel, groups) in kernels {
-        let told = groups.into_iter().map(|(hundredths, (pes, width))| {
+        let reported = groups.into_iter().map(|(hundredths, (pes, width))| {
             format!("{:.2} ±{width:.2} on PE {pes}", -hundredths as f64 / 100.0)
         });
-        writeln!(out, "  {}: {}", kernel.name(), told.collect::<Vec<_>>().join("; "))?;
+        writeln!(out, "  {}: {}", kernel.name(), reported.collect::<Vec<_>>().join("; "))?;
     }
     Ok(())
 }

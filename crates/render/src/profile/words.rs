@@ -8,9 +8,9 @@ pub fn class(profile: &MachineProfile, index: usize) -> &str {
     profile.classes.get(index).map_or("?", |class| &class.name)
 }
 
-/// What a rate is told as: the unit, and the rate in it.
+/// What a rate is given as: the unit, and the rate in it.
 ///
-/// Waiting is told as a time (nanoseconds per unit of work), moving as GB/s, computing as 10⁹ units a second.
+/// Waiting is given as a time (nanoseconds per unit of work), moving as GB/s, computing as 10⁹ units a second.
 pub fn in_unit(kernel: Kernel, rate: Estimate) -> (String, Estimate) {
     let scaled = |f: &dyn Fn(f64) -> f64| {
         let (a, b) = (f(rate.low), f(rate.high));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_told_as_a_time_and_its_interval_turns_round() {
+    fn waiting_is_given_as_a_time_and_its_interval_turns_round() {
         let rate = Estimate { value: 2e7, low: 1e7, high: 4e7, repetitions: 3 };
         let (unit, time) = in_unit(Kernel::HandOver, rate);
         assert_eq!((unit.as_str(), interval(time)), ("ns per hand-over", "50.0 [25.0, 100.0]".to_owned()));

@@ -21,15 +21,15 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Says something on standard error, where standard output is the command's. Lines after the first are
-/// indented: what is told may hold a name with a line feed. If nobody can hear it, so be it.
-pub fn tell(text: impl Display) {
+/// Writes a message to standard error, where standard output is the command's. Lines after the first are
+/// indented, as a message may hold a name with a line feed. A closed standard error is no error.
+pub fn message(text: impl Display) {
     let text = format!("corewise: {text}").replace('\n', "\n    ");
     let _ = writeln!(std::io::stderr(), "{}", printable(text.trim_end()));
 }
 
-/// An error with its causes, each told once: what an error's own text says already is left out.
-pub fn in_words(error: &(dyn Error + 'static)) -> String {
+/// An error with its causes. A cause that the text before it names already is left out.
+pub fn describe_error(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
@@ -45,7 +45,7 @@ pub fn in_words(error: &(dyn Error + 'static)) -> String {
 }
 
 /// A line of JSON on standard error.
-pub fn tell_json(json: &str) {
+pub fn message_json(json: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(json));
 }
 
@@ -123,10 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once() {
-        let told = |text, cause| in_words(&Caused(text, Some(Box::new(Caused(cause, None)))));
+    fn a_cause_is_named_once() {
+        let described = |text, cause| describe_error(&Caused(text, Some(Box::new(Caused(cause, None)))));
         let whole = "cannot read a: no such file; check the path";
-        assert_eq!(told(whole, "no such file"), whole);
-        assert_eq!(told("cannot read a", "no such file"), "cannot read a: no such file");
+        assert_eq!(described(whole, "no such file"), whole);
+        assert_eq!(described("cannot read a", "no such file"), "cannot read a: no such file");
     }
 }

@@ -40,7 +40,7 @@ impl ProgressBar {
 
     /// Says something that stays, above the line.
     pub fn say(&self, words: &str) {
-        self.0.suspend(|| crate::terminal::tell(words));
+        self.0.suspend(|| crate::terminal::message(words));
     }
 
     /// Takes the line away.

@@ -1,11 +1,11 @@
 //! A model machine that can be calibrated: kernels at the paces of a known machine, with noise.
 //!
-//! Problem: whether a calibration finds the truth can only be told where the truth is known. Approach: a
+//! Problem: whether a calibration finds the truth can only be checked where the truth is known. Approach: a
 //! [`Machine`] says what is shared. The waits for its FPUs and issue slots are those of
 //! [`corewise_core::machine_model::contention`], with what each [`Kernel`] uses; [`memory`] adds the levels
 //! that a loop over a region goes through; two threads on one variable take a latency that grows with their
 //! distance; the clock falls with the number of busy PEs of the package. Each measurement is multiplied by
-//! seeded noise and is an outlier now and then. Time passes by the windows asked for. What is told about
+//! seeded noise and is an outlier now and then. Time passes by the windows asked for. What is reported about
 //! the machine is the caller's affair: calibration may be given another topology than the true one.
 //!
 //! A NAS benchmark is a mix of these demands in one block ([`kernels::Mix`]): enough to see that its Δ lies

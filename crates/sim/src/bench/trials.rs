@@ -1,6 +1,6 @@
 //! Discovery against planted truth: machines of many shapes whose sharing is known.
 //!
-//! A trial is a shape, a numbering of its PEs, and what is told of it: the truth, the truth of another
+//! A trial is a shape, a numbering of its PEs, and what is reported of it: the truth, the truth of another
 //! numbering (a hypervisor that tells siblings which are none), or a flat machine without caches. All of it
 //! and the noise follow from the seed. It is exact if every group of every kind is found and none that is
 //! not there.
@@ -43,15 +43,15 @@ pub const SHAPES: [&str; 24] = [
 /// How the PEs of a shape are numbered.
 const NUMBERINGS: [&str; 3] = ["in order", "siblings half the machine apart", "shuffled"];
 
-/// What is told of a machine.
-const TOLD: [&str; 3] = ["the truth", "another numbering's sharing", "nothing"];
+/// What is reported of a machine.
+const REPORTED: [&str; 3] = ["the truth", "another numbering's sharing", "nothing"];
 
 /// What came of one trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     /// The shape.
     pub shape: String,
-    /// Its numbering and what was told, in words.
+    /// Its numbering and what was reported, in words.
     pub variant: String,
     /// Its PEs.
     pub pes: usize,
@@ -65,30 +65,30 @@ pub struct Trial {
     pub seconds: f64,
 }
 
-/// Runs discovery on a machine of a shape; numbering, what is told, and noise follow from the seed.
+/// Runs discovery on a machine of a shape; numbering, what is reported, and noise follow from the seed.
 pub fn trial(shape: &str, conditions: Conditions, seed: u64) -> Trial {
     let mut random = Random::new(seed, 1);
     let plain = Topology::synthetic(shape).expect("the shapes are written correctly");
     let count = plain.pes.len() as u32;
-    let (numbering, told) = (random.below(NUMBERINGS.len()), random.below(TOLD.len()));
+    let (numbering, reported) = (random.below(NUMBERINGS.len()), random.below(REPORTED.len()));
     let numbers: Vec<u32> = match numbering {
         0 => (0..count).collect(),
         1 => (0..count).map(|pe| pe / 2 + pe % 2 * count.div_ceil(2)).collect(),
         _ => shuffled(count, &mut random),
     };
     let truth = renumbered(&plain, &numbers).expect("a permutation keeps every invariant");
-    let told_topology = match told {
+    let reported_topology = match reported {
         0 => truth.clone(),
         1 => renumbered(&plain, &shuffled(count, &mut random)).expect("a permutation keeps every invariant"),
         _ => Topology::synthetic(&format!("pu:{count}")).expect("a flat machine"),
     };
     let machine = Machine::with_topology(MachineSpec::plain(shape), truth).expect("plain parameters");
     let mut machine = ModelMachine::new(machine, conditions, seed);
-    let found = discover::discover(&mut machine, &told_topology);
+    let found = discover::discover(&mut machine, &reported_topology);
     let exact = is_exact(machine.truth(), &found);
     Trial {
         shape: shape.to_owned(),
-        variant: format!("numbered {}, told {}", NUMBERINGS[numbering], TOLD[told]),
+        variant: format!("numbered {}, reported {}", NUMBERINGS[numbering], REPORTED[reported]),
         pes: count as usize,
         found,
         exact,

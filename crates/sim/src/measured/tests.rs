@@ -15,10 +15,10 @@ const TRUTH: &str = "name = 'truth'\nghz = 2.5\nspeeds = [{ pes = '6-7', speed =
 /// What a calibration finds on a model machine.
 fn profile() -> MachineProfile {
     let truth = Machine::new(toml::from_str(TRUTH).unwrap()).unwrap();
-    let told = truth.model.topology.clone();
+    let reported = truth.model.topology.clone();
     let mut model = ModelMachine::new(truth, Conditions { clock_fall: 0.0, ..Conditions::default() }, 1);
     let settings = Settings { evidence: Evidence::Simulated, nas: Vec::new(), ..Settings::quick() };
-    calibrate(&mut model, &told, &settings, &mut |_| ())
+    calibrate(&mut model, &reported, &settings, &mut |_| ())
 }
 
 fn value(model: &MachineModel, name: &str) -> f64 {

@@ -344,7 +344,7 @@ impl Sim {
         let Some(index) = cpu.running.filter(|_| ns > 0) else { return };
         let thread = &mut self.threads[index];
         let app = &mut self.apps[thread.app];
-        let (speed, told) = (self.machine.model.pes[pe].speed, self.machine.told[pe]);
+        let (speed, told) = (self.machine.model.pes[pe].speed, self.machine.reported[pe]);
         thread.cpu_ns += ns;
         thread.vtime_ns += ns as i64;
         app.cpu_ns += ns;

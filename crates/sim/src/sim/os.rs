@@ -143,14 +143,14 @@ impl Sim {
         let aware = self.os.scheduler == Kind::Capacity;
         if let Some(warm) = warm
             && self.loads.of(warm) == 0
-            && (!aware || self.machine.told[warm] == self.machine.fastest)
+            && (!aware || self.machine.reported[warm] == self.machine.fastest)
         {
             return warm;
         }
         let count = self.cpus.len();
         let first = self.chance.below(count);
         let key = |pe: usize| {
-            let slowness = if aware { (1e6 / self.machine.told[pe]) as u64 } else { 0 };
+            let slowness = if aware { (1e6 / self.machine.reported[pe]) as u64 } else { 0 };
             let closeness = warm.map_or(Distance::None, |warm| self.machine.model.distance(warm, pe));
             let beside = self.unit_busy[self.machine.model.pes[pe].fpu];
             if warm.is_some() { (slowness, closeness as u32, beside) } else { (slowness, beside, 0) }
@@ -271,11 +271,11 @@ impl Sim {
     /// Moves running threads to faster PEs that are idle.
     fn move_misfits(&mut self) {
         for to in 0..self.cpus.len() {
-            let speed = self.machine.told[to];
+            let speed = self.machine.reported[to];
             if self.loads.of(to) > 0 || speed < self.machine.fastest {
                 continue;
             }
-            let slower = (0..self.cpus.len()).filter(|&from| self.machine.told[from] < speed);
+            let slower = (0..self.cpus.len()).filter(|&from| self.machine.reported[from] < speed);
             let misfit = slower
                 .filter_map(|from| Some((from, self.cpus[from].running?)))
                 .filter(|&(_, thread)| self.may_use(thread, to))

@@ -117,7 +117,7 @@ fn by_recording(
     for (kind, clock) in shape.kinds.iter().zip(clocks) {
         match clock.map(|clock| clock / fastest) {
             Some(speed) if (speed - 1.0).abs() > SAME_CLOCK => {
-                spec.speeds.push(SpeedSpec { pes: kind.pes.to_string(), speed, told: None });
+                spec.speeds.push(SpeedSpec { pes: kind.pes.to_string(), speed, reported: None });
             }
             Some(_) => {}
             None => notes.push(format!(

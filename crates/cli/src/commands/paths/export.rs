@@ -67,7 +67,7 @@ impl Export {
             Writer::Module(_) => {
                 let of =
                     ModuleCounts::of(&recording, self.module.as_deref(), &program).with_context(context)?;
-                of.warnings(self.format).iter().for_each(terminal::tell);
+                of.warnings(self.format).iter().for_each(terminal::message);
                 of.written(self.format)?
             }
         };
@@ -91,7 +91,7 @@ pub fn without_other_builds(recording: &mut Recording) -> Result<ElfProgram> {
             bail!("{error}");
         }
         if left_out > 0 {
-            terminal::tell(format_args!("{left_out} windows of another build are left out: {error}"));
+            terminal::message(format_args!("{left_out} windows of another build are left out: {error}"));
         }
     }
     Ok(program)

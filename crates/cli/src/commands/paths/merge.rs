@@ -31,11 +31,11 @@ impl Merge {
         let recording = merged.ok_or_else(|| anyhow!("there is no recording"))?;
         file::write(&self.output, &recording)?;
         let (windows, files) = (recording.windows.len(), self.files.len());
-        terminal::tell(format_args!("{windows} windows of {files} recordings"));
+        terminal::message(format_args!("{windows} windows of {files} recordings"));
         let mut builds: BTreeMap<&str, u32> = BTreeMap::new();
         recording.modules.iter().for_each(|module| *builds.entry(&module.path).or_default() += 1);
         for (path, count) in builds.into_iter().filter(|(_, count)| *count > 1) {
-            terminal::tell(format_args!("{path} was recorded in {count} builds"));
+            terminal::message(format_args!("{path} was recorded in {count} builds"));
         }
         Ok(0)
     }

@@ -88,7 +88,7 @@ impl Record {
         };
         if self.backend == BackendName::Step {
             // The processor stops after each instruction until it is told otherwise.
-            terminal::tell(
+            terminal::message(
                 "while it steps, kill -9 of corewise also ends the program: end with Ctrl-C or TERM",
             );
         }
@@ -104,7 +104,7 @@ impl Record {
         })?;
         file::write(&self.output, &recorded.recording)?;
         if !self.quiet {
-            terminal::tell(summary(&recorded, &self.output.display().to_string()));
+            terminal::message(summary(&recorded, &self.output.display().to_string()));
         }
         Ok(recorded.exit_status.unwrap_or_default())
     }

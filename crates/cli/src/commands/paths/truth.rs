@@ -73,7 +73,7 @@ impl Truth {
         let settings = Settings { cpu: self.cpu, ..Settings::default() };
         let counted = truth::count_paths(&command, &modules, &settings, PLACES_MAX)?;
         let status = counted.trace.status;
-        terminal::tell(format_args!(
+        terminal::message(format_args!(
             "{} executions of {} different paths, emulated",
             counted.profile.total,
             counted.profile.paths.len()

@@ -293,7 +293,7 @@ impl Work<'_> {
 
     fn build(&mut self, variant: &'static str, profile: Option<&Path>) -> Result<()> {
         let command = self.plan.build_command(profile);
-        terminal::tell(format!("building {variant}: {}", Name(&command)));
+        terminal::message(format!("building {variant}: {}", Name(&command)));
         self.shell.run(&command, &format!("build-{variant}"))?;
         // The file itself: runs and recordings know it by that name.
         let binary = self.plan.binary.canonicalize();
@@ -327,7 +327,7 @@ impl Work<'_> {
 
     /// Records the program in place until the profile is good enough.
     fn record(&mut self, variant: &str) -> Result<Recording> {
-        terminal::tell(format!("recording {variant}: {}", Name(&self.options.run.join("; "))));
+        terminal::message(format!("recording {variant}: {}", Name(&self.options.run.join("; "))));
         let started = Instant::now();
         let line = StatusLine::start();
         let mut recordings = Vec::new();
@@ -343,7 +343,7 @@ impl Work<'_> {
             match quality {
                 Some(quality) if quality.is_enough() || is_late && quality.windows > 0 => {
                     line.finish();
-                    terminal::tell(format!("{variant}: {quality}"));
+                    terminal::message(format!("{variant}: {quality}"));
                     if !quality.is_enough() {
                         self.notes.push(format!(
                             "the profile of {variant} is not as good as wanted: name more or longer runs, or \
@@ -425,7 +425,7 @@ impl Work<'_> {
         }
         loop {
             let command = self.plan.bolt_command(&tool);
-            terminal::tell(&command);
+            terminal::message(&command);
             let Err(error) = self.shell.run(&command, BOLT) else { break };
             let output = std::fs::read(self.plan.file("bolt.log")).unwrap_or_default();
             match self.plan.request.after(&String::from_utf8_lossy(&output)) {
@@ -482,7 +482,7 @@ impl Work<'_> {
             }
         }
         drop(outputs);
-        terminal::tell(format!("measuring {} in {} rounds", working.join(", "), self.options.rounds));
+        terminal::message(format!("measuring {} in {} rounds", working.join(", "), self.options.rounds));
         let status = StatusLine::start();
         let times = rounds(&working, self.options.rounds, |variant, round| {
             status.show(format!("round {round} of {}: {variant}", self.options.rounds));

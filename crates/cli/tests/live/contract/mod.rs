@@ -64,7 +64,7 @@ fn difference(row: &Row, probe: &Path) -> Option<String> {
 }
 
 fn result(row: &Row, probe: &Path, prefix: &str, loud: &str) -> String {
-    // What a row leaves behind when it kills corewise is not mended, and told, by another.
+    // What a row leaves behind when it kills corewise is not recovered, and told, by another.
     let (directory, runtime) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = Command::new("timeout");
     command.args(["--kill-after=1", "100", "bash", "-c"]).arg(format!("{PRELUDE}\n{}", row.script));

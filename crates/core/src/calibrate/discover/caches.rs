@@ -1,7 +1,7 @@
 //! How large a cache is, for regions of which one fits and two do not.
 //!
 //! A size that the machine tells is believed only if the latency of dependent loads rises beyond it: a
-//! hypervisor may tell any. Otherwise, or if none is told, one PE's latency over the region size is measured
+//! hypervisor may tell any. Otherwise, or if none is reported, one PE's latency over the region size is measured
 //! in steps of a quarter octave: it rises where a level ends. A level's size is taken to be the region from
 //! which an octave further the latency rises most.
 //!
@@ -45,20 +45,20 @@ impl Caches {
     pub fn regions(
         &mut self,
         executor: &mut dyn Executor,
-        told: &Topology,
+        reported: &Topology,
         kind: DomainKind,
         pes: &[PeId],
     ) -> Result<BTreeMap<PeId, u64>, Halt> {
-        let mut size_of_told: BTreeMap<Option<u64>, u64> = BTreeMap::new();
+        let mut size_of_reported: BTreeMap<Option<u64>, u64> = BTreeMap::new();
         let mut regions = BTreeMap::new();
         for &pe in pes {
-            let told = told.domain_of(kind, pe).and_then(|cache| cache.bytes);
-            // Caches of which the same is told are the same.
-            let size = match size_of_told.get(&told) {
+            let reported = reported.domain_of(kind, pe).and_then(|cache| cache.bytes);
+            // Caches of which the same is reported are the same.
+            let size = match size_of_reported.get(&reported) {
                 Some(&size) => size,
-                None => self.size(executor, kind, pe, told)?,
+                None => self.size(executor, kind, pe, reported)?,
             };
-            size_of_told.insert(told, size);
+            size_of_reported.insert(reported, size);
             regions.insert(pe, whole_pages(size as f64 * FILL));
         }
         Ok(regions)
@@ -69,9 +69,9 @@ impl Caches {
         executor: &mut dyn Executor,
         kind: DomainKind,
         pe: PeId,
-        told: Option<u64>,
+        reported: Option<u64>,
     ) -> Result<u64, Halt> {
-        if let Some(bytes) = told {
+        if let Some(bytes) = reported {
             let latencies = latencies(executor, pe, &[bytes as f64 * FILL, bytes as f64 * 2.0])?;
             if latencies[1] / latencies[0] >= RISE_MIN {
                 return Ok(bytes);
@@ -83,7 +83,7 @@ impl Caches {
         // The first level of the curve is the L1.
         let place = if kind == DomainKind::L2 { 1 } else { 2 };
         let seen = &self.levels[&pe];
-        seen.get(place).copied().ok_or_else(|| Halt::NoCache { told, seen: seen.clone() })
+        seen.get(place).copied().ok_or_else(|| Halt::NoCache { reported, seen: seen.clone() })
     }
 }
 

@@ -3,11 +3,11 @@
 use crate::cpuset::CpuSet;
 use crate::topology::{DomainKind, Topology};
 
-/// How many differences of one kind are told one by one.
+/// How many differences of one kind are listed one by one.
 const TOLD_MAX: usize = 4;
 
 /// The groups of two or more PEs that a machine tells for a kind, as far as their PEs are among `pes`. What
-/// holds a single core is told by the core, so a module of one core is none.
+/// holds a single core is reported as the core, so a module of one core is none.
 pub fn groups(topology: &Topology, kind: DomainKind, pes: &CpuSet) -> Vec<CpuSet> {
     let within = |set: &CpuSet| set.intersection(pes);
     let mut groups: Vec<CpuSet> = match kind {
@@ -20,12 +20,12 @@ pub fn groups(topology: &Topology, kind: DomainKind, pes: &CpuSet) -> Vec<CpuSet
 }
 
 /// The differences in words, the measured first.
-pub fn disagreements(kind: DomainKind, found: &[CpuSet], told: &[CpuSet]) -> Vec<String> {
+pub fn disagreements(kind: DomainKind, found: &[CpuSet], reported: &[CpuSet]) -> Vec<String> {
     let what = name(kind);
     let mut texts = Vec::new();
     for (groups, others, words) in [
-        (found, told, "by measurement, though not as told"),
-        (told, found, "as told, but not by measurement"),
+        (found, reported, "by measurement, though not as reported"),
+        (reported, found, "as reported, but not by measurement"),
     ] {
         let differing: Vec<&CpuSet> = groups.iter().filter(|group| !others.contains(group)).collect();
         let sentences =
@@ -61,12 +61,12 @@ mod tests {
     #[test]
     fn differences_are_told_from_both_sides() {
         let sets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<CpuSet>>();
-        let told = sets(&["0-1", "2-3", "4-5"]);
-        assert!(disagreements(DomainKind::Core, &told, &told).is_empty());
-        let texts = disagreements(DomainKind::Core, &sets(&["0,2", "1,3", "4-5"]), &told);
+        let reported = sets(&["0-1", "2-3", "4-5"]);
+        assert!(disagreements(DomainKind::Core, &reported, &reported).is_empty());
+        let texts = disagreements(DomainKind::Core, &sets(&["0,2", "1,3", "4-5"]), &reported);
         assert_eq!(texts.len(), 4);
-        assert_eq!(texts[0], "PEs 0,2 share a core by measurement, though not as told");
-        assert_eq!(texts[3], "PEs 2-3 share a core as told, but not by measurement");
+        assert_eq!(texts[0], "PEs 0,2 share a core by measurement, though not as reported");
+        assert_eq!(texts[3], "PEs 2-3 share a core as reported, but not by measurement");
         let many: Vec<CpuSet> =
             (0..20).map(|i| [2 * i, 2 * i + 1].map(crate::ids::PeId).into_iter().collect()).collect();
         let texts = disagreements(DomainKind::L2, &many, &[]);

@@ -1,4 +1,4 @@
-//! Discovery: which PEs share a core, an FPU, an L2, an L3, by how they behave and not by what is told.
+//! Discovery: which PEs share a core, an FPU, an L2, an L3, by how they behave and not by what is reported.
 //!
 //! Problem: a hypervisor shows flat machines whose PEs are SMT siblings, or a topology that is not the
 //! host's. Whether two PEs share something shows when both use it: they are slowed. Measuring all n²/2 pairs
@@ -16,8 +16,8 @@
 //! from a shared core. Dependent loads, because their time multiplies when a region no longer fits while
 //! they ask for little bandwidth, which other PEs share too. [`partition`] asks sets of PEs at once and needs
 //! O(n log n) of them for any sizes and any numbering; [`probe`] makes each answer sure in spite of noise;
-//! [`caches`] finds the regions. The sharing that is told is only used to choose the order of the questions:
-//! told partners are put far apart, so that if it is right, few are needed.
+//! [`caches`] finds the regions. The sharing that is reported is only used to choose the order of the questions:
+//! reported partners are put far apart, so that if it is right, few are needed.
 //!
 //! At the end each group is confirmed, pair by pair, and the independence of the groups by one run of one PE
 //! of each. Who passes both is exactly right as far as the answers are. A contradiction is counted and the
@@ -80,25 +80,25 @@ enum Halt {
     /// Slowdowns too small for the noise (a standard deviation).
     Unclear { noise: f64 },
     /// No such level shows in the latency.
-    NoCache { told: Option<u64>, seen: Vec<u64> },
+    NoCache { reported: Option<u64>, seen: Vec<u64> },
 }
 
-/// Finds out what the allowed PEs of a machine share. `told` serves to be compared with, and as a first guess
+/// Finds out what the allowed PEs of a machine share. `reported` serves to be compared with, and as a first guess
 /// of cache sizes, which is checked.
-pub fn discover(executor: &mut dyn Executor, told: &Topology) -> Found {
+pub fn discover(executor: &mut dyn Executor, reported: &Topology) -> Found {
     let mut search = Search {
         oracle: Oracle { executor, pairs: 0, groups: 0, members: 0 },
-        told,
+        reported,
         levels: BTreeMap::new(),
         caches: Caches::default(),
         contradictions: 0,
         missing: Vec::new(),
     };
     for kind in KINDS {
-        if told.allowed.len() < 2 {
+        if reported.allowed.len() < 2 {
             search.give_up(kind, "one PE shares nothing with another".to_owned());
         } else if kind == DomainKind::Module && !search.levels.contains_key(&DomainKind::Core) {
-            search.give_up(kind, "the cores could not be told apart, and they share FPUs too".to_owned());
+            search.give_up(kind, "the cores could not be distinguished, and they share FPUs too".to_owned());
         } else {
             search.level(kind);
         }
@@ -119,7 +119,7 @@ struct Level {
 
 struct Search<'a> {
     oracle: Oracle<'a>,
-    told: &'a Topology,
+    reported: &'a Topology,
     levels: BTreeMap<DomainKind, Level>,
     caches: Caches,
     contradictions: u64,
@@ -167,7 +167,7 @@ impl Search<'_> {
             _ => &[DomainKind::Core],
         };
         let judged = below.iter().find_map(|kind| self.levels.get(kind)).map(|level| level.groups.clone());
-        judged.unwrap_or_else(|| self.told.allowed.iter().map(CpuSet::single).collect())
+        judged.unwrap_or_else(|| self.reported.allowed.iter().map(CpuSet::single).collect())
     }
 
     /// The partition of the units by one kind, confirmed.
@@ -185,11 +185,11 @@ impl Search<'_> {
         Ok(Level { asked, groups, probe })
     }
 
-    /// The PEs with told partners far apart: first one PE of each told group, then another one of each.
+    /// The PEs with reported partners far apart: first one PE of each reported group, then another one of each.
     fn order(&self, kind: DomainKind, pes: impl Iterator<Item = PeId>) -> Vec<PeId> {
         let mut seen: BTreeMap<Option<u32>, u32> = BTreeMap::new();
         let rank = |pe| {
-            let group = self.told.domain_of(kind, pe).map(|domain| domain.logical);
+            let group = self.reported.domain_of(kind, pe).map(|domain| domain.logical);
             let rank = seen.entry(group).or_default();
             *rank += 1;
             (*rank, pe)
@@ -209,7 +209,7 @@ impl Search<'_> {
         if !kernel.needs_region() {
             return Ok(Load { kernel, regions: BTreeMap::new(), window: WINDOW });
         }
-        let regions = self.caches.regions(self.oracle.executor, self.told, kind, pes)?;
+        let regions = self.caches.regions(self.oracle.executor, self.reported, kind, pes)?;
         let loads = PASSES * regions.values().max().copied().unwrap_or(0) / 64;
         let window = WINDOW.max(LOAD_TIME.mul_f64(loads as f64));
         Ok(Load { kernel, regions, window })
@@ -258,8 +258,8 @@ impl Search<'_> {
                 asked_and_whole.filter(is_shared).map(|(_, whole)| whole.clone()).collect();
             shared.sort_by_key(CpuSet::first);
             let pes = level.groups.iter().fold(CpuSet::new(), |all, group| all.union(group));
-            let told = compare::groups(self.told, kind, &pes);
-            discovery.disagreements.extend(compare::disagreements(kind, &shared, &told));
+            let reported = compare::groups(self.reported, kind, &pes);
+            discovery.disagreements.extend(compare::disagreements(kind, &shared, &reported));
             discovery.groups.extend(shared.into_iter().map(|group| (kind, group)));
             discovery.looked_for.push(kind);
         }
@@ -286,7 +286,7 @@ fn confirm(groups: &[Vec<PeId>], probe: &Probe, oracle: &mut Oracle<'_>) -> Resu
     }
 }
 
-/// What the user is told.
+/// What is reported to the user.
 fn reason(halt: &Halt) -> String {
     match halt {
         Halt::Interrupted => "it was interrupted; run it again to the end".to_owned(),
@@ -300,12 +300,12 @@ fn reason(halt: &Halt) -> String {
             "the effect is too small for the noise ({:.0} %); calibrate when the machine is quiet",
             100.0 * noise
         ),
-        Halt::NoCache { told, seen } => {
+        Halt::NoCache { reported, seen } => {
             let seen: Vec<String> = seen.iter().map(|bytes| format!("{} KiB", bytes >> 10)).collect();
-            let told = told.map_or("no size is told".to_owned(), |bytes| {
-                format!("the latency does not rise beyond the {} KiB that are told", bytes >> 10)
+            let reported = reported.map_or("no size is reported".to_owned(), |bytes| {
+                format!("the latency does not rise beyond the {} KiB that are reported", bytes >> 10)
             });
-            format!("{told}, and the latency shows no such level (it rises beyond: {})", seen.join(", "))
+            format!("{reported}, and the latency shows no such level (it rises beyond: {})", seen.join(", "))
         }
     }
 }

@@ -113,7 +113,10 @@ fn two_alike_pes_have_no_distant_pair() {
     };
     check_near("reading memory", &of(Kernel::Read, 64 << 20), -0.3);
     check_near("reading a cache", &of(Kernel::Read, 16 << 10), 0.0);
-    assert!(profile.missing.iter().any(|missing| missing.what == "contention curve of L2"), "no size told");
+    assert!(
+        profile.missing.iter().any(|missing| missing.what == "contention curve of L2"),
+        "no size reported"
+    );
     assert!(profile.contention(0, Resource::MemoryBandwidth).is_some());
     assert_eq!(profile.memory.len(), 4);
 }
@@ -224,12 +227,12 @@ fn the_whole_default_fits_its_budget_and_leaves_nothing_out() {
 fn progress_never_goes_back() {
     let mut model = Model::new(SMT, 12);
     let topology = model.topology.clone();
-    let mut told: Vec<Progress> = Vec::new();
-    calibrate(&mut model, &topology, &Settings::quick(), &mut |progress| told.push(progress.clone()));
-    assert!(told.is_sorted_by(|a, b| {
+    let mut reported: Vec<Progress> = Vec::new();
+    calibrate(&mut model, &topology, &Settings::quick(), &mut |progress| reported.push(progress.clone()));
+    assert!(reported.is_sorted_by(|a, b| {
         a.done <= b.done && a.remaining >= b.remaining && a.pass <= b.pass && a.cells_done <= b.cells_done
     }));
-    assert!(told.iter().any(|progress| progress.phase == Phase::Nas));
+    assert!(reported.iter().any(|progress| progress.phase == Phase::Nas));
 }
 
 #[test]

@@ -26,9 +26,11 @@ fn observation(at_s: u64, running: &str, spinning: u64) -> Observation {
 
 /// Where the threads are bound, by their letters; `.` is free.
 fn drawn(engine: &Engine) -> String {
-    let seat = |letter: usize| engine.present().bound.get(&id(letter));
-    let draw = |seat: Option<&Seat>| seat.map_or(".".to_owned(), |seat| seat.pes.to_string());
-    (0..3usize).map(|letter| draw(seat(letter))).collect()
+    let assignment = |letter: usize| engine.present().bound.get(&id(letter));
+    let draw = |assignment: Option<&Assignment>| {
+        assignment.map_or(".".to_owned(), |assignment| assignment.pes.to_string())
+    };
+    (0..3usize).map(|letter| draw(assignment(letter))).collect()
 }
 
 #[test]

@@ -18,10 +18,10 @@ impl Policy for Heavy {
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         let threads = || scene.threads.iter().map(|subject| subject.view.thread);
         let (pes, reason) = (CpuSet::single(PeId(1)), "test".to_owned());
-        let seat = Seat { pes, reason: reason.clone() };
+        let assignment = Assignment { pes, reason: reason.clone() };
         let wanted = WantedSetting { setting: Setting::Weight(Weight::Percent(200)), reason };
         Placement {
-            bound: threads().map(|thread| (thread, seat.clone())).collect(),
+            bound: threads().map(|thread| (thread, assignment.clone())).collect(),
             settings: threads().map(|thread| ((thread, SettingKind::Weight), wanted.clone())).collect(),
             nothing_to_gain: None,
         }

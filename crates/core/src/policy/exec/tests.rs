@@ -67,7 +67,7 @@ fn run(peer: &Scripted, seconds: u64) -> (Vec<String>, Option<String>) {
     let mut engine = Engine::new(topology, exec(peer).unwrap(), EngineConfig::default());
     let mut drawn = Vec::new();
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, engine| {
-        let bound = engine.present().bound.values().map(|seat| seat.pes.to_string());
+        let bound = engine.present().bound.values().map(|assignment| assignment.pes.to_string());
         drawn.push(bound.collect::<Vec<_>>().join(" "));
     });
     assert_eq!(world.bound().len(), 0, "everything is given back");

@@ -122,7 +122,7 @@ fn latencies(profile: &MachineProfile) -> Option<Figure> {
 
 /// Where single pairs were measured, all of them side by side; not where there is only one.
 fn heat_maps(profile: &MachineProfile) -> Vec<Figure> {
-    if profile.told.pes.len() <= 2 {
+    if profile.reported.pes.len() <= 2 {
         return Vec::new();
     }
     let kernels: Vec<Kernel> =
@@ -130,9 +130,9 @@ fn heat_maps(profile: &MachineProfile) -> Vec<Figure> {
     let one = |kernel: Kernel| {
         let of_kernel = profile.latencies.iter().filter(|latency| latency.kernel == kernel);
         let ns = of_kernel.map(|l| ((l.a.min(l.b), l.a.max(l.b)), l.ns.value)).collect();
-        let (content, height) = HeatMap { pes: profile.told.pes_in_logical_order(), ns }.draw();
+        let (content, height) = HeatMap { pes: profile.reported.pes_in_logical_order(), ns }.draw();
         let title = format!("Latency between PEs: {}", kernel.name());
-        let caption = "Nanoseconds per unit of work. PEs stand in the order of the told topology, numbered \
+        let caption = "Nanoseconds per unit of work. PEs stand in the order of the reported topology, numbered \
              as the operating system does; pairs without a colour were not measured on their own.";
         figure(&format!("pair-latency-{}", kernel.name()), &title, caption, content, height)
     };
@@ -309,7 +309,7 @@ fn contention(profile: &MachineProfile) -> Option<Figure> {
 
 fn speeds(profile: &MachineProfile) -> Option<Figure> {
     let kernels: BTreeSet<Kernel> = profile.speeds.iter().map(|speed| speed.kernel).collect();
-    let mut slowest: Vec<_> = profile.told.pes.iter().collect();
+    let mut slowest: Vec<_> = profile.reported.pes.iter().collect();
     let speed_of = |pe, kernel| profile.speeds.iter().find(|s| s.pe == pe && s.kernel == kernel);
     let lowest = |pe| {
         let own = profile.speeds.iter().filter(|speed| speed.pe == pe).map(|speed| speed.relative.value);
@@ -367,7 +367,7 @@ fn caches(profile: &MachineProfile, first: u64, last: u64) -> Vec<(f64, String)>
     let named = [(DomainKind::L1, "L1"), (DomainKind::L2, "L2"), (DomainKind::L3, "L3")];
     let sizes: BTreeSet<(u64, &str)> = named
         .into_iter()
-        .flat_map(|(kind, name)| profile.told.domains(kind).filter_map(move |d| Some((d.bytes?, name))))
+        .flat_map(|(kind, name)| profile.reported.domains(kind).filter_map(move |d| Some((d.bytes?, name))))
         .filter(|(bytes, _)| (first..=last).contains(bytes))
         .collect();
     sizes.into_iter().map(|(bytes, name)| (bytes as f64, format!("{name} {}", size(bytes)))).collect()

@@ -28,7 +28,7 @@ pub fn drawings(profile: &MachineProfile) -> Vec<(String, String)> {
 
 fn title(profile: &MachineProfile) -> String {
     let processor = profile.circumstances.processor.as_deref();
-    processor.unwrap_or(&profile.told.origin).to_owned()
+    processor.unwrap_or(&profile.reported.origin).to_owned()
 }
 
 struct Body<'a>(&'a MachineProfile);
@@ -64,7 +64,7 @@ fn header(f: &mut Formatter<'_>, profile: &MachineProfile) -> Result {
     let when = about.unix_time.map(words::utc);
     let facts: [(&str, &dyn Display); 12] = [
         ("Evidence", &profile.evidence),
-        ("Machine", &Text(&profile.told.origin)),
+        ("Machine", &Text(&profile.reported.origin)),
         ("When", &Known(when)),
         ("Duration", &Seconds(about.seconds)),
         ("Kernel", &known(&about.kernel)),

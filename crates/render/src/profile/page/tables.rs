@@ -6,7 +6,7 @@ use crate::profile::words;
 use corewise_core::profile::{MachineProfile, PairClass};
 use std::fmt::{Display, Formatter, Result};
 
-/// The machine as it is told and as it was found, and the classes of its pairs.
+/// The machine as reported and as measured, and the classes of its pairs.
 pub struct Machine<'a>(pub &'a MachineProfile);
 
 /// Every Δ.
@@ -22,7 +22,7 @@ impl Display for Machine<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let profile = self.0;
         writeln!(f, "<section>\n<h2>Machine</h2>\n<pre class=\"scroll\">")?;
-        profile.told.draw().lines().try_for_each(|line| writeln!(f, "{}", Text(line)))?;
+        profile.reported.draw().lines().try_for_each(|line| writeln!(f, "{}", Text(line)))?;
         writeln!(f, "</pre>")?;
         if let Some(found) = &profile.discovered {
             writeln!(f, "<h3>As it behaves</h3>\n<ul>")?;

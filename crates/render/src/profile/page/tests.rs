@@ -53,8 +53,8 @@ fn where_no_pair_is_closer_the_figures_are_against_running_alone() {
 
 #[test]
 fn a_profile_of_nothing_has_a_page() {
-    let told = Topology::synthetic("pu:1").unwrap();
-    let page = render(&MachineProfile::empty(told, Evidence::Measured));
+    let reported = Topology::synthetic("pu:1").unwrap();
+    let page = render(&MachineProfile::empty(reported, Evidence::Measured));
     assert!(page.contains("Not everything that was planned was measured") && !page.contains("NaN"), "{page}");
     assert_eq!(count(&page, "<svg"), 0);
 }
@@ -89,7 +89,7 @@ fn no_two_labels_of_a_drawing_meet() {
             for (index, a) in labels.iter().enumerate() {
                 let met = labels[..index].iter().find(|b| a.meets(b));
                 let met = met.map(|label| &label.text);
-                assert!(met.is_none(), "{file} of {}: {} meets {met:?}", profile.told.origin, a.text);
+                assert!(met.is_none(), "{file} of {}: {} meets {met:?}", profile.reported.origin, a.text);
                 assert!(a.left >= -20.0 && a.right <= 1100.0, "{file}: {} leaves the drawing", a.text);
             }
         }

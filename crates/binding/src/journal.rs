@@ -1,17 +1,17 @@
-//! The file in which the book of changes stands, so that it outlives whoever keeps it.
+//! The file in which the journal of changes stands, so that it outlives whoever keeps it.
 //!
 //! Problem: what corewise has bound must be given back even if corewise and its guardian are both killed.
 //! Approach: corewise writes each change, before it makes it, to a file in a directory that only its user can
 //! enter and that does not outlive the machine's uptime. If corewise is killed, its guardian reads the file;
-//! if that is dead too, the next corewise of the same user ([`mend`]). The file's name tells whose it is:
-//! boot, namespace of process ids, process and start. A book that has grown is written once more at its end,
+//! if that is dead too, the next corewise of the same user ([`recover`]). The file's name tells whose it is:
+//! boot, namespace of process ids, process and start. A journal that has grown is written once more at its end,
 //! and what stands before is given back to the system, so that its size follows what is bound, not how long
 //! the run lasts. Limits: where there is no such directory (a user without `XDG_RUNTIME_DIR`) the file has no
 //! name: it serves the guardian, and goes with it.
 
-use super::kin::ByParentage;
 use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;
+use super::members::ByParentage;
 use super::restore::{Remains, restore};
 use corewise_sys::task::Task;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate, open, openat};
@@ -26,19 +26,19 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How far a book may grow before it is written anew.
+/// How far a journal may grow before it is written anew.
 const GROWTH: u64 = 1 << 16;
 
-/// More than this no book holds; what is larger is none of ours.
+/// More than this no journal holds; what is larger is none of ours.
 const SIZE_MAX: u64 = 1 << 26;
 
 /// How long the next corewise tries to give back what an earlier one has left: as long as a guardian, as
 /// nobody does it afterwards.
-const MEND_WITHIN: Duration = Duration::from_secs(10);
+const RECOVER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The file in which a run's changes are written down.
 #[derive(Debug)]
-pub struct Book {
+pub struct Journal {
     file: File,
     path: Option<PathBuf>,
     length: u64,
@@ -48,27 +48,27 @@ pub struct Book {
     pub(super) limit: u64,
 }
 
-impl Book {
-    /// A new book in the runtime directory, or without a name and the reason why.
-    pub fn create() -> io::Result<(Book, Option<String>)> {
+impl Journal {
+    /// A new journal in the runtime directory, or without a name and the reason why.
+    pub fn create() -> io::Result<(Journal, Option<String>)> {
         let own = Task::own()?;
         let why_not = match Directory::to_write() {
             Ok(directory) => match directory.create(own) {
-                Ok(book) => return Ok((book, None)),
+                Ok(journal) => return Ok((journal, None)),
                 Err(error) => format!("cannot write to {}: {error}", directory.path.display()),
             },
             Err(why_not) => why_not,
         };
-        Ok((Book::without_name()?, Some(why_not)))
+        Ok((Journal::without_name()?, Some(why_not)))
     }
 
-    pub(super) fn without_name() -> io::Result<Book> {
-        Book::new(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?, None)
+    pub(super) fn without_name() -> io::Result<Journal> {
+        Journal::new(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?, None)
     }
 
-    fn new(file: OwnedFd, path: Option<PathBuf>) -> io::Result<Book> {
+    fn new(file: OwnedFd, path: Option<PathBuf>) -> io::Result<Journal> {
         let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
-        Ok(Book { file: file.into(), path, length: 0, length_max: GROWTH, limit })
+        Ok(Journal { file: file.into(), path, length: 0, length_max: GROWTH, limit })
     }
 
     /// Where it stands, if it has a name.
@@ -115,7 +115,7 @@ impl Book {
     }
 }
 
-/// Reads a book.
+/// Reads a journal.
 pub fn read(file: BorrowedFd) -> io::Result<Ledger> {
     let size = lseek(file, 0, Whence::SeekEnd)? as u64;
     let start = match lseek(file, 0, Whence::SeekData) {
@@ -126,7 +126,7 @@ pub fn read(file: BorrowedFd) -> io::Result<Ledger> {
     };
     let length = size.saturating_sub(start);
     if length > SIZE_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "too large for a book of corewise's"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too large for a journal of corewise's"));
     }
     let mut bytes = vec![0; length as usize];
     File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, start)?;
@@ -137,8 +137,8 @@ pub fn read(file: BorrowedFd) -> io::Result<Ledger> {
 
 /// Gives back what earlier runs of this user have left bound, as corewise and guardian were both killed (or
 /// the guardian was stopped). What was done and what remains, in words.
-pub fn mend() -> Vec<String> {
-    Directory::all().iter().flat_map(Directory::mend).collect()
+pub fn recover() -> Vec<String> {
+    Directory::all().iter().flat_map(Directory::recover).collect()
 }
 
 /// A file that all corewise of this user share; where there is no runtime directory, one that nobody shares.
@@ -150,13 +150,13 @@ pub(super) fn shared(name: &str) -> io::Result<File> {
     Ok(openat(&directory.descriptor, name, flags, Mode::from_bits_truncate(0o600))?.into())
 }
 
-/// A directory with books.
+/// A directory with journals.
 struct Directory {
     path: PathBuf,
     descriptor: OwnedFd,
 }
 
-/// Whose a book is, as its name tells.
+/// Whose a journal is, as its name tells.
 #[derive(Debug, PartialEq, Eq)]
 struct Name {
     boot: String,
@@ -190,7 +190,7 @@ impl std::fmt::Display for Name {
 }
 
 impl Directory {
-    /// Where books may be: the user's runtime directory, and root's if it had none.
+    /// Where journals may be: the user's runtime directory, and root's if it had none.
     fn candidates() -> Vec<PathBuf> {
         let of_user =
             std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -233,21 +233,21 @@ impl Directory {
         Ok(Directory { path, descriptor })
     }
 
-    fn create(&self, corewise: Task) -> io::Result<Book> {
+    fn create(&self, corewise: Task) -> io::Result<Journal> {
         let name = Name::own(corewise)?.to_string();
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&self.descriptor, name.as_str(), flags, Mode::from_bits_truncate(0o600))?;
-        let mut book = Book::new(file, Some(self.path.join(name)))?;
+        let mut journal = Journal::new(file, Some(self.path.join(name)))?;
         // Where there is no space, better to know it now.
-        let first = book.append(&Entry::Member(corewise).to_line());
-        first.inspect_err(|_| book.path.iter().for_each(|path| drop(std::fs::remove_file(path))))?;
-        Ok(book)
+        let first = journal.append(&Entry::Member(corewise).to_line());
+        first.inspect_err(|_| journal.path.iter().for_each(|path| drop(std::fs::remove_file(path))))?;
+        Ok(journal)
     }
 
-    fn mend(&self) -> Vec<String> {
+    fn recover(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| Name::parse(entry.file_name().to_str()?));
-        let mended = |name: Name| match self.mend_one(&name) {
+        let recovered = |name: Name| match self.recover_one(&name) {
             Ok(note) => note,
             Err(error) => Some(format!(
                 "the run of process {} was killed along with its guardian, and what it has left changed \
@@ -256,11 +256,11 @@ impl Directory {
                 self.path.join(name.to_string()).display()
             )),
         };
-        names.filter_map(mended).collect()
+        names.filter_map(recovered).collect()
     }
 
     /// `None` if nothing was to be done.
-    fn mend_one(&self, name: &Name) -> io::Result<Option<String>> {
+    fn recover_one(&self, name: &Name) -> io::Result<Option<String>> {
         let present = Name::own(name.corewise)?;
         if name.boot == present.boot && (name.namespace != present.namespace || name.corewise.lives()?) {
             return Ok(None);
@@ -280,7 +280,7 @@ impl Directory {
             return remove().map(|()| None);
         }
         let remains =
-            restore(&ledger, &ActToken::mint(), &mut ByParentage::new(ledger.members()), MEND_WITHIN)?;
+            restore(&ledger, &ActToken::mint(), &mut ByParentage::new(ledger.members()), RECOVER_WITHIN)?;
         let what = format!("the run of process {} was killed along with its guardian", name.corewise.id);
         if remains != Remains::default() {
             return Ok(Some(format!("{what}: {remains}")));
@@ -329,40 +329,41 @@ mod tests {
     }
 
     #[test]
-    fn a_book_stays_small_and_holds_what_is_bound_however_long_the_run_lasts() {
+    fn a_journal_stays_small_and_holds_what_is_bound_however_long_the_run_lasts() {
         let (_parent, directory) = directory();
         for named in [true, false] {
             let own = Task::own().unwrap();
-            let mut book = if named { directory.create(own).unwrap() } else { Book::without_name().unwrap() };
+            let mut journal =
+                if named { directory.create(own).unwrap() } else { Journal::without_name().unwrap() };
             let mut ledger = Ledger::default();
             for id in 1..20_000 {
                 for entry in [bind(id), Entry::Forget(id - 1)] {
                     ledger.note(entry.clone());
-                    book.write(&entry, &ledger).unwrap();
+                    journal.write(&entry, &ledger).unwrap();
                 }
             }
-            assert_eq!(read(book.file.as_fd()).unwrap().to_lines(), ledger.to_lines());
-            let used = book.file.metadata().unwrap().blocks() * 512;
-            assert!(book.length > 8 * GROWTH && used < 4 * GROWTH, "{used} of {} bytes", book.length);
-            book.close();
+            assert_eq!(read(journal.file.as_fd()).unwrap().to_lines(), ledger.to_lines());
+            let used = journal.file.metadata().unwrap().blocks() * 512;
+            assert!(journal.length > 8 * GROWTH && used < 4 * GROWTH, "{used} of {} bytes", journal.length);
+            journal.close();
         }
     }
 
     #[test]
     fn a_change_that_cannot_be_written_leaves_the_earlier_ones_readable() {
-        let mut book = Book::without_name().unwrap();
+        let mut journal = Journal::without_name().unwrap();
         let mut ledger = Ledger::default();
         ledger.note(bind(8));
-        book.write(&bind(8), &ledger).unwrap();
-        book.limit = book.length + 5;
-        assert_eq!(book.write(&bind(9), &ledger).unwrap_err().raw_os_error(), Some(libc::EFBIG));
-        book.limit = u64::MAX;
-        book.write(&Entry::Pinned(Task { id: 10, start: 7 }), &ledger).unwrap();
-        let read = read(book.file.as_fd()).unwrap();
+        journal.write(&bind(8), &ledger).unwrap();
+        journal.limit = journal.length + 5;
+        assert_eq!(journal.write(&bind(9), &ledger).unwrap_err().raw_os_error(), Some(libc::EFBIG));
+        journal.limit = u64::MAX;
+        journal.write(&Entry::Pinned(Task { id: 10, start: 7 }), &ledger).unwrap();
+        let read = read(journal.file.as_fd()).unwrap();
         assert!(read.bound_as(8).is_some() && read.bound_as(9).is_none() && read.is_pinned(10));
     }
 
-    /// The book of a run that is over; its processes are those given.
+    /// The journal of a run that is over; its processes are those given.
     fn left_behind(directory: &Directory, name: &Name, entries: &[Entry]) -> PathBuf {
         let path = directory.path.join(name.to_string());
         let lines: String = entries.iter().map(Entry::to_line).collect();
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn only_books_that_nobody_looks_after_are_mended() {
+    fn only_journals_that_nobody_looks_after_are_recovered() {
         let (_parent, directory) = directory();
         let own = Task::own().unwrap();
         let guarded = left_behind(&directory, &gone(), &[Entry::Guardian(own), bind(8)]);
@@ -384,13 +385,13 @@ mod tests {
         let foreign = directory.path.join("notes.txt");
         std::fs::write(&foreign, "mine").unwrap();
         let outdated = left_behind(&directory, &Name { boot: "earlier".to_owned(), ..gone() }, &[bind(8)]);
-        assert_eq!(directory.mend(), Vec::<String>::new());
+        assert_eq!(directory.recover(), Vec::<String>::new());
         assert!(guarded.exists() && in_use.exists() && elsewhere.exists() && foreign.exists());
         assert!(!outdated.exists());
         std::fs::remove_file(guarded).unwrap();
         let orphaned =
             left_behind(&directory, &gone(), &[Entry::Guardian(gone().corewise), bind(u32::MAX / 2)]);
-        let said = directory.mend();
+        let said = directory.recover();
         assert!(said.len() == 1 && said[0].contains("given back now") && !orphaned.exists(), "{said:?}");
     }
 
@@ -401,19 +402,19 @@ mod tests {
         let secret = parent.path().join("secret");
         std::fs::write(&secret, bind(8).to_line()).unwrap();
         symlink(&secret, &path).unwrap();
-        assert!(directory.mend()[0].contains("cannot be given back"));
+        assert!(directory.recover()[0].contains("cannot be given back"));
         assert!(secret.exists());
         std::fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
-        assert!(directory.mend()[0].contains("not a file of this user's"));
+        assert!(directory.recover()[0].contains("not a file of this user's"));
         std::fs::remove_file(&path).unwrap();
         // Nonsense of any size does nothing.
         std::fs::write(&path, "bind 1@ 0-99999999999 \0\u{1b}[2J\nanew\nbind 1@1 0-1\n".repeat(1000))
             .unwrap();
-        assert_eq!(directory.mend(), Vec::<String>::new());
+        assert_eq!(directory.recover(), Vec::<String>::new());
         assert!(!path.exists());
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
-        assert_eq!(directory.mend(), Vec::<String>::new());
+        assert_eq!(directory.recover(), Vec::<String>::new());
         assert!(!path.exists());
     }
 

@@ -14,20 +14,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// A source of the threads of a run.
-pub trait Kin {
+pub trait Members {
     /// Calls `see` for every thread that lives now, the latest first and each as soon as it is known: a chain
     /// of processes that each start the next and end is caught at its end, if at all. Returns whether one
     /// ended before it was seen, who may have left another behind.
-    fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool>;
+    fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool>;
 }
 
 /// Whether a thread belongs to the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Belongs {
+pub enum Membership {
     /// It does.
     Yes,
     /// It cannot be told now.
-    Perhaps,
+    Unknown,
 }
 
 /// By parents and environments in `/proc`.
@@ -112,17 +112,17 @@ impl<'a> ByParentage<'a> {
     }
 }
 
-impl Kin for ByParentage<'_> {
-    fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
+impl Members for ByParentage<'_> {
+    fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool> {
         let pids = self.processes()?;
         let listed: HashSet<u32> = pids.iter().copied().collect();
         self.known.retain(|pid, _| listed.contains(pid));
         let mut missed = false;
         for pid in pids {
             let belongs = match self.belongs(pid)? {
-                Some(true) => Belongs::Yes,
+                Some(true) => Membership::Yes,
                 Some(false) => continue,
-                None => Belongs::Perhaps,
+                None => Membership::Unknown,
             };
             match numbers_in(&self.proc.join(format!("{pid}/task")))? {
                 Some(threads) => threads.into_iter().rev().try_for_each(|tid| see(tid, belongs))?,
@@ -133,9 +133,9 @@ impl Kin for ByParentage<'_> {
     }
 }
 
-impl Kin for Followed {
-    fn look(&mut self, see: &mut dyn FnMut(u32, Belongs) -> io::Result<()>) -> io::Result<bool> {
-        self.living()?.into_iter().try_for_each(|tid| see(tid, Belongs::Yes)).map(|()| false)
+impl Members for Followed {
+    fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool> {
+        self.living()?.into_iter().try_for_each(|tid| see(tid, Membership::Yes)).map(|()| false)
     }
 }
 
@@ -167,19 +167,19 @@ mod tests {
     use corewise_sys::task::Task;
     use std::process::Command;
 
-    fn seen(kin: &mut ByParentage) -> (Vec<(u32, Belongs)>, bool) {
+    fn seen(members: &mut ByParentage) -> (Vec<(u32, Membership)>, bool) {
         let mut seen = Vec::new();
         let see = &mut |tid, belongs| {
             seen.push((tid, belongs));
             Ok(())
         };
-        let missed = kin.look(see).unwrap();
+        let missed = members.look(see).unwrap();
         (seen, missed)
     }
 
     fn belongs(members: &[Task], pid: u32) -> bool {
         let members = members.iter().map(|task| (task.id, task.start)).collect();
-        seen(&mut ByParentage::new(&members)).0.contains(&(pid, Belongs::Yes))
+        seen(&mut ByParentage::new(&members)).0.contains(&(pid, Membership::Yes))
     }
 
     #[test]
@@ -237,32 +237,32 @@ mod tests {
     fn an_orphan_without_environment_is_asked_again() {
         let proc = Made::new();
         let members = HashMap::from([(7, 5)]);
-        let mut kin = ByParentage::at(proc.0.path(), &members);
+        let mut members = ByParentage::at(proc.0.path(), &members);
         proc.process(40, 'R', 1, 0, "", "");
         for _ in 0..2 {
-            assert_eq!(seen(&mut kin), (vec![(40, Belongs::Perhaps)], false));
+            assert_eq!(seen(&mut members), (vec![(40, Membership::Unknown)], false));
         }
         // So is what it has started meanwhile.
         proc.process(41, 'R', 40, 0, "sh", "");
-        assert_eq!(seen(&mut kin).0, [(41, Belongs::Perhaps), (40, Belongs::Perhaps)]);
+        assert_eq!(seen(&mut members).0, [(41, Membership::Unknown), (40, Membership::Unknown)]);
         proc.process(40, 'R', 1, 0, "sleep", "COREWISE_PID=7");
-        assert_eq!(seen(&mut kin).0, [(41, Belongs::Yes), (40, Belongs::Yes)]);
+        assert_eq!(seen(&mut members).0, [(41, Membership::Yes), (40, Membership::Yes)]);
     }
 
     #[test]
     fn who_has_ended_may_have_belonged_and_threads_of_the_kernel_never_do() {
         let proc = Made::new();
         let members = HashMap::from([(7, 5)]);
-        let mut kin = ByParentage::at(proc.0.path(), &members);
+        let mut members = ByParentage::at(proc.0.path(), &members);
         proc.process(30, 'S', 0, task::KERNELS, "", "");
         proc.process(40, 'Z', 1, 0, "", "");
         proc.process(41, 'R', 1, task::EXITING, "", "");
         proc.process(42, 'S', 1, 0, "sleep", "");
-        assert_eq!(seen(&mut kin), (vec![(41, Belongs::Perhaps), (40, Belongs::Perhaps)], false));
-        assert_eq!(seen(&mut kin), (vec![], false), "once");
+        assert_eq!(seen(&mut members), (vec![(41, Membership::Unknown), (40, Membership::Unknown)], false));
+        assert_eq!(seen(&mut members), (vec![], false), "once");
         // Gone between the listing and the look.
         std::fs::create_dir(proc.0.path().join("43")).unwrap();
-        assert_eq!(seen(&mut kin), (vec![], true));
+        assert_eq!(seen(&mut members), (vec![], true));
     }
 
     #[test]
