@@ -31,7 +31,7 @@ const INTERRUPTED: u8 = 130;
 
 /// Measure what this machine's processing elements share, and what that gains or costs.
 ///
-/// Writes a machine profile, for `--profile` of run, characterize, replay and topo, and tells it in short.
+/// Writes a machine profile, for `--profile` of run, characterize, replay and topo, and prints a summary.
 /// The machine should have nothing else to do meanwhile. Ctrl-C ends it early: what was measured until then
 /// is written, and the exit status is 130.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub struct Calibrate {
     /// A first look: at most a minute instead of ten, fewer sizes, wider intervals
     #[arg(long)]
     quick: bool,
-    /// Also find out which PEs share what without believing what the machine tells
+    /// Also measure which PEs share what, without trusting what the machine reports
     #[arg(long)]
     discover: bool,
     /// End after this time at the latest, such as 90s or 5min
@@ -68,7 +68,7 @@ pub struct Calibrate {
     /// Measure with real-time scheduling, so that ordinary threads do not disturb
     #[arg(long, conflicts_with = "synthetic")]
     realtime: bool,
-    /// Fixes the random order of measuring
+    /// The seed of the order of measuring
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Calibrate a model of a machine instead, such as "pack:1 l2:4 core:2 pu:1"

@@ -11,17 +11,17 @@ use corewise_sys::launch::Output;
 use std::ffi::OsString;
 use std::process::ExitStatus;
 
-/// Tell what a program uses: FPU, L2 misses, IPC, parallelism.
+/// Measure what a program uses: FPU, L2 misses, IPC, parallelism.
 ///
 /// Prints the paper's Table I for the command on standard output; the command's own output goes to standard
-/// error. Nothing is bound. A dash stands for what this machine has no counter for.
+/// error. Nothing is bound. A dash stands for figures that this machine has no counter for.
 #[derive(Debug, clap::Args)]
 pub struct Characterize {
     #[command(flatten)]
     sources: SourceOptions,
     #[command(flatten)]
     machine: ThisMachine,
-    /// Follow what outlives the command to its end
+    /// Also wait for processes that outlive the command
     #[arg(long)]
     wait: bool,
     /// Print JSON

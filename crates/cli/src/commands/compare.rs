@@ -29,9 +29,8 @@ const INTERRUPTED: u8 = 130;
 /// Find out whether something is faster, with an interval: policies, settings, programs.
 ///
 /// Each variant is run once a block, in random order, mirrored in the next block,
-/// and the first variant once more as a control: what comes of that is this
-/// machine's noise floor. A verdict is given only where the interval of the ratios
-/// excludes 1.
+/// and the first variant once more as a control: its ratio is this machine's noise
+/// floor. A verdict is given only where the interval of the ratios excludes 1.
 ///
 /// Either one command after `--`, as it is (the variant `default`) and in variants
 /// of it (`--policies`, `--variant`), or several command lines for sh, of which the
@@ -52,16 +51,16 @@ pub struct Compare {
     /// Instead of a command: applications that run at the same time (TOML, see docs/compare.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "copies"])]
     workload: Option<PathBuf>,
-    /// Also the command with this in front of it, such as pinned='taskset -c 0' or a='env A=1'
+    /// A variant: the command with this prefix, such as pinned='taskset -c 0' or a='env A=1'
     #[arg(long, value_name = "NAME=PREFIX")]
     variant: Vec<String>,
-    /// Also the command under `corewise run` with each of these policies
+    /// A variant for each of these policies: the command under `corewise run`
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = policy)]
     policies: Vec<String>,
     /// The variant that the others are compared with [default: the command as it is, or the first line]
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
-    /// So many copies of the command at once
+    /// Run this many copies of the command at the same time
     #[arg(long, value_name = "N", default_value_t = 1)]
     copies: u32,
     /// Runs of each variant, which is the number of blocks [default: 20]
@@ -70,7 +69,7 @@ pub struct Compare {
     /// Instead of a number of runs: as many as fit into this time, such as 90s or 5min
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "runs")]
     budget: Option<Duration>,
-    /// Runs of each variant beforehand that do not count
+    /// Warm-up runs of each variant, which do not count
     #[arg(long, value_name = "N", default_value_t = 1)]
     warmup: u32,
     /// A command line that is run once before everything
@@ -79,19 +78,19 @@ pub struct Compare {
     /// A command line that is run before each run and not measured
     #[arg(long, value_name = "COMMAND_LINE")]
     prepare: Option<String>,
-    /// Go on when a command fails, and count its time
+    /// Continue when a command fails, and count its time
     #[arg(long)]
     ignore_failure: bool,
-    /// Show what the commands print instead of throwing it away
+    /// Show what the commands print instead of discarding it
     #[arg(long)]
     show_output: bool,
     /// End with an error if a variant prints something else than the first run did
     #[arg(long, conflicts_with = "show_output")]
     same_output: bool,
-    /// Fixes the order of the runs
+    /// The seed of the order of the runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write all runs, readable by what reads hyperfine's export, and by --resume
+    /// Write all runs as JSON, for --resume and for tools that read hyperfine's export
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a line for each run

@@ -19,34 +19,34 @@ use std::ops::RangeInclusive;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// Make PEs slower for a while, to have a machine with fast and slow ones.
+/// Make PEs slower for a while, to emulate a machine with fast and slow ones.
 ///
-/// By a limit on their clocks (scaling_max_freq) where the machine has that, else by real-time threads that
-/// take a share of their time. The speed is measured before the command begins; if it is not what was asked
-/// for, nothing is run. The PEs are slow until the command ends, or without one until Ctrl-C. Nothing stays
-/// slow, whatever ends corewise. docs/emulate-slow.md tells what this emulates and what not.
+/// Uses frequency limits (scaling_max_freq) where the machine has them, else real-time threads that take a
+/// share of the PEs' time. The speed is measured before the command starts; if it is not the requested one,
+/// nothing is run. The PEs are slow until the command ends, or without a command until Ctrl-C. The change is
+/// undone however corewise ends. docs/emulate-slow.md says what this emulates and what it does not.
 #[derive(Debug, clap::Args)]
 pub struct EmulateSlow {
     /// Which PEs: 0-3, core:0-1, l3:0 (see docs/topo.md)
     #[arg(value_name = "CPUS")]
     pes: String,
-    /// The share of their present speed, from 0.1 to below 1
+    /// The wanted speed as a share of the present one, from 0.1 to below 1
     #[arg(long, value_name = "SHARE", value_parser = speed)]
     speed: f64,
-    /// By what: limits on their clocks (frequency), real-time threads (threads), or whichever does (auto)
+    /// The means: frequency limits (frequency), real-time threads (threads), or whichever works (auto)
     #[arg(long, value_enum, value_name = "auto|frequency|threads", default_value = "auto")]
     #[arg(hide_possible_values = true)]
     by: By,
-    /// Threads take their share of each such time
+    /// The period in which real-time threads take their share once
     #[arg(long, value_name = "TIME", value_parser = period, default_value = "2ms")]
     period: Duration,
     /// Without a command: end after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "command")]
     duration: Option<Duration>,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short)]
     quiet: bool,
-    /// Tell the outcome as one line of JSON on standard error
+    /// Write the outcome as one line of JSON to standard error
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     /// The command and its arguments

@@ -54,7 +54,7 @@ pub struct PolicyOptions {
     fpu_threshold: f64,
 }
 
-/// Where the knowledge of threads comes from.
+/// How threads are found and measured.
 #[derive(Debug, clap::Args)]
 pub struct SourceOptions {
     /// Where FPU usage comes from: hardware counters, clock samples, or nowhere

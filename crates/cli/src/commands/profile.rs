@@ -35,7 +35,7 @@ struct Show {
     views: Views,
 }
 
-/// Tell what changed from profile A to profile B
+/// Show what changed from profile A to profile B
 ///
 /// A figure has changed if its two 95 % intervals do not overlap. The exit status is as that of diff(1): 0 if
 /// nothing changed, 1 if something did, 2 if a profile cannot be read.

@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 /// Intervals in a row in which a thread does something else before another point is looked for.
 const PATIENCE: u32 = 3;
 
-/// Tell how fast the threads of a program advance, relative to how fast they did at first.
+/// Measure how fast the threads of a program advance, relative to their speed at first.
 ///
-/// Without hardware counters and without help of the program: by counting how often each thread passes a
-/// point of its own code. The first ten seconds or so find the point, the next ones are the baseline; then
-/// each interval has a line with every thread's speed relative to it, or with why it is unknown. Needs root.
+/// Needs no hardware counters and no changes to the program: it counts how often each thread passes a point
+/// of its own code. The first ten seconds or so find the point, the next ones are the baseline; then
+/// each interval has a line with every thread's speed relative to it, or why it is unknown. Needs root.
 #[derive(Debug, clap::Args)]
 pub struct Progress {
     /// Instead of a command: a running process, until it ends or Ctrl-C
@@ -41,7 +41,7 @@ pub struct Progress {
     /// With --pid: end after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "pid")]
     duration: Option<Duration>,
-    /// Tell in lines of JSON
+    /// Print lines of JSON
     #[arg(long)]
     json: bool,
     /// The command and its arguments

@@ -15,11 +15,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Run a policy over a recording: what would have been decided, or what would have been gained.
+/// Run a policy over a recording: what it would have decided, or what it would have gained.
 ///
-/// Without --machine, the threads do what they did when they were recorded, and it is told what the policy
-/// would have decided. With --machine, programs made of the recorded threads are simulated, and it is told
-/// how much faster they would have been, with its uncertainty.
+/// Without --machine, the threads behave as recorded, and the policy's decisions are listed. With --machine,
+/// programs made of the recorded threads are simulated to predict the speedup, with its uncertainty.
 #[derive(Debug, clap::Args)]
 pub struct Replay {
     /// A recording by `corewise run --record`

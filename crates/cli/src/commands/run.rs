@@ -21,13 +21,13 @@ use std::time::Duration;
 
 /// Run a command and place its threads by what they use.
 ///
-/// The command behaves as if it ran alone: its exit status is corewise's (126: it cannot be executed, 127:
-/// not found, 125: corewise itself failed; if a signal kills it, corewise dies of the same), standard input
-/// and output are its own, and corewise speaks on standard error. corewise ends with the command; whatever is
-/// bound is given back then, also to what lives on.
+/// The command behaves as if it ran alone: corewise exits with its exit status (126: cannot be executed, 127:
+/// not found, 125: corewise itself failed; if a signal kills the command, corewise ends by the same signal),
+/// standard input and output belong to the command, and corewise writes to standard error. corewise exits
+/// when the command does and restores every affinity mask, also of processes that are still running.
 ///
-/// With --pid, programs that run already are watched and placed, each with what it starts, as one
-/// application. They run on when corewise is ended (Ctrl-C, SIGTERM), with everything given back.
+/// With --pid, running programs are watched and placed; each one and its descendants form one application.
+/// They continue when corewise is stopped (Ctrl-C, SIGTERM), with everything restored.
 #[derive(Debug, clap::Args)]
 pub struct Run {
     #[command(flatten)]
@@ -45,26 +45,26 @@ pub struct Run {
     /// Write a recording, for `corewise replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Follow what outlives the command to its end
+    /// Also wait for processes that outlive the command
     #[arg(long)]
     wait: bool,
-    /// Instead of a command: running processes, with what descends from them
+    /// Instead of a command: running processes and their descendants
     #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with_all = ["command", "wait"])]
     pid: Vec<u32>,
-    /// Let go of the processes after this time
+    /// Detach from the processes after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "pid")]
     duration: Option<Duration>,
-    /// What is done where threads that wait busily hold up others: nothing (off), idle threads of OpenMP
-    /// programs (GNU's libgomp) spin no longer than a block costs (spin), programs that spin otherwise take
-    /// turns with each other (turns), or both (auto)
+    /// What to do when threads that busy-wait delay others: nothing (off), limit how long idle threads of
+    /// OpenMP programs (GNU's libgomp) spin (spin), let programs that spin in other ways take turns (turns),
+    /// or both (auto)
     #[arg(long, value_enum, value_name = "off|spin|turns|auto", default_value = "auto")]
     #[arg(hide_possible_values = true)]
     waits: Waits,
-    /// Whether the placement is tried on the running program, kept where it helps and taken back where it
-    /// does not, as far as its progress can be measured (docs/guard.md)
+    /// Try each placement on the running program, keep it if the program makes faster progress and revert it
+    /// if not, where progress can be measured (docs/guard.md)
     #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     guard: OnOff,
-    /// Say nothing at the end
+    /// Print no summary at the end
     #[arg(long, short)]
     quiet: bool,
     /// Write the report as one line of JSON to standard error

@@ -18,8 +18,7 @@ use std::path::{Path, PathBuf};
 /// Simulate a scenario: the same policies on a machine that need not exist.
 ///
 /// Every variant of the scenario, or the policies that are asked for, is compared with the operating
-/// system's own scheduler over the same seeds. All figures are simulated; docs/sim.md says what they can
-/// tell.
+/// system's own scheduler over the same seeds. All figures are simulated; docs/sim.md says what they mean.
 #[derive(Debug, clap::Args)]
 pub struct Sim {
     /// The scenario (TOML, see docs/sim.md), or a workload of rt-app (.json)
@@ -28,7 +27,7 @@ pub struct Sim {
     /// Compare this policy instead of the scenario's variants; may be given several times
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
-    /// Let the scenario start the commands of its policies (`exec:COMMAND`)
+    /// Allow the scenario to start the commands of its policies (`exec:COMMAND`)
     #[arg(long)]
     commands: bool,
     /// For a workload of rt-app, the machine: a machine profile (.json), the machine of a scenario (.toml),
@@ -46,10 +45,10 @@ pub struct Sim {
     /// it?
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// With the engine's guard, which measures what placements gain and takes back what hurts
+    /// With the engine's guard, which measures what placements gain and reverts those that hurt
     #[arg(long)]
     guard: bool,
-    /// Draw who ran where in the first run of each variant
+    /// Draw which thread ran where in the first run of each variant
     #[arg(long)]
     timeline: bool,
     /// Print everything as JSON
@@ -58,7 +57,7 @@ pub struct Sim {
     /// Write a page: speedups, fairness, migrations, who ran where, and the scenario
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Instead of a scenario, run random ones of so many seeds and check what must always hold
+    /// Instead of a scenario, run random ones of this many seeds and check the invariants
     #[arg(
         long,
         value_name = "N",
@@ -68,11 +67,11 @@ pub struct Sim {
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
     )]
     fuzz: Option<u64>,
-    /// How many seeds are tried at once; the result does not depend on it
+    /// How many seeds run in parallel; the result does not depend on it
     #[arg(long, value_name = "N", requires = "fuzz")]
     jobs: Option<NonZeroU16>,
-    /// Instead of a scenario, make the model of a calibrated machine and hold it against the pairs of memory
-    /// that were measured there
+    /// Instead of a scenario, make the model of a calibrated machine and compare it with the memory pairs
+    /// measured there
     #[arg(
         long,
         value_name = "PROFILE",

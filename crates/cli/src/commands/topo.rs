@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Show what this machine's, or another machine's, processing elements share.
+/// Show what the processing elements (PEs) of this or another machine share.
 #[derive(Debug, clap::Args)]
 pub struct Topo {
     #[command(flatten)]

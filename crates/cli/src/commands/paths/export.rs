@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// `--module` names. What to do with them: docs/paths.md.
 #[derive(Debug, clap::Args)]
 pub struct Export {
-    /// The recordings; several are put together, also of different runs of other commands
+    /// The recordings; several are merged, also those of different commands
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The format

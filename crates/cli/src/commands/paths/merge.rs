@@ -8,7 +8,7 @@ use corewise_render::terminal;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Put recordings together: of several runs, threads, machines and builds
+/// Merge recordings of several runs, threads, machines and builds
 ///
 /// A file is the same in two recordings if its build id is, wherever it lies; the path is then that of the
 /// first recording. Windows of all builds are kept: `export` takes those of the build that it finds, and says
@@ -18,7 +18,7 @@ pub struct Merge {
     /// The recordings
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Where to write the one
+    /// Where to write the merged recording
     #[arg(long, short, value_name = "OUT")]
     output: PathBuf,
 }

@@ -19,31 +19,31 @@ const RATE_MAX: f64 = 10_000.0;
 
 /// Record which way the branches of a command, or of a running process, go
 ///
-/// Each running thread is sampled some times a second of its CPU time; a sample is a window of consecutive
-/// branches. Descendants are recorded too. A command's exit status is corewise's, as with `corewise run`.
+/// Each running thread is sampled several times per second of its CPU time; a sample is a window of
+/// consecutive branches. Descendants are recorded too. The exit status is as with `corewise run`.
 #[derive(Debug, clap::Args)]
 pub struct Record {
-    /// How: by branch records of the processor (lbr), by emulation while a thread is preempted (shadow) or
-    /// stopped (shadow-ptrace), or by single steps (step: slow, for checks)
+    /// The sampler: branch records of the processor (lbr), emulation while a thread is preempted (shadow) or
+    /// stopped (shadow-ptrace), or single steps (step: slow, for checks)
     #[arg(long, value_name = "NAME", default_value = "auto")]
     backend: BackendName,
-    /// Samples a second of each running thread's CPU time
+    /// Samples per second of each running thread's CPU time
     #[arg(long, value_name = "HZ", default_value = "100", value_parser = rate)]
     rate: f64,
     /// Branches of a window
     #[arg(long, value_name = "N", default_value = "32")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1024))]
     branches: u32,
-    /// Record a running process; it goes on when the recording ends, by Ctrl-C at the latest
+    /// Record a running process, which continues when the recording ends (Ctrl-C)
     #[arg(long, short, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
-    /// End after this time, with its unit; a command then goes on unrecorded
+    /// End after this time, with its unit; a command then continues unrecorded
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Where to write the recording
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// Say nothing at the end
+    /// Print no summary at the end
     #[arg(long, short)]
     quiet: bool,
     /// The command and its arguments

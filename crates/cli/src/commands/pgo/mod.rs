@@ -53,38 +53,37 @@ const BOLT: &str = "bolt";
 /// A gain that the interval does not exclude is worth another measurement from here on.
 const WORTH_MORE_ROUNDS: f64 = 0.02;
 
-/// Make a program faster by what it does: record it, rebuild it by that profile, measure, keep what is faster
+/// Make a program faster by profile-guided optimisation: record it, rebuild it, measure, keep what is faster
 ///
-/// Builds in place, in this folder, by your own build command; for clang, GCC, Go and Cargo. In the build
+/// Builds in this folder with your own build command; for clang, GCC, Go and Cargo. In the build
 /// command {cc} and {cxx} stand for clang, {flags} (clang), {gccflags}, {goflags}, {rustflags} and {ldflags}
-/// for options. It must build anew each time (`make clean && make …`). If nothing is gained, the program is
-/// the baseline; after Ctrl-C or an error it is what it was before.
+/// for options. It must rebuild everything each time (`make clean && make …`). If nothing is gained, the
+/// baseline stays; after Ctrl-C or an error the program is what it was before.
 #[derive(Debug, clap::Args)]
 pub struct Pgo {
     /// How the program is built, such as 'make clean && make CC={cc} CFLAGS="-O2 {flags}"'
     #[arg(long, value_name = "COMMAND")]
     build: String,
-    /// What it typically does, such as './prog input'; several are run one behind the other
+    /// A typical run, such as './prog input'; several are run one after another
     #[arg(long, value_name = "COMMAND", required = true)]
     run: Vec<String>,
-    /// Recordings by `corewise paths record` of the program that lies there now: the compiler's profile is of
-    /// these
+    /// Recordings by `corewise paths record` of the present program, to make the compiler's profile of
     #[arg(long, value_name = "FILE", num_args = 1..)]
     from: Vec<PathBuf>,
-    /// What is measured; without it, what `--run` says
+    /// The command that is measured [default: that of `--run`]
     #[arg(long, value_name = "COMMAND")]
     measure: Vec<String>,
-    /// The program or library that is optimised; without it, the first word of `--run`
+    /// The program or library that is optimised [default: the first word of `--run`]
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// Whether BOLT rearranges the program, too: where it is installed and gains, or never
+    /// Whether to optimise with BOLT too: where it is installed and gains, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     bolt: When,
     /// How often each variant is measured
     #[arg(long, value_name = "N", default_value = "12")]
     #[arg(value_parser = clap::value_parser!(u32).range(BLOCKS_MIN as i64..=1000))]
     rounds: u32,
-    /// Go on after this time with the profile as it is, should it not be good enough before
+    /// Continue after this time with the profile as it is, even if it is not good enough yet
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
     record_max: Duration,
     /// Where variants, recordings, profiles and the output of builds are kept
