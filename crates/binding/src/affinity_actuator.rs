@@ -237,7 +237,7 @@ impl Actuator for AffinityActuator {
             Outcome { thread: action.thread, change: action.change.clone(), result }
         };
         let outcomes = actions.iter().map(carry_out).collect();
-        binder.tell_seats();
+        binder.claim_bound_pes();
         outcomes
     }
 

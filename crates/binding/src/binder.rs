@@ -24,7 +24,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the end of a run may be held up by threads that inherited a mask. If that is not enough, the guardian goes on.
+/// How long the end of a run may be held up by threads that inherited a mask. If that is not enough, the
+/// guardian goes on.
 const WITHIN: Duration = Duration::from_millis(300);
 
 /// How long, if there is no guardian.
@@ -48,7 +49,7 @@ pub struct Binder {
     narrowed: bool,
     turns: Turns,
     /// The PEs on each of which this corewise has bound a thread alone, for others to know.
-    seats: Slots,
+    claimed: Slots,
     /// By what discovery tells the noted threads from later owners of their numbers.
     generations: HashMap<u32, u64>,
 }
@@ -80,7 +81,7 @@ impl Binder {
             narrowed: own != cpuset,
             cpuset,
             turns: Turns::open()?,
-            seats: Slots::open("seats", PES_MAX)?,
+            claimed: Slots::open("claimed-pes", PES_MAX)?,
             generations: HashMap::new(),
         };
         if let Some(followed) = &binder.followed {
@@ -157,19 +158,19 @@ impl Binder {
 
     /// The PEs on which other corewise of this user have bound threads.
     pub fn taken(&self) -> CpuSet {
-        self.seats.others().into_iter().map(|slot| PeId(slot as u32)).collect()
+        self.claimed.others().into_iter().map(|slot| PeId(slot as u32)).collect()
     }
 
     /// Lets others know on which PEs threads are bound now. (If two have bound threads on the same one, the
     /// second sees that it is taken.)
-    pub fn tell_seats(&mut self) {
+    pub fn claim_bound_pes(&mut self) {
         let single = |bound: &Bound| bound.ours.first().filter(|_| bound.ours.len() == 1);
         let now: HashSet<i64> =
             self.ledger.all_bound().filter_map(single).map(|pe| i64::from(pe.0)).collect();
-        let left: Vec<i64> = self.seats.own().iter().copied().filter(|slot| !now.contains(slot)).collect();
-        left.into_iter().for_each(|slot| self.seats.leave(slot));
+        let left: Vec<i64> = self.claimed.own().iter().copied().filter(|slot| !now.contains(slot)).collect();
+        left.into_iter().for_each(|slot| self.claimed.leave(slot));
         for slot in now {
-            self.seats.take(slot);
+            self.claimed.take(slot);
         }
     }
 

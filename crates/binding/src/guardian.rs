@@ -1,12 +1,12 @@
 //! The guardian: a small process that gives every mask back when corewise dies without doing so itself.
 //!
-//! corewise writes each change to a file before it makes it ([`super::journal`]) and holds one end of a socket.
-//! When that closes without the word in the journal that all is given back, corewise was killed, and the
-//! guardian restores what the journal says. So it has nothing to do until then, and corewise never waits for it.
-//! It lives in a session of its own, out of reach of the terminal's signals, and is a [`helper`]: neither
-//! followed nor waited for. Where BPF programs follow the threads, it is given
-//! their descriptors: they go on after corewise's end and know of every thread that inherited a mask. It is also entrusted with the
-//! words that corewise writes into programs' memory ([`Words`]).
+//! corewise writes each change to a file before it makes it ([`super::journal`]) and holds one end of a
+//! socket. When that closes without the word in the journal that all is given back, corewise was killed, and
+//! the guardian restores what the journal says. So it has nothing to do until then, and corewise never waits
+//! for it. It lives in a session of its own, out of reach of the terminal's signals, and is a [`helper`]:
+//! neither followed nor waited for. Where BPF programs follow the threads, it is given their descriptors:
+//! they go on after corewise's end and know of every thread that inherited a mask. It is also entrusted with
+//! the words that corewise writes into programs' memory ([`Words`]).
 
 use super::journal::{self, Journal};
 use super::ledger::{Entry, Ledger};

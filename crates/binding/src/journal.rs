@@ -4,10 +4,10 @@
 //! Approach: corewise writes each change, before it makes it, to a file in a directory that only its user can
 //! enter and that does not outlive the machine's uptime. If corewise is killed, its guardian reads the file;
 //! if that is dead too, the next corewise of the same user ([`recover`]). The file's name tells whose it is:
-//! boot, namespace of process ids, process and start. A journal that has grown is written once more at its end,
-//! and what stands before is given back to the system, so that its size follows what is bound, not how long
-//! the run lasts. Limits: where there is no such directory (a user without `XDG_RUNTIME_DIR`) the file has no
-//! name: it serves the guardian, and goes with it.
+//! boot, namespace of process ids, process and start. A journal that has grown is written once more at its
+//! end, and what stands before is given back to the system, so that its size follows what is bound, not how
+//! long the run lasts. Limits: where there is no such directory (a user without `XDG_RUNTIME_DIR`) the file
+//! has no name: it serves the guardian, and goes with it.
 
 use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;

@@ -3,8 +3,8 @@
 //! It holds each bound thread with the mask it had and the mask it got, the processes that were followed,
 //! every mask that was ever handed out, and every clock that was limited: what [`super::restore`] needs to
 //! give everything back. The entries have a line form, in which they stand in a file ([`super::journal`]).
-//! Limit: a thread that inherited a mask which we gave to two threads with different masks of their own gets the PEs of
-//! both.
+//! Limit: a thread that inherited a mask which we gave to two threads with different masks of their own gets
+//! the PEs of both.
 
 use super::group::Slowed;
 use corewise_core::cpuset::CpuSet;

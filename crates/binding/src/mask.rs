@@ -4,8 +4,8 @@ use corewise_core::cpuset::CpuSet;
 use nix::errno::Errno;
 
 /// Leave to change what is not corewise's own. It can be made in this crate only, where every change is
-/// written down before it is made: by the binder, the guardian, and the start that recovers what an earlier one
-/// left.
+/// written down before it is made: by the binder, the guardian, and the start that recovers what an earlier
+/// one left.
 #[derive(Debug)]
 pub struct ActToken(());
 

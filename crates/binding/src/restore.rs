@@ -1,8 +1,8 @@
 //! How every mask is given back.
 //!
 //! Problem: a bound thread must get its own mask back whatever happens, threads that it created meanwhile
-//! have inherited the narrow mask without being in the journal, and a mask that somebody else set since must be
-//! kept. Approach: each bound thread is restored if its mask is still the one we set; then every thread of
+//! have inherited the narrow mask without being in the journal, and a mask that somebody else set since must
+//! be kept. Approach: each bound thread is restored if its mask is still the one we set; then every thread of
 //! the run ([`super::members`]) that carries a mask we handed out, and did not set it itself, is restored as
 //! well. That is repeated until looks find nobody to restore: then everybody alive was seen wide, and whoever
 //! comes later descends from them. Processes may end before they are looked at and leave others behind, on a
@@ -110,7 +110,8 @@ struct Look<'a> {
 /// What a look came to.
 #[derive(Default)]
 struct Seen {
-    /// Those who were given a mask back, and those who look as if they had inherited one but may be strangers.
+    /// Those who were given a mask back, and those who look as if they had inherited one but may be
+    /// strangers.
     found: usize,
     /// Somebody ended before it was looked at, and may have left a thread with an inherited mask.
     missed: bool,
@@ -324,7 +325,8 @@ mod tests {
         }
     }
 
-    /// A thread that is on the roll and ends before it is looked at may have left a thread with an inherited mask.
+    /// A thread that is on the roll and ends before it is looked at may have left a thread with an inherited
+    /// mask.
     #[test]
     fn it_is_looked_again_until_everybody_was_seen() {
         std::thread::spawn(|| {

@@ -96,14 +96,14 @@ fn a_profile_is_shown_in_every_form() {
 }
 
 #[test]
-fn a_difference_is_told_by_the_exit_status() {
+fn a_difference_shows_in_the_exit_status() {
     let options = ["--kernels", "int-add,fp-add"];
     let (one, other) = (Calibrated::new(SMT, &options), Calibrated::new("core:4 pu:1", &options));
     let (a, b) = (one.file("profile.json"), other.file("profile.json"));
     let (same, _) = check(&["profile", "diff", &a, &a], 0);
     assert!(same.starts_with("0 of "), "{same}");
     let (changed, _) = check(&["profile", "diff", &a, &b], 1);
-    assert!(changed.contains("topology: told only before: core {0-1}"), "{changed}");
+    assert!(changed.contains("topology: reported only before: core {0-1}"), "{changed}");
     let (json, _) = check(&["profile", "diff", &a, &b, "--json"], 1);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert!(json["topology"].as_array().is_some_and(|list| !list.is_empty()));

@@ -32,7 +32,8 @@ const LATENCIES_PER_CELL: usize = 16;
 /// each other in logical order run at the same time, on kernels that share nothing across cores.
 const SPEED_ARMS_MAX: usize = 64;
 
-/// The kernels by which PEs are distinguished as fast or slow: throughput of both kinds of unit, the clock, branches.
+/// The kernels by which PEs are distinguished as fast or slow: throughput of both kinds of unit, the clock,
+/// branches.
 const SPEED_KERNELS: [Kernel; 4] = [Kernel::IntAdd, Kernel::IntAddChain, Kernel::FpAdd, Kernel::Branches];
 
 /// The workloads by which random pairs are compared with the representative of their class.

@@ -3,8 +3,8 @@
 //! Problem: in its turn a program is to have its threads on different PEs, or one spins on the PE that the
 //! other needs. The system's scheduler balances load, and sees too little of it within a turn of 100 ms: it
 //! was seen to leave two threads on one PE for whole turns. Approach: the threads that want a PE are spread
-//! over the allowed ones, as evenly as their number allows; who has such an assignment keeps it. Seats of the policy
-//! come first. Limit: what the machine's PEs share is not looked at.
+//! over the allowed ones, as evenly as their number allows; who has such an assignment keeps it. Seats of the
+//! policy come first. Limit: what the machine's PEs share is not looked at.
 
 use super::intake::Intake;
 use crate::ids::{PeId, ThreadId};
@@ -32,13 +32,13 @@ impl Gangs {
         for gang in self.0.values() {
             let threads: Vec<ThreadId> = gang.iter().filter(wants).copied().collect();
             if threads.len() > 1 && !known.allowed.is_empty() {
-                seat_one(&threads, wanted, present, known);
+                assign_one(&threads, wanted, present, known);
             }
         }
     }
 }
 
-fn seat_one(threads: &[ThreadId], wanted: &mut Placement, present: &Placement, known: &Intake) {
+fn assign_one(threads: &[ThreadId], wanted: &mut Placement, present: &Placement, known: &Intake) {
     let most = threads.len().div_ceil(known.allowed.len());
     let mut sitting: BTreeMap<PeId, usize> = known.allowed.iter().map(|pe| (pe, 0)).collect();
     let (mut assignments, mut standing) = (Vec::new(), Vec::new());

@@ -497,7 +497,7 @@ proptest! {
             Engine::new(topology.clone(), policy::build("spread").unwrap(), EngineConfig::default());
         control_loop(&mut world, &mut engine, |_, _, engine| {
             let bound = engine.present().bound.values();
-            let of_unit = |unit: &Domain| bound.clone().filter(|assignment| assignment.pes == unit.pes).count();
+            let of_unit = |unit: &Domain| bound.clone().filter(|a| a.pes == unit.pes).count();
             let units: Vec<usize> = topology.domains(DomainKind::Core).map(of_unit).collect();
             assert_eq!(units.iter().sum::<usize>(), bound.len(), "each is bound to a whole core");
             let (fast, slow) = units.split_at(2);

@@ -22,9 +22,9 @@
 //! found by bisection, on the most distant pair of one memory node.
 //!
 //! Two threads cannot tell: `overlap`, which belongs to programs more than to machines; the bandwidth, where
-//! two threads do not slow each other down (it is then given as the least that it can be); `remote_factor`, as
-//! each thread's memory is local. These keep their round numbers. Latencies of loads in random order include
-//! misses of the TLB.
+//! two threads do not slow each other down (it is then given as the least that it can be); `remote_factor`,
+//! as each thread's memory is local. These keep their round numbers. Latencies of loads in random order
+//! include misses of the TLB.
 //!
 //! A kernel's demand is its traffic when alone; each of its lines comes from memory, and nothing but memory
 //! makes it wait (`overlap` 0). That a line that is written is fetched before and stored after

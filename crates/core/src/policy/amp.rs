@@ -138,7 +138,7 @@ impl Amp {
         let mut room = Room::new(&self.fast, each, able.len(), |pe| siblings(&around, &self.fast, pe));
         let mut placement = Placement::default();
         for best in able.iter().take(each * self.fast.len()) {
-            self.keep_seat(scene, best, &mut room, &mut placement);
+            self.keep_assignment(scene, best, &mut room, &mut placement);
         }
         for equals in able.chunk_by(|a, b| a.candidate.rank == b.candidate.rank) {
             if room.is_full() {
@@ -184,7 +184,7 @@ impl Amp {
     }
 
     /// Who is on a fast PE and among the best stays there, if its core has not its fair number of threads.
-    fn keep_seat<R, W: Display>(
+    fn keep_assignment<R, W: Display>(
         &self,
         scene: &Scene<'_>,
         Ranked { candidate, fast_pe }: &Ranked<'_, R, W>,

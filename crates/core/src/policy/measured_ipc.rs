@@ -7,7 +7,7 @@
 //! (Becchi and Crowley, CF'06), without its new sample at every phase, the overhead of which made Saez et al.
 //! (CF'10, §2.3) choose the static version.
 //!
-//! Parameters: `seat_bonus`.
+//! Parameters: `hysteresis`.
 //!
 //! Limits: a thread whose nature changes while it is on a slow PE is found out by its IPC there alone. Those
 //! of [`super::static_ipc`] and [`super::amp`].
@@ -32,7 +32,7 @@ pub const KIND: PolicyKind = PolicyKind {
 
 /// The policy.
 struct MeasuredIpc {
-    seat_bonus: f64,
+    hysteresis: f64,
     measured: BTreeMap<ThreadId, Measured>,
 }
 
@@ -48,7 +48,7 @@ impl MeasuredIpc {
         let doc = "how many times as high a rival's ratio must be for it to take the place of a thread on a \
             fast PE, so that noise moves nobody (ours)";
         Self {
-            seat_bonus: parameters.number("seat_bonus", 1.05, 1.0..=100.0, "", doc),
+            hysteresis: parameters.number("hysteresis", 1.05, 1.0..=100.0, "", doc),
             measured: BTreeMap::new(),
         }
     }
@@ -82,7 +82,7 @@ impl Policy for MeasuredIpc {
                 (None, _) => Standing::First("to measure its IPC on a fast PE"),
                 (_, None) => Standing::Last("to measure its IPC on a slow PE"),
                 (Some(fast), Some(slow)) => {
-                    let bonus = if amp.on_fast(scene, subject) { self.seat_bonus } else { 1.0 };
+                    let bonus = if amp.on_fast(scene, subject) { self.hysteresis } else { 1.0 };
                     Standing::Ratio(bonus * fast / slow.max(f64::MIN_POSITIVE))
                 }
             }

@@ -25,10 +25,11 @@
 //! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run,
 //! the FPU cycles that it really wants: for threads that run all the time (the paper's) it is the same order,
 //! and a thread that hardly runs takes no FPU from one that does. (Not the share of time that it *got*: that
-//! tells more about its neighbours.) A seated thread counts a little more than its rival, so that
-//! noise does not swap the two, and one that has had the best of assignments for a moment only stays in any case.
+//! tells more about its neighbours.) An assigned thread counts a little more than its rival, so that
+//! noise does not swap the two, and one that has had the best of assignments for a moment only stays in any
+//! case.
 //!
-//! Parameters: `runnable_share_min` and `seat_bonus`, both ours.
+//! Parameters: `runnable_share_min` and `hysteresis`, both ours.
 //!
 //! Limits: the policy looks at FPU demand only, not at the memory that threads of one process share, nor at
 //! where their memory is: moved to another node, a thread leaves it behind. By how much a kind is slower is
@@ -57,7 +58,7 @@ pub const KIND: PolicyKind = PolicyKind {
 /// The policy. Nothing changes in it: where threads sit now is part of the scene.
 struct Spread {
     runnable_share_min: f64,
-    seat_bonus: f64,
+    hysteresis: f64,
 }
 
 impl Spread {
@@ -66,15 +67,15 @@ impl Spread {
             runnable_share_min: parameters.share(
                 "runnable_share_min",
                 0.05,
-                "a thread that wants a PE for less of the time takes no assignment, unless it has one (ours)",
+                "a thread that wants a PE for less of the time is not bound, unless it is already (ours)",
             ),
-            seat_bonus: parameters.number(
-                "seat_bonus",
+            hysteresis: parameters.number(
+                "hysteresis",
                 0.25,
                 0.0..=100.0,
                 "",
-                "by how much a rival's demand must exceed that of a seated thread, relative, for each stage \
-                    that the assignment is better (ours)",
+                "by how much a rival's demand must exceed that of an assigned thread, relative, for each \
+                    stage that the PEs are better (ours)",
             ),
         }
     }
@@ -82,21 +83,21 @@ impl Spread {
     /// The FPU-intensive threads that may be placed, most demanding first.
     fn rank<'a>(&self, scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
         let intensive = scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive);
-        let mut seated: Vec<(usize, &Subject)> = intensive
+        let mut assigned: Vec<(usize, &Subject)> = intensive
             .clone()
             .filter_map(|s| Some((units.unit_of(scene.present.bound.get(&s.view.thread)?)?, s)))
             .collect();
         // Threads that share a unit anyway never gain by changing places within it: who wants most is first.
-        seated.sort_by(|(a_unit, a), (b_unit, b)| {
+        assigned.sort_by(|(a_unit, a), (b_unit, b)| {
             a_unit.cmp(b_unit).then(demand(b).total_cmp(&demand(a))).then(a.view.thread.cmp(&b.view.thread))
         });
         let stages = units.stages();
         let mut bonuses = BTreeMap::new();
-        for unit in seated.chunk_by(|(a, _), (b, _)| a == b) {
+        for unit in assigned.chunk_by(|(a, _), (b, _)| a == b) {
             for (before, (unit, subject)) in unit.iter().enumerate() {
                 let stage = Stage { before, kind: units.list[*unit].kind };
                 let worse = stages.iter().filter(|other| **other >= stage).count();
-                bonuses.insert(subject.view.thread, self.seat_bonus * worse as f64);
+                bonuses.insert(subject.view.thread, self.hysteresis * worse as f64);
             }
         }
         let mut ranked: Vec<(f64, &Subject)> = Vec::new();
@@ -150,8 +151,9 @@ struct Stage {
     kind: usize,
 }
 
-/// Those who were seated a moment ago keep their assignments, whatever the noise of one interval says, if there are
-/// no better ones: whoever shares a unit or is on a slower kind may leave as soon as another one is free.
+/// Those who were assigned a moment ago keep their assignments, whatever the noise of one interval says, if
+/// there are no better ones: whoever shares a unit or is on a slower kind may leave as soon as another one is
+/// free.
 fn residents(scene: &Scene<'_>, units: &mut Units<'_>) -> Placement {
     let mut placement = Placement::default();
     for subject in scene.threads.iter().filter(|s| s.resident && s.placeable) {
@@ -219,8 +221,8 @@ struct Units<'a> {
     /// Of each PE, by OS index, its unit and the domains around it.
     unit_by_pe: Vec<Option<usize>>,
     around: Vec<Vec<&'a Domain>>,
-    /// How many threads were seated within each domain of the topology.
-    seated: Vec<usize>,
+    /// How many threads were assigned within each domain of the topology.
+    assigned: Vec<usize>,
 }
 
 /// PEs of one kind that share an FPU.
@@ -251,7 +253,7 @@ impl<'a> Units<'a> {
             list: Vec::new(),
             unit_by_pe: vec![None; topology.pes.last().map_or(0, |pe| pe.0 as usize + 1)],
             around: topology.domains_by_pe(),
-            seated: vec![0; topology.domains.len()],
+            assigned: vec![0; topology.domains.len()],
         };
         let mut alone = allowed.clone();
         for domain in topology.domains(kind) {
@@ -317,15 +319,16 @@ impl<'a> Units<'a> {
     fn take(&mut self, unit: usize) {
         self.list[unit].threads += 1;
         for &domain in self.list[unit].within.iter().flatten() {
-            self.seated[domain] += 1;
+            self.assigned[domain] += 1;
         }
     }
 
-    /// The next assignment and who gets it: the units in the emptiest domains, of these the closest to a thread.
+    /// The next assignment and who gets it: the units in the emptiest domains, of these the closest to a
+    /// thread.
     fn best(&self, open: &[usize], standing: &[Ranked<'_>]) -> Option<(usize, usize)> {
         let load = |place: usize| {
             let unit = &self.list[place];
-            unit.within.iter().map(|domain| domain.map_or(unit.threads, |domain| self.seated[domain]))
+            unit.within.iter().map(|domain| domain.map_or(unit.threads, |domain| self.assigned[domain]))
         };
         let mut open = open.to_vec();
         while let Some(emptiest) = open.iter().copied().min_by(|a, b| load(*a).cmp(load(*b))) {

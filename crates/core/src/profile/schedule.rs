@@ -1,8 +1,8 @@
 //! The topology to schedule by: what the operating system tells, corrected by what was measured.
 //!
 //! Problem: a hypervisor hides SMT siblings and shared caches or invents them, the kernel is wrong about fast
-//! and slow cores, and hardly any firmware tells which cores share an FPU. Approach: start with what is reported
-//! and replace what was measured, kind by kind, each change with a note.
+//! and slow cores, and hardly any firmware tells which cores share an FPU. Approach: start with what is
+//! reported and replace what was measured, kind by kind, each change with a note.
 //!
 //! - *Sharing domains* come from the discovery, for the kinds that it looked for and the PEs that it could
 //!   measure. A domain of a more distant kind grows to hold the discovered ones whole, as all of a core share
@@ -224,8 +224,8 @@ fn grown(domains: &[Domain], groups: &[CpuSet]) -> Vec<Domain> {
     grown
 }
 
-/// One domain in place of those reported that it touches: of their size, if that is the same for all. Sizes are
-/// reported for the cache, and right even where it is wrong about who shares it.
+/// One domain in place of those reported that it touches: of their size, if that is the same for all. Sizes
+/// are reported for the cache, and right even where it is wrong about who shares it.
 fn merged(kind: DomainKind, reported: &[Domain], pes: CpuSet) -> Domain {
     let mut sizes = reported.iter().filter(|domain| domain.pes.intersects(&pes)).map(|domain| domain.bytes);
     let first = sizes.next().flatten();
@@ -273,7 +273,8 @@ mod tests {
         check(
             &profile,
             "core:0-1; core:2-3; l2:0-1; l2:2-3; l3:0-3; numa:0-3; package:0-3; \
-             measured, unlike reported: core shared by {0-1} {2-3}; measured, unlike reported: l3 shared by {0-3}",
+             measured, unlike reported: core shared by {0-1} {2-3}; \
+             measured, unlike reported: l3 shared by {0-3}",
         );
         let bytes = |kind| profile.topology().domains(kind).next().unwrap().bytes;
         assert_eq!((bytes(L2), bytes(L3)), (Some(1 << 20), Some(16 << 20)));

@@ -10,7 +10,8 @@ pub fn class(profile: &MachineProfile, index: usize) -> &str {
 
 /// What a rate is given as: the unit, and the rate in it.
 ///
-/// Waiting is given as a time (nanoseconds per unit of work), moving as GB/s, computing as 10⁹ units a second.
+/// Waiting is given as a time (nanoseconds per unit of work), moving as GB/s, computing as 10⁹ units a
+/// second.
 pub fn in_unit(kernel: Kernel, rate: Estimate) -> (String, Estimate) {
     let scaled = |f: &dyn Fn(f64) -> f64| {
         let (a, b) = (f(rate.low), f(rate.high));

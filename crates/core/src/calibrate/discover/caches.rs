@@ -1,9 +1,9 @@
 //! How large a cache is, for regions of which one fits and two do not.
 //!
 //! A size that the machine tells is believed only if the latency of dependent loads rises beyond it: a
-//! hypervisor may tell any. Otherwise, or if none is reported, one PE's latency over the region size is measured
-//! in steps of a quarter octave: it rises where a level ends. A level's size is taken to be the region from
-//! which an octave further the latency rises most.
+//! hypervisor may tell any. Otherwise, or if none is reported, one PE's latency over the region size is
+//! measured in steps of a quarter octave: it rises where a level ends. A level's size is taken to be the
+//! region from which an octave further the latency rises most.
 //!
 //! Limits: levels whose latencies differ by less than [`RISE_MIN`] are one; a cache larger than
 //! [`REGION_MAX`] / 2 is not found. An exclusive L3 that is not much larger than the L2s before it (8 MiB

@@ -16,8 +16,8 @@
 //! from a shared core. Dependent loads, because their time multiplies when a region no longer fits while
 //! they ask for little bandwidth, which other PEs share too. [`partition`] asks sets of PEs at once and needs
 //! O(n log n) of them for any sizes and any numbering; [`probe`] makes each answer sure in spite of noise;
-//! [`caches`] finds the regions. The sharing that is reported is only used to choose the order of the questions:
-//! reported partners are put far apart, so that if it is right, few are needed.
+//! [`caches`] finds the regions. The sharing that is reported is only used to choose the order of the
+//! questions: reported partners are put far apart, so that if it is right, few are needed.
 //!
 //! At the end each group is confirmed, pair by pair, and the independence of the groups by one run of one PE
 //! of each. Who passes both is exactly right as far as the answers are. A contradiction is counted and the
@@ -83,8 +83,8 @@ enum Halt {
     NoCache { reported: Option<u64>, seen: Vec<u64> },
 }
 
-/// Finds out what the allowed PEs of a machine share. `reported` serves to be compared with, and as a first guess
-/// of cache sizes, which is checked.
+/// Finds out what the allowed PEs of a machine share. `reported` serves to be compared with, and as a first
+/// guess of cache sizes, which is checked.
 pub fn discover(executor: &mut dyn Executor, reported: &Topology) -> Found {
     let mut search = Search {
         oracle: Oracle { executor, pairs: 0, groups: 0, members: 0 },
@@ -185,7 +185,8 @@ impl Search<'_> {
         Ok(Level { asked, groups, probe })
     }
 
-    /// The PEs with reported partners far apart: first one PE of each reported group, then another one of each.
+    /// The PEs with reported partners far apart: first one PE of each reported group, then another one of
+    /// each.
     fn order(&self, kind: DomainKind, pes: impl Iterator<Item = PeId>) -> Vec<PeId> {
         let mut seen: BTreeMap<Option<u32>, u32> = BTreeMap::new();
         let rank = |pe| {

@@ -197,7 +197,7 @@ fn a_more_frequent_look_changes_no_meaning() {
 }
 
 #[test]
-fn who_rests_for_a_moment_keeps_its_seat() {
+fn who_rests_for_a_moment_keeps_its_pe() {
     let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
     let mut both = observe(2, Standing::Free, Vec::new());
     let other = ThreadReading { thread: id(1), ..both.threads[0].clone() };

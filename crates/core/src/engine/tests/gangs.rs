@@ -34,7 +34,7 @@ fn drawn(engine: &Engine) -> String {
 }
 
 #[test]
-fn threads_that_want_a_pe_are_spread_keep_their_seats_and_are_free_when_turns_end() {
+fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end() {
     let cures = Cures { spin: false, turns: true };
     let config = EngineConfig { cures, guard: Some(1), ..EngineConfig::default() };
     let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);

@@ -51,7 +51,7 @@ fn an_unsupported_setting_is_observed_and_not_asked_for_again() {
 }
 
 #[test]
-fn a_setting_is_kept_refused_and_given_back_as_a_seat_is() {
+fn a_setting_is_kept_refused_and_given_back_as_a_binding_is() {
     let step = |engine: &mut Engine, second, outcomes| {
         let actions = engine.step(&observe(second, Standing::Free, outcomes));
         actions.into_iter().filter(|action| action.change.setting_kind().is_some()).collect::<Vec<_>>()

@@ -132,8 +132,8 @@ fn heat_maps(profile: &MachineProfile) -> Vec<Figure> {
         let ns = of_kernel.map(|l| ((l.a.min(l.b), l.a.max(l.b)), l.ns.value)).collect();
         let (content, height) = HeatMap { pes: profile.reported.pes_in_logical_order(), ns }.draw();
         let title = format!("Latency between PEs: {}", kernel.name());
-        let caption = "Nanoseconds per unit of work. PEs stand in the order of the reported topology, numbered \
-             as the operating system does; pairs without a colour were not measured on their own.";
+        let caption = "Nanoseconds per unit of work. PEs stand in the order of the reported topology, \
+             numbered as the operating system does; pairs without a colour were not measured on their own.";
         figure(&format!("pair-latency-{}", kernel.name()), &title, caption, content, height)
     };
     kernels.into_iter().map(one).collect()
