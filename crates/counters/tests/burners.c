@@ -1,9 +1,9 @@
-/* Five threads: one computes in floating point, one behind function pointers, one hashes and one copies
-   memory, for
- * half a second of CPU time each; one waits busily for their end. Each first writes a line with its kind and
- * its thread id. */
+/* Six threads: one computes in floating point, one behind function pointers, one hashes and one copies memory,
+ * for half a second of CPU time each; one waits busily for their end, and one gives its PE away while it waits.
+ * Each first writes a line with its kind and its thread id. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -82,13 +82,25 @@ static void *wait_busily(void *unused) {
     return unused;
 }
 
+/* As long as the others are there, it is asked for nothing; at least half a second of CPU time, whoever else
+ * runs: alone on its PE it is in the kernel nearly all the time. */
+static void *wait_giving_way(void *unused) {
+    announce("yielding");
+    do
+        for (int i = 0; i < 10000; i++) sched_yield();
+    while (!flag || has_time());
+    return unused;
+}
+
 int main(void) {
     void *(*kinds[])(void *) = {burn_float, burn_indirectly, burn_integer, copy_memory};
-    pthread_t waiting, burning[4];
+    pthread_t waiting, yielding, burning[4];
     pthread_create(&waiting, 0, wait_busily, 0);
+    pthread_create(&yielding, 0, wait_giving_way, 0);
     for (int i = 0; i < 4; i++) pthread_create(&burning[i], 0, kinds[i], 0);
     for (int i = 0; i < 4; i++) pthread_join(burning[i], 0);
     flag = 1;
     pthread_join(waiting, 0);
+    pthread_join(yielding, 0);
     return 0;
 }

@@ -97,6 +97,14 @@ impl Stand {
         self.registers[4]
     }
 
+    /// The instruction behind the system call that the thread is in, if it is in one: until the kernel has its
+    /// answer, that stands as unknown (`-ENOSYS`).
+    pub fn in_system_call(&self) -> Option<u64> {
+        const RAX: usize = 0;
+        const RCX: usize = 1;
+        (self.registers[RAX] as i64 == -i64::from(libc::ENOSYS)).then_some(self.registers[RCX])
+    }
+
     /// The frame pointer, where the register is used as one.
     pub fn frame_pointer(&self) -> u64 {
         self.registers[5]
@@ -403,7 +411,7 @@ fn event_of(record_type: u32, misc: u16, bytes: &[u8]) -> Option<Event> {
     if record_type == bindings::PERF_RECORD_SAMPLE {
         // ip, pid, tid, time, cpu, reserved.
         let kernel = misc & CPU_MODE == KERNEL;
-        let stand = if kernel { None } else { bytes.get(32..).and_then(Stand::of).map(Box::new) };
+        let stand = bytes.get(32..).and_then(Stand::of).map(Box::new);
         let kind = EventKind::Sample { ip: u64_at(0)?, kernel, pe: u32_at(24)?, stand };
         return Some(Event { pid: u32_at(8)?, tid: u32_at(12)?, time: u64_at(16)?, kind });
     }

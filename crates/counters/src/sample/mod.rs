@@ -271,12 +271,14 @@ impl CounterSource for SampleSource {
 }
 
 impl Tally {
-    /// Adds a sample; nothing said: it was in the kernel.
-    fn add(&mut self, said: Option<Said>) {
-        let Some(Said { wait, work }) = said else {
-            self.reading.kernel += 1;
-            return;
-        };
+    /// Adds a sample in the kernel. Who gives its PE away for a moment waits for somebody.
+    fn add_in_kernel(&mut self, yields: bool) {
+        let samples = if yields { &mut self.reading.spinning } else { &mut self.reading.kernel };
+        *samples += 1;
+    }
+
+    /// Adds a sample in user code.
+    fn add(&mut self, Said { wait, work }: Said) {
         let waits = match wait {
             Some((point, shape)) => self.history.may_wait(point, shape),
             None => self.history.work(),
@@ -353,8 +355,12 @@ impl Sampling {
     fn take(&mut self, event: Event) {
         let Event { pid, tid, time, kind } = event;
         match kind {
-            EventKind::Sample { ip, kernel, pe, stand } => {
-                let said = (!kernel).then(|| self.said_at_a_cost(pid, ip, stand.as_deref()));
+            EventKind::Sample { kernel: true, pe, stand, .. } => {
+                let yields = stand.is_some_and(|stand| self.yields(pid, &stand));
+                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add_in_kernel(yields));
+            }
+            EventKind::Sample { ip, pe, stand, .. } => {
+                let said = self.said_at_a_cost(pid, ip, stand.as_deref());
                 self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(said));
             }
             EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
@@ -387,6 +393,13 @@ impl Sampling {
         self.spaces.remove(&pid);
         self.transfers.remove(&pid);
         self.code.forget_process(pid);
+    }
+
+    /// Whether a thread that is in the kernel gives its PE away for a moment (`sched_yield`).
+    fn yields(&mut self, pid: u32, stand: &Stand) -> bool {
+        let returns_to = stand.in_system_call();
+        let code = self.spaces.get(&pid).map(|space| self.code.view(pid, space));
+        returns_to.zip(code).is_some_and(|(address, mut code)| code.follows_yield(address))
     }
 
     /// What a sample says; what it costs to tell is spent.
