@@ -1,5 +1,5 @@
-/* Conjugate gradients on the grid of a Poisson equation: loops of some ten to fifty µs, with sums between them.
- * */
+/* Conjugate gradients on the grid of a Poisson equation: loops of some ten to fifty µs, with sums between
+ * them. */
 #include <stdio.h>
 
 enum { SIDE = 96, N = SIDE * SIDE, ITERATIONS = 4000 };

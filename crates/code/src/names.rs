@@ -1,7 +1,8 @@
 //! What the names of functions tell, where a file has them.
 //!
-//! Two kinds of function are worth knowing. In a *wait* of a runtime (OpenMP, MPI, TBB, Go, Java, a BLAS) a
-//! thread is because it has nothing to do, however long the way around is. A *look* leaves nothing behind
+//! Three kinds of function are worth knowing. In a *wait* of a runtime (OpenMP, MPI, TBB, Go, Java, a BLAS) a
+//! thread is because it has nothing to do, however long the way around is; what it calls may be work that
+//! was found. What a *progress engine* (MPI) calls only looks for messages: that is waiting, too. A *look* leaves nothing behind
 //! but its answer, though its code may be long, store through pointers or be chosen when the program
 //! starts: reading the clock, comparing strings. A loop that does nothing but look is a wait.
 //!
@@ -19,6 +20,8 @@ pub enum Role {
     Unknown,
     /// Its threads wait.
     Waits,
+    /// Its threads wait, also in all that it calls.
+    Polls,
     /// It leaves nothing behind but its answer.
     Looks,
 }
@@ -46,11 +49,28 @@ const WAITS: &[&str] = &[
     "__kmp_yield",
     "__kmp_x86_pause",
     "__kmp_execute_tasks_",
-    // Open MPI, UCX
-    "opal_progress",
+    // Open MPI, MPICH
     "ompi_sync_wait",
     "ompi_request_default_wait",
     "ompi_request_default_test",
+    "MPIR_Wait",
+    // OpenBLAS
+    "blas_thread_server",
+    "exec_blas_async_wait",
+    // Go
+    "runtime.procyield",
+    "runtime.osyield",
+    "runtime.findRunnable",
+    "runtime.findrunnable",
+    "runtime.stealWork",
+    // Java
+    "SpinPause",
+];
+
+/// Beginnings of the names of progress engines.
+const POLLS: &[&str] = &[
+    // Open MPI, UCX
+    "opal_progress",
     "mca_btl_sm_component_progress",
     "mca_btl_vader_component_progress",
     "mca_pml_ob1_progress",
@@ -66,19 +86,7 @@ const WAITS: &[&str] = &[
     "MPIDI_UCX_progress",
     "MPIDU_Sched_progress",
     "MPID_Progress",
-    "MPIR_Wait",
     "ofi_cq_progress",
-    // OpenBLAS
-    "blas_thread_server",
-    "exec_blas_async_wait",
-    // Go
-    "runtime.procyield",
-    "runtime.osyield",
-    "runtime.findRunnable",
-    "runtime.findrunnable",
-    "runtime.stealWork",
-    // Java
-    "SpinPause",
 ];
 
 /// Parts of mangled names of functions that wait.
@@ -142,6 +150,8 @@ impl Role {
         let begins = |start: &&str| name.starts_with(*start);
         if LOOKS.contains(&name) {
             Role::Looks
+        } else if POLLS.iter().any(begins) {
+            Role::Polls
         } else if WAITS.iter().any(begins) || WAITS_WITHIN.iter().any(|part| name.contains(part)) {
             Role::Waits
         } else {
@@ -242,7 +252,7 @@ mod tests {
         for (name, role) in [
             ("gomp_team_barrier_wait_end", Role::Waits),
             ("_Z20__kmp_wait_template", Role::Waits),
-            ("opal_progress", Role::Waits),
+            ("opal_progress", Role::Polls),
             ("runtime.procyield.abi0", Role::Waits),
             ("memcmp@GLIBC_2.2.5", Role::Looks),
             ("clock_gettime", Role::Looks),

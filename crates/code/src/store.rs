@@ -362,12 +362,13 @@ impl<'a, D: Decoder> CodeView<'a, D> {
         }
     }
 
-    /// Whether an instruction follows a call of `sched_yield`: the call, and before it the loading of its number.
+    /// Whether an instruction follows a call of `sched_yield`: that, and before it the loading of its number.
     pub fn follows_yield(&mut self, address: u64) -> bool {
         // mov eax, 24; syscall. Nobody else has been seen to make it: glibc, musl, Go.
         const YIELD: [u8; 7] = [0xb8, libc::SYS_sched_yield as u8, 0, 0, 0, 0x0f, 0x05];
         let bytes = address.checked_sub(YIELD.len() as u64).and_then(|start| self.bytes(start));
-        cfg!(target_arch = "x86_64") && bytes.is_some_and(|(bytes, filled)| bytes[..filled].starts_with(&YIELD))
+        cfg!(target_arch = "x86_64")
+            && bytes.is_some_and(|(bytes, filled)| bytes[..filled].starts_with(&YIELD))
     }
 
     /// The mapping and whether its file can be read: where code may be emulated and recorded.

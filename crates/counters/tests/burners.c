@@ -1,6 +1,6 @@
-/* Six threads: one computes in floating point, one behind function pointers, one hashes and one copies memory,
- * for half a second of CPU time each; one waits busily for their end, and one gives its PE away while it waits.
- * Each first writes a line with its kind and its thread id. */
+/* Seven threads: one computes in floating point, one behind function pointers, one hashes and one copies
+ * memory, for half a second of CPU time each; one waits busily for their end, one gives its PE away while it
+ * waits, and one looks for messages as MPI does. Each first writes a line with its kind and its thread id. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -92,13 +92,33 @@ static void *wait_giving_way(void *unused) {
     return unused;
 }
 
+static unsigned empty(unsigned x) {
+    for (int i = 0; i < 3; i++) x = (x ^ (x >> 13)) * 2654435761u + i;
+    return x;
+}
+static unsigned (*volatile queue)(unsigned) = empty;
+
+/* Called as the progress engine of Open MPI, which looks through function pointers. */
+__attribute__((noinline)) unsigned opal_progress(unsigned x) {
+    return queue(x) + queue(x + 1);
+}
+
+static void *wait_for_messages(void *unused) {
+    announce("polling");
+    unsigned x = 1;
+    while (has_time())
+        for (int i = 0; i < 100000; i++) x = opal_progress(x);
+    flag = x == 0;
+    return unused;
+}
+
 int main(void) {
-    void *(*kinds[])(void *) = {burn_float, burn_indirectly, burn_integer, copy_memory};
-    pthread_t waiting, yielding, burning[4];
+    void *(*kinds[])(void *) = {burn_float, burn_indirectly, burn_integer, copy_memory, wait_for_messages};
+    pthread_t waiting, yielding, burning[5];
     pthread_create(&waiting, 0, wait_busily, 0);
     pthread_create(&yielding, 0, wait_giving_way, 0);
-    for (int i = 0; i < 4; i++) pthread_create(&burning[i], 0, kinds[i], 0);
-    for (int i = 0; i < 4; i++) pthread_join(burning[i], 0);
+    for (int i = 0; i < 5; i++) pthread_create(&burning[i], 0, kinds[i], 0);
+    for (int i = 0; i < 5; i++) pthread_join(burning[i], 0);
     flag = 1;
     pthread_join(waiting, 0);
     pthread_join(yielding, 0);

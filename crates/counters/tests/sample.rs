@@ -119,6 +119,8 @@ fn threads_of_one_process_are_told_apart() {
     );
     assert!(waiting.spinning > 9 * (waiting.judged + waiting.unknown), "{waiting:?}");
 
+    let polling = reading("polling");
+    assert!(polling.spinning > 9 * (polling.judged + polling.unknown), "{polling:?}");
     // In the kernel it also leaves and enters; where nothing is told of registers, it is not known to wait.
     let yielding = reading("yielding");
     let told = if cfg!(target_arch = "x86_64") { yielding.kernel } else { 0 };
@@ -140,7 +142,7 @@ fn a_running_process_is_sampled_from_then_on() {
     // All threads have announced themselves: they are running.
     let tids: HashMap<String, u32> = kinds
         .lines()
-        .take(6)
+        .take(7)
         .map(|line| line.unwrap().split_once(' ').map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())))
         .map(Option::unwrap)
         .collect();

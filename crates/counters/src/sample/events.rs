@@ -97,8 +97,8 @@ impl Stand {
         self.registers[4]
     }
 
-    /// The instruction behind the system call that the thread is in, if it is in one: until the kernel has its
-    /// answer, that stands as unknown (`-ENOSYS`).
+    /// The instruction behind the system call that the thread is in, if it is in one: until the kernel has
+    /// its answer, that stands as unknown (`-ENOSYS`).
     pub fn in_system_call(&self) -> Option<u64> {
         const RAX: usize = 0;
         const RCX: usize = 1;

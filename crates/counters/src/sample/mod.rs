@@ -477,7 +477,8 @@ impl Sampling {
         let mut points = callers.into_iter().filter_map(|caller| self.points.get(&code.place(caller)?));
         // What a function of a runtime calls may be work.
         let (point, shape) = *points.find(|(point, _)| !point.by_name)?;
-        Some((Point { proof: false, ..point }, shape))
+        // A loop in the code may be passed through, a progress engine is not.
+        Some((Point { proof: shape == Shape::NAMED, ..point }, shape))
     }
 
     /// What is known of the code at an address; `None` if nothing is mapped there.
@@ -491,9 +492,12 @@ impl Sampling {
         }
         self.cost.judged_anew += 1;
         if !self.points.contains_key(&place) && self.no_points.insert(place) {
-            let by_name = code.role(ip) == Role::Waits;
-            let named = || WaitLoop { shape: Shape::NAMED, points: vec![(ip, true)] };
-            let found = if by_name { Some(named()) } else { spin::wait_loop(&mut code, ip) };
+            let role = code.role(ip);
+            let by_name = role == Role::Waits;
+            let found = match role {
+                Role::Waits | Role::Polls => Some(WaitLoop { shape: Shape::NAMED, points: vec![(ip, true)] }),
+                Role::Looks | Role::Unknown => spin::wait_loop(&mut code, ip),
+            };
             if let Some(WaitLoop { shape, points }) = found {
                 for (address, proof) in points {
                     if let Some(place) = code.code.place(address) {

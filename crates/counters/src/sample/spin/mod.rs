@@ -18,10 +18,10 @@
 //! not change), done on machine code and with more than the shortest loops.
 //!
 //! Limits. A wait without a pause that goes through a function pointer, or one that asks the kernel in every
-//! turn, is not seen (the kernel's samples are counted apart); what the pointer leads to counts as work. What
-//! a called function does to its caller's variables through pointers is work. A function that a wait loop
-//! calls counts with the loop only after a sample in the loop itself. A bare exchange without back-off, taken
-//! often and mostly free, cannot be told from a held one.
+//! turn for something else than to give way, is not seen (the kernel's samples are counted apart); what the
+//! pointer leads to counts as work. What a called function does to its caller's variables through pointers is
+//! work. A function that a wait loop calls counts with the loop only after a sample in the loop itself. A
+//! bare exchange without back-off, taken often and mostly free, cannot be told from a held one.
 
 mod carried;
 pub mod evidence;
