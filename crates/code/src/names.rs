@@ -2,9 +2,10 @@
 //!
 //! Three kinds of function are worth knowing. In a *wait* of a runtime (OpenMP, MPI, TBB, Go, Java, a BLAS) a
 //! thread is because it has nothing to do, however long the way around is; what it calls may be work that
-//! was found. What a *progress engine* (MPI) calls only looks for messages: that is waiting, too. A *look* leaves nothing behind
-//! but its answer, though its code may be long, store through pointers or be chosen when the program
-//! starts: reading the clock, comparing strings. A loop that does nothing but look is a wait.
+//! was found. What a *progress engine* (MPI) calls only looks for messages: that is waiting, too. A *look*
+//! leaves nothing behind but its answer, though its code may be long, store through pointers or be chosen
+//! when the program starts: reading the clock, comparing strings. A loop that does nothing but look is a
+//! wait.
 //!
 //! Names come from the symbols of a file, and for functions of other files from the linker's slots:
 //! `memcmp` has a name where it is called from, but the variant for this processor has none.
