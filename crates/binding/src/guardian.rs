@@ -172,6 +172,8 @@ pub struct Word {
     pub own: u64,
     /// What corewise is about to write.
     pub ours: u64,
+    /// Bytes that it has: at most 8, the lowest of those values.
+    pub width: usize,
 }
 
 impl Words {
@@ -189,11 +191,11 @@ impl Words {
 
 impl Word {
     /// Bytes of a message that tells of a word.
-    const LENGTH: usize = 24;
+    const LENGTH: usize = 32;
 
     fn to_bytes(self) -> [u8; Self::LENGTH] {
-        let words = [self.address, self.own, self.ours].map(u64::to_ne_bytes);
-        words.concat().try_into().expect("three words have 24 bytes")
+        let words = [self.address, self.own, self.ours, self.width as u64].map(u64::to_ne_bytes);
+        words.concat().try_into().expect("four words have 32 bytes")
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Word> {
@@ -201,20 +203,21 @@ impl Word {
             bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
         let is_whole = bytes.len() == Self::LENGTH;
         let mut next = || words.next().filter(|_| is_whole);
-        Some(Word { address: next()?, own: next()?, ours: next()? })
+        let (address, own, ours) = (next()?, next()?, next()?);
+        Some(Word { address, own, ours, width: (next()? as usize).min(8) })
     }
 
     /// What stands there; `None` if the program's memory is no more.
-    fn read(self, memory: &File) -> Option<u64> {
+    pub fn read(self, memory: &File) -> Option<u64> {
         let mut present = [0; 8];
-        let is_read = memory.read_at(&mut present, self.address).is_ok_and(|count| count == present.len());
-        is_read.then_some(u64::from_ne_bytes(present))
+        let is_read = memory.read_at(&mut present[..self.width], self.address);
+        is_read.is_ok_and(|count| count == self.width).then_some(u64::from_le_bytes(present))
     }
 
     fn give_back(self, memory: &File) {
         if self.read(memory) == Some(self.ours) {
             // The program may end at any time.
-            let _ = memory.write_at(&self.own.to_ne_bytes(), self.address);
+            let _ = memory.write_at(&self.own.to_le_bytes()[..self.width], self.address);
         }
     }
 }

@@ -147,6 +147,7 @@ pub fn run(mut plan: Plan) -> Result<Ended> {
     cures.spin &= guardian.is_some() && one_kind && !waits_are_decided(&mut notes);
     cures.turns &= guardian.is_some();
     let planted = cures.spin.then(runtimes::planted_value);
+    plan.config.adapt_team &= guardian.is_some();
     // Before the command's process is made, so that it is seen to be.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let excluded = own_processes(&plan, &signals, guardian.as_ref()).chain(others).collect();
@@ -384,8 +385,8 @@ impl Watch {
         let (sources, dry_run) = (attached.sources(), guardian.is_none());
         let Attached { discovery, counters, appeared } = attached;
         let mut engine = Engine::new(plan.machine.model()?.clone(), plan.policy, plan.config);
-        let looked_at = guardian.as_ref().filter(|_| plan.config.cures.any());
-        let runtimes = looked_at.map(|guardian| Runtimes::new(planted, guardian));
+        let looked_at = guardian.as_ref().filter(|_| plan.config.hears_of_delays());
+        let runtimes = looked_at.map(|guardian| Runtimes::new(&plan.config, planted, guardian));
         let runtimes = runtimes.transpose().context("cannot talk to the guardian")?;
         let followed = guardian.as_ref().and_then(|_| discovery.followed());
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;

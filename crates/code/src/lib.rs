@@ -7,9 +7,11 @@
 
 pub mod aarch64;
 pub mod elf;
+pub mod library;
 pub mod lines;
 pub mod mapped_file;
 pub mod names;
+pub mod referenced;
 pub mod snippet;
 pub mod space;
 pub mod store;

@@ -28,6 +28,7 @@ use crate::machine_model::MachineModel;
 use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
 use crate::plan::{Action, Assignment, Change, Placement};
 use crate::policy::{Cause, Policy};
+use crate::teams::Teams;
 use crate::time::Time;
 use crate::topology::Topology;
 use crate::waits::{Cures, Waits};
@@ -69,6 +70,8 @@ pub struct EngineConfig {
     pub min_residence: Duration,
     /// What may be done where threads are held up by others that wait.
     pub cures: Cures,
+    /// Whether teams of threads may be made smaller.
+    pub adapt_team: bool,
     /// The seed of the [guard](crate::guard) that measures what the placement gains; `None`: nobody does.
     pub guard: Option<u64>,
 }
@@ -82,8 +85,14 @@ impl EngineConfig {
             fpu_threshold: FPU_THRESHOLD,
             min_residence: 3 * interval,
             cures: Cures::default(),
+            adapt_team: false,
             guard: None,
         }
+    }
+
+    /// Whether anything follows from how long threads wait for a PE.
+    pub fn hears_of_delays(&self) -> bool {
+        self.cures.any() || self.adapt_team
     }
 }
 
@@ -101,6 +110,7 @@ pub struct Engine {
     intake: Intake,
     present: Present,
     waits: Waits,
+    teams: Teams,
     gangs: Gangs,
     guard: Option<Guard>,
     /// What the policy wants, whether or not the guard lets it have it.
@@ -120,6 +130,7 @@ impl Engine {
             intake: Intake::default(),
             present: Present::default(),
             waits: Waits::new(config.cures),
+            teams: Teams::new(config.adapt_team),
             gangs: Gangs::default(),
             guard: config.guard.map(Guard::new),
             intended: Placement::default(),
@@ -139,7 +150,7 @@ impl Engine {
 
     /// The events that the policy wants to hear of, and those that tell who is held up.
     pub fn event_kinds(&self) -> Vec<EventKind> {
-        let waits = self.config.cures.any().then_some(EventKind::Delayed);
+        let waits = self.config.hears_of_delays().then_some(EventKind::Delayed);
         self.policy.needs().events.iter().copied().chain(waits).collect()
     }
 
@@ -195,6 +206,7 @@ impl Engine {
         for outcome in &observation.outcomes {
             self.present.take_outcome(outcome, now);
             self.waits.take_outcome(outcome);
+            self.teams.take_outcome(outcome);
         }
         // A PE that came after the machine was read is none of its PEs.
         let allowed = observation.allowed.intersection(&self.machine.topology.pes);
@@ -238,6 +250,7 @@ impl Engine {
         for outcome in &batch.outcomes {
             self.present.take_outcome(outcome, now);
             self.waits.take_outcome(outcome);
+            self.teams.take_outcome(outcome);
             if let Some(subject) = self.intake.subject_mut(outcome.thread) {
                 self.present.judge(subject, now, self.config.min_residence);
             }
@@ -257,7 +270,10 @@ impl Engine {
                 Event::AllowedChanged(pes) => {
                     self.intake.allowed = pes.intersection(&self.machine.topology.pes)
                 }
-                Event::Delayed(delay) => waits_change |= self.waits.take(delay, now),
+                Event::Delayed(delay) => {
+                    waits_change |= self.waits.take(delay, now);
+                    waits_change |= self.teams.take(delay, self.machine.topology.pes.len(), now);
+                }
             }
         }
         let cause = Cause::Events(&batch.events);
@@ -275,6 +291,7 @@ impl Engine {
     fn forget(&mut self, thread: ThreadId) {
         self.present.forget(thread);
         self.waits.forget(thread);
+        self.teams.forget(thread);
     }
 
     /// Looks which of the processes that are held up spin, and who takes turns.
@@ -347,6 +364,7 @@ impl Engine {
     /// Adds the actions towards a placement that keeps to the rules, and to the waits as they should be.
     fn become_wanted(&mut self, mut wanted: Placement, actions: &mut Vec<Action>) {
         self.waits.add_to(&mut wanted);
+        self.teams.add_to(&mut wanted);
         let known = &self.intake;
         self.present.guard_settings(&mut wanted, &known.subjects, known.now);
         // Before the first observation no PE is known to be allowed, but waits can be changed.
@@ -360,6 +378,7 @@ impl Engine {
         self.intake.items_kept()
             + self.present.items_kept()
             + self.waits.items_kept()
+            + self.teams.items_kept()
             + self.gangs.items_kept()
     }
 

@@ -28,6 +28,7 @@ pub mod random;
 pub mod recording;
 pub mod report;
 pub mod stats;
+pub mod teams;
 pub mod time;
 pub mod topology;
 pub mod view;

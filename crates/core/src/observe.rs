@@ -255,6 +255,8 @@ pub struct ProgressReading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgressSource {
+    /// The program itself tells.
+    Told,
     /// Instructions that it has executed outside of the kernel; those of busy-waits are among them.
     Instructions,
     /// How often it has passed a point of its code, as CPU time at the speed that it had at first.
@@ -267,6 +269,7 @@ impl ProgressSource {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
+            ProgressSource::Told => "what the program tells",
             ProgressSource::Instructions => "executed instructions",
             ProgressSource::Points => "passes of points in its code",
             ProgressSource::Simulated => "the simulation",
@@ -274,14 +277,17 @@ impl ProgressSource {
     }
 }
 
-/// What a thread's runtime library tells of it (parallelism-aware scheduling §2.2); nothing where it has no
-/// such extension.
+/// What a thread's program or runtime library tells of it (parallelism-aware scheduling §2.2); nothing where
+/// it has no such extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Hints {
     /// It busy-waits and does nothing useful (§2.2.1). Such a thread counts as runnable nowhere.
     pub spinning: bool,
     /// It is its application's master thread, who does the serial parts (§2.2.2).
     pub master: bool,
+    /// The phase of its work that it has begun last. Equal numbers are phases of the same kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<u32>,
 }
 
 impl Hints {

@@ -52,6 +52,9 @@ pub enum Setting {
     /// The threads of its process run, all together, in turns with those of other processes that have this
     /// setting, also under other runs of corewise.
     InTurns,
+    /// Of how many threads the runtime libraries of its process make their teams at most. It holds for the
+    /// whole process.
+    TeamSize(u32),
 }
 
 /// A share of a PE's time.
@@ -77,18 +80,25 @@ pub enum SettingKind {
     SpinCount,
     /// [`Setting::InTurns`].
     Turns,
+    /// [`Setting::TeamSize`].
+    TeamSize,
 }
 
 impl SettingKind {
     /// Every kind.
-    pub const ALL: [SettingKind; 4] =
-        [SettingKind::Weight, SettingKind::Slice, SettingKind::SpinCount, SettingKind::Turns];
+    pub const ALL: [SettingKind; 5] = [
+        SettingKind::Weight,
+        SettingKind::Slice,
+        SettingKind::SpinCount,
+        SettingKind::Turns,
+        SettingKind::TeamSize,
+    ];
 
     /// Whether it is one of a whole process, named by its first thread, wherever that may run.
     pub fn is_of_process(self) -> bool {
         match self {
             SettingKind::Weight | SettingKind::Slice => false,
-            SettingKind::SpinCount | SettingKind::Turns => true,
+            SettingKind::SpinCount | SettingKind::Turns | SettingKind::TeamSize => true,
         }
     }
 }
@@ -101,6 +111,7 @@ impl Setting {
             Setting::SliceNs(_) => SettingKind::Slice,
             Setting::SpinCount(_) => SettingKind::SpinCount,
             Setting::InTurns => SettingKind::Turns,
+            Setting::TeamSize(_) => SettingKind::TeamSize,
         }
     }
 }
@@ -114,6 +125,7 @@ impl fmt::Display for Setting {
             Setting::SliceNs(ns) => write!(f, "{kind}: {:?}", Duration::from_nanos(ns)),
             Setting::SpinCount(turns) => write!(f, "{kind}: {turns}"),
             Setting::InTurns => write!(f, "{kind}: with other programs that spin"),
+            Setting::TeamSize(threads) => write!(f, "{kind}: {threads}"),
         }
     }
 }
@@ -125,6 +137,7 @@ impl fmt::Display for SettingKind {
             SettingKind::Slice => "slice",
             SettingKind::SpinCount => "spin count",
             SettingKind::Turns => "turns",
+            SettingKind::TeamSize => "size of teams",
         })
     }
 }

@@ -6,6 +6,7 @@ pub mod none;
 pub mod pmu;
 pub mod progress;
 pub mod sample;
+pub mod told;
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::CounterReading;

@@ -17,6 +17,7 @@ use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use corewise_counters::CounterSource;
 use corewise_counters::progress::WorkMeter;
+use corewise_counters::told::Told;
 use corewise_discovery::{Discovery, DiscoveryError, NewThread, News, ThreadFacts};
 use corewise_sys::affinity;
 use corewise_sys::signals::Signals;
@@ -45,6 +46,9 @@ pub struct LiveWorld {
     /// The events that were asked for, and those that are to be told.
     kinds: Vec<EventKind>,
     events: Vec<Event>,
+    /// What programs tell of their threads, and the applications that tell how much is done.
+    told: Told,
+    telling: HashSet<AppId>,
     /// The processes of each application at the last look, for whom only the counters know.
     members: HashMap<u32, AppId>,
     /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
@@ -148,6 +152,8 @@ impl LiveWorld {
             parts,
             kinds: Vec::new(),
             events: Vec::new(),
+            told: Told::default(),
+            telling: HashSet::new(),
             members: HashMap::new(),
             started,
             exit_status: None,
@@ -178,6 +184,7 @@ impl LiveWorld {
         let mut troubles = self.parts.discovery.losses();
         troubles.extend(self.parts.counters.troubles());
         troubles.extend(self.parts.actuator.troubles());
+        troubles.extend(self.told.troubles());
         troubles.extend(self.parts.runtimes.iter().flat_map(Runtimes::troubles));
         let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
         troubles.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));
@@ -202,6 +209,7 @@ impl LiveWorld {
     /// Takes note of a thread that has appeared.
     pub fn meet(&mut self, thread: &NewThread) {
         self.parts.counters.watch(thread);
+        self.told.watch(thread.pid);
         self.parts.actuator.meet(thread);
         self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
     }
@@ -212,7 +220,8 @@ impl LiveWorld {
             let news = self.parts.discovery.refresh()?;
             news.appeared.iter().for_each(|thread| self.meet(thread));
             self.parts.actuator.act_in_time();
-            self.note_events(news);
+            let told = self.told.look();
+            self.note_events(news, told);
             self.drain_in_time();
         }
         let news = self.parts.signals.take(self.command).map_err(Self::system("waitpid"))?;
@@ -235,7 +244,7 @@ impl LiveWorld {
     }
 
     /// Notes what somebody wants to hear of.
-    fn note_events(&mut self, news: News) {
+    fn note_events(&mut self, news: News, told: Vec<(u32, u32, Hints)>) {
         if self.kinds.is_empty() {
             return;
         }
@@ -267,6 +276,12 @@ impl LiveWorld {
         }
         if wanted(EventKind::TlpChanged) {
             events.extend(news.runnable.into_iter().map(Event::TlpChanged));
+        }
+        if wanted(EventKind::Hint) {
+            events.extend(told.into_iter().filter_map(|(pid, tid, hints)| {
+                let facts = self.parts.discovery.facts(tid).filter(|facts| facts.pid == pid)?;
+                Some(Event::Hint { thread: ThreadId { tid, generation: facts.generation }, hints })
+            }));
         }
         if wanted(EventKind::Delayed) {
             let delays = self.parts.runtimes.as_mut().map_or_else(Vec::new, Runtimes::look);
@@ -302,7 +317,7 @@ impl LiveWorld {
         } else {
             self.parts.actuator.standing(&facts)
         };
-        let progress = self.progress(facts.tid, counters.as_ref());
+        let progress = self.progress(&facts, counters.as_ref());
         ThreadReading {
             thread: ThreadId { tid: facts.tid, generation: facts.generation },
             pid: facts.pid,
@@ -315,7 +330,7 @@ impl LiveWorld {
             standing,
             permitted,
             counters,
-            hints: Hints::default(),
+            hints: self.told.hints(facts.pid, facts.tid),
             progress,
             ended: facts.ended,
         }
@@ -323,15 +338,23 @@ impl LiveWorld {
 }
 
 impl LiveWorld {
-    /// How much a thread has done: by its instructions, else by points of its code.
-    fn progress(&mut self, tid: u32, counters: Option<&CounterReading>) -> Option<ProgressReading> {
+    /// How much a thread has done: as its program tells, else by its instructions, else by points of its code.
+    fn progress(&mut self, of: &ThreadFacts, counters: Option<&CounterReading>) -> Option<ProgressReading> {
+        let told = self.told.work(of.pid, of.tid);
+        if told.is_some() {
+            self.telling.insert(of.app);
+        }
+        // The units must be the same for all threads of an application.
+        if self.telling.contains(&of.app) {
+            return told.map(|work| ProgressReading { work, source: ProgressSource::Told });
+        }
         let work = self.parts.work.as_mut()?;
         if let Some(CounterReading::Pmu(pmu)) = counters
             && let Some(instructions) = pmu.instructions
         {
             return Some(ProgressReading { work: instructions, source: ProgressSource::Instructions });
         }
-        Some(ProgressReading { work: work.read(tid)?, source: ProgressSource::Points })
+        Some(ProgressReading { work: work.read(of.tid)?, source: ProgressSource::Points })
     }
 
     fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {
@@ -382,6 +405,8 @@ impl World for LiveWorld {
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
         self.parts.actuator.retain_processes(&processes);
+        self.told.retain(&processes);
+        self.told.look();
         // What the counters know of those who have ended is complete now.
         self.parts.counters.drain();
         let living: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.tid).collect();
@@ -452,7 +477,8 @@ impl World for LiveWorld {
             if self.watching {
                 nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
                 let look = self.parts.runtimes.as_ref().and_then(Runtimes::due_within);
-                let due = look.into_iter().chain(self.parts.actuator.due_within()).min();
+                let due = look.into_iter().chain(self.parts.actuator.due_within());
+                let due = due.chain(self.told.due_within()).min();
                 nap = due.map_or(nap, |within| within.min(nap));
                 nap = if self.hears_of_allowed() { nap.min(ALLOWED_WITHIN) } else { nap };
                 let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());

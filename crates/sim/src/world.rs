@@ -140,7 +140,8 @@ impl SimWorld {
     fn hints(&self, index: usize) -> Hints {
         let thread = &self.sim.threads[index];
         let tells_master = self.sim.apps[thread.app].plan.tells_master;
-        Hints { spinning: thread.ready && !thread.counted, master: tells_master && thread.master }
+        let (spinning, master) = (thread.ready && !thread.counted, tells_master && thread.master);
+        Hints { spinning, master, phase: None }
     }
 
     fn carry_out(&mut self, action: &Action) -> OutcomeKind {

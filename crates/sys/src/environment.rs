@@ -14,6 +14,22 @@ pub fn places_threads(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| wishes(&environ))
 }
 
+/// The first of these variables that is set for a process, and not empty.
+pub fn first_set(pid: u32, names: &[&'static str]) -> Option<&'static str> {
+    first_set_in(&std::fs::read(format!("/proc/{pid}/environ")).ok()?, names)
+}
+
+fn first_set_in(environ: &[u8], names: &[&'static str]) -> Option<&'static str> {
+    let is_set = |name: &&&str| {
+        let value = |entry: &[u8]| {
+            let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+            (!value.is_empty()).then_some(())
+        };
+        environ.split(|&byte| byte == 0).any(|entry| value(entry).is_some())
+    };
+    names.iter().find(is_set).copied()
+}
+
 fn wishes(environ: &[u8]) -> bool {
     environ.split(|&byte| byte == 0).any(|entry| {
         let text = String::from_utf8_lossy(entry);
@@ -83,6 +99,14 @@ fn parent_of(pid: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_variable_that_is_set_is_named() {
+        let first = |environ: &str| first_set_in(environ.as_bytes(), &["OMP_NUM_THREADS", "OMP_DYNAMIC"]);
+        assert_eq!(first("PATH=/bin\0OMP_DYNAMIC=true\0OMP_NUM_THREADS=4\0"), Some("OMP_NUM_THREADS"));
+        assert_eq!(first("MY_OMP_NUM_THREADS=4\0OMP_NUM_THREADS=\0OMP_DYNAMIC=1"), Some("OMP_DYNAMIC"));
+        assert_eq!(first("OMP_NUM_THREADS_X=4\0"), None);
+    }
 
     #[test]
     fn only_a_wish_counts() {

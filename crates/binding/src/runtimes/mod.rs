@@ -1,11 +1,12 @@
-//! The runtime libraries of watched programs: whether their threads are held up, and how long idle ones spin.
+//! The runtime libraries of watched programs: whether their threads are held up, how long idle ones spin, and of
+//! how many threads teams are ([`teams`]).
 //!
 //! Problem: idle threads of a parallel program spin for a while, as work may come at once. Where another
 //! program needs their PEs, that harms both; where nobody does, it helps. Programs choose at their start.
 //!
 //! Approach: of every process with several threads it is added up, every [`PERIOD`], for how long they waited
 //! for a PE (`schedstat`): that is being held up, by whomever. Only then is it looked for a runtime library
-//! whose variable is known ([`libgomp`]), and the process told of
+//! whose variable is known ([`libgomp`], [`libomp`]), and the process told of
 //! ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
 //! ([`corewise_core::waits`]); how long threads spin is changed here, and given back: also by the guardian,
 //! which is handed the memory that was written to.
@@ -15,20 +16,25 @@
 //! if corewise is killed before.
 
 pub mod libgomp;
+pub mod libomp;
+pub mod teams;
+pub mod variable;
 
 use crate::guardian::{Guardian, Words};
 use corewise_code::space::FileKey;
+use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_core::waits::CALM_MAX;
 use corewise_discovery::NewThread;
 use corewise_sys::clock::own_cpu_time;
+use corewise_sys::environment;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
-use libgomp::{SpinCount, WriteError};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
+use variable::{Variable, WriteError};
 
 /// Time between two looks at the same process.
 pub const PERIOD: Duration = Duration::from_millis(10);
@@ -70,7 +76,10 @@ pub fn planted_value() -> u64 {
 #[derive(Debug)]
 pub struct Runtimes {
     proc: Proc,
-    /// What programs were started with; `None`: their variables cannot be found.
+    /// Whether it may be changed how long threads spin, and of how many threads teams are.
+    spin: bool,
+    teams: bool,
+    /// What programs were started with; `None`: the variable of libgomp cannot be found.
     planted: Option<u64>,
     /// `None`: nothing is written any more.
     guardian: Option<Words>,
@@ -86,17 +95,45 @@ pub struct Runtimes {
 struct Process {
     leader: ThreadId,
     threads: HashMap<u32, Watched>,
-    copies: Vec<SpinCount>,
+    copies: Vec<Idling>,
     /// The spin count that is wanted of them, if not the library's own choice.
     wanted: Option<u64>,
-    /// Mapped files that are no such library.
-    others: HashSet<FileKey>,
+    /// Where it says of how many threads teams are, and what is wanted there, if not the libraries' own choice.
+    teams: Vec<Variable>,
+    team_size: Option<u32>,
+    /// The variable by which its user has decided of how many.
+    wish: Option<&'static str>,
+    /// Mapped files that are no libgomp, no libomp, and no library with teams.
+    others: [HashSet<FileKey>; 3],
     search_at: Instant,
     search_after: Duration,
     /// The most threads that it had at a time.
     most_threads: usize,
     /// Until when it is told of, held up or not.
     told_until: Instant,
+}
+
+/// What tells how long the idle threads of one copy of a runtime library spin.
+#[derive(Debug)]
+struct Idling {
+    variable: Variable,
+    runtime: Runtime,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runtime {
+    Libgomp,
+    Libomp,
+}
+
+impl Runtime {
+    /// What is written so that threads spin for so many turns.
+    fn value(self, turns: u64) -> u64 {
+        match self {
+            Runtime::Libgomp => turns,
+            Runtime::Libomp => libomp::SHORT,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -106,11 +143,13 @@ struct Watched {
 }
 
 impl Runtimes {
-    /// Of programs that are started with the value `planted`, if with any. The guardian is entrusted with
-    /// what is written.
-    pub fn new(planted: Option<u64>, guardian: &Guardian) -> io::Result<Self> {
+    /// To do what these parameters permit, of programs that are started with the value `planted`, if with any.
+    /// The guardian is entrusted with what is written.
+    pub fn new(config: &EngineConfig, planted: Option<u64>, guardian: &Guardian) -> io::Result<Self> {
         Ok(Self {
             proc: Proc::at("/proc"),
+            spin: config.cures.spin,
+            teams: config.adapt_team,
             planted,
             guardian: Some(guardian.words()?),
             processes: BTreeMap::new(),
@@ -134,7 +173,10 @@ impl Runtimes {
             threads: HashMap::new(),
             copies: Vec::new(),
             wanted: None,
-            others: HashSet::new(),
+            teams: Vec::new(),
+            team_size: None,
+            wish: None,
+            others: Default::default(),
             search_at: now,
             search_after: SEARCH_AFTER,
             most_threads: 0,
@@ -159,15 +201,14 @@ impl Runtimes {
 
     /// Gives a new process its own values back, where it has those that its parent was given.
     fn meet_child(&self, pid: u32) {
-        let is_any_changed = |process: &Process| process.copies.iter().any(SpinCount::is_changed);
-        if !self.processes.values().any(is_any_changed) {
+        if !self.processes.values().any(Process::is_changed) {
             return;
         }
         // Who has ended meanwhile needs nothing.
         let Ok(Some(stat)) = self.proc.stat(pid, pid) else { return };
-        let copies = self.processes.get(&stat.parent).into_iter().flat_map(|parent| &parent.copies);
-        for mut copy in copies.filter_map(|copy| copy.in_child(pid)) {
-            let _ = copy.give_back();
+        let parent = self.processes.get(&stat.parent).into_iter();
+        for mut variable in parent.flat_map(Process::variables).filter_map(|own| own.in_child(pid)) {
+            let _ = variable.give_back();
         }
     }
 
@@ -186,24 +227,29 @@ impl Runtimes {
         let (began, cpu_before) = (Instant::now(), own_cpu_time());
         let mut searching = Duration::ZERO;
         let mut delays = Vec::new();
-        let planted = self.planted;
+        let (spin, teams, planted) = (self.spin, self.teams, self.planted);
         let (mut kept_open, mut notes) = (0, Vec::new());
         self.processes.retain(|&pid, process| {
             let delay = process.delay();
             kept_open +=
                 process.threads.values().filter(|t| matches!(t.file, SchedstatFile::Open(_))).count();
             let is_delayed = delay.share() >= DELAYED_MIN;
-            if let Some(planted) = planted.filter(|_| is_delayed && began >= process.search_at) {
+            if is_delayed && began >= process.search_at {
                 let before = own_cpu_time();
-                notes.extend(process.search(pid, planted, self.guardian.as_ref()));
+                if spin {
+                    notes.extend(process.search(pid, planted, self.guardian.as_ref()));
+                }
+                if teams {
+                    notes.extend(process.search_teams(pid, self.guardian.as_ref()));
+                }
+                process.search_again_later();
                 searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {
                 process.told_until = began + TOLD_FOR;
             }
             // As long as something is changed, it is told, too, that they wait no longer.
-            let is_changed = process.copies.iter().any(SpinCount::is_changed);
-            if is_changed || began < process.told_until {
+            if process.is_changed() || began < process.told_until {
                 delays.push(ProcessDelay { adaptable: !process.copies.is_empty(), ..delay });
             }
             !process.threads.is_empty()
@@ -216,16 +262,18 @@ impl Runtimes {
         delays
     }
 
-    /// Whether a change is one of how idle threads spin.
+    /// Whether a change is one of runtime libraries.
     pub fn is_ours(action: &Action) -> bool {
-        action.change.setting_kind() == Some(SettingKind::SpinCount)
+        matches!(action.change.setting_kind(), Some(SettingKind::SpinCount | SettingKind::TeamSize))
     }
 
-    /// Carries out a change, if it is one of how idle threads spin.
+    /// Carries out a change, if it is one of runtime libraries.
     pub fn apply(&mut self, action: &Action) -> Option<Outcome> {
         let result = match action.change {
             Change::Set(Setting::SpinCount(count)) => self.write(action.thread, Some(count)),
             Change::Reset(SettingKind::SpinCount) => self.write(action.thread, None),
+            Change::Set(Setting::TeamSize(size)) => self.write_teams(action.thread, Some(size)),
+            Change::Reset(SettingKind::TeamSize) => self.write_teams(action.thread, None),
             _ => return None,
         };
         Some(Outcome { thread: action.thread, change: action.change.clone(), result })
@@ -233,9 +281,12 @@ impl Runtimes {
 
     /// Every process as it was. From then on nothing is written, and the guardian may go.
     pub fn give_back(&mut self) {
-        for copy in self.processes.values_mut().flat_map(|process| &mut process.copies) {
-            // Who is gone, or has decided otherwise since, needs nothing.
-            let _ = copy.give_back();
+        for process in self.processes.values_mut() {
+            let waits = process.copies.iter_mut().map(|copy| &mut copy.variable);
+            for variable in waits.chain(&mut process.teams) {
+                // Who is gone, or has decided otherwise since, needs nothing.
+                let _ = variable.give_back();
+            }
         }
         self.guardian = None;
     }
@@ -255,6 +306,20 @@ impl Runtimes {
         process.write(guardian)
     }
 
+    /// Lets the libraries of a process make teams of so many threads at most, or of as many as at first.
+    fn write_teams(&mut self, leader: ThreadId, size: Option<u32>) -> OutcomeKind {
+        let process = self.processes.get_mut(&leader.tid).filter(|process| !process.teams.is_empty());
+        let (Some(process), Some(guardian)) = (process, &self.guardian) else {
+            let wish = self.processes.get(&leader.tid).and_then(|process| process.wish);
+            return OutcomeKind::Refused(match wish {
+                Some(wish) => format!("{wish} says of how many threads teams are"),
+                None => "no runtime library whose teams can be changed".to_owned(),
+            });
+        };
+        process.team_size = size;
+        process.write_teams(guardian)
+    }
+
     fn note(&mut self, text: &str) {
         if !self.notes.iter().any(|note| note == text) {
             self.notes.push(text.to_owned());
@@ -263,6 +328,15 @@ impl Runtimes {
 }
 
 impl Process {
+    /// Whether its waits are others than its own choice.
+    fn is_changed(&self) -> bool {
+        self.variables().any(Variable::is_changed)
+    }
+
+    fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.copies.iter().map(|copy| &copy.variable).chain(&self.teams)
+    }
+
     /// For how long its threads ran, and waited for a PE, since the last look.
     fn delay(&mut self) -> ProcessDelay {
         let mut delay = ProcessDelay { leader: self.leader, run_ns: 0, wait_ns: 0, adaptable: false };
@@ -279,45 +353,92 @@ impl Process {
     /// Lets its idle threads spin as it is wanted.
     fn write(&mut self, guardian: &Words) -> OutcomeKind {
         let (mut answer, wanted) = (OutcomeKind::Done, self.wanted);
-        self.copies.retain_mut(|copy| {
+        self.copies.retain_mut(|Idling { variable, runtime }| {
             let written = match wanted {
-                Some(count) => copy.write_after(count, |memory, word| guardian.entrust(memory, word)),
-                None => copy.give_back(),
+                Some(turns) => {
+                    variable.write_after(runtime.value(turns), |memory, word| guardian.entrust(memory, word))
+                }
+                None => variable.give_back(),
             };
-            if let Err(error) = written {
-                answer = match error {
-                    WriteError::Gone => OutcomeKind::Gone,
-                    WriteError::NotOurs => OutcomeKind::NotOurs,
-                    WriteError::Refused(why) => OutcomeKind::Refused(why),
-                };
-                return false;
-            }
-            true
+            let is_ours = written.is_ok();
+            answer = written.err().map_or_else(|| answer.clone(), answer_to);
+            is_ours
         });
         answer
     }
 
-    /// Looks for runtime libraries that were not there yet; what a user should know of it.
-    fn search(&mut self, pid: u32, planted: u64, guardian: Option<&Words>) -> Option<String> {
-        let found = libgomp::find_again(pid, planted, &mut self.others);
+    /// Makes its teams of as many threads as it is wanted.
+    fn write_teams(&mut self, guardian: &Words) -> OutcomeKind {
+        let (mut answer, wanted) = (OutcomeKind::Done, self.team_size);
+        self.teams.retain_mut(|variable| {
+            let written = match wanted.map(u64::from).filter(|&size| size < variable.own()) {
+                Some(size) => variable.write_after(size, |memory, word| guardian.entrust(memory, word)),
+                None => variable.give_back(),
+            };
+            // A size that somebody else has chosen for a while can be followed by ours again.
+            let is_there = !matches!(written, Err(WriteError::Gone));
+            answer = written.err().map_or_else(|| answer.clone(), answer_to);
+            is_there
+        });
+        answer
+    }
+
+    fn search_again_later(&mut self) {
         self.search_at = Instant::now() + self.search_after;
         self.search_after = (2 * self.search_after).min(SEARCH_AFTER_MAX);
-        match found {
-            Ok(found) => {
-                let is_new = |copy: &SpinCount| !self.copies.iter().any(|known| known.is_same(copy));
-                let new: Vec<SpinCount> = found.into_iter().filter(is_new).collect();
-                self.copies.extend(new);
-                if let (Some(guardian), Some(_)) = (guardian, self.wanted) {
-                    self.write(guardian);
-                }
-                None
-            }
+    }
+
+    /// Looks for runtime libraries that were not there yet; what a user should know of it.
+    fn search(&mut self, pid: u32, planted: Option<u64>, guardian: Option<&Words>) -> Option<String> {
+        let of_libgomp =
+            planted.map_or(Ok(Vec::new()), |planted| libgomp::find_again(pid, planted, &mut self.others[0]));
+        let of_libgomp = match of_libgomp {
+            Ok(found) => found,
             // It has ended meanwhile.
             Err(libgomp::FindError::Process { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                None
+                return None;
             }
-            Err(error) => Some(format!("waits stay as they are: {error}")),
+            Err(error) => return Some(format!("waits stay as they are: {error}")),
+        };
+        // What kept the first search from looking was told by then.
+        let of_libomp = libomp::find_again(pid, &mut self.others[1]).unwrap_or_default();
+        let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
+        let all = all.chain(of_libomp.into_iter().map(|variable| (variable, Runtime::Libomp)));
+        for (variable, runtime) in all {
+            if !self.copies.iter().any(|known| known.variable.is_same(&variable)) {
+                self.copies.push(Idling { variable, runtime });
+            }
         }
+        if let (Some(guardian), Some(_)) = (guardian, self.wanted) {
+            self.write(guardian);
+        }
+        None
+    }
+
+    /// Looks for libraries with teams that were not there yet; what a user should know of it.
+    fn search_teams(&mut self, pid: u32, guardian: Option<&Words>) -> Option<String> {
+        self.wish = environment::first_set(pid, &teams::WISHES);
+        if let Some(wish) = self.wish {
+            return Some(format!("teams stay as they are: {wish} says of how many threads they are"));
+        }
+        // What keeps from looking was told by the search for waits, or the process has ended.
+        let found = teams::find_again(pid, &mut self.others[2]).unwrap_or_default();
+        let is_new = |size: &Variable| !self.teams.iter().any(|known| known.is_same(size));
+        let new: Vec<Variable> = found.into_iter().filter(is_new).collect();
+        self.teams.extend(new);
+        if let (Some(guardian), Some(_)) = (guardian, self.team_size) {
+            self.write_teams(guardian);
+        }
+        None
+    }
+}
+
+/// What a failed attempt to write is to the engine.
+fn answer_to(error: WriteError) -> OutcomeKind {
+    match error {
+        WriteError::Gone => OutcomeKind::Gone,
+        WriteError::NotOurs => OutcomeKind::NotOurs,
+        WriteError::Refused(why) => OutcomeKind::Refused(why),
     }
 }
 

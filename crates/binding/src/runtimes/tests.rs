@@ -1,4 +1,5 @@
 use super::*;
+use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
@@ -15,22 +16,31 @@ struct Program {
 
 impl Program {
     fn start() -> Program {
+        Program::start_with(&[])
+    }
+
+    fn start_with(variables: &[(&str, &str)]) -> Program {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("waiting");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waiting.c");
         assert!(Command::new("cc").args(["-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
         let mut command = Command::new(&binary);
         command.env(libgomp::VARIABLE, PLANTED.to_string()).env_remove("OMP_WAIT_POLICY");
+        for wish in teams::WISHES {
+            command.env_remove(wish);
+        }
+        command.envs(variables.iter().copied());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
-        let mut runtimes = Runtimes::new(Some(PLANTED), &Guardian::idle()).unwrap();
+        let config = EngineConfig { adapt_team: true, ..EngineConfig::default() };
+        let mut runtimes = Runtimes::new(&config, Some(PLANTED), &Guardian::idle()).unwrap();
         let pid = child.id();
         for tid in runtimes.proc.threads(pid).unwrap().unwrap() {
             let created = Instant::now();
             runtimes.watch(&NewThread { tid, pid, creator_tid: None, generation: 0, created });
         }
         let process = runtimes.processes.get_mut(&pid).unwrap();
-        assert_eq!(process.search(pid, PLANTED, None), None);
+        assert_eq!(process.search(pid, Some(PLANTED), None), None);
         assert_eq!(process.copies.len(), 1);
         Program { child, runtimes, leader: ThreadId { tid: pid, generation: 0 } }
     }
@@ -79,4 +89,37 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
     assert_eq!(program.look().len(), 1, "for however long it takes");
     program.apply(Change::Reset(SettingKind::SpinCount));
     assert_eq!(program.look(), []);
+}
+
+#[test]
+fn teams_are_smaller_as_long_as_it_is_wanted() {
+    needs!(TwoPes);
+    let mut program = Program::start();
+    let pid = program.child.id();
+    let process = program.runtimes.processes.get_mut(&pid).unwrap();
+    process.search_teams(pid, None);
+    program.apply(Change::Set(Setting::TeamSize(1)));
+    let sizes = |program: &Program| -> Vec<(u64, Option<u64>)> {
+        let process = &program.runtimes.processes[&pid];
+        process.teams.iter().map(|size| (size.own(), size.word())).collect()
+    };
+    let own = sizes(&program)[0].0;
+    assert_eq!((own > 1, sizes(&program)), (true, vec![(own, Some(1))]));
+    program.apply(Change::Set(Setting::TeamSize(u32::MAX)));
+    assert_eq!(sizes(&program), [(own, Some(own))], "never larger than at first");
+    program.apply(Change::Set(Setting::TeamSize(1)));
+    program.apply(Change::Reset(SettingKind::TeamSize));
+    assert_eq!(sizes(&program), [(own, Some(own))]);
+}
+
+#[test]
+fn a_size_that_the_user_has_chosen_stays_and_is_named() {
+    let mut program = Program::start_with(&[("OMP_NUM_THREADS", "2")]);
+    let pid = program.child.id();
+    let said = program.runtimes.processes.get_mut(&pid).unwrap().search_teams(pid, None);
+    assert_eq!(said.unwrap(), "teams stay as they are: OMP_NUM_THREADS says of how many threads they are");
+    let change = Change::Set(Setting::TeamSize(1));
+    let outcome = program.runtimes.apply(&Action { thread: program.leader, change, reason: String::new() });
+    let refused = "OMP_NUM_THREADS says of how many threads teams are".to_owned();
+    assert_eq!(outcome.unwrap().result, OutcomeKind::Refused(refused));
 }

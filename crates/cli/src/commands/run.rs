@@ -60,6 +60,10 @@ pub struct Run {
     #[arg(long, value_enum, value_name = "off|spin|turns|auto", default_value = "auto")]
     #[arg(hide_possible_values = true)]
     waits: Waits,
+    /// While other programs need PEs as well, limit the thread teams of GNU's OpenMP and OpenBLAS to the PEs
+    /// available to them (results may be rounded differently)
+    #[arg(long)]
+    adapt_team: bool,
     /// Try each placement on the running program, keep it if the program makes faster progress and revert it
     /// if not, where progress can be measured (docs/guard.md)
     #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
@@ -117,10 +121,15 @@ impl Run {
         let plan = Plan {
             command: self.command,
             machine: Machine::of(self.machine)?,
-            act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off),
+            act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off || self.adapt_team),
             policy,
             policy_keeper: keeper.get(),
-            config: EngineConfig { cures: self.waits.cures(), guard, ..self.policy.config() },
+            config: EngineConfig {
+                cures: self.waits.cures(),
+                adapt_team: self.adapt_team,
+                guard,
+                ..self.policy.config()
+            },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             output: Output::Own,
@@ -208,6 +217,7 @@ fn waits_in_words(waits: &WaitsReport) -> String {
     let done = [
         (waits.shortened_processes, "spun for a shorter time while others needed PEs"),
         (waits.processes_in_turns, "took turns with others that spin"),
+        (waits.processes_with_smaller_teams, "had smaller teams of threads for a while"),
     ];
     let done = done.into_iter().filter(|(count, _)| *count > 0);
     let words: Vec<String> = done.map(|(count, what)| format!("; {} {what}", processes(count))).collect();

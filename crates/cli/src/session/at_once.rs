@@ -51,6 +51,7 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
     let guardian = if plan.act { guard(&mut notes) } else { None };
     plan.config.cures.spin &= guardian.is_some();
     plan.config.cures.turns &= guardian.is_some();
+    plan.config.adapt_team &= guardian.is_some();
     let excluded = own_processes(&plan, &signals, guardian.as_ref()).chain(others).collect();
     let attached = signals.follow_beside(command, || attach(&plan, excluded, &mut notes));
     let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 /// time has passed. The plan's command is empty.
 pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended> {
     let mut notes = plan.machine.model()?.topology.notes.clone();
-    // They were started without a value by which their waits could be found.
-    plan.config.cures.spin = false;
     // Before anything is changed or taken over.
     check(pids, &[std::process::id()])?;
     recover(&mut notes);
     let signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
+    plan.config.cures.spin &= guardian.is_some();
     plan.config.cures.turns &= guardian.is_some();
+    plan.config.adapt_team &= guardian.is_some();
     // Again, with the helpers that corewise has now.
     let own: Vec<u32> = own_processes(&plan, &signals, guardian.as_ref()).collect();
     let processes = check(pids, &own)?;
@@ -38,6 +38,7 @@ pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<E
         applications: processes.iter().map(application).collect(),
         ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
         guardian,
+        // They were started without a value by which libgomp's variable could be found.
         planted: None,
         host: host::read(Path::new("/")),
         began: Instant::now(),

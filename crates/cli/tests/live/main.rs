@@ -6,6 +6,7 @@ mod contract;
 mod exec;
 mod faults;
 mod guard;
+mod hints;
 mod progress;
 mod replay;
 mod run;

@@ -1,11 +1,14 @@
 //! How idle threads of a real OpenMP program wait, while others need their PEs and when they no longer do.
 
 use crate::common::{burn, corewise, threads_of, wait_for};
-use corewise_binding::runtimes::libgomp;
+use corewise_binding::runtimes::variable::Variable;
+use corewise_binding::runtimes::{libgomp, libomp, teams};
+use corewise_code::FileKey;
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -21,15 +24,23 @@ struct Team {
 
 impl Team {
     fn start(options: &[&str], variables: &[(&str, &str)]) -> Team {
+        Team::compiled_by("cc", options, variables)
+    }
+
+    fn compiled_by(compiler: &str, options: &[&str], variables: &[(&str, &str)]) -> Team {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("waiting");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
-        let mut compiler = Command::new("cc");
+        let mut compiler = Command::new(compiler);
         assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
         let mut command = corewise();
         command.arg("run").arg("--report").arg(directory.path().join("report.json")).args(options).arg("--");
         command.args(["sh", "-c", "echo $$; exec \"$0\""]).arg(binary);
-        command.env_remove(libgomp::VARIABLE).env_remove("OMP_WAIT_POLICY").envs(variables.iter().copied());
+        let chosen = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"].into_iter().chain(teams::WISHES);
+        for name in chosen {
+            command.env_remove(name);
+        }
+        command.envs(variables.iter().copied());
         let mut corewise = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(corewise.stdout.take().unwrap());
         let mut pid = String::new();
@@ -59,6 +70,11 @@ impl Team {
         wait_for(|| (libgomp::find(pid, count).unwrap().is_empty() != own).then_some(()));
     }
 
+    /// Waits until a variable, found only where it has the library's own value, has that or not.
+    fn await_own(&self, own: bool, find: Find) {
+        wait_for(|| (find(self.pid, &mut HashSet::new()).unwrap().is_empty() != own).then_some(()));
+    }
+
     /// Lets it fork a child.
     fn fork(&mut self) -> u32 {
         self.corewise.stdin.as_mut().unwrap().write_all(b"f").unwrap();
@@ -77,6 +93,8 @@ impl Team {
         self.directory.path().join("report.json")
     }
 }
+
+type Find = fn(u32, &mut HashSet<FileKey>) -> std::io::Result<Vec<Variable>>;
 
 /// Twice as many busy threads as the machine has PEs.
 fn crowd() -> Child {
@@ -208,4 +226,44 @@ fn who_has_decided_how_threads_wait_is_obeyed() {
             |word: &str| notes.iter().any(|note| note.starts_with("waits stay") && note.contains(word));
         assert!(said.is_none_or(says), "{notes:?}");
     }
+}
+
+#[test]
+fn idle_threads_of_llvms_runtime_spin_shortly_and_after_a_kill_9_as_their_program_wants_it() {
+    needs!(TwoPes, Clang);
+    let mut team = Team::compiled_by("clang-19", &[], &[]);
+    team.await_own(true, libomp::find_again);
+    let crowd = crowd();
+    team.await_own(false, libomp::find_again);
+    let input = team.corewise.stdin.take();
+    team.corewise.kill().unwrap();
+    team.corewise.wait().unwrap();
+    team.await_own(true, libomp::find_again);
+    drop(input);
+    disperse(crowd);
+}
+
+#[test]
+fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for() {
+    needs!(TwoPes);
+    let team = Team::start(&["--adapt-team"], &[]);
+    team.await_own(true, teams::find_again);
+    let crowd = crowd();
+    team.await_own(false, teams::find_again);
+    disperse(crowd);
+    team.await_own(true, teams::find_again);
+    let report = team.end();
+    assert_eq!(report["waits"]["processes_with_smaller_teams"], 1, "{report:#}");
+}
+
+#[test]
+fn who_has_decided_of_how_many_threads_teams_are_is_obeyed_and_named() {
+    needs!(TwoPes);
+    let team = Team::start(&["--adapt-team"], &[("OMP_NUM_THREADS", "2")]);
+    let crowd = crowd();
+    // By then it is known that it is held up.
+    team.await_waits(false);
+    disperse(crowd);
+    let report = team.end();
+    assert!(report["notes"].to_string().contains("teams stay as they are: OMP_NUM_THREADS"), "{report:#}");
 }

@@ -13,7 +13,7 @@ pub use program::ElfProgram;
 use crate::Isa;
 use corewise_paths::program::Function;
 use corewise_sys::input;
-use object::{Architecture, Object, ObjectSegment, ObjectSymbol};
+use object::{Architecture, Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -159,16 +159,27 @@ impl ElfFile {
         Some((segment.address() - within_page, segment.file_range().0.checked_sub(within_page)?, size))
     }
 
-    /// Whether it defines a symbol: one that it exports, or any where it has all its symbols.
-    pub fn defines(&self, name: &str) -> bool {
-        let Ok(object) = self.content.object() else { return false };
+    /// The address as linked of a symbol that it defines: one that it exports, or any where it has all its
+    /// symbols.
+    pub fn symbol(&self, name: &str) -> Option<u64> {
+        let object = self.content.object().ok()?;
         let mut symbols = object.dynamic_symbols().chain(object.symbols());
-        symbols.any(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
+        let found = symbols.find(|symbol| symbol.is_definition() && symbol.name() == Ok(name));
+        found.map(|symbol| symbol.address())
     }
 
     /// Whether it has a section of this name.
     pub fn has_section(&self, name: &str) -> bool {
         self.content.object().is_ok_and(|object| object.section_by_name(name).is_some())
+    }
+
+    /// The address as linked and the first bytes, at most so many, of a section.
+    pub fn section(&self, name: &str, bytes_max: u64) -> Option<(u64, Vec<u8>)> {
+        let object = self.content.object().ok()?;
+        let section = object.section_by_name(name)?;
+        let size = section.size().min(bytes_max);
+        let bytes = section.data_range(section.address(), size).ok()??;
+        Some((section.address(), bytes.to_vec()))
     }
 
     /// Its writable segments in memory: address as linked, size in bytes.

@@ -27,7 +27,7 @@ use super::{Cause, Needs, Policy, Reading, Scene, Subject};
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
-use crate::observe::{Event, EventKind};
+use crate::observe::{Event, EventKind, Hints};
 use crate::plan::{Assignment, Placement};
 use crate::topology::DomainKind;
 use crate::view::{ApplicationView, Estimate};
@@ -224,7 +224,7 @@ enum EventLine<'a> {
     ThreadEnded { thread: String },
     ThreadRenamed { thread: String, name: &'a str },
     TlpChanged { application: u32, runnable_threads: u32, only: Option<String> },
-    Hint { thread: String, spins: bool, is_master: bool },
+    Hint { thread: String, spins: bool, is_master: bool, phase: Option<u32> },
     AllowedChanged { pes: &'a CpuSet },
 }
 
@@ -240,8 +240,8 @@ impl<'a> EventLine<'a> {
                 only: now.only.map(key),
             },
             Event::Hint { thread, hints } => {
-                let (spins, is_master) = (hints.spinning, hints.master);
-                EventLine::Hint { thread: key(*thread), spins, is_master }
+                let Hints { spinning: spins, master: is_master, phase } = *hints;
+                EventLine::Hint { thread: key(*thread), spins, is_master, phase }
             }
             Event::AllowedChanged(pes) => EventLine::AllowedChanged { pes },
             // A matter of the engine, whatever the policy.
@@ -283,6 +283,7 @@ struct ThreadLine<'a> {
     runnable_share: f64,
     spins: bool,
     is_master: bool,
+    phase: Option<u32>,
     fpu_class: FpuClass,
     fpu_usage: Option<Estimate>,
     vector_usage: Option<Estimate>,
@@ -369,6 +370,7 @@ fn thread_line<'a>(subject: &'a Subject, scene: &Scene<'a>) -> ThreadLine<'a> {
         runnable_share: view.runnable_share,
         spins: subject.hints.spinning,
         is_master: subject.hints.master,
+        phase: subject.hints.phase,
         fpu_class: subject.fpu_class,
         fpu_usage: usage.fpu,
         vector_usage: usage.vector,

@@ -276,6 +276,7 @@ impl ReportBuilder {
             spinning_cpu_seconds: spun.reduce(|sum, seconds| sum + seconds),
             shortened_processes: cured(SettingKind::SpinCount),
             processes_in_turns: cured(SettingKind::Turns),
+            processes_with_smaller_teams: cured(SettingKind::TeamSize),
         }
     }
 

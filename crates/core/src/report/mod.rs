@@ -71,6 +71,8 @@ pub struct WaitsReport {
     pub shortened_processes: u64,
     /// Processes that took turns with others, if only for a while.
     pub processes_in_turns: u64,
+    /// Processes whose libraries were made to use smaller teams, if only for a while.
+    pub processes_with_smaller_teams: u64,
 }
 
 /// A computer, and when something was measured on it.

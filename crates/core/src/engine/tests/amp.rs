@@ -214,7 +214,7 @@ fn pa_swaps_in_one_step_and_not_for_a_phase_that_is_over_before_it() {
 fn pa_takes_the_fast_pe_from_a_thread_that_tells_it_spins() {
     // §2.2.1. The turn of the first would last to the end; it spins from 2 to 5 s.
     let mut threads = [application(0, 1), application(1, 1)].concat();
-    let spins = |spinning| Hints { spinning, master: false };
+    let spins = |spinning| Hints { spinning, ..Hints::default() };
     threads[0].hints = vec![(second(2), spins(true)), (second(5), spins(false))];
     check(
         timeline("pa:turn=60s", &one_fast(), 7, threads),
@@ -226,7 +226,7 @@ fn pa_takes_the_fast_pe_from_a_thread_that_tells_it_spins() {
 #[test]
 fn pa_swaps_no_highly_parallel_thread_in_for_one_that_spins() {
     // §2.2.1: it is only a candidate to leave. From 5 s on a single-threaded application wants the fast PE.
-    let spins = |spinning| Hints { spinning, master: false };
+    let spins = |spinning| Hints { spinning, ..Hints::default() };
     let mut threads = [application(0, 4), application(1, 1)].concat();
     threads[0].hints = vec![(second(2), spins(true)), (second(4), spins(false)), (second(5), spins(true))];
     threads[4].lives = second(5)..second(20);
@@ -242,7 +242,7 @@ fn pa_swaps_no_highly_parallel_thread_in_for_one_that_spins() {
 
 #[test]
 fn mintlp_leaves_a_spinning_thread_on_its_fast_pe_while_nobody_wants_it() {
-    let spins = |spinning| Hints { spinning, master: false };
+    let spins = |spinning| Hints { spinning, ..Hints::default() };
     let mut threads = [application(0, 1), vec![blocked(1, 0..4)]].concat();
     threads[0].hints = vec![(second(2), spins(true))];
     check(
@@ -287,7 +287,7 @@ fn fast_cores_get_a_thread_each_before_their_siblings() {
 fn pa_keeps_the_master_thread_on_a_fast_pe_whenever_it_is_active() {
     // §2.2.2. The master is the last thread of a highly parallel application; it sleeps from 3 to 5 s.
     let mut threads = [application(0, 3), vec![blocked(0, 3..5)], application(1, 1)].concat();
-    threads[3].hints = vec![(Time(0), Hints { spinning: false, master: true })];
+    threads[3].hints = vec![(Time(0), Hints { master: true, ..Hints::default() })];
     check(
         timeline("pa", &one_fast(), 8, threads),
         "ssssssss

@@ -1,0 +1,82 @@
+//! What a program tells of its threads through `libcorewise`, under the real command.
+
+use crate::common::{corewise, wait_for};
+use flate2::read::MultiGzDecoder;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// A program that tells of its threads, and a policy that writes down what it hears.
+struct Telling {
+    corewise: Child,
+    directory: TempDir,
+}
+
+impl Telling {
+    fn start(interval: &str) -> Telling {
+        let directory = tempfile::tempdir().unwrap();
+        let (root, program) = (Path::new(env!("CARGO_MANIFEST_DIR")), directory.path().join("telling"));
+        let built = Path::new(env!("CARGO_BIN_EXE_corewise")).parent().unwrap().join("deps/libcorewise.so");
+        let library = directory.path().join("libcorewise.so.0");
+        std::fs::copy(built, &library).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.arg("-O2").arg("-I").arg(root.join("../rt/include")).arg(root.join("../rt/tests/telling.c"));
+        compiler.arg(&library).args(["-lpthread", "-o"]).arg(&program);
+        assert!(compiler.status().unwrap().success());
+        let policy = format!(
+            "exec:deadline=5s,read greeting; echo '{{\"version\":1,\"events\":true}}'; n=0; while read scene; do \
+             echo \"$scene\" >> {}; n=$((n+1)); echo \"{{\\\"step\\\":$n,\\\"bind\\\":[]}}\"; done",
+            directory.path().join("scenes").display()
+        );
+        let mut command = corewise();
+        command.args(["run", "--quiet", "--counters", "none", "--interval", interval, "--policy", &policy]);
+        command.arg("--record").arg(directory.path().join("run.cwr")).arg("--").arg(program);
+        let corewise =
+            command.env("LD_LIBRARY_PATH", directory.path()).stdin(Stdio::piped()).spawn().unwrap();
+        Telling { corewise, directory }
+    }
+
+    /// Waits until this was told.
+    fn await_told(&self, text: &str) {
+        let scenes = self.directory.path().join("scenes");
+        wait_for(|| std::fs::read_to_string(&scenes).unwrap_or_default().contains(text).then_some(()));
+    }
+}
+
+#[test]
+fn hints_reach_a_policy_at_once_also_from_the_child_of_a_fork() {
+    // No look at the end of an interval falls into the test.
+    let mut telling = Telling::start("3600s");
+    telling.await_told("\"spins\":true,\"is_master\":false,\"phase\":null");
+    telling.await_told("\"spins\":false,\"is_master\":true,\"phase\":7");
+    telling.corewise.stdin.as_mut().unwrap().write_all(b"f").unwrap();
+    telling.await_told("\"spins\":false,\"is_master\":true,\"phase\":9");
+    drop(telling.corewise.stdin.take());
+    assert!(telling.corewise.wait().unwrap().success());
+}
+
+#[test]
+fn what_a_program_tells_to_have_done_is_its_progress() {
+    let mut telling = Telling::start("50ms");
+    telling.await_told("\"is_master\":true");
+    // Some looks later.
+    let scenes = telling.directory.path().join("scenes");
+    let count = || std::fs::read_to_string(&scenes).unwrap().lines().count();
+    let before = count();
+    wait_for(|| (count() > before + 3).then_some(()));
+    drop(telling.corewise.stdin.take());
+    assert!(telling.corewise.wait().unwrap().success());
+    let mut recording = String::new();
+    let file = File::open(telling.directory.path().join("run.cwr")).unwrap();
+    MultiGzDecoder::new(file).read_to_string(&mut recording).unwrap();
+    let told = recording.split("\"progress\":{\"work\":").skip(1).map(|rest| {
+        let (work, rest) = rest.split_once(',').unwrap();
+        assert!(rest.starts_with("\"source\":\"told\""), "{rest:.80}");
+        work.parse::<u64>().unwrap()
+    });
+    let told: Vec<u64> = told.collect();
+    let grows = told.windows(2).all(|pair| pair[0] <= pair[1]) && told.first() < told.last();
+    assert!(grows && told.iter().all(|work| work % 1000 == 0), "{told:?}");
+}

@@ -1,0 +1,69 @@
+//! The ELF files that a process has mapped as code, and where in its memory their parts lie.
+
+use crate::elf::ElfFile;
+use crate::mapped_file;
+use crate::space::{AddressSpace, Backing, FileKey, Mapping};
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+/// A program or library in the memory of a process.
+#[derive(Debug)]
+pub struct Library {
+    /// The file.
+    pub elf: ElfFile,
+    /// Where its code is mapped.
+    pub mapping: Mapping,
+    moved_by: u64,
+}
+
+impl Library {
+    /// The address in the process's memory of an address as linked.
+    pub fn loaded(&self, linked: u64) -> u64 {
+        linked.wrapping_add(self.moved_by)
+    }
+
+    /// Of the first executable mapping of a file; `None` if it is another one.
+    fn of(elf: ElfFile, mapping: &Mapping) -> Option<Library> {
+        let (address, offset, _) = elf.code_mapping()?;
+        let moved_by = mapping.start.wrapping_sub(address);
+        (mapping.offset == offset).then(|| Library { elf, mapping: mapping.clone(), moved_by })
+    }
+}
+
+/// The libraries of a process that are `wanted`. Files that turn out not to be are added to `others`, and not
+/// looked at again.
+pub fn libraries(
+    pid: u32,
+    others: &mut HashSet<FileKey>,
+    wanted: impl Fn(&ElfFile) -> bool,
+) -> io::Result<Vec<Library>> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut found = Vec::new();
+    for mapping in AddressSpace::from_maps(&maps).mappings() {
+        let Backing::File(file, path) = &mapping.backing else { continue };
+        if others.contains(file) {
+            continue;
+        }
+        let opened = mapped_file::open(pid, mapping);
+        let elf = opened.and_then(|opened| ElfFile::of(Path::new(path.as_ref()), opened).ok());
+        match elf.filter(&wanted) {
+            Some(elf) => found.extend(Library::of(elf, mapping)),
+            None => drop(others.insert(*file)),
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the process has this mapping now.
+pub fn is_mapped(pid: u32, mapping: &Mapping) -> bool {
+    let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
+    AddressSpace::from_maps(&maps).find(mapping.start) == Some(mapping)
+}
+
+/// The memory of a process, to read and to write. It stays that of the program that runs now, through an
+/// `exec`.
+pub fn memory(pid: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))
+}

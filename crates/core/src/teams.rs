@@ -1,0 +1,221 @@
+//! Of how many threads parallel programs make their teams while others need PEs, too (`--adapt-team`).
+//!
+//! Problem: a runtime library takes a thread for each PE of the machine, at its start. Where several programs share
+//! the machine, or a control group has a quota, there are more threads than PEs: they wait for each other
+//! while some of them have no PE. Approach: while the threads of a process are held up, its teams are of as many
+//! threads as it has PEs, which is what it really got: its CPU time over the time that has passed
+//! ([`MEASURED_OVER`]). So whoever takes the rest (other programs, a quota, the hypervisor) needs no name. Held
+//! up again, it gets still smaller teams. When it has not been held up for a while, the library's own choice
+//! holds again, as an attempt; each relapse doubles that while ([`CALM_MIN`] to [`CALM_MAX`]).
+//!
+//! It is asked for, as the order of sums depends on the size of a team, and with it how results are rounded.
+//!
+//! Limits: that PEs have become free is found out by that attempt alone. Two libraries that each have teams in one
+//! process get teams of the same size, as if only one were at work.
+
+use crate::ids::ThreadId;
+use crate::observe::ProcessDelay;
+use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
+use crate::time::Time;
+use crate::waits::{CALM_BELOW, DELAYED_FROM};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Over which time it is measured how many PEs a process gets, while it is held up without a break.
+pub const MEASURED_OVER: Duration = Duration::from_millis(80);
+
+/// For how long it must not be held up at least before the library's own choice holds again, and at most.
+pub const CALM_MIN: Duration = Duration::from_secs(1);
+/// See [`CALM_MIN`].
+pub const CALM_MAX: Duration = Duration::from_secs(10);
+
+/// What is known of the teams of every process that is, or was, held up.
+#[derive(Debug, Default)]
+pub struct Teams {
+    /// Whether anything may be changed.
+    is_on: bool,
+    processes: HashMap<ThreadId, Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    /// The size that is wanted, and why; `None`: the library's own choice.
+    size: Option<(u32, String)>,
+    /// Since when it is held up without a break, and its CPU time since then in nanoseconds.
+    held_up: Option<(Time, u64)>,
+    calm_since: Option<Time>,
+    /// How long it must be calm, and when its own choice began to hold again.
+    calm: Duration,
+    calm_from: Option<Time>,
+}
+
+impl Teams {
+    /// They may be changed, or not.
+    pub fn new(is_on: bool) -> Self {
+        Self { is_on, processes: HashMap::new() }
+    }
+
+    /// Takes in for how long a process was held up, on a machine of so many PEs. Whether something else is
+    /// wanted now.
+    pub fn take(&mut self, delay: &ProcessDelay, pes: usize, now: Time) -> bool {
+        self.is_on && self.processes.entry(delay.leader).or_insert_with(Process::new).take(delay, pes, now)
+    }
+
+    /// Takes in what became of a change.
+    pub fn take_outcome(&mut self, outcome: &Outcome) {
+        let is_ours = outcome.change.setting_kind() == Some(SettingKind::TeamSize);
+        if is_ours && matches!(outcome.result, OutcomeKind::Gone | OutcomeKind::NotOurs) {
+            self.forget(outcome.thread);
+        }
+    }
+
+    /// Adds what is wanted.
+    pub fn add_to(&self, wanted: &mut Placement) {
+        // That is decided here, whatever the policy.
+        wanted.settings.retain(|(_, kind), _| *kind != SettingKind::TeamSize);
+        for (&leader, process) in &self.processes {
+            if let Some((size, reason)) = &process.size {
+                let setting = WantedSetting { setting: Setting::TeamSize(*size), reason: reason.clone() };
+                wanted.settings.insert((leader, SettingKind::TeamSize), setting);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn items_kept(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// A thread has ended.
+    pub fn forget(&mut self, thread: ThreadId) {
+        self.processes.remove(&thread);
+    }
+}
+
+impl Process {
+    fn new() -> Self {
+        Self { size: None, held_up: None, calm_since: None, calm: CALM_MIN, calm_from: None }
+    }
+
+    fn take(&mut self, delay: &ProcessDelay, pes: usize, now: Time) -> bool {
+        let share = delay.share();
+        if share < CALM_BELOW {
+            self.held_up = None;
+            return self.rest(now);
+        }
+        self.calm_since = None;
+        match &mut self.held_up {
+            None if share >= DELAYED_FROM => self.held_up = Some((now, 0)),
+            None => {}
+            Some((_, run_ns)) => *run_ns += delay.run_ns,
+        }
+        let Some((since, run_ns)) = self.held_up.filter(|(since, _)| now.since(*since) >= MEASURED_OVER)
+        else {
+            return false;
+        };
+        self.held_up = Some((now, 0));
+        let got = run_ns as f64 / now.since(since).as_nanos() as f64;
+        let size = (got.round() as u32).max(1);
+        let present = self.size.as_ref().map_or(pes as u32, |(size, _)| *size);
+        if size >= present {
+            return false;
+        }
+        if self.size.is_none() {
+            let relapsed = |from: Time| now.since(from) < 10 * self.calm;
+            self.calm = match self.calm_from {
+                Some(from) if relapsed(from) => (2 * self.calm).min(CALM_MAX),
+                _ => CALM_MIN,
+            };
+        }
+        self.size = Some((size, format!("its threads are held up: together they get {got:.1} PEs")));
+        true
+    }
+
+    /// It is not held up now. Whether its own choice holds from now on.
+    fn rest(&mut self, now: Time) -> bool {
+        let since = *self.calm_since.get_or_insert(now);
+        let is_over = self.size.is_some() && now.since(since) >= self.calm;
+        if is_over {
+            (self.size, self.calm_from) = (None, Some(now));
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Change;
+
+    const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
+
+    /// Tells of a process on 8 PEs every 100 ms: each digit is a look, at which its threads got so many PEs and
+    /// waited for as long (0: they are not held up). The size of its teams after each, `.` its own.
+    fn drawn(looks: &str) -> String {
+        let mut teams = Teams::new(true);
+        let sizes = looks.chars().zip(1u64..).map(|(look, index)| {
+            let pes = u64::from(look.to_digit(10).unwrap());
+            let run_ns = pes * 100_000_000;
+            let delay = ProcessDelay { leader: LEADER, run_ns, wait_ns: run_ns, adaptable: true };
+            let before = size(&teams);
+            let changed = teams.take(&delay, 8, Time(index * 100_000_000));
+            assert_eq!(changed, before != size(&teams), "look {index}");
+            size(&teams).map_or('.', |size| char::from_digit(size, 10).unwrap())
+        });
+        sizes.collect()
+    }
+
+    fn size(teams: &Teams) -> Option<u32> {
+        let mut wanted = Placement::default();
+        teams.add_to(&mut wanted);
+        let setting = wanted.settings.get(&(LEADER, SettingKind::TeamSize))?.setting;
+        let Setting::TeamSize(size) = setting else { panic!("{setting}") };
+        Some(size)
+    }
+
+    #[test]
+    fn teams_are_of_as_many_threads_as_there_are_pes_for_them() {
+        assert_eq!(drawn("04440"), "..444");
+        assert_eq!(drawn("0442211"), "..42211", "and smaller still");
+        assert_eq!(drawn("0446"), "..44", "not larger while they are held up");
+        assert_eq!(drawn("08888"), ".....", "a PE for each is enough");
+        assert_eq!(drawn("040404"), "......", "each time for a moment");
+    }
+
+    #[test]
+    fn its_own_choice_holds_again_after_a_calm_that_each_relapse_doubles() {
+        let calm = "0".repeat(11);
+        assert_eq!(drawn(&format!("44{calm}0")), format!(".4{}..", "4".repeat(10)));
+        let longer = "0".repeat(21);
+        let expected = format!(".4{}.{}{}.", "4".repeat(10), ".4", "4".repeat(20));
+        assert_eq!(drawn(&format!("44{calm}44{longer}")), expected);
+        let disturbed = "440000010000000000";
+        assert_eq!(drawn(disturbed), format!(".{}", "4".repeat(17)), "a disturbance begins it anew");
+        assert_eq!(drawn(&disturbed.replace('1', "0")), format!(".{}......", "4".repeat(11)));
+    }
+
+    #[test]
+    fn a_part_of_a_pe_is_one_thread() {
+        let mut teams = Teams::new(true);
+        let delay =
+            ProcessDelay { leader: LEADER, run_ns: 20_000_000, wait_ns: 99_000_000, adaptable: false };
+        let changed = |at: u64| teams.take(&delay, 2, Time(at * 100_000_000));
+        assert_eq!([1, 2, 3].map(changed), [false, true, false]);
+        assert_eq!(size(&teams), Some(1));
+    }
+
+    #[test]
+    fn nothing_is_wanted_unasked_or_of_who_is_gone() {
+        let delay = ProcessDelay { leader: LEADER, run_ns: 1, wait_ns: 1, adaptable: true };
+        let mut off = Teams::default();
+        assert!(!(1..9).any(|at| off.take(&delay, 2, Time(at * 100_000_000))));
+        let mut teams = Teams::new(true);
+        assert!((1..9).any(|at| teams.take(&delay, 2, Time(at * 100_000_000))));
+        let change = Change::Set(Setting::TeamSize(1));
+        let refused = OutcomeKind::Refused(String::new());
+        teams.take_outcome(&Outcome { thread: LEADER, change: change.clone(), result: refused });
+        assert_eq!(size(&teams), Some(1));
+        teams.take_outcome(&Outcome { thread: LEADER, change, result: OutcomeKind::NotOurs });
+        assert_eq!((size(&teams), teams.items_kept()), (None, 0));
+    }
+}

@@ -1,0 +1,220 @@
+//! What programs tell of their threads through `libcorewise` ([`corewise::page`]), read from outside.
+//!
+//! Problem. A program that links the library writes into its own memory which of its threads only wait, who is
+//! the master, which phase has begun, and how much is done. It can be loaded at any time, and the process can
+//! fork or become another program. Approach. New processes are searched for files with the library's note,
+//! again and again at growing distances; where one is found its memory is read every [`PERIOD`]. Reading copies
+//! bytes of a stranger, who may have written anything: only what a process tells of its own threads counts,
+//! and work only grows.
+//!
+//! Limits. The library must be able to name its threads: what a program in a PID namespace of its own tells is
+//! not read. A process that may not be looked into (setuid) tells nothing.
+
+use corewise::page::{self, NOTE_SECTION, SLOT, ThreadTold};
+use corewise_code::elf::ElfFile;
+use corewise_code::library;
+use corewise_code::space::FileKey;
+use corewise_core::observe::Hints;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+/// Time between two looks at what processes tell.
+pub const PERIOD: Duration = Duration::from_millis(10);
+
+/// How long it is waited between two searches of the same process: at first, and at most, as it doubles with
+/// every one.
+const SEARCH_AFTER: Duration = Duration::from_millis(20);
+const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
+
+/// Bytes of the note section that are read: it has one note, or one for each copy of a function.
+const NOTE_MAX: u64 = 64;
+
+/// What the watched processes tell.
+#[derive(Debug, Default)]
+pub struct Told {
+    processes: BTreeMap<u32, Process>,
+    /// Files without the note.
+    others: HashSet<FileKey>,
+    looked_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Process {
+    pages: Vec<Page>,
+    threads: HashMap<u32, (Hints, Option<u64>)>,
+    search_at: Instant,
+    search_after: Duration,
+    /// Threads for whom there was no room.
+    lost: u32,
+}
+
+/// One copy of the library.
+#[derive(Debug)]
+struct Page {
+    memory: File,
+    address: u64,
+}
+
+impl Told {
+    /// Takes note of a thread's process.
+    pub fn watch(&mut self, pid: u32) {
+        let now = Instant::now();
+        self.processes.entry(pid).or_insert_with(|| Process {
+            pages: Vec::new(),
+            threads: HashMap::new(),
+            search_at: now,
+            search_after: SEARCH_AFTER,
+            lost: 0,
+        });
+    }
+
+    /// These are the processes that live.
+    pub fn retain(&mut self, living: &HashSet<u32>) {
+        self.processes.retain(|pid, _| living.contains(pid));
+    }
+
+    /// Until when the next look is due; `None` if there is nothing to look at.
+    pub fn due_within(&self) -> Option<Duration> {
+        let tells = self.processes.values().any(|process| !process.pages.is_empty());
+        let look = self.looked_at.filter(|_| tells).map(|at| PERIOD.saturating_sub(at.elapsed()));
+        let now = Instant::now();
+        let searches =
+            self.processes.values().map(|process| process.search_at.saturating_duration_since(now));
+        searches.chain(look).min()
+    }
+
+    /// Looks, if a look is due. The threads, with their processes, that tell something else than before.
+    pub fn look(&mut self) -> Vec<(u32, u32, Hints)> {
+        if self.due_within().is_none_or(|within| !within.is_zero()) {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let mut changed = Vec::new();
+        for (&pid, process) in &mut self.processes {
+            if process.search_at <= now {
+                process.search(pid, now, &mut self.others);
+            }
+            changed.extend(process.read(pid).into_iter().map(|(tid, hints)| (pid, tid, hints)));
+        }
+        self.looked_at = Some(now);
+        changed
+    }
+
+    /// What a thread of a process told last.
+    pub fn hints(&self, pid: u32, tid: u32) -> Hints {
+        self.of_thread(pid, tid).map_or(Hints::default(), |(hints, _)| *hints)
+    }
+
+    /// How much a thread of a process has done, if it told of that.
+    pub fn work(&self, pid: u32, tid: u32) -> Option<u64> {
+        self.of_thread(pid, tid)?.1
+    }
+
+    /// What a user should know, in words.
+    pub fn troubles(&self) -> impl Iterator<Item = String> {
+        let lossy = self.processes.iter().filter(|(_, process)| process.lost > 0);
+        lossy.map(|(pid, process)| {
+            let (most, lost) = (page::THREADS_MAX, process.lost);
+            format!("process {pid} tells of {most} threads at a time; {lost} more could tell nothing")
+        })
+    }
+
+    fn of_thread(&self, pid: u32, tid: u32) -> Option<&(Hints, Option<u64>)> {
+        self.processes.get(&pid)?.threads.get(&tid)
+    }
+}
+
+impl Process {
+    fn search(&mut self, pid: u32, now: Instant, others: &mut HashSet<FileKey>) {
+        self.search_at = now + self.search_after;
+        self.search_after = (2 * self.search_after).min(SEARCH_AFTER_MAX);
+        // Who has ended, or may not be looked into, tells nothing.
+        let Ok(libraries) = library::libraries(pid, others, |elf| page_of(elf).is_some()) else { return };
+        for library in libraries {
+            let Some(address) = page_of(&library.elf).map(|linked| library.loaded(linked)) else { continue };
+            if !self.pages.iter().any(|page| page.address == address)
+                && let Ok(memory) = library::memory(pid)
+            {
+                self.pages.push(Page { memory, address });
+            }
+        }
+    }
+
+    /// Reads what is told now. The threads that tell something else than before.
+    fn read(&mut self, pid: u32) -> Vec<(u32, Hints)> {
+        let mut now: HashMap<u32, (Hints, Option<u64>)> = HashMap::new();
+        let mut lost = 0;
+        self.pages.retain(|page| {
+            // The program has ended, is another one, or has unloaded the library.
+            let Some(told) = page.read(pid) else { return false };
+            for ThreadTold { thread, spins, phase, work } in told.threads {
+                let hints = Hints { spinning: spins, master: told.master == Some(thread), phase };
+                let before = self.threads.get(&thread).and_then(|(_, work)| *work);
+                now.insert(thread, (hints, work.max(before)));
+            }
+            lost += told.lost;
+            true
+        });
+        self.lost = lost;
+        let before = std::mem::replace(&mut self.threads, now);
+        let told = |of: &HashMap<u32, (Hints, Option<u64>)>, tid| {
+            of.get(tid).map_or(Hints::default(), |told| told.0)
+        };
+        let silent = before.keys().filter(|tid| !self.threads.contains_key(tid));
+        let all = self.threads.keys().chain(silent);
+        let changed = all.filter(|tid| told(&before, *tid) != told(&self.threads, *tid));
+        changed.map(|tid| (*tid, told(&self.threads, tid))).collect()
+    }
+}
+
+impl Page {
+    /// What is told; `None` if it cannot be read any more, which has ended for good.
+    fn read(&self, pid: u32) -> Option<page::Told> {
+        let mut bytes = vec![0; SLOT];
+        self.memory.read_exact_at(&mut bytes, self.address).ok()?;
+        let length = page::length(&bytes);
+        if length > SLOT {
+            bytes.resize(length, 0);
+            self.memory.read_exact_at(&mut bytes[SLOT..], self.address.wrapping_add(SLOT as u64)).ok()?;
+        }
+        // Nothing was told yet, or by the process that this one was forked from.
+        Some(page::read(&bytes, pid).unwrap_or_default())
+    }
+}
+
+/// The address as linked of the memory of the library, if a file has it.
+fn page_of(elf: &ElfFile) -> Option<u64> {
+    let (at, note) = elf.section(NOTE_SECTION, NOTE_MAX)?;
+    page::address(&note, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This test program has the library linked into it.
+    #[test]
+    fn what_this_process_tells_is_read_and_nothing_of_strangers() {
+        let (pid, mut told) = (std::process::id(), Told::default());
+        told.watch(pid);
+        let teller = std::thread::spawn(move || {
+            corewise::master_thread();
+            corewise::phase(4);
+            corewise::heartbeat(30);
+            let tid = nix::unistd::gettid().as_raw() as u32;
+            let changed = told.look();
+            let hints = Hints { spinning: false, master: true, phase: Some(4) };
+            assert!(changed.contains(&(pid, tid, hints)), "{changed:?}");
+            assert_eq!((told.hints(pid, tid), told.work(pid, tid)), (hints, Some(30)));
+            assert_eq!((told.hints(pid + 1, tid), told.work(1, tid)), (Hints::default(), None));
+            (told, tid)
+        });
+        let (mut told, tid) = teller.join().unwrap();
+        let changed = std::iter::repeat_with(|| told.look()).find(|changed| !changed.is_empty()).unwrap();
+        assert!(changed.contains(&(pid, tid, Hints::default())), "it has ended: {changed:?}");
+        told.retain(&HashSet::new());
+        assert_eq!(told.due_within(), None);
+    }
+}
