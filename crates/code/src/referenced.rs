@@ -1,8 +1,8 @@
 //! Which variable a function speaks of: how hidden variables of libraries are found by what they export.
 //!
-//! Problem. A library keeps a setting in a variable that it does not export, but exports a function that looks at it.
-//! Approach. The function's instructions are read in order, without following jumps, and one that gives the
-//! variable away is looked for. Limits. x86-64 only; two answers are none.
+//! Problem. A library keeps a setting in a variable that it does not export, but exports a function that
+//! looks at it. Approach. The function's instructions are read in order, without following jumps, and one
+//! that gives the variable away is looked for. Limits. x86-64 only; two answers are none.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use std::collections::{BTreeSet, HashMap};

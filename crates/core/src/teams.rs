@@ -1,17 +1,17 @@
 //! Of how many threads parallel programs make their teams while others need PEs, too (`--adapt-team`).
 //!
-//! Problem: a runtime library takes a thread for each PE of the machine, at its start. Where several programs share
-//! the machine, or a control group has a quota, there are more threads than PEs: they wait for each other
-//! while some of them have no PE. Approach: while the threads of a process are held up, its teams are of as many
-//! threads as it has PEs, which is what it really got: its CPU time over the time that has passed
-//! ([`MEASURED_OVER`]). So whoever takes the rest (other programs, a quota, the hypervisor) needs no name. Held
-//! up again, it gets still smaller teams. When it has not been held up for a while, the library's own choice
-//! holds again, as an attempt; each relapse doubles that while ([`CALM_MIN`] to [`CALM_MAX`]).
+//! Problem: a runtime library takes a thread for each PE of the machine, at its start. Where several programs
+//! share the machine, or a control group has a quota, there are more threads than PEs: they wait for each
+//! other while some of them have no PE. Approach: while the threads of a process are held up, its teams are
+//! of as many threads as it has PEs, which is what it really got: its CPU time over the time that has passed
+//! ([`MEASURED_OVER`]). So whoever takes the rest (other programs, a quota, the hypervisor) needs no name.
+//! Held up again, it gets still smaller teams. When it has not been held up for a while, the library's own
+//! choice holds again, as an attempt; each relapse doubles that while ([`CALM_MIN`] to [`CALM_MAX`]).
 //!
 //! It is asked for, as the order of sums depends on the size of a team, and with it how results are rounded.
 //!
-//! Limits: that PEs have become free is found out by that attempt alone. Two libraries that each have teams in one
-//! process get teams of the same size, as if only one were at work.
+//! Limits: that PEs have become free is found out by that attempt alone. Two libraries that each have teams
+//! in one process get teams of the same size, as if only one were at work.
 
 use crate::ids::ThreadId;
 use crate::observe::ProcessDelay;
@@ -149,8 +149,8 @@ mod tests {
 
     const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
 
-    /// Tells of a process on 8 PEs every 100 ms: each digit is a look, at which its threads got so many PEs and
-    /// waited for as long (0: they are not held up). The size of its teams after each, `.` its own.
+    /// Tells of a process on 8 PEs every 100 ms: each digit is a look, at which its threads got so many PEs
+    /// and waited for as long (0: they are not held up). The size of its teams after each, `.` its own.
     fn drawn(looks: &str) -> String {
         let mut teams = Teams::new(true);
         let sizes = looks.chars().zip(1u64..).map(|(look, index)| {

@@ -1,14 +1,14 @@
 //! What programs tell of their threads through `libcorewise` ([`corewise::page`]), read from outside.
 //!
-//! Problem. A program that links the library writes into its own memory which of its threads only wait, who is
-//! the master, which phase has begun, and how much is done. It can be loaded at any time, and the process can
-//! fork or become another program. Approach. New processes are searched for files with the library's note,
-//! again and again at growing distances; where one is found its memory is read every [`PERIOD`]. Reading copies
-//! bytes of a stranger, who may have written anything: only what a process tells of its own threads counts,
-//! and work only grows.
+//! Problem. A program that links the library writes into its own memory which of its threads only wait, who
+//! is the master, which phase has begun, and how much is done. It can be loaded at any time, and the process
+//! can fork or become another program. Approach. New processes are searched for files with the library's
+//! note, again and again at growing distances; where one is found its memory is read every [`PERIOD`].
+//! Reading copies bytes of a stranger, who may have written anything: only what a process tells of its own
+//! threads counts, and work only grows.
 //!
-//! Limits. The library must be able to name its threads: what a program in a PID namespace of its own tells is
-//! not read. A process that may not be looked into (setuid) tells nothing.
+//! Limits. The library must be able to name its threads: what a program in a PID namespace of its own tells
+//! is not read. A process that may not be looked into (setuid) tells nothing.
 
 use corewise::page::{self, NOTE_SECTION, SLOT, ThreadTold};
 use corewise_code::elf::ElfFile;

@@ -338,7 +338,8 @@ impl LiveWorld {
 }
 
 impl LiveWorld {
-    /// How much a thread has done: as its program tells, else by its instructions, else by points of its code.
+    /// How much a thread has done: as its program tells, else by its instructions, else by points of its
+    /// code.
     fn progress(&mut self, of: &ThreadFacts, counters: Option<&CounterReading>) -> Option<ProgressReading> {
         let told = self.told.work(of.pid, of.tid);
         if told.is_some() {

@@ -2,12 +2,12 @@
 //! has begun, how much is done. For C it is `libcorewise`, for Rust this crate.
 //!
 //! Problem. A scheduler sees which threads run, but not which of them only wait, and not whether the program
-//! advances. Approach: the runtime extensions of "parallelism-aware scheduling", section 2.2, where a threading
-//! library tells the operating system by system calls. Here each call writes a word into the caller's own memory
-//! ([`page`]); whoever schedules reads it from outside, when it wants to. So a call takes a few nanoseconds,
-//! never enters the kernel, cannot fail, and does nothing where nobody reads. Nothing is opened, shared or
-//! named: there is nothing to clean up, and nobody else can write there who could not write to the whole
-//! program.
+//! advances. Approach: the runtime extensions of "parallelism-aware scheduling", section 2.2, where a
+//! threading library tells the operating system by system calls. Here each call writes a word into the
+//! caller's own memory ([`page`]); whoever schedules reads it from outside, when it wants to. So a call takes
+//! a few nanoseconds, never enters the kernel, cannot fail, and does nothing where nobody reads. Nothing is
+//! opened, shared or named: there is nothing to clean up, and nobody else can write there who could not write
+//! to the whole program.
 //!
 //! After a `fork` the child tells of its own thread alone ([`thread`]). Limits: only the first
 //! [`page::THREADS_MAX`] living threads of a process are told of. Whoever reads looks every few milliseconds:

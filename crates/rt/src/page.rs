@@ -2,7 +2,8 @@
 //!
 //! It is ordinary memory of the library. A note in the library's file (and so in that of a program into which
 //! it is linked statically; `strip` keeps notes) tells at which distance it lies. It begins with the process
-//! that writes it: memory that was copied to another by a `fork` of which the library was not told says nothing.
+//! that writes it: memory that was copied to another by a `fork` of which the library was not told says
+//! nothing.
 //!
 //! A reader takes it for what it is, bytes of a stranger: [`read`] makes sense of any.
 

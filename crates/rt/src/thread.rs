@@ -1,4 +1,5 @@
-//! Whose slot is whose: taken at a thread's first word, given back at its end, cleared in the child of a fork.
+//! Whose slot is whose: taken at a thread's first word, given back at its end, cleared in the child of a
+//! fork.
 
 use crate::page::{Page, Slot, note};
 use std::cell::Cell;
@@ -47,8 +48,9 @@ fn take() -> &'static Slot {
     note!(PAGE);
     static FORK: Once = Once::new();
     FORK.call_once(|| {
-        // SAFETY: the function takes no arguments and does nothing but store to static memory. Should it not be
-        // registered, for want of memory, what a child tells is its parent's, and is not read as the child's.
+        // SAFETY: the function takes no arguments and does nothing but store to static memory. Should it not
+        // be registered, for want of memory, what a child tells is its parent's, and is not read as the
+        // child's.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     PAGE.process.store(std::process::id(), Relaxed);

@@ -1,13 +1,13 @@
 //! How long the idle threads of LLVM's OpenMP runtime spin, and of Intel's, which is its relative.
 //!
 //! Problem: both keep the time, their "blocktime", in a variable that they do not export, and read
-//! `KMP_BLOCKTIME` once. Their exported `kmp_set_blocktime` changes it for the calling thread alone. Approach:
-//! where nobody has chosen a time, a team takes the common variable's, each time that it comes to a barrier. The
-//! exported `kmp_get_blocktime` compares that variable with the number that means "for ever", so its code
-//! tells where it is. Nothing is planted, so programs that run already are as good.
+//! `KMP_BLOCKTIME` once. Their exported `kmp_set_blocktime` changes it for the calling thread alone.
+//! Approach: where nobody has chosen a time, a team takes the common variable's, each time that it comes to a
+//! barrier. The exported `kmp_get_blocktime` compares that variable with the number that means "for ever", so
+//! its code tells where it is. Nothing is planted, so programs that run already are as good.
 //!
-//! Limits: only a value that is one of the defaults is taken for nobody's choice (0, hybrid processors' default,
-//! needs no change). x86-64 only. A thread that waits already does so to the end.
+//! Limits: only a value that is one of the defaults is taken for nobody's choice (0, hybrid processors'
+//! default, needs no change). x86-64 only. A thread that waits already does so to the end.
 
 use super::variable::Variable;
 use corewise_code::library;
@@ -30,8 +30,8 @@ const DEFAULTS: [u64; 2] = [200, 200_000];
 /// long as a block costs.
 pub const SHORT: u64 = 0;
 
-/// The variables of every copy in a process, where they have the default value. Files of `others` are known to be
-/// no such library, and those that turn out to be none are added.
+/// The variables of every copy in a process, where they have the default value. Files of `others` are known
+/// to be no such library, and those that turn out to be none are added.
 pub fn find_again(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Vec<Variable>> {
     let memory = Arc::new(library::memory(pid)?);
     let copies = library::libraries(pid, others, |elf| elf.symbol(EXPORTED).is_some())?;

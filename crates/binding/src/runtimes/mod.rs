@@ -1,5 +1,5 @@
-//! The runtime libraries of watched programs: whether their threads are held up, how long idle ones spin, and of
-//! how many threads teams are ([`teams`]).
+//! The runtime libraries of watched programs: whether their threads are held up, how long idle ones spin, and
+//! of how many threads teams are ([`teams`]).
 //!
 //! Problem: idle threads of a parallel program spin for a while, as work may come at once. Where another
 //! program needs their PEs, that harms both; where nobody does, it helps. Programs choose at their start.
@@ -98,7 +98,8 @@ struct Process {
     copies: Vec<Idling>,
     /// The spin count that is wanted of them, if not the library's own choice.
     wanted: Option<u64>,
-    /// Where it says of how many threads teams are, and what is wanted there, if not the libraries' own choice.
+    /// Where it says of how many threads teams are, and what is wanted there, if not the libraries' own
+    /// choice.
     teams: Vec<Variable>,
     team_size: Option<u32>,
     /// The variable by which its user has decided of how many.
@@ -143,8 +144,8 @@ struct Watched {
 }
 
 impl Runtimes {
-    /// To do what these parameters permit, of programs that are started with the value `planted`, if with any.
-    /// The guardian is entrusted with what is written.
+    /// To do what these parameters permit, of programs that are started with the value `planted`, if with
+    /// any. The guardian is entrusted with what is written.
     pub fn new(config: &EngineConfig, planted: Option<u64>, guardian: &Guardian) -> io::Result<Self> {
         Ok(Self {
             proc: Proc::at("/proc"),

@@ -1,17 +1,17 @@
 //! Of how many threads the runtime libraries of a process make their teams.
 //!
-//! Problem: GNU's OpenMP runtime and OpenBLAS choose a size once, when they are loaded: the number of PEs. Approach:
-//! both look into a variable before each parallel region, so what is written there holds from the next one on.
-//! OpenBLAS exports it (`blas_cpu_number`, in wheels, too, whatever the prefix of their functions); that
-//! nobody has chosen another size shows in its equality with the number of threads that there are. The
-//! exported `omp_get_max_threads` of libgomp takes the address of its variable. So nothing is loaded into the
-//! program. That is what `openblas_set_num_threads` does for sizes up to the first, and what
+//! Problem: GNU's OpenMP runtime and OpenBLAS choose a size once, when they are loaded: the number of PEs.
+//! Approach: both look into a variable before each parallel region, so what is written there holds from the
+//! next one on. OpenBLAS exports it (`blas_cpu_number`, in wheels, too, whatever the prefix of their
+//! functions); that nobody has chosen another size shows in its equality with the number of threads that
+//! there are. The exported `omp_get_max_threads` of libgomp takes the address of its variable. So nothing is
+//! loaded into the program. That is what `openblas_set_num_threads` does for sizes up to the first, and what
 //! `omp_set_num_threads` would do for all threads that have not called it.
 //!
 //! A size that the program or its user chooses wins: variables of the environment ([`WISHES`]), the clause
 //! `num_threads`, threads that have called `omp_set_num_threads`, a variable that somebody else has written
-//! to since. Limits: libgomp on x86-64 only. LLVM's OpenMP keeps a size for each thread: it is left alone. A program that
-//! saves the size and writes it back later (threadpoolctl) may write back a smaller one of ours.
+//! to since. Limits: libgomp on x86-64 only. LLVM's OpenMP keeps a size for each thread: it is left alone. A
+//! program that saves the size and writes it back later (threadpoolctl) may write back a smaller one of ours.
 
 use super::variable::Variable;
 use corewise_code::library::{self, Library};

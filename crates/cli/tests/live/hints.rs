@@ -25,11 +25,12 @@ impl Telling {
         compiler.arg("-O2").arg("-I").arg(root.join("../rt/include")).arg(root.join("../rt/tests/telling.c"));
         compiler.arg(&library).args(["-lpthread", "-o"]).arg(&program);
         assert!(compiler.status().unwrap().success());
-        let policy = format!(
-            "exec:deadline=5s,read greeting; echo '{{\"version\":1,\"events\":true}}'; n=0; while read scene; do \
+        let script = format!(
+            "read greeting; echo '{{\"version\":1,\"events\":true}}'; n=0; while read scene; do \
              echo \"$scene\" >> {}; n=$((n+1)); echo \"{{\\\"step\\\":$n,\\\"bind\\\":[]}}\"; done",
             directory.path().join("scenes").display()
         );
+        let policy = format!("exec:deadline=5s,{script}");
         let mut command = corewise();
         command.args(["run", "--quiet", "--counters", "none", "--interval", interval, "--policy", &policy]);
         command.arg("--record").arg(directory.path().join("run.cwr")).arg("--").arg(program);

@@ -244,16 +244,29 @@ fn idle_threads_of_llvms_runtime_spin_shortly_and_after_a_kill_9_as_their_progra
 }
 
 #[test]
-fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for() {
+fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_says_so() {
     needs!(TwoPes);
     let team = Team::start(&["--adapt-team"], &[]);
     team.await_own(true, teams::find_again);
     let crowd = crowd();
     team.await_own(false, teams::find_again);
     disperse(crowd);
-    team.await_own(true, teams::find_again);
     let report = team.end();
     assert_eq!(report["waits"]["processes_with_smaller_teams"], 1, "{report:#}");
+}
+
+#[test]
+fn after_a_kill_9_teams_are_as_their_library_chose_them() {
+    needs!(TwoPes);
+    let mut team = Team::start(&["--adapt-team"], &[]);
+    let crowd = crowd();
+    team.await_own(false, teams::find_again);
+    let input = team.corewise.stdin.take();
+    team.corewise.kill().unwrap();
+    team.corewise.wait().unwrap();
+    team.await_own(true, teams::find_again);
+    drop(input);
+    disperse(crowd);
 }
 
 #[test]
