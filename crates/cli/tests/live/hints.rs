@@ -2,6 +2,7 @@
 
 use crate::common::{corewise, wait_for};
 use flate2::read::MultiGzDecoder;
+use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -72,10 +73,14 @@ fn what_a_program_tells_to_have_done_is_its_progress() {
     let mut recording = String::new();
     let file = File::open(telling.directory.path().join("run.cwr")).unwrap();
     MultiGzDecoder::new(file).read_to_string(&mut recording).unwrap();
-    let told = recording.split("\"progress\":{\"work\":").skip(1).map(|rest| {
-        let (work, rest) = rest.split_once(',').unwrap();
-        assert!(rest.starts_with("\"source\":\"told\""), "{rest:.80}");
-        work.parse::<u64>().unwrap()
+    // A batch of events tells later of what was read before.
+    let lines = recording.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let threads =
+        lines.flat_map(|line| line["observation"]["threads"].as_array().cloned().unwrap_or_default());
+    let told = threads.map(|thread| thread["progress"].clone()).filter(|progress| !progress.is_null());
+    let told = told.map(|progress| {
+        assert_eq!(progress["source"], "told");
+        progress["work"].as_u64().unwrap()
     });
     let told: Vec<u64> = told.collect();
     let grows = told.windows(2).all(|pair| pair[0] <= pair[1]) && told.first() < told.last();
