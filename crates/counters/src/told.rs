@@ -38,6 +38,8 @@ pub struct Told {
     /// Files without the note.
     others: HashSet<FileKey>,
     looked_at: Option<Instant>,
+    /// A process with more threads than can tell, and how many more.
+    lossy: Option<(u32, u32)>,
 }
 
 #[derive(Debug)]
@@ -46,8 +48,6 @@ struct Process {
     threads: HashMap<u32, (Hints, Option<u64>)>,
     search_at: Instant,
     search_after: Duration,
-    /// Threads for whom there was no room.
-    lost: u32,
 }
 
 /// One copy of the library.
@@ -66,7 +66,6 @@ impl Told {
             threads: HashMap::new(),
             search_at: now,
             search_after: SEARCH_AFTER,
-            lost: 0,
         });
     }
 
@@ -96,7 +95,9 @@ impl Told {
             if process.search_at <= now {
                 process.search(pid, now, &mut self.others);
             }
-            changed.extend(process.read(pid).into_iter().map(|(tid, hints)| (pid, tid, hints)));
+            let (news, lost) = process.read(pid);
+            changed.extend(news.into_iter().map(|(tid, hints)| (pid, tid, hints)));
+            self.lossy = self.lossy.or((lost > 0).then_some((pid, lost)));
         }
         self.looked_at = Some(now);
         changed
@@ -113,12 +114,9 @@ impl Told {
     }
 
     /// What a user should know, in words.
-    pub fn troubles(&self) -> impl Iterator<Item = String> {
-        let lossy = self.processes.iter().filter(|(_, process)| process.lost > 0);
-        lossy.map(|(pid, process)| {
-            let (most, lost) = (page::THREADS_MAX, process.lost);
-            format!("process {pid} tells of {most} threads at a time; {lost} more could tell nothing")
-        })
+    pub fn trouble(&self) -> Option<String> {
+        let ((pid, lost), most) = (self.lossy?, page::THREADS_MAX);
+        Some(format!("process {pid} tells of {most} threads at a time; {lost} more could tell nothing"))
     }
 
     fn of_thread(&self, pid: u32, tid: u32) -> Option<&(Hints, Option<u64>)> {
@@ -142,10 +140,11 @@ impl Process {
         }
     }
 
-    /// Reads what is told now. The threads that tell something else than before.
-    fn read(&mut self, pid: u32) -> Vec<(u32, Hints)> {
+    /// Reads what is told now. The threads that tell something else than before, and for how many there was
+    /// no room.
+    fn read(&mut self, pid: u32) -> (Vec<(u32, Hints)>, u32) {
         let mut now: HashMap<u32, (Hints, Option<u64>)> = HashMap::new();
-        let mut lost = 0;
+        let mut lost = 0u32;
         self.pages.retain(|page| {
             // The program has ended, is another one, or has unloaded the library.
             let Some(told) = page.read(pid) else { return false };
@@ -154,10 +153,9 @@ impl Process {
                 let before = self.threads.get(&thread).and_then(|(_, work)| *work);
                 now.insert(thread, (hints, work.max(before)));
             }
-            lost += told.lost;
+            lost = told.lost.saturating_add(lost);
             true
         });
-        self.lost = lost;
         let before = std::mem::replace(&mut self.threads, now);
         let told = |of: &HashMap<u32, (Hints, Option<u64>)>, tid| {
             of.get(tid).map_or(Hints::default(), |told| told.0)
@@ -165,7 +163,7 @@ impl Process {
         let silent = before.keys().filter(|tid| !self.threads.contains_key(tid));
         let all = self.threads.keys().chain(silent);
         let changed = all.filter(|tid| told(&before, *tid) != told(&self.threads, *tid));
-        changed.map(|tid| (*tid, told(&self.threads, tid))).collect()
+        (changed.map(|tid| (*tid, told(&self.threads, tid))).collect(), lost)
     }
 }
 

@@ -184,7 +184,7 @@ impl LiveWorld {
         let mut troubles = self.parts.discovery.losses();
         troubles.extend(self.parts.counters.troubles());
         troubles.extend(self.parts.actuator.troubles());
-        troubles.extend(self.told.troubles());
+        troubles.extend(self.told.trouble());
         troubles.extend(self.parts.runtimes.iter().flat_map(Runtimes::troubles));
         let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
         troubles.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));

@@ -1,6 +1,6 @@
 //! What a program tells of its threads through `libcorewise`, under the real command.
 
-use crate::common::{corewise, wait_for};
+use crate::common::{corewise, report_of, wait_for};
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 use std::fs::File;
@@ -63,9 +63,10 @@ fn hints_reach_a_policy_at_once_also_from_the_child_of_a_fork() {
 fn what_a_program_tells_to_have_done_is_its_progress() {
     let mut telling = Telling::start("50ms");
     telling.await_told("\"is_master\":true");
-    // Some looks later.
+    // Some looks later, which are those that no event is the cause of.
     let scenes = telling.directory.path().join("scenes");
-    let count = || std::fs::read_to_string(&scenes).unwrap().lines().count();
+    let is_look = |scene: &&str| scene.contains("\"events\":[]");
+    let count = || std::fs::read_to_string(&scenes).unwrap().lines().filter(is_look).count();
     let before = count();
     wait_for(|| (count() > before + 3).then_some(()));
     drop(telling.corewise.stdin.take());
@@ -85,4 +86,19 @@ fn what_a_program_tells_to_have_done_is_its_progress() {
     let told: Vec<u64> = told.collect();
     let grows = told.windows(2).all(|pair| pair[0] <= pair[1]) && told.first() < told.last();
     assert!(grows && told.iter().all(|work| work % 1000 == 0), "{told:?}");
+}
+
+#[test]
+fn who_tells_nonsense_harms_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rt/tests/garbage.c");
+    for options in [&[][..], &["-DNOWHERE"]] {
+        let program = directory.path().join("garbage");
+        let mut compiler = Command::new("cc");
+        assert!(compiler.args(options).arg(&source).arg("-o").arg(&program).status().unwrap().success());
+        let report = report_of(&["--interval", "50ms", "--policy", "pa"], &[program.to_str().unwrap()]);
+        assert_eq!(report["threads"].as_array().unwrap().len(), 1, "{report:#}");
+        let complains = report["notes"].to_string().contains("tells of 1023 threads at a time");
+        assert_eq!(complains, options.is_empty(), "{report:#}");
+    }
 }
