@@ -1,5 +1,5 @@
-/* A program that only pretends to have the library: its note leads to memory full of nonsense that changes all
- * the time; compiled with NOWHERE, to where there is no memory. It runs for a second or two. */
+/* A program that only pretends to have the library: its note leads to memory full of nonsense that changes
+ * all the time; compiled with NOWHERE, to where there is no memory. It runs for a second or two. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
