@@ -1,10 +1,10 @@
 //! Bars that lie, one row for each thing that was run, so that names have room and never meet.
 
-use super::{Axis, WIDTH, extent, legend, text_width};
-use crate::page::markup::{Text, colour};
+use super::palette::colour;
+use super::{Axis, WIDTH, extent, legend, tenth, text_width};
 use crate::profile::words::{interval, signed};
 use corewise_core::profile::Estimate;
-use std::fmt::Write;
+use maud::{Markup, html};
 
 /// With more series than this, a bar is thin and its figures stand in its tool tip only.
 const SERIES_WITH_FIGURES_MAX: usize = 3;
@@ -53,34 +53,25 @@ struct Layout {
 
 impl BarChart {
     /// The elements of the drawing, and its height.
-    pub fn draw(&self) -> (String, f64) {
-        let (mut svg, top) = legend(&self.series);
+    pub fn draw(&self) -> (Markup, f64) {
+        let (legend, top) = legend(&self.series);
         let layout = self.layout(top);
         let bottom = top + layout.row * self.rows.len() as f64;
-        layout.grid(&mut svg, bottom);
-        for (index, row) in self.rows.iter().enumerate() {
-            self.row(&mut svg, &layout, row, top + layout.row * index as f64);
-        }
-        let base = layout.x(self.base);
-        let _ =
-            writeln!(svg, "<line class=\"zero\" x1=\"{base}\" x2=\"{base}\" y1=\"{top}\" y2=\"{bottom}\"/>");
-        let middle = tenth(layout.left + layout.width / 2.0);
-        let baseline = bottom + 34.0;
-        let _ = writeln!(
-            svg,
-            "<text class=\"middle\" x=\"{middle}\" y=\"{baseline}\">{}</text>",
-            Text(&self.x_label)
-        );
-        if let Some((less, more)) = self.hints {
-            let right = layout.left + layout.width;
-            let _ = writeln!(
-                svg,
-                "<text class=\"hint\" x=\"{}\" y=\"{baseline}\">◀ {less}</text>\
-                 <text class=\"hint end\" x=\"{right}\" y=\"{baseline}\">{more} ▶</text>",
-                layout.left
-            );
-        }
-        (svg, baseline + 10.0)
+        let (base, baseline) = (layout.x(self.base), bottom + 34.0);
+        let drawing = html! {
+            (legend)
+            (layout.grid(bottom))
+            @for (index, row) in self.rows.iter().enumerate() {
+                (self.row(&layout, row, top + layout.row * index as f64))
+            }
+            line.zero x1=(base) x2=(base) y1=(top) y2=(bottom) {}
+            text.middle x=(tenth(layout.left + layout.width / 2.0)) y=(baseline) { (self.x_label) }
+            @if let Some((less, more)) = self.hints {
+                text.hint x=(layout.left) y=(baseline) { "◀ " (less) }
+                text.hint.end x=(layout.left + layout.width) y=(baseline) { (more) " ▶" }
+            }
+        };
+        (drawing, baseline + 10.0)
     }
 
     fn layout(&self, top: f64) -> Layout {
@@ -100,21 +91,19 @@ impl BarChart {
         Axis::linear(low, high, 8)
     }
 
-    fn row(&self, svg: &mut String, layout: &Layout, row: &Row, top: f64) {
-        let _ = writeln!(
-            svg,
-            "<text class=\"end\" x=\"{}\" y=\"{}\">{}</text>",
-            layout.left - 10.0,
-            top + layout.row / 2.0 + 4.0,
-            Text(&row.label)
-        );
-        for (series, bar) in row.bars.iter().enumerate() {
-            let Some(bar) = bar.as_ref().filter(|bar| bar.estimate.value.is_finite()) else { continue };
-            let y = top + 4.0 + layout.pitch * series as f64;
-            let name = format!("{}, {}", row.label, self.series[series]);
-            // Hints are given for Δ, whose sign matters and whose third digit does not.
-            let told = if self.hints.is_some() { signed(bar.estimate) } else { interval(bar.estimate) };
-            layout.bar(svg, bar, self.base, y, colour(series), (&name, &told));
+    fn row(&self, layout: &Layout, row: &Row, top: f64) -> Markup {
+        let known = |bar: &Option<Bar>| bar.as_ref().is_some_and(|bar| bar.estimate.value.is_finite());
+        html! {
+            text.end x=(layout.left - 10.0) y=(top + layout.row / 2.0 + 4.0) { (row.label) }
+            @for (series, bar) in row.bars.iter().enumerate().filter(|(_, bar)| known(bar)) {
+                @if let Some(bar) = bar {
+                    @let name = format!("{}, {}", row.label, self.series[series]);
+                    // Hints are given for Δ, whose sign matters and whose third digit does not.
+                    @let value = if self.hints.is_some() { signed(bar.estimate) } else { interval(bar.estimate) };
+                    @let y = top + 4.0 + layout.pitch * series as f64;
+                    (layout.bar(bar, self.base, y, &colour(series), (&name, &value)))
+                }
+            }
         }
     }
 }
@@ -124,55 +113,29 @@ impl Layout {
         tenth(self.left + self.width * self.axis.share(value))
     }
 
-    fn grid(&self, svg: &mut String, bottom: f64) {
-        for (value, label) in &self.axis.ticks {
-            let x = self.x(*value);
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{x}\" x2=\"{x}\" y1=\"{}\" y2=\"{bottom}\"/>\
-                 <text class=\"tick middle\" x=\"{x}\" y=\"{}\">{label}</text>",
-                self.top,
-                bottom + 15.0
-            );
+    fn grid(&self, bottom: f64) -> Markup {
+        html! {
+            @for (value, label) in &self.axis.ticks {
+                @let x = self.x(*value);
+                line.grid x1=(x) x2=(x) y1=(self.top) y2=(bottom) {}
+                text.tick.middle x=(x) y=(bottom + 15.0) { (label) }
+            }
         }
     }
 
-    fn bar(
-        &self,
-        svg: &mut String,
-        bar: &Bar,
-        base: f64,
-        y: f64,
-        colour: String,
-        (name, told): (&str, &str),
-    ) {
+    fn bar(&self, bar: &Bar, base: f64, y: f64, colour: &str, (name, words): (&str, &str)) -> Markup {
         let Estimate { value, low, high, repetitions } = bar.estimate;
         let (zero, end) = (self.x(base), self.x(value));
         let (height, middle) = (self.pitch - 2.0, y + self.pitch / 2.0 - 1.0);
-        let class = if bar.uncertain { " class=\"uncertain\"" } else { "" };
-        let _ = write!(
-            svg,
-            "<g><title>{}: {told}, {repetitions} repetitions</title>\
-             <rect{class} x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{height}\" fill=\"{colour}\"/>",
-            Text(name),
-            zero.min(end),
-            tenth((end - zero).abs())
-        );
-        let (from, to) = (self.x(low), self.x(high));
-        let _ = write!(
-            svg,
-            "<path class=\"whisker\" d=\"M{from} {middle}H{to}M{from} {a}V{b}M{to} {a}V{b}\"/>",
-            a = middle - 3.0,
-            b = middle + 3.0
-        );
-        if self.figures {
-            let _ = write!(svg, "<text class=\"value end\" x=\"{WIDTH}\" y=\"{}\">{told}</text>", y + 10.0);
+        let (from, to, a, b) = (self.x(low), self.x(high), middle - 3.0, middle + 3.0);
+        html! {
+            g {
+                title { (name) ": " (words) ", " (repetitions) " repetitions" }
+                rect class=[bar.uncertain.then_some("uncertain")] x=(zero.min(end)) y=(y) width=(tenth((end - zero).abs()))
+                    height=(height) fill=(colour) {}
+                path.whisker d=(format!("M{from} {middle}H{to}M{from} {a}V{b}M{to} {a}V{b}")) {}
+                @if self.figures { text.value.end x=(WIDTH) y=(y + 10.0) { (words) } }
+            }
         }
-        let _ = writeln!(svg, "</g>");
     }
-}
-
-/// Rounded to a tenth of a unit: nobody sees more, and the file stays small.
-fn tenth(length: f64) -> f64 {
-    (length * 10.0).round() / 10.0
 }

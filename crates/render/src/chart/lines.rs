@@ -1,10 +1,10 @@
 //! Curves with their intervals as bands, in panels side by side.
 
-use super::{Axis, WIDTH, legend, text_width};
-use crate::page::markup::{Text, colour};
+use super::palette::colour;
+use super::{Axis, WIDTH, legend, tenth, text_width};
 use crate::profile::words::interval;
 use corewise_core::profile::Estimate;
-use std::fmt::Write;
+use maud::{Markup, html};
 
 const COLUMNS: usize = 2;
 const GAP: f64 = 28.0;
@@ -53,18 +53,21 @@ pub struct LineChart {
 
 impl LineChart {
     /// The elements of the drawing, and its height.
-    pub fn draw(&self) -> (String, f64) {
-        let (mut svg, top) = legend(&self.names);
+    pub fn draw(&self) -> (Markup, f64) {
+        let (legend, top) = legend(&self.names);
         let columns = self.panels.len().clamp(1, COLUMNS);
         let width = (WIDTH - GAP * (columns - 1) as f64) / columns as f64;
-        for (index, panel) in self.panels.iter().enumerate() {
-            let x = (width + GAP) * (index % columns) as f64;
-            let y = top + PANEL_HEIGHT * (index / columns) as f64;
-            let _ = writeln!(svg, "<g transform=\"translate({x} {y})\">");
-            Drawn { panel, names: &self.names, width: width - LEFT - RIGHT }.draw(&mut svg);
-            let _ = writeln!(svg, "</g>");
-        }
-        (svg, top + PANEL_HEIGHT * self.panels.len().div_ceil(columns) as f64)
+        let drawing = html! {
+            (legend)
+            @for (index, panel) in self.panels.iter().enumerate() {
+                @let x = (width + GAP) * (index % columns) as f64;
+                @let y = top + PANEL_HEIGHT * (index / columns) as f64;
+                g transform=(format!("translate({x} {y})")) {
+                    (Drawn { panel, names: &self.names, width: width - LEFT - RIGHT }.draw())
+                }
+            }
+        };
+        (drawing, top + PANEL_HEIGHT * self.panels.len().div_ceil(columns) as f64)
     }
 }
 
@@ -77,81 +80,65 @@ struct Drawn<'a> {
 
 impl Drawn<'_> {
     fn x(&self, value: f64) -> f64 {
-        ((LEFT + self.width * self.panel.x.share(value)) * 10.0).round() / 10.0
+        tenth(LEFT + self.width * self.panel.x.share(value))
     }
 
     fn y(&self, value: f64) -> f64 {
         let height = PANEL_HEIGHT - ABOVE - BELOW;
-        ((ABOVE + height * (1.0 - self.panel.y.share(value))) * 10.0).round() / 10.0
+        tenth(ABOVE + height * (1.0 - self.panel.y.share(value)))
     }
 
-    fn draw(&self, svg: &mut String) {
-        let panel = self.panel;
-        let _ =
-            writeln!(svg, "<text class=\"heading\" x=\"{LEFT}\" y=\"12\">{}</text>", Text(&panel.heading));
-        self.grid(svg);
-        self.marks(svg);
-        if let Some(base) = panel.base {
-            let (y, right) = (self.y(base), LEFT + self.width);
-            let _ =
-                writeln!(svg, "<line class=\"zero\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y}\" y2=\"{y}\"/>");
-        }
-        for line in &panel.lines {
-            self.line(svg, line);
+    fn draw(&self) -> Markup {
+        html! {
+            text.heading x=(LEFT) y="12" { (self.panel.heading) }
+            (self.grid())
+            (self.marks())
+            @if let Some(base) = self.panel.base {
+                @let y = self.y(base);
+                line.zero x1=(LEFT) x2=(LEFT + self.width) y1=(y) y2=(y) {}
+            }
+            @for line in &self.panel.lines { (self.line(line)) }
         }
     }
 
-    fn grid(&self, svg: &mut String) {
+    fn grid(&self) -> Markup {
         let (right, bottom) = (LEFT + self.width, PANEL_HEIGHT - BELOW);
-        for (value, label) in &self.panel.x.ticks {
-            let x = self.x(*value);
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{x}\" x2=\"{x}\" y1=\"{ABOVE}\" y2=\"{bottom}\"/>\
-                 <text class=\"tick middle\" x=\"{x}\" y=\"{}\">{label}</text>",
-                bottom + 15.0
-            );
-        }
-        for (value, label) in &self.panel.y.ticks {
-            let y = self.y(*value);
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y}\" y2=\"{y}\"/>\
-                 <text class=\"tick end\" x=\"{}\" y=\"{}\">{label}</text>",
-                LEFT - 6.0,
-                y + 4.0
-            );
-        }
         let (x_label, y_label) = self.panel.labels;
-        let _ = writeln!(
-            svg,
-            "<text class=\"hint middle\" x=\"{}\" y=\"{}\">{x_label}</text>\
-             <text class=\"hint end\" x=\"{right}\" y=\"12\">{y_label}</text>",
-            LEFT + self.width / 2.0,
-            bottom + 32.0
-        );
+        html! {
+            @for (value, label) in &self.panel.x.ticks {
+                @let x = self.x(*value);
+                line.grid x1=(x) x2=(x) y1=(ABOVE) y2=(bottom) {}
+                text.tick.middle x=(x) y=(bottom + 15.0) { (label) }
+            }
+            @for (value, label) in &self.panel.y.ticks {
+                @let y = self.y(*value);
+                line.grid x1=(LEFT) x2=(right) y1=(y) y2=(y) {}
+                text.tick.end x=(LEFT - 6.0) y=(y + 4.0) { (label) }
+            }
+            text.hint.middle x=(LEFT + self.width / 2.0) y=(bottom + 32.0) { (x_label) }
+            text.hint.end x=(right) y="12" { (y_label) }
+        }
     }
 
     /// Names that would meet stand below each other; one that has no room is left out.
-    fn marks(&self, svg: &mut String) {
+    fn marks(&self) -> Markup {
         let mut ends = [0.0; MARK_LINES];
+        let mut placed = Vec::new();
         for (value, name) in &self.panel.marks {
             let x = self.x(*value);
             let Some(line) = ends.iter().position(|&end| end <= x) else { continue };
             ends[line] = x + text_width(name);
-            let _ = writeln!(
-                svg,
-                "<line class=\"mark\" x1=\"{x}\" x2=\"{x}\" y1=\"{ABOVE}\" y2=\"{}\"/>\
-                 <text class=\"hint\" x=\"{}\" y=\"{}\">{}</text>",
-                PANEL_HEIGHT - BELOW,
-                x - 2.0,
-                ABOVE - 6.0 - 13.0 * line as f64,
-                Text(name)
-            );
+            placed.push((x, line, name));
+        }
+        html! {
+            @for (x, line, name) in placed {
+                line.mark x1=(x) x2=(x) y1=(ABOVE) y2=(PANEL_HEIGHT - BELOW) {}
+                text.hint x=(x - 2.0) y=(ABOVE - 6.0 - 13.0 * line as f64) { (name) }
+            }
         }
     }
 
-    fn line(&self, svg: &mut String, line: &Line) {
+    fn line(&self, line: &Line) -> Markup {
         let colour = colour(line.name);
         let known: Vec<&(f64, Estimate)> = line.points.iter().filter(|(_, y)| y.value.is_finite()).collect();
         let path = |ys: &mut dyn Iterator<Item = (f64, f64)>| -> String {
@@ -162,20 +149,14 @@ impl Drawn<'_> {
             &mut known.iter().map(|(x, y)| (*x, y.high)).chain(known.iter().rev().map(|(x, y)| (*x, y.low))),
         );
         let curve = path(&mut known.iter().map(|(x, y)| (*x, y.value)));
-        let _ = writeln!(
-            svg,
-            "<polygon class=\"band\" fill=\"{colour}\" points=\"{band}\"/>\
-             <polyline class=\"curve\" stroke=\"{colour}\" points=\"{curve}\"/>"
-        );
-        for (x, y) in known {
-            let _ = writeln!(
-                svg,
-                "<circle cx=\"{}\" cy=\"{}\" r=\"2.6\" fill=\"{colour}\"><title>{}: {}</title></circle>",
-                self.x(*x),
-                self.y(y.value),
-                Text(&self.names[line.name]),
-                interval(*y)
-            );
+        html! {
+            polygon.band fill=(colour) points=(band) {}
+            polyline.curve stroke=(colour) points=(curve) {}
+            @for (x, y) in known {
+                circle cx=(self.x(*x)) cy=(self.y(y.value)) r="2.6" fill=(colour) {
+                    title { (self.names[line.name]) ": " (interval(*y)) }
+                }
+            }
         }
     }
 }

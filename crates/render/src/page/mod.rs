@@ -2,48 +2,121 @@
 //!
 //! A page is a single file: style and drawings are in it, there is no script, and its content security policy
 //! forbids it every request, so it can be mailed, archived and opened anywhere, on light and dark ground.
-//! Texts that come from outside are written through [`markup::Text`] only.
+//! Pages are written with maud, which escapes every text; what nobody sees is spelled out by [`document`].
 
-pub mod markup;
+pub mod words;
 
 #[cfg(test)]
 pub mod browser;
 
-use markup::Text;
-use std::fmt::{Display, Formatter, Result};
+use crate::chart::palette;
+use crate::terminal::printable;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::fmt::Display;
+
+/// The rules of every page.
+pub const STYLE: &str = include_str!("style.css");
 
 /// The page, from its title, the style rules that only it needs, and what stands in it.
-pub fn document(title: &str, style: &str, body: impl Display) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>corewise: {title}</title>\n<style>\n{common}{style}</style>\n</head>\n<body>\n<main>\n\
-         {body}</main>\n</body>\n</html>\n",
-        title = Text(title),
-        common = include_str!("style.css"),
-    )
+pub fn document(title: &str, style: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "corewise: " (title) }
+                style { "\n" (PreEscaped(palette::variables())) (PreEscaped(STYLE)) (PreEscaped(style)) }
+            }
+            body { main { (body) } }
+        }
+    };
+    printable(&page.into_string()).into_owned()
 }
 
-/// A heading's facts: names and values side by side.
-pub fn facts(f: &mut Formatter<'_>, facts: &[(&str, &dyn Display)]) -> Result {
-    writeln!(f, "<dl>")?;
-    for (name, value) in facts {
-        writeln!(f, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
+/// A value as markup.
+pub fn text(value: impl Display) -> Markup {
+    html! { (value) }
+}
+
+/// A value, or a dash where it is not known.
+pub fn known(value: Option<impl Display>) -> Markup {
+    known_markup(value.map(text))
+}
+
+/// As [`known`], of what is markup already.
+pub fn known_markup(value: Option<Markup>) -> Markup {
+    value.unwrap_or_else(|| html! { span.unknown title="not known" { "–" } })
+}
+
+/// A page's first lines: the command that made it, what it is about, and facts side by side.
+pub fn header(command: &str, heading: &Markup, facts: &[(&str, Markup)], more: &Markup) -> Markup {
+    html! {
+        header {
+            p.brand { "corewise " (command) }
+            h1 { (heading) }
+            (self::facts(facts))
+            (more)
+        }
     }
-    writeln!(f, "</dl>")
+}
+
+/// Names and values side by side.
+pub fn facts(facts: &[(&str, Markup)]) -> Markup {
+    html! {
+        dl { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } }
+    }
+}
+
+/// A section.
+pub fn section(heading: &str, content: &Markup) -> Markup {
+    html! { section { h2 { (heading) } (content) } }
 }
 
 /// A section with a list of sentences; nothing where there are none.
-pub fn list(f: &mut Formatter<'_>, heading: &str, sentences: &[String]) -> Result {
+pub fn list(heading: &str, sentences: &[String]) -> Markup {
     if sentences.is_empty() {
-        return Ok(());
+        return Markup::default();
     }
-    writeln!(f, "<section>\n<h2>{heading}</h2>\n<ul>")?;
-    for sentence in sentences {
-        writeln!(f, "<li>{}</li>", Text(sentence))?;
+    section(heading, &html! { ul { @for sentence in sentences { li { (sentence) } } } })
+}
+
+/// A remark below a table or a drawing.
+pub fn remark(text: impl Display) -> Markup {
+    html! { p.quiet { (text) } }
+}
+
+/// A table of rows that are markup (`tr`).
+pub fn table(columns: &[&str], rows: &Markup) -> Markup {
+    let columns: Vec<(&str, &str)> = columns.iter().map(|&name| (name, "")).collect();
+    table_explained(&columns, rows)
+}
+
+/// A table whose columns have names and, in their tool tips, explanations.
+pub fn table_explained(columns: &[(&str, &str)], rows: &Markup) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        @for (name, explanation) in columns {
+                            th scope="col" title=[(!explanation.is_empty()).then_some(explanation)] { (name) }
+                        }
+                    }
+                }
+                tbody { (rows) }
+            }
+        }
     }
-    writeln!(f, "</ul>\n</section>")
+}
+
+/// A drawing that scales with the page and can be scrolled where that is narrow.
+pub fn drawing(class: &str, (width, height): (f64, f64), label: &str, content: &Markup) -> Markup {
+    html! {
+        div.scroll {
+            svg class=(class) viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(label) { (content) }
+        }
+    }
 }

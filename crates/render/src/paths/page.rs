@@ -3,65 +3,34 @@
 use super::Study;
 use crate::chart::lines::{Line, LineChart, Panel};
 use crate::chart::{self, Axis};
-use crate::page;
-use crate::page::markup::{Share, Text};
+use crate::page::words::Share;
+use crate::page::{self, remark, text};
 use corewise_core::profile::Estimate;
 use corewise_paths::study::Row;
+use maud::{Markup, html};
 use std::collections::BTreeSet;
-use std::fmt::{Display, Formatter, Result};
 
 /// The page.
 pub fn render(study: &Study) -> String {
     let title = format!("path profiles of {}", study.command.join(" "));
-    page::document(&title, chart::STYLE, Body(study))
+    let body = html! {
+        (header(study))
+        (table(study))
+        (by_period(study))
+        (by_runs(study))
+        (page::list("Notes", &study.notes))
+    };
+    page::document(&title, chart::STYLE, &body)
 }
 
-struct Body<'a>(&'a Study);
-
-impl Display for Body<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let study = self.0;
-        header(f, study)?;
-        table(f, study)?;
-        let periods = "sampling period, ms of CPU time";
-        let unique = |row: &Row| row.paths_seen_whole as f64;
-        let accuracy = |row: &Row| 100.0 * row.agreement.accuracy;
-        let overlap = |row: &Row| 100.0 * row.agreement.edge_overlap;
-        let period = |row: &Row| row.period_ns as f64 / 1e6;
-        let runs = |row: &Row| row.runs as f64;
-        let by_period = [
-            panel("Unique paths", (&study.by_period, &period), &unique, (periods, "paths"), true),
-            panel("Accuracy", (&study.by_period, &period), &accuracy, (periods, "%"), true),
-            panel("Edge overlap", (&study.by_period, &period), &overlap, (periods, "%"), true),
-        ];
-        let by_runs = [
-            panel("Unique paths", (&study.by_runs, &runs), &unique, ("runs", "paths"), false),
-            panel("Accuracy", (&study.by_runs, &runs), &accuracy, ("runs", "%"), false),
-            panel("Edge overlap", (&study.by_runs, &runs), &overlap, ("runs", "%"), false),
-        ];
-        let caption = "Fewer samples, fewer paths: the paper's Figure 3, without its overhead. Longer \
-                       periods are made by leaving out windows.";
-        section(f, study, "By sampling period, all runs together", caption, by_period.into())?;
-        let caption = "Runs put together: the paper's Figure 4 for the paths, its Figure 5 for the accuracy \
-                       (75 to 95 % there).";
-        section(f, study, "By number of runs", caption, by_runs.into())?;
-        page::list(f, "Notes", &study.notes)
-    }
-}
-
-fn header(f: &mut Formatter<'_>, study: &Study) -> Result {
-    let command = study.command.join(" ");
-    writeln!(f, "<header>\n<p class=\"brand\">corewise paths accuracy</p>\n<h1>{}</h1>", Text(&command))?;
+fn header(study: &Study) -> Markup {
     let runs = study.whole().next().map_or(0, |row| row.runs);
-    let facts: [(&str, &dyn Display); 3] =
-        [("Evidence", &Text(study.evidence)), ("Sampler", &Text(&study.backend)), ("Runs", &runs)];
-    page::facts(f, &facts)?;
-    writeln!(f, "</header>")
+    let facts = [("Evidence", text(study.evidence)), ("Sampler", text(&study.backend)), ("Runs", text(runs))];
+    page::header("paths accuracy", &text(study.command.join(" ")), &facts, &Markup::default())
 }
 
-fn table(f: &mut Formatter<'_>, study: &Study) -> Result {
-    writeln!(f, "<section>\n<h2>All runs</h2>\n<div class=\"scroll\">\n<table>\n<thead><tr>")?;
-    for column in [
+fn table(study: &Study) -> Markup {
+    let columns = [
         "Branches of a window",
         "Windows",
         "Accuracy",
@@ -69,47 +38,58 @@ fn table(f: &mut Formatter<'_>, study: &Study) -> Result {
         "Edge overlap",
         "Path overlap",
         "Unique paths",
-    ] {
-        writeln!(f, "<th scope=\"col\">{column}</th>")?;
-    }
-    writeln!(f, "</tr></thead>\n<tbody>")?;
-    for row in study.whole() {
-        let agreement = &row.agreement;
-        writeln!(
-            f,
-            "<tr><th scope=\"row\">{}</th><td class=\"figure\">{}</td>\
-             <td class=\"figure\">{}</td><td class=\"figure\">{} of {}</td><td class=\"figure\">{}</td>\
-             <td class=\"figure\">{}</td><td class=\"figure\">{}</td></tr>",
-            row.branches,
-            row.windows,
-            Share(agreement.accuracy),
-            agreement.hot_found,
-            agreement.hot_paths,
-            Share(agreement.edge_overlap),
-            Share(agreement.path_overlap),
-            row.paths_seen_whole
-        )?;
-    }
-    writeln!(f, "</tbody>\n</table>\n</div>")?;
-    writeln!(
-        f,
-        "<p class=\"quiet\">Accuracy is the paper's: of the flow of paths with at least 0.125 % of it, the \
-         share whose paths are among the estimate's as many hottest.</p>\n</section>"
-    )
+    ];
+    let rows = html! {
+        @for row in study.whole() {
+            @let agreement = &row.agreement;
+            tr {
+                th scope="row" { (row.branches) }
+                td.figure { (row.windows) }
+                td.figure { (Share(agreement.accuracy)) }
+                td.figure { (agreement.hot_found) " of " (agreement.hot_paths) }
+                td.figure { (Share(agreement.edge_overlap)) }
+                td.figure { (Share(agreement.path_overlap)) }
+                td.figure { (row.paths_seen_whole) }
+            }
+        }
+    };
+    let about = "Accuracy is the paper's: of the flow of paths with at least 0.125 % of it, the share whose \
+                 paths are among the estimate's as many hottest.";
+    page::section("All runs", &html! { (page::table(&columns, &rows)) (remark(about)) })
 }
 
-fn section(f: &mut Formatter<'_>, study: &Study, title: &str, caption: &str, panels: Vec<Panel>) -> Result {
+fn by_period(study: &Study) -> Markup {
+    let caption = "Fewer samples, fewer paths: the paper's Figure 3, without its overhead. Longer periods are \
+                   made by leaving out windows.";
+    let period = |row: &Row| row.period_ns as f64 / 1e6;
+    let panels = panels((&study.by_period, &period), "sampling period, ms of CPU time", true);
+    section(study, "By sampling period, all runs together", caption, panels)
+}
+
+fn by_runs(study: &Study) -> Markup {
+    let caption = "Runs put together: the paper's Figure 4 for the paths, its Figure 5 for the accuracy \
+                   (75 to 95 % there).";
+    let runs = |row: &Row| row.runs as f64;
+    section(study, "By number of runs", caption, panels((&study.by_runs, &runs), "runs", false))
+}
+
+/// The three quantities over one other.
+fn panels(rows: (&[Row], Quantity<'_>), x_label: &'static str, logarithmic: bool) -> Vec<Panel> {
+    let unique = |row: &Row| row.paths_seen_whole as f64;
+    let accuracy = |row: &Row| 100.0 * row.agreement.accuracy;
+    let overlap = |row: &Row| 100.0 * row.agreement.edge_overlap;
+    vec![
+        panel("Unique paths", rows, &unique, (x_label, "paths"), logarithmic),
+        panel("Accuracy", rows, &accuracy, (x_label, "%"), logarithmic),
+        panel("Edge overlap", rows, &overlap, (x_label, "%"), logarithmic),
+    ]
+}
+
+fn section(study: &Study, title: &str, caption: &str, panels: Vec<Panel>) -> Markup {
     let names = lengths(&study.by_runs).iter().map(|branches| format!("{branches} branches")).collect();
     let (content, height) = LineChart { names, panels }.draw();
-    let figure = chart::Figure {
-        file: String::new(),
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        content,
-        height,
-    };
-    writeln!(f, "<section>\n<h2>{}</h2>\n<div class=\"scroll\">", Text(title))?;
-    writeln!(f, "{}</div>\n<p class=\"quiet\">{}</p>\n</section>", figure.embedded(), Text(&figure.caption))
+    let drawing = page::drawing("chart", (chart::WIDTH, height), title, &content);
+    page::section(title, &html! { (drawing) (remark(caption)) })
 }
 
 fn lengths(rows: &[Row]) -> Vec<usize> {

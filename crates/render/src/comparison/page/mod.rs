@@ -1,4 +1,4 @@
-//! A comparison as one HTML page, on [`crate::page`]: the ratios with their intervals and the noise floor,
+//! A comparison as one HTML page: the ratios with their intervals and the noise floor,
 //! the times of each variant, and every run in its order, so that drift and outliers are seen.
 
 mod plots;
@@ -7,109 +7,91 @@ mod plots;
 mod tests;
 
 use super::{Comparison, EVIDENCE, command_line, ratio, short_verdict, verdict};
-use crate::page;
-use crate::page::markup::{Known, Seconds, Text};
+use crate::page::words::Seconds;
+use crate::page::{self, known, remark, text};
 use corewise_core::comparison::{Effect, Findings, Metric};
-use std::fmt::{Display, Formatter, Result};
+use maud::{Markup, html};
 
 /// The page.
 pub fn render(comparison: &Comparison, findings: &Findings) -> String {
-    page::document("comparison", include_str!("style.css"), Body { comparison, findings })
+    let body = html! {
+        (header(comparison, findings))
+        (plots::ratios(findings))
+        (effects(findings))
+        (plots::times(comparison, findings))
+        (plots::order(comparison))
+        (commands(comparison, findings))
+        (page::list("Notes", &findings.notes))
+    };
+    page::document("comparison", include_str!("style.css"), &body)
 }
 
-struct Body<'a> {
-    comparison: &'a Comparison,
-    findings: &'a Findings,
-}
-
-impl Display for Body<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Body { comparison, findings } = self;
-        header(f, comparison, findings)?;
-        plots::ratios(f, findings)?;
-        effects(f, findings)?;
-        plots::times(f, comparison, findings)?;
-        plots::order(f, comparison)?;
-        commands(f, comparison)?;
-        page::list(f, "Notes", &findings.notes)
-    }
-}
-
-fn header(f: &mut Formatter<'_>, comparison: &Comparison, findings: &Findings) -> Result {
+fn header(comparison: &Comparison, findings: &Findings) -> Markup {
     let names: Vec<&str> = findings.variants.iter().map(|variant| variant.name.as_str()).collect();
-    writeln!(f, "<header>\n<p class=\"brand\">corewise compare</p>\n<h1>{}</h1>", Text(&names.join(" · ")))?;
     let setting = &comparison.setting;
-    let facts: [(&str, &dyn Display); 8] = [
-        ("Evidence", &EVIDENCE),
-        ("Blocks", &findings.blocks),
-        ("Runs", &comparison.trials.len()),
-        ("Seed of the order", &comparison.plan.seed),
-        ("Processor", &Known(setting.processor.as_deref().map(Text))),
-        ("Kernel", &Known(setting.kernel.as_deref().map(Text))),
-        ("Scheduler", &Known(setting.scheduler.as_deref().map(Text))),
-        ("Clock", &Known(setting.frequency.as_deref().map(Text))),
+    let facts = [
+        ("Evidence", text(EVIDENCE)),
+        ("Blocks", text(findings.blocks)),
+        ("Runs", text(comparison.trials.len())),
+        ("Seed of the order", text(comparison.plan.seed)),
+        ("Processor", known(setting.processor.as_ref())),
+        ("Kernel", known(setting.kernel.as_ref())),
+        ("Scheduler", known(setting.scheduler.as_ref())),
+        ("Clock", known(setting.frequency.as_ref())),
     ];
-    page::facts(f, &facts)?;
-    writeln!(
-        f,
-        "<p class=\"quiet\">Each block has every variant once and the first one twice, in random order. \
-         A ratio is that of two runs of one block. The control is the first variant once more: what comes \
-         of it is the noise floor. Intervals miss the truth once in twenty.</p>\n</header>"
-    )
+    let about = remark(
+        "Each block has every variant once and the first one twice, in random order. A ratio is that of two \
+         runs of one block. The control is the first variant once more: its ratio is the noise floor. \
+         Intervals miss the truth once in twenty.",
+    );
+    page::header("compare", &text(names.join(" · ")), &facts, &about)
 }
 
-fn effects(f: &mut Formatter<'_>, findings: &Findings) -> Result {
-    writeln!(
-        f,
-        "<section>\n<h2>Against the first variant</h2>\n<div class=\"scroll\">\n<table>\n<thead><tr>\
-         <th>Figure</th><th>Variant</th><th>Ratio [95 %]</th><th>Verdict</th></tr></thead>\n<tbody>"
-    )?;
-    for metric in Metric::ALL {
-        let of = |effects: &[(Metric, Effect)]| {
-            effects.iter().find(|(one, _)| *one == metric).map(|(_, effect)| *effect)
-        };
-        for variant in &findings.variants {
-            let Some(effect) = of(&variant.effects) else { continue };
-            let words =
-                if metric == Metric::Wall { verdict(&effect) } else { short_verdict(&effect).to_owned() };
-            effect_row(f, metric, &variant.name, &effect, &words)?;
+fn effects(findings: &Findings) -> Markup {
+    let of = |effects: &[(Metric, Effect)], metric| {
+        effects.iter().find(|(one, _)| *one == metric).map(|(_, effect)| *effect)
+    };
+    let words = |metric, effect: &Effect| match metric {
+        Metric::Wall => verdict(effect),
+        _ => short_verdict(effect).to_owned(),
+    };
+    let row = |metric: Metric, name: &str, effect: &Effect, words: &str| {
+        html! {
+            tr {
+                td { (metric.name()) }
+                th scope="row" { (name) }
+                td.figure { (ratio(effect)) }
+                td { (words) }
+            }
         }
-        if let Some(effect) = of(&findings.noise_floor) {
-            effect_row(f, metric, "(control)", &effect, "the noise floor")?;
+    };
+    let rows = html! {
+        @for metric in Metric::ALL {
+            @for variant in &findings.variants {
+                @if let Some(effect) = of(&variant.effects, metric) {
+                    (row(metric, &variant.name, &effect, &words(metric, &effect)))
+                }
+            }
+            @if let Some(effect) = of(&findings.noise_floor, metric) {
+                (row(metric, "(control)", &effect, "the noise floor"))
+            }
         }
-    }
-    writeln!(f, "</tbody>\n</table>\n</div>\n</section>")
+    };
+    let table = page::table(&["Figure", "Variant", "Ratio [95 %]", "Verdict"], &rows);
+    page::section("Against the first variant", &table)
 }
 
-fn effect_row(f: &mut Formatter<'_>, metric: Metric, name: &str, effect: &Effect, words: &str) -> Result {
-    writeln!(
-        f,
-        "<tr><td>{}</td><th scope=\"row\">{}</th><td class=\"figure\">{}</td><td>{}</td></tr>",
-        metric.name(),
-        Text(name),
-        ratio(effect),
-        Text(words)
-    )
-}
-
-fn commands(f: &mut Formatter<'_>, comparison: &Comparison) -> Result {
-    writeln!(
-        f,
-        "<section>\n<h2>Variants</h2>\n<div class=\"scroll\">\n<table>\n<thead><tr><th>Variant</th>\
-         <th>Median</th><th>Shortest</th><th>Longest</th><th>Command</th></tr></thead>\n<tbody>"
-    )?;
-    let found = comparison.findings();
-    for (variant, found) in comparison.plan.variants.iter().zip(&found.variants) {
-        writeln!(
-            f,
-            "<tr><th scope=\"row\">{}</th><td class=\"figure\">{}</td><td class=\"figure\">{}</td>\
-             <td class=\"figure\">{}</td><td><code>{}</code></td></tr>",
-            Text(&variant.name),
-            Known(found.wall.map(|wall| Seconds(wall.median))),
-            Known(found.wall.map(|wall| Seconds(wall.min))),
-            Known(found.wall.map(|wall| Seconds(wall.max))),
-            Text(&command_line(variant))
-        )?;
-    }
-    writeln!(f, "</tbody>\n</table>\n</div>\n</section>")
+fn commands(comparison: &Comparison, findings: &Findings) -> Markup {
+    let rows = html! {
+        @for (variant, found) in comparison.plan.variants.iter().zip(&findings.variants) {
+            tr {
+                th scope="row" { (variant.name) }
+                td.figure { (known(found.wall.map(|wall| Seconds(wall.median)))) }
+                td.figure { (known(found.wall.map(|wall| Seconds(wall.min)))) }
+                td.figure { (known(found.wall.map(|wall| Seconds(wall.max)))) }
+                td { code { (command_line(variant)) } }
+            }
+        }
+    };
+    page::section("Variants", &page::table(&["Variant", "Median", "Shortest", "Longest", "Command"], &rows))
 }

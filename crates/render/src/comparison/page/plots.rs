@@ -1,10 +1,12 @@
 //! The drawings of a comparison. Lengths are in units of the drawing, which scales with the page.
 
+use crate::chart::palette::colour;
+use crate::chart::tenth;
 use crate::comparison::Comparison;
-use crate::page::markup::{Text, colour};
+use crate::page;
 use corewise_core::comparison::{Findings, Metric};
 use corewise_core::stats::quantile;
-use std::fmt::{Formatter, Result};
+use maud::{Markup, html};
 
 const WIDTH: f64 = 1080.0;
 const LABEL_WIDTH: f64 = 240.0;
@@ -34,7 +36,7 @@ impl Scale {
 
     fn at(&self, value: f64) -> f64 {
         let share = (value - self.low) / (self.high - self.low);
-        ((self.from + share * (self.to - self.from)) * 10.0).round() / 10.0
+        tenth(self.from + share * (self.to - self.from))
     }
 
     /// Some six round numbers, with as many decimals as tell them apart.
@@ -50,44 +52,41 @@ impl Scale {
     }
 }
 
-fn open(f: &mut Formatter<'_>, heading: &str, legend: &str, height: f64) -> Result {
-    writeln!(
-        f,
-        "<section>\n<h2>{heading}</h2>\n<p class=\"legend\">{legend}</p>\n<div class=\"scroll\">\n\
-         <svg class=\"plot\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"{heading}; the tables say the same\">"
-    )
-}
-
-fn close(f: &mut Formatter<'_>) -> Result {
-    writeln!(f, "</svg>\n</div>\n</section>")
+/// A drawing with its heading and how to read it.
+fn plot(heading: &str, legend: &str, height: f64, content: &Markup) -> Markup {
+    let label = format!("{heading}; the tables say the same");
+    let content = html! {
+        p.legend { (legend) }
+        (page::drawing("plot", (WIDTH, height), &label, content))
+    };
+    page::section(heading, &content)
 }
 
 /// A scale along the bottom, with lines up to the top.
-fn axis(f: &mut Formatter<'_>, scale: &Scale, height: f64) -> Result {
-    let bottom = height - AXIS_HEIGHT;
-    for (tick, label) in scale.ticks() {
-        let x = scale.at(tick);
-        writeln!(f, "<line class=\"grid\" x1=\"{x}\" y1=\"0\" x2=\"{x}\" y2=\"{bottom}\"/>")?;
-        writeln!(f, "<text class=\"tick\" x=\"{x}\" y=\"{}\">{label}</text>", height - 6.0)?;
+fn axis(scale: &Scale, height: f64) -> Markup {
+    html! {
+        @for (tick, label) in scale.ticks() {
+            @let x = scale.at(tick);
+            line.grid x1=(x) y1="0" x2=(x) y2=(height - AXIS_HEIGHT) {}
+            text.tick x=(x) y=(height - 6.0) { (label) }
+        }
     }
-    Ok(())
 }
 
-fn label(f: &mut Formatter<'_>, name: &str, top: f64) -> Result {
-    let cut = name.chars().count() > LABEL_MAX;
-    let short: String = name.chars().take(if cut { LABEL_MAX - 1 } else { LABEL_MAX }).collect();
-    let end = if cut { "…" } else { "" };
-    writeln!(
-        f,
-        "<text class=\"name\" x=\"0\" y=\"{}\">{}{end}</text>",
-        top + ROW_HEIGHT / 2.0 + 4.0,
-        Text(&short)
-    )
+/// The name, cut to so many characters.
+fn short(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    name.chars().take(most - 1).chain(['…']).collect()
+}
+
+fn label(name: &str, top: f64) -> Markup {
+    html! { text.name x="0" y=(top + ROW_HEIGHT / 2.0 + 4.0) { (short(name, LABEL_MAX)) } }
 }
 
 /// The ratios of the times with their intervals, above the noise floor.
-pub fn ratios(f: &mut Formatter<'_>, findings: &Findings) -> Result {
+pub fn ratios(findings: &Findings) -> Markup {
     let named = findings
         .variants
         .iter()
@@ -96,90 +95,94 @@ pub fn ratios(f: &mut Formatter<'_>, findings: &Findings) -> Result {
         findings.noise_floor.iter().find(|(metric, _)| *metric == Metric::Wall).map(|(_, effect)| effect);
     let rows: Vec<_> = named.chain(floor.map(|effect| ("(control)", effect))).collect();
     if rows.is_empty() {
-        return Ok(());
+        return Markup::default();
     }
     let height = rows.len() as f64 * ROW_HEIGHT + AXIS_HEIGHT;
+    let bottom = height - AXIS_HEIGHT;
     let ends = rows.iter().flat_map(|(_, effect)| [effect.low, effect.high]).chain([1.0]);
     let scale = Scale::over(ends, LABEL_WIDTH, WIDTH - MARGIN);
+    let one = scale.at(1.0);
+    let content = html! {
+        @if let Some(floor) = floor {
+            @let (low, high) = (scale.at(floor.low), scale.at(floor.high));
+            rect.floor x=(low) y="0" width=(tenth(high - low)) height=(bottom) {}
+        }
+        (axis(&scale, height))
+        line.one x1=(one) y1="0" x2=(one) y2=(bottom) {}
+        @for (index, (name, effect)) in rows.iter().enumerate() {
+            @let top = index as f64 * ROW_HEIGHT;
+            @let y = top + ROW_HEIGHT / 2.0;
+            (label(name, top))
+            line.interval x1=(scale.at(effect.low)) y1=(y) x2=(scale.at(effect.high)) y2=(y) {}
+            circle.ratio cx=(scale.at(effect.ratio)) cy=(y) r="5" {}
+        }
+    };
     let legend = "Time over that of the first variant: left of 1 is faster. A line is the 95 % interval; the \
-                  band is that of the control, what this machine makes of two equal things.";
-    open(f, "Ratio of the times", legend, height)?;
-    if let Some(floor) = floor {
-        let (low, high) = (scale.at(floor.low), scale.at(floor.high));
-        let (width, bottom) = (high - low, height - AXIS_HEIGHT);
-        writeln!(f, "<rect class=\"floor\" x=\"{low}\" y=\"0\" width=\"{width:.1}\" height=\"{bottom}\"/>")?;
-    }
-    axis(f, &scale, height)?;
-    let (one, bottom) = (scale.at(1.0), height - AXIS_HEIGHT);
-    writeln!(f, "<line class=\"one\" x1=\"{one}\" y1=\"0\" x2=\"{one}\" y2=\"{bottom}\"/>")?;
-    for (index, (name, effect)) in rows.iter().enumerate() {
-        let top = index as f64 * ROW_HEIGHT;
-        let (y, low, high) = (top + ROW_HEIGHT / 2.0, scale.at(effect.low), scale.at(effect.high));
-        label(f, name, top)?;
-        writeln!(f, "<line class=\"interval\" x1=\"{low}\" y1=\"{y}\" x2=\"{high}\" y2=\"{y}\"/>")?;
-        writeln!(f, "<circle class=\"ratio\" cx=\"{}\" cy=\"{y}\" r=\"5\"/>", scale.at(effect.ratio))?;
-    }
-    close(f)
+                  band is that of the control, which shows what noise this machine has.";
+    plot("Ratio of the times", legend, height, &content)
 }
 
 /// Every run's time, a row for each variant.
-pub fn times(f: &mut Formatter<'_>, comparison: &Comparison, findings: &Findings) -> Result {
-    let plan = &comparison.plan;
+pub fn times(comparison: &Comparison, findings: &Findings) -> Markup {
     let height = findings.variants.len() as f64 * ROW_HEIGHT + AXIS_HEIGHT;
     let all = comparison.trials.iter().map(|trial| trial.run.wall_seconds);
     let scale = Scale::over(all, LABEL_WIDTH, WIDTH - MARGIN);
+    let content = html! {
+        (axis(&scale, height))
+        @for (index, variant) in findings.variants.iter().enumerate() {
+            (label(&variant.name, index as f64 * ROW_HEIGHT))
+            (times_of(comparison, index, &scale))
+        }
+    };
     let legend =
         "Seconds. A dot is a run, the box holds the middle half of them, the line in it is the median.";
-    open(f, "Times", legend, height)?;
-    axis(f, &scale, height)?;
-    for (index, variant) in findings.variants.iter().enumerate() {
-        let top = index as f64 * ROW_HEIGHT;
-        label(f, &variant.name, top)?;
-        let runs = comparison.trials.iter().filter(|trial| plan.variant_of(trial.arm) == index);
-        let times: Vec<f64> = runs.map(|trial| trial.run.wall_seconds).collect();
-        let [low, median, high] =
-            [0.25, 0.5, 0.75].map(|q| quantile(&times, q).map_or(0.0, |time| scale.at(time)));
-        let (y, width, tall) = (top + 5.0, high - low, ROW_HEIGHT - 10.0);
-        writeln!(f, "<rect class=\"box\" x=\"{low}\" y=\"{y}\" width=\"{width:.1}\" height=\"{tall}\"/>")?;
-        writeln!(f, "<line class=\"one\" x1=\"{median}\" y1=\"{y}\" x2=\"{median}\" y2=\"{}\"/>", y + tall)?;
-        for (run, time) in times.iter().enumerate() {
-            // Side by side in a few lanes, so that equal times are seen as several.
-            let (x, y) = (scale.at(*time), top + 9.0 + (run % 5) as f64 * 4.0);
-            let fill = colour(index);
-            writeln!(f, "<circle class=\"run\" cx=\"{x}\" cy=\"{y}\" r=\"3\" fill=\"{fill}\"/>")?;
+    plot("Times", legend, height, &content)
+}
+
+/// One variant's times.
+fn times_of(comparison: &Comparison, index: usize, scale: &Scale) -> Markup {
+    let runs = comparison.trials.iter().filter(|trial| comparison.plan.variant_of(trial.arm) == index);
+    let times: Vec<f64> = runs.map(|trial| trial.run.wall_seconds).collect();
+    let [low, median, high] =
+        [0.25, 0.5, 0.75].map(|q| quantile(&times, q).map_or(0.0, |time| scale.at(time)));
+    let top = index as f64 * ROW_HEIGHT;
+    let (y, height) = (top + 5.0, ROW_HEIGHT - 10.0);
+    // Side by side in a few lanes, so that equal times are seen as several.
+    let lane = |run: usize| top + 9.0 + (run % 5) as f64 * 4.0;
+    html! {
+        rect.box x=(low) y=(y) width=(tenth(high - low)) height=(height) {}
+        line.one x1=(median) y1=(y) x2=(median) y2=(y + height) {}
+        @for (run, time) in times.iter().enumerate() {
+            circle.run cx=(scale.at(*time)) cy=(lane(run)) r="3" fill=(colour(index)) {}
         }
     }
-    close(f)
 }
 
 /// Every run's time in the order of the runs.
-pub fn order(f: &mut Formatter<'_>, comparison: &Comparison) -> Result {
+pub fn order(comparison: &Comparison) -> Markup {
     let (plan, trials) = (&comparison.plan, &comparison.trials);
     let across = Scale::over([1.0, trials.len() as f64].into_iter(), LABEL_WIDTH, WIDTH - MARGIN);
     let all = trials.iter().map(|trial| trial.run.wall_seconds);
     let up = Scale::over(all, ORDER_HEIGHT - AXIS_HEIGHT, 6.0);
+    let content = html! {
+        @for (tick, label) in up.ticks() {
+            @let y = up.at(tick);
+            line.grid x1=(LABEL_WIDTH) y1=(y) x2=(WIDTH) y2=(y) {}
+            text.end x=(LABEL_WIDTH - 8.0) y=(y + 4.0) { (label) }
+        }
+        @for (tick, label) in across.ticks().into_iter().filter(|(tick, _)| tick.fract() == 0.0) {
+            text.tick x=(across.at(tick)) y=(ORDER_HEIGHT - 6.0) { (label) }
+        }
+        @for (index, trial) in trials.iter().enumerate() {
+            circle.run cx=(across.at(index as f64 + 1.0)) cy=(up.at(trial.run.wall_seconds)) r="3.5"
+                fill=(colour(plan.variant_of(trial.arm))) {}
+        }
+        @for (index, variant) in plan.variants.iter().enumerate() {
+            @let y = 16.0 + index as f64 * 18.0;
+            circle cx="6" cy=(y - 4.0) r="5" fill=(colour(index)) {}
+            text.name x="18" y=(y) { (short(&variant.name, LABEL_MAX - 8)) }
+        }
+    };
     let legend = "Seconds over the number of the run: what drifts or jumps is seen here.";
-    open(f, "In the order of the runs", legend, ORDER_HEIGHT)?;
-    for (tick, label) in up.ticks() {
-        let y = up.at(tick);
-        writeln!(f, "<line class=\"grid\" x1=\"{LABEL_WIDTH}\" y1=\"{y}\" x2=\"{WIDTH}\" y2=\"{y}\"/>")?;
-        let x = LABEL_WIDTH - 8.0;
-        writeln!(f, "<text class=\"end\" x=\"{x}\" y=\"{}\">{label}</text>", y + 4.0)?;
-    }
-    for (tick, label) in across.ticks().into_iter().filter(|(tick, _)| tick.fract() == 0.0) {
-        let y = ORDER_HEIGHT - 6.0;
-        writeln!(f, "<text class=\"tick\" x=\"{}\" y=\"{y}\">{label}</text>", across.at(tick))?;
-    }
-    for (index, trial) in trials.iter().enumerate() {
-        let (x, y) = (across.at(index as f64 + 1.0), up.at(trial.run.wall_seconds));
-        let fill = colour(plan.variant_of(trial.arm));
-        writeln!(f, "<circle class=\"run\" cx=\"{x}\" cy=\"{y}\" r=\"3.5\" fill=\"{fill}\"/>")?;
-    }
-    for (index, variant) in plan.variants.iter().enumerate() {
-        let y = 16.0 + index as f64 * 18.0;
-        let short: String = variant.name.chars().take(LABEL_MAX - 8).collect();
-        writeln!(f, "<circle cx=\"6\" cy=\"{}\" r=\"5\" fill=\"{}\"/>", y - 4.0, colour(index))?;
-        writeln!(f, "<text class=\"name\" x=\"18\" y=\"{y}\">{}</text>", Text(&short))?;
-    }
-    close(f)
+    plot("In the order of the runs", legend, ORDER_HEIGHT, &content)
 }

@@ -15,6 +15,7 @@ use corewise_core::profile::{
     ContentionCurve, Estimate, Load, MachineProfile, NasResult, Resource, Subject, Workload,
 };
 use corewise_core::topology::{DomainKind, size};
+use maud::Markup;
 use std::collections::BTreeSet;
 
 /// More rows than this make no picture; the table has them all.
@@ -52,7 +53,7 @@ fn lines(file: &str, title: &str, caption: &str, chart: &LineChart) -> Option<Fi
     Some(figure(file, title, caption, content, height))
 }
 
-fn figure(file: &str, title: &str, caption: &str, content: String, height: f64) -> Figure {
+fn figure(file: &str, title: &str, caption: &str, content: Markup, height: f64) -> Figure {
     Figure { file: file.to_owned(), title: title.to_owned(), caption: caption.to_owned(), content, height }
 }
 

@@ -6,18 +6,16 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+use super::{comparisons::verdict, words};
 use crate::chart;
-use crate::page::{
-    self,
-    markup::{Known, Seconds, Share, Text},
-};
-use crate::profile::{comparisons::verdict, words};
+use crate::page::words::{Seconds, Share};
+use crate::page::{self, known, text};
 use corewise_core::profile::MachineProfile;
-use std::fmt::{Display, Formatter, Result};
+use maud::{Markup, html};
 
 /// The page.
 pub fn render(profile: &MachineProfile) -> String {
-    page::document(&title(profile), chart::STYLE, Body(profile))
+    page::document(&title(profile), chart::STYLE, &body(profile))
 }
 
 /// The page's drawings as files: names and contents.
@@ -31,22 +29,20 @@ fn title(profile: &MachineProfile) -> String {
     processor.unwrap_or(&profile.reported.origin).to_owned()
 }
 
-struct Body<'a>(&'a MachineProfile);
-
-impl Display for Body<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let profile = self.0;
-        header(f, profile)?;
-        write!(f, "{}", tables::Machine(profile))?;
-        for figure in figures::figures(profile) {
-            writeln!(f, "<section>\n<h2>{}</h2>\n<div class=\"scroll\">", Text(&figure.title))?;
-            let (drawing, caption) = (figure.embedded(), Text(&figure.caption));
-            writeln!(f, "{drawing}</div>\n<p class=\"quiet\">{caption} {}.</p>", evidence(profile))?;
-            writeln!(f, "</section>")?;
+fn body(profile: &MachineProfile) -> Markup {
+    html! {
+        (header(profile))
+        (tables::machine(profile))
+        @for figure in figures::figures(profile) {
+            @let caption = format!("{} {}.", figure.caption, evidence(profile));
+            (page::section(&figure.title, &html! { (figure.embedded()) (page::remark(caption)) }))
         }
-        page::list(f, "Not measured", &words::missing(profile))?;
-        page::list(f, "Notes", &profile.circumstances.notes)?;
-        write!(f, "{}{}{}", tables::Deltas(profile), tables::Pairs(profile), tables::Singles(profile))
+        (page::list("Not measured", &words::missing(profile)))
+        (page::list("Notes", &profile.circumstances.notes))
+        (tables::deltas(profile))
+        (tables::pairs(profile))
+        (tables::speeds(profile))
+        (tables::nas(profile))
     }
 }
 
@@ -56,30 +52,25 @@ fn evidence(profile: &MachineProfile) -> String {
     word[..1].to_uppercase() + &word[1..]
 }
 
-fn header(f: &mut Formatter<'_>, profile: &MachineProfile) -> Result {
+fn header(profile: &MachineProfile) -> Markup {
     let about = &profile.circumstances;
-    writeln!(f, "<header>\n<p class=\"brand\">corewise calibrate</p>\n<h1>{}</h1>", Text(&title(profile)))?;
-    let known = |text: &Option<String>| Known(text.as_deref().map(Text)).to_string();
-    let repetitions = format!("{} in {} passes", about.repetitions, about.passes);
-    let when = about.unix_time.map(words::utc);
-    let facts: [(&str, &dyn Display); 12] = [
-        ("Evidence", &profile.evidence),
-        ("Machine", &Text(&profile.reported.origin)),
-        ("When", &Known(when)),
-        ("Duration", &Seconds(about.seconds)),
-        ("Kernel", &known(&about.kernel)),
-        ("Virtualisation", &known(&about.virtualisation)),
-        ("Frequency", &known(&about.frequency)),
-        ("Vector unit", &known(&about.vector_unit)),
-        ("Repetitions", &repetitions),
-        ("Thrown away", &about.discarded),
-        ("Time lost to others", &Share(about.lost_share)),
-        ("corewise", &Text(&about.corewise)),
+    let facts = [
+        ("Evidence", text(profile.evidence)),
+        ("Machine", text(&profile.reported.origin)),
+        ("When", known(about.unix_time.map(words::utc))),
+        ("Duration", text(Seconds(about.seconds))),
+        ("Kernel", known(about.kernel.as_ref())),
+        ("Virtualisation", known(about.virtualisation.as_ref())),
+        ("Frequency", known(about.frequency.as_ref())),
+        ("Vector unit", known(about.vector_unit.as_ref())),
+        ("Repetitions", text(format_args!("{} in {} passes", about.repetitions, about.passes))),
+        ("Discarded", text(about.discarded)),
+        ("Time lost to others", text(Share(about.lost_share))),
+        ("corewise", text(&about.corewise)),
     ];
-    page::facts(f, &facts)?;
-    writeln!(f, "<p class=\"verdict\">{}</p>", Text(&verdict(profile)))?;
-    if !profile.complete {
-        writeln!(f, "<p class=\"verdict\">Not everything that was planned was measured.</p>")?;
-    }
-    writeln!(f, "</header>")
+    let verdicts = html! {
+        p.verdict { (verdict(profile)) }
+        @if !profile.complete { p.verdict { "Not everything that was planned was measured." } }
+    };
+    page::header("calibrate", &text(title(profile)), &facts, &verdicts)
 }

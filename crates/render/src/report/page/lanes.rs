@@ -6,13 +6,15 @@
 //! programs did is not known here and not drawn.
 
 use super::timeline::{LABEL_WIDTH, Scale, TOP, WIDTH, axis};
-use crate::page::markup::{Share, Text};
+use crate::chart::tenth;
+use crate::page;
+use crate::page::words::Share;
 use corewise_core::classify::FpuClass;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::report::{Report, Shared};
+use maud::{Markup, html};
 use std::collections::BTreeMap;
-use std::fmt::{Display, Formatter, Result};
 
 const LANE_HEIGHT: f64 = 20.0;
 const COLUMN_HEIGHT: f64 = 16.0;
@@ -24,9 +26,6 @@ const COLUMNS_PER_LANE_MAX: usize = 160;
 const BRACKETS_MAX: usize = 4;
 const BRACKET_WIDTH: f64 = 34.0;
 
-/// The section with the drawing.
-pub struct Lanes<'a>(pub &'a Report);
-
 /// How much of a column's time threads ran: FPU-intensive ones, and all.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Column {
@@ -34,43 +33,37 @@ struct Column {
     all: f64,
 }
 
-impl Display for Lanes<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let report = self.0;
-        let scale = Scale::of(report);
-        let count = (COLUMNS_MAX / pes(report).len().max(1)).clamp(1, COLUMNS_PER_LANE_MAX);
-        let lanes = lanes(report, scale.end_ns, count);
-        let shown: Vec<PeId> = pes(report).into_iter().take(LANES_MAX).collect();
-        if lanes.is_empty() {
-            return Ok(());
-        }
-        writeln!(f, "<section>\n<h2>What each PE did</h2>\n<ul class=\"legend\">")?;
-        writeln!(
-            f,
-            "<li><span class=\"swatch intensive\"></span>FPU-intensive threads</li>\n\
-             <li><span class=\"swatch other\"></span>other threads of the run</li>\n\
-             <li>height: share of the time, by where threads were seen at each look</li>\n</ul>"
-        )?;
-        let height = TOP + LANE_HEIGHT * shown.len() as f64 + 6.0;
-        writeln!(
-            f,
-            "<div class=\"scroll\">\n<svg class=\"timeline lanes\" viewBox=\"0 0 {WIDTH} {height}\" \
-             role=\"img\" \
-             aria-label=\"What {} PEs did, and what they share\">",
-            shown.len()
-        )?;
-        axis(f, &scale, height)?;
-        brackets(f, &report.shared, &shown)?;
-        for (index, &pe) in shown.iter().enumerate() {
-            let columns = lanes.get(&pe).map_or(&[][..], Vec::as_slice);
-            lane(f, pe, TOP + LANE_HEIGHT * index as f64, columns, &scale)?;
-        }
-        writeln!(f, "</svg>\n</div>")?;
-        if let Some(more) = pes(report).len().checked_sub(LANES_MAX).filter(|&more| more > 0) {
-            writeln!(f, "<p class=\"quiet\">and {more} more PEs</p>")?;
-        }
-        writeln!(f, "</section>")
+/// The section with the drawing.
+pub fn section(report: &Report) -> Markup {
+    let scale = Scale::of(report);
+    let all = pes(report);
+    let count = (COLUMNS_MAX / all.len().max(1)).clamp(1, COLUMNS_PER_LANE_MAX);
+    let lanes = lanes(report, scale.end_ns, count);
+    let shown = &all[..all.len().min(LANES_MAX)];
+    if lanes.is_empty() {
+        return Markup::default();
     }
+    let height = TOP + LANE_HEIGHT * shown.len() as f64 + 6.0;
+    let drawing = html! {
+        (axis(&scale, height))
+        (brackets(&report.shared, shown))
+        @for (index, &pe) in shown.iter().enumerate() {
+            (lane(pe, TOP + LANE_HEIGHT * index as f64, lanes.get(&pe).map_or(&[], Vec::as_slice), &scale))
+        }
+    };
+    let label = format!("What {} PEs did, and what they share", shown.len());
+    let content = html! {
+        ul.legend {
+            li { span.swatch.intensive {} "FPU-intensive threads" }
+            li { span.swatch.other {} "other threads of the run" }
+            li { "height: share of the time, by where threads were seen at each look" }
+        }
+        (page::drawing("timeline lanes", (WIDTH, height), &label, &drawing))
+        @if all.len() > shown.len() {
+            (page::remark(format_args!("and {} more PEs", all.len() - shown.len())))
+        }
+    };
+    page::section("What each PE did", &content)
 }
 
 /// The PEs on which something ran and their close neighbours, so ordered that those that share are
@@ -123,64 +116,47 @@ fn lanes(report: &Report, end_ns: u64, count: usize) -> BTreeMap<PeId, Vec<Colum
     lanes
 }
 
-fn brackets(f: &mut Formatter<'_>, shared: &[Shared], shown: &[PeId]) -> Result {
+fn brackets(shared: &[Shared], shown: &[PeId]) -> Markup {
     let mut kinds: Vec<_> = shared.iter().map(|shared| shared.resource).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    for domain in shared {
-        let depth = kinds.iter().position(|&kind| kind == domain.resource).unwrap_or_default();
-        let rows: Vec<usize> = shown
-            .iter()
-            .enumerate()
-            .filter(|(_, pe)| domain.pes.contains(**pe))
-            .map(|(row, _)| row)
-            .collect();
-        let (Some(&first), Some(&last), true) = (rows.first(), rows.last(), depth < BRACKETS_MAX) else {
-            continue;
-        };
-        let x = LABEL_WIDTH - 50.0 - BRACKET_WIDTH * depth as f64;
-        let (top, bottom) =
-            (TOP + LANE_HEIGHT * first as f64 + 2.0, TOP + LANE_HEIGHT * (last + 1) as f64 - 2.0);
-        writeln!(
-            f,
-            "<g class=\"bracket\"><title>PEs {pes} share: {word}</title>\
-             <path d=\"M{x} {top}h-5V{bottom}h5\"/>\
-             <text x=\"{text_x}\" y=\"{middle}\">{word}</text></g>",
-            pes = domain.pes,
-            word = Text(domain.resource.word()),
-            text_x = x - 8.0,
-            middle = (top + bottom) / 2.0 + 3.5,
-        )?;
-    }
-    Ok(())
-}
-
-fn lane(f: &mut Formatter<'_>, pe: PeId, top: f64, columns: &[Column], scale: &Scale) -> Result {
-    let (baseline, label_x) = (top + LANE_HEIGHT - 2.0, LABEL_WIDTH - 8.0);
-    writeln!(
-        f,
-        "<text class=\"tid\" x=\"{label_x}\" y=\"{}\">PE {pe}</text>\
-         <line class=\"grid\" x1=\"{LABEL_WIDTH}\" x2=\"{}\" y1=\"{baseline}\" y2=\"{baseline}\"/>",
-        baseline - 4.0,
-        scale.x(scale.end_ns)
-    )?;
-    let at = |index: usize| scale.x((scale.end_ns as f64 * index as f64 / columns.len() as f64) as u64);
-    for (index, column) in columns.iter().enumerate().filter(|(_, column)| column.all > 0.0) {
-        let (x, width) = (at(index), at(index + 1) - at(index));
-        let told = format!("PE {pe}: {} busy with this run", Share(column.all.min(1.0)));
-        for (class, share) in [("other", column.all), ("intensive", column.intensive)] {
-            let height = share.min(1.0) * COLUMN_HEIGHT;
-            if height >= 0.05 {
-                let y = baseline - height;
-                writeln!(
-                    f,
-                    "<rect class=\"{class}\" x=\"{x}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height:.1}\">\
-                     <title>{told}</title></rect>"
-                )?;
+    let depth = |domain: &Shared| kinds.iter().position(|&kind| kind == domain.resource).unwrap_or_default();
+    html! {
+        @for domain in shared.iter().filter(|domain| depth(domain) < BRACKETS_MAX) {
+            @let first = shown.iter().position(|&pe| domain.pes.contains(pe));
+            @let last = shown.iter().rposition(|&pe| domain.pes.contains(pe));
+            @if let Some((first, last)) = first.zip(last) {
+                @let x = LABEL_WIDTH - 50.0 - BRACKET_WIDTH * depth(domain) as f64;
+                @let top = TOP + LANE_HEIGHT * first as f64 + 2.0;
+                @let bottom = TOP + LANE_HEIGHT * (last + 1) as f64 - 2.0;
+                g.bracket {
+                    title { "PEs " (domain.pes) " share: " (domain.resource.word()) }
+                    path d=(format!("M{x} {top}h-5V{bottom}h5")) {}
+                    text x=(x - 8.0) y=((top + bottom) / 2.0 + 3.5) { (domain.resource.word()) }
+                }
             }
         }
     }
-    Ok(())
+}
+
+fn lane(pe: PeId, top: f64, columns: &[Column], scale: &Scale) -> Markup {
+    let baseline = top + LANE_HEIGHT - 2.0;
+    let at = |index: usize| scale.x((scale.end_ns as f64 * index as f64 / columns.len() as f64) as u64);
+    html! {
+        text.tid x=(LABEL_WIDTH - 8.0) y=(baseline - 4.0) { "PE " (pe) }
+        line.grid x1=(LABEL_WIDTH) x2=(scale.x(scale.end_ns)) y1=(baseline) y2=(baseline) {}
+        @for (index, column) in columns.iter().enumerate().filter(|(_, column)| column.all > 0.0) {
+            @for (class, share) in [("other", column.all), ("intensive", column.intensive)] {
+                @let height = share.min(1.0) * COLUMN_HEIGHT;
+                @if height >= 0.05 {
+                    rect class=(class) x=(at(index)) y=(tenth(baseline - height))
+                        width=(at(index + 1) - at(index)) height=(tenth(height)) {
+                        title { "PE " (pe) ": " (Share(column.all.min(1.0))) " busy with this run" }
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

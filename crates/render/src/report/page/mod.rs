@@ -11,13 +11,13 @@ mod timeline;
 #[cfg(test)]
 mod tests;
 
-use crate::page;
-use crate::page::markup::{Known, Seconds, Share, Text};
+use super::words::own_cost;
+use crate::page::words::{Seconds, Share};
+use crate::page::{self, known, text};
 use crate::profile::words::utc;
-use crate::report::words::own_cost;
 use corewise_core::classify::{IntensityClass, ParallelismClass};
 use corewise_core::report::{ApplicationReport, Report};
-use std::fmt::{Display, Formatter, Result};
+use maud::{Markup, html};
 
 /// The threads that are drawn and listed, busiest first.
 const THREADS_SHOWN_MAX: usize = 60;
@@ -27,80 +27,69 @@ const DECISIONS_SHOWN_MAX: usize = 500;
 
 /// The page.
 pub fn render(report: &Report) -> String {
-    page::document(&report.command.join(" "), include_str!("style.css"), Body(report))
+    page::document(&report.command.join(" "), include_str!("style.css"), &body(report))
 }
 
-struct Body<'a>(&'a Report);
-
-impl Display for Body<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let report = self.0;
-        header(f, report, &report.command.join(" "))?;
-        for application in &report.applications {
-            write!(f, "{}", Application(application))?;
-        }
-        write!(f, "{}{}", timeline::Timeline(report), lanes::Lanes(report))?;
-        write!(f, "{}{}", tables::Threads(report), tables::Decisions(report))?;
-        page::list(f, "Notes", &report.notes)
+fn body(report: &Report) -> Markup {
+    html! {
+        (header(report))
+        @for app in &report.applications { (application(app)) }
+        (timeline::section(report))
+        (lanes::section(report))
+        (tables::threads(report))
+        (tables::decisions(report))
+        (page::list("Notes", &report.notes))
     }
 }
 
-fn header(f: &mut Formatter<'_>, report: &Report, command: &str) -> Result {
-    writeln!(f, "<header>\n<p class=\"brand\">corewise run</p>\n<h1><code>{}</code></h1>", Text(command))?;
+fn header(report: &Report) -> Markup {
     let policy =
         if report.dry_run { format!("{} (dry run)", report.policy) } else { report.policy.to_owned() };
     let host = report.host.clone().unwrap_or_default();
-    let facts: [(&str, &dyn Display); 11] = [
-        ("Date", &Known(host.unix_time.map(utc))),
-        ("Host", &known(&host.name)),
-        ("Processor", &known(&host.processor)),
-        ("Kernel", &known(&host.kernel)),
-        ("Duration", &Seconds(report.wall_seconds)),
-        ("Machine", &Text(&report.machine)),
-        ("Evidence", &Text(report.evidence)),
-        ("Policy", &Text(&policy)),
-        ("Threads seen by", &Text(&report.sources.discovery)),
-        ("Counters", &Text(&report.sources.counters)),
-        ("corewise itself", &Text(&own_cost(report))),
+    let facts = [
+        ("Date", known(host.unix_time.map(utc))),
+        ("Host", known(host.name)),
+        ("Processor", known(host.processor)),
+        ("Kernel", known(host.kernel)),
+        ("Duration", text(Seconds(report.wall_seconds))),
+        ("Machine", text(&report.machine)),
+        ("Evidence", text(report.evidence)),
+        ("Policy", text(policy)),
+        ("Threads seen by", text(&report.sources.discovery)),
+        ("Counters", text(&report.sources.counters)),
+        ("corewise itself", text(own_cost(report))),
     ];
-    page::facts(f, &facts)?;
-    if let Some(verdict) = &report.verdict {
-        writeln!(f, "<p class=\"verdict\">{}</p>", Text(verdict))?;
-    }
-    writeln!(f, "</header>")
+    let command = html! { code { (report.command.join(" ")) } };
+    let verdict = html! { @if let Some(verdict) = &report.verdict { p.verdict { (verdict) } } };
+    page::header("run", &command, &facts, &verdict)
 }
 
-fn known(fact: &Option<String>) -> Known<Text<'_>> {
-    Known(fact.as_deref().map(Text))
-}
-
-struct Application<'a>(&'a ApplicationReport);
-
-impl Display for Application<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let app = self.0;
-        let class = app.parallelism_class.map(|class| match class {
-            ParallelismClass::SingleThreaded => "ST, single-threaded",
-            ParallelismClass::PartiallySequential => "PS, partially sequential",
-            ParallelismClass::HighlyParallel => "HP, highly parallel",
-        });
-        let intensity = app.intensity_class.map(|class| match class {
-            IntensityClass::Compute => "CI, compute-intensive",
-            IntensityClass::Memory => "MI, memory-intensive",
-        });
-        writeln!(f, "<section class=\"application\">\n<h2>Application {}</h2>", Text(&app.name))?;
-        let facts: [(&str, &dyn Display); 8] = [
-            ("TLP, mean", &format!("{:.2}", app.tlp_mean)),
-            ("TLP, highest", &app.runnable_max),
-            ("One thread runnable", &Known(app.sequential_fraction.map(Share))),
-            ("Parallelism", &Known(class)),
-            ("Intensity", &Known(intensity)),
-            ("FPU usage", &Known(app.fpu_usage.map(Share))),
-            ("L2 misses/100 cycles", &Known(app.l2_misses_per_100_cycles.map(|x| format!("{x:.2}")))),
-            ("IPC", &Known(app.ipc.map(|x| format!("{x:.2}")))),
-        ];
-        page::facts(f, &facts)?;
-        let evidence = Text(app.parallelism_evidence);
-        writeln!(f, "<p class=\"quiet\">The figures of parallelism are {evidence}.</p>\n</section>")
+fn application(app: &ApplicationReport) -> Markup {
+    let class = app.parallelism_class.map(|class| match class {
+        ParallelismClass::SingleThreaded => "ST, single-threaded",
+        ParallelismClass::PartiallySequential => "PS, partially sequential",
+        ParallelismClass::HighlyParallel => "HP, highly parallel",
+    });
+    let intensity = app.intensity_class.map(|class| match class {
+        IntensityClass::Compute => "CI, compute-intensive",
+        IntensityClass::Memory => "MI, memory-intensive",
+    });
+    let two = |value: Option<f64>| known(value.map(|x| format!("{x:.2}")));
+    let facts = [
+        ("TLP, mean", text(format_args!("{:.2}", app.tlp_mean))),
+        ("TLP, highest", text(app.runnable_max)),
+        ("One thread runnable", known(app.sequential_fraction.map(Share))),
+        ("Parallelism", known(class)),
+        ("Intensity", known(intensity)),
+        ("FPU usage", known(app.fpu_usage.map(Share))),
+        ("L2 misses/100 cycles", two(app.l2_misses_per_100_cycles)),
+        ("IPC", two(app.ipc)),
+    ];
+    html! {
+        section.application {
+            h2 { "Application " (app.name) }
+            (page::facts(&facts))
+            (page::remark(format_args!("The figures of parallelism are {}.", app.parallelism_evidence)))
+        }
     }
 }

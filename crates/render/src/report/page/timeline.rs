@@ -6,11 +6,14 @@
 //! the kernel; a diamond is a decision.
 
 use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
-use crate::page::markup::{Seconds, Share, Text, colour};
+use crate::chart::palette::colour;
+use crate::chart::tenth;
+use crate::page;
+use crate::page::words::{Seconds, Share};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::report::{Decision, RanOn, Report, ThreadReport};
-use std::fmt::{Display, Formatter, Result};
+use maud::{Markup, html};
 
 // Lengths are in units of the drawing, which is `WIDTH` wide and scales with the page.
 pub const WIDTH: f64 = 1080.0;
@@ -25,9 +28,6 @@ const BAND_HEIGHT_MIN: f64 = 1.5;
 const NUMBERED_WIDTH_MIN: f64 = 18.0;
 /// With more PEs than this the legend would be longer than the drawing.
 const LEGEND_PES_MAX: usize = 16;
-
-/// The section with the drawing.
-pub struct Timeline<'a>(pub &'a Report);
 
 /// From nanoseconds to the drawing's units.
 pub struct Scale {
@@ -48,77 +48,81 @@ impl Scale {
     }
 }
 
-impl Display for Timeline<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let report = self.0;
-        let shown = &report.threads[..report.threads.len().min(THREADS_SHOWN_MAX)];
-        let scale = Scale::of(report);
-        let pes: CpuSet = shown.iter().flat_map(|t| t.ran_on.iter().filter_map(|ran| ran.pe)).collect();
-        let pes: Vec<PeId> = pes.iter().collect();
-        writeln!(f, "<section>\n<h2>Who ran where</h2>")?;
-        legend(f, &pes)?;
-        let height = TOP + ROW_HEIGHT * shown.len() as f64 + 6.0;
-        writeln!(
-            f,
-            "<div class=\"scroll\">\n<svg class=\"timeline\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-             aria-label=\"Timeline of {} threads over {}; the tables below say the same in words\">",
-            shown.len(),
-            Seconds(report.wall_seconds),
-        )?;
-        // A name that is too long ends before the thread's id begins.
-        let names = format!("<rect width=\"{}\" height=\"{height}\"/>", LABEL_WIDTH - 50.0);
-        writeln!(f, "<defs>{HATCHING}<clipPath id=\"names\">{names}</clipPath></defs>")?;
-        axis(f, &scale, height)?;
-        for (index, thread) in shown.iter().enumerate() {
-            let top = TOP + ROW_HEIGHT * index as f64;
-            Row { thread, top, scale: &scale, pes: &pes }.draw(f)?;
+/// The section with the drawing.
+pub fn section(report: &Report) -> Markup {
+    let shown = &report.threads[..report.threads.len().min(THREADS_SHOWN_MAX)];
+    let scale = Scale::of(report);
+    let pes: CpuSet = shown.iter().flat_map(|t| t.ran_on.iter().filter_map(|ran| ran.pe)).collect();
+    let pes: Vec<PeId> = pes.iter().collect();
+    let height = TOP + ROW_HEIGHT * shown.len() as f64 + 6.0;
+    let row_of = |decision: &Decision| shown.iter().position(|thread| thread.tid == decision.tid);
+    let top = |row: usize| TOP + ROW_HEIGHT * row as f64;
+    let drawing = html! {
+        defs {
+            (hatching())
+            // A name that is too long ends before the thread's id begins.
+            clipPath #names { rect width=(LABEL_WIDTH - 50.0) height=(height) {} }
         }
-        for (index, decision) in report.decisions.iter().take(DECISIONS_SHOWN_MAX).enumerate() {
-            if let Some(row) = shown.iter().position(|thread| thread.tid == decision.tid) {
-                let top = TOP + ROW_HEIGHT * row as f64;
-                mark(f, index, decision, scale.x(decision.at_ns), top)?;
+        (axis(&scale, height))
+        @for (index, thread) in shown.iter().enumerate() {
+            (Row { thread, top: top(index), scale: &scale, pes: &pes }.draw())
+        }
+        @for (index, decision) in report.decisions.iter().take(DECISIONS_SHOWN_MAX).enumerate() {
+            @if let Some(row) = row_of(decision) {
+                (mark(index, decision, scale.x(decision.at_ns), top(row)))
             }
         }
-        writeln!(f, "</svg>\n</div>")?;
-        folded(f, report, &report.threads[shown.len()..])?;
-        writeln!(f, "</section>")
-    }
+    };
+    let label = format!(
+        "Timeline of {} threads over {}; the tables below say the same in words",
+        shown.len(),
+        Seconds(report.wall_seconds)
+    );
+    let content = html! {
+        (legend(&pes))
+        (page::drawing("timeline", (WIDTH, height), &label, &drawing))
+        (folded(report, &report.threads[shown.len()..]))
+    };
+    page::section("Which thread ran where", &content)
 }
 
 /// Stripes in the colour of the ground, laid over the band of a free thread.
-const HATCHING: &str = "<pattern id=\"free\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
-    patternTransform=\"rotate(45)\"><rect class=\"stripe\" width=\"3\" height=\"6\"/></pattern>";
-
-fn legend(f: &mut Formatter<'_>, pes: &[PeId]) -> Result {
-    writeln!(f, "<ul class=\"legend\">")?;
-    for (index, pe) in pes.iter().take(LEGEND_PES_MAX).enumerate() {
-        writeln!(f, "<li><span class=\"swatch\" style=\"background:{}\"></span>PE {pe}</li>", colour(index))?;
+fn hatching() -> Markup {
+    html! {
+        pattern #free width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
+            rect.stripe width="3" height="6" {}
+        }
     }
-    if let Some(more) = pes.len().checked_sub(LEGEND_PES_MAX).filter(|&more| more > 0) {
-        writeln!(f, "<li>and {more} more PEs, numbered in the bands</li>")?;
-    }
-    writeln!(f, "<li>height: share of the time in which it ran</li>")?;
-    f.write_str(
-        "<li><span class=\"swatch bound\"></span>bound by corewise</li>\n\
-         <li><span class=\"swatch free\"></span>free</li>\n\
-         <li><span class=\"diamond\">◆</span>decision: bound</li>\n\
-         <li><span class=\"diamond\">◇</span>decision: freed</li>\n</ul>\n",
-    )
 }
 
-pub fn axis(f: &mut Formatter<'_>, scale: &Scale, height: f64) -> Result {
-    let step = tick_step_ns(scale.end_ns);
-    for at_ns in (0..=scale.end_ns).step_by(step as usize) {
-        let x = scale.x(at_ns);
-        writeln!(
-            f,
-            "<line class=\"grid\" x1=\"{x}\" x2=\"{x}\" y1=\"{}\" y2=\"{height}\"/>\
-             <text class=\"tick\" x=\"{x}\" y=\"12\">{}</text>",
-            TOP - 6.0,
-            tick_label(at_ns),
-        )?;
+fn legend(pes: &[PeId]) -> Markup {
+    html! {
+        ul.legend {
+            @for (index, pe) in pes.iter().take(LEGEND_PES_MAX).enumerate() {
+                li { span.swatch style={ "background:" (colour(index)) } {} "PE " (pe) }
+            }
+            @if pes.len() > LEGEND_PES_MAX {
+                li { "and " (pes.len() - LEGEND_PES_MAX) " more PEs, numbered in the bands" }
+            }
+            li { "height: share of the time in which it ran" }
+            li { span.swatch.bound {} "bound by corewise" }
+            li { span.swatch.free {} "free" }
+            li { span.diamond { "◆" } "decision: bound" }
+            li { span.diamond { "◇" } "decision: freed" }
+        }
     }
-    Ok(())
+}
+
+/// The times along the top, with lines down to the bottom.
+pub fn axis(scale: &Scale, height: f64) -> Markup {
+    let step = tick_step_ns(scale.end_ns);
+    html! {
+        @for at_ns in (0..=scale.end_ns).step_by(step as usize) {
+            @let x = scale.x(at_ns);
+            line.grid x1=(x) x2=(x) y1=(TOP - 6.0) y2=(height) {}
+            text.tick x=(x) y="12" { (tick_label(at_ns)) }
+        }
+    }
 }
 
 /// A round step (1, 2 or 5 times a power of ten nanoseconds) that makes four to ten of the whole.
@@ -146,93 +150,85 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn draw(&self, f: &mut Formatter<'_>) -> Result {
+    fn draw(&self) -> Markup {
         let (thread, baseline) = (self.thread, self.top + 15.0);
-        let used = Seconds(thread.cpu_seconds);
-        writeln!(
-            f,
-            "<g class=\"row\"><title>{name}, thread {tid}: {used} of CPU time</title>\
-             <text class=\"name\" x=\"0\" y=\"{baseline}\" clip-path=\"url(#names)\">{name}</text>\
-             <text class=\"tid\" x=\"{tid_x}\" y=\"{baseline}\">{tid}</text>",
-            name = Text(&thread.name),
-            tid = thread.tid,
-            tid_x = LABEL_WIDTH - 12.0,
-        )?;
-        for span in spans(thread) {
-            self.band(f, &span)?;
+        html! {
+            g.row {
+                title { (thread.name) ", thread " (thread.tid) ": " (Seconds(thread.cpu_seconds)) " of CPU time" }
+                text.name x="0" y=(baseline) clip-path="url(#names)" { (thread.name) }
+                text.tid x=(LABEL_WIDTH - 12.0) y=(baseline) { (thread.tid) }
+                @for span in spans(thread) { (self.band(&span)) }
+                @for binding in &thread.bindings {
+                    (self.outline(binding.from_ns, binding.to_ns, &binding.pes))
+                }
+            }
         }
-        for binding in &thread.bindings {
-            self.outline(f, binding.from_ns, binding.to_ns, &binding.pes)?;
-        }
-        writeln!(f, "</g>")
     }
 
-    fn band(&self, f: &mut Formatter<'_>, span: &Span) -> Result {
+    fn band(&self, span: &Span) -> Markup {
         let Span { ran, bound } = span;
         let (x, end) = (self.scale.x(ran.from_ns), self.scale.x(ran.to_ns));
         let (width, height) = (end - x, (ran.share * BAND_HEIGHT).max(BAND_HEIGHT_MIN));
         if width <= 0.0 {
-            return Ok(());
+            return Markup::default();
         }
         let index = ran.pe.and_then(|pe| self.pes.iter().position(|&known| known == pe));
         let fill = index.map_or("var(--free)".to_owned(), colour);
         let pe = ran.pe.map_or("several PEs".to_owned(), |pe| format!("PE {pe}"));
-        let y = self.top + 4.0 + BAND_HEIGHT - height;
-        let place = format!("x=\"{x}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height:.1}\"");
+        let (y, height) = (tenth(self.top + 4.0 + BAND_HEIGHT - height), tenth(height));
         let manner = if *bound { "bound" } else { "free" };
         let (from, to) = (Seconds(ran.from_ns as f64 / 1e9), Seconds(ran.to_ns as f64 / 1e9));
-        let told = format!("on {pe}, {manner}, {from} to {to}, ran {} of the time", Share(ran.share));
-        writeln!(f, "<rect {place} fill=\"{fill}\"><title>{told}</title></rect>")?;
-        if !bound {
-            writeln!(f, "<rect {place} fill=\"url(#free)\" pointer-events=\"none\"/>")?;
+        html! {
+            rect x=(x) y=(y) width=(width) height=(height) fill=(fill) {
+                title { "on " (pe) ", " (manner) ", " (from) " to " (to) ", ran " (Share(ran.share)) " of the time" }
+            }
+            @if !bound {
+                rect x=(x) y=(y) width=(width) height=(height) fill="url(#free)" pointer-events="none" {}
+            }
+            @if let Some(pe) = ran.pe.filter(|_| width >= NUMBERED_WIDTH_MIN) {
+                text.pe x=(x + width / 2.0) y=(self.top + 15.0) { (pe) }
+            }
         }
-        if let Some(pe) = ran.pe.filter(|_| width >= NUMBERED_WIDTH_MIN) {
-            let (middle, baseline) = (x + width / 2.0, self.top + 15.0);
-            writeln!(f, "<text class=\"pe\" x=\"{middle}\" y=\"{baseline}\">{pe}</text>")?;
-        }
-        Ok(())
     }
 
-    fn outline(&self, f: &mut Formatter<'_>, from_ns: u64, to_ns: u64, pes: &CpuSet) -> Result {
+    fn outline(&self, from_ns: u64, to_ns: u64, pes: &CpuSet) -> Markup {
         let (x, end) = (self.scale.x(from_ns), self.scale.x(to_ns));
         if end <= x {
-            return Ok(());
+            return Markup::default();
         }
-        let (y, width) = (self.top + 3.0, end - x);
-        writeln!(
-            f,
-            "<rect class=\"binding\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{}\" rx=\"2\">\
-             <title>bound to PE {pes}</title></rect>",
-            BAND_HEIGHT + 2.0,
-        )
+        html! {
+            rect.binding x=(x) y=(self.top + 3.0) width=(end - x) height=(BAND_HEIGHT + 2.0) rx="2" {
+                title { "bound to PE " (pes) }
+            }
+        }
     }
 }
 
-fn mark(f: &mut Formatter<'_>, index: usize, decision: &Decision, x: f64, top: f64) -> Result {
+fn mark(index: usize, decision: &Decision, x: f64, top: f64) -> Markup {
     let at = Seconds(decision.at_ns as f64 / 1e9);
-    let (class, what) = match (&decision.setting, &decision.pes) {
-        (Some(setting), _) => ("mark", Text(setting).to_string()),
-        (None, Some(pes)) => ("mark", format!("bound to PE {pes}")),
-        (None, None) => ("mark freed", "freed".to_owned()),
+    let (freed, what) = match (&decision.setting, &decision.pes) {
+        (Some(setting), _) => (false, setting.to_string()),
+        (None, Some(pes)) => (false, format!("bound to PE {pes}")),
+        (None, None) => (true, "freed".to_owned()),
     };
-    let y = top + 1.0;
-    writeln!(
-        f,
-        "<a href=\"#decision-{index}\"><path class=\"{class}\" d=\"M{x} {y}l4.5 4.5l-4.5 4.5l-4.5 -4.5z\">\
-         <title>{at}: {what}: {}</title></path></a>",
-        Text(&decision.reason),
-    )
+    html! {
+        a href={ "#decision-" (index) } {
+            path.mark.freed[freed] d=(format!("M{x} {}l4.5 4.5l-4.5 4.5l-4.5 -4.5z", top + 1.0)) {
+                title { (at) ": " (what) ": " (decision.reason) }
+            }
+        }
+    }
 }
 
-fn folded(f: &mut Formatter<'_>, report: &Report, rest: &[ThreadReport]) -> Result {
+fn folded(report: &Report, rest: &[ThreadReport]) -> Markup {
     let groups = &report.more_threads;
     let count = rest.len() as u64 + groups.iter().map(|group| group.threads).sum::<u64>();
     if count == 0 {
-        return Ok(());
+        return Markup::default();
     }
     let listed: f64 = rest.iter().map(|thread| thread.cpu_seconds).sum();
     let together = Seconds(listed + groups.iter().map(|group| group.cpu_seconds).sum::<f64>());
-    writeln!(f, "<p class=\"quiet\">and {count} more threads, {together} of CPU time together</p>")
+    page::remark(format_args!("and {count} more threads, {together} of CPU time together"))
 }
 
 /// A span in which a thread ran, and whether it was bound then.

@@ -1,11 +1,14 @@
-//! Who ran where in the first run of each variant: one row a PE, a colour for each application.
+//! Which application ran where in the first run of each variant: one row a PE, a colour for each application.
 //!
 //! It is drawn from the comparison's timeline in text, so a cell is one of its columns and shows who ran most
 //! in it.
 
-use crate::page::markup::{Seconds, Text, colour};
+use crate::chart::palette::colour;
+use crate::chart::tenth;
+use crate::page;
+use crate::page::words::Seconds;
 use corewise_sim::comparison::{Comparison, VariantResult};
-use std::fmt::{Formatter, Result};
+use maud::{Markup, html};
 
 const LABEL_WIDTH: f64 = 60.0;
 const WIDTH: f64 = 1000.0;
@@ -17,17 +20,17 @@ const TICKS: usize = 6;
 const PES_SHOWN_MAX: usize = 64;
 
 /// The section with all drawings.
-pub fn section(f: &mut Formatter<'_>, comparison: &Comparison) -> Result {
-    writeln!(f, "<section>\n<h2>Who ran where (simulated, first seed)</h2>")?;
-    let Some(first) = comparison.variants.first() else { return writeln!(f, "</section>") };
-    writeln!(f, "<ul class=\"legend\">")?;
-    for (index, (_, name)) in Drawn::of(first).names.iter().enumerate() {
-        let swatch = colour(index);
-        writeln!(f, "<li><span class=\"swatch\" style=\"background:{swatch}\"></span>{}</li>", Text(name))?;
-    }
-    writeln!(f, "</ul>")?;
-    comparison.variants.iter().try_for_each(|variant| drawing(f, variant))?;
-    writeln!(f, "</section>")
+pub fn section(comparison: &Comparison) -> Markup {
+    let names = comparison.variants.first().map(|first| Drawn::of(first).names).unwrap_or_default();
+    let content = html! {
+        ul.legend {
+            @for (index, (_, name)) in names.iter().enumerate() {
+                li { span.swatch style={ "background:" (colour(index)) } {} (name) }
+            }
+        }
+        @for variant in &comparison.variants { (drawing(variant)) }
+    };
+    page::section("Which application ran where (simulated, first seed)", &content)
 }
 
 /// A timeline in text, taken apart.
@@ -51,55 +54,55 @@ impl<'a> Drawn<'a> {
     }
 }
 
-fn drawing(f: &mut Formatter<'_>, variant: &VariantResult) -> Result {
+fn drawing(variant: &VariantResult) -> Markup {
     let drawn = Drawn::of(variant);
     let shown = &drawn.rows[..drawn.rows.len().min(PES_SHOWN_MAX)];
     let height = shown.len() as f64 * ROW_HEIGHT + AXIS_HEIGHT;
-    let width = LABEL_WIDTH + WIDTH + 30.0;
-    writeln!(
-        f,
-        "<h3>{}</h3>\n<div class=\"scroll\">\n<svg class=\"places\" viewBox=\"0 0 {width} {height}\" \
-         role=\"img\" aria-label=\"Timeline of {} PEs\">",
-        Text(&variant.name),
-        shown.len()
-    )?;
-    for (row, (pe, cells)) in shown.iter().enumerate() {
-        let top = row as f64 * ROW_HEIGHT;
-        let x = LABEL_WIDTH - 8.0;
-        writeln!(f, "<text class=\"pe\" x=\"{x}\" y=\"{}\">PE {}</text>", top + 12.0, Text(pe.trim()))?;
-        cells_of(f, cells, &drawn.names, top)?;
-    }
-    for tick in 0..=TICKS {
-        let share = tick as f64 / TICKS as f64;
-        let (x, y) = (LABEL_WIDTH + share * WIDTH, height - 4.0);
-        let time = Seconds(share * variant.timeline_seconds);
-        writeln!(f, "<text class=\"tick\" x=\"{x:.1}\" y=\"{y}\">{time}</text>")?;
-    }
-    writeln!(f, "</svg>\n</div>")?;
-    match drawn.rows.len() - shown.len() {
-        0 => Ok(()),
-        more => writeln!(f, "<p class=\"quiet\">{more} more PEs are left out.</p>"),
+    let content = html! {
+        @for (row, (pe, cells)) in shown.iter().enumerate() {
+            @let top = row as f64 * ROW_HEIGHT;
+            text.pe x=(LABEL_WIDTH - 8.0) y=(top + 12.0) { "PE " (pe.trim()) }
+            (bands(cells, &drawn.names, top))
+        }
+        @for tick in 0..=TICKS {
+            @let share = tick as f64 / TICKS as f64;
+            text.tick x=(tenth(LABEL_WIDTH + share * WIDTH)) y=(height - 4.0) {
+                (Seconds(share * variant.timeline_seconds))
+            }
+        }
+    };
+    let label = format!("Timeline of {} PEs", shown.len());
+    html! {
+        h3 { (variant.name) }
+        (page::drawing("places", (LABEL_WIDTH + WIDTH + 30.0, height), &label, &content))
+        @if drawn.rows.len() > shown.len() {
+            (page::remark(format_args!("{} more PEs are left out.", drawn.rows.len() - shown.len())))
+        }
     }
 }
 
 /// The bands of one PE: equal neighbours are one.
-fn cells_of(f: &mut Formatter<'_>, cells: &str, names: &[(char, &str)], top: f64) -> Result {
+fn bands(cells: &str, names: &[(char, &str)], top: f64) -> Markup {
     let cells: Vec<char> = cells.chars().collect();
     let cell_width = WIDTH / cells.len().max(1) as f64;
     let mut from = 0;
+    let mut bands = Vec::new();
     for band in cells.chunk_by(|a, b| a == b) {
         let known = names.iter().position(|(letter, _)| *letter == band[0]);
         let (x, width) = (LABEL_WIDTH + from as f64 * cell_width, band.len() as f64 * cell_width);
-        let (y, height) = (top + 2.0, ROW_HEIGHT - 4.0);
-        let place = format!("x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"{height}\"");
-        match known {
-            None => writeln!(f, "<rect class=\"idle\" {place}/>")?,
-            Some(index) => {
-                let (fill, name) = (colour(index), Text(names[index].1));
-                writeln!(f, "<rect fill=\"{fill}\" {place}><title>{name}</title></rect>")?;
-            }
-        }
+        bands.push((known, tenth(x), tenth(width)));
         from += band.len();
     }
-    Ok(())
+    let (y, height) = (top + 2.0, ROW_HEIGHT - 4.0);
+    html! {
+        @for (known, x, width) in bands {
+            @if let Some(index) = known {
+                rect fill=(colour(index)) x=(x) y=(y) width=(width) height=(height) {
+                    title { (names[index].1) }
+                }
+            } @else {
+                rect.idle x=(x) y=(y) width=(width) height=(height) {}
+            }
+        }
+    }
 }
