@@ -99,9 +99,9 @@ impl BarChart {
                 @if let Some(bar) = bar {
                     @let name = format!("{}, {}", row.label, self.series[series]);
                     // Hints are given for Δ, whose sign matters and whose third digit does not.
-                    @let value = if self.hints.is_some() { signed(bar.estimate) } else { interval(bar.estimate) };
+                    @let words = if self.hints.is_some() { signed } else { interval }(bar.estimate);
                     @let y = top + 4.0 + layout.pitch * series as f64;
-                    (layout.bar(bar, self.base, y, &colour(series), (&name, &value)))
+                    (layout.bar(bar, self.base, y, &colour(series), (&name, &words)))
                 }
             }
         }
@@ -131,8 +131,8 @@ impl Layout {
         html! {
             g {
                 title { (name) ": " (words) ", " (repetitions) " repetitions" }
-                rect class=[bar.uncertain.then_some("uncertain")] x=(zero.min(end)) y=(y) width=(tenth((end - zero).abs()))
-                    height=(height) fill=(colour) {}
+                rect class=[bar.uncertain.then_some("uncertain")] x=(zero.min(end)) y=(y)
+                    width=(tenth((end - zero).abs())) height=(height) fill=(colour) {}
                 path.whisker d=(format!("M{from} {middle}H{to}M{from} {a}V{b}M{to} {a}V{b}")) {}
                 @if self.figures { text.value.end x=(WIDTH) y=(y + 10.0) { (words) } }
             }

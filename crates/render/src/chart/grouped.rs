@@ -8,6 +8,7 @@ const GROUP_WIDTH: f64 = 200.0;
 const NAME_WIDTH: f64 = 150.0;
 const PLOT_WIDTH: f64 = 620.0;
 const FIGURE_WIDTH: f64 = 120.0;
+const WIDTH: f64 = GROUP_WIDTH + NAME_WIDTH + PLOT_WIDTH + FIGURE_WIDTH;
 const BAR_HEIGHT: f64 = 15.0;
 const GROUP_GAP: f64 = 12.0;
 
@@ -51,7 +52,6 @@ impl GroupedBars {
     pub fn draw(&self, label: &str) -> Markup {
         let bars = self.groups.iter().map(|group| group.bars.len()).sum::<usize>() as f64;
         let height = 4.0 + bars * BAR_HEIGHT + self.groups.len() as f64 * GROUP_GAP;
-        let width = GROUP_WIDTH + NAME_WIDTH + PLOT_WIDTH + FIGURE_WIDTH;
         let scale = self.scale();
         let mut top = 4.0;
         let mut place = |step: f64| {
@@ -61,7 +61,8 @@ impl GroupedBars {
         let reference = scale.x(self.reference);
         let content = html! {
             defs {
-                pattern #hatched width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
+                pattern #hatched width="6" height="6" patternUnits="userSpaceOnUse"
+                    patternTransform="rotate(45)" {
                     rect.stripe width="2" height="6" {}
                 }
             }
@@ -72,7 +73,7 @@ impl GroupedBars {
             }
             line.reference x1=(reference) y1="0" x2=(reference) y2=(height) {}
         };
-        page::drawing("bars", (width, height), label, &content)
+        page::drawing("bars", (WIDTH, height), label, &content)
     }
 
     /// Wide enough for every bar, whisker and band.
@@ -118,7 +119,7 @@ impl GroupedBar {
                     title { (words) }
                 }
             }
-            text.figure x=(GROUP_WIDTH + NAME_WIDTH + PLOT_WIDTH + FIGURE_WIDTH) y=(baseline) { (self.figure) }
+            text.figure x=(WIDTH) y=(baseline) { (self.figure) }
         }
     }
 }

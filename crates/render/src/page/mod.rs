@@ -24,7 +24,8 @@ pub fn document(title: &str, style: &str, body: &Markup) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                meta http-equiv="Content-Security-Policy"
+                    content="default-src 'none'; style-src 'unsafe-inline'";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { "corewise: " (title) }
@@ -116,7 +117,9 @@ pub fn table_explained(columns: &[(&str, &str)], rows: &Markup) -> Markup {
 pub fn drawing(class: &str, (width, height): (f64, f64), label: &str, content: &Markup) -> Markup {
     html! {
         div.scroll {
-            svg class=(class) viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(label) { (content) }
+            svg class=(class) viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(label) {
+                (content)
+            }
         }
     }
 }

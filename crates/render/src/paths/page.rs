@@ -59,8 +59,8 @@ fn table(study: &Study) -> Markup {
 }
 
 fn by_period(study: &Study) -> Markup {
-    let caption = "Fewer samples, fewer paths: the paper's Figure 3, without its overhead. Longer periods are \
-                   made by leaving out windows.";
+    let caption = "Fewer samples, fewer paths: the paper's Figure 3, without its overhead. Longer periods \
+                   are made by leaving out windows.";
     let period = |row: &Row| row.period_ns as f64 / 1e6;
     let panels = panels((&study.by_period, &period), "sampling period, ms of CPU time", true);
     section(study, "By sampling period, all runs together", caption, panels)

@@ -154,7 +154,9 @@ impl Row<'_> {
         let (thread, baseline) = (self.thread, self.top + 15.0);
         html! {
             g.row {
-                title { (thread.name) ", thread " (thread.tid) ": " (Seconds(thread.cpu_seconds)) " of CPU time" }
+                title {
+                    (thread.name) ", thread " (thread.tid) ": " (Seconds(thread.cpu_seconds)) " of CPU time"
+                }
                 text.name x="0" y=(baseline) clip-path="url(#names)" { (thread.name) }
                 text.tid x=(LABEL_WIDTH - 12.0) y=(baseline) { (thread.tid) }
                 @for span in spans(thread) { (self.band(&span)) }
@@ -180,7 +182,9 @@ impl Row<'_> {
         let (from, to) = (Seconds(ran.from_ns as f64 / 1e9), Seconds(ran.to_ns as f64 / 1e9));
         html! {
             rect x=(x) y=(y) width=(width) height=(height) fill=(fill) {
-                title { "on " (pe) ", " (manner) ", " (from) " to " (to) ", ran " (Share(ran.share)) " of the time" }
+                title {
+                    "on " (pe) ", " (manner) ", " (from) " to " (to) ", ran " (Share(ran.share)) " of the time"
+                }
             }
             @if !bound {
                 rect x=(x) y=(y) width=(width) height=(height) fill="url(#free)" pointer-events="none" {}
