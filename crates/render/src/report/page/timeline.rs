@@ -183,7 +183,8 @@ impl Row<'_> {
         html! {
             rect x=(x) y=(y) width=(width) height=(height) fill=(fill) {
                 title {
-                    "on " (pe) ", " (manner) ", " (from) " to " (to) ", ran " (Share(ran.share)) " of the time"
+                    "on " (pe) ", " (manner) ", " (from) " to " (to) ", ran "
+                    (Share(ran.share)) " of the time"
                 }
             }
             @if !bound {
