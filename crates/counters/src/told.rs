@@ -64,7 +64,8 @@ impl Told {
         self.processes.entry(pid).or_insert_with(|| Process {
             pages: Vec::new(),
             threads: HashMap::new(),
-            search_at: now,
+            // Most processes of a build live no longer.
+            search_at: now + SEARCH_AFTER,
             search_after: SEARCH_AFTER,
         });
     }
@@ -192,6 +193,10 @@ fn page_of(elf: &ElfFile) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn next_news(told: &mut Told) -> Vec<(u32, u32, Hints)> {
+        std::iter::repeat_with(|| told.look()).find(|changed| !changed.is_empty()).unwrap()
+    }
+
     /// This test program has the library linked into it.
     #[test]
     fn what_this_process_tells_is_read_and_nothing_of_strangers() {
@@ -202,7 +207,7 @@ mod tests {
             corewise::phase(4);
             corewise::heartbeat(30);
             let tid = nix::unistd::gettid().as_raw() as u32;
-            let changed = told.look();
+            let changed = next_news(&mut told);
             let hints = Hints { spinning: false, master: true, phase: Some(4) };
             assert!(changed.contains(&(pid, tid, hints)), "{changed:?}");
             assert_eq!((told.hints(pid, tid), told.work(pid, tid)), (hints, Some(30)));
@@ -210,7 +215,7 @@ mod tests {
             (told, tid)
         });
         let (mut told, tid) = teller.join().unwrap();
-        let changed = std::iter::repeat_with(|| told.look()).find(|changed| !changed.is_empty()).unwrap();
+        let changed = next_news(&mut told);
         assert!(changed.contains(&(pid, tid, Hints::default())), "it has ended: {changed:?}");
         told.retain(&HashSet::new());
         assert_eq!(told.due_within(), None);
