@@ -17,6 +17,7 @@ use super::variable::Variable;
 use corewise_code::library::{self, Library};
 use corewise_code::referenced::{BYTES_MAX, taken};
 use corewise_code::space::FileKey;
+use nix::unistd::{SysconfVar, sysconf};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -40,9 +41,6 @@ const LIBGOMP: &str = "omp_get_max_threads";
 /// What LLVM's and Intel's runtimes export, too, and libgomp does not.
 const NOT_LIBGOMP: &str = "kmp_get_blocktime";
 
-/// Nobody has a machine of more PEs.
-const PES_MAX: u64 = 1 << 16;
-
 /// The variables of every such library in a process, where they have the first size. Files of `others` are
 /// known to be none, and those that turn out to be none are added.
 pub fn find_again(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Vec<Variable>> {
@@ -53,7 +51,9 @@ pub fn find_again(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Vec<Var
     let found = copies
         .iter()
         .filter_map(|copy| of_openblas(&memory, pid, copy).or_else(|| of_libgomp(&memory, pid, copy)));
-    Ok(found.filter(|size| (2..=PES_MAX).contains(&size.own())).collect())
+    // Of their own accord they take no more than the machine has PEs.
+    let pes = sysconf(SysconfVar::_NPROCESSORS_CONF)?.map_or(0, |pes| pes as u64);
+    Ok(found.filter(|size| (2..=pes).contains(&size.own())).collect())
 }
 
 fn of_openblas(memory: &Arc<File>, pid: u32, copy: &Library) -> Option<Variable> {
