@@ -6,8 +6,10 @@
 //! barrier. The exported `kmp_get_blocktime` compares that variable with the number that means "for ever", so
 //! its code tells where it is. Nothing is planted, so programs that run already are as good.
 //!
-//! Limits: only a value that is one of the defaults is taken for nobody's choice (0, hybrid processors'
-//! default, needs no change). x86-64 only. A thread that waits already does so to the end.
+//! Limits: only the default's value is taken for nobody's choice (0, hybrid processors' default, needs no
+//! change). Before LLVM 18 it is one of milliseconds, of which none is as short as a block: that stays. The
+//! library's idle threads give their PE away to others while they spin, so there is less to gain than with
+//! libgomp. x86-64 only. A thread that waits already does so to the end.
 
 use super::variable::Variable;
 use corewise_code::library;
@@ -23,12 +25,13 @@ const EXPORTED: &str = "kmp_get_blocktime";
 /// What means "for ever".
 const FOR_EVER: u32 = i32::MAX as u32;
 
-/// The defaults: in milliseconds, since LLVM 18 in microseconds.
-const DEFAULTS: [u64; 2] = [200, 200_000];
+/// The default, in microseconds.
+const DEFAULT: u64 = 200_000;
 
-/// What is written instead, so that idle threads spin shortly: of milliseconds and of microseconds, about as
-/// long as a block costs.
-pub const SHORT: u64 = 0;
+/// What is written instead, so that idle threads spin shortly: about as long as a block costs. (Not 0: a
+/// program of many short regions that has its PEs for itself takes eight times as long then, with this half as
+/// long again.)
+pub const SHORT: u64 = 10;
 
 /// The variables of every copy in a process, where they have the default value. Files of `others` are known
 /// to be no such library, and those that turn out to be none are added.
@@ -42,5 +45,5 @@ pub fn find_again(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Vec<Var
         let address = compared_with(&code[..read], function, FOR_EVER)?;
         Variable::at(&memory, pid, address, 4, &copy)
     });
-    Ok(found.filter(|variable| DEFAULTS.contains(&variable.own())).collect())
+    Ok(found.filter(|variable| variable.own() == DEFAULT).collect())
 }
