@@ -29,8 +29,8 @@ const FOR_EVER: u32 = i32::MAX as u32;
 const DEFAULT: u64 = 200_000;
 
 /// What is written instead, so that idle threads spin shortly: about as long as a block costs. (Not 0: a
-/// program of many short regions that has its PEs for itself takes eight times as long then, with this half as
-/// long again.)
+/// program of many short regions that has its PEs for itself takes eight times as long then, with this half
+/// as long again.)
 pub const SHORT: u64 = 10;
 
 /// The variables of every copy in a process, where they have the default value. Files of `others` are known
