@@ -1,7 +1,7 @@
 //! How long the idle threads of a running program spin: found, changed and given back.
 
 use corewise_binding::runtimes::variable::{Variable, WriteError};
-use corewise_binding::runtimes::{libgomp, libomp};
+use corewise_binding::runtimes::{libgomp, libomp, openmpi};
 use corewise_testing::needs;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -142,4 +142,26 @@ fn who_has_ended_or_decided_otherwise_is_left_alone() {
     program.child.kill().unwrap();
     program.child.wait().unwrap();
     assert_eq!(another.write(20), Err(WriteError::Gone));
+}
+
+/// A program that waits as Open MPI's library does, and tells every time that it begins to do otherwise.
+#[test]
+fn who_waits_for_messages_gives_way_as_soon_as_it_is_told_and_again_no_longer() {
+    let binary = format!("{}/messages", env!("CARGO_TARGET_TMPDIR"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages.c");
+    let compiled = Command::new("cc").args(["-O2", "-rdynamic", "-o", &binary]).arg(source).status();
+    assert!(compiled.unwrap().success());
+    let mut child = Command::new(binary).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = || lines.next().expect("the program has ended");
+    assert_eq!(next(), "keeps");
+    let mut give_way = only(openmpi::find_again(child.id(), &mut HashSet::new()).unwrap());
+    give_way.write(openmpi::YIELD).unwrap();
+    assert_eq!(next(), "gives way");
+    let found = openmpi::find_again(child.id(), &mut HashSet::new()).unwrap();
+    assert!(found.is_empty(), "who gives way already needs nothing: {found:?}");
+    give_way.give_back().unwrap();
+    assert_eq!(next(), "keeps");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

@@ -17,6 +17,7 @@
 
 pub mod libgomp;
 pub mod libomp;
+pub mod openmpi;
 pub mod teams;
 pub mod variable;
 
@@ -58,7 +59,8 @@ const TOLD_FOR: Duration = CALM_MAX.saturating_mul(2);
 const KEPT_OPEN_MAX: usize = 256;
 
 /// The variables by which a user decides how threads wait. Such a wish wins.
-pub const WISHES: [&str; 3] = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"];
+pub const WISHES: [&str; 4] =
+    [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME", openmpi::VARIABLE];
 
 /// The variable by which the user has decided, if one of [`WISHES`] is set.
 pub fn wish() -> Option<&'static str> {
@@ -105,7 +107,7 @@ struct Process {
     /// The variable by which its user has decided of how many.
     wish: Option<&'static str>,
     /// Mapped files that are no libgomp, no libomp, and no library with teams.
-    others: [HashSet<FileKey>; 3],
+    others: [HashSet<FileKey>; 4],
     search_at: Instant,
     search_after: Duration,
     /// The most threads that it had at a time.
@@ -125,6 +127,7 @@ struct Idling {
 enum Runtime {
     Libgomp,
     Libomp,
+    OpenMpi,
 }
 
 impl Runtime {
@@ -133,6 +136,7 @@ impl Runtime {
         match self {
             Runtime::Libgomp => turns,
             Runtime::Libomp => libomp::SHORT,
+            Runtime::OpenMpi => openmpi::YIELD,
         }
     }
 }
@@ -405,6 +409,8 @@ impl Process {
         let of_libomp = libomp::find_again(pid, &mut self.others[1]).unwrap_or_default();
         let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
         let all = all.chain(of_libomp.into_iter().map(|variable| (variable, Runtime::Libomp)));
+        let of_mpi = openmpi::find_again(pid, &mut self.others[3]).unwrap_or_default();
+        let all = all.chain(of_mpi.into_iter().map(|variable| (variable, Runtime::OpenMpi)));
         for (variable, runtime) in all {
             if !self.copies.iter().any(|known| known.variable.is_same(&variable)) {
                 self.copies.push(Idling { variable, runtime });

@@ -21,7 +21,7 @@ pub struct Variable {
     memory: Arc<File>,
     pid: u32,
     address: u64,
-    /// Bytes that it has: 4 or 8.
+    /// Bytes that it has: 1, 4 or 8.
     width: usize,
     library: Mapping,
     /// What stood there at first, and what stands there since we last wrote.

@@ -1,0 +1,35 @@
+/* Waits for messages for ever, as Open MPI's library does; a line tells each time that it begins to keep its PE
+ * meanwhile, or to give way. Beside the variable lie others, which must stay as they are. */
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct {
+	volatile bool before, yield, after;
+} extern neighbours __asm__("neighbours");
+
+__asm__(".data\n"
+	".globl neighbours, opal_progress_yield_when_idle\n"
+	".type opal_progress_yield_when_idle, @object\n"
+	"neighbours: .byte 1\n"
+	"opal_progress_yield_when_idle: .byte 0\n"
+	".size opal_progress_yield_when_idle, 1\n"
+	".byte 1\n"
+	".text\n");
+
+int main(void)
+{
+	int told = -1;
+
+	while (neighbours.before && neighbours.after) {
+		int yields = neighbours.yield;
+		if (yields != told) {
+			puts(yields ? "gives way" : "keeps");
+			fflush(stdout);
+			told = yields;
+		}
+		if (yields) sched_yield();
+	}
+	return EXIT_FAILURE;
+}
