@@ -1,6 +1,8 @@
-/* Waits for messages for ever, as Open MPI's library does; a line tells each time that it begins to keep its PE
- * meanwhile, or to give way. Beside the variable lie others, which must stay as they are. */
+/* Waits for messages for ever, as Open MPI's library does; a line tells each time that it begins to keep its
+ * PE meanwhile, or to give way. SIGUSR1 sets the variable as at first. Beside it lie others, which must stay
+ * as they are. */
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +20,17 @@ __asm__(".data\n"
 	".byte 1\n"
 	".text\n");
 
+static void begin_anew(int signal)
+{
+	(void)signal;
+	neighbours.yield = 0;
+}
+
 int main(void)
 {
 	int told = -1;
 
+	signal(SIGUSR1, begin_anew);
 	while (neighbours.before && neighbours.after) {
 		int yields = neighbours.yield;
 		if (yields != told) {

@@ -3,6 +3,8 @@
 use corewise_binding::runtimes::variable::{Variable, WriteError};
 use corewise_binding::runtimes::{libgomp, libomp, openmpi};
 use corewise_testing::needs;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -42,7 +44,13 @@ impl Program {
     }
 
     fn next_region(&mut self) {
-        assert!(self.output.read_line(&mut String::new()).unwrap() > 0, "the program has ended");
+        self.next_line();
+    }
+
+    fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.output.read_line(&mut line).unwrap() > 0, "the program has ended");
+        line
     }
 
     /// The state of the second thread, and its CPU time in ticks of 10 ms.
@@ -152,16 +160,22 @@ fn who_waits_for_messages_gives_way_as_soon_as_it_is_told_and_again_no_longer() 
     let compiled = Command::new("cc").args(["-O2", "-rdynamic", "-o", &binary]).arg(source).status();
     assert!(compiled.unwrap().success());
     let mut child = Command::new(binary).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut next = || lines.next().expect("the program has ended");
-    assert_eq!(next(), "keeps");
-    let mut give_way = only(openmpi::find_again(child.id(), &mut HashSet::new()).unwrap());
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let mut program = Program { child, output };
+    let pid = program.child.id();
+    let find = || openmpi::find_again(pid, &mut HashSet::new()).unwrap();
+    assert_eq!(program.next_line(), "keeps\n");
+    let mut give_way = only(find());
+    for _ in 0..2 {
+        give_way.write(openmpi::YIELD).unwrap();
+        assert_eq!(program.next_line(), "gives way\n");
+        assert!(find().is_empty(), "who gives way already needs nothing");
+        // As the library does when it begins, though that is nobody's decision.
+        kill(Pid::from_raw(pid as i32), Signal::SIGUSR1).unwrap();
+        assert_eq!(program.next_line(), "keeps\n");
+    }
     give_way.write(openmpi::YIELD).unwrap();
-    assert_eq!(next(), "gives way");
-    let found = openmpi::find_again(child.id(), &mut HashSet::new()).unwrap();
-    assert!(found.is_empty(), "who gives way already needs nothing: {found:?}");
+    assert_eq!(program.next_line(), "gives way\n");
     give_way.give_back().unwrap();
-    assert_eq!(next(), "keeps");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    assert_eq!(program.next_line(), "keeps\n");
 }

@@ -111,8 +111,12 @@ impl Variable {
         self.write(value)
     }
 
-    /// Writes a value.
+    /// Writes a value. What stands as at first again was set by the library as it began, not by somebody who
+    /// has decided otherwise.
     pub fn write(&mut self, value: u64) -> Result<(), WriteError> {
+        if self.word() == Some(self.own) {
+            self.present = self.own;
+        }
         if value == self.present {
             return Ok(());
         }
