@@ -59,8 +59,7 @@ const TOLD_FOR: Duration = CALM_MAX.saturating_mul(2);
 const KEPT_OPEN_MAX: usize = 256;
 
 /// The variables by which a user decides how threads wait. Such a wish wins.
-pub const WISHES: [&str; 4] =
-    [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME", openmpi::VARIABLE];
+pub const WISHES: [&str; 4] = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME", openmpi::VARIABLE];
 
 /// The variable by which the user has decided, if one of [`WISHES`] is set.
 pub fn wish() -> Option<&'static str> {
