@@ -1,8 +1,9 @@
 //! Whether processes of Open MPI give their PEs away while they wait for messages.
 //!
-//! Problem: they look for messages again and again, and never sleep; by default they keep their PEs meanwhile,
-//! unless mpirun itself has started more of them than there are PEs (`mpi_yield_when_idle`). Approach: each
-//! turn reads an exported variable, so what is written there holds at once.
+//! Problem: they look for messages again and again, and never sleep; by default they keep their PEs
+//! meanwhile, unless mpirun itself has started more of them than there are PEs (`mpi_yield_when_idle`).
+//! Approach: each turn reads an exported variable, so what is written there holds at once. The library sets
+//! it when MPI begins; then it is written to again.
 //!
 //! Limits: who gives way is still ready to run, and comes back as soon as the PE is free. MPICH has no such
 //! variable.
