@@ -3,10 +3,10 @@
 use criterion::Criterion;
 use std::ffi::{CStr, CString};
 
-/// Loads the library that cargo has built beside this program.
+/// Loads the library that cargo has built, into the directory of this program.
 fn library() -> *mut libc::c_void {
     let own = std::env::current_exe().expect("this program has a file");
-    let directory = own.parent().and_then(|deps| deps.parent()).expect("it lies in `deps`");
+    let directory = own.parent().expect("a file is in a directory");
     let path = CString::new(directory.join("libcorewise.so").into_os_string().into_encoded_bytes()).unwrap();
     // SAFETY: the path is a string, and what the library does when it is loaded is ours.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
