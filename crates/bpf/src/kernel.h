@@ -95,6 +95,7 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct task_struct *real_parent;
 	struct signal_struct *signal;
+	struct mm_struct *mm; /* none of a thread of the kernel */
 	struct thread_struct thread;
 	__u64 self_exec_id;
 	char comm[16];

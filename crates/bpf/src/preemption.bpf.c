@@ -12,7 +12,7 @@
  * also after it has looked: if the thread's run time is the same then, it has not run meanwhile on another
  * CPU either.
  *
- * Followed are processes by their ids, and what they fork.
+ * Followed are processes by their ids, and what they fork; or all but corewise.
  *
  * Limits: x86-64. A thread in the kernel is left alone: its registers are not what they will be.
  */
@@ -75,16 +75,31 @@ struct {
 	__type(value, __u32);
 } own_tgid SEC(".maps");
 
-static __always_inline bool is_followed(__u32 tgid)
-{
-	return bpf_map_lookup_elem(&processes, &tgid);
-}
+/* Whether all processes are followed: 1 or 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} whole_system SEC(".maps");
+
 
 static __always_inline bool is_own(struct task_struct *task)
 {
 	__u32 zero = 0, *own = bpf_map_lookup_elem(&own_tgid, &zero);
 
 	return own && *own == task->tgid;
+}
+
+static __always_inline bool is_followed(struct task_struct *task)
+{
+	__u32 zero = 0, tgid = task->tgid, *all;
+
+	if (bpf_map_lookup_elem(&processes, &tgid))
+		return 1;
+	all = bpf_map_lookup_elem(&whole_system, &zero);
+	/* Threads of the kernel have no memory of their own. */
+	return all && *all && task->mm && !is_own(task);
 }
 
 /* The sample of the CPU that this runs on. */
@@ -106,7 +121,7 @@ int BPF_PROG(on_page_fault, unsigned long address, struct pt_regs *registers)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct sample *sample;
 
-	if (!is_followed(task->tgid))
+	if (!is_followed(task))
 		return 0;
 	sample = this_sample();
 	if (sample && !bpf_probe_read_kernel(sample->faulted, sizeof(sample->faulted), registers))
@@ -135,7 +150,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	sample->task = 0;
 	sample->in_kernel = 0;
 	sample->was_idle = prev->pid == 0;
-	if (prev->__state || !is_followed(prev->tgid))
+	if (prev->__state || !is_followed(prev))
 		return 0;
 	if (bpf_probe_read_kernel(sample->registers, sizeof(sample->registers), (void *)bpf_task_pt_regs(prev)))
 		return 0;
@@ -208,7 +223,7 @@ int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
 	__u32 tgid = child->tgid;
 	__u8 is = 1;
 
-	if (tgid != creator->tgid && is_followed(creator->tgid))
+	if (tgid != creator->tgid && is_followed(creator))
 		bpf_map_update_elem(&processes, &tgid, &is, BPF_ANY);
 	return 0;
 }

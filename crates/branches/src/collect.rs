@@ -106,6 +106,7 @@ impl Collected {
             instructions: counts.map(|(instructions, _)| instructions),
             branches: counts.map(|(_, branches)| branches),
             ended: if is_whole { trace.ended.clone() } else { End::NoFile },
+            period_ns: None,
         });
     }
 

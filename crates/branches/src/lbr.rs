@@ -11,7 +11,7 @@
 //! multiple of its own, which the kernel sees to.
 
 use super::collect::Collected;
-use super::target::{Phase, Running};
+use super::target::{Followed, Phase, Running};
 use super::trace::Trace;
 use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_code::AddressSpace;
@@ -106,8 +106,14 @@ pub(super) fn record(
 ) -> Result<Recorded, BranchError> {
     probe().map_err(|reason| BranchError::Unavailable { sampler: "lbr", reason })?;
     let rate_hz = (1.0 / options.period.as_secs_f64()).round().max(1.0) as u64;
-    let attach = |pid: i32, is_command| {
-        let threads = if is_command { vec![pid] } else { threads_of(pid) };
+    let attach = |followed: &Followed| {
+        let (threads, is_command) = match followed {
+            Followed::Command(pid) => (vec![pid.as_raw()], true),
+            Followed::Process(pid) => (threads_of(*pid as i32), false),
+            Followed::Cgroup(_) | Followed::System => {
+                return Err(BranchError::OneProcessOnly(options.backend));
+            }
+        };
         let samplers = threads.into_iter().map(|thread| open(thread, rate_hz, is_command));
         samplers
             .collect::<io::Result<Vec<_>>>()

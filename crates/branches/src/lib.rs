@@ -35,6 +35,7 @@ pub mod verify;
 
 use collect::Pauses;
 use corewise_paths::window::Recording;
+use corewise_sys::cgroup::ControlGroup;
 use corewise_sys::launch::{LaunchError, Output};
 use nix::errno::Errno;
 use std::ffi::OsString;
@@ -65,6 +66,11 @@ pub enum Target<'a> {
     Command(&'a [OsString]),
     /// A running process, with its descendants.
     Pid(u32),
+    /// The processes of a control group, also those that come to it later, until none is left. For
+    /// [`Backend::Shadow`] where threads may be preempted.
+    Cgroup(&'a ControlGroup),
+    /// All processes of the machine but corewise, likewise.
+    System,
 }
 
 /// How to record.
@@ -155,6 +161,15 @@ pub enum BranchError {
         /// Why.
         reason: String,
     },
+    /// Whole groups are recorded in one way only.
+    #[error("a service or the whole system is recorded by `shadow` only, not by {0:?}")]
+    OneProcessOnly(Backend),
+    /// And that way is closed.
+    #[error(
+        "a service or the whole system is recorded by preempting its threads, which is not possible here: \
+         {0}; run corewise as root, on x86-64 and Linux 5.16 or newer"
+    )]
+    ManyNeedPreempting(String),
     /// The system refused something else.
     #[error("{what}: {errno}")]
     System {
@@ -179,7 +194,10 @@ pub fn record(
     {
         return Err(BranchError::NoProcess(pid));
     }
+    let is_many = matches!(target, Target::Cgroup(_) | Target::System);
     let mut recorded = match options.backend {
+        Backend::Auto | Backend::Shadow if is_many => record_many(target, options, on_progress),
+        backend if is_many => Err(BranchError::OneProcessOnly(backend)),
         Backend::Lbr => lbr::record(target, options, on_progress),
         Backend::Auto if lbr::probe().is_ok() => lbr::record(target, options, on_progress),
         Backend::Auto | Backend::Shadow => record_preempted(target, options, on_progress),
@@ -216,6 +234,22 @@ fn record_preempted(
             Ok(recorded)
         }
     }
+}
+
+/// Nobody is stopped or traced for being one of many.
+#[cfg(target_arch = "x86_64")]
+fn record_many(
+    target: Target<'_>,
+    options: &Options,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, BranchError> {
+    let preempting = preempt::Preempting::prepare().map_err(BranchError::ManyNeedPreempting)?;
+    preempting.record(target, options, on_progress)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn record_many(_: Target<'_>, _: &Options, _: &mut dyn FnMut(Progress)) -> Result<Recorded, BranchError> {
+    Err(BranchError::ManyNeedPreempting("it is for x86-64 only".to_owned()))
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -89,6 +89,7 @@ pub fn record(
             })?;
             (vec![format!("pid {pid}")], None)
         }
+        Target::Cgroup(_) | Target::System => return Err(BranchError::OneProcessOnly(options.backend)),
     };
     let ticks = Ticks::start();
     let _ticks = ticks.map_err(|errno| BranchError::System { what: "cannot start a timer", errno })?;

@@ -1,6 +1,7 @@
 //! A target that goes its own way while it is recorded: started or found, waited for, never stopped.
 
 use super::{BranchError, Options, Target};
+use corewise_sys::cgroup::ControlGroup;
 use corewise_sys::launch;
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
@@ -16,13 +17,26 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 /// What is running.
 pub(super) struct Running {
-    /// The command's words, or the process's number.
+    /// The command's words, or what else was recorded.
     pub words: Vec<String>,
     /// How a command ended.
     pub exit_status: Option<ExitStatus>,
-    pid: Pid,
+    followed: Followed,
     signals: Option<Signals>,
     begin: Instant,
+}
+
+/// What there is to follow.
+#[derive(Debug, Clone)]
+pub(super) enum Followed {
+    /// A command, before its first instruction.
+    Command(Pid),
+    /// A process that runs.
+    Process(u32),
+    /// The processes of a control group.
+    Cgroup(ControlGroup),
+    /// All processes.
+    System,
 }
 
 /// How it is with it.
@@ -37,46 +51,55 @@ pub(super) enum Phase {
 }
 
 impl Running {
-    /// Starts or finds the target. `attach` is called with its process id: before a command's first
-    /// instruction (`true`), or while a process runs.
+    /// Starts or finds the target. `attach` is called before a command's first instruction, or while all
+    /// runs.
     pub fn start<Attached>(
         target: Target<'_>,
         options: &Options,
-        attach: impl FnOnce(i32, bool) -> Result<Attached, BranchError>,
+        attach: impl FnOnce(&Followed) -> Result<Attached, BranchError>,
     ) -> Result<(Running, Attached), BranchError> {
-        let (words, pid, signals, attached) = match target {
+        let (words, followed) = match target {
             Target::Command(words) => {
                 let mut signals = Signals::open().map_err(system("cannot open the signals"))?;
                 let waiting = launch::prepare(words, &mut signals, options.output, &[])?;
-                let attached = attach(waiting.pid().as_raw(), true)?;
-                let pid = waiting.start(&words[0].to_string_lossy())?;
+                let followed = Followed::Command(waiting.pid());
+                let attached = attach(&followed)?;
+                waiting.start(&words[0].to_string_lossy())?;
                 let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-                (words, pid, Some(signals), attached)
+                let signals = Some(signals);
+                let begin = Instant::now();
+                return Ok((Running { words, exit_status: None, followed, signals, begin }, attached));
             }
-            Target::Pid(pid) => {
-                let attached = attach(pid as i32, false)?;
-                (vec![format!("pid {pid}")], Pid::from_raw(pid as i32), None, attached)
-            }
+            Target::Pid(pid) => (format!("pid {pid}"), Followed::Process(pid)),
+            Target::Cgroup(group) => (group.to_string(), Followed::Cgroup(group.clone())),
+            Target::System => ("the system".to_owned(), Followed::System),
         };
-        Ok((Running { words, exit_status: None, pid, signals, begin: Instant::now() }, attached))
+        let attached = attach(&followed)?;
+        let (words, begin) = (vec![words], Instant::now());
+        Ok((Running { words, exit_status: None, followed, signals: None, begin }, attached))
     }
 
     /// Lets some time pass.
     pub fn wait(&mut self, options: &Options) -> Result<Phase, BranchError> {
-        let is_over = match &mut self.signals {
-            Some(signals) => {
+        let is_over = match (&mut self.signals, &self.followed) {
+            (Some(signals), Followed::Command(pid)) => {
                 let interval = PollTimeout::try_from(INTERVAL).unwrap_or(PollTimeout::ZERO);
                 // Whether it fails or not, the next look shows what there is.
                 let _ = poll(&mut [PollFd::new(signals.fd(), PollFlags::POLLIN)], interval);
                 let news = signals
-                    .take(self.exit_status.is_none().then_some(self.pid))
+                    .take(self.exit_status.is_none().then_some(*pid))
                     .map_err(system("cannot read signals"))?;
                 self.exit_status = self.exit_status.or(news.ended);
                 self.exit_status.is_some()
             }
-            None => {
+            (_, followed) => {
                 std::thread::sleep(INTERVAL);
-                !is_alive(self.pid.as_raw() as u32)
+                match followed {
+                    Followed::Process(pid) => !is_alive(*pid),
+                    // One that cannot be looked at is looked at again.
+                    Followed::Cgroup(group) => group.processes().is_ok_and(|all| all.is_empty()),
+                    Followed::Command(_) | Followed::System => false,
+                }
             }
         };
         let is_late = options.duration.is_some_and(|duration| self.begin.elapsed() >= duration);

@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// What the names of files begin with that are not ended yet.
+pub const BEGUN: &str = ".corewise-";
 /// How long the reader of a pipe may take nothing, in ms.
 const PATIENCE_MS: u16 = 10_000;
 
@@ -29,7 +31,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let directory = directory_of(path);
-            let probe = tempfile::Builder::new().prefix(".corewise-").tempfile_in(&directory);
+            let probe = tempfile::Builder::new().prefix(BEGUN).tempfile_in(&directory);
             probe.with_context(|| {
                 format!(
                     "cannot write {}: check that {} exists and may be written",
@@ -155,7 +157,7 @@ fn overwrite(mut file: &File, bytes: &[u8]) -> std::io::Result<()> {
 
 fn temporary() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".corewise-");
+    builder.prefix(BEGUN);
     builder
 }
 

@@ -264,7 +264,11 @@ fn what_cannot_be_read_is_said() {
     fixture.check_error(&["report", "no.cwp"], 1, &["cannot read", "no.cwp"]);
     fixture.check_error(&["report", "cut.cwp"], 1, &["cut.cwp", "damaged"]);
     fixture.check_error(&["report", "text.cwp"], 1, &["text.cwp", "no recording"]);
-    fixture.check_error(&["report", "future.cwp"], 1, &["format 99", "format 1"]);
+    fixture.check_error(&["report", "future.cwp"], 1, &["format 99", "up to 2"]);
+    let old = r#"{"version": 1, "command": [], "backend": "shadow", "period_ns": 1, "branches_max": 2,
+        "modules": [], "windows": [], "without_window": {}, "notes": []}"#;
+    std::fs::write(fixture.path("old.cwp"), old).unwrap();
+    fixture.stdout(&["merge", "old.cwp", "-o", "new.cwp"]);
     fixture.check_error(&["export", "run.cwp", "--format", "word"], 2, &["word", "llvm-profgen"]);
     let other = ["export", "run.cwp", "-f", "bolt", "--module", "libnone.so"];
     fixture.check_error(&other, 1, &["no module libnone.so", "program"]);

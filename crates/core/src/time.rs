@@ -29,13 +29,13 @@ impl std::ops::Add<Duration> for Time {
 
 /// What is wrong with a duration that a user wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no duration: write a number and a unit (ns, us, ms, s, min), for instance 250ms")]
+#[error("`{text}` is no duration: write a number and a unit (ns, us, ms, s, min, h, d), for instance 250ms")]
 pub struct DurationError {
     /// The text as it was given.
     pub text: String,
 }
 
-/// Parses `250ms`, `2s`, `1.5s`, `100us`, `5min`. A unit is required: a bare number is a riddle.
+/// Parses `250ms`, `2s`, `1.5s`, `100us`, `5min`, `1h`, `30d`. A unit is required: a bare number is a riddle.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let error = || DurationError { text: text.to_owned() };
     let split = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(error)?;
@@ -47,6 +47,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         "ms" => 1e6,
         "s" => 1e9,
         "min" | "m" => 60e9,
+        "h" => 3600e9,
+        "d" => 86_400e9,
         _ => return Err(error()),
     };
     let ns = number * unit_ns;

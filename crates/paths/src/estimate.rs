@@ -89,7 +89,8 @@ impl<'p> Estimator<'p> {
                 _ => (first, last),
             };
             let range = begin..self.outcomes.len();
-            self.windows.push(Piece { first: span.first, sampled, range, stopped });
+            let time = window.period_ns.map_or(1.0, |period| period.max(1) as f64);
+            self.windows.push(Piece { first: span.first, sampled, range, time, stopped });
         }
         Ok(())
     }

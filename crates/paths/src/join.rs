@@ -22,6 +22,8 @@ pub(crate) struct Piece {
     pub sampled: (SiteId, u64),
     /// Where its outcomes are among all.
     pub range: Range<usize>,
+    /// The time that it stands for, in the unit that all have in common.
+    pub time: f64,
     /// If it stopped early, where in which line: the instruction that it did not execute.
     pub stopped: Option<(SiteId, u64)>,
 }

@@ -6,6 +6,7 @@
 
 pub mod accuracy;
 mod balance;
+pub mod by_build;
 mod context;
 mod demangled;
 mod enumerate;

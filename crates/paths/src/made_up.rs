@@ -233,7 +233,8 @@ impl World {
         let start = self.location(trace[begin] as usize);
         let end = self.location(trace[at] as usize);
         let instructions = Some((at - begin) as u32);
-        Some(Window { tid: 1, time_ns, start, transfers, end, instructions, branches: Some(branches), ended })
+        let (tid, branches, period_ns) = (1, Some(branches), None);
+        Some(Window { tid, time_ns, start, transfers, end, instructions, branches, ended, period_ns })
     }
 
     /// The basic blocks of a trace, as an emulator that cuts them into at most `longest` instructions.

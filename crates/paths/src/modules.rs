@@ -1,6 +1,6 @@
 //! One numbering of modules for recordings that have each their own.
 
-use crate::window::{Location, Module, ModuleId, Recording, Transfer, Window};
+use crate::window::{Module, ModuleId, Recording, Transfer, Window};
 
 /// Modules numbered in the order in which they were met. Two are the same if their build id is, wherever they
 /// lie on their machines; without one, if the path is.
@@ -33,24 +33,34 @@ impl ModuleTable {
     /// damaged) are left as a module that nobody has.
     pub fn adopt(&mut self, recording: &mut Recording) {
         let ids: Vec<ModuleId> = recording.modules.iter().map(|module| self.id(module)).collect();
-        let here = |at: &mut Location| {
-            at.module = ids.get(at.module.0 as usize).copied().unwrap_or(ModuleId(u32::MAX));
-        };
-        for Window { start, transfers, end, .. } in &mut recording.windows {
-            here(start);
-            here(end);
-            for Transfer { from, to } in transfers {
-                here(from);
-                here(to);
-            }
-        }
+        renumber(&mut recording.windows, |id| ids.get(id.0 as usize).copied().unwrap_or(ModuleId(u32::MAX)));
         recording.modules.clone_from(&self.modules);
     }
 }
 
+impl Recording {
+    /// Leaves out the modules that no window lies in.
+    pub(crate) fn forget_unused_modules(&mut self) {
+        let mut used = ModuleTable::default();
+        let Recording { modules, windows, .. } = self;
+        renumber(windows, |id| {
+            modules.get(id.0 as usize).map_or(ModuleId(u32::MAX), |module| used.id(module))
+        });
+        *modules = used.modules;
+    }
+}
+
+/// Gives the modules of all locations other numbers.
+fn renumber(windows: &mut [Window], mut number: impl FnMut(ModuleId) -> ModuleId) {
+    for Window { start, transfers, end, .. } in windows {
+        let places = transfers.iter_mut().flat_map(|Transfer { from, to }| [from, to]);
+        [start, end].into_iter().chain(places).for_each(|at| at.module = number(at.module));
+    }
+}
+
 /// One recording of several, with the windows of all in the order of their time. Command, sampler and rate
-/// are the first's; `None` of none. Only one of them is held in memory beside the result; the first error
-/// ends it.
+/// are the first's; where the rates differ, each window has its own. `None` of none. Only one of them is held
+/// in memory beside the result; the first error ends it.
 pub fn merged<E>(recordings: impl IntoIterator<Item = Result<Recording, E>>) -> Result<Option<Recording>, E> {
     let mut table = ModuleTable::default();
     let mut recordings = recordings.into_iter();
@@ -60,6 +70,10 @@ pub fn merged<E>(recordings: impl IntoIterator<Item = Result<Recording, E>>) -> 
     for next in recordings {
         let mut next = next?;
         table.adopt(&mut next);
+        if next.period_ns != all.period_ns || next.windows.iter().any(|window| window.period_ns.is_some()) {
+            all.name_periods();
+            next.name_periods();
+        }
         all.windows.append(&mut next.windows);
         all.branches_max = all.branches_max.max(next.branches_max);
         for (reason, count) in next.without_window {
@@ -87,7 +101,7 @@ pub fn leave_out(recording: &mut Recording, modules: &[ModuleId]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::End;
+    use crate::window::{End, Location};
 
     fn all_of<const N: usize>(recordings: [Recording; N]) -> Recording {
         merged(recordings.map(Ok::<_, ()>)).unwrap().unwrap()
@@ -97,9 +111,9 @@ mod tests {
         let module = |path: &&str| Module { path: (*path).to_owned(), build_id: None };
         let at = |module| Location { module: ModuleId(module), address: 16 };
         let transfers = vec![Transfer { from: at(0), to: at(1) }];
-        let (tid, time_ns, instructions, branches) = (1, 0, None, None);
+        let (tid, time_ns, instructions, branches, period_ns) = (1, 0, None, None, None);
         let (start, end, ended) = (at(0), at(7), End::Full);
-        let window = Window { tid, time_ns, start, transfers, end, instructions, branches, ended };
+        let window = Window { tid, time_ns, start, transfers, end, instructions, branches, ended, period_ns };
         let modules = paths.iter().map(module).collect();
         Recording { modules, windows: vec![window], ..Recording::default() }
     }
@@ -118,6 +132,16 @@ mod tests {
         assert_eq!(all.notes, ["by root"]);
         assert_eq!(merged([]), Ok::<_, ()>(None));
         assert_eq!(merged([Ok(Recording::default()), Err("unreadable")]), Err("unreadable"));
+    }
+
+    #[test]
+    fn where_rates_differ_each_window_has_its_own() {
+        let at_rate = |period_ns| Recording { period_ns, ..recording(&["/a"]) };
+        let periods = |all: Recording| all.windows.iter().map(|w| w.period_ns).collect::<Vec<_>>();
+        assert_eq!(periods(all_of([at_rate(5), at_rate(5)])), [None, None]);
+        let both = all_of([at_rate(5), at_rate(20)]);
+        assert_eq!(periods(both.clone()), [Some(5), Some(20)]);
+        assert_eq!(periods(all_of([at_rate(5), both])), [Some(5), Some(5), Some(20)]);
     }
 
     #[test]

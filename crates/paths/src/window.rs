@@ -78,6 +78,9 @@ pub struct Window {
     pub branches: Option<u32>,
     /// Why it ended.
     pub ended: End,
+    /// Mean time between the samples of which it is one, in ns of CPU time; `None`: as its recording says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_ns: Option<u64>,
 }
 
 /// All windows of one or more runs of a command.
@@ -105,6 +108,21 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// The format that this code writes and reads.
-    pub const VERSION: u32 = 1;
+    /// The format that this code writes; it reads all from 1 on.
+    pub const VERSION: u32 = 2;
+
+    /// Has every window stand for so many.
+    pub(crate) fn stand_for(&mut self, count: u64) {
+        if self.windows.iter().any(|window| window.period_ns.is_some()) {
+            self.name_periods();
+        }
+        let periods = self.windows.iter_mut().filter_map(|window| window.period_ns.as_mut());
+        periods.chain([&mut self.period_ns]).for_each(|period| *period = period.saturating_mul(count));
+    }
+
+    /// Has each window say its period, before windows of another rate come among them.
+    pub(crate) fn name_periods(&mut self) {
+        let own = self.period_ns;
+        self.windows.iter_mut().for_each(|window| _ = window.period_ns.get_or_insert(own));
+    }
 }

@@ -57,6 +57,29 @@ fn exact_counts_are_those_of_the_definition() {
 }
 
 #[test]
+fn windows_of_a_lower_rate_count_for_more() {
+    // Two loops, a phase each.
+    let many = Decide::AllBut(20_000);
+    let ops = vec![Op::Plain(2), Op::Branch(0, many), Op::Plain(2), Op::Branch(2, many), Op::Jump(0)];
+    let world = World::new(&[(0, ops.clone())]);
+    let trace = world.run(&mut Random::new(1, 1), 1_000_000);
+    let truth = exact(&world, &trace, usize::MAX);
+    let windows = world.windows(&trace, &mut Random::new(1, 2), 5_000, 8);
+    let mut seconds = 0;
+    let of_two = windows.iter().filter_map(|window| {
+        let is_in_first = window.start < world.place(0, &ops, 2);
+        seconds += u32::from(!is_in_first);
+        let period_ns = Some(if is_in_first { 1 } else { 10 });
+        (is_in_first || seconds % 10 == 0).then(|| Window { period_ns, ..window.clone() })
+    });
+    let of_two: Vec<Window> = of_two.collect();
+    let without: Vec<Window> = of_two.iter().map(|w| Window { period_ns: None, ..w.clone() }).collect();
+    let overlap = |windows: &[Window]| agreement(&truth, &estimate(&world, windows).profile).edge_overlap;
+    let (all, with, without) = (overlap(&windows), overlap(&of_two), overlap(&without));
+    assert!(with > all - 0.02 && without < with - 0.02, "all {all}, with {with}, without {without}");
+}
+
+#[test]
 fn a_tail_call_ends_a_path_and_returns_to_the_callers_caller() {
     // f1 jumps to f2, or by way of the linkage table to f3 of another module.
     let main = vec![Op::Call(1), Op::Branch(0, Decide::AllBut(50)), Op::Jump(0)];
@@ -304,6 +327,7 @@ proptest! {
             instructions: None,
             branches: None,
             ended: End::Full,
+            period_ns: None,
         };
         let mut estimator = Estimator::new(&world);
         _ = estimator.add(&window, None);

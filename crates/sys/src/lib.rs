@@ -4,6 +4,7 @@
 //! Nothing here changes what is not corewise's own: that is the matter of the crate `binding`.
 
 pub mod affinity;
+pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
 pub mod environment;

@@ -85,6 +85,7 @@ pub struct Kernel {
     _links: Vec<Link>,
     _object: Object,
     processes: MapHandle,
+    whole_system: MapHandle,
 }
 
 impl Kernel {
@@ -110,7 +111,8 @@ impl Kernel {
         let (take, take_xsave) = (program("take")?, program("take_xsave")?);
         let slots = Slots::map(&samples, [take, take_xsave], pes)?;
         let links = bpf::attach(&object)?;
-        Ok((Kernel { _links: links, _object: object, processes }, slots))
+        let whole_system = bpf::map(&object, "whole_system", 4)?;
+        Ok((Kernel { _links: links, _object: object, processes, whole_system }, slots))
     }
 
     /// Follows a process, and what it will fork.
@@ -137,7 +139,19 @@ impl Kernel {
         }
     }
 
-    /// How many processes are followed.
+    /// Follows these processes, and what they will fork.
+    pub fn follow_all(&self, processes: &[u32]) -> Result<(), String> {
+        let own = std::process::id();
+        processes.iter().filter(|pid| **pid != own).try_for_each(|&pid| self.follow(pid))
+    }
+
+    /// Follows every process.
+    pub fn follow_system(&self) -> Result<(), String> {
+        let (zero, yes) = (0u32.to_ne_bytes(), 1u32.to_ne_bytes());
+        self.whole_system.update(&zero, &yes, MapFlags::ANY).map_err(bpf::reason)
+    }
+
+    /// How many processes are followed; of the whole system it is not known.
     pub fn followed(&self) -> usize {
         self.processes.keys().count()
     }

@@ -23,7 +23,7 @@ mod sampler;
 
 use super::collect::Collected;
 use super::event::Periods;
-use super::target::{Phase, Running};
+use super::target::{Followed, Phase, Running, is_alive};
 use super::trace::Limits;
 use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_bpf::monotonic_ns;
@@ -36,6 +36,7 @@ use sampler::{PeSampler, Sample};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Above everything that is not of high real-time priority itself.
 const PRIORITY: i32 = 90;
@@ -43,6 +44,12 @@ const PRIORITY: i32 = 90;
 const IDLE_WAKES: u32 = 8;
 /// by this factor.
 const IDLE_FACTOR: u32 = 4;
+
+/// After a sample of one of many, who may be somebody with ten thousand mappings, a sampler sleeps at least
+/// so many times as long as the sample took: no PE is taken for more than 2 % of the time.
+const RESTS: u32 = 49;
+/// How often it is looked which processes a control group has.
+const CGROUP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What it takes to preempt threads, if this machine and user have it.
 pub(super) struct Preempting {
@@ -69,19 +76,15 @@ impl Preempting {
     ) -> Result<Recorded, BranchError> {
         let Preempting { kernel, slots } = self;
         let unavailable = |reason| BranchError::Unavailable { sampler: "shadow", reason };
-        let attach = |pid: i32, is_command| {
-            let pid = pid as u32;
-            if is_command {
-                return kernel.follow(pid).map_err(unavailable);
+        let attach = |followed: &Followed| {
+            if let Followed::Process(pid) = followed {
+                may_be_read(*pid)?;
             }
-            let memory = std::fs::File::open(format!("/proc/{pid}/mem"));
-            memory.map_err(|error| {
-                let errno = error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw);
-                BranchError::Follow { pid, errno }
-            })?;
-            kernel.follow_tree(pid).map_err(unavailable)
+            follow(&kernel, followed).map_err(unavailable).map(|()| followed.clone())
         };
-        let (mut running, ()) = Running::start(target, options, attach)?;
+        let (mut running, followed) = Running::start(target, options, attach)?;
+        let mut looked_at = Instant::now();
+        let rests = if matches!(followed, Followed::Cgroup(_) | Followed::System) { RESTS } else { 0 };
         let is_over = AtomicBool::new(false);
         let mut collected = Collected::default();
         let ended = thread::scope(|scope| {
@@ -91,7 +94,7 @@ impl Preempting {
                 .iter()
                 .map(|pe| {
                     let (slots, is_over, tell) = (&slots, &is_over, tell.clone());
-                    scope.spawn(move || sample_pe(slots, pe, options, is_over, &tell))
+                    scope.spawn(move || sample_pe(slots, pe, (options, rests), is_over, &tell))
                 })
                 .collect();
             let end = || {
@@ -102,6 +105,11 @@ impl Preempting {
                 let phase = running.wait(options);
                 told.try_iter().for_each(|sample| take_in(&mut collected, sample));
                 on_progress(Progress { windows: collected.window_count(), processes: kernel.followed() });
+                if matches!(followed, Followed::Cgroup(_)) && looked_at.elapsed() >= CGROUP_INTERVAL {
+                    // Should it fail, it is tried again.
+                    let _ = follow(&kernel, &followed);
+                    looked_at = Instant::now();
+                }
                 match phase {
                     Ok(Phase::Recorded) => {}
                     Ok(Phase::Late) => end(),
@@ -123,6 +131,29 @@ impl Preempting {
     }
 }
 
+fn follow(kernel: &Kernel, followed: &Followed) -> Result<(), String> {
+    match followed {
+        Followed::Command(pid) => kernel.follow(pid.as_raw() as u32),
+        Followed::Process(pid) => kernel.follow_tree(*pid),
+        Followed::Cgroup(group) => {
+            let processes = group.processes().map_err(|error| error.to_string())?;
+            kernel.follow_all(&processes)
+        }
+        Followed::System => kernel.follow_system(),
+    }
+}
+
+fn may_be_read(pid: u32) -> Result<(), BranchError> {
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem"));
+    memory.map(drop).map_err(|error| {
+        if !is_alive(pid) {
+            return BranchError::NoProcess(pid);
+        }
+        let errno = error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw);
+        BranchError::Follow { pid, errno }
+    })
+}
+
 fn take_in(collected: &mut Collected, sample: Sample) {
     match sample {
         Sample::Taken(taken) => {
@@ -134,7 +165,13 @@ fn take_in(collected: &mut Collected, sample: Sample) {
 }
 
 /// Samples one PE until all is over.
-fn sample_pe(slots: &Slots, pe: PeId, options: &Options, is_over: &AtomicBool, tell: &Sender<Sample>) {
+fn sample_pe(
+    slots: &Slots,
+    pe: PeId,
+    (options, rests): (&Options, u32),
+    is_over: &AtomicBool,
+    tell: &Sender<Sample>,
+) {
     if affinity::bind_self(pe).is_err() {
         return;
     }
@@ -142,9 +179,11 @@ fn sample_pe(slots: &Slots, pe: PeId, options: &Options, is_over: &AtomicBool, t
     let limits = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
     let mut periods = Periods::new(options.period, monotonic_ns() ^ u64::from(pe.0));
     let mut sampler: Option<PeSampler<'_>> = None;
-    let mut idle = 0;
+    let (mut idle, mut taken) = (0, Duration::ZERO);
     while !is_over.load(Ordering::Relaxed) {
-        thread::park_timeout(periods.next() * if idle >= IDLE_WAKES { IDLE_FACTOR } else { 1 });
+        let period = periods.next() * if idle >= IDLE_WAKES { IDLE_FACTOR } else { 1 };
+        thread::park_timeout(period.max(rests * taken));
+        let woken = Instant::now();
         let before = slots.take(pe);
         idle = if before == Before::Idle { idle + 1 } else { 0 };
         let sample = match (before, &mut sampler) {
@@ -156,6 +195,7 @@ fn sample_pe(slots: &Slots, pe: PeId, options: &Options, is_over: &AtomicBool, t
                 Err(_) => Sample::Refused("no memory for the emulator"),
             },
         };
+        taken = woken.elapsed();
         // Nobody listens to what comes after the end.
         let _ = tell.send(sample);
     }

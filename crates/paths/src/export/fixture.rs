@@ -36,6 +36,7 @@ pub fn window(
         instructions: Some(instructions),
         branches: Some(branches),
         ended: End::Full,
+        period_ns: None,
     }
 }
 

@@ -22,7 +22,7 @@ pub mod source;
 pub mod stacks;
 
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 
 use crate::program::Program;
 use crate::window::{ModuleId, Recording};

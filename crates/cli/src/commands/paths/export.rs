@@ -1,6 +1,6 @@
 //! `corewise paths export`: a recording as a profile for another tool.
 
-use super::file;
+use super::store;
 use crate::whole_file;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -10,7 +10,7 @@ use corewise_paths::export::counts::Counts;
 use corewise_paths::export::perf_script::Segment;
 use corewise_paths::export::source::Lines;
 use corewise_paths::export::{FORMATS, Format, ModuleFile, Needs, OfModule, Writer};
-use corewise_paths::modules::{leave_out, merged};
+use corewise_paths::modules::leave_out;
 use corewise_paths::window::{Module, ModuleId, Recording, Window};
 use corewise_render::terminal;
 use std::io;
@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 /// `--module` names. What to do with them: docs/paths.md.
 #[derive(Debug, clap::Args)]
 pub struct Export {
-    /// The recordings; several are merged, also those of different commands
+    /// The recordings; several are merged, also those of different commands. Of a profile store (a folder),
+    /// those of --module are taken
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The format
@@ -51,7 +52,8 @@ impl Export {
             whole_file::check_writable(&self.output)?;
         }
         let names = self.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-        let merged = merged(self.files.iter().map(|file| file::read_recording(file)))?;
+        let binary = self.module.as_deref().map(Path::new);
+        let merged = store::read_all(&self.files, binary, &mut |note| terminal::message(note))?;
         let mut recording = merged.ok_or_else(|| anyhow!("there is no recording"))?;
         let context = || format!("cannot export {names}");
         let program = without_other_builds(&mut recording).with_context(context)?;

@@ -10,6 +10,7 @@ use flate2::write::GzEncoder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{BufWriter, IntoInnerError};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// The first thing that is looked at.
@@ -35,7 +36,7 @@ pub fn read_recording(path: &Path) -> Result<Recording> {
 
 /// Understands a recording, compressed or not.
 pub fn parse_recording(bytes: Vec<u8>) -> Result<Recording> {
-    let recording = parse(bytes, "recording by `corewise paths record`", Recording::VERSION)?;
+    let recording = parse(bytes, "recording by `corewise paths record`", 1..=Recording::VERSION)?;
     check(&recording).context("it is damaged")?;
     Ok(recording)
 }
@@ -43,7 +44,7 @@ pub fn parse_recording(bytes: Vec<u8>) -> Result<Recording> {
 /// Reads a value of this kind and version, compressed or not.
 pub fn read<T: DeserializeOwned>(path: &Path, kind: &str, version: u32) -> Result<T> {
     let shown = path.display().to_string();
-    parse(bytes_of(path)?, kind, version).with_context(|| Name(&shown).to_string())
+    parse(bytes_of(path)?, kind, version..=version).with_context(|| Name(&shown).to_string())
 }
 
 fn bytes_of(path: &Path) -> Result<Vec<u8>> {
@@ -51,7 +52,7 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>> {
     input::read(path, input::DATA_MAX).with_context(|| format!("cannot read {}", Name(&shown)))
 }
 
-fn parse<T: DeserializeOwned>(bytes: Vec<u8>, kind: &str, version: u32) -> Result<T> {
+fn parse<T: DeserializeOwned>(bytes: Vec<u8>, kind: &str, versions: RangeInclusive<u32>) -> Result<T> {
     let text = if input::is_packed(&bytes) {
         let (text, cut) = input::unpack(&bytes, input::DATA_MAX).context("it cannot be unpacked")?;
         if cut {
@@ -62,11 +63,12 @@ fn parse<T: DeserializeOwned>(bytes: Vec<u8>, kind: &str, version: u32) -> Resul
         bytes
     };
     let Ok(found) = serde_json::from_slice::<Versioned>(&text) else { bail!("it is no {kind}") };
-    if found.version != version {
+    if !versions.contains(&found.version) {
         bail!(
-            "it is of format {}, this corewise reads format {version}: use the corewise that wrote it, or \
+            "it is of format {}, this corewise reads formats up to {}: use the corewise that wrote it, or \
              make it again",
-            found.version
+            found.version,
+            versions.end()
         );
     }
     serde_json::from_slice(&text).with_context(|| format!("it is no {kind}"))

@@ -10,10 +10,12 @@ mod file;
 mod merge;
 mod record;
 mod report;
+mod store;
 mod truth;
 
 pub use export::{ModuleCounts, without_other_builds};
 pub use file::read_recording;
+pub use store::{Limits, Store, read_all};
 
 /// Record which way branches go, on any machine, and make profiles of it: for people and for compilers.
 #[derive(Debug, clap::Args)]

@@ -16,11 +16,12 @@ mod compiler;
 mod measure;
 mod place;
 mod plan;
+mod record;
 mod request;
 mod shell;
 mod tools;
 
-use super::paths::{ModuleCounts, read_recording, without_other_builds};
+use super::paths::{ModuleCounts, read_all, read_recording, without_other_builds};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -60,14 +61,40 @@ const WORTH_MORE_ROUNDS: f64 = 0.02;
 /// for options. It must rebuild everything each time (`make clean && make …`). If nothing is gained, the
 /// baseline stays; after Ctrl-C or an error the program is what it was before.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Pgo {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    optimise: Option<Optimise>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Record(record::Record),
+}
+
+impl Pgo {
+    /// Does what was asked; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        match (self.action, self.optimise) {
+            (Some(Action::Record(record)), _) => record.execute(),
+            (None, Some(optimise)) => optimise.execute(),
+            (None, None) => bail!("say how the program is built and run, with --build and --run"),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Optimise {
     /// How the program is built, such as 'make clean && make CC={cc} CFLAGS="-O2 {flags}"'
     #[arg(long, value_name = "COMMAND")]
     build: String,
     /// A typical run, such as './prog input'; several are run one after another
     #[arg(long, value_name = "COMMAND", required = true)]
     run: Vec<String>,
-    /// Recordings by `corewise paths record` of the present program, to make the compiler's profile of
+    /// Recordings by `corewise paths record` of the present program, or a profile store by
+    /// `corewise pgo record`, to make the compiler's profile of
     #[arg(long, value_name = "FILE", num_args = 1..)]
     from: Vec<PathBuf>,
     /// The command that is measured [default: that of `--run`]
@@ -126,9 +153,9 @@ struct Variant {
     gain: Option<Gain>,
 }
 
-impl Pgo {
+impl Optimise {
     /// Does it all; the exit status.
-    pub fn execute(self) -> Result<u8> {
+    fn execute(self) -> Result<u8> {
         let (plan, notes) = self.plan()?;
         if self.dry_run {
             terminal::print(&plan.script())?;
@@ -210,7 +237,7 @@ fn rustc_takes_profiles() -> bool {
 
 /// The work on the way.
 struct Work<'a> {
-    options: &'a Pgo,
+    options: &'a Optimise,
     plan: Plan,
     shell: Shell,
     place: Place,
@@ -383,7 +410,8 @@ impl Work<'_> {
             format!("--from is of the program as it is now, but there is no {}", self.plan.binary.display())
         })?;
         self.plan.binary = binary;
-        let merged = merged(self.options.from.iter().map(|file| read_recording(file)))?;
+        let notes = &mut self.notes;
+        let merged = read_all(&self.options.from, Some(&self.plan.binary), &mut |note| notes.push(note))?;
         let mut recording = merged.context("--from names no recording")?;
         let elf = ElfFile::open(&self.plan.binary)?;
         let build_id = elf.build_id();

@@ -1,0 +1,329 @@
+//! The profile store: what `corewise pgo record` keeps of programs that always run.
+//!
+//! A folder with one folder for each build, by its build id, and in it one recording for each period and
+//! recorder: `BUILD-ID/SECONDS-PID.cwp`, the seconds those of the period's begin since 1970. Each file is
+//! whole or not there, so whatever ends a recorder costs the period that it was in, and no more. Old files
+//! are removed, then the oldest, until the rest has the size that it may have.
+
+use super::file;
+use crate::whole_file;
+use anyhow::{Context, Result, bail};
+use corewise_code::elf::ElfFile;
+use corewise_paths::by_build::{Builds, OfBuild};
+use corewise_paths::window::Recording;
+use corewise_render::terminal::Name;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Windows that a profile of a store is made of, at most: more bring nothing.
+const PROFILE_WINDOWS_MAX: usize = 50_000;
+/// Hexadecimal digits of a build id: its makers take 16 to 64.
+const BUILD_ID_MAX: usize = 128;
+/// Builds that an error lists.
+const LISTED: usize = 20;
+/// What is begun and not ended after this, nobody will end.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// A store.
+#[derive(Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// A recording in a store.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Stored {
+    /// When its period began, in seconds since 1970.
+    begun: u64,
+    file: PathBuf,
+    bytes: u64,
+}
+
+/// What a store may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How old a recording may be.
+    pub age: Duration,
+    /// How many bytes all of them may have.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// `$XDG_STATE_HOME/corewise/profiles`, else below `~/.local/state`.
+    pub fn default_folder() -> Result<PathBuf> {
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        let state = state.context("neither XDG_STATE_HOME nor HOME is set: name a store with --store DIR")?;
+        Ok(state.join("corewise/profiles"))
+    }
+
+    /// Opens a store to write, and makes it if there is none. Only its owner may read a new one.
+    pub fn create(folder: PathBuf) -> Result<Store> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .with_context(|| format!("cannot make the profile store {}", folder.display()))?;
+        whole_file::check_writable(&folder.join("0.cwp"))?;
+        Ok(Store { folder })
+    }
+
+    /// Adds the recording of a build. `false`: its build id is none that a store can name.
+    pub fn put(&self, build: &OfBuild, begun: SystemTime) -> Result<bool> {
+        let id = &build.build_id;
+        // Programs write their own build ids, and one might name another folder.
+        if !is_build_id(id) {
+            return Ok(false);
+        }
+        let folder = self.folder.join(id);
+        let path = folder.join(format!("{}-{}.cwp", seconds(begun), std::process::id()));
+        let write = || {
+            fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            file::write(&path, &build.recording)
+        };
+        // Another recorder may have removed the folder since, as it was empty.
+        write().or_else(|_| write()).map(|()| true)
+    }
+
+    /// Removes what is too old or too much; how many recordings.
+    pub fn prune(&self, limits: Limits, now: SystemTime) -> usize {
+        let mut all: Vec<Stored> = self.builds().iter().flat_map(|id| self.recordings_of(id)).collect();
+        all.sort();
+        let mut bytes: u64 = all.iter().map(|stored| stored.bytes).sum();
+        let oldest = seconds(now).saturating_sub(limits.age.as_secs());
+        let mut removed = 0;
+        for stored in all {
+            if stored.begun >= oldest && bytes <= limits.bytes {
+                break;
+            }
+            bytes -= stored.bytes;
+            // Another recorder may have been first.
+            removed += usize::from(fs::remove_file(&stored.file).is_ok());
+        }
+        for id in self.builds() {
+            self.remove_abandoned(&self.folder.join(&id), now);
+            // Only where it is empty.
+            let _ = fs::remove_dir(self.folder.join(id));
+        }
+        self.remove_abandoned(&self.folder, now);
+        removed
+    }
+
+    /// Removes what a recorder that was killed has begun to write.
+    fn remove_abandoned(&self, folder: &Path, now: SystemTime) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let is_begun = entry.file_name().as_encoded_bytes().starts_with(whole_file::BEGUN.as_bytes());
+            let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+            let age = changed.and_then(|changed| now.duration_since(changed).ok());
+            if is_begun && age.is_some_and(|age| age > ABANDONED) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// The builds by their ids, in order.
+    fn builds(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut builds: Vec<String> = names.filter(|name| is_build_id(name)).collect();
+        builds.sort_unstable();
+        builds
+    }
+
+    /// The recordings of a build, in the order of their time.
+    fn recordings_of(&self, build_id: &str) -> Vec<Stored> {
+        let entries = fs::read_dir(self.folder.join(build_id)).into_iter().flatten().flatten();
+        let stored = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let (begun, _) = name.strip_suffix(".cwp")?.split_once('-')?;
+            let bytes = entry.metadata().ok()?.len();
+            Some(Stored { begun: begun.parse().ok()?, file: entry.path(), bytes })
+        };
+        let mut recordings: Vec<Stored> = entries.filter_map(stored).collect();
+        recordings.sort();
+        recordings
+    }
+
+    /// The path that a build had when it was recorded last.
+    fn path_of(&self, build_id: &str) -> Option<String> {
+        let last = self.recordings_of(build_id).pop()?;
+        let recording = file::read_recording(&last.file).ok()?;
+        let mut modules = recording.modules.into_iter();
+        modules.find(|module| module.build_id.as_deref() == Some(build_id)).map(|module| module.path)
+    }
+
+    /// One recording of all that is stored of a build. An unreadable file is left out; `told` hears of it.
+    fn recording_of(&self, build_id: &str, told: &mut dyn FnMut(String)) -> Option<Recording> {
+        let mut builds = Builds::new(PROFILE_WINDOWS_MAX, 0);
+        for stored in self.recordings_of(build_id) {
+            match file::read_recording(&stored.file) {
+                Ok(recording) => builds.add(recording),
+                Err(error) => told(format!("{error:#}: this recording is left out")),
+            }
+        }
+        let mut builds = builds.finish().into_iter();
+        builds.find(|build| build.build_id == build_id).map(|build| build.recording)
+    }
+
+    /// What there is of a file as it is now: one recording of all its own, and words on other builds of it.
+    fn of_file(&self, path: &Path, told: &mut dyn FnMut(String)) -> Result<Recording> {
+        let elf = ElfFile::open(path)?;
+        let Some(build_id) = elf.build_id() else {
+            bail!(
+                "{} has no build id, and a store has none but of such: link it with -Wl,--build-id",
+                path.display()
+            )
+        };
+        let others: Vec<String> = self.builds().into_iter().filter(|other| other != build_id).collect();
+        let same_name = |id: &&String| {
+            self.path_of(id).is_some_and(|other| Path::new(&other).file_name() == path.file_name())
+        };
+        let count = others.iter().filter(same_name).count();
+        let recording = self.recording_of(build_id, told);
+        let Some(recording) = recording else {
+            bail!(
+                "the store {} has no recording of {} as it is now (build id {build_id}){}",
+                self.folder.display(),
+                path.display(),
+                if count > 0 { format!(", but of {count} other builds of it") } else { self.listed() }
+            )
+        };
+        if count > 0 {
+            told(format!(
+                "the store has recordings of {count} other builds of {}, too: they do not match it and are \
+                 left out",
+                path.display()
+            ));
+        }
+        Ok(recording)
+    }
+
+    /// The builds that there are, for an error.
+    fn listed(&self) -> String {
+        let builds = self.builds();
+        if builds.is_empty() {
+            return "; it is empty".to_owned();
+        }
+        let path = |id: &String| {
+            let path = self.path_of(id).unwrap_or_else(|| "?".to_owned());
+            format!("{} ({id})", Name(&path))
+        };
+        let more = if builds.len() > LISTED { " and more" } else { "" };
+        format!("; it has: {}{more}", builds.iter().take(LISTED).map(path).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// One recording of all these files. Of a folder, which is a store, it is what that has of `binary`. `told`
+/// hears what is left out.
+pub fn read_all(
+    files: &[PathBuf],
+    binary: Option<&Path>,
+    told: &mut dyn FnMut(String),
+) -> Result<Option<Recording>> {
+    let read = |file: &PathBuf| {
+        if !file.is_dir() {
+            return file::read_recording(file);
+        }
+        let store = Store { folder: file.clone() };
+        match binary {
+            Some(binary) => store.of_file(binary, told),
+            None => bail!(
+                "{} is a profile store: say with --module PATH which program is wanted{}",
+                file.display(),
+                store.listed()
+            ),
+        }
+    };
+    corewise_paths::modules::merged(files.iter().map(read))
+}
+
+fn is_build_id(text: &str) -> bool {
+    let is_digit = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
+    (2..=BUILD_ID_MAX).contains(&text.len()) && text.bytes().all(is_digit)
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_paths::window::{End, Location, Module, ModuleId, Window};
+
+    fn of_build(build_id: &str, windows: usize) -> OfBuild {
+        let at = Location { module: ModuleId(0), address: 16 };
+        let window = Window {
+            tid: 1,
+            time_ns: 0,
+            start: at,
+            transfers: Vec::new(),
+            end: at,
+            instructions: None,
+            branches: None,
+            ended: End::Full,
+            period_ns: None,
+        };
+        let modules = vec![Module { path: "/opt/prog".to_owned(), build_id: Some(build_id.to_owned()) }];
+        let (version, windows) = (Recording::VERSION, vec![window; windows]);
+        let recording = Recording { version, modules, windows, ..Recording::default() };
+        OfBuild { build_id: build_id.to_owned(), recording }
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn begun(store: &Store, id: &str) -> Vec<u64> {
+        store.recordings_of(id).iter().map(|stored| stored.begun).collect()
+    }
+
+    #[test]
+    fn the_old_go_then_the_oldest_until_the_rest_fits() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::create(folder.path().join("store")).unwrap();
+        for time in [1000, 2000, 3000, 4000] {
+            assert!(store.put(&of_build("aa01", 1), at(time)).unwrap());
+        }
+        assert!(store.put(&of_build("bb02", 1), at(1500)).unwrap());
+        let limits = |age, bytes| Limits { age: Duration::from_secs(age), bytes };
+        assert_eq!(store.prune(limits(10_000, u64::MAX), at(5000)), 0);
+        assert_eq!(store.prune(limits(2500, u64::MAX), at(5000)), 3);
+        assert_eq!(begun(&store, "aa01"), [3000, 4000]);
+        assert_eq!(store.builds(), ["aa01"], "an empty folder is removed");
+        let bytes = store.recordings_of("aa01")[1].bytes;
+        assert_eq!(store.prune(limits(10_000, bytes), at(5000)), 1);
+        assert_eq!(begun(&store, "aa01"), [4000]);
+    }
+
+    #[test]
+    fn a_program_cannot_choose_where_it_is_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::create(folder.path().join("store")).unwrap();
+        for id in ["../../etc", "", "a", "AA01", &"ab".repeat(100)] {
+            assert!(!store.put(&of_build(id, 1), at(1)).unwrap(), "{id}");
+        }
+        assert_eq!(folder.path().join("store").read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_recorder_has_begun_is_removed_and_no_recording_of_its_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::create(folder.path().join("store")).unwrap();
+        store.put(&of_build("aa01", 2), at(1000)).unwrap();
+        let begun_file = folder.path().join("store/aa01/.corewise-half");
+        fs::write(&begun_file, "half a recor").unwrap();
+        let half = folder.path().join("store/aa01/2000-1.cwp");
+        fs::write(&half, "half a recor").unwrap();
+        let mut told = Vec::new();
+        let recording = store.recording_of("aa01", &mut |words| told.push(words)).unwrap();
+        assert_eq!((recording.windows.len(), told.len()), (2, 1), "{told:?}");
+        let limits = Limits { age: Duration::MAX, bytes: u64::MAX };
+        store.prune(limits, SystemTime::now());
+        assert!(begun_file.exists(), "it may still be being written");
+        store.prune(limits, SystemTime::now() + 2 * ABANDONED);
+        assert!(!begun_file.exists() && half.exists());
+    }
+}

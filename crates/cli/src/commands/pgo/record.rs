@@ -1,0 +1,277 @@
+//! `corewise pgo record`: what always runs, recorded a little all the time, into a profile store.
+//!
+//! Problem: what a program typically does is known where it serves its users, over days, and nobody wants to
+//! write what it did in a single file that grows. Approach: short recordings, one behind the other. What they
+//! give is kept in memory by build, a bounded number of windows of each, and written once a period; what is
+//! old or too much is removed then. So neither memory nor disk grows, and whatever ends the recorder costs
+//! the windows since the last writing, and no more.
+//!
+//! Limits: between two short recordings some milliseconds pass that nobody sees. A daemon that left its
+//! parent is no descendant of the process any more from the next one on: take `--service` for it.
+
+use super::super::paths::{Limits, Store};
+use anyhow::Result;
+use corewise_branches::{self as branches, BranchError, Options, Progress, Target};
+use corewise_paths::by_build::Builds;
+use corewise_render::terminal::{self, Name, progress::StatusLine};
+use corewise_sys::cgroup::{GroupError, Hierarchy};
+use corewise_sys::signals;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long one recording is at most.
+const PART: Duration = Duration::from_secs(60);
+/// How often it is looked whether a service has been started again.
+const RESTART_INTERVAL: Duration = Duration::from_secs(1);
+/// Windows of a build that are kept of a period, at most.
+const PERIOD_WINDOWS_MAX: usize = 5_000;
+const PERIOD_MIN: Duration = Duration::from_secs(1);
+/// Samples a second, at most: this is for days.
+const RATE_MAX: f64 = 1000.0;
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+/// Record what always runs, at a low rate, into a profile store for `corewise pgo --from`
+///
+/// Until Ctrl-C, `--duration` or the end of the process; what is recorded runs on unharmed. Once a period the
+/// windows of each build are written, and what is old or too much is removed from the store.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "service", "system"]))]
+pub struct Record {
+    /// A running process, with its descendants
+    #[arg(long, short, value_name = "PID")]
+    pid: Option<u32>,
+    /// A running unit of systemd, also after it is restarted; needs root
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
+    /// All processes of this machine; needs root
+    #[arg(long)]
+    system: bool,
+    /// The folder of the profile store [default: ~/.local/state/corewise/profiles]
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+    /// Samples per second of each running thread's CPU time
+    #[arg(long, value_name = "HZ", default_value = "20", value_parser = rate)]
+    rate: f64,
+    /// How often windows are written: kill -9 and a full disk cost as much
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = period)]
+    period: Duration,
+    /// Remove what is older
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = super::duration)]
+    age: Duration,
+    /// Remove the oldest where the store has more than so many MiB
+    #[arg(long, value_name = "MIB", default_value = "256")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    size: u32,
+    /// End after this time
+    #[arg(long, value_name = "TIME", value_parser = super::duration)]
+    duration: Option<Duration>,
+}
+
+/// What is recorded.
+enum Who {
+    Process(u32),
+    Service(String),
+    System,
+}
+
+/// Whether there will be more to record.
+#[derive(PartialEq, Eq)]
+enum Then {
+    More,
+    Over,
+}
+
+struct Recorder {
+    who: Who,
+    options: Options,
+    store: Store,
+    limits: Limits,
+    has_begun: bool,
+    status: StatusLine,
+    kept: Kept,
+}
+
+/// What came of it.
+#[derive(Default)]
+struct Kept {
+    windows: usize,
+    builds: BTreeSet<String>,
+    /// Windows that no store can keep.
+    without_build: usize,
+    /// Recordings that could not be written.
+    lost: usize,
+}
+
+impl Record {
+    /// Records; the exit status.
+    pub fn execute(self) -> Result<u8> {
+        let folder = self.store.map_or_else(Store::default_folder, Ok)?;
+        let who = match (self.pid, self.service) {
+            (Some(pid), _) => Who::Process(pid),
+            (None, Some(unit)) => Who::Service(full_name(unit)),
+            (None, None) => Who::System,
+        };
+        let store = Store::create(folder.clone())?;
+        let limits = Limits { age: self.age, bytes: u64::from(self.size) * MIB };
+        let options = Options {
+            period: Duration::from_secs_f64(1.0 / self.rate),
+            stop: signals::asked_to_end()?,
+            ..Options::default()
+        };
+        let (status, kept) = (StatusLine::start(), Kept::default());
+        let mut recorder = Recorder { who, options, store, limits, has_begun: false, status, kept };
+        let end = self.duration.and_then(|duration| Instant::now().checked_add(duration));
+        let recorded = recorder.record(self.period, end);
+        recorder.status.finish();
+        terminal::message(recorder.kept.summary(&folder.display().to_string()));
+        recorded.map(|()| u8::from(recorder.kept.lost > 0))
+    }
+}
+
+impl Recorder {
+    /// Records period after period.
+    fn record(&mut self, period: Duration, end: Option<Instant>) -> Result<()> {
+        loop {
+            let begun = SystemTime::now();
+            let period_end = Instant::now() + period;
+            let until = end.map_or(period_end, |end| end.min(period_end));
+            let mut builds = Builds::new(PERIOD_WINDOWS_MAX, seed(begun));
+            let then = self.period(&mut builds, until);
+            self.keep(builds, begun);
+            let is_late = end.is_some_and(|end| Instant::now() >= end);
+            if then? == Then::Over || is_late || self.is_asked_to_end() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn period(&mut self, builds: &mut Builds, until: Instant) -> Result<Then> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.is_asked_to_end() {
+                return Ok(Then::More);
+            }
+            if self.part(builds, left.min(PART))? == Then::Over {
+                return Ok(Then::Over);
+            }
+        }
+    }
+
+    /// Records for some time.
+    fn part(&mut self, builds: &mut Builds, time: Duration) -> Result<Then> {
+        let group;
+        let target = match &self.who {
+            Who::Process(pid) => Target::Pid(*pid),
+            Who::Service(unit) => {
+                group = match Hierarchy::mounted()?.unit(unit) {
+                    Ok(group) => group,
+                    Err(GroupError::NoUnit { .. }) if self.has_begun => return Ok(self.await_restart(time)),
+                    Err(error) => return Err(error.into()),
+                };
+                Target::Cgroup(&group)
+            }
+            Who::System => Target::System,
+        };
+        self.options.duration = Some(time);
+        let (begin, before, status) = (Instant::now(), self.kept.windows + builds.windows(), &self.status);
+        let recorded = branches::record(target, &self.options, &mut |Progress { windows, .. }| {
+            status.show(format!("{} windows", before + windows));
+        });
+        let recording = match recorded {
+            Ok(recorded) => recorded.recording,
+            Err(BranchError::NoProcess(_)) if self.has_begun => return Ok(Then::Over),
+            Err(error) => return Err(error.into()),
+        };
+        if !self.has_begun {
+            recording.notes.iter().for_each(terminal::message);
+        }
+        self.has_begun = true;
+        builds.add(recording);
+        let has_ended = begin.elapsed() < time && !self.is_asked_to_end();
+        Ok(match self.who {
+            Who::Process(_) if has_ended => Then::Over,
+            Who::Service(_) if has_ended => self.await_restart(time),
+            _ => Then::More,
+        })
+    }
+
+    fn await_restart(&self, time: Duration) -> Then {
+        self.status.show("the service does not run: its start is waited for".to_owned());
+        thread::sleep(RESTART_INTERVAL.min(time));
+        Then::More
+    }
+
+    /// Writes what a period has given, and removes what the store may not hold. That something cannot be
+    /// written is no reason to end: there may be space again.
+    fn keep(&mut self, builds: Builds, begun: SystemTime) {
+        self.kept.without_build += builds.without_build();
+        for build in builds.finish() {
+            match self.store.put(&build, begun) {
+                Ok(true) => {
+                    self.kept.windows += build.recording.windows.len();
+                    self.kept.builds.insert(build.build_id);
+                }
+                Ok(false) => self.kept.without_build += build.recording.windows.len(),
+                Err(error) => {
+                    self.kept.lost += 1;
+                    terminal::message(format!("{error:#}: this period is lost, the recording goes on"));
+                }
+            }
+        }
+        self.store.prune(self.limits, SystemTime::now());
+    }
+
+    fn is_asked_to_end(&self) -> bool {
+        self.options.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Kept {
+    fn summary(&self, folder: &str) -> String {
+        let Kept { windows, builds, without_build, lost } = self;
+        let mut text = format!("{windows} windows of {} builds are in {}", builds.len(), Name(folder));
+        if *without_build > 0 {
+            text += &format!(
+                "; {without_build} windows lie in files without a build id and are left out: link those with \
+                 -Wl,--build-id"
+            );
+        }
+        if *lost > 0 {
+            text += &format!("; {lost} recordings could not be written");
+        }
+        if *windows > 0 {
+            text += &format!("; next: corewise pgo --from {} …", Name(folder));
+        }
+        text
+    }
+}
+
+/// Each period leaves out others.
+fn seed(begun: SystemTime) -> u64 {
+    begun.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// `nginx` is `nginx.service`, as for systemctl.
+fn full_name(unit: String) -> String {
+    let has_kind = [".service", ".scope", ".slice"].iter().any(|kind| unit.ends_with(kind));
+    if has_kind { unit } else { unit + ".service" }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
+        _ => Err(format!("`{text}` is no rate: write a number of samples a second, at most {RATE_MAX}")),
+    }
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    let period = super::duration(text)?;
+    if period < PERIOD_MIN {
+        return Err(format!("`{text}` is too short: windows are written once a second at most"));
+    }
+    Ok(period)
+}

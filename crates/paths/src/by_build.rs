@@ -1,0 +1,195 @@
+//! Windows by the builds that they touch: what is kept of a recording that goes on for days.
+//!
+//! Problem: a program that always runs gives more windows than any profile needs, and a machine runs many
+//! programs. Approach: for each build (a file with a build id) a recording of its own, with the windows that
+//! touch it, a bounded number of them. Once a recording is full, every other of its windows is left out by
+//! chance, and from then on it takes only every other new one. So it stays a fair sample of its whole time,
+//! at half the rate, and says so as its period.
+//!
+//! A window that touches two builds is in both recordings: each is whole by itself. Put together again they
+//! would count it twice, so a profile is made of the recordings of one build only. Files without a build id
+//! cannot be known again, and have no recording. Recordings of different rates may be put in: each window
+//! then says its own.
+
+use crate::modules::ModuleTable;
+use crate::window::{Module, ModuleId, Recording, Transfer, Window};
+use corewise_core::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The recordings of the builds.
+pub struct Builds {
+    windows_max: usize,
+    random: Random,
+    table: ModuleTable,
+    builds: BTreeMap<ModuleId, Build>,
+    /// Windows that touch no file with a build id.
+    without_build: usize,
+    /// What all recordings have in common: the first one, without its windows.
+    like: Option<Recording>,
+}
+
+/// The windows of one build, each of which stands for so many.
+struct Build {
+    windows: Vec<Window>,
+    one_in: u64,
+}
+
+/// What was kept of the windows of a build.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OfBuild {
+    /// The build.
+    pub build_id: String,
+    /// Its windows.
+    pub recording: Recording,
+}
+
+impl Builds {
+    /// None yet; `windows_max` of each are kept, by chance from `seed`.
+    pub fn new(windows_max: usize, seed: u64) -> Builds {
+        Builds {
+            windows_max: windows_max.max(2),
+            random: Random::new(seed, 0),
+            table: ModuleTable::default(),
+            builds: BTreeMap::new(),
+            without_build: 0,
+            like: None,
+        }
+    }
+
+    /// Takes in the windows of a recording.
+    pub fn add(&mut self, mut recording: Recording) {
+        self.table.adopt(&mut recording);
+        let like = self.like.get_or_insert_with(|| {
+            let windows = std::mem::take(&mut recording.windows);
+            let like = recording.clone();
+            recording.windows = windows;
+            like
+        });
+        if recording.period_ns != like.period_ns {
+            recording.name_periods();
+        }
+        for window in recording.windows {
+            let known = |module: &ModuleId| {
+                let module: Option<&Module> = self.table.modules().get(module.0 as usize);
+                module.is_some_and(|module| module.build_id.is_some())
+            };
+            let touched: Vec<ModuleId> = modules_of(&window).into_iter().filter(known).collect();
+            self.without_build += usize::from(touched.is_empty());
+            for module in touched {
+                let new = || Build { windows: Vec::new(), one_in: 1 };
+                let build = self.builds.entry(module).or_insert_with(new);
+                build.add(window.clone(), self.windows_max, &mut self.random);
+            }
+        }
+    }
+
+    /// How many windows are kept for the build that has most.
+    pub fn windows(&self) -> usize {
+        self.builds.values().map(|build| build.windows.len()).max().unwrap_or(0)
+    }
+
+    /// Windows that touched no file with a build id, so far.
+    pub fn without_build(&self) -> usize {
+        self.without_build
+    }
+
+    /// Ends the recordings: those of each build.
+    pub fn finish(self) -> Vec<OfBuild> {
+        let Builds { table, builds, like, .. } = self;
+        let Some(like) = like else { return Vec::new() };
+        let of_build = |(module, Build { windows, one_in }): (ModuleId, Build)| {
+            let build_id = table.modules().get(module.0 as usize)?.build_id.clone()?;
+            let mut recording = Recording {
+                version: Recording::VERSION,
+                command: like.command.clone(),
+                backend: like.backend.clone(),
+                period_ns: like.period_ns,
+                branches_max: like.branches_max,
+                modules: table.modules().to_vec(),
+                windows,
+                without_window: BTreeMap::new(),
+                notes: Vec::new(),
+            };
+            recording.forget_unused_modules();
+            recording.stand_for(one_in);
+            Some(OfBuild { build_id, recording })
+        };
+        builds.into_iter().filter_map(of_build).collect()
+    }
+}
+
+impl Build {
+    fn add(&mut self, window: Window, windows_max: usize, random: &mut Random) {
+        if random.unit() * self.one_in as f64 >= 1.0 {
+            return;
+        }
+        self.windows.push(window);
+        if self.windows.len() > windows_max {
+            self.one_in *= 2;
+            self.windows.retain(|_| random.unit() < 0.5);
+        }
+    }
+}
+
+/// The modules that a window's instructions lie in.
+fn modules_of(window: &Window) -> BTreeSet<ModuleId> {
+    let ends = window.transfers.iter().flat_map(|Transfer { from, to }| [from, to]);
+    ends.chain([&window.start]).map(|location| location.module).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::fixture;
+
+    fn kept(windows_max: usize, recordings: impl IntoIterator<Item = Recording>) -> Vec<OfBuild> {
+        let mut builds = Builds::new(windows_max, 1);
+        recordings.into_iter().for_each(|recording| builds.add(recording));
+        builds.finish()
+    }
+
+    #[test]
+    fn each_build_has_the_windows_that_touch_it() {
+        let only_executable = fixture::recording(vec![fixture::window(0x1100, &[], 0x1104, (1, 0))]);
+        let kept = kept(1000, [only_executable, fixture::two_modules()]);
+        let ids: Vec<&str> = kept.iter().map(|build| &*build.build_id).collect();
+        assert_eq!(ids, ["aa01", "bb02"]);
+        let windows: Vec<usize> = kept.iter().map(|build| build.recording.windows.len()).collect();
+        assert_eq!(windows, [4, 2]);
+        let library = &kept[1].recording;
+        assert_eq!(library.modules.len(), 2, "its windows lie in the executable, too");
+        assert_eq!(library.period_ns, 10_000_000);
+    }
+
+    #[test]
+    fn a_full_recording_takes_fewer_windows_and_says_so() {
+        let one = || fixture::recording(vec![fixture::window(0x1100, &[], 0x1104, (1, 0))]);
+        let kept = kept(100, (0..1600).map(|_| one()));
+        let Recording { windows, period_ns, modules, .. } = &kept[0].recording;
+        assert!((40..=100).contains(&windows.len()), "{}", windows.len());
+        let stands_for = windows.len() as u64 * period_ns / 10_000_000;
+        assert!((1000..=2400).contains(&stands_for), "{stands_for} of 1600");
+        assert_eq!(modules.len(), 1, "the library is not touched");
+    }
+
+    #[test]
+    fn rates_may_differ() {
+        let at_rate = |period_ns| Recording { period_ns, ..fixture::two_modules() };
+        let kept = kept(1000, [at_rate(10), at_rate(50)]);
+        let periods: Vec<_> = kept[1].recording.windows.iter().map(|window| window.period_ns).collect();
+        assert_eq!(periods, [Some(10), Some(10), Some(50), Some(50)]);
+        let thinned = super::tests::kept(2, [at_rate(10), at_rate(50)]);
+        let all = thinned[0].recording.windows.iter().filter_map(|window| window.period_ns);
+        assert!(all.into_iter().all(|period| period >= 20), "{thinned:?}");
+    }
+
+    #[test]
+    fn windows_of_files_without_a_build_id_are_counted_only() {
+        let mut recording = fixture::two_modules();
+        recording.modules[0].build_id = None;
+        let mut builds = Builds::new(100, 1);
+        builds.add(recording);
+        assert_eq!(builds.without_build(), 1);
+        assert_eq!(builds.finish().len(), 1);
+    }
+}

@@ -1,0 +1,262 @@
+//! Control groups of version 2 (cgroups(7)) as something that processes are in: how a user's words for one
+//! are understood, and who is in it.
+//!
+//! A unit of systemd (a service, a scope, a slice) is the group whose folder has its name, somewhere in the
+//! hierarchy: to find that needs neither systemd's library nor its bus, and works in containers too. Limits:
+//! a unit that does not run has no group; several users may run units of one name, and then the path is asked
+//! for.
+
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the hierarchy is mounted: alone, or beside those of version 1.
+const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// The file of every group that lists the processes in it.
+const PROCESSES: &str = "cgroup.procs";
+
+/// What the names of units end with that hold processes.
+const UNIT_KINDS: [&str; 3] = [".service", ".scope", ".slice"];
+
+/// A control group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlGroup {
+    folder: PathBuf,
+    path: String,
+}
+
+/// All control groups, as a tree of folders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    root: PathBuf,
+}
+
+/// Why a control group is none.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// The machine has none at all.
+    #[error(
+        "this machine has no control groups of version 2 (none are mounted at {}): name processes instead, \
+         with `--pid`",
+        MOUNTS.join(" or ")
+    )]
+    NotMounted,
+    /// Nothing is there.
+    #[error("there is no control group {path} below {root}")]
+    Absent {
+        /// What the user said.
+        path: String,
+        /// The root of the hierarchy.
+        root: String,
+    },
+    /// Nothing is found by that name.
+    #[error("no unit {name} runs: there is no control group of that name below {root}")]
+    NoUnit {
+        /// The name.
+        name: String,
+        /// The root of the hierarchy.
+        root: String,
+    },
+    /// It is no name of a unit.
+    #[error("{name} is no name of a unit that holds processes: those end with {}", UNIT_KINDS.join(", "))]
+    NoUnitName {
+        /// What the user said.
+        name: String,
+    },
+    /// Several have that name.
+    #[error("several units are called {name}: say which one with `--cgroup`: {}", paths.join(", "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Their groups.
+        paths: Vec<String>,
+    },
+    /// It cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Unreadable {
+        /// The file or folder.
+        path: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl Hierarchy {
+    /// That of this machine.
+    pub fn mounted() -> Result<Hierarchy, GroupError> {
+        let is_one =
+            |path: &&&str| statfs(**path).is_ok_and(|of| of.filesystem_type() == CGROUP2_SUPER_MAGIC);
+        MOUNTS.iter().find(is_one).map(Hierarchy::at).ok_or(GroupError::NotMounted)
+    }
+
+    /// One whose root is this folder.
+    pub fn at(root: impl Into<PathBuf>) -> Hierarchy {
+        Hierarchy { root: root.into() }
+    }
+
+    /// The group that a user names by its folder or by its path from the root of the hierarchy.
+    pub fn group(&self, path: &str) -> Result<ControlGroup, GroupError> {
+        let absent = || GroupError::Absent { path: path.to_owned(), root: self.root.display().to_string() };
+        let root = self.root.canonicalize().map_err(unreadable(&self.root))?;
+        let below_root = root.join(path.trim_start_matches('/'));
+        let named = [Path::new(path), &below_root].into_iter().filter_map(|path| path.canonicalize().ok());
+        let mut groups = named.filter(|path| path.starts_with(&root) && path.join(PROCESSES).exists());
+        let folder = groups.next().ok_or_else(absent)?;
+        Ok(ControlGroup::of(&root, folder))
+    }
+
+    /// The group of a running unit of systemd.
+    pub fn unit(&self, name: &str) -> Result<ControlGroup, GroupError> {
+        if name.contains('/') || !UNIT_KINDS.iter().any(|kind| name.ends_with(kind) && name != *kind) {
+            return Err(GroupError::NoUnitName { name: name.to_owned() });
+        }
+        let mut found = Vec::new();
+        walk(&self.root, &mut |folder| {
+            if folder.file_name().is_some_and(|own| own == name) {
+                found.push(ControlGroup::of(&self.root, folder.to_owned()));
+            }
+            Ok(())
+        })?;
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        match found.len() {
+            0 => Err(GroupError::NoUnit { name: name.to_owned(), root: self.root.display().to_string() }),
+            1 => Ok(found.remove(0)),
+            _ => Err(GroupError::Ambiguous {
+                name: name.to_owned(),
+                paths: found.into_iter().map(|group| group.path).collect(),
+            }),
+        }
+    }
+}
+
+impl ControlGroup {
+    fn of(root: &Path, folder: PathBuf) -> ControlGroup {
+        let below = folder.strip_prefix(root).unwrap_or(&folder);
+        let path = format!("/{}", below.display());
+        ControlGroup { folder, path }
+    }
+
+    /// The path from the root of the hierarchy, as `/proc/PID/cgroup` tells it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The last part of the path: of a unit its name.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("/")
+    }
+
+    /// The processes in it and in the groups below it; none once it is gone.
+    pub fn processes(&self) -> Result<Vec<u32>, GroupError> {
+        let mut processes = Vec::new();
+        walk(&self.folder, &mut |folder| {
+            let path = folder.join(PROCESSES);
+            let list = match std::fs::read_to_string(&path) {
+                Ok(list) => list,
+                // Gone; or of the threads of processes that the group above lists.
+                Err(error) if is_gone(&error) || error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(unreadable(&path)(error)),
+            };
+            // A process outside of this PID namespace is 0.
+            let pids = list.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|&pid| pid > 0);
+            processes.extend(pids);
+            Ok(())
+        })?;
+        processes.sort_unstable();
+        processes.dedup();
+        Ok(processes)
+    }
+}
+
+impl fmt::Display for ControlGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "control group {}", self.path)
+    }
+}
+
+/// Calls `see` for a folder and all below it, less those that are gone meanwhile.
+fn walk(folder: &Path, see: &mut dyn FnMut(&Path) -> Result<(), GroupError>) -> Result<(), GroupError> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        see(&folder)?;
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if is_gone(&error) => continue,
+            Err(error) => return Err(unreadable(&folder)(error)),
+        };
+        let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        folders.extend(entries.flatten().filter(is_folder).map(|entry| entry.path()));
+    }
+    Ok(())
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> GroupError + use<> {
+    let path = path.display().to_string();
+    move |source| GroupError::Unreadable { path: path.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hierarchy(groups: &[(&str, &str)]) -> (tempfile::TempDir, Hierarchy) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, processes) in groups {
+            let folder = root.path().join(path);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(PROCESSES), processes).unwrap();
+        }
+        let hierarchy = Hierarchy::at(root.path());
+        (root, hierarchy)
+    }
+
+    #[test]
+    fn a_group_is_named_by_its_folder_or_by_its_path_and_holds_what_is_below_it() {
+        let (root, groups) = hierarchy(&[("", "1\n"), ("a", "7\n0\n"), ("a/b c", "9\n8\n"), ("d", "")]);
+        let folder = root.path().join("a");
+        for path in ["/a", "a", "a/", "/d/../a", folder.to_str().unwrap()] {
+            let group = groups.group(path).unwrap();
+            assert_eq!((group.path(), group.name()), ("/a", "a"), "{path}");
+            assert_eq!(group.processes().unwrap(), [7, 8, 9]);
+        }
+        assert_eq!(groups.group("/").unwrap().processes().unwrap(), [1, 7, 8, 9]);
+        let gone = groups.group("/d").unwrap();
+        std::fs::remove_dir_all(root.path().join("d")).unwrap();
+        assert_eq!(gone.processes().unwrap(), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_no_group_or_lies_elsewhere_is_refused_by_its_name() {
+        let (_root, groups) = hierarchy(&[("", ""), ("a", "")]);
+        for path in ["/b", "a/b", "", "/..", "/etc", "a/cgroup.procs"].into_iter().filter(|p| !p.is_empty()) {
+            let error = groups.group(path).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("there is no control group {path} below ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_unit_is_the_group_of_its_name_wherever_that_is() {
+        let (_root, groups) = hierarchy(&[
+            ("system.slice/web.service", "5\n"),
+            ("user.slice/1/own.service", ""),
+            ("user.slice/2/own.service", ""),
+        ]);
+        assert_eq!(groups.unit("web.service").unwrap().path(), "/system.slice/web.service");
+        assert_eq!(groups.unit("system.slice").unwrap().processes().unwrap(), [5]);
+        let error = |name: &str| groups.unit(name).unwrap_err().to_string();
+        assert!(error("db.service").starts_with("no unit db.service runs: "), "{}", error("db.service"));
+        let both = "/user.slice/1/own.service, /user.slice/2/own.service";
+        assert!(error("own.service").ends_with(both), "{}", error("own.service"));
+        for name in ["web", ".service", "a/web.service", "web.socket"] {
+            assert!(error(name).contains("is no name of a unit"), "{}", error(name));
+        }
+    }
+}
