@@ -1,10 +1,9 @@
 //! What the ratios of blocks amount to: an interval, a verdict, and the least effect that could be told.
 
-use crate::random::Random;
-use crate::stats::{Trimmed, VALUES_MIN, bootstrap_mean, t_quantile_975};
+use crate::stats::{symmetric_centre, t_quantile_975};
 use serde::Serialize;
 
-/// The fewest blocks after which a verdict is given: of fewer, intervals miss the truth too often.
+/// The fewest blocks after which a verdict is given: of fewer, no interval has 95 %.
 pub const BLOCKS_MIN: usize = 6;
 
 /// The probability with which an effect of the size that counts as detectable is found.
@@ -18,9 +17,9 @@ const POWER_QUANTILE: f64 = 0.8416;
 pub struct Effect {
     /// The ratio.
     pub ratio: f64,
-    /// Lower end of the 95 % interval.
+    /// Lower end of the 95 % interval; of fewer than [`BLOCKS_MIN`] blocks the lowest ratio.
     pub low: f64,
-    /// Upper end.
+    /// Upper end; of few blocks the highest.
     pub high: f64,
     /// From so many blocks.
     pub blocks: usize,
@@ -28,7 +27,7 @@ pub struct Effect {
     pub detectable: f64,
     /// What follows.
     pub verdict: Verdict,
-    /// The standard error of the ratio's logarithm.
+    /// The standard error of the ratio's logarithm, if that were normal.
     #[serde(skip)]
     standard_error: f64,
 }
@@ -48,15 +47,15 @@ pub enum Verdict {
 }
 
 /// The effect that the logarithms of the blocks' ratios show, `None` of fewer than three.
-pub fn effect(logs: &[f64], seed: u64) -> Option<Effect> {
-    let interval = bootstrap_mean(logs, &mut Random::new(seed, logs.len() as u64))?;
+pub fn effect(logs: &[f64]) -> Option<Effect> {
+    let interval = symmetric_centre(logs)?;
     let verdict = match (interval.low, interval.high) {
         _ if logs.len() < BLOCKS_MIN => Verdict::TooFew,
         (_, high) if high < 0.0 => Verdict::Less,
         (low, _) if low > 0.0 => Verdict::More,
         _ => Verdict::NotTold,
     };
-    let standard_error = Trimmed::of(logs)?.standard_error;
+    let standard_error = interval.width() / 2.0 / t_quantile_975(logs.len() - 1);
     Some(Effect {
         ratio: interval.value.exp(),
         low: interval.low.exp(),
@@ -71,7 +70,7 @@ pub fn effect(logs: &[f64], seed: u64) -> Option<Effect> {
 impl Effect {
     /// What so many blocks could tell, if they scatter as these do: the least share off 1.
     pub fn detectable_with(&self, blocks: usize) -> f64 {
-        let blocks = blocks.max(VALUES_MIN);
+        let blocks = blocks.max(BLOCKS_MIN);
         detectable(self.standard_error * (self.blocks as f64 / blocks as f64).sqrt(), blocks)
     }
 }
@@ -80,6 +79,6 @@ impl Effect {
 /// [`POWER`] if the effect itself is further by what the estimate falls short of it with the probability that
 /// is left.
 fn detectable(standard_error: f64, blocks: usize) -> f64 {
-    let errors = t_quantile_975(Trimmed::degrees_of(blocks)) + POWER_QUANTILE;
+    let errors = t_quantile_975(blocks - 1) + POWER_QUANTILE;
     (standard_error * errors).exp_m1()
 }

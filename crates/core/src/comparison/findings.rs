@@ -143,7 +143,7 @@ impl Summary {
 pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
     let blocks: Vec<Vec<&Run>> = complete_blocks(plan, trials);
     let effects_of = |arm: usize| {
-        let of = |metric| Some((metric, effect(&log_ratios(plan, &blocks, arm, metric), plan.seed)?));
+        let of = |metric| Some((metric, effect(&log_ratios(plan, &blocks, arm, metric))?));
         Metric::ALL.into_iter().filter_map(of).collect::<Vec<_>>()
     };
     let control = plan.variants.len();
@@ -188,8 +188,8 @@ fn complete_blocks<'a>(plan: &Plan, trials: &'a [Trial]) -> Vec<Vec<&'a Run>> {
 /// For each block the logarithm of an arm's figure over the baseline's.
 ///
 /// It is one run against one run also for the variants, though the control is a second run of the baseline:
-/// noise that makes runs longer, never shorter, is then as likely on either side, and the mean of equal
-/// things is 1 however much is trimmed.
+/// noise that makes runs longer, never shorter, is then as likely on either side, so the logarithms lie
+/// symmetrically about that of the true ratio, of whatever shape the noise is.
 fn log_ratios(plan: &Plan, blocks: &[Vec<&Run>], arm: usize, metric: Metric) -> Vec<f64> {
     let log = |block: &[&Run], arm: usize| {
         Some(metric.of(block[arm], &plan.variants[plan.variant_of(arm)].workload)?.ln())

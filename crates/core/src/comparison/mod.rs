@@ -7,8 +7,9 @@
 //! Approach: runs in *blocks*. A block has every variant once, in random order; the next block has them in
 //! the reverse order, so that what grows steadily adds nothing. Within each block the first variant, the
 //! *baseline*, is run a second time under the name of a *control*. Every figure is a ratio within a block, on
-//! a logarithmic scale: what disturbs a whole block cancels out. Its interval comes of the blocks themselves
-//! ([`crate::stats::bootstrap_mean`]). The control's ratio shows what this machine makes, now, of two things
+//! a logarithmic scale: what disturbs a whole block cancels out. As both runs of a ratio are disturbed alike,
+//! the logarithms lie symmetrically about the truth, and that is all that the interval needs
+//! ([`crate::stats::symmetric_centre`]). The control's ratio shows what this machine makes, now, of two things
 //! that are the same: its noise floor. A variant is called faster or slower where its interval excludes 1.
 //! How many runs there are is fixed before, by number or by time, never by what they show.
 //!
@@ -17,7 +18,8 @@
 //!
 //! Limits: each verdict on its own is wrong in at most one of twenty comparisons of equal things; of many
 //! verdicts, some are. A disturbance that follows the blocks' own rhythm is not seen. The ratio is that of
-//! typical times, not of their sums: runs that are far off count less (a trimmed mean).
+//! typical times, not of their sums: runs that are far off count by their rank, not by how far. Where a
+//! variant makes times skewed that were not, the ratio is that of neither means nor medians, but between.
 
 mod conduct;
 mod effect;
@@ -41,7 +43,7 @@ pub struct Plan {
     pub length: Length,
     /// Runs of each variant beforehand that do not count.
     pub warmup: u32,
-    /// Fixes the order of the runs and the resampling.
+    /// Fixes the order of the runs.
     pub seed: u64,
     /// A shell command that is run once before everything.
     pub setup: Option<String>,

@@ -12,7 +12,7 @@ use corewise_core::comparison::{Effect, Verdict, effect, order};
 use corewise_core::stats::median;
 use serde::Serialize;
 
-/// Chooses orders and resamples; any number serves, and the same one makes results repeatable.
+/// Chooses orders; any number serves, and the same one makes results repeatable.
 const SEED: u64 = 1;
 
 /// How much faster a variant is than another one, as a share: 0.1 is 10 % more work in the same time.
@@ -45,7 +45,7 @@ impl Times {
     fn effect(&self, other: &Times) -> Option<Effect> {
         let pairs = self.seconds.iter().zip(&other.seconds);
         let logs: Vec<f64> = pairs.map(|(own, others)| (own / others).ln()).collect();
-        effect(&logs, SEED)
+        effect(&logs)
     }
 
     /// The gain over another variant; `None` of fewer than three rounds.

@@ -1,0 +1,60 @@
+//! `studies/compare/coverage`: how often the intervals of a comparison hold the truth, for several kinds of
+//! noise and numbers of blocks, and what differences they find.
+
+use corewise_core::comparison::{Effect, Verdict, effect};
+use corewise_core::random::Random;
+use corewise_core::stats::median;
+
+/// One kind of noise: the time of a run whose undisturbed time is 1.
+struct Noise {
+    name: &'static str,
+    time: fn(&mut Random) -> f64,
+}
+
+/// What adds to times, never takes away, has this shape.
+fn exponential(random: &mut Random) -> f64 {
+    -(1.0 - random.unit()).ln()
+}
+
+const NOISES: [Noise; 6] = [
+    Noise { name: "normal, 2 %", time: |random| 1.0 + 0.02 * random.normal() },
+    Noise { name: "skewed (exponential, 5 %)", time: |random| 1.0 + 0.05 * exponential(random) },
+    Noise { name: "very skewed (its third power)", time: |random| 1.0 + 0.05 * exponential(random).powi(3) },
+    Noise { name: "heavy tail (Pareto, 1.5)", time: |random| (exponential(random) / 1.5).exp() },
+    Noise { name: "two states, 1 and 1.3", time: |random| if random.unit() < 0.3 { 1.3 } else { 1.0 } },
+    Noise {
+        name: "1 %, one in ten twice as long",
+        time: |random| (1.0 + 0.01 * random.normal()) * if random.unit() < 0.1 { 2.0 } else { 1.0 },
+    },
+];
+
+fn main() {
+    let trials = std::env::args().nth(1).map_or(20_000, |word| word.parse::<u64>().expect("a number"));
+    println!("simulated: {trials} comparisons each; the true ratio is 1, then what the first told of");
+    println!("noise                           blocks  holds 1  told apart  median width   found of `detectable`");
+    for Noise { name, time } in NOISES {
+        for blocks in [6, 8, 12, 20, 40] {
+            let effects = |ratio: f64| {
+                (0..trials).map(move |trial| {
+                    let mut random = Random::new(trial, blocks);
+                    let mut log = || (ratio * time(&mut random) / time(&mut random)).ln();
+                    let logs: Vec<f64> = (0..blocks).map(|_| log()).collect();
+                    effect(&logs).expect("enough blocks")
+                })
+            };
+            let share = |ratio, is: &dyn Fn(&Effect) -> bool| {
+                100.0 * effects(ratio).filter(is).count() as f64 / trials as f64
+            };
+            let holds = share(1.0, &|effect| effect.low <= 1.0 && 1.0 <= effect.high);
+            let told = share(1.0, &|effect| effect.verdict != Verdict::NotTold);
+            let of = |part: fn(Effect) -> f64| median(&effects(1.0).map(part).collect::<Vec<_>>());
+            let width = of(|effect| effect.high - effect.low).unwrap_or(f64::NAN);
+            let detectable = of(|effect| effect.detectable).unwrap_or(f64::NAN);
+            let found = share(1.0 + detectable, &|effect| effect.verdict == Verdict::More);
+            println!(
+                "{name:<31} {blocks:>6}  {holds:>5.1} %  {told:>8.1} %  {width:>12.3}  {found:>5.1} % of {:+.1} %",
+                100.0 * detectable
+            );
+        }
+    }
+}
