@@ -29,28 +29,32 @@ const NOISES: [Noise; 6] = [
 ];
 
 fn main() {
-    let trials = std::env::args().nth(1).map_or(20_000, |word| word.parse::<u64>().expect("a number"));
+    let trials = std::env::args().nth(1).map_or(5_000, |word| word.parse::<u64>().expect("a number"));
     println!("simulated: {trials} comparisons each; the true ratio is 1, then what the first told of");
-    println!("noise                           blocks  holds 1  told apart  median width   found of `detectable`");
+    println!(
+        "noise                           blocks  holds 1  told apart  median width   found of `detectable`"
+    );
     for Noise { name, time } in NOISES {
         for blocks in [6, 8, 12, 20, 40] {
-            let effects = |ratio: f64| {
-                (0..trials).map(move |trial| {
+            let effects = |ratio: f64| -> Vec<Effect> {
+                let of_trial = |trial| {
                     let mut random = Random::new(trial, blocks);
                     let mut log = || (ratio * time(&mut random) / time(&mut random)).ln();
                     let logs: Vec<f64> = (0..blocks).map(|_| log()).collect();
                     effect(&logs).expect("enough blocks")
-                })
+                };
+                (0..trials).map(of_trial).collect()
             };
-            let share = |ratio, is: &dyn Fn(&Effect) -> bool| {
-                100.0 * effects(ratio).filter(is).count() as f64 / trials as f64
+            let share = |effects: &[Effect], is: &dyn Fn(&&Effect) -> bool| {
+                100.0 * effects.iter().filter(is).count() as f64 / trials as f64
             };
-            let holds = share(1.0, &|effect| effect.low <= 1.0 && 1.0 <= effect.high);
-            let told = share(1.0, &|effect| effect.verdict != Verdict::NotTold);
-            let of = |part: fn(Effect) -> f64| median(&effects(1.0).map(part).collect::<Vec<_>>());
+            let equal = effects(1.0);
+            let holds = share(&equal, &|effect| effect.low <= 1.0 && 1.0 <= effect.high);
+            let told = share(&equal, &|effect| effect.verdict != Verdict::NotTold);
+            let of = |part: fn(&Effect) -> f64| median(&equal.iter().map(part).collect::<Vec<_>>());
             let width = of(|effect| effect.high - effect.low).unwrap_or(f64::NAN);
             let detectable = of(|effect| effect.detectable).unwrap_or(f64::NAN);
-            let found = share(1.0 + detectable, &|effect| effect.verdict == Verdict::More);
+            let found = share(&effects(1.0 + detectable), &|effect| effect.verdict == Verdict::More);
             println!(
                 "{name:<31} {blocks:>6}  {holds:>5.1} %  {told:>8.1} %  {width:>12.3}  {found:>5.1} % of {:+.1} %",
                 100.0 * detectable

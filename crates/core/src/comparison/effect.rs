@@ -48,11 +48,14 @@ pub enum Verdict {
 
 /// The effect that the logarithms of the blocks' ratios show, `None` of fewer than three.
 pub fn effect(logs: &[f64]) -> Option<Effect> {
+    /// Where times have few different values, as CPU times by clock ticks, an interval often ends at 0, and
+    /// rounding must not decide on which side of it: less than any clock tells.
+    const ROUNDING: f64 = 1e-9;
     let interval = symmetric_centre(logs)?;
     let verdict = match (interval.low, interval.high) {
         _ if logs.len() < BLOCKS_MIN => Verdict::TooFew,
-        (_, high) if high < 0.0 => Verdict::Less,
-        (low, _) if low > 0.0 => Verdict::More,
+        (_, high) if high < -ROUNDING => Verdict::Less,
+        (low, _) if low > ROUNDING => Verdict::More,
         _ => Verdict::NotTold,
     };
     let standard_error = interval.width() / 2.0 / t_quantile_975(logs.len() - 1);

@@ -177,22 +177,42 @@ fn noisy_effects(seed: u64, ratio: f64, blocks: u32) -> [Effect; 2] {
 
 #[test]
 fn what_is_the_same_is_seldom_told_apart() {
-    const TRIALS: u64 = 200;
-    let effects: Vec<Effect> = (0..TRIALS).flat_map(|seed| noisy_effects(seed, 1.0, 12)).collect();
-    let wrong = effects.iter().filter(|effect| effect.verdict != Verdict::NotTold).count();
-    assert!(wrong as f64 <= 0.05 * effects.len() as f64, "{wrong} of {}", effects.len());
+    const TRIALS: u64 = 600;
+    let verdicts = (0..TRIALS).map(|seed| noisy_effects(seed, 1.0, 12)[0].verdict);
+    let wrong = verdicts.filter(|&verdict| verdict != Verdict::NotTold).count() as f64 / TRIALS as f64;
+    // 4.2 % by the ranks, and two standard errors of so many trials.
+    assert!(wrong <= 0.06, "{wrong}");
+}
+
+#[test]
+fn rounding_tells_nothing_apart() {
+    // Half of the blocks are equal, the others far apart either way, so that the interval ends at 0.
+    for (long, verdict_blocks) in [(1.3_f64, 12), (10.0, 12), (1.3, 20), (10.0, 20)] {
+        for sign in [1.0, -1.0] {
+            let up = (0..verdict_blocks).map(|block| match block {
+                block if block % 2 == 0 => 0.0,
+                1 => sign * (1.0 / long).ln(),
+                _ => sign * (long / 1.0).ln(),
+            });
+            let effect = effect(&up.collect::<Vec<_>>()).unwrap();
+            let end = if sign > 0.0 { effect.low } else { effect.high };
+            assert!((end - 1.0).abs() < 1e-9, "{effect:?}");
+            assert_eq!(effect.verdict, Verdict::NotTold, "{effect:?}");
+        }
+    }
 }
 
 #[test]
 fn planted_effects_are_found_and_covered() {
-    const TRIALS: u64 = 100;
+    const TRIALS: u64 = 300;
     for ratio in [0.92, 1.1] {
         let effects: Vec<Effect> = (0..TRIALS).map(|seed| noisy_effects(seed, ratio, 20)[0]).collect();
         let expected = if ratio < 1.0 { Verdict::Less } else { Verdict::More };
-        let found = effects.iter().filter(|effect| effect.verdict == expected).count();
-        assert!(found >= 90, "{ratio}: {found}");
-        let covered = effects.iter().filter(|effect| effect.low <= ratio && ratio <= effect.high).count();
-        assert!(covered >= 93, "{ratio}: {covered}");
+        let share = |is: &dyn Fn(&&Effect) -> bool| effects.iter().filter(is).count() as f64 / TRIALS as f64;
+        let found = share(&|effect| effect.verdict == expected);
+        assert!(found >= 0.75, "{ratio}: {found}");
+        let covered = share(&|effect| effect.low <= ratio && ratio <= effect.high);
+        assert!(covered >= 0.93, "{ratio}: {covered}");
     }
 }
 
