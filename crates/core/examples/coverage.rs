@@ -55,10 +55,8 @@ fn main() {
             let width = of(|effect| effect.high - effect.low).unwrap_or(f64::NAN);
             let detectable = of(|effect| effect.detectable).unwrap_or(f64::NAN);
             let found = share(&effects(1.0 + detectable), &|effect| effect.verdict == Verdict::More);
-            println!(
-                "{name:<31} {blocks:>6}  {holds:>5.1} %  {told:>8.1} %  {width:>12.3}  {found:>5.1} % of {:+.1} %",
-                100.0 * detectable
-            );
+            print!("{name:<31} {blocks:>6}  {holds:>5.1} %  {told:>8.1} %  {width:>12.3}");
+            println!("  {found:>5.1} % of {:+.1} %", 100.0 * detectable);
         }
     }
 }

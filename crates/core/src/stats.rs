@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn a_centre_and_its_interval_are_those_of_worked_examples() {
-        // M. Hollander, D. A. Wolfe, "Nonparametric Statistical Methods", chapter 3 (depression scores): estimate
-        // -0.46 and, at a level of 0.96, the interval -0.786 to -0.010.
+        // M. Hollander, D. A. Wolfe, "Nonparametric Statistical Methods", chapter 3 (depression scores):
+        // estimate -0.46 and, at a level of 0.96, the interval -0.786 to -0.010.
         let data = [-0.952, 0.147, -1.022, -0.43, -0.62, -0.59, -0.49, 0.08, -0.01];
         let found = symmetric_centre(&data).unwrap();
         let digits = [found.value, found.low, found.high].map(|value| (value * 1e3).round() / 1e3);

@@ -9,9 +9,9 @@
 //! *baseline*, is run a second time under the name of a *control*. Every figure is a ratio within a block, on
 //! a logarithmic scale: what disturbs a whole block cancels out. As both runs of a ratio are disturbed alike,
 //! the logarithms lie symmetrically about the truth, and that is all that the interval needs
-//! ([`crate::stats::symmetric_centre`]). The control's ratio shows what this machine makes, now, of two things
-//! that are the same: its noise floor. A variant is called faster or slower where its interval excludes 1.
-//! How many runs there are is fixed before, by number or by time, never by what they show.
+//! ([`crate::stats::symmetric_centre`]). The control's ratio shows what this machine makes, now, of two
+//! things that are the same: its noise floor. A variant is called faster or slower where its interval
+//! excludes 1. How many runs there are is fixed before, by number or by time, never by what they show.
 //!
 //! Sources: R. A. Fisher, "The Design of Experiments", 1935 (randomised blocks); T. Kalibera, R. Jones,
 //! "Rigorous Benchmarking in Reasonable Time", ISMM 2013 (ratios with intervals).
