@@ -376,7 +376,7 @@ fn what_a_profile_corrects_is_told() {
     std::fs::write(&file, profile.to_string()).unwrap();
     let report = report_of(&["--profile", file.to_str().unwrap()], &["true"]);
     let notes = report["notes"].to_string();
-    assert!(notes.contains("measured, unlike told: core shared by {0-1}"), "{notes}");
+    assert!(notes.contains("measured, unlike reported: core shared by {0-1}"), "{notes}");
     assert!(notes.contains("the machine profile is simulated"), "{notes}");
 }
 
