@@ -67,7 +67,9 @@ mod tests {
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_duration("2 min"), Ok(Duration::from_secs(120)));
-        for bad in ["", "1", "s", "-1s", "1h", "nans", "infs", "1e300s"] {
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse_duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        for bad in ["", "1", "s", "-1s", "1w", "nans", "infs", "1e300s"] {
             assert_eq!(parse_duration(bad), Err(DurationError { text: bad.into() }), "{bad}");
         }
     }

@@ -533,7 +533,7 @@ mod tests {
                 "there is no policy `best`; there are: spread, default, ",
             ),
             ("policy.pa = { turns = '1s' }", "the nearest is `turn`"),
-            ("policy.pa = { turn = '1h' }", "the value must be a time from 1ms to 3600s"),
+            ("policy.pa = { turn = '1w' }", "the value must be a time from 1ms to 3600s"),
             ("variant = [{ name = 'v', policy = 'default', pin = { b = ['0'] } }]", "pins `b`"),
             (
                 "variant = [{ name = 'v', policy = 'default', pin = { a = ['0', '1'] } }]",
