@@ -1,5 +1,6 @@
 //! The limits that control groups set to this process, in both versions of their hierarchy.
 
+use corewise_sys::proc::Proc;
 use std::path::{Path, PathBuf};
 
 /// How much memory may still be taken before a group's limit; `None` without a limit. Pages of files that
@@ -40,12 +41,9 @@ fn number(folder: &Path, file: &str) -> Option<u64> {
 
 /// The folders of the groups that the process is in, for one controller, up to the root of each hierarchy.
 fn folders(root: &Path, controller: &str) -> Vec<PathBuf> {
-    let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let groups = Proc::of_machine(root).own_control_groups();
     let mut folders = Vec::new();
-    for line in text.lines() {
-        // `4:memory:/a/b` in version 1, `0::/a/b` in version 2.
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+    for (controllers, group) in groups.all() {
         let mount = match controllers {
             "" => "sys/fs/cgroup".to_owned(),
             list if list.split(',').any(|name| name == controller) => format!("sys/fs/cgroup/{list}"),

@@ -4,11 +4,12 @@
 //! Everything is read below a root directory, so a recorded machine is a test. What makes figures wrong is a
 //! [`Refusal`]; what a reader of the figures should merely know is a note.
 
-use super::pe_times::{self, PeTimes};
 use super::{cgroup, kernels, virtualisation};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::profile::Circumstances;
+use corewise_sys::proc::Proc;
+use corewise_sys::proc::pe_times::PeTimes;
 use corewise_topology::host;
 use corewise_topology::kernel;
 use std::collections::BTreeMap;
@@ -82,17 +83,20 @@ pub struct Conditions {
 
 /// Looks at a machine for as long as `watch`, in which the caller should do nothing.
 pub fn examine(root: &Path, watch: Duration) -> Result<Conditions, Refusal> {
-    let stat = || std::fs::read_to_string(root.join("proc/stat")).unwrap_or_default();
-    let before = stat();
+    let proc = Proc::of_machine(root);
+    let before = proc.pe_times();
     std::thread::sleep(watch);
-    judge(root, &before, &stat())
+    judge(root, &before, &proc.pe_times())
 }
 
 /// Judges by two readings of `/proc/stat` and what else there is.
-fn judge(root: &Path, before: &str, after: &str) -> Result<Conditions, Refusal> {
+fn judge(
+    root: &Path,
+    before: &BTreeMap<PeId, PeTimes>,
+    after: &BTreeMap<PeId, PeTimes>,
+) -> Result<Conditions, Refusal> {
     let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
     let set = |path: &str| text(path).and_then(|list| list.trim().parse::<CpuSet>().ok());
-    let (before, after) = (pe_times::parse(before), pe_times::parse(after));
     let passed = |(&pe, times): (&PeId, &PeTimes)| Some((pe, times.since(before.get(&pe)?)));
     let all_loads: BTreeMap<PeId, PeTimes> = after.iter().filter_map(passed).collect();
 
@@ -216,6 +220,7 @@ pub(crate) fn frequency(root: &Path, pes: &CpuSet) -> (Option<String>, Vec<Strin
 mod tests {
     use super::*;
     use crate::test_root::root;
+    use corewise_sys::proc::pe_times::parse;
 
     const ONLINE: (&str, &str) = ("sys/devices/system/cpu/online", "0-2\n");
     const PRESENT: (&str, &str) = ("sys/devices/system/cpu/present", "0-3\n");
@@ -225,7 +230,7 @@ mod tests {
     #[test]
     fn half_a_container_and_offline_pes_are_noted() {
         let quiet = "cpu0 30 0 0 0 0 0 0 0\ncpu1 6 0 0 36 0 0 0 2\ncpu2 0 0 0 30 0 0 0 0\n";
-        let found = judge(root(&[ONLINE, PRESENT, STATUS]).path(), STAT, quiet).unwrap();
+        let found = judge(root(&[ONLINE, PRESENT, STATUS]).path(), &parse(STAT), &parse(quiet)).unwrap();
         assert_eq!(found.usable, "1-2".parse().unwrap());
         assert_eq!(
             found.circumstances.notes,
@@ -242,7 +247,7 @@ mod tests {
     #[test]
     fn a_machine_under_load_is_refused() {
         let busy = "cpu0 0 0 0 30\ncpu1 20 0 0 24\ncpu2 24 0 0 6\n";
-        let found = judge(root(&[ONLINE, PRESENT]).path(), STAT, busy).unwrap();
+        let found = judge(root(&[ONLINE, PRESENT]).path(), &parse(STAT), &parse(busy)).unwrap();
         let refusal = found.check_load().unwrap_err();
         assert_eq!(refusal, Refusal::Load { pe: PeId(2), share: 0.8 });
         assert!(refusal.to_string().starts_with("PE 2 is 80 % busy with other work"), "{refusal}");

@@ -5,14 +5,13 @@
 //! steal time also these. `schedstat` tells the part of it in which the thread waited in the queue.
 //! `/proc/stat` tells the steal time of the PE, in steps of 10 ms.
 
+use corewise_sys::proc::{Proc, SchedstatFile};
 use nix::time::{ClockId, clock_gettime};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// The times of the thread that opened it.
 pub(super) struct Watch {
-    schedstat: Option<File>,
+    schedstat: Option<SchedstatFile>,
 }
 
 /// A thread's cumulative times.
@@ -27,17 +26,14 @@ pub(super) struct Reading {
 impl Watch {
     /// For the calling thread. The file stays open: to open it takes longer than to read it.
     pub fn open() -> Watch {
-        Watch { schedstat: File::open("/proc/thread-self/schedstat").ok() }
+        Watch { schedstat: Proc::own().own_schedstat() }
     }
 
     pub fn read(&self) -> Reading {
-        let mut bytes = [0; 64];
-        let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut bytes, 0).ok());
-        let text = read.and_then(|length| std::str::from_utf8(&bytes[..length]).ok());
-        let queued = text.and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok());
+        let times = self.schedstat.as_ref().and_then(|file| file.read().ok().flatten());
         // The calling thread's own clock is always there.
         let on_pe = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
-        Reading { on_pe, queued: queued.map(Duration::from_nanos) }
+        Reading { on_pe, queued: times.map(|times| Duration::from_nanos(times.wait_ns)) }
     }
 }
 

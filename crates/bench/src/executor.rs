@@ -6,7 +6,6 @@ use super::conditions::{self, Conditions, Refusal};
 use super::kernels::{Role, SharedLines};
 use super::memory;
 use super::nas::{self, NasError, npb};
-use super::pe_times::{self, PeTimes, TICK};
 use super::workers::{Assignment, Failure, Meeting, PRIORITY, Part, Partnership, Worker};
 use corewise_core::calibrate::{
     Executor, ExecutorError, Kernel, Nas, NasRun, ProblemClass, Repetition, Task, TaskRun,
@@ -14,6 +13,8 @@ use corewise_core::calibrate::{
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::time::Time;
+use corewise_sys::proc::Proc;
+use corewise_sys::proc::pe_times::{PeTimes, TICK};
 use corewise_sys::real_time::RealTime;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -153,7 +154,7 @@ impl LiveExecutor {
         if !self.conditions.is_virtual {
             return BTreeMap::new();
         }
-        std::fs::read_to_string("/proc/stat").map(|text| pe_times::parse(&text)).unwrap_or_default()
+        Proc::own().pe_times()
     }
 }
 

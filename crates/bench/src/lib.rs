@@ -10,7 +10,6 @@ pub mod executor;
 pub mod kernels;
 mod memory;
 pub mod nas;
-pub mod pe_times;
 #[cfg(test)]
 mod test_root;
 pub mod virtualisation;

@@ -12,6 +12,7 @@
 
 use super::mask::ActToken;
 use corewise_sys::privileged;
+use corewise_sys::proc::Proc;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -53,9 +54,9 @@ impl Group {
     /// which `proc` and `sys` lie.
     pub fn of(root: &Path, pid: u32) -> Option<Group> {
         Group::cgroup_of(root, pid).or_else(|| {
-            let (number, _) = session(root, pid)?;
+            let number = Proc::of_machine(root).autogroup(pid)?.number;
             let enabled = fs::read_to_string(root.join("proc/sys/kernel/sched_autogroup_enabled")).ok()?;
-            let is_sys_admin = privileged::effective(&root.join("proc")) & privileged::SYS_ADMIN != 0;
+            let is_sys_admin = privileged::effective(&Proc::of_machine(root)) & privileged::SYS_ADMIN != 0;
             // Number 0 is nobody's session. Without this capability the kernel accepts a change ten times a
             // second, whoever makes it.
             (enabled.trim() != "0" && number != 0 && is_sys_admin).then_some(Group::Session(number))
@@ -64,8 +65,8 @@ impl Group {
 
     /// The innermost control group with a weight.
     fn cgroup_of(root: &Path, pid: u32) -> Option<Group> {
-        let text = fs::read_to_string(root.join(format!("proc/{pid}/cgroup"))).ok()?;
-        let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let groups = Proc::of_machine(root).control_groups(pid).ok()?;
+        let path = groups.unified()?.strip_prefix('/')?;
         let top = root.join("sys/fs/cgroup");
         let folder = top.join(path);
         let has_weight = |folder: &&Path| folder.join("cpu.weight").exists();
@@ -88,14 +89,17 @@ impl Group {
     /// Its nice level or weight now. `pid` is one of its processes.
     fn part(&self, root: &Path, pid: u32) -> Option<i64> {
         match self {
-            Group::Session(number) => session(root, pid).filter(|(of, _)| of == number).map(|(_, nice)| nice),
+            Group::Session(number) => {
+                let session = Proc::of_machine(root).autogroup(pid)?;
+                (session.number == *number).then_some(session.nice)
+            }
             Group::Cgroup(folder) => fs::read_to_string(folder.join("cpu.weight")).ok()?.trim().parse().ok(),
         }
     }
 
     fn set_part(&self, root: &Path, pid: u32, part: i64) -> io::Result<()> {
         match self {
-            Group::Session(_) => fs::write(root.join(format!("proc/{pid}/autogroup")), part.to_string()),
+            Group::Session(_) => Proc::of_machine(root).set_autogroup(pid, part),
             Group::Cgroup(folder) => fs::write(folder.join("cpu.weight"), part.to_string()),
         }
     }
@@ -141,8 +145,7 @@ impl Slowed {
     pub fn give_back(&self, token: &ActToken, root: &Path) {
         let in_it =
             |pid: &u32| matches!(self.group, Group::Cgroup(_)) || self.group.part(root, *pid).is_some();
-        let processes = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
-        let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut pids = Proc::of_machine(root).processes().unwrap_or_default().into_iter();
         if let Some(pid) = pids.find(in_it) {
             self.let_run(token, root, pid, true);
         }
@@ -170,13 +173,6 @@ impl Slowed {
     }
 }
 
-/// The number of a process's session group, and its nice level: `/autogroup-25 nice 0`.
-fn session(root: &Path, pid: u32) -> Option<(u64, i64)> {
-    let text = fs::read_to_string(root.join(format!("proc/{pid}/autogroup"))).ok()?;
-    let (number, nice) = text.trim().strip_prefix("/autogroup-")?.split_once(" nice ")?;
-    Some((number.parse().ok()?, nice.parse().ok()?))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -200,7 +196,7 @@ pub(super) mod tests {
         }
 
         pub fn nice(&self) -> i64 {
-            session(Path::new(ROOT), self.0.id()).unwrap().1
+            Proc::own().autogroup(self.0.id()).unwrap().nice
         }
     }
 

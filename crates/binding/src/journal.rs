@@ -13,6 +13,7 @@ use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;
 use super::members::ByParentage;
 use super::restore::{Remains, restore};
+use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate, open, openat};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -167,8 +168,8 @@ struct Name {
 
 impl Name {
     fn own(corewise: Task) -> io::Result<Name> {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-        Ok(Name { boot, namespace: std::fs::metadata("/proc/self/ns/pid")?.ino(), corewise })
+        let proc = Proc::own();
+        Ok(Name { boot: proc.boot_id()?, namespace: proc.pid_namespace()?, corewise })
     }
 
     fn parse(text: &str) -> Option<Name> {

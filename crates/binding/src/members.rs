@@ -8,10 +8,9 @@
 
 use corewise_discovery::followed::Followed;
 use corewise_sys::environment::started_by;
-use corewise_sys::task::{self, Facts};
+use corewise_sys::proc::{Proc, Stat};
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
 
 /// A source of the threads of a run.
 pub trait Members {
@@ -32,7 +31,7 @@ pub enum Membership {
 
 /// By parents and environments in `/proc`.
 pub struct ByParentage<'a> {
-    proc: PathBuf,
+    proc: Proc,
     /// Processes that are known to belong to it, with their starts.
     members: &'a HashMap<u32, u64>,
     /// What was found out of other processes.
@@ -44,11 +43,11 @@ pub struct ByParentage<'a> {
 impl<'a> ByParentage<'a> {
     /// The members and everything that descends from them or was started by them.
     pub fn new(members: &'a HashMap<u32, u64>) -> Self {
-        Self::at("/proc", members)
+        Self::at(Proc::own(), members)
     }
 
-    fn at(proc: impl Into<PathBuf>, members: &'a HashMap<u32, u64>) -> Self {
-        Self { proc: proc.into(), members, known: HashMap::new(), ended: HashSet::new() }
+    fn at(proc: Proc, members: &'a HashMap<u32, u64>) -> Self {
+        Self { proc, members, known: HashMap::new(), ended: HashSet::new() }
     }
 
     /// Whether a process belongs to the run; `None` if it cannot be told, as it has ended or has no
@@ -61,23 +60,23 @@ impl<'a> ByParentage<'a> {
             if let Some(&known) = self.known.get(&above) {
                 break known;
             }
-            let facts = match task::facts_in(&self.proc, above) {
-                Ok(Some(facts)) => facts,
+            let stat = match self.proc.task(above) {
+                Ok(Some(stat)) => stat,
                 Ok(None) => return Ok(None),
                 // Hidden, as another user's: a process of ours is not, but for what it has become.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break false,
-                Err(error) => return Err(error),
+                Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => break false,
+                Err(error) => return Err(error.into()),
             };
             line.push(above);
-            let is_member = self.members.get(&above) == Some(&facts.start);
-            if is_member || self.is_started_by_member(above, &facts) {
+            let is_member = self.members.get(&above) == Some(&stat.start_ticks);
+            if is_member || self.is_started_by_member(above, &stat) {
                 break true;
             }
-            is_certain &= !self.lacks_environment(above, &facts);
-            if facts.parent == 0 || line.contains(&facts.parent) {
+            is_certain &= !self.lacks_environment(above, &stat);
+            if stat.parent == 0 || line.contains(&stat.parent) {
                 break false;
             }
-            above = facts.parent;
+            above = stat.parent;
         };
         if !belongs && !is_certain {
             return Ok(None);
@@ -86,35 +85,26 @@ impl<'a> ByParentage<'a> {
         Ok(Some(belongs))
     }
 
-    fn is_started_by_member(&self, pid: u32, facts: &Facts) -> bool {
+    fn is_started_by_member(&self, pid: u32, stat: &Stat) -> bool {
         let by = started_by(&self.proc, pid).and_then(|by| self.members.get(&by));
-        by.is_some_and(|&start| start <= facts.start)
+        by.is_some_and(|&start| start <= stat.start_ticks)
     }
 
     /// Whether the environment, in which nothing was found, is not there: the process becomes another program
     /// just now (it has no arguments either, then), or has ended. Of the ended that is said once: it does not
     /// change.
-    fn lacks_environment(&mut self, pid: u32, facts: &Facts) -> bool {
-        if facts.has_ended {
-            return self.ended.insert((pid, facts.start));
+    fn lacks_environment(&mut self, pid: u32, stat: &Stat) -> bool {
+        if stat.has_ended() {
+            return self.ended.insert((pid, stat.start_ticks));
         }
-        let arguments = std::fs::read(self.proc.join(format!("{pid}/cmdline")));
-        !facts.is_kernels && arguments.is_ok_and(|arguments| arguments.is_empty())
-    }
-
-    /// The processes, the latest first: their numbers come round.
-    fn processes(&self) -> io::Result<Vec<u32>> {
-        let mut pids = numbers_in(&self.proc)?.unwrap_or_default();
-        let latest = std::fs::read_to_string(self.proc.join("loadavg")).unwrap_or_default();
-        let latest: u32 = latest.split_ascii_whitespace().nth(4).and_then(|n| n.parse().ok()).unwrap_or(0);
-        pids.sort_unstable_by_key(|&pid| latest.wrapping_sub(pid));
-        Ok(pids)
+        let arguments = self.proc.arguments(pid);
+        !stat.is_kernels() && arguments.is_ok_and(|arguments| arguments.is_empty())
     }
 }
 
 impl Members for ByParentage<'_> {
     fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool> {
-        let pids = self.processes()?;
+        let pids = self.proc.latest_first()?;
         let listed: HashSet<u32> = pids.iter().copied().collect();
         self.known.retain(|pid, _| listed.contains(pid));
         let mut missed = false;
@@ -124,7 +114,7 @@ impl Members for ByParentage<'_> {
                 Some(false) => continue,
                 None => Membership::Unknown,
             };
-            match numbers_in(&self.proc.join(format!("{pid}/task")))? {
+            match self.proc.threads(pid)? {
                 Some(threads) => threads.into_iter().rev().try_for_each(|tid| see(tid, belongs))?,
                 None => missed = true,
             }
@@ -139,32 +129,11 @@ impl Members for Followed {
     }
 }
 
-/// `None` for the directory of a process that has ended, or is hidden.
-fn numbers_in(directory: &Path) -> io::Result<Option<Vec<u32>>> {
-    let gone = |error: &io::Error| {
-        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
-            || error.raw_os_error() == Some(libc::ESRCH)
-    };
-    let mut numbers = Vec::new();
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if gone(&error) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        match entry {
-            Ok(entry) => numbers.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok())),
-            Err(error) if gone(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Some(numbers))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corewise_sys::task::Task;
+    use corewise_sys::proc::{EXITING, KERNELS};
+    use corewise_sys::task::{self, Task};
     use std::process::Command;
 
     fn seen(members: &mut ByParentage) -> (Vec<(u32, Membership)>, bool) {
@@ -201,7 +170,7 @@ mod tests {
             Command::new("sleep").arg("60").env("COREWISE_PID", ended.id.to_string()).spawn().unwrap();
         let pid = child.id();
         // Until it has become `sleep`, it has our environment.
-        while started_by(Path::new("/proc"), pid) != Some(ended.id) {
+        while started_by(&Proc::own(), pid) != Some(ended.id) {
             std::thread::yield_now();
         }
         assert!(belongs(&[ended], pid));
@@ -224,7 +193,9 @@ mod tests {
         fn process(&self, pid: u32, state: char, parent: u32, flags: u32, arguments: &str, environ: &str) {
             let directory = self.0.path().join(pid.to_string());
             std::fs::create_dir_all(directory.join(format!("task/{pid}"))).unwrap();
-            let stat = format!("{pid} (x) {state} {parent} 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0");
+            let zeros = "0 ".repeat(17);
+            let stat =
+                format!("{pid} (x) {state} {parent} 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 9 {zeros}");
             let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
             write("stat", &stat);
             write("cmdline", arguments);
@@ -237,7 +208,7 @@ mod tests {
     fn an_orphan_without_environment_is_asked_again() {
         let proc = Made::new();
         let members = HashMap::from([(7, 5)]);
-        let mut members = ByParentage::at(proc.0.path(), &members);
+        let mut members = ByParentage::at(Proc::at(proc.0.path()), &members);
         proc.process(40, 'R', 1, 0, "", "");
         for _ in 0..2 {
             assert_eq!(seen(&mut members), (vec![(40, Membership::Unknown)], false));
@@ -253,10 +224,10 @@ mod tests {
     fn who_has_ended_may_have_belonged_and_threads_of_the_kernel_never_do() {
         let proc = Made::new();
         let members = HashMap::from([(7, 5)]);
-        let mut members = ByParentage::at(proc.0.path(), &members);
-        proc.process(30, 'S', 0, task::KERNELS, "", "");
+        let mut members = ByParentage::at(Proc::at(proc.0.path()), &members);
+        proc.process(30, 'S', 0, KERNELS, "", "");
         proc.process(40, 'Z', 1, 0, "", "");
-        proc.process(41, 'R', 1, task::EXITING, "", "");
+        proc.process(41, 'R', 1, EXITING, "", "");
         proc.process(42, 'S', 1, 0, "sleep", "");
         assert_eq!(seen(&mut members), (vec![(41, Membership::Unknown), (40, Membership::Unknown)], false));
         assert_eq!(seen(&mut members), (vec![], false), "once");
@@ -272,8 +243,11 @@ mod tests {
         for pid in [49, 50, 51, 30_000] {
             proc.process(pid, 'S', 1, 0, "sleep", "");
         }
-        let order: Vec<u32> =
-            seen(&mut ByParentage::at(proc.0.path(), &members)).0.into_iter().map(|(tid, _)| tid).collect();
+        let order: Vec<u32> = seen(&mut ByParentage::at(Proc::at(proc.0.path()), &members))
+            .0
+            .into_iter()
+            .map(|(tid, _)| tid)
+            .collect();
         assert_eq!(order, [50, 49, 1, 30_000, 51]);
     }
 }

@@ -26,7 +26,7 @@ use super::mask::ActToken;
 use super::slots::Slots;
 use corewise_core::plan::OutcomeKind;
 use corewise_sys::proc::Proc;
-use corewise_sys::task::{self, Task};
+use corewise_sys::task::Task;
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -132,10 +132,10 @@ impl Turns {
         if self.members.is_empty() || self.members.contains_key(&pid) {
             return;
         }
-        if let Ok(Some(facts)) = task::facts(pid)
-            && self.members.contains_key(&facts.parent)
+        if let Ok(Some(stat)) = Proc::own().task(pid)
+            && self.members.contains_key(&stat.parent)
         {
-            make_normal(token, Task { id: pid, start: facts.start });
+            make_normal(token, Task { id: pid, start: stat.start_ticks });
         }
     }
 
@@ -205,7 +205,7 @@ pub fn restore(ledger: &Ledger, token: &ActToken) {
         return;
     }
     members.iter().for_each(|&process| make_normal(token, process));
-    let proc = Proc::at("/proc");
+    let proc = Proc::own();
     let known = |pid: u32| members.iter().any(|process| process.id == pid).then_some(());
     // What cannot be listed has ended.
     let processes = proc.processes().unwrap_or_default();
@@ -241,7 +241,7 @@ fn change(_: &ActToken, process: Task, from: i32, to: i32) {
 }
 
 fn threads_of(pid: u32) -> Vec<u32> {
-    Proc::at("/proc").threads(pid).ok().flatten().unwrap_or_default()
+    Proc::own().threads(pid).ok().flatten().unwrap_or_default()
 }
 
 fn policy_of(tid: u32) -> Result<i32, Errno> {
@@ -273,15 +273,14 @@ fn can_become_normal_again() -> bool {
 
 /// By which process the gang of a process is known.
 fn gang_of(pid: u32) -> u32 {
-    let parent = || Some(task::facts(pid).ok()??.parent);
+    let parent = || Some(Proc::own().task(pid).ok()??.parent);
     is_of_mpi(pid).then(parent).flatten().unwrap_or(pid)
 }
 
 /// Whether it was started as one of several processes of an MPI program.
 fn is_of_mpi(pid: u32) -> bool {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let names = environment.split(|&byte| byte == 0).filter_map(|entry| entry.split(|&b| b == b'=').next());
-    names.into_iter().any(|name| MPI_VARIABLES.iter().any(|variable| variable.as_bytes() == name))
+    let environment = Proc::own().environment(pid).unwrap_or_default();
+    environment.variables().any(|(name, _)| MPI_VARIABLES.contains(&name.as_str()))
 }
 
 /// The same for all processes of the machine.

@@ -4,8 +4,8 @@
 //! Programs and maps belong to descriptors of this process: when it ends, however it ends, the kernel drops
 //! them. All errors are reasons in words, for whoever can do without BPF.
 
+use corewise_sys::proc::Proc;
 use libbpf_rs::{Link, MapHandle, Object, ObjectBuilder, OpenObject};
-use std::os::unix::fs::MetadataExt;
 
 /// libbpf reads an object in place and wants it aligned.
 #[repr(C, align(8))]
@@ -24,8 +24,7 @@ const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// Whether this process numbers processes as BPF programs do.
 pub fn knows_our_process_ids() -> bool {
-    let namespace = std::fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino());
-    namespace.is_ok_and(|ino| ino == INITIAL_PID_NAMESPACE)
+    Proc::own().pid_namespace().is_ok_and(|number| number == INITIAL_PID_NAMESPACE)
 }
 
 /// Opens an object, to be loaded.

@@ -19,6 +19,7 @@ use super::tracer::{Sampler, Stopped};
 use super::{BranchError, Options, Target, record};
 use corewise_code::{Backing, Code, CodeStore, Flow, Unit};
 use corewise_paths::window::End;
+use corewise_sys::proc::Proc;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -101,14 +102,10 @@ impl Sampler for Stepping {
 
 /// Kills all that a process has started, and what that has started.
 fn kill_descendants(pid: u32) {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    for task in tasks {
-        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|id| id.parse().ok()) {
-            kill_descendants(child);
-            // It may have ended by itself.
-            let _ = kill(Pid::from_raw(child as i32), Signal::SIGKILL);
-        }
+    for child in Proc::own().children(pid).unwrap_or_default() {
+        kill_descendants(child);
+        // It may have ended by itself.
+        let _ = kill(Pid::from_raw(child as i32), Signal::SIGKILL);
     }
 }
 

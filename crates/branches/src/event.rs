@@ -9,6 +9,7 @@
 //! mode, and the signal is delivered when it returns there.
 
 use corewise_core::random::Random;
+use corewise_sys::proc::Status;
 use nix::errno::Errno;
 use perf_event_open_sys::bindings as sys;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -17,10 +18,9 @@ use std::time::Duration;
 /// Signals that do nothing to a program that does not handle them.
 pub const SIGNALS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
 
-/// One of [`SIGNALS`] that a process does not handle, by `/proc/PID/status`; the first if it handles all.
-pub fn signal_for(status: &str) -> i32 {
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+/// One of [`SIGNALS`] that a process does not handle, by its status; the first if it handles all.
+pub fn signal_for(status: &Status) -> i32 {
+    let caught = status.bits("SigCgt").unwrap_or(0);
     SIGNALS.into_iter().find(|signal| caught >> (signal - 1) & 1 == 0).unwrap_or(SIGNALS[0])
 }
 
@@ -124,12 +124,12 @@ mod tests {
     fn the_signal_is_one_that_the_process_does_not_handle() {
         let mask = |signals: &[i32]| {
             let bits: u64 = signals.iter().map(|signal| 1u64 << (signal - 1)).sum();
-            format!("Name:\tx\nSigCgt:\t{bits:016x}\nCapInh:\t0000000000000000\n")
+            Status::new(format!("Name:\tx\nSigCgt:\t{bits:016x}\nCapInh:\t0000000000000000\n"))
         };
         assert_eq!(signal_for(&mask(&[])), libc::SIGURG);
         assert_eq!(signal_for(&mask(&[libc::SIGURG, libc::SIGINT])), libc::SIGWINCH);
         assert_eq!(signal_for(&mask(&[libc::SIGWINCH])), libc::SIGURG);
-        assert_eq!(signal_for(""), libc::SIGURG);
+        assert_eq!(signal_for(&Status::default()), libc::SIGURG);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::trace::Trace;
 use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_code::AddressSpace;
 use corewise_paths::window::End;
+use corewise_sys::proc::Proc;
 use nix::errno::Errno;
 use perf_event::events::Hardware;
 use perf_event::{Builder, Clock, SampleBranchFlag, SampleFlag, Sampler};
@@ -159,8 +160,8 @@ fn open(tid: i32, rate_hz: u64, on_exec: bool) -> io::Result<Vec<Sampler>> {
 }
 
 fn threads_of(pid: i32) -> Vec<i32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    let threads = Proc::own().threads(pid as u32).ok().flatten().unwrap_or_default();
+    threads.into_iter().map(|tid| tid as i32).collect()
 }
 
 struct Lbr<'a> {
@@ -189,7 +190,7 @@ impl Lbr<'_> {
         let Some(trace) = trace_of(sample, self.options.branches_max as usize) else {
             return self.collected.without_window("in the kernel");
         };
-        let maps = || std::fs::read_to_string(format!("/proc/{}/maps", sample.pid));
+        let maps = || Proc::own().maps(sample.pid);
         let known = self.spaces.get(&sample.pid).is_some_and(|space| space.find(trace.start).is_some());
         if !known {
             let Ok(maps) = maps() else { return self.collected.without_window("thread ended") };

@@ -3,6 +3,7 @@
 use super::trace::Trace;
 use corewise_code::AddressSpace;
 use corewise_paths::window::End;
+use corewise_sys::proc::Proc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ pub struct Mapped {
 impl Mapped {
     /// Those that a process has now; a process that has ended has none.
     pub fn of(pid: u32) -> Mapped {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = Proc::own().maps(pid).unwrap_or_default();
         Mapped { space: Arc::new(AddressSpace::from_maps(&maps)), read_at: Instant::now() }
     }
 

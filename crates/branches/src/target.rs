@@ -114,11 +114,10 @@ impl Running {
 
 /// Whether a process is there and has not ended, even if its parent has not heard of its end yet.
 pub(super) fn is_alive(pid: u32) -> bool {
-    let proc = Proc::at("/proc");
+    let proc = Proc::own();
     let Ok(Some(leader)) = proc.stat(pid, pid) else { return false };
     // Its first thread may end before the others.
-    !matches!(leader.state, 'Z' | 'X')
-        || proc.threads(pid).is_ok_and(|all| all.is_some_and(|all| all.len() > 1))
+    !leader.is_zombie() || proc.threads(pid).is_ok_and(|all| all.is_some_and(|all| all.len() > 1))
 }
 
 fn system(what: &'static str) -> impl FnOnce(Errno) -> BranchError {

@@ -15,6 +15,7 @@ use super::ptrace::{self, Status};
 use super::trace::{Limits, Trace};
 use corewise_bpf::monotonic_ns;
 use corewise_code::AddressSpace;
+use corewise_sys::proc::Proc;
 use nix::errno::Errno;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::process::ExitStatus;
@@ -131,7 +132,7 @@ impl<'a> Tracer<'a> {
         let mut found = true;
         while found {
             found = false;
-            for tid in numbers_in(&format!("/proc/{pid}/task")) {
+            for tid in threads_of(pid) {
                 if self.threads.contains_key(&tid) {
                     continue;
                 }
@@ -150,12 +151,9 @@ impl<'a> Tracer<'a> {
         if !self.threads.contains_key(&pid) {
             return Err(Errno::ESRCH);
         }
-        for tid in numbers_in(&format!("/proc/{pid}/task")) {
-            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
-            for child in children.unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok()) {
-                // One that ended meanwhile, or belongs to somebody else, is no reason to give up.
-                let _ = self.attach(child);
-            }
+        for child in Proc::own().children(pid as u32).unwrap_or_default() {
+            // One that ended meanwhile, or belongs to somebody else, is no reason to give up.
+            let _ = self.attach(child as i32);
         }
         Ok(())
     }
@@ -224,7 +222,7 @@ impl<'a> Tracer<'a> {
 
     fn add(&mut self, tid: i32, pid: i32) {
         let process = self.processes.entry(pid).or_insert_with(|| {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let status = Proc::own().status(pid as u32).ok().flatten().unwrap_or_default();
             Process { threads: 0, signal: signal_for(&status), mapped: None }
         });
         process.threads += 1;
@@ -296,7 +294,7 @@ impl<'a> Tracer<'a> {
     /// Looks whether processes handle the signal of their clocks by now, and takes another then.
     pub fn check_signals(&mut self) {
         for (&pid, process) in &mut self.processes {
-            let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+            let Ok(Some(status)) = Proc::own().status(pid as u32) else { continue };
             let signal = signal_for(&status);
             if signal != process.signal {
                 process.signal = signal;
@@ -345,14 +343,13 @@ impl<'a> Tracer<'a> {
     }
 }
 
-fn numbers_in(directory: &str) -> Vec<i32> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+fn threads_of(pid: i32) -> Vec<i32> {
+    let threads = Proc::own().threads(pid as u32).ok().flatten().unwrap_or_default();
+    threads.into_iter().map(|tid| tid as i32).collect()
 }
 
 fn process_of(tid: i32) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    Some(Proc::own().status(tid as u32).ok()??.process()? as i32)
 }
 
 /// Why a thread with these registers cannot be emulated, if it cannot.

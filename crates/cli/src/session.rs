@@ -219,12 +219,11 @@ fn discover(
     excluded: Vec<u32>,
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn Discovery>> {
-    let own = std::process::id();
-    match std::fs::read_link("/proc/self").context("there is no /proc")? {
-        link if link == Path::new(&own.to_string()) => {}
-        _ => bail!("/proc is that of another PID namespace: mount one of its own"),
+    let proc = Proc::own();
+    if !proc.is_of_this_namespace().context("there is no /proc")? {
+        bail!("/proc is that of another PID namespace: mount one of its own");
     }
-    let options = discovery::Options { roots, excluded, proc: Proc::at("/proc"), choice: plan.discovery };
+    let options = discovery::Options { roots, excluded, proc, choice: plan.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
     Ok(discovery)
@@ -233,7 +232,7 @@ fn discover(
 /// The children that this process has had from whoever it was before it became corewise.
 fn children() -> Vec<u32> {
     // Without `/proc`, nothing is watched anyway.
-    Proc::at("/proc").children(std::process::id()).unwrap_or_default()
+    Proc::own().children(std::process::id()).unwrap_or_default()
 }
 
 /// Corewise and its helpers.
@@ -459,7 +458,8 @@ fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: V
         host: None,
         sources,
         rounds: Vec::new(),
-        peak_memory_bytes: corewise_live::peak_memory_bytes(),
+        // Not `getrusage`'s maximum, which begins with that of the process that started this one.
+        peak_memory_bytes: Proc::own().own_status().bytes("VmHWM"),
         notes,
     }
 }

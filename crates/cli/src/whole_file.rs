@@ -7,11 +7,12 @@
 
 use anyhow::{Context, Result, bail};
 use corewise_render::terminal::Name;
+use corewise_sys::proc;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::{File, Metadata, Permissions};
 use std::io::{Error, ErrorKind, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -92,7 +93,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 /// too.
 fn is_descriptor(path: &Path) -> bool {
     const LINKS_MAX: usize = 8;
-    let Ok(ours) = Path::new("/proc/self/fd").canonicalize() else { return false };
+    let Ok(ours) = Path::new(proc::DESCRIPTORS).canonicalize() else { return false };
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
         let Ok(directory) = directory_of(&path).canonicalize() else { return false };
@@ -120,7 +121,7 @@ fn create(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 /// Replaces a file that was opened, wherever its name leads.
 fn replace(file: &File, old: &Metadata, bytes: &[u8]) -> std::io::Result<()> {
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let path = std::fs::read_link(proc::descriptor(file))?;
     match replacement(&path, old, bytes) {
         Ok(new) if old.nlink() == 1 => new.persist(&path).map(drop).map_err(|error| error.error),
         // Where a second file could be written, there is space; where none may be, it is asked for.

@@ -3,8 +3,9 @@
 use crate::elf::ElfFile;
 use crate::mapped_file;
 use crate::space::{AddressSpace, Backing, FileKey, Mapping};
+use corewise_sys::proc::Proc;
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -39,7 +40,7 @@ pub fn libraries(
     others: &mut HashSet<FileKey>,
     wanted: impl Fn(&ElfFile) -> bool,
 ) -> io::Result<Vec<Library>> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let maps = Proc::own().maps(pid)?;
     let mut found = Vec::new();
     for mapping in AddressSpace::from_maps(&maps).mappings() {
         let Backing::File(file, path) = &mapping.backing else { continue };
@@ -58,12 +59,12 @@ pub fn libraries(
 
 /// Whether the process has this mapping now.
 pub fn is_mapped(pid: u32, mapping: &Mapping) -> bool {
-    let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
+    let Ok(maps) = Proc::own().maps(pid) else { return false };
     AddressSpace::from_maps(&maps).find(mapping.start) == Some(mapping)
 }
 
 /// The memory of a process, to read and to write. It stays that of the program that runs now, through an
 /// `exec`.
 pub fn memory(pid: u32) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))
+    Proc::own().memory(pid, true)
 }

@@ -18,6 +18,7 @@
 
 use crate::space::{self, Backing, FileKey, Mapping};
 use corewise_sys::input;
+use corewise_sys::proc::Proc;
 use nix::fcntl::OFlag;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::File;
@@ -28,11 +29,11 @@ use std::path::PathBuf;
 /// Opens the file of a mapping; `None` if there is none, it may not be read, or it is not there any more.
 pub fn open(pid: u32, mapping: &Mapping) -> Option<File> {
     let Backing::File(key, path) = &mapping.backing else { return None };
-    let link = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    let proc = Proc::own();
     let found = [
         // The link itself is magic, so it may be followed: it leads to the file whatever stands at its path.
-        (PathBuf::from(link), OFlag::empty()),
-        (PathBuf::from(format!("/proc/{pid}/root{path}")), OFlag::O_NOFOLLOW),
+        (proc.map_file(pid, mapping.start, mapping.end), OFlag::empty()),
+        (proc.path_in_root(pid, path), OFlag::O_NOFOLLOW),
         (PathBuf::from(path.as_ref()), OFlag::O_NOFOLLOW),
     ];
     found.iter().find_map(|(path, follow)| {
@@ -54,7 +55,7 @@ pub fn listed_as(file: &File) -> Option<FileKey> {
     let length = NonZeroUsize::MIN;
     // SAFETY: a fresh private mapping that nobody reads; the kernel chooses where it lies.
     let mapped = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, file, 0) }.ok()?;
-    let maps = std::fs::read_to_string("/proc/self/maps");
+    let maps = Proc::own().own_maps();
     // SAFETY: the mapping was made above, and nothing refers to it.
     unsafe { munmap(mapped, length.get()) }.ok()?;
     space::file_at(&maps.ok()?, mapped.as_ptr() as u64)

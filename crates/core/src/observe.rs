@@ -314,7 +314,7 @@ pub enum Standing {
 }
 
 /// What belongs to an application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
     /// A command that was started to be watched, and what descends from it.
@@ -322,6 +322,9 @@ pub enum Target {
     Command,
     /// A process that ran already, by its number, and what descends from it.
     Process(u32),
+    /// What is in a control group and those below it, by its path from the root of the hierarchy, and what
+    /// descends from that.
+    ControlGroup(Arc<str>),
 }
 
 /// One application at one instant, cumulative since it is watched.

@@ -5,8 +5,6 @@
 
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// A process that can be attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,18 +91,18 @@ const KTHREADD: u32 = 2;
 
 /// Looks whether a process can be attached by this one, whose own processes are `own`.
 pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
+    check_in(&Proc::own(), pid, own)
+}
+
+/// The same, as `proc` tells it.
+pub(super) fn check_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     if own.contains(&pid) {
         return Err(AttachError::Own { pid });
     }
-    let proc = Proc::at("/proc");
     let unreadable = |reason: String| AttachError::Unreadable { pid, reason };
-    let status = match std::fs::read_to_string(format!("/proc/{pid}/status")) {
-        Ok(status) => status,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(AttachError::Gone { pid }),
-        Err(error) => return Err(unreadable(error.to_string())),
-    };
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    match field("Tgid:").and_then(|leader| leader.parse().ok()) {
+    let status = proc.status(pid).map_err(|error| unreadable(error.to_string()))?;
+    let Some(status) = status else { return Err(AttachError::Gone { pid }) };
+    match status.process() {
         Some(leader) if leader == pid => {}
         Some(leader) => return Err(AttachError::Thread { tid: pid, pid: leader }),
         None => return Err(unreadable("its status names no thread group".to_owned())),
@@ -113,21 +111,18 @@ pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     let Some(stat) = stat else { return Err(AttachError::Gone { pid }) };
     let name = stat.name;
     // Threads of the kernel never have memory of their own, what is about to end has none any more.
-    if field("VmSize:").is_none() {
+    if status.field("VmSize").is_none() {
         return Err(match stat.parent {
             0 | KTHREADD => AttachError::Kernel { pid, name },
             _ => AttachError::Ended { pid, name },
         });
     }
-    let owner =
-        std::fs::metadata(format!("/proc/{pid}")).map_err(|error| unreadable(error.to_string()))?.uid();
+    let owner = proc.owner(pid).map_err(|error| unreadable(error.to_string()))?;
     let ours = nix::unistd::geteuid();
     if !ours.is_root() && ours.as_raw() != owner {
         return Err(AttachError::Foreign { pid, name, owner });
     }
-    match environment::started_by(Path::new("/proc"), pid)
-        .filter(|&corewise| environment::runs_corewise(corewise))
-    {
+    match environment::started_by(proc, pid).filter(|&corewise| environment::runs_corewise(corewise)) {
         Some(corewise) => Err(AttachError::Placed { pid, name, corewise }),
         None => Ok(Running { pid, name }),
     }
@@ -191,8 +186,8 @@ mod tests {
     #[test]
     fn the_kernels_threads_are_left_alone() {
         needs!(Root);
-        let name = std::fs::read_to_string(format!("/proc/{KTHREADD}/comm")).unwrap_or_default();
-        if name != "kthreadd\n" {
+        let name = Proc::own().name(KTHREADD).unwrap_or_default();
+        if name != "kthreadd" {
             skip!(Root, "a container shows no threads of the kernel");
         }
         let (pid, name) = (KTHREADD, "kthreadd".to_owned());

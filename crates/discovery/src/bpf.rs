@@ -5,12 +5,14 @@
 
 use super::apps::{APPS_MAX, Apps, RawApp};
 use super::followed::Followed;
+use super::groups::Groups;
 use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::{AppId, PeId};
 use corewise_core::observe::{COALESCED_WITHIN, RunnableThreads};
 use corewise_sys::privileged;
+use corewise_sys::proc::Proc;
 use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
 };
@@ -18,7 +20,6 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,6 +76,7 @@ pub struct Bpf {
     /// Told of changes of the number of runnable threads.
     changes: RingBuffer<'static>,
     apps: Apps,
+    groups: Groups,
     /// How many of them there are.
     roots: usize,
     object: Object,
@@ -97,7 +99,7 @@ pub struct Bpf {
 /// Whether BPF may be used, as far as is to be told without loading anything.
 pub fn seems_permitted() -> bool {
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
-    let effective = privileged::effective(Path::new("/proc"));
+    let effective = privileged::effective(&Proc::own());
     let is_capable = effective & privileged::SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF;
     is_capable && bpf::knows_our_process_ids()
 }
@@ -129,6 +131,7 @@ impl Bpf {
             inbox,
             changes: unread_ring(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
             apps: Apps::map(&apps).map_err(DiscoveryError::bpf)?,
+            groups: options.groups(),
             roots: options.roots.len(),
             clock_filter: filter.map_err(DiscoveryError::bpf)?,
             object,
@@ -149,41 +152,55 @@ impl Bpf {
     /// Follows processes that run already, be they roots or children of one. What they start meanwhile is
     /// followed by then, or is found in the next round.
     fn adopt(&mut self, options: &Options) -> Result<(), DiscoveryError> {
-        let roots = || (0u32..).zip(&options.roots);
         let child_of = |parent: u32| {
-            let is_it = |(_, root): &(u32, &Root)| **root == Root::ChildrenOf(parent);
-            roots().find(is_it).map(|(index, _)| index | SINCE_START)
+            let is_it = |(_, root): &(AppId, &Root)| **root == Root::ChildrenOf(parent);
+            options.roots().find(is_it).map(|(app, _)| app.0 | SINCE_START)
         };
         let mut members = HashMap::new();
-        for (index, root) in roots() {
+        for (app, root) in options.roots() {
             match *root {
-                Root::Process(pid) => drop(members.insert(pid, index)),
+                Root::Process(pid) => drop(members.insert(pid, app.0)),
                 Root::ChildrenOf(parent) => {
                     let mut children = options.proc.children(parent)?;
                     children.retain(|child| !options.excluded.contains(child));
-                    members.extend(children.into_iter().map(|child| (child, index | SINCE_START)));
+                    members.extend(children.into_iter().map(|child| (child, app.0 | SINCE_START)));
                 }
+                Root::Group(_) => {}
             }
         }
-        if members.is_empty() {
-            return Ok(());
-        }
-        let adopted = bpf::map(&self.object, "adopted", size_of::<u32>()).map_err(refused)?;
-        let adopt = program(&self.object, "adopt").attach().map_err(bpf_error)?;
         let mut new = members.clone();
         while !new.is_empty() {
-            for (pid, app) in &new {
-                adopted.update(&pid.to_ne_bytes(), &app.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
-            }
-            let mut nothing = Vec::new();
-            let mut run = Iter::new(&adopt).map_err(bpf_error)?;
-            run.read_to_end(&mut nothing).map_err(DiscoveryError::bpf)?;
+            self.follow(&new)?;
             let candidates = options.proc.processes()?;
             let known = |pid: u32| members.get(&pid).copied().or_else(|| child_of(pid));
             new = options.proc.descendants(&candidates, known, &options.excluded)?;
             new.retain(|pid, _| !members.contains_key(pid));
             members.extend(&new);
         }
+        self.take_in_groups()
+    }
+
+    /// Follows who has come into a control group, unless he is followed.
+    fn take_in_groups(&mut self) -> Result<(), DiscoveryError> {
+        let mut new = self.groups.look()?;
+        new.retain(|pid, _| !self.known.contains_key(pid));
+        self.follow(&new.into_iter().map(|(pid, app)| (pid, app.0)).collect())
+    }
+
+    /// Follows processes with all their threads; each is of an application, with [`SINCE_START`] perhaps.
+    fn follow(&mut self, processes: &HashMap<u32, u32>) -> Result<(), DiscoveryError> {
+        if processes.is_empty() {
+            return Ok(());
+        }
+        let adopted = bpf::map(&self.object, "adopted", size_of::<u32>()).map_err(refused)?;
+        for (pid, app) in processes {
+            adopted.update(&pid.to_ne_bytes(), &app.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
+        }
+        let adopt = program(&self.object, "adopt").attach().map_err(bpf_error)?;
+        let mut run = Iter::new(&adopt).map_err(bpf_error)?;
+        run.read_to_end(&mut Vec::new()).map_err(DiscoveryError::bpf)?;
+        // A later owner of the number is another process.
+        processes.keys().try_for_each(|pid| adopted.delete(&pid.to_ne_bytes())).map_err(bpf_error)?;
         self.list()
     }
 
@@ -327,7 +344,8 @@ impl Discovery for Bpf {
     fn refresh_within(&self) -> Option<Duration> {
         let told = self.told.iter().flatten().filter_map(|(_, at)| *at);
         let next = told.map(|at| at + COALESCED_WITHIN).chain(self.look_again).min();
-        next.map(|due| due.saturating_duration_since(Instant::now()))
+        let next = next.map(|due| due.saturating_duration_since(Instant::now()));
+        next.into_iter().chain(self.groups.due_within()).min()
     }
 
     fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
@@ -336,6 +354,9 @@ impl Discovery for Bpf {
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
         self.consume()?;
+        if self.groups.due_within().is_some_and(|within| within.is_zero()) {
+            self.take_in_groups()?;
+        }
         let events_lost = self.apps().map(|app| app.events_lost).sum();
         if events_lost != self.events_lost {
             self.events_lost = events_lost;

@@ -7,11 +7,14 @@ mod apps;
 pub mod attach;
 pub mod bpf;
 pub mod followed;
+mod groups;
 pub mod poll;
 
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::RunnableThreads;
+use corewise_sys::cgroup::{ControlGroup, GroupError};
 use corewise_sys::proc::{Proc, ProcError};
+use groups::Groups;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,13 +34,33 @@ pub struct Options {
 }
 
 /// What an application begins with. It is followed with all its descendants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Root {
     /// Each child of this process: the command that corewise starts, or has just started. What it did before
     /// the source was opened counts, but for threads that had ended by then.
     ChildrenOf(u32),
     /// This process, which runs already.
     Process(u32),
+    /// Each process that is in this control group or one below it, or comes into it. Of those that are there
+    /// at first, only what they start from then on is followed elsewhere: services start sessions that are
+    /// none of theirs.
+    Group(ControlGroup),
+}
+
+impl Options {
+    /// The roots with the numbers of their applications.
+    fn roots(&self) -> impl Iterator<Item = (AppId, &Root)> {
+        self.roots.iter().zip(0..).map(|(root, index)| (AppId(index), root))
+    }
+
+    /// The control groups among the roots.
+    fn groups(&self) -> Groups {
+        let group = |(app, root): (AppId, &Root)| match root {
+            Root::Group(group) => Some((app, group.clone())),
+            Root::ChildrenOf(_) | Root::Process(_) => None,
+        };
+        Groups::new(self.proc.clone(), self.roots().filter_map(group).collect(), self.excluded.clone())
+    }
 }
 
 /// Which source of threads to use.
@@ -216,6 +239,9 @@ pub enum DiscoveryError {
     /// A file under `/proc` could not be read.
     #[error(transparent)]
     Proc(#[from] ProcError),
+    /// A control group could not be looked at.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// BPF is not permitted, or the kernel lacks something.
     #[error("BPF cannot be used: {reason}")]
     Bpf {

@@ -9,7 +9,7 @@
 //!   directories of the followed processes are listed; only what was not listed before is read. A process is
 //!   followed if it is a root itself, if its parent is, or if it is a child of corewise; as corewise is a
 //!   child subreaper, a daemon whose parent ended before we looked is one too. Once followed, always
-//!   followed.
+//!   followed. Control groups have lists of their processes, which are looked at then, too.
 //! - *Times* come from `schedstat`, whose descriptors are kept open while there are enough. Only of threads
 //!   whose times moved is `stat` read, too: the others still do what they did, wait or sleep.
 //! - *Parallelism.* The times runnable (running and waiting) of all threads add up to the exact integral of
@@ -24,6 +24,7 @@
 //! kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
 //! the wait ends. Kernels without `schedstat` have ticks of `stat` only, and no waiting times.
 
+use super::groups::Groups;
 use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
 use corewise_core::ids::{AppId, PeId};
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};
@@ -55,6 +56,7 @@ pub struct Poll {
     proc: Proc,
     roots: Vec<Root>,
     excluded: Vec<u32>,
+    groups: Groups,
     /// Every process of the machine at the last listing.
     listed: HashSet<u32>,
     /// The followed processes and their applications.
@@ -125,16 +127,17 @@ impl Poll {
     }
 
     fn with_descriptors(options: &Options, descriptors: usize, now: Instant) -> Result<Self, DiscoveryError> {
-        let running = |(root, app): (&Root, u32)| match *root {
-            Root::Process(pid) => Some((pid, AppId(app))),
-            Root::ChildrenOf(_) => None,
+        let running = |(app, root): (AppId, &Root)| match *root {
+            Root::Process(pid) => Some((pid, app)),
+            Root::ChildrenOf(_) | Root::Group(_) => None,
         };
         let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
         Ok(Poll {
             proc: options.proc.clone(),
             excluded: options.excluded.clone(),
             listed: HashSet::new(),
-            members: options.roots.iter().zip(0..).filter_map(running).collect(),
+            groups: options.groups(),
+            members: options.roots().filter_map(running).collect(),
             tallies: vec![Tally::default(); options.roots.len()],
             roots: options.roots.clone(),
             threads: BTreeMap::new(),
@@ -185,14 +188,17 @@ impl Poll {
             let root = self.roots.iter().position(|root| *root == Root::ChildrenOf(pid))?;
             Some(AppId(root as u32))
         };
+        let first = self.listed_at.is_none();
         let app_of = |pid: u32| self.members.get(&pid).copied().or_else(|| parent_of(pid));
         let joined = self.proc.descendants(&unlisted, app_of, &self.excluded)?;
+        let mut arrived = self.groups.look()?;
+        // Started there, it was followed from its start on.
+        arrived.retain(|pid, _| !joined.contains_key(pid) && !self.members.contains_key(pid));
         // One that is a root itself stays what it is.
-        for (pid, app) in joined {
+        for (&pid, &app) in joined.iter().chain(&arrived) {
             self.members.entry(pid).or_insert(app);
         }
         self.listed = processes.into_iter().collect();
-        let first = self.listed_at.is_none();
         let mut appeared = Vec::new();
         for (pid, app) in self.members.clone() {
             let Some(tids) = self.proc.threads(pid)? else {
@@ -201,7 +207,7 @@ impl Poll {
             };
             for tid in tids {
                 if !self.threads.contains_key(&tid)
-                    && let Some(thread) = self.meet(app, pid, tid, first)?
+                    && let Some(thread) = self.meet(app, (pid, tid), first, arrived.contains_key(&pid))?
                 {
                     appeared.push(NewThread {
                         tid,
@@ -217,23 +223,24 @@ impl Poll {
         Ok(appeared)
     }
 
-    /// Reads a thread for the first time. What it did before the first listing is no part of the parallelism.
+    /// Reads a thread for the first time. What it did before the first listing, or before it `arrived` from
+    /// elsewhere, is no part of the parallelism.
     fn meet(
         &mut self,
         app: AppId,
-        pid: u32,
-        tid: u32,
+        (pid, tid): (u32, u32),
         first: bool,
+        arrived: bool,
     ) -> Result<Option<Thread>, DiscoveryError> {
         let Some(stat) = self.proc.stat(pid, tid)? else { return Ok(None) };
         let keep = self.descriptors_left > 0;
         let file = self.proc.schedstat(pid, tid, keep)?;
         self.descriptors_left -= usize::from(matches!(file, Some(SchedstatFile::Open(_))));
-        let times = match (&file, first) {
+        let times = match (&file, first || arrived) {
             (Some(file), true) => file.read()?,
             _ => None,
         };
-        let ran_before = first && matches!(self.roots[app.0 as usize], Root::Process(_));
+        let ran_before = arrived || (first && matches!(self.roots[app.0 as usize], Root::Process(_)));
         let before = match (ran_before, times) {
             (false, _) => Before::default(),
             (true, times) => Before {
@@ -338,7 +345,7 @@ impl Thread {
     /// Takes over a reading; returns the time that it was runnable since the last one.
     fn take_in(&mut self, reading: Reading, elapsed_ns: u64, ns_per_tick: u64) -> u64 {
         if let Some(stat) = reading.stat {
-            self.is_zombie = matches!(stat.state, 'Z' | 'X');
+            self.is_zombie = stat.is_zombie();
             self.facts.runnable = stat.state == 'R';
             self.facts.last_pe = Some(PeId(stat.last_pe));
             if *self.facts.name != stat.name {

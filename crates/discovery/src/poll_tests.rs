@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Choice;
+use corewise_sys::cgroup::Hierarchy;
 use std::fs;
 use std::path::PathBuf;
 
@@ -39,6 +40,8 @@ impl Fixture {
         );
         fs::create_dir_all(self.task(pid, tid)).unwrap();
         fs::write(self.task(pid, tid).join("stat"), stat).unwrap();
+        let status = format!("Tgid:\t{pid}\nVmSize:\t8 kB\n");
+        fs::write(self.root.path().join(format!("{pid}/status")), status).unwrap();
     }
 
     fn times(&self, pid: u32, tid: u32, run_ns: u64, wait_ns: u64) {
@@ -284,4 +287,35 @@ fn running_processes_are_followed_with_what_descends_from_them_and_from_then_on(
     }
     fixture.poll_after(&mut poll, 2000);
     assert!(poll.is_idle());
+}
+
+#[test]
+fn who_comes_into_a_control_group_is_followed_from_then_on_and_what_it_starts_from_the_start() {
+    let mut fixture = Fixture::new();
+    let groups = tempfile::tempdir().unwrap();
+    fs::create_dir(groups.path().join("inner")).unwrap();
+    let put =
+        |group: &str, pids: &str| fs::write(groups.path().join(group).join("cgroup.procs"), pids).unwrap();
+    fixture.thread(30, 30, 1, "first R");
+    fixture.thread(31, 31, 1, "later R");
+    fixture.thread(40, 40, 30, "elsewhere R");
+    for pid in [30, 31, 40] {
+        fixture.times(pid, pid, 500_000_000, 0);
+    }
+    put("", "30\n10\n");
+    put("inner", "");
+    fixture.created(40);
+    let group = Hierarchy::at(groups.path()).group("/").unwrap();
+    let mut poll = fixture.open_on(&[Root::Group(group)], &[]);
+    assert_eq!(fixture.poll_after(&mut poll, 0), [30], "neither corewise nor what was started before");
+    put("inner", "31\n");
+    fixture.thread(50, 50, 30, "child R");
+    fixture.times(50, 50, 30_000_000, 0);
+    fixture.created(50);
+    assert_eq!(fixture.poll_after(&mut poll, 100), [31, 50]);
+    fixture.times(31, 31, 520_000_000, 0);
+    fixture.poll_after(&mut poll, 100);
+    let mut cpu_ms: Vec<_> = poll.threads().unwrap().iter().map(|t| (t.tid, t.cpu_ns / 1_000_000)).collect();
+    cpu_ms.sort();
+    assert_eq!(cpu_ms, [(30, 0), (31, 20), (50, 30)], "what was done before does not count");
 }

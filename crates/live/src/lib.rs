@@ -375,7 +375,7 @@ impl LiveWorld {
             let parallelism = self.parts.discovery.parallelism(app);
             readings.push(ApplicationReading {
                 app,
-                target: application.target,
+                target: application.target.clone(),
                 name: application.name.clone(),
                 allowed: application.allowed.as_deref().cloned(),
                 processes: processes[index].len() as u32,
@@ -518,12 +518,4 @@ fn own_cpu_ns() -> u64 {
     getrusage(UsageWho::RUSAGE_SELF)
         .map(|usage| (usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds()) as u64)
         .unwrap_or(0)
-}
-
-/// The most memory that this process has held so far. (Not `getrusage`'s maximum, which begins with that of
-/// the process that started it.)
-pub fn peak_memory_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(peak.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }

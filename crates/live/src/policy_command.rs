@@ -20,6 +20,7 @@
 //! Limits: what the command starts may be killed a moment after corewise has ended.
 
 use corewise_core::policy::exec::Peer;
+use corewise_sys::proc::{self, Proc};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -61,7 +62,7 @@ impl PolicyCommand {
     pub fn start(command: &str, patience: Duration) -> io::Result<PolicyCommand> {
         let (their_scenes, scenes) = pipe2(OFlag::O_CLOEXEC)?;
         let (answers, their_answers) = pipe2(OFlag::O_CLOEXEC)?;
-        let mut keeper = Command::new("/proc/self/exe");
+        let mut keeper = Command::new(proc::PROGRAM);
         keeper.args([SUBCOMMAND, command]).stdin(their_scenes).stdout(their_answers);
         let status = keeper.status()?;
         // It would keep the pipes open.
@@ -254,9 +255,8 @@ fn wait_for_an_end(child: Pid) -> io::Result<()> {
 fn end_all(group: Pid) {
     let _ = killpg(group, Signal::SIGKILL);
     loop {
-        let adopted = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-        for child in adopted.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()) {
-            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        for child in Proc::own().children(std::process::id()).unwrap_or_default() {
+            let _ = kill(Pid::from_raw(child as i32), Signal::SIGKILL);
         }
         match waitpid(Pid::from_raw(-1), None) {
             Ok(_) | Err(Errno::EINTR) => {}

@@ -2,40 +2,30 @@
 //! nesting.
 
 use crate::launch::NESTED_VARIABLE;
-use crate::task;
+use crate::proc::{Environment, Proc};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::OnceLock;
 
 /// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
 /// LLVM's and Intel's OpenMP follow it at a time of their own choosing.
 pub fn places_threads(pid: u32) -> bool {
     // A process that ended, or belongs to somebody else, is not placed anyway.
-    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| wishes(&environ))
+    Proc::own().environment(pid).is_ok_and(|environment| wishes(&environment))
 }
 
 /// The first of these variables that is set for a process, and not empty.
 pub fn first_set(pid: u32, names: &[&'static str]) -> Option<&'static str> {
-    first_set_in(&std::fs::read(format!("/proc/{pid}/environ")).ok()?, names)
+    first_set_in(&Proc::own().environment(pid).ok()?, names)
 }
 
-fn first_set_in(environ: &[u8], names: &[&'static str]) -> Option<&'static str> {
-    let is_set = |name: &&&str| {
-        let value = |entry: &[u8]| {
-            let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-            (!value.is_empty()).then_some(())
-        };
-        environ.split(|&byte| byte == 0).any(|entry| value(entry).is_some())
-    };
-    names.iter().find(is_set).copied()
+fn first_set_in(environment: &Environment, names: &[&'static str]) -> Option<&'static str> {
+    names.iter().find(|name| environment.get(name).is_some_and(|value| !value.is_empty())).copied()
 }
 
-fn wishes(environ: &[u8]) -> bool {
-    environ.split(|&byte| byte == 0).any(|entry| {
-        let text = String::from_utf8_lossy(entry);
-        let Some((name, value)) = text.split_once('=') else { return false };
+fn wishes(environment: &Environment) -> bool {
+    environment.variables().any(|(name, value)| {
         let value = value.trim().to_ascii_lowercase();
-        match name {
+        match name.as_str() {
             "OMP_PLACES" | "GOMP_CPU_AFFINITY" => !value.is_empty(),
             "OMP_PROC_BIND" => !matches!(value.as_str(), "" | "false"),
             "KMP_AFFINITY" => !value.is_empty() && !value.contains("none") && !value.contains("disabled"),
@@ -44,13 +34,9 @@ fn wishes(environ: &[u8]) -> bool {
     })
 }
 
-/// The corewise that places a process, as its environment says (where `/proc` is `proc`); inherited by all
-/// that descend from it.
-pub fn started_by(proc: &Path, pid: u32) -> Option<u32> {
-    let environ = std::fs::read(proc.join(format!("{pid}/environ"))).ok()?;
-    let name = format!("{NESTED_VARIABLE}=");
-    let value = environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(name.as_bytes()))?;
-    std::str::from_utf8(value).ok()?.parse().ok()
+/// The corewise that places a process, as its environment says; inherited by all that descend from it.
+pub fn started_by(proc: &Proc, pid: u32) -> Option<u32> {
+    proc.environment(pid).ok()?.get(NESTED_VARIABLE)?.parse().ok()
 }
 
 /// The outermost corewise that this one runs inside of, by its process id. Its variable in the environment
@@ -70,30 +56,31 @@ fn find_outer_corewise() -> Option<u32> {
 /// Whether a process is a `corewise run`, of the file that this one runs or another build of it. The other
 /// commands (`compare`, `pgo`) start programs, too, but place no threads.
 pub fn runs_corewise(pid: u32) -> bool {
-    let first_argument = std::fs::read(format!("/proc/{pid}/cmdline"));
     // Where it may not be read, the name decides.
-    let may_place =
-        first_argument.map_or(true, |line| line.split(|&byte| byte == 0).nth(1) == Some(b"run".as_slice()));
+    let may_place = Proc::own()
+        .arguments(pid)
+        .map_or(true, |line| line.split(|&byte| byte == 0).nth(1) == Some(b"run".as_slice()));
     may_place && is_corewise(pid)
 }
 
 fn is_corewise(pid: u32) -> bool {
-    let file = |pid: &str| std::fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.dev(), file.ino()));
-    if let (Ok(theirs), Ok(ours)) = (file(&pid.to_string()), file("self"))
+    let proc = Proc::own();
+    let file = |pid| proc.program_file(pid).map(|file| (file.dev(), file.ino()));
+    if let (Ok(theirs), Ok(ours)) = (file(pid), file(std::process::id()))
         && theirs == ours
     {
         return true;
     }
-    match std::fs::read_link(format!("/proc/{pid}/exe")) {
+    match proc.program(pid) {
         // The kernel adds to the path of a file that was removed, as by an upgrade.
         Ok(path) => path.to_string_lossy().trim_end_matches(" (deleted)").ends_with("/corewise"),
         // Another user's program may not be looked at, but it has a name.
-        Err(_) => std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "corewise\n"),
+        Err(_) => proc.name(pid).is_ok_and(|name| name == "corewise"),
     }
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    Some(task::facts(pid).ok()??.parent)
+    Some(Proc::own().task(pid).ok()??.parent)
 }
 
 #[cfg(test)]
@@ -102,7 +89,9 @@ mod tests {
 
     #[test]
     fn the_first_variable_that_is_set_is_named() {
-        let first = |environ: &str| first_set_in(environ.as_bytes(), &["OMP_NUM_THREADS", "OMP_DYNAMIC"]);
+        let first = |environ: &str| {
+            first_set_in(&Environment::new(environ.into()), &["OMP_NUM_THREADS", "OMP_DYNAMIC"])
+        };
         assert_eq!(first("PATH=/bin\0OMP_DYNAMIC=true\0OMP_NUM_THREADS=4\0"), Some("OMP_NUM_THREADS"));
         assert_eq!(first("MY_OMP_NUM_THREADS=4\0OMP_NUM_THREADS=\0OMP_DYNAMIC=1"), Some("OMP_DYNAMIC"));
         assert_eq!(first("OMP_NUM_THREADS_X=4\0"), None);
@@ -110,7 +99,9 @@ mod tests {
 
     #[test]
     fn only_a_wish_counts() {
-        let check = |environ: &str, expected| assert_eq!(wishes(environ.as_bytes()), expected, "{environ:?}");
+        let check = |environ: &str, expected| {
+            assert_eq!(wishes(&Environment::new(environ.into())), expected, "{environ:?}");
+        };
         check("", false);
         check("PATH=/bin\0OMP_NUM_THREADS=4\0", false);
         check("PATH=/bin\0OMP_PLACES=cores\0", true);

@@ -4,6 +4,7 @@
 //! `waitpid` for any child hears of them, as they are made without an exit signal. (An `exec` would give them
 //! one.)
 
+use crate::proc::Proc;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use std::ffi::CStr;
@@ -26,18 +27,11 @@ pub fn go_by_the_name(name: &CStr) {
 
 /// Where the kernel says that the arguments lie, zeros are put.
 fn overwrite_arguments() {
-    const ARGUMENTS_START: usize = 48 - 3;
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let Some((_, fields)) = stat.rsplit_once(") ") else { return };
-    let mut range = fields.split_ascii_whitespace().skip(ARGUMENTS_START).map(str::parse::<usize>);
-    if let (Some(Ok(start)), Some(Ok(end))) = (range.next(), range.next())
-        && start != 0
-        && start < end
-    {
-        // SAFETY: the range is the part of this process's own stack that holds its arguments, which it reads
-        // no more.
-        unsafe { std::ptr::write_bytes(std::ptr::with_exposed_provenance_mut::<u8>(start), 0, end - start) };
-    }
+    let Some(range) = Proc::own().own_arguments() else { return };
+    let start = std::ptr::with_exposed_provenance_mut::<u8>(range.start);
+    // SAFETY: the range is the part of this process's own stack that holds its arguments, which it reads no
+    // more.
+    unsafe { std::ptr::write_bytes(start, 0, range.len()) };
 }
 
 /// Ends a helper.

@@ -6,6 +6,7 @@
 //! corewise itself blocks every signal and needs SIGCHLD; and timers and the duty to adopt orphans pass over
 //! `exec`, but not over the `fork` that corewise puts in between.
 
+use crate::proc::Proc;
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
@@ -137,7 +138,6 @@ fn descriptors() -> Vec<RawFd> {
         let flags = unsafe { libc::fcntl(*descriptor, libc::F_GETFD) };
         flags != -1 && flags & libc::FD_CLOEXEC == 0
     };
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let open = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let open = Proc::own().own_descriptors().into_iter();
     open.filter(|descriptor| !STANDARD_STREAMS.contains(descriptor)).filter(outlives_exec).collect()
 }

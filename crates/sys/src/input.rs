@@ -6,13 +6,14 @@
 //! something in, pipes are opened. Reading and unpacking end at a limit, and a pipe through which nothing
 //! comes is given up. Limit: a file system that does not answer (NFS, FUSE) holds up whoever reads from it.
 
+use crate::proc;
 use flate2::read::MultiGzDecoder;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
@@ -43,8 +44,7 @@ pub fn open_with(path: &Path, follow: OFlag, also_pipes: bool) -> Result<File> {
     }
     // Not to wait for a writer, nor for the lease that somebody may hold on a file.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let again = format!("/proc/self/fd/{}", seen.as_raw_fd());
-    Ok(File::from(open(again.as_str(), flags, Mode::empty())?))
+    Ok(File::from(open(&proc::descriptor(&seen), flags, Mode::empty())?))
 }
 
 /// Reads a file, or a pipe to its end: at most so many bytes.

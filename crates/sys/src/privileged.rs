@@ -1,6 +1,7 @@
 //! Privileges: those of corewise, and programs that gain some when they are executed, into which the kernel
 //! lets nobody but root look.
 
+use crate::proc::Proc;
 use nix::unistd::{getegid, geteuid};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -26,10 +27,8 @@ pub fn gained(command: &OsStr) -> Option<&'static str> {
 pub const SYS_ADMIN: u64 = 1 << 21;
 
 /// The capabilities of this process, one bit each; none where `proc` does not tell.
-pub fn effective(proc: &Path) -> u64 {
-    let status = std::fs::read_to_string(proc.join("self/status")).unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+pub fn effective(proc: &Proc) -> u64 {
+    proc.own_status().bits("CapEff").unwrap_or(0)
 }
 
 /// The file that `execvp(3)` executes.

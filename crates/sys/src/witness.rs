@@ -15,6 +15,7 @@
 //! corewise does.
 
 use crate::helper;
+use crate::proc::Proc;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -186,6 +187,5 @@ fn wake(line: &UnixStream, corewise: Pid, command: Pid) {
 }
 
 fn is_stopped(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+    matches!(Proc::own().task(pid.as_raw() as u32), Ok(Some(stat)) if stat.state == 'T')
 }

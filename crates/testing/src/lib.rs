@@ -79,6 +79,8 @@ capabilities! {
     RealTime = "real-time",
     /// A cpuset may be made.
     Cpuset = "cpuset",
+    /// A control group of version 2 may be made.
+    Cgroup = "cgroup",
     /// A file system may be mounted.
     Mount = "mount",
     /// The kernel divides the PEs among sessions.

@@ -3,6 +3,7 @@
 use super::RunError;
 use super::output::Streams;
 use corewise_core::comparison::{Completion, Workload};
+use corewise_sys::proc::Proc;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -175,9 +176,8 @@ fn reap(round: &mut Round<'_>) -> Result<bool, Errno> {
 
 /// The children of this process, which has one thread.
 fn children() -> Vec<Pid> {
-    let pid = std::process::id();
-    let list = std::fs::read_to_string(format!("/proc/self/task/{pid}/children")).unwrap_or_default();
-    list.split_whitespace().filter_map(|pid| Some(Pid::from_raw(pid.parse().ok()?))).collect()
+    let children = Proc::own().children(std::process::id()).unwrap_or_default();
+    children.into_iter().map(|pid| Pid::from_raw(pid as i32)).collect()
 }
 
 /// One run of a workload.

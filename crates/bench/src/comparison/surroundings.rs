@@ -1,6 +1,7 @@
 //! What else the machine did during a run, from `/proc/stat` and the load average.
 
-use crate::pe_times::{self, PeTimes, TICK};
+use corewise_sys::proc::Proc;
+use corewise_sys::proc::pe_times::{PeTimes, TICK};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,10 +26,10 @@ pub struct Passed {
 impl Surroundings {
     /// Reads below a root directory.
     pub fn read(root: &Path) -> Surroundings {
-        let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
-        let load = text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok());
+        let proc = Proc::of_machine(root);
+        let load = proc.load_of_a_minute();
         let mut times = PeTimes::default();
-        for one in pe_times::parse(&text("proc/stat").unwrap_or_default()).values() {
+        for one in proc.pe_times().values() {
             times.total += one.total;
             times.idle += one.idle;
             times.steal += one.steal;

@@ -151,7 +151,7 @@ impl Runtimes {
     /// any. The guardian is entrusted with what is written.
     pub fn new(config: &EngineConfig, planted: Option<u64>, guardian: &Guardian) -> io::Result<Self> {
         Ok(Self {
-            proc: Proc::at("/proc"),
+            proc: Proc::own(),
             spin: config.cures.spin,
             teams: config.adapt_team,
             planted,

@@ -122,7 +122,7 @@ impl Kernel {
 
     /// Follows a process with all its descendants, less corewise.
     pub fn follow_tree(&self, pid: u32) -> Result<(), String> {
-        let proc = Proc::at("/proc");
+        let proc = Proc::own();
         self.follow(pid)?;
         // Who is followed hands that on, so once a pass finds nothing new, none can have been missed.
         let mut followed: HashSet<u32> = HashSet::new();

@@ -29,6 +29,7 @@ use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::PeId;
 use corewise_sys::affinity;
+use corewise_sys::proc::Proc;
 use corewise_sys::real_time::RealTime;
 use kernel::{Before, Kernel, Slots};
 use nix::errno::Errno;
@@ -144,7 +145,7 @@ fn follow(kernel: &Kernel, followed: &Followed) -> Result<(), String> {
 }
 
 fn may_be_read(pid: u32) -> Result<(), BranchError> {
-    let memory = std::fs::File::open(format!("/proc/{pid}/mem"));
+    let memory = Proc::own().memory(pid, false);
     memory.map(drop).map_err(|error| {
         if !is_alive(pid) {
             return BranchError::NoProcess(pid);

@@ -1,7 +1,8 @@
 //! `corewise run`: a command, watched and placed.
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
-use crate::session::{self, Ended, Machine, Plan, attached};
+use crate::session::attached::{self, Targets};
+use crate::session::{self, Ended, Machine, Plan};
 use crate::{report_file, whole_file};
 use anyhow::Result;
 use corewise_core::engine::EngineConfig;
@@ -12,6 +13,7 @@ use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::words::own_cost;
 use corewise_render::terminal;
 use corewise_sys::launch::Output;
+use corewise_sys::proc;
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -26,9 +28,11 @@ use std::time::Duration;
 /// standard input and output belong to the command, and corewise writes to standard error. corewise exits
 /// when the command does and restores every affinity mask, also of processes that are still running.
 ///
-/// With --pid, running programs are watched and placed; each one and its descendants form one application.
-/// They continue when corewise is stopped (Ctrl-C, SIGTERM), with everything restored.
+/// With --pid, --cgroup and --unit, running programs are watched and placed: each process and its
+/// descendants, or the processes of a control group, form one application. They continue when corewise is
+/// stopped (Ctrl-C, SIGTERM), with everything restored.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("running").multiple(true).conflicts_with_all(["command", "wait"])))]
 pub struct Run {
     #[command(flatten)]
     policy: PolicyOptions,
@@ -49,10 +53,18 @@ pub struct Run {
     #[arg(long)]
     wait: bool,
     /// Instead of a command: running processes and their descendants
-    #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with_all = ["command", "wait"])]
+    #[arg(long, value_name = "PID", value_delimiter = ',', group = "running")]
     pid: Vec<u32>,
+    /// Instead of a command: the processes of a control group (version 2) and its descendants, including
+    /// processes that join it; its directory, or its path as in /proc/PID/cgroup
+    #[arg(long, value_name = "PATH", group = "running")]
+    cgroup: Vec<String>,
+    /// Instead of a command: a running systemd unit (NAME.service, NAME.scope, NAME.slice), by its control
+    /// group
+    #[arg(long, value_name = "NAME", group = "running")]
+    unit: Vec<String>,
     /// Detach from the processes after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "pid")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "running")]
     duration: Option<Duration>,
     /// What to do when threads that busy-wait delay others: nothing (off), limit how long idle threads of
     /// OpenMP programs (GNU's libgomp) spin (spin), let programs that spin in other ways take turns (turns),
@@ -75,7 +87,7 @@ pub struct Run {
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     /// The command and its arguments
-    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "running", trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -138,9 +150,10 @@ impl Run {
             wait: self.wait,
             ready_first: is_recorded || self.wait || keeper.get().is_some(),
         };
-        let Ended { report, wall, exit_status, failure } = match self.pid.as_slice() {
-            [] => session::run(plan)?,
-            pids => attached::run(plan, pids, self.duration)?,
+        let targets = Targets { pids: self.pid, groups: self.cgroup, units: self.unit };
+        let Ended { report, wall, exit_status, failure } = match targets.is_empty() {
+            true => session::run(plan)?,
+            false => attached::run(plan, &targets, self.duration)?,
         };
         let Some(report) = report else {
             if !self.quiet {
@@ -169,7 +182,7 @@ impl Run {
 
 /// Whether the path may be one of a descriptor that corewise was started with, such as `/dev/fd/3`.
 fn may_name_descriptor(path: &Path) -> bool {
-    path.starts_with("/dev") || path.starts_with("/proc")
+    path.starts_with("/dev") || proc::holds(path)
 }
 
 /// A shell says so of the command alone, but corewise dies without a core dump of its own.

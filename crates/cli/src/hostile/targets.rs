@@ -25,6 +25,7 @@ use corewise_sim::experiment::Experiment;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::rt_app;
 use corewise_sim::scenario::Scenario;
+use corewise_sys::proc::Proc;
 use corewise_topology as topology;
 use corewise_topology::Source;
 use flate2::Compression;
@@ -101,7 +102,7 @@ pub const TARGETS: &[Target] = &[
         "[[machine]]\nmodel = \"Xeon\"\nfpu_modules = [\"core:0-1\", \"core:2-3\"]\n",
         modules
     ),
-    text!("maps", 60, std::fs::read_to_string("/proc/self/maps").unwrap_or_default(), maps),
+    text!("maps", 60, Proc::own().own_maps().unwrap_or_default(), maps),
     Target {
         name: "elf",
         cases: 60,

@@ -1,25 +1,78 @@
-//! A run of processes that run already: they are attached with what descends from them, and let go of again
-//! with every mask given back, while they run on.
+//! A run of processes that run already: they are attached with what descends from them, or as what is in a
+//! control group, and let go of again with every mask given back, while they run on.
 
 use super::{Ended, Plan, Watch, attach_running, guard, nested, own_processes, recover};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use corewise_core::observe::Target;
 use corewise_core::time::Time;
 use corewise_discovery::Root;
-use corewise_discovery::attach::{self, Running};
+use corewise_discovery::attach::{self, AttachError, Running};
 use corewise_live::{Application, Ends};
+use corewise_sys::cgroup::{ControlGroup, Hierarchy};
 use corewise_sys::signals::Signals;
 use corewise_topology::host;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Attaches to the processes and watches them until they have ended, somebody asks corewise to end, or this
+/// What a user names to be attached. Each is an application.
+#[derive(Debug, Default)]
+pub struct Targets {
+    /// Processes.
+    pub pids: Vec<u32>,
+    /// Control groups, by folder or path.
+    pub groups: Vec<String>,
+    /// Units of systemd.
+    pub units: Vec<String>,
+}
+
+impl Targets {
+    /// Whether nothing is named.
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.groups.is_empty() && self.units.is_empty()
+    }
+}
+
+/// One of them, looked at.
+enum Attachable {
+    Process(Running),
+    /// With the first of the processes in it.
+    Group(ControlGroup, Running),
+}
+
+impl Attachable {
+    fn root(&self) -> Root {
+        match self {
+            Attachable::Process(process) => Root::Process(process.pid),
+            Attachable::Group(group, _) => Root::Group(group.clone()),
+        }
+    }
+
+    fn application(&self) -> Application {
+        match self {
+            Attachable::Process(process) => {
+                Application::new(Target::Process(process.pid), &process.name, process.pid)
+            }
+            Attachable::Group(group, first) => {
+                Application::new(Target::ControlGroup(group.path().into()), group.name(), first.pid)
+            }
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Attachable::Process(process) => format!("{} ({})", process.pid, process.name),
+            Attachable::Group(group, _) => group.to_string(),
+        }
+    }
+}
+
+/// Attaches to the targets and watches them until they have ended, somebody asks corewise to end, or this
 /// time has passed. The plan's command is empty.
-pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<Ended> {
+pub fn run(mut plan: Plan, targets: &Targets, duration: Option<Duration>) -> Result<Ended> {
     let mut notes = plan.machine.model()?.topology.notes.clone();
     // Before anything is changed or taken over.
-    check(pids, &[std::process::id()])?;
+    look_at(targets, &[std::process::id()])?;
     recover(&mut notes);
     let signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
@@ -28,14 +81,12 @@ pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<E
     plan.config.adapt_team &= guardian.is_some();
     // Again, with the helpers that corewise has now.
     let own: Vec<u32> = own_processes(&plan, &signals, guardian.as_ref()).collect();
-    let processes = check(pids, &own)?;
-    let roots = processes.iter().map(|process| Root::Process(process.pid)).collect();
+    let targets = look_at(targets, &own)?;
+    let roots = targets.iter().map(Attachable::root).collect();
     let attached = attach_running(&plan, roots, own, &mut notes)?;
-    let application =
-        |process: &Running| Application::new(Target::Process(process.pid), &process.name, process.pid);
     let watch = Watch {
-        words: processes.iter().map(|process| format!("{} ({})", process.pid, process.name)).collect(),
-        applications: processes.iter().map(application).collect(),
+        words: targets.iter().map(Attachable::words).collect(),
+        applications: targets.iter().map(Attachable::application).collect(),
         ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
         guardian,
         // They were started without a value by which libgomp's variable could be found.
@@ -46,7 +97,44 @@ pub fn run(mut plan: Plan, pids: &[u32], duration: Option<Duration>) -> Result<E
     watch.run(plan, signals, attached, notes, || Ok(()))
 }
 
-fn check(pids: &[u32], own: &[u32]) -> Result<Vec<Running>> {
-    let pids: BTreeSet<u32> = pids.iter().copied().collect();
-    pids.into_iter().map(|pid| Ok(attach::check(pid, own)?)).collect()
+fn look_at(targets: &Targets, own: &[u32]) -> Result<Vec<Attachable>> {
+    let pids: BTreeSet<u32> = targets.pids.iter().copied().collect();
+    let check = |pid| Ok(Attachable::Process(attach::check(pid, own)?));
+    let mut found = pids.into_iter().map(check).collect::<Result<Vec<_>>>()?;
+    if targets.groups.is_empty() && targets.units.is_empty() {
+        return Ok(found);
+    }
+    let hierarchy = Hierarchy::mounted()?;
+    let groups = targets.groups.iter().map(|path| hierarchy.group(path));
+    for group in groups.chain(targets.units.iter().map(|name| hierarchy.unit(name))) {
+        let group = group?;
+        let first = first_of(&group, own)?;
+        found.push(Attachable::Group(group, first));
+    }
+    Ok(found)
+}
+
+/// The first process of a group. All of them must be such as may be attached, less those that have ended, or
+/// are the kernel's or corewise's own, which are left out.
+fn first_of(group: &ControlGroup, own: &[u32]) -> Result<Running> {
+    let mut first = None;
+    for pid in group.processes()? {
+        match attach::check(pid, own) {
+            Ok(process) => first = first.or(Some(process)),
+            Err(
+                AttachError::Gone { .. }
+                | AttachError::Ended { .. }
+                | AttachError::Kernel { .. }
+                | AttachError::Own { .. },
+            ) => {}
+            Err(
+                error @ (AttachError::Thread { .. }
+                | AttachError::Foreign { .. }
+                | AttachError::Placed { .. }
+                | AttachError::Unreadable { .. }),
+            ) => return Err(error).with_context(|| format!("{group} cannot be attached")),
+        }
+    }
+    let Some(first) = first else { bail!("no process runs in {group}") };
+    Ok(first)
 }

@@ -5,20 +5,21 @@ use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// A program that is killed at the end, whatever becomes of the test.
-struct Program(Child);
+pub struct Program(Child);
 
 impl Program {
     /// Starts it; its first thread and the one that works are there then.
-    fn start(arguments: &[&str]) -> Program {
+    pub fn start(arguments: &[&str]) -> Program {
         let program = Program(Command::new(burn()).args(arguments).stdout(Stdio::null()).spawn().unwrap());
         wait_for(|| (masks_of(program.pid()).len() == 2).then_some(()));
         program
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.0.id()
     }
 }
@@ -30,7 +31,8 @@ impl Drop for Program {
     }
 }
 
-fn bound(pid: u32) -> usize {
+/// How many threads of a process are bound to a PE.
+pub fn bound(pid: u32) -> usize {
     masks_of(pid).iter().filter(|mask| !mask.contains('-') && !mask.contains(',')).count()
 }
 
@@ -96,4 +98,20 @@ fn what_cannot_be_attached_is_refused_with_the_reason() {
     }
     let both = corewise().args(["run", "--pid", "1", "true"]).output().unwrap();
     assert_eq!(both.status.code(), Some(2), "a command or processes, not both");
+}
+
+#[test]
+fn only_root_attaches_processes_of_other_users() {
+    needs!(Root);
+    let program = Program::start(&["60", "int"]);
+    let before = masks_of(program.pid());
+    let runtime = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(runtime.path(), Some(65534), Some(65534)).unwrap();
+    let mut command = corewise();
+    command.args(["run", "--pid", &program.pid().to_string()]);
+    let output = command.env("XDG_RUNTIME_DIR", runtime.path()).uid(65534).gid(65534).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("belongs to user 0: only root may place the threads of other users"), "{said}");
+    assert_eq!(masks_of(program.pid()), before);
 }

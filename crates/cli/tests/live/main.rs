@@ -5,6 +5,7 @@ mod common;
 mod contract;
 mod exec;
 mod faults;
+mod groups;
 mod guard;
 mod hints;
 mod progress;

@@ -12,7 +12,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 17] = [
     ("render", &["core", "paths", "sim", "testing"]),
     ("rt", &["testing"]),
     ("testing", &[]),
-    ("bpf", &[]),
+    ("bpf", &["sys"]),
     ("sys", &["core", "testing"]),
     ("topology", &["core", "sys", "testing"]),
     ("code", &["core", "paths", "sys"]),
@@ -143,13 +143,37 @@ pub fn unsafe_says_why_it_is_sound(tree: &Tree) -> Vec<Finding> {
 /// A file that a watched program has mapped is reached through its root or the kernel's link, and what stands
 /// there may be anything: `mapped_file` alone goes there.
 pub fn mapped_files_are_opened_in_one_place(tree: &Tree) -> Vec<Finding> {
-    const WAYS: [&str; 2] = ["/root{", "/map_files"];
+    const WAYS: [&str; 4] = ["/root{", "/map_files", ".map_file(", ".path_in_root("];
     let elsewhere = |path: &str| {
-        is_rust(path) && path.contains("/src/") && !path.starts_with("crates/code/src/mapped_file")
+        let is_its_place = path.starts_with("crates/code/src/mapped_file") || path.starts_with(PROC);
+        is_rust(path) && path.contains("/src/") && !is_its_place
     };
     let in_file = |(path, text): (&str, &str)| {
         let told = |(index, way)| finding(path, index, format!("`{way}`: use `mapped_file::open`"));
         lines_with(text, &WAYS).into_iter().map(told).collect::<Vec<_>>()
+    };
+    tree.files(elsewhere).flat_map(in_file).collect()
+}
+
+/// Where `/proc` is read.
+const PROC: &str = "crates/sys/src/proc/";
+
+/// Listings and formats of `/proc` stand in one place, below one root directory. Tests and studies may look
+/// for themselves.
+pub fn proc_is_read_in_one_place(tree: &Tree) -> Vec<Finding> {
+    const WAYS: [&str; 3] = ["\"/proc/", "\"/proc\"", "\"proc/{"];
+    let elsewhere = |path: &str| {
+        let is_test = path.ends_with("tests.rs") || path.starts_with("crates/testing/");
+        crate_of(path).is_some()
+            && is_rust(path)
+            && path.contains("/src/")
+            && !is_test
+            && !path.starts_with(PROC)
+    };
+    let in_file = |(path, text): (&str, &str)| {
+        let code = text.split("#[cfg(test)]\n").next().unwrap_or_default();
+        let told = |(index, way)| finding(path, index, format!("`{way}`: use `corewise_sys::proc`"));
+        lines_with(code, &WAYS).into_iter().map(told).collect::<Vec<_>>()
     };
     tree.files(elsewhere).flat_map(in_file).collect()
 }
@@ -238,6 +262,17 @@ fn another_way_to_a_mapped_file_is_found() {
     check(mapped_files_are_opened_in_one_place, &[("crates/code/src/mapped_file.rs", text)], &[]);
     let path = "crates/code/src/store.rs";
     check(mapped_files_are_opened_in_one_place, &[(path, text)], &["crates/code/src/store.rs:2"]);
+}
+
+#[test]
+fn another_way_to_proc_is_found() {
+    let text = "fn f() {\n    read(format!(\"/proc/{pid}/stat\"));\n}\n";
+    let test = format!("#[cfg(test)]\nmod tests {{\n{text}}}\n");
+    let path = "crates/sys/src/task.rs";
+    check(proc_is_read_in_one_place, &[("crates/sys/src/proc/mod.rs", text), (path, &test)], &[]);
+    check(proc_is_read_in_one_place, &[(path, text)], &["crates/sys/src/task.rs:2"]);
+    let below_a_root = "    read(root.join(format!(\"proc/{pid}/stat\")));\n";
+    check(proc_is_read_in_one_place, &[(path, below_a_root)], &["crates/sys/src/task.rs:1"]);
 }
 
 #[test]

@@ -343,7 +343,7 @@ fn application_report(reading: &ApplicationReading, last: Time, totals: &Totals)
     let view = ApplicationView::between(None, reading, until.since(reading.began));
     ApplicationReport {
         name: reading.name.clone(),
-        target: reading.target,
+        target: reading.target.clone(),
         allowed: reading.allowed.clone(),
         from_seconds: reading.began.as_secs_f64(),
         ended_seconds: reading.ended.map(Time::as_secs_f64),

@@ -1,11 +1,13 @@
 //! Counting how often a thread passes a place in a file's code: a uprobe, counted by a perf event of the
 //! thread, without a program in the kernel.
 
+use corewise_sys::proc;
 use perf_event_open_sys::bindings as sys;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 /// The kernel's number of the kind of event.
@@ -25,7 +27,7 @@ impl Counter {
     pub fn open(tid: u32, file: &File, offset: u64) -> io::Result<Counter> {
         let kind = std::fs::read_to_string(Path::new(TYPE))?;
         // By descriptor: what stands at the path by now may be another file.
-        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let path = CString::new(proc::descriptor(file).into_os_string().into_vec())?;
         let mut attr = sys::perf_event_attr::default();
         attr.type_ = kind.trim().parse().map_err(io::Error::other)?;
         attr.size = size_of::<sys::perf_event_attr>() as u32;

@@ -142,7 +142,7 @@ impl Meter {
         finds: &[Find],
         modules: &mut Modules,
     ) -> Result<Option<Meter>, MeterError> {
-        let proc = Proc::at("/proc");
+        let proc = Proc::own();
         let (Ok(Some(stat)), Ok(Some(schedstat))) = (proc.stat(pid, tid), proc.schedstat(pid, tid, true))
         else {
             return Ok(None);

@@ -17,6 +17,7 @@ use corewise_code::elf::ElfFile;
 use corewise_code::mapped_file;
 use corewise_code::{AddressSpace, Backing, FileKey, FileText, Flow, Isa, Mapping};
 use corewise_paths::program::Function;
+use corewise_sys::proc::Proc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
@@ -80,7 +81,7 @@ pub struct Find {
 impl Modules {
     /// Those of a process as it is now.
     pub fn of(pid: u32) -> std::io::Result<Modules> {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let maps = Proc::own().maps(pid)?;
         let space = AddressSpace::from_maps(&maps);
         Ok(Modules { pid, space, modules: Vec::new(), by_key: BTreeMap::new(), decoded: BTreeMap::new() })
     }

@@ -10,6 +10,7 @@
 
 use corewise_code::{Backing, FileKey, Mapping};
 use corewise_core::cpuset::CpuSet;
+use corewise_sys::proc::{Proc, ProcError};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use perf_event::events::Software;
@@ -154,10 +155,13 @@ pub enum SampleError {
         source: io::Error,
     },
     /// The process cannot be looked at.
-    #[error("cannot read {path}: {source}")]
-    Proc {
-        /// The file.
-        path: String,
+    #[error(transparent)]
+    Proc(#[from] ProcError),
+    /// What the process has mapped cannot be looked at.
+    #[error("cannot read what process {pid} has mapped: {source}")]
+    Maps {
+        /// The process.
+        pid: u32,
         /// The system's answer.
         source: io::Error,
     },
@@ -354,13 +358,7 @@ impl std::fmt::Display for Target {
 
 /// The threads of a running process; none if it has ended.
 pub(super) fn tasks(pid: u32) -> Result<Vec<u32>, SampleError> {
-    let path = format!("/proc/{pid}/task");
-    let entries = match std::fs::read_dir(&path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(SampleError::Proc { path, source }),
-    };
-    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+    Ok(Proc::own().threads(pid)?.unwrap_or_default())
 }
 
 fn builder<'a>(target: Target, pe: u32, rate_hz: u64, ring_bytes: usize) -> Builder<'a> {

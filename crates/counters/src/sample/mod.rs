@@ -28,6 +28,7 @@ use corewise_core::observe::{CounterReading, SampleReading};
 use corewise_core::policy::Reading;
 use corewise_discovery::{NewThread, ThreadFacts};
 use corewise_sys::clock::own_cpu_time;
+use corewise_sys::proc::Proc;
 use events::{Event, EventKind, Events, Filter, SampleError, Stand};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -186,12 +187,11 @@ impl SampleSource {
         let events = Events::attach(pids, pes, rate_hz, filter)?;
         let mut state = Sampling::new();
         for &pid in pids {
-            let path = format!("/proc/{pid}/maps");
-            match std::fs::read_to_string(&path) {
+            match Proc::own().maps(pid) {
                 Ok(maps) => drop(state.spaces.insert(pid, Arc::new(AddressSpace::from_maps(&maps)))),
                 // It has ended meanwhile.
                 Err(source) if source.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(source) => return Err(SampleError::Proc { path, source }),
+                Err(source) => return Err(SampleError::Maps { pid, source }),
             }
             events::tasks(pid)?.into_iter().for_each(|tid| state.threads.begin(pid, tid, 0, 0));
         }
@@ -233,8 +233,17 @@ impl CounterSource for SampleSource {
         Some(self.events.fd())
     }
 
-    /// Nothing to do: threads inherit their sampling from the thread that creates them.
-    fn watch(&mut self, _thread: &NewThread) {}
+    /// Threads inherit their sampling from the thread that creates them, and processes what is mapped. Of one
+    /// that has come from elsewhere it is looked at what it has mapped.
+    fn watch(&mut self, thread: &NewThread) {
+        let has_come = self.events.of_all && thread.creator_tid.is_none();
+        if has_come
+            && !self.state.spaces.contains_key(&thread.pid)
+            && let Ok(maps) = Proc::own().maps(thread.pid)
+        {
+            self.state.spaces.insert(thread.pid, Arc::new(AddressSpace::from_maps(&maps)));
+        }
+    }
 
     fn drain(&mut self) {
         let started = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has a monotonic clock");

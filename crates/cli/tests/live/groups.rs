@@ -1,0 +1,119 @@
+//! `corewise run --cgroup` and `--unit`: what is in a control group is attached, placed and let go of.
+
+use crate::attach::{Program, bound};
+use crate::common::{corewise, masks_of, shared_fpu, wait_for};
+use corewise_testing::{Capability, is_refusal, needs, or_skip};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// A control group of version 2; dropped, it is removed, once what was in it has ended.
+struct Group(PathBuf);
+
+impl Group {
+    fn create(name: &str) -> std::io::Result<Group> {
+        let is_mounted =
+            |path: &Path| statfs(path).is_ok_and(|of| of.filesystem_type() == CGROUP2_SUPER_MAGIC);
+        let mut mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new).into_iter();
+        let mount = mounts.find(|path| is_mounted(path)).ok_or(Error::from(ErrorKind::NotFound))?;
+        let group = mount.join(format!("corewise-test-{}-{name}.service", std::process::id()));
+        std::fs::create_dir(&group)?;
+        Ok(Group(group))
+    }
+
+    fn take(&self, program: &Program) {
+        std::fs::write(self.0.join("cgroup.procs"), program.pid().to_string()).unwrap();
+    }
+
+    fn name(&self) -> String {
+        self.0.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while std::fs::remove_dir(&self.0).is_err() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn no_group(error: &Error) -> Option<Capability> {
+    let is_missing = is_refusal(error) || error.kind() == ErrorKind::ReadOnlyFilesystem;
+    is_missing.then_some(Capability::Cgroup)
+}
+
+/// Starts corewise, which writes its report to the file.
+fn attach(arguments: &[&str], report: &Path, modules: &Path) -> Child {
+    let mut command = corewise();
+    command.args(["run", "-q", "--guard", "off", "--interval", "250ms"]).args(arguments);
+    command.arg("--report").arg(report).arg("--fpu-modules").arg(modules).spawn().unwrap()
+}
+
+fn application(report: &Path) -> Value {
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let applications = report["applications"].as_array().unwrap();
+    assert_eq!(applications.len(), 1, "{report:#}");
+    applications[0].clone()
+}
+
+#[test]
+fn the_processes_of_a_group_are_placed_also_those_that_come_into_it_and_run_on_afterwards() {
+    needs!(TwoPes, Root);
+    let group = or_skip!(Group::create("placed"), no_group);
+    let [first, second, stranger] = [(); 3].map(|()| Program::start(&["120", "fp"]));
+    let before = [&first, &second].map(|program| masks_of(program.pid()));
+    group.take(&first);
+    let (directory, modules) = shared_fpu();
+    let report = directory.path().join("report.json");
+    let mut corewise = attach(&["--cgroup", &format!("/{}", group.name())], &report, &modules);
+    wait_for(|| (bound(first.pid()) > 0).then_some(()));
+    group.take(&second);
+    wait_for(|| (bound(second.pid()) > 0).then_some(()));
+    assert_eq!(bound(stranger.pid()), 0, "another process is not touched");
+    kill(Pid::from_raw(corewise.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(corewise.wait().unwrap().code(), Some(0));
+    assert_eq!([&first, &second].map(|program| masks_of(program.pid())), before, "they run on as before");
+    let application = application(&report);
+    assert_eq!(application["target"]["control_group"], format!("/{}", group.name()), "{application:#}");
+    assert_eq!((&application["name"], &application["ended_seconds"]), (&group.name().into(), &Value::Null));
+    drop((first, second));
+}
+
+#[test]
+fn a_unit_is_let_go_of_when_nothing_of_it_is_left() {
+    needs!(Root);
+    let group = or_skip!(Group::create("ends"), no_group);
+    let (directory, modules) = shared_fpu();
+    for source in ["auto", "poll"] {
+        let program = Program::start(&["1", "int"]);
+        group.take(&program);
+        let report = directory.path().join(format!("{source}.json"));
+        let arguments = ["--unit", &group.name(), "--discovery", source];
+        assert_eq!(attach(&arguments, &report, &modules).wait().unwrap().code(), Some(0));
+        assert!(application(&report)["ended_seconds"].is_number());
+    }
+}
+
+#[test]
+fn what_is_no_group_or_an_empty_one_is_refused_with_the_reason() {
+    let refused = |arguments: &[&str], status, reason: &str| {
+        let output = corewise().arg("run").args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(said.contains(reason), "{said}");
+    };
+    refused(&["--cgroup", "/x", "true"], 2, "cannot be used with");
+    refused(&["--unit", "x.service", "--wait"], 2, "cannot be used with");
+    let group = or_skip!(Group::create("empty"), no_group);
+    refused(&["--cgroup", "/no/such/group"], 125, "there is no control group /no/such/group below /sys");
+    refused(&["--unit", "no-such-unit.service"], 125, "no unit no-such-unit.service runs");
+    refused(&["--unit", "sshd"], 125, "sshd is no name of a unit");
+    refused(&["--unit", &group.name()], 125, "no process runs in control group /corewise-test-");
+}

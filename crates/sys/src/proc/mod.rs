@@ -1,0 +1,338 @@
+//! `/proc`, below a root directory, so that a recorded or a made-up tree serves as well as the machine's own.
+//! It is read nowhere else: here are the listings, and in [`formats`] what the files say.
+//!
+//! Threads end while they are read. That is normal: a reader that answers with an option says `None` for what
+//! is not there. What a process alone holds (its environment, its memory) is read as a plain file, with the
+//! system's answer where that fails.
+
+mod formats;
+mod own;
+pub mod pe_times;
+
+pub use formats::{Autogroup, ControlGroups, EXITING, Environment, KERNELS, Schedstat, Stat, Status};
+pub use own::{DESCRIPTORS, PROGRAM, descriptor, holds};
+
+use corewise_core::ids::PeId;
+use pe_times::PeTimes;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Where the machine's own is mounted.
+pub const ROOT: &str = "/proc";
+
+/// A file under `/proc` could not be read for a reason other than the thread's end.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {path}: {source}")]
+pub struct ProcError {
+    /// The file.
+    pub path: String,
+    /// The system's answer.
+    pub source: io::Error,
+}
+
+impl From<ProcError> for io::Error {
+    fn from(error: ProcError) -> io::Error {
+        io::Error::new(error.source.kind(), error)
+    }
+}
+
+/// A `/proc` directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proc {
+    root: PathBuf,
+}
+
+/// The file of one thread's `schedstat`: kept open, or opened anew for every reading.
+///
+/// A reading from an open descriptor takes a third of the time (`discovery_cost files`), but
+/// descriptors are few, so the caller chooses.
+#[derive(Debug)]
+pub enum SchedstatFile {
+    /// Kept open; it never shows a later user of the same thread id.
+    Open(File),
+    /// Opened at every reading.
+    Path(PathBuf),
+}
+
+impl Proc {
+    /// The machine's own.
+    pub fn own() -> Self {
+        Proc::at(ROOT)
+    }
+
+    /// The one at `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Proc { root: root.into() }
+    }
+
+    /// That of the machine whose folders, `proc` and `sys` among them, lie at `root`.
+    pub fn of_machine(root: &Path) -> Self {
+        Proc::at(root.join("proc"))
+    }
+
+    /// Every process.
+    pub fn processes(&self) -> Result<Vec<u32>, ProcError> {
+        Ok(numbers_in(&self.root)?.unwrap_or_default())
+    }
+
+    /// Every process, the latest first: their numbers come round.
+    pub fn latest_first(&self) -> Result<Vec<u32>, ProcError> {
+        let mut pids = self.processes()?;
+        let latest = self.last_created().unwrap_or(0);
+        pids.sort_unstable_by_key(|&pid| latest.wrapping_sub(pid));
+        Ok(pids)
+    }
+
+    /// The children of a process.
+    pub fn children(&self, pid: u32) -> Result<Vec<u32>, ProcError> {
+        let of_thread = |tid| std::fs::read_to_string(self.root.join(format!("{pid}/task/{tid}/children")));
+        let threads = self.threads(pid)?.unwrap_or_default();
+        if let Ok(lists) = threads.into_iter().map(of_thread).collect::<Result<Vec<_>, _>>() {
+            let children = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+            return Ok(children.filter_map(|child| child.parse().ok()).collect());
+        }
+        // The kernel lacks CONFIG_PROC_CHILDREN.
+        let child = |above| (above == pid).then_some(());
+        Ok(self.descendants(&self.processes()?, child, &[])?.into_keys().collect())
+    }
+
+    /// The threads of a process; `None` if it has ended.
+    pub fn threads(&self, pid: u32) -> Result<Option<Vec<u32>>, ProcError> {
+        numbers_in(&self.root.join(format!("{pid}/task")))
+    }
+
+    /// A thread's `stat`; `None` if it has ended.
+    pub fn stat(&self, pid: u32, tid: u32) -> Result<Option<Stat>, ProcError> {
+        let path = self.root.join(format!("{pid}/task/{tid}/stat"));
+        let Some(text) = unless_hidden(&path, std::fs::read(&path))? else { return Ok(None) };
+        Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
+    }
+
+    /// The `stat` of a process as a whole, or of a thread, whosever it is; `None` if it has ended. If other
+    /// users' processes are hidden (`hidepid`), that is an error.
+    pub fn task(&self, id: u32) -> Result<Option<Stat>, ProcError> {
+        let path = self.root.join(format!("{id}/stat"));
+        let Some(text) = unless_gone(&path, std::fs::read(&path))? else { return Ok(None) };
+        Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
+    }
+
+    /// The `status` of a process or thread; `None` if it has ended.
+    pub fn status(&self, id: u32) -> Result<Option<Status>, ProcError> {
+        let path = self.root.join(format!("{id}/status"));
+        Ok(unless_gone(&path, std::fs::read_to_string(&path))?.map(Status::new))
+    }
+
+    /// A thread's `schedstat`, kept open if `keep`; `None` if there is none.
+    pub fn schedstat(&self, pid: u32, tid: u32, keep: bool) -> Result<Option<SchedstatFile>, ProcError> {
+        let path = self.root.join(format!("{pid}/task/{tid}/schedstat"));
+        if keep {
+            return Ok(unless_hidden(&path, File::open(&path))?.map(SchedstatFile::Open));
+        }
+        Ok(path.exists().then_some(SchedstatFile::Path(path)))
+    }
+
+    /// The variables that a process was started with.
+    pub fn environment(&self, pid: u32) -> io::Result<Environment> {
+        std::fs::read(self.root.join(format!("{pid}/environ"))).map(Environment::new)
+    }
+
+    /// The words that a process was started with, each with a zero byte after it.
+    pub fn arguments(&self, pid: u32) -> io::Result<Vec<u8>> {
+        std::fs::read(self.root.join(format!("{pid}/cmdline")))
+    }
+
+    /// The name of a process's first thread.
+    pub fn name(&self, pid: u32) -> io::Result<String> {
+        let name = std::fs::read_to_string(self.root.join(format!("{pid}/comm")))?;
+        Ok(name.trim_end_matches('\n').to_owned())
+    }
+
+    /// The number of a process's user.
+    pub fn owner(&self, pid: u32) -> io::Result<u32> {
+        Ok(std::fs::metadata(self.root.join(pid.to_string()))?.uid())
+    }
+
+    /// The path of the program that a process runs, as the kernel knows it.
+    pub fn program(&self, pid: u32) -> io::Result<PathBuf> {
+        std::fs::read_link(self.root.join(format!("{pid}/exe")))
+    }
+
+    /// The file of the program that a process runs.
+    pub fn program_file(&self, pid: u32) -> io::Result<Metadata> {
+        std::fs::metadata(self.root.join(format!("{pid}/exe")))
+    }
+
+    /// What a process has mapped, as text.
+    pub fn maps(&self, pid: u32) -> io::Result<String> {
+        std::fs::read_to_string(self.root.join(format!("{pid}/maps")))
+    }
+
+    /// The memory of a process, to read it and, if so wanted, to write to it.
+    pub fn memory(&self, pid: u32, write: bool) -> io::Result<File> {
+        OpenOptions::new().read(true).write(write).open(self.root.join(format!("{pid}/mem")))
+    }
+
+    /// The kernel's link to the file that is mapped between these addresses.
+    pub fn map_file(&self, pid: u32, start: u64, end: u64) -> PathBuf {
+        self.root.join(format!("{pid}/map_files/{start:x}-{end:x}"))
+    }
+
+    /// Where a path that a process uses leads, seen from outside of its mount namespace.
+    pub fn path_in_root(&self, pid: u32, path: &str) -> PathBuf {
+        self.root.join(format!("{pid}/root/{}", path.trim_start_matches('/')))
+    }
+
+    /// The control groups of a process.
+    pub fn control_groups(&self, pid: u32) -> io::Result<ControlGroups> {
+        std::fs::read_to_string(self.root.join(format!("{pid}/cgroup"))).map(|text| ControlGroups::new(&text))
+    }
+
+    /// The session group of a process; `None` where the kernel has none.
+    pub fn autogroup(&self, pid: u32) -> Option<Autogroup> {
+        Autogroup::parse(&std::fs::read_to_string(self.root.join(format!("{pid}/autogroup"))).ok()?)
+    }
+
+    /// Sets the nice level of a process's session group.
+    pub fn set_autogroup(&self, pid: u32, nice: i64) -> io::Result<()> {
+        std::fs::write(self.root.join(format!("{pid}/autogroup")), nice.to_string())
+    }
+
+    /// What each PE spent its time on; nothing where it is not told.
+    pub fn pe_times(&self) -> BTreeMap<PeId, PeTimes> {
+        let text = std::fs::read_to_string(self.root.join("stat"));
+        text.map(|text| pe_times::parse(&text)).unwrap_or_default()
+    }
+
+    /// The machine's load averages and what is told beside them, in words; none where they are not told.
+    fn load(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.root.join("loadavg")).unwrap_or_default();
+        text.split_ascii_whitespace().map(str::to_owned).collect()
+    }
+
+    /// The mean number of runnable threads in the last minute.
+    pub fn load_of_a_minute(&self) -> Option<f64> {
+        self.load().first()?.parse().ok()
+    }
+
+    /// The id that was given to a process or thread last (`loadavg`, fifth field): while it stays the same,
+    /// nothing new was created. `None` where it is not told.
+    pub fn last_created(&self) -> Option<u32> {
+        self.load().get(4)?.parse().ok()
+    }
+
+    /// The processes among `candidates` that descend from one whose application is `known`, with that
+    /// application. Processes that end meanwhile are left out; so are `excluded` ones and what descends from
+    /// them.
+    pub fn descendants<App: Copy>(
+        &self,
+        candidates: &[u32],
+        known: impl Fn(u32) -> Option<App>,
+        excluded: &[u32],
+    ) -> Result<HashMap<u32, App>, ProcError> {
+        let mut parent_of = HashMap::new();
+        for &pid in candidates.iter().filter(|pid| !excluded.contains(pid)) {
+            if let Some(stat) = self.stat(pid, pid)? {
+                parent_of.insert(pid, stat.parent);
+            }
+        }
+        let mut found = HashMap::new();
+        loop {
+            let before = found.len();
+            for (&pid, &above) in &parent_of {
+                if let Some(app) = known(above).or_else(|| found.get(&above).copied()) {
+                    found.insert(pid, app);
+                }
+            }
+            if found.len() == before {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+impl SchedstatFile {
+    /// The present values; `None` if the thread has ended.
+    pub fn read(&self) -> Result<Option<Schedstat>, ProcError> {
+        let mut buffer = [0; 96];
+        let (path, length) = match self {
+            SchedstatFile::Open(file) => (Path::new("schedstat"), file.read_at(&mut buffer, 0)),
+            SchedstatFile::Path(path) => {
+                (path.as_path(), File::open(path).and_then(|mut file| file.read(&mut buffer)))
+            }
+        };
+        let Some(length) = unless_hidden(path, length)? else { return Ok(None) };
+        Schedstat::parse(&buffer[..length]).map(Some).ok_or_else(|| malformed(path, &buffer[..length]))
+    }
+}
+
+/// The entries of a directory that are numbers; `None` where it is gone or hidden.
+fn numbers_in(directory: &Path) -> Result<Option<Vec<u32>>, ProcError> {
+    let Some(entries) = unless_hidden(directory, std::fs::read_dir(directory))? else { return Ok(None) };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        let Some(entry) = unless_hidden(directory, entry)? else { return Ok(None) };
+        numbers.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(Some(numbers))
+}
+
+/// `None` for what has ended, and for what another user's process hides (`hidepid`): that is not ours.
+fn unless_hidden<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, ProcError> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        result => unless_gone(path, result),
+    }
+}
+
+/// `None` for what has ended.
+fn unless_gone<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, ProcError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error)
+            if error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::NotFound =>
+        {
+            Ok(None)
+        }
+        Err(source) => Err(ProcError { path: path.display().to_string(), source }),
+    }
+}
+
+fn malformed(path: &Path, text: &[u8]) -> ProcError {
+    let text = String::from_utf8_lossy(text);
+    let source = io::Error::new(io::ErrorKind::InvalidData, format!("unexpected content {text:?}"));
+    ProcError { path: path.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_files_are_named_with_their_content() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("7/task/7")).unwrap();
+        std::fs::write(root.path().join("7/task/7/stat"), "7 (x").unwrap();
+        let error = Proc::at(root.path()).stat(7, 7).unwrap_err().to_string();
+        assert!(error.contains("7/task/7/stat") && error.contains("7 (x"), "{error}");
+    }
+
+    #[test]
+    fn descendants_are_found_whatever_the_order_of_their_ids() {
+        let root = tempfile::tempdir().unwrap();
+        for (pid, parent) in [(900, 10), (20, 900), (21, 20), (30, 10), (31, 30), (40, 1), (41, 40)] {
+            let task = root.path().join(format!("{pid}/task/{pid}"));
+            std::fs::create_dir_all(&task).unwrap();
+            let tail = "0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0";
+            std::fs::write(task.join("stat"), format!("{pid} (x) S {parent} 0 {tail}")).unwrap();
+        }
+        let proc = Proc::at(root.path());
+        let found = {
+            let known = |pid| (pid == 10).then_some('a').or((pid == 40).then_some('b'));
+            proc.descendants(&proc.processes().unwrap(), known, &[10, 30]).unwrap()
+        };
+        assert_eq!(found, HashMap::from([(900, 'a'), (20, 'a'), (21, 'a'), (41, 'b')]));
+    }
+}

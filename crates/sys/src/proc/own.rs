@@ -1,0 +1,79 @@
+//! What a process reads of itself. By the links of its own, which name it whatever its number is.
+
+use super::{ControlGroups, Proc, ROOT, SchedstatFile, Status};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The open descriptors of this process, as links to what they are of.
+pub const DESCRIPTORS: &str = "/proc/self/fd";
+
+/// The program of this process.
+pub const PROGRAM: &str = "/proc/self/exe";
+
+/// The path of an open descriptor: it leads to what is open, whatever stands at its name by now.
+pub fn descriptor(open: &impl AsRawFd) -> PathBuf {
+    Path::new(DESCRIPTORS).join(open.as_raw_fd().to_string())
+}
+
+impl Proc {
+    /// The open descriptors of this process; none where they are not told.
+    pub fn own_descriptors(&self) -> Vec<RawFd> {
+        let entries = std::fs::read_dir(self.root.join("self/fd")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// The `status` of this process; an empty one where it is not told.
+    pub fn own_status(&self) -> Status {
+        Status::new(std::fs::read_to_string(self.root.join("self/status")).unwrap_or_default())
+    }
+
+    /// The control groups of this process; none where they are not told.
+    pub fn own_control_groups(&self) -> ControlGroups {
+        ControlGroups::new(&std::fs::read_to_string(self.root.join("self/cgroup")).unwrap_or_default())
+    }
+
+    /// What this process has mapped, as text.
+    pub fn own_maps(&self) -> io::Result<String> {
+        std::fs::read_to_string(self.root.join("self/maps"))
+    }
+
+    /// The `schedstat` of the calling thread, kept open; `None` if there is none.
+    pub fn own_schedstat(&self) -> Option<SchedstatFile> {
+        File::open(self.root.join("thread-self/schedstat")).ok().map(SchedstatFile::Open)
+    }
+
+    /// Where the arguments of this process lie in its memory; `None` where it is not told.
+    pub fn own_arguments(&self) -> Option<Range<usize>> {
+        let stat = std::fs::read_to_string(self.root.join("self/stat")).ok()?;
+        // proc_pid_stat(5) counts from 1, and the state, the third field, is the first here.
+        let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace().skip(48 - 3);
+        let range = fields.next()?.parse().ok()?..fields.next()?.parse().ok()?;
+        (range.start != 0 && range.start < range.end).then_some(range)
+    }
+
+    /// Whether this is the `/proc` of this process's PID namespace, in which it has the number that it knows.
+    pub fn is_of_this_namespace(&self) -> io::Result<bool> {
+        let own = std::fs::read_link(self.root.join("self"))?;
+        Ok(own == Path::new(&std::process::id().to_string()))
+    }
+
+    /// The number of this process's PID namespace.
+    pub fn pid_namespace(&self) -> io::Result<u64> {
+        Ok(std::fs::metadata(self.root.join("self/ns/pid"))?.ino())
+    }
+
+    /// What tells this time that the machine is up from any other.
+    pub fn boot_id(&self) -> io::Result<String> {
+        let id = std::fs::read_to_string(self.root.join("sys/kernel/random/boot_id"))?;
+        Ok(id.trim().to_owned())
+    }
+}
+
+/// Whether a path lies in `/proc`, as far as its name tells.
+pub fn holds(path: &Path) -> bool {
+    path.starts_with(ROOT)
+}
