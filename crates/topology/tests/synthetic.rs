@@ -32,7 +32,9 @@ fn description() -> impl Strategy<Value = String> {
         !matches!((place("pack"), place("die")), (Some(pack), Some(die)) if die < pack)
     });
     let lower = proptest::sample::subsequence(vec!["l3", "l2", "l1"], 0..=3);
-    (ordered, lower, proptest::collection::vec(1u32..=3, 9)).prop_map(|(upper, lower, counts)| {
+    let counts = proptest::collection::vec(1u32..=3, 9)
+        .prop_filter("our machines have 8192 PEs at most", |counts| counts.iter().product::<u32>() <= 8192);
+    (ordered, lower, counts).prop_map(|(upper, lower, counts)| {
         let levels = upper.into_iter().chain(lower).chain(["core", "pu"]);
         levels.zip(counts).map(|(name, count)| format!("{name}:{count}")).collect::<Vec<_>>().join(" ")
     })
