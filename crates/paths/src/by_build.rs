@@ -19,10 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The recordings of the builds.
 pub struct Builds {
     windows_max: usize,
+    /// The one build that is wanted; `None`: all.
+    only: Option<String>,
     random: Random,
     table: ModuleTable,
     builds: BTreeMap<ModuleId, Build>,
-    /// Windows that touch no file with a build id.
+    /// Windows that touch no file with a build id, or not the one that is wanted.
     without_build: usize,
     /// What all recordings have in common: the first one, without its windows.
     like: Option<Recording>,
@@ -48,12 +50,18 @@ impl Builds {
     pub fn new(windows_max: usize, seed: u64) -> Builds {
         Builds {
             windows_max: windows_max.max(2),
+            only: None,
             random: Random::new(seed, 0),
             table: ModuleTable::default(),
             builds: BTreeMap::new(),
             without_build: 0,
             like: None,
         }
+    }
+
+    /// None yet; of one build alone.
+    pub fn only(build_id: &str, windows_max: usize, seed: u64) -> Builds {
+        Builds { only: Some(build_id.to_owned()), ..Builds::new(windows_max, seed) }
     }
 
     /// Takes in the windows of a recording.
@@ -71,7 +79,8 @@ impl Builds {
         for window in recording.windows {
             let known = |module: &ModuleId| {
                 let module: Option<&Module> = self.table.modules().get(module.0 as usize);
-                module.is_some_and(|module| module.build_id.is_some())
+                let build_id = module.and_then(|module| module.build_id.as_ref());
+                build_id.is_some_and(|id| self.only.as_ref().is_none_or(|only| only == id))
             };
             let touched: Vec<ModuleId> = modules_of(&window).into_iter().filter(known).collect();
             self.without_build += usize::from(touched.is_empty());
@@ -88,7 +97,7 @@ impl Builds {
         self.builds.values().map(|build| build.windows.len()).max().unwrap_or(0)
     }
 
-    /// Windows that touched no file with a build id, so far.
+    /// Windows that touched no file with a build id, or not the one that is wanted, so far.
     pub fn without_build(&self) -> usize {
         self.without_build
     }
@@ -159,6 +168,15 @@ mod tests {
         let library = &kept[1].recording;
         assert_eq!(library.modules.len(), 2, "its windows lie in the executable, too");
         assert_eq!(library.period_ns, 10_000_000);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_builds_that_are_not_wanted() {
+        let mut builds = Builds::only("bb02", 1000, 1);
+        builds.add(fixture::two_modules());
+        assert_eq!((builds.builds.len(), builds.windows()), (1, 2));
+        let all = kept(1000, [fixture::two_modules()]);
+        assert_eq!(builds.finish(), all[1..]);
     }
 
     #[test]

@@ -156,15 +156,14 @@ impl Store {
 
     /// One recording of all that is stored of a build. An unreadable file is left out; `told` hears of it.
     fn recording_of(&self, build_id: &str, told: &mut dyn FnMut(String)) -> Option<Recording> {
-        let mut builds = Builds::new(PROFILE_WINDOWS_MAX, 0);
+        let mut builds = Builds::only(build_id, PROFILE_WINDOWS_MAX, 0);
         for stored in self.recordings_of(build_id) {
             match file::read_recording(&stored.file) {
                 Ok(recording) => builds.add(recording),
                 Err(error) => told(format!("{error:#}: this recording is left out")),
             }
         }
-        let mut builds = builds.finish().into_iter();
-        builds.find(|build| build.build_id == build_id).map(|build| build.recording)
+        builds.finish().pop().map(|build| build.recording)
     }
 
     /// What there is of a file as it is now: one recording of all its own, and words on other builds of it.
