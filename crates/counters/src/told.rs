@@ -24,9 +24,10 @@ use std::time::{Duration, Instant};
 pub const PERIOD: Duration = Duration::from_millis(10);
 
 /// How long it is waited between two searches of the same process: at first, and at most, as it doubles with
-/// every one.
+/// every one: a library that is loaded late is found within as long as the process has lived by then. A
+/// search costs some 100 µs, and there may be thousands of processes.
 const SEARCH_AFTER: Duration = Duration::from_millis(20);
-const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
+const SEARCH_AFTER_MAX: Duration = Duration::from_secs(30);
 
 /// Bytes of the note section that are read: it has one note, or one for each copy of a function.
 const NOTE_MAX: u64 = 64;
