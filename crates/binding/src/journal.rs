@@ -25,7 +25,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How far a journal may grow before it is written anew.
 const GROWTH: u64 = 1 << 16;
@@ -263,6 +263,9 @@ impl Directory {
     /// `None` if nothing was to be done.
     fn recover_one(&self, name: &Name) -> io::Result<Option<String>> {
         let present = Name::own(name.corewise)?;
+        if (&name.boot, name.namespace) == (&present.boot, present.namespace) {
+            wait_while_dying(name.corewise)?;
+        }
         if name.boot == present.boot && (name.namespace != present.namespace || name.corewise.lives()?) {
             return Ok(None);
         }
@@ -272,6 +275,7 @@ impl Directory {
             return remove().map(|()| None);
         }
         let ledger = self.read(name)?;
+        ledger.guardian().map_or(Ok(()), wait_while_dying)?;
         // A guardian that is stopped would do it too late; done twice it does no harm.
         let state = ledger.guardian().map_or(Ok(None), Task::state)?;
         if state.is_some_and(|state| !matches!(state, 'T' | 't')) {
@@ -301,6 +305,15 @@ impl Directory {
     }
 }
 
+/// Who was just killed looks after nothing any more, but lives until the machine gets to it.
+fn wait_while_dying(task: Task) -> io::Result<()> {
+    let started = Instant::now();
+    while task.is_dying()? && started.elapsed() < RECOVER_WITHIN {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 /// Whether a directory belongs to this user, and nobody else can put something into it.
 fn owned_by_user(path: &Path) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
@@ -313,8 +326,11 @@ fn owned_by_user(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mask;
     use corewise_core::cpuset::CpuSet;
+    use corewise_sys::affinity;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::process::Command;
 
     fn directory() -> (tempfile::TempDir, Directory) {
         let parent = tempfile::tempdir().unwrap();
@@ -394,6 +410,25 @@ mod tests {
             left_behind(&directory, &gone(), &[Entry::Guardian(gone().corewise), bind(u32::MAX / 2)]);
         let said = directory.recover();
         assert!(said.len() == 1 && said[0].contains("given back now") && !orphaned.exists(), "{said:?}");
+    }
+
+    #[test]
+    fn who_was_killed_a_moment_ago_is_waited_for() {
+        let (_parent, directory) = directory();
+        // On the same PE, the killed ones get to their end only when we wait.
+        let pe = affinity::get(0).unwrap().iter().next().unwrap();
+        mask::set(&ActToken::mint(), 0, &CpuSet::from_iter([pe])).unwrap();
+        for _ in 0..20 {
+            let mut children = [0; 2].map(|_| Command::new("sleep").arg("60").spawn().unwrap());
+            let [corewise, guardian] =
+                [0, 1].map(|index: usize| Task::of(children[index].id()).unwrap().unwrap());
+            let name = Name::own(corewise).unwrap();
+            let path = left_behind(&directory, &name, &[Entry::Guardian(guardian), bind(u32::MAX / 2)]);
+            children.iter_mut().for_each(|child| child.kill().unwrap());
+            let said = directory.recover();
+            assert!(said.len() == 1 && said[0].contains("given back now") && !path.exists(), "{said:?}");
+            children.iter_mut().for_each(|child| _ = child.wait().unwrap());
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! number.
 
 use crate::proc::{Proc, ProcError, Stat};
+use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::io;
@@ -37,6 +38,18 @@ impl Task {
     pub fn state(self) -> Result<Option<char>, ProcError> {
         let is_it = |stat: &Stat| stat.start_ticks == self.start && !stat.is_zombie();
         Ok(Proc::own().task(self.id)?.filter(is_it).map(|stat| stat.state))
+    }
+
+    /// Whether it lives but has been killed: on a busy machine it takes a while to end.
+    pub fn is_dying(self) -> Result<bool, ProcError> {
+        let proc = Proc::own();
+        let Some(stat) = proc.task(self.id)?.filter(|stat| stat.start_ticks == self.start) else {
+            return Ok(false);
+        };
+        let Some(status) = proc.status(self.id)? else { return Ok(false) };
+        let pending = ["SigPnd", "ShdPnd"].into_iter().filter_map(|name| status.bits(name));
+        let is_killed = pending.fold(0, |all, set| all | set) >> (Signal::SIGKILL as u32 - 1) & 1 != 0;
+        Ok(!stat.is_zombie() && (is_killed || stat.has_ended()))
     }
 }
 
@@ -77,6 +90,20 @@ mod tests {
         for cut in ["", "8", "8@", "@9", "x@9"] {
             assert_eq!(cut.parse::<Task>(), Err(()), "{cut}");
         }
+    }
+
+    #[test]
+    fn who_is_killed_dies_until_it_has_ended() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let task = Task::of(child.id()).unwrap().unwrap();
+        assert!(!task.is_dying().unwrap() && task.lives().unwrap());
+        child.kill().unwrap();
+        while task.is_dying().unwrap() {
+            std::thread::yield_now();
+        }
+        assert!(!task.lives().unwrap());
+        child.wait().unwrap();
+        assert!(!Task { start: task.start + 1, ..task }.is_dying().unwrap());
     }
 
     #[test]
