@@ -82,6 +82,22 @@ impl Fixture {
         String::from_utf8(output.get_output().stdout.clone()).unwrap()
     }
 
+    /// The page shows the source, and that one of three numbers is divisible by three.
+    fn check_page(&self, printed: &str) {
+        assert_eq!(printed, "");
+        let page = std::fs::read_to_string(self.path("run.html")).unwrap();
+        for part in ["if (x % 3 == 0) return 1;", "program.c:6", "classify</code>", "imul", "<rect"] {
+            assert!(page.contains(part), "no {part} in {page}");
+        }
+        let taken: Vec<f64> = page
+            .split("class=\"ways\"><i style=\"width:")
+            .skip(1)
+            .map(|rest| rest.split('%').next().unwrap().parse().unwrap())
+            .collect();
+        let is_a_third = |share: &f64| (share - 33.3).abs() < 8.0 || (share - 66.7).abs() < 8.0;
+        assert!(taken.iter().any(is_a_third), "{taken:?}");
+    }
+
     fn check_error(&self, args: &[&str], status: i32, words: &[&str]) {
         let output = self.corewise(args).assert().code(status);
         let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
@@ -111,6 +127,7 @@ fn a_recording_becomes_a_report_and_every_profile() {
     assert!(names("functions", "name").contains(&"classify".to_owned()), "{report}");
     assert!(names("paths", "function").contains(&"classify".to_owned()), "{report}");
     assert!(fixture.stdout(&["report", "run.cwp"]).contains("hot paths"));
+    fixture.check_page(&fixture.stdout(&["report", "run.cwp", "--html", "run.html"]));
 
     let export = |format: &str| fixture.stdout(&["export", "run.cwp", "--format", format]);
     let profgen = export("llvm-profgen");

@@ -54,6 +54,19 @@ impl Isa {
         }
     }
 
+    /// The instruction at the start of `bytes` in the words of an assembler, if it stands at this address.
+    /// A64 has none here: its word as it is.
+    pub fn assembly(self, bytes: &[u8], address: u64) -> Option<String> {
+        match self {
+            Isa::X86 => x86::assembly(bytes, address, 32),
+            Isa::X86_64 => x86::assembly(bytes, address, 64),
+            Isa::Aarch64 => {
+                let word = bytes.first_chunk().map(|word| u32::from_le_bytes(*word))?;
+                Some(format!(".inst {word:#010x}"))
+            }
+        }
+    }
+
     /// Decodes the instruction at the start of `bytes`, `None` if there is no valid one.
     pub fn decode(self, bytes: &[u8]) -> Option<Instruction> {
         match self {

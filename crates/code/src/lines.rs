@@ -12,7 +12,7 @@
 //! is kept counts towards one limit.
 
 use crate::elf::{Content, ElfError};
-use corewise_paths::export::source::{Line, Lines, SourceFrame};
+use corewise_paths::export::source::{Line, Lines, Place, SourceFrame};
 use corewise_paths::window::Location;
 use corewise_sys::input;
 use gimli::{AttributeValue, DebuggingInformationEntry, EndianSlice, LittleEndian, UnitOffset};
@@ -41,9 +41,18 @@ struct Scope {
     name: String,
     /// Line of the declaration.
     declared: u64,
-    /// Line and discriminator of the call, if it was inlined.
-    call: (u64, u64),
+    /// Where the call stands, if it was inlined.
+    call: Spot,
     inlined: Vec<Scope>,
+}
+
+/// A place in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    /// Index in [`DebugLines::files`].
+    file: usize,
+    line: u64,
+    discriminator: u64,
 }
 
 /// A row of the line table.
@@ -51,7 +60,7 @@ struct Scope {
 struct Row {
     address: u64,
     /// `None` behind the end of a sequence.
-    line: Option<(u64, u64)>,
+    spot: Option<Spot>,
 }
 
 /// The debug information of an ELF file.
@@ -61,6 +70,8 @@ pub struct DebugLines {
     functions: Vec<(u64, u64, usize)>,
     scopes: Vec<Scope>,
     rows: Vec<Row>,
+    /// Paths of sources; the first is of those that are not known.
+    files: Vec<String>,
 }
 
 impl DebugLines {
@@ -82,9 +93,9 @@ impl DebugLines {
         lines.map_err(|problem| malformed(format!("its debug information: {problem}")))
     }
 
-    fn row(&self, address: u64) -> Option<(u64, u64)> {
+    fn row(&self, address: u64) -> Option<Spot> {
         let behind = self.rows.partition_point(|row| row.address <= address);
-        self.rows[..behind].last()?.line
+        self.rows[..behind].last()?.spot
     }
 
     fn function(&self, address: u64) -> Option<&Scope> {
@@ -92,27 +103,42 @@ impl DebugLines {
         let (_, end, index) = *self.functions[..behind].last()?;
         (address < end).then(|| &self.scopes[index])
     }
-}
 
-impl Lines for DebugLines {
-    fn frames(&self, at: Location) -> Vec<SourceFrame> {
-        let (Some(function), Some(innermost)) = (self.function(at.address), self.row(at.address)) else {
+    /// The function of an instruction and what was inlined there, the outermost first, each with the place
+    /// of the inlined call or, at last, of the instruction.
+    fn walk(&self, address: u64) -> Vec<(&Scope, Spot)> {
+        let (Some(function), Some(innermost)) = (self.function(address), self.row(address)) else {
             return Vec::new();
         };
         let mut frames = Vec::new();
         let mut scope = function;
         let holds =
-            |scope: &&Scope| scope.ranges.iter().any(|(start, end)| (*start..*end).contains(&at.address));
+            |scope: &&Scope| scope.ranges.iter().any(|(start, end)| (*start..*end).contains(&address));
         while let Some(inner) = scope.inlined.iter().find(holds) {
-            frames.push(frame(scope, inner.call));
+            frames.push((scope, inner.call));
             scope = inner;
         }
-        frames.push(frame(scope, innermost));
+        frames.push((scope, innermost));
         frames
     }
 }
 
-fn frame(scope: &Scope, (line, discriminator): (u64, u64)) -> SourceFrame {
+impl Lines for DebugLines {
+    fn frames(&self, at: Location) -> Vec<SourceFrame> {
+        self.walk(at.address).into_iter().map(|(scope, spot)| frame(scope, spot)).collect()
+    }
+
+    fn places(&self, at: Location) -> Vec<Place> {
+        let place = |(scope, spot): (&Scope, Spot)| Place {
+            function: scope.name.clone(),
+            file: self.files[spot.file].clone(),
+            line: spot.line,
+        };
+        self.walk(at.address).into_iter().map(place).collect()
+    }
+}
+
+fn frame(scope: &Scope, Spot { line, discriminator, .. }: Spot) -> SourceFrame {
     SourceFrame {
         function: scope.name.clone(),
         line: Line {
@@ -160,9 +186,17 @@ fn read(dwarf: &Dwarf<'_>) -> Result<DebugLines, Problem> {
     }
     let reading = Reading { dwarf, units: &units, left: Cell::new(PARTS_MAX) };
     let (mut scopes, mut rows) = (Vec::new(), Vec::new());
+    let mut files = vec![String::new()];
     for unit in &units {
-        scopes.extend(reading.functions(unit)?);
-        reading.add_rows(unit, &mut rows)?;
+        let first = files.len();
+        files.extend(reading.files(unit)?);
+        // Files are numbered from 1 up to DWARF 4, from 0 since.
+        let numbers_from = u64::from(unit.header.version() < 5);
+        let place = |number: u64| number.checked_sub(numbers_from).map(|index| first + index as usize);
+        let count = files.len();
+        let file = |number: u64| place(number).filter(|index| *index < count).unwrap_or(0);
+        scopes.extend(reading.functions(unit, &file)?);
+        reading.add_rows(unit, &file, &mut rows)?;
     }
     let ranges = |(index, scope): (usize, &Scope)| {
         scope.ranges.iter().map(|&(start, end)| (start, end, index)).collect::<Vec<_>>()
@@ -170,9 +204,12 @@ fn read(dwarf: &Dwarf<'_>) -> Result<DebugLines, Problem> {
     let mut functions: Vec<_> = scopes.iter().enumerate().flat_map(ranges).collect();
     functions.sort_unstable();
     // The end of a sequence comes before the start of the next one at the same address.
-    rows.sort_by_key(|row| (row.address, row.line.is_some()));
-    Ok(DebugLines { functions, scopes, rows })
+    rows.sort_by_key(|row| (row.address, row.spot.is_some()));
+    Ok(DebugLines { functions, scopes, rows, files })
 }
+
+/// The index of the source that has this number in its unit.
+type FileOf<'a> = &'a dyn Fn(u64) -> usize;
 
 struct Reading<'a, 'd> {
     dwarf: &'a Dwarf<'d>,
@@ -188,23 +225,45 @@ impl<'d> Reading<'_, 'd> {
         Ok(())
     }
 
-    fn add_rows(&self, unit: &Unit<'d>, rows: &mut Vec<Row>) -> Result<(), Problem> {
+    /// The paths of a unit's sources, by their numbers there.
+    fn files(&self, unit: &Unit<'d>) -> Result<Vec<String>, Problem> {
+        let Some(program) = &unit.line_program else { return Ok(Vec::new()) };
+        let header = program.header();
+        let text = |value: Option<AttributeValue<Bytes<'d>>>| {
+            let text = value.and_then(|value| self.dwarf.attr_string(unit, value).ok());
+            text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        let compiled_in = unit.comp_dir.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut files = Vec::new();
+        for entry in header.file_names() {
+            let path = Path::new(&compiled_in).join(text(entry.directory(header)));
+            let path = path.join(text(Some(entry.path_name()))).to_string_lossy().into_owned();
+            self.spend(1 + path.len() as u64 / 64)?;
+            files.push(path);
+        }
+        Ok(files)
+    }
+
+    fn add_rows(&self, unit: &Unit<'d>, file: FileOf<'_>, rows: &mut Vec<Row>) -> Result<(), Problem> {
         let Some(program) = unit.line_program.clone() else { return Ok(()) };
         let mut unit_rows = program.rows();
         while let Some((_, row)) = unit_rows.next_row()? {
             self.spend(1)?;
-            let line = row.line().map_or(0, std::num::NonZero::get);
-            let line = (!row.end_sequence()).then_some((line, row.discriminator()));
+            let spot = Spot {
+                file: file(row.file_index()),
+                line: row.line().map_or(0, std::num::NonZero::get),
+                discriminator: row.discriminator(),
+            };
             // Functions that the linker left out are at 0.
             if row.address() != 0 {
-                rows.push(Row { address: row.address(), line });
+                rows.push(Row { address: row.address(), spot: (!row.end_sequence()).then_some(spot) });
             }
         }
         Ok(())
     }
 
     /// The functions of a unit that have code.
-    fn functions(&self, unit: &Unit<'d>) -> Result<Vec<Scope>, Problem> {
+    fn functions(&self, unit: &Unit<'d>, file: FileOf<'_>) -> Result<Vec<Scope>, Problem> {
         // The scopes that are open, each with its depth in the tree of entries.
         let mut open: Vec<(isize, Scope)> = Vec::new();
         let mut functions = Vec::new();
@@ -214,7 +273,7 @@ impl<'d> Reading<'_, 'd> {
             let is_function =
                 matches!(entry.tag(), gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine);
             if is_function && open.len() < DEPTH_MAX {
-                let scope = self.scope(unit, entry)?;
+                let scope = self.scope(unit, entry, file)?;
                 if !scope.ranges.is_empty() {
                     open.push((entry.depth(), scope));
                 }
@@ -224,7 +283,7 @@ impl<'d> Reading<'_, 'd> {
         Ok(functions)
     }
 
-    fn scope(&self, unit: &Unit<'d>, entry: &Entry<'d>) -> Result<Scope, Problem> {
+    fn scope(&self, unit: &Unit<'d>, entry: &Entry<'d>, file: FileOf<'_>) -> Result<Scope, Problem> {
         let mut ranges = Vec::new();
         let mut found = self.dwarf.die_ranges(unit, entry)?;
         while let Some(range) = found.next()? {
@@ -234,7 +293,15 @@ impl<'d> Reading<'_, 'd> {
             }
         }
         let number = |name| entry.attr_value(name).and_then(|value| value.udata_value()).unwrap_or(0);
-        let call = (number(gimli::DW_AT_call_line), number(gimli::DW_AT_GNU_discriminator));
+        let called_in = match entry.attr_value(gimli::DW_AT_call_file) {
+            Some(AttributeValue::FileIndex(number)) => file(number),
+            _ => 0,
+        };
+        let call = Spot {
+            file: called_in,
+            line: number(gimli::DW_AT_call_line),
+            discriminator: number(gimli::DW_AT_GNU_discriminator),
+        };
         let (name, declared) =
             if ranges.is_empty() { (String::new(), 0) } else { self.declaration(unit, entry)? };
         self.spend(name.len() as u64 / 64)?;

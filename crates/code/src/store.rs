@@ -111,6 +111,13 @@ impl FileText {
         let FileText { file, isa, text, .. } = self;
         text.instruction(offset, &mut |bytes| isa.decode(bytes), &|page| read_file(file, page))
     }
+
+    /// The instruction at a file offset in the words of an assembler, if it is loaded to this address.
+    pub fn assembly(&self, offset: u64, address: u64) -> Option<String> {
+        let mut bytes = [0; Isa::INSTRUCTION_BYTES_MAX];
+        let length = self.file.read_at(&mut bytes, offset).ok()?;
+        self.isa.assembly(&bytes[..length], address)
+    }
 }
 
 struct MemoryText<T> {

@@ -3,8 +3,8 @@
 
 use super::{Flow, Instruction, StackMove, Store, Unit};
 use iced_x86::{
-    CodeSize, Decoder, DecoderOptions, FlowControl, InstructionInfo, InstructionInfoFactory,
-    InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
+    CodeSize, Decoder, DecoderOptions, FlowControl, Formatter, InstructionInfo, InstructionInfoFactory,
+    InstructionInfoOptions, Mnemonic, NasmFormatter, OpAccess, OpKind, Register, UsedMemory,
 };
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -81,6 +81,25 @@ pub fn decode(bytes: &[u8], bits: u32) -> Option<Instruction> {
             stack,
         })
     })
+}
+
+/// The instruction at the start of `bytes` in Intel's syntax, if it stands at this address.
+pub fn assembly(bytes: &[u8], address: u64, bits: u32) -> Option<String> {
+    let instruction = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
+    if instruction.is_invalid() {
+        return None;
+    }
+    let mut formatter = NasmFormatter::new();
+    let options = formatter.options_mut();
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
+    options.set_branch_leading_zeros(false);
+    options.set_space_after_operand_separator(true);
+    options.set_show_branch_size(false);
+    let mut text = String::new();
+    formatter.format(&instruction, &mut text);
+    Some(text)
 }
 
 fn stack_move(instruction: &iced_x86::Instruction, moves: bool) -> StackMove {

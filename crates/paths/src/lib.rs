@@ -16,6 +16,7 @@ pub mod export;
 pub mod fragment;
 pub mod graph;
 mod join;
+pub mod listing;
 #[doc(hidden)]
 pub mod made_up;
 pub mod modules;
@@ -25,6 +26,9 @@ pub mod profile;
 pub mod program;
 pub mod quality;
 pub mod study;
+pub mod summary;
 mod trie;
 mod weight;
 pub mod window;
+
+pub use demangled::demangled;

@@ -111,6 +111,11 @@ impl Recording {
     /// The format that this code writes; it reads all from 1 on.
     pub const VERSION: u32 = 2;
 
+    /// The CPU time that one of the windows stands for, in ns; at least 1.
+    pub fn time_of(&self, window: &Window) -> u64 {
+        window.period_ns.unwrap_or(self.period_ns).max(1)
+    }
+
     /// Has every window stand for so many.
     pub(crate) fn stand_for(&mut self, count: u64) {
         if self.windows.iter().any(|window| window.period_ns.is_some()) {

@@ -53,6 +53,13 @@ impl ElfProgram {
         Some(&self.module(module)?.elf)
     }
 
+    /// An instruction in the words of an assembler, with absolute addresses.
+    pub fn assembly(&self, at: Location) -> Option<String> {
+        let module = self.module(at.module)?;
+        let text = module.text.borrow();
+        text.assembly(module.elf.segments.offset(at.address)?, at.address)
+    }
+
     fn module(&self, module: ModuleId) -> Option<&ModuleCode> {
         self.modules.get(module.0 as usize)?.as_ref()
     }

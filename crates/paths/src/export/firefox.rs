@@ -40,7 +40,6 @@ fn profile(recording: &Recording, program: &dyn Program) -> Profile {
         threads.entry(window.tid).or_default().push(window);
     }
     let process = profile.add_process(name, threads.keys().next().copied().unwrap_or(0), start);
-    let period = CpuDelta::from_nanos(recording.period_ns);
     for (tid, mut windows) in threads {
         windows.sort_by_key(|window| window.time_ns);
         let thread = profile.add_thread(process, tid, time(windows[0]), false);
@@ -56,6 +55,7 @@ fn profile(recording: &Recording, program: &dyn Program) -> Profile {
                 })
                 .collect();
             let stack = profile.intern_stack_frames(thread, frames.into_iter());
+            let period = CpuDelta::from_nanos(recording.time_of(window));
             profile.add_sample(thread, time(window), stack, period, 1);
         }
     }

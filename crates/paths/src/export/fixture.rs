@@ -1,7 +1,7 @@
 //! A small made-up recording and the program that it is of.
 
 use super::counts::Counts;
-use super::source::{Line, Lines, SourceCounts, SourceFrame};
+use super::source::{Line, Lines, Place, SourceCounts, SourceFrame};
 use crate::program::{Function, Program};
 use crate::window::{End, Location, Module, ModuleId, Recording, Transfer, Window};
 use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
@@ -135,7 +135,7 @@ impl Program for MadeUp {
 }
 
 /// Four instructions a line; the last line of `work` is an inlined `step`.
-struct MadeUpLines;
+pub struct MadeUpLines;
 
 impl Lines for MadeUpLines {
     fn frames(&self, at: Location) -> Vec<SourceFrame> {
@@ -151,6 +151,17 @@ impl Lines for MadeUpLines {
             0x1210..0x1220 => vec![frame("work", 1, 0), frame("step", 2, 0)],
             _ => Vec::new(),
         }
+    }
+
+    /// The functions begin at the lines 10 and 20 of `made_up.c`.
+    fn places(&self, at: Location) -> Vec<Place> {
+        let begins = if at.address < 0x1200 { 10 } else { 20 };
+        let place = |frame: SourceFrame| Place {
+            function: frame.function,
+            file: "/src/made_up.c".to_owned(),
+            line: begins + u64::from(frame.line.offset),
+        };
+        self.frames(at).into_iter().map(place).collect()
     }
 }
 

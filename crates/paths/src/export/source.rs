@@ -35,10 +35,24 @@ pub struct SourceFrame {
     pub copies: u32,
 }
 
+/// A function and a line of its source, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The function's linker name.
+    pub function: String,
+    /// The source's path; empty where it is not known.
+    pub file: String,
+    /// The line; 0 where the compiler names none.
+    pub line: u64,
+}
+
 /// What debug information says.
 pub trait Lines {
     /// The function of an instruction and what was inlined there, the outermost first; empty if not known.
     fn frames(&self, at: Location) -> Vec<SourceFrame>;
+
+    /// The same for people: each function with the line of the inlined call or, at last, of the instruction.
+    fn places(&self, at: Location) -> Vec<Place>;
 }
 
 /// The counts of a function, or of one inlined call of it.

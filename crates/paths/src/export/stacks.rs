@@ -11,6 +11,7 @@ use crate::demangled::demangled;
 use crate::program::Program;
 use crate::window::{End, Location, ModuleId, Recording, Window};
 use corewise_core::code::Flow;
+use std::collections::BTreeMap;
 
 /// A function, or code of a module that is in no function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,6 +68,23 @@ pub fn pieces(window: &Window, program: &dyn Program) -> Vec<Piece> {
         .filter(|(_, instructions)| *instructions > 0)
         .map(|(frame, instructions)| Piece { stack: calls.stack(frame), instructions })
         .collect()
+}
+
+/// The share of the time of each stack, the outermost function first: a window stands for the time of its
+/// sample, which its instructions share.
+pub fn shares(recording: &Recording, program: &dyn Program) -> BTreeMap<Vec<Callee>, f64> {
+    let mut stacks: BTreeMap<Vec<Callee>, f64> = BTreeMap::new();
+    let time = |window: &Window| recording.time_of(window) as f64;
+    let whole: f64 = recording.windows.iter().map(time).sum();
+    for window in &recording.windows {
+        let pieces = pieces(window, program);
+        let all: u32 = pieces.iter().map(|piece| piece.instructions).sum();
+        for piece in pieces {
+            let share = f64::from(piece.instructions) / f64::from(all);
+            *stacks.entry(piece.stack).or_default() += time(window) / whole * share;
+        }
+    }
+    stacks
 }
 
 /// Instructions executed one behind the other.

@@ -1,6 +1,9 @@
 //! Path profiles.
 
+pub mod accuracy;
+mod flame;
 pub mod page;
+pub mod table;
 
 use corewise_paths::study::Row;
 use serde::Serialize;
@@ -28,4 +31,9 @@ impl Study {
         let runs = self.by_runs.iter().map(|row| row.runs).max();
         self.by_runs.iter().filter(move |row| Some(row.runs) == runs)
     }
+}
+
+/// The last part of a path.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }

@@ -8,7 +8,7 @@ use corewise_code::elf::ElfProgram;
 use corewise_paths::modules::ModuleTable;
 use corewise_paths::study::{Plan, study};
 use corewise_paths::window::{Module, ModuleId, Recording};
-use corewise_render::paths::{Study, page};
+use corewise_render::paths::{Study, accuracy};
 use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ impl Accuracy {
         }
         let study = studied(&truth, &runs, table.modules())?;
         if let Some(path) = &self.html {
-            whole_file::write(path, page::render(&study).as_bytes())?;
+            whole_file::write(path, accuracy::render(&study).as_bytes())?;
         }
         let text = if self.json { serde_json::to_string_pretty(&study)? + "\n" } else { describe(&study) };
         terminal::print(&text)?;

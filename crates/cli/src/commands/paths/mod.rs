@@ -37,7 +37,7 @@ enum Action {
 /// What `report` says of a recording in memory.
 #[cfg(test)]
 pub fn report_of(recording: Vec<u8>) -> Result<String> {
-    report::of(file::parse_recording(recording)?)
+    report::of(&file::parse_recording(recording)?)
 }
 
 impl Paths {

@@ -1,19 +1,25 @@
 //! `corewise paths report`: the hot functions and paths of a recording.
 
 use super::file;
+use crate::whole_file;
 use anyhow::Result;
 use corewise_code::elf::ElfProgram;
-use corewise_paths::estimate::Estimator;
-use corewise_paths::export::stacks::Callee;
-use corewise_paths::graph::Graph;
-use corewise_paths::path::{Path, Step};
-use corewise_paths::window::{End, Recording};
-use corewise_render::terminal::{self, Name};
-use serde::Serialize;
-use std::cmp::Reverse;
+use corewise_code::lines::DebugLines;
+use corewise_paths::export::source::{Lines, Place};
+use corewise_paths::export::stacks;
+use corewise_paths::listing::{Listings, Source};
+use corewise_paths::summary::Summary;
+use corewise_paths::window::{Location, Module, ModuleId, Recording};
+use corewise_render::paths::page::{self, Flame};
+use corewise_render::paths::table;
+use corewise_render::terminal;
+use corewise_sys::input;
+use nix::unistd::Uid;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::path::PathBuf;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Show the hot functions and paths of a recording
 ///
@@ -30,60 +36,25 @@ pub struct Report {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// What is shown.
-#[derive(Serialize)]
-struct Summary {
-    evidence: &'static str,
-    command: Vec<String>,
-    backend: String,
-    period_ns: u64,
-    branches_max: u32,
-    /// Samples with a window.
-    windows: usize,
-    /// Samples without one, by reason.
-    without_window: BTreeMap<String, u64>,
-    /// Why windows ended.
-    ended: BTreeMap<String, u64>,
-    /// Windows that disagree with the code of their files; they are left out.
-    contradicting: usize,
-    /// Different paths that were estimated to be executed at all.
-    different_paths: usize,
-    functions: Vec<HotFunction>,
-    paths: Vec<HotPath>,
-    notes: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct HotFunction {
-    share: f64,
-    name: String,
-    module: String,
-}
-
-#[derive(Serialize)]
-struct HotPath {
-    share: f64,
-    function: String,
-    /// Bytes between the function's first instruction and the path's.
-    offset: u64,
-    module: String,
-    /// The outcomes of its branches: T taken, N not taken, J and an address for an indirect jump.
-    outcomes: String,
-    /// The first instruction of each basic block, as linked.
-    blocks: Vec<u64>,
-    instructions: u32,
+    /// Write a page to look at: the time by caller, and the hot functions as source and machine code, with
+    /// the way that each branch goes
+    #[arg(long, value_name = "OUT", conflicts_with = "json")]
+    html: Option<PathBuf>,
 }
 
 impl Report {
-    /// Prints; the exit status.
+    /// Prints or writes; the exit status.
     pub fn execute(self) -> Result<u8> {
+        self.html.as_deref().map(whole_file::check_writable).transpose()?;
         let recording = file::read_recording(&self.file)?;
         let program = ElfProgram::open(&recording.modules)?;
-        let summary = summary(recording, &program, self.top);
+        let summary = summary(&recording, &program, self.top);
+        if let Some(page) = self.html {
+            let text = page_of(&recording, &program, &summary);
+            return whole_file::write(&page, text.as_bytes()).map(|()| 0);
+        }
         let text =
-            if self.json { serde_json::to_string_pretty(&summary)? + "\n" } else { describe(&summary) };
+            if self.json { serde_json::to_string_pretty(&summary)? + "\n" } else { table::render(&summary) };
         terminal::print(&text)?;
         Ok(0)
     }
@@ -91,155 +62,93 @@ impl Report {
 
 /// The report for people, with the ten hottest of everything.
 #[cfg(test)]
-pub fn of(recording: Recording) -> Result<String> {
+pub fn of(recording: &Recording) -> Result<String> {
     let program = ElfProgram::open(&recording.modules)?;
-    Ok(describe(&summary(recording, &program, 10)))
+    let summary = summary(recording, &program, 10);
+    Ok(table::render(&summary) + &page_of(recording, &program, &summary))
 }
 
-fn summary(recording: Recording, program: &ElfProgram, top: usize) -> Summary {
-    let mut estimator = Estimator::new(program);
-    let mut contradicting = 0;
-    let mut ended: BTreeMap<String, u64> = BTreeMap::new();
-    let mut functions: BTreeMap<Callee, u64> = BTreeMap::new();
-    for window in &recording.windows {
-        contradicting += usize::from(estimator.add(window, None).is_err());
-        *ended.entry(reason(&window.ended)).or_default() += 1;
-        *functions.entry(Callee::at(window.start, program)).or_default() += 1;
+fn summary(recording: &Recording, program: &ElfProgram, top: usize) -> Summary {
+    let mut summary = Summary::new(recording, program, top);
+    let notes = program.unreadable().iter().map(|error| format!("{error}: its code is not in any path"));
+    summary.notes.extend(notes);
+    summary
+}
+
+fn page_of(recording: &Recording, program: &ElfProgram, summary: &Summary) -> String {
+    let source =
+        Files { program, modules: &recording.modules, lines: RefCell::default(), texts: RefCell::default() };
+    let mut listings = Listings::new(recording, program, &source);
+    let listings: Vec<_> = summary.functions.iter().map(|function| listings.of(function.callee)).collect();
+    let mut flame = Flame::default();
+    for (stack, share) in stacks::shares(recording, program) {
+        flame.add(stack.iter().map(|callee| callee.name(recording, program)), share);
     }
-    let estimate = estimator.estimate();
-    let mut functions: Vec<(Callee, u64)> = functions.into_iter().collect();
-    functions.sort_by_key(|(callee, count)| (Reverse(*count), *callee));
-    let windows = recording.windows.len();
-    let hot_function = |(callee, count): (Callee, u64)| HotFunction {
-        share: count as f64 / windows as f64,
-        name: callee.name(&recording, program),
-        module: recording.modules[callee.module.0 as usize].path.clone(),
-    };
-    let functions = functions.into_iter().take(top).map(hot_function).collect();
-    let mut graph = Graph::new(program);
-    let profile = &estimate.profile;
-    let paths = profile.hottest().into_iter().take(top).map(|(path, _)| {
-        let share = profile.flow(path);
-        hot_path(path, share, &recording, program, &mut graph)
-    });
-    let paths = paths.collect();
-    let mut notes = recording.notes.clone();
-    notes.extend(program.unreadable().iter().map(|error| format!("{error}: its code is not in any path")));
-    Summary {
-        evidence: "measured windows, estimated paths",
-        command: recording.command,
-        backend: recording.backend,
-        period_ns: recording.period_ns,
-        branches_max: recording.branches_max,
-        windows,
-        without_window: recording.without_window,
-        ended,
-        contradicting,
-        different_paths: profile.paths.len(),
-        functions,
-        paths,
-        notes,
+    page::render(summary, &listings, &flame)
+}
+
+/// What the files of a recording say to people.
+struct Files<'a> {
+    program: &'a ElfProgram,
+    modules: &'a [Module],
+    /// Of each module that was asked for; `None` without debug information.
+    lines: RefCell<BTreeMap<ModuleId, Option<DebugLines>>>,
+    /// The sources that were asked for, by line.
+    texts: RefCell<BTreeMap<String, Vec<String>>>,
+}
+
+/// A source of more bytes is none that people write.
+const SOURCE_BYTES_MAX: u64 = 16 << 20;
+
+impl Source for Files<'_> {
+    fn assembly(&self, at: Location) -> Option<String> {
+        self.program.assembly(at)
     }
-}
 
-fn hot_path(
-    path: &Path,
-    share: f64,
-    recording: &Recording,
-    program: &ElfProgram,
-    graph: &mut Graph<'_>,
-) -> HotPath {
-    let callee = Callee::at(path.start, program);
-    let blocks = graph.blocks_of(path).unwrap_or_default();
-    let outcome = |step: &Step| match step {
-        Step::Taken => "T".to_owned(),
-        Step::NotTaken => "N".to_owned(),
-        Step::To(address) => format!("J{address:x} "),
-    };
-    HotPath {
-        share,
-        function: callee.name(recording, program),
-        offset: path.start.address - callee.start.unwrap_or(path.start.address),
-        module: recording.modules[path.start.module.0 as usize].path.clone(),
-        outcomes: path.steps.iter().map(outcome).collect::<String>().trim_end().to_owned(),
-        instructions: blocks.iter().map(|block| block.instructions).sum(),
-        blocks: blocks.iter().map(|block| block.start.address).collect(),
+    fn places(&self, at: Location) -> Vec<Place> {
+        let mut lines = self.lines.borrow_mut();
+        let path = || Path::new(&self.modules[at.module.0 as usize].path);
+        let lines = lines.entry(at.module).or_insert_with(|| DebugLines::open(path()).ok());
+        lines.as_ref().map(|lines| lines.places(at)).unwrap_or_default()
     }
-}
 
-/// Why a window ended, in the words of the recording.
-fn reason(end: &End) -> String {
-    match end {
-        End::Full => "full".to_owned(),
-        End::SystemCall => "system call".to_owned(),
-        End::Unsupported(mnemonic) => format!("cannot be emulated: {mnemonic}"),
-        End::Memory => "memory that cannot be read".to_owned(),
-        End::InstructionCap => "instruction cap".to_owned(),
-        End::NoFile => "code in no file".to_owned(),
-        End::Interrupted => "signal".to_owned(),
-        End::Hardware => "hardware".to_owned(),
-    }
-}
-
-fn describe(summary: &Summary) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = write_description(&mut text, summary);
-    text
-}
-
-fn write_description(out: &mut String, summary: &Summary) -> std::fmt::Result {
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    writeln!(
-        out,
-        "{}: {} windows of {} branches by {}, one each {:.1} ms of CPU time",
-        Name(&summary.command.join(" ")),
-        summary.windows,
-        summary.branches_max,
-        Name(&summary.backend),
-        summary.period_ns as f64 / 1e6
-    )?;
-    let listed = |counts: &BTreeMap<String, u64>, of: u64| {
-        let mut counts: Vec<_> = counts.iter().collect();
-        counts.sort_by_key(|(_, count)| Reverse(**count));
-        let shown = |(reason, count): (&String, &u64)| {
-            format!("{} {}", Name(reason), percent(*count as f64 / of.max(1) as f64))
+    fn line(&self, place: &Place) -> Option<String> {
+        let mut texts = self.texts.borrow_mut();
+        let read = || {
+            let text = public_text(Path::new(&place.file)).unwrap_or_default();
+            String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
         };
-        counts.into_iter().map(shown).collect::<Vec<_>>().join(", ")
-    };
-    writeln!(out, "windows ended: {}", listed(&summary.ended, summary.windows as u64))?;
-    if !summary.without_window.is_empty() {
-        let samples = summary.windows as u64 + summary.without_window.values().sum::<u64>();
-        writeln!(out, "samples without a window: {}", listed(&summary.without_window, samples))?;
+        let lines = texts.entry(place.file.clone()).or_insert_with(read);
+        lines.get(usize::try_from(place.line).ok()?.checked_sub(1)?).cloned()
     }
-    if summary.contradicting > 0 {
-        writeln!(out, "windows that contradict the files' code: {}", summary.contradicting)?;
-    }
-    summary.notes.iter().try_for_each(|note| writeln!(out, "note: {}", Name(note)))?;
-    writeln!(out, "\nhot functions (share of the time)")?;
-    for HotFunction { share, name, module } in &summary.functions {
-        writeln!(out, "{:>8}  {}  {}", percent(*share), Name(name), Name(file_name(module)))?;
-    }
-    writeln!(
-        out,
-        "\nhot paths (share of all executions of paths; {} different ones estimated)",
-        summary.different_paths
-    )?;
-    for path in &summary.paths {
-        writeln!(
-            out,
-            "{:>8}  {}+{:#x}  {} blocks, {} instructions  {}",
-            percent(path.share),
-            Name(&path.function),
-            path.offset,
-            path.blocks.len(),
-            path.instructions,
-            path.outcomes
-        )?;
-    }
-    Ok(())
 }
 
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+/// A file that everybody may read, or that the user owns: a program's debug information names any path it
+/// likes, and root's pages are no way to see other people's files.
+fn public_text(path: &Path) -> io::Result<Vec<u8>> {
+    let file = input::open_regular(path)?;
+    let about = file.metadata()?;
+    let is_own = about.uid() == Uid::current().as_raw() && !Uid::current().is_root();
+    if about.mode() & 0o004 == 0 && !is_own {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    input::read_at_most(file, SOURCE_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn root_shows_nobodys_private_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("source.c");
+        fs::write(&file, "text").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(public_text(&file).unwrap(), b"text");
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(public_text(&file).is_ok(), !Uid::current().is_root());
+    }
 }
