@@ -53,7 +53,8 @@ impl Collected {
         self.windows.len()
     }
 
-    /// Takes in a window, by thread, process and time in ns of `CLOCK_MONOTONIC`.
+    /// Takes in an emulated window, by thread, process and time in ns of `CLOCK_MONOTONIC`.
+    #[cfg(target_arch = "x86_64")]
     pub fn add(&mut self, source: (u32, u32, u64), space: &AddressSpace, trace: &Trace) {
         if trace.instructions == 0 {
             return self.without_window(match &trace.ended {
@@ -61,7 +62,8 @@ impl Collected {
                 End::Unsupported(_) => "at an instruction that cannot be emulated",
                 End::NoFile => "code in no file",
                 End::Interrupted => "interrupted",
-                _ => "memory that cannot be read",
+                End::Memory => "memory that cannot be read",
+                End::Full | End::InstructionCap | End::Hardware => "ended before it began",
             });
         }
         let counts = Some((trace.instructions, trace.branches));

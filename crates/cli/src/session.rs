@@ -483,6 +483,7 @@ fn header(engine: &Engine, command: &[String], sources: &Sources, host: &Host) -
         format: FORMAT.to_owned(),
         version: VERSION,
         topology: engine.topology().clone(),
+        profile: engine.machine().profile.clone(),
         command: command.to_vec(),
         interval_ns: engine.interval().as_nanos() as u64,
         discovery: sources.discovery.clone(),

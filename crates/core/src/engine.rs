@@ -372,16 +372,6 @@ impl Engine {
         self.present.become_wanted(&wanted, most, known.now, actions);
     }
 
-    /// How many things are remembered.
-    #[cfg(test)]
-    fn items_kept(&self) -> usize {
-        self.intake.items_kept()
-            + self.present.items_kept()
-            + self.waits.items_kept()
-            + self.teams.items_kept()
-            + self.gangs.items_kept()
-    }
-
     /// The actions that give back everything that is still changed.
     pub fn release_all(&mut self) -> Vec<Action> {
         self.present.release_all()

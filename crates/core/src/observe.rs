@@ -255,8 +255,9 @@ pub struct ProgressReading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgressSource {
-    /// The program itself tells.
-    Told,
+    /// Heartbeats of the program itself.
+    #[serde(alias = "told")]
+    Heartbeat,
     /// Instructions that it has executed outside of the kernel; those of busy-waits are among them.
     Instructions,
     /// How often it has passed a point of its code, as CPU time at the speed that it had at first.
@@ -269,7 +270,7 @@ impl ProgressSource {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            ProgressSource::Told => "what the program tells",
+            ProgressSource::Heartbeat => "heartbeats of the program",
             ProgressSource::Instructions => "executed instructions",
             ProgressSource::Points => "passes of points in its code",
             ProgressSource::Simulated => "the simulation",

@@ -7,8 +7,10 @@
 
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
+use crate::machine_model::MachineModel;
 use crate::observe::{Event, EventBatch, EventKind, Input, Observation, Standing, ThreadReading};
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
+use crate::profile::{self, MachineProfile, ProfileError};
 use crate::report::Host;
 use crate::time::Time;
 use crate::topology::{Topology, TopologyError};
@@ -21,10 +23,13 @@ use std::sync::Arc;
 pub const FORMAT: &str = "corewise-recording";
 
 /// The version of the format that this code writes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
-/// The oldest version that it reads: all lines are observations.
+/// The oldest version that it reads.
 const VERSION_MIN: u32 = 1;
+
+/// Up to this version all lines are observations; up to the next one no header has a machine profile.
+const WITHOUT_EVENTS: u32 = 1;
 
 /// The first line of a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +40,9 @@ pub struct Header {
     pub version: u32,
     /// The machine that was recorded.
     pub topology: Topology,
+    /// What was known of it by measuring, if it was scheduled by that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Arc<MachineProfile>>,
     /// The command that ran.
     pub command: Vec<String>,
     /// The time between two observations, in nanoseconds.
@@ -71,6 +79,17 @@ pub enum RecordingError {
     /// The machine in it is none.
     #[error("its machine contradicts itself: {0}")]
     Machine(TopologyError),
+    /// The machine profile in it is none.
+    #[error("its machine profile cannot be used: {0}")]
+    Profile(#[from] ProfileError),
+    /// The machine profile in it is of another machine.
+    #[error("its machine has the PEs {topology}, its machine profile those of another one: {profile}")]
+    OtherMachine {
+        /// The PEs of the topology.
+        topology: CpuSet,
+        /// Those of the profile.
+        profile: CpuSet,
+    },
     /// It is of another format or version.
     #[error(
         "this is a `{format}` of version {version}; this corewise reads `{FORMAT}` of version \
@@ -99,6 +118,16 @@ pub fn to_line<T: Serialize>(value: &T) -> String {
     line
 }
 
+impl Header {
+    /// The machine as it was known to whoever decided.
+    pub fn machine(&self) -> MachineModel {
+        let Some(profile) = &self.profile else { return self.topology.clone().into() };
+        let mut machine = MachineModel::from_profile(profile);
+        machine.topology = self.topology.clone();
+        machine
+    }
+}
+
 impl Recording {
     /// What was seen, without the events in between.
     pub fn observations(&self) -> impl DoubleEndedIterator<Item = &Observation> {
@@ -110,7 +139,7 @@ impl Recording {
         let mut lines = text.lines().enumerate().peekable();
         let (_, first) = lines.next().ok_or(RecordingError::Empty)?;
         let header = parse_header(first)?;
-        let parse_line = if header.version == VERSION_MIN { parse_observation } else { parse_input };
+        let parse_line = if header.version <= WITHOUT_EVENTS { parse_observation } else { parse_input };
         let mut inputs: Vec<Input> = Vec::new();
         let mut truncated = !text.ends_with('\n');
         while let Some((index, line)) = lines.next() {
@@ -139,18 +168,26 @@ fn parse_observation(line: &str) -> serde_json::Result<Input> {
 
 fn parse_header(line: &str) -> Result<Header, RecordingError> {
     // The version is looked at before the rest, which another version may have laid out otherwise.
-    let value: serde_json::Value = serde_json::from_str(line).map_err(RecordingError::Header)?;
+    let mut value: serde_json::Value = serde_json::from_str(line).map_err(RecordingError::Header)?;
     let format = value["format"].as_str().unwrap_or("").to_owned();
     let version = value["version"].as_u64().unwrap_or(0);
     if format != FORMAT || !(u64::from(VERSION_MIN)..=u64::from(VERSION)).contains(&version) {
         return Err(RecordingError::Version { format, version });
     }
+    let profile = value.as_object_mut().and_then(|header| header.remove("profile"));
+    let profile = profile.map(|profile| profile::parse(&profile.to_string())).transpose()?;
     let header: Header = serde_json::from_value(value).map_err(RecordingError::Header)?;
     header.topology.check().map_err(RecordingError::Machine)?;
-    Ok(header)
+    if let Some(of_another) = profile.as_ref().filter(|profile| profile.reported.pes != header.topology.pes) {
+        let (topology, profile) = (header.topology.pes, of_another.reported.pes.clone());
+        return Err(RecordingError::OtherMachine { topology, profile });
+    }
+    Ok(Header { profile: profile.map(Arc::new), ..header })
 }
 
-/// A World that plays a recording back. It carries out actions only in its own books.
+/// A World that plays a recording back. It carries out actions only in its own books. As long as the same
+/// actions are asked for as in the recorded run, everything is as it was then; who is bound otherwise is shown
+/// as if that had been so.
 pub struct RecordedWorld {
     inputs: VecDeque<Input>,
     /// How many of them are observations.
@@ -159,7 +196,11 @@ pub struct RecordedWorld {
     kinds: Vec<EventKind>,
     machine: Option<Topology>,
     bound: HashMap<ThreadId, CpuSet>,
-    outcomes: Vec<Outcome>,
+    /// The same in the recorded run.
+    bound_then: HashMap<ThreadId, CpuSet>,
+    /// What is to be carried out, and what became of the recorded run's actions meanwhile.
+    actions: Vec<Action>,
+    outcomes_then: Vec<Outcome>,
 }
 
 impl RecordedWorld {
@@ -172,8 +213,33 @@ impl RecordedWorld {
             kinds: Vec::new(),
             machine,
             bound: HashMap::new(),
-            outcomes: Vec::new(),
+            bound_then: HashMap::new(),
+            actions: Vec::new(),
+            outcomes_then: Vec::new(),
         }
+    }
+
+    /// Carries out the actions. What was done in the recorded run, too, comes to the same.
+    fn outcomes(&mut self) -> Vec<Outcome> {
+        let then = std::mem::take(&mut self.outcomes_then);
+        then.iter().for_each(|outcome| take(outcome, &mut self.bound_then));
+        let mut outcomes = Vec::new();
+        for Action { thread, change, .. } in std::mem::take(&mut self.actions) {
+            let is_it = |then: &&Outcome| then.thread == thread && then.change == change;
+            let result = match (then.iter().find(is_it), &change) {
+                (Some(then), _) => then.result.clone(),
+                (None, Change::Bind(_) | Change::Free) => OutcomeKind::Done,
+                (None, Change::Set(_) | Change::Reset(_)) => OutcomeKind::Unsupported,
+            };
+            let outcome = Outcome { thread, change, result };
+            take(&outcome, &mut self.bound);
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    fn is_as_recorded(&self) -> bool {
+        self.machine.is_none() && self.bound == self.bound_then
     }
 
     /// Shows a reading as if the engine had been there, and on the machine that takes the place of the
@@ -196,25 +262,37 @@ impl RecordedWorld {
     fn events(&mut self) -> Option<EventBatch> {
         while let Some(Input::Events(_)) = self.inputs.front() {
             let Some(Input::Events(mut batch)) = self.inputs.pop_front() else { break };
+            self.outcomes_then.append(&mut batch.outcomes);
             let elsewhere = self.machine.as_ref().map(|machine| Arc::new(machine.allowed.clone()));
             batch.events.retain(|event| {
                 // The PEs of another machine do not change.
                 self.kinds.contains(&event.kind())
                     && !(elsewhere.is_some() && event.kind() == EventKind::AllowedChanged)
             });
-            for event in &mut batch.events {
+            if batch.events.is_empty() {
+                continue;
+            }
+            self.now = batch.at;
+            batch.outcomes = self.outcomes();
+            let is_as_recorded = self.is_as_recorded();
+            for event in batch.events.iter_mut().filter(|_| !is_as_recorded) {
                 if let Event::ThreadStarted(reading) = event {
                     let permitted = reading.permitted.clone();
                     self.show(reading, elsewhere.as_ref().unwrap_or(&permitted));
                 }
             }
-            if !batch.events.is_empty() {
-                self.now = batch.at;
-                batch.outcomes = std::mem::take(&mut self.outcomes);
-                return Some(batch);
-            }
+            return Some(batch);
         }
         None
+    }
+}
+
+/// Takes note of whom an action has bound or freed.
+fn take(outcome: &Outcome, bound: &mut HashMap<ThreadId, CpuSet>) {
+    match (&outcome.change, &outcome.result) {
+        (Change::Bind(pes), OutcomeKind::Done) => drop(bound.insert(outcome.thread, pes.clone())),
+        (Change::Free, OutcomeKind::Done) => drop(bound.remove(&outcome.thread)),
+        _ => {}
     }
 }
 
@@ -227,16 +305,20 @@ impl World for RecordedWorld {
 
     fn observe(&mut self) -> Result<Observation, Self::Error> {
         // Whoever looks at once does not wait for events.
-        while let Some(Input::Events(_)) = self.inputs.front() {
-            self.inputs.pop_front();
-        }
-        let mut observation = match self.inputs.pop_front() {
-            Some(Input::Observation(observation)) => observation,
-            Some(Input::Events(_)) | None => Observation::default(),
+        let mut observation = loop {
+            match self.inputs.pop_front() {
+                Some(Input::Observation(observation)) => break observation,
+                Some(Input::Events(mut batch)) => self.outcomes_then.append(&mut batch.outcomes),
+                None => break Observation::default(),
+            }
         };
         self.observations = self.observations.saturating_sub(1);
         self.now = observation.at;
-        observation.outcomes = std::mem::take(&mut self.outcomes);
+        self.outcomes_then.append(&mut observation.outcomes);
+        observation.outcomes = self.outcomes();
+        if self.is_as_recorded() {
+            return Ok(observation);
+        }
         if let Some(machine) = &self.machine {
             observation.allowed = machine.allowed.clone();
         }
@@ -248,24 +330,10 @@ impl World for RecordedWorld {
     }
 
     fn apply(&mut self, actions: &[Action]) {
-        for action in actions {
-            let result = match &action.change {
-                Change::Bind(pes) => {
-                    self.bound.insert(action.thread, pes.clone());
-                    OutcomeKind::Done
-                }
-                Change::Free => {
-                    self.bound.remove(&action.thread);
-                    OutcomeKind::Done
-                }
-                Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
-            };
-            let (thread, change) = (action.thread, action.change.clone());
-            self.outcomes.push(Outcome { thread, change, result });
-        }
+        self.actions.extend_from_slice(actions);
     }
 
-    fn tell(&mut self, kinds: &[EventKind]) {
+    fn subscribe(&mut self, kinds: &[EventKind]) {
         self.kinds = kinds.to_vec();
     }
 
@@ -291,6 +359,7 @@ mod tests {
             format: FORMAT.to_owned(),
             version: VERSION,
             topology: Topology::synthetic("core:2 pu:1").unwrap(),
+            profile: None,
             command: vec!["true".to_owned()],
             interval_ns: 1_000_000_000,
             discovery: "poll".to_owned(),
@@ -340,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_recording_of_version_1_is_read() {
-        let header = to_line(&header()).replace("\"version\":2", "\"version\":1");
+        let header = to_line(&header()).replace("\"version\":3", "\"version\":1");
         let observation = Observation { at: Time(7), ..Observation::default() };
         let recording = Recording::parse(&(header + &to_line(&observation))).unwrap();
         assert_eq!(recording.inputs, [Input::Observation(observation)]);
@@ -357,7 +426,7 @@ mod tests {
         let recording = Recording::parse(&(to_line(&header()) + &lines)).unwrap();
         let told = |kinds: &[EventKind]| {
             let mut world = RecordedWorld::new(recording.clone(), None);
-            world.tell(kinds);
+            world.subscribe(kinds);
             let mut told = Vec::new();
             loop {
                 match world.wait_until(Time(0)).unwrap() {
@@ -386,7 +455,7 @@ mod tests {
         let lines: Vec<&str> = whole.lines().collect();
         check(&format!("{}\nnoise\n{}", lines[0], lines[1]), "line 2");
         check(&format!("{}\n{}\nnoise\n", lines[0], lines[1]), "line 3");
-        check(&text().replace("\"version\":2", "\"version\":9"), "version 9");
+        check(&text().replace("\"version\":3", "\"version\":9"), "version 9");
         check(&text().replace("\"pes\":\"0-1\"", "\"pes\":\"0-9\""), "its machine contradicts itself");
         check(&text().replacen("{\"at\":1", "{\"at\":x", 1), "line 2 is damaged");
         check(&text().replacen("{\"at\":1,", "{\"at\":7,", 1), "line 3 is damaged");

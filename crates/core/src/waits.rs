@@ -276,12 +276,6 @@ impl Waits {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn items_kept(&self) -> usize {
-        let judged = |process: &Process| process.judged_from.as_ref().map_or(0, |(_, threads)| threads.len());
-        self.processes.values().map(|process| 1 + judged(process)).sum()
-    }
-
     /// A thread has ended.
     pub fn forget(&mut self, thread: ThreadId) {
         self.processes.remove(&thread);

@@ -25,8 +25,8 @@ pub trait World {
     /// Carries out actions. Their outcomes are part of the next observation.
     fn apply(&mut self, actions: &[Action]);
 
-    /// Tells from now on, as soon as they happen, what events there are of these kinds, as far as it can.
-    fn tell(&mut self, kinds: &[EventKind]);
+    /// From now on events of these kinds end a wait as soon as they happen, as far as the world sees them.
+    fn subscribe(&mut self, kinds: &[EventKind]);
 
     /// Somebody wants to know from now on how much the threads of this one's process do. What a world knows
     /// anyway it tells unasked.
@@ -66,7 +66,7 @@ fn steps<W: World>(
     engine: &mut Engine,
     watch: &mut impl FnMut(&Input, &[Action], &Engine),
 ) -> Result<(), W::Error> {
-    world.tell(&engine.event_kinds());
+    world.subscribe(&engine.event_kinds());
     let mut deadline = world.now() + engine.interval();
     loop {
         let finished = match world.wait_until(deadline)? {

@@ -5,8 +5,8 @@ pub mod descriptors;
 pub mod none;
 pub mod pmu;
 pub mod progress;
+pub mod reports;
 pub mod sample;
-pub mod told;
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::CounterReading;

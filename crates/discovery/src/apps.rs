@@ -75,14 +75,14 @@ impl Apps {
         app
     }
 
-    /// From now on changes of the application's number of runnable threads are told.
+    /// From now on changes of the application's number of runnable threads are reported.
     pub fn ask(&mut self, index: usize) {
         // SAFETY: as above; the kernel only reads this word.
         unsafe { addr_of_mut!((*self.place(index)).asked).write_volatile(1) };
     }
 
-    /// The number of runnable threads was told just now.
-    pub fn note_told(&mut self, index: usize, count: u32) {
+    /// The number of runnable threads was reported just now.
+    pub fn note_reported(&mut self, index: usize, count: u32) {
         let place = self.place(index);
         // SAFETY: as above; the kernel may write both words at this moment, and either value is good: what it
         // tells too early or too late is looked at anyway.

@@ -6,7 +6,9 @@
 use super::apps::{APPS_MAX, Apps, RawApp};
 use super::followed::Followed;
 use super::groups::Groups;
-use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
+use super::{
+    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, nobody_runnable,
+};
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::{AppId, PeId};
@@ -73,7 +75,7 @@ pub struct Bpf {
     list: Link,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Vec<RawThread>>>,
-    /// Told of changes of the number of runnable threads.
+    /// Wakes at changes of the number of runnable threads.
     changes: RingBuffer<'static>,
     apps: Apps,
     groups: Groups,
@@ -87,8 +89,8 @@ pub struct Bpf {
     /// What the next refresh tells.
     news: News,
     ended: Vec<ThreadFacts>,
-    /// Of each application, what was told of its runnable threads, and when; `None`: nobody asked.
-    told: Option<Vec<(RunnableThreads, Option<Instant>)>>,
+    /// Of each application, what was reported of its runnable threads, and when; `None`: nobody asked.
+    reported: Option<Vec<(RunnableThreads, Option<Instant>)>>,
     /// Those whose end did not come in time: it is no news any more.
     given_up: HashSet<(u32, u64)>,
     listings: u64,
@@ -139,7 +141,7 @@ impl Bpf {
             known: HashMap::new(),
             news: News::default(),
             ended: Vec::new(),
-            told: None,
+            reported: None,
             given_up: HashSet::new(),
             listings: 0,
             events_lost: 0,
@@ -301,12 +303,12 @@ impl Bpf {
         (0..self.roots).map(|index| self.apps.read(index))
     }
 
-    /// Tells the applications whose runnable threads are others than was told. One that was told a moment ago
-    /// has to wait.
-    fn tell_changes(&mut self) {
-        let Some(told) = &mut self.told else { return };
+    /// Reports the applications whose runnable threads are others than was reported. One that was reported a
+    /// moment ago has to wait.
+    fn report_changes(&mut self) {
+        let Some(reported) = &mut self.reported else { return };
         let now = Instant::now();
-        for (index, (told, at)) in told.iter_mut().enumerate() {
+        for (index, (last, at)) in reported.iter_mut().enumerate() {
             if at.is_some_and(|at| now.duration_since(at) < COALESCED_WITHIN) {
                 continue;
             }
@@ -316,13 +318,13 @@ impl Bpf {
             // The two words are not of one time: where they contradict each other nobody is named.
             let only = self.known.get(&(app.runnable_xor as u32)).filter(|_| count == 1);
             let runnable = RunnableThreads {
-                app: told.app,
+                app: last.app,
                 count,
-                only: only.filter(|known| known.facts.app == told.app).map(|known| known.facts.id()),
+                only: only.filter(|known| known.facts.app == last.app).map(|known| known.facts.id()),
             };
-            if runnable != *told {
-                (*told, *at) = (runnable, Some(now));
-                self.apps.note_told(index, count);
+            if runnable != *last {
+                (*last, *at) = (runnable, Some(now));
+                self.apps.note_reported(index, count);
                 self.news.runnable.push(runnable);
             }
         }
@@ -338,12 +340,12 @@ impl Discovery for Bpf {
         // SAFETY: the descriptors belong to rings of `self`, which the borrow keeps alive.
         let descriptor = |ring: &RingBuffer<'_>| unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
         let ring = self.look_again.is_none().then(|| descriptor(&self.ring));
-        ring.into_iter().chain(self.told.as_ref().map(|_| descriptor(&self.changes))).collect()
+        ring.into_iter().chain(self.reported.as_ref().map(|_| descriptor(&self.changes))).collect()
     }
 
     fn refresh_within(&self) -> Option<Duration> {
-        let told = self.told.iter().flatten().filter_map(|(_, at)| *at);
-        let next = told.map(|at| at + COALESCED_WITHIN).chain(self.look_again).min();
+        let last = self.reported.iter().flatten().filter_map(|(_, at)| *at);
+        let next = last.map(|at| at + COALESCED_WITHIN).chain(self.look_again).min();
         let next = next.map(|due| due.saturating_duration_since(Instant::now()));
         next.into_iter().chain(self.groups.due_within()).min()
     }
@@ -362,18 +364,17 @@ impl Discovery for Bpf {
             self.events_lost = events_lost;
             self.list()?;
         }
-        if self.told.is_some() {
+        if self.reported.is_some() {
             self.changes.consume().map_err(bpf_error)?;
-            self.tell_changes();
+            self.report_changes();
         }
         Ok(std::mem::take(&mut self.news))
     }
 
-    fn tell_runnable(&mut self) -> bool {
-        let nothing = |index| RunnableThreads { app: AppId(index), count: 0, only: None };
-        self.told = Some((0..self.roots as u32).map(|index| (nothing(index), None)).collect());
+    fn report_tlp(&mut self) {
+        let nobody = nobody_runnable(self.roots).into_iter();
+        self.reported = Some(nobody.map(|runnable| (runnable, None)).collect());
         (0..self.roots).for_each(|index| self.apps.ask(index));
-        true
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {

@@ -124,11 +124,9 @@ pub trait Discovery {
     /// that appeared, so that counters can be opened at once.
     fn refresh(&mut self) -> Result<News, DiscoveryError>;
 
-    /// Tells changes of the number of runnable threads from now on, at most once per application and
-    /// [`COALESCED_WITHIN`](corewise_core::observe::COALESCED_WITHIN). Whether it can.
-    fn tell_runnable(&mut self) -> bool {
-        false
-    }
+    /// Reports changes of the number of runnable threads from now on, at most once per application and
+    /// [`COALESCED_WITHIN`](corewise_core::observe::COALESCED_WITHIN).
+    fn report_tlp(&mut self);
 
     /// Every living thread, and each ended one exactly once.
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError>;
@@ -160,7 +158,7 @@ pub struct News {
     pub ended: Vec<ThreadId>,
     /// Threads that have another name.
     pub renamed: Vec<(ThreadId, Arc<str>)>,
-    /// Applications that have another number of runnable threads than was told.
+    /// Applications that have another number of runnable threads than was reported.
     pub runnable: Vec<RunnableThreads>,
 }
 
@@ -231,6 +229,11 @@ impl DiscoveryError {
     fn bpf(error: std::io::Error) -> DiscoveryError {
         DiscoveryError::Bpf { reason: error.to_string() }
     }
+}
+
+/// Of each application that it has no runnable thread.
+fn nobody_runnable(applications: usize) -> Vec<RunnableThreads> {
+    (0..applications as u32).map(|app| RunnableThreads { app: AppId(app), count: 0, only: None }).collect()
 }
 
 /// Why threads cannot be discovered.

@@ -19,14 +19,21 @@
 //! - *When.* The last id is read every [`GLANCE`], and a new one makes for a full poll. Without one, full
 //!   polls come [`INTERVAL_MIN`] after a change, then ever more rarely up to [`INTERVAL_MAX`]. Neither comes
 //!   so often that polling costs more than [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
+//! - *Changes of TLP*, while somebody asks for them: the known threads are read every [`TLP_INTERVAL`], less
+//!   often where that would cost more than [`SHARE_TLP`] of one CPU, and those that are runnable at that
+//!   instant are counted.
 //!
-//! Limits: threads that live between two polls are not seen, and an ended thread's last interval is lost. The
+//! Limits: threads that live between two polls are not seen, and an ended thread's last interval is lost. A
+//! change of TLP is reported late by the time between two counts, and one that ends before the next is not. The
 //! kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
 //! the wait ends. Kernels without `schedstat` have ticks of `stat` only, and no waiting times.
 
 use super::groups::Groups;
-use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
+use super::{
+    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, nobody_runnable,
+};
 use corewise_core::ids::{AppId, PeId};
+use corewise_core::observe::RunnableThreads;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -46,6 +53,10 @@ const LISTED_WITHIN: Duration = Duration::from_secs(1);
 /// The shortest interval that parallelism is estimated for: many ticks of the kernel's clock, at which the
 /// times of running threads move.
 const WINDOW: Duration = Duration::from_millis(50);
+/// The shortest interval between two counts of runnable threads: a scheduling tick of the PA paper (§2.1).
+const TLP_INTERVAL: Duration = Duration::from_millis(10);
+/// Share of one CPU that counting them may cost.
+const SHARE_TLP: f64 = 0.01;
 /// Share of one CPU that polling may cost while threads come and go.
 const SHARE_CHANGING: f64 = 0.02;
 /// Share of one CPU that polling may cost while nothing happens.
@@ -75,6 +86,9 @@ pub struct Poll {
     estimated_at: Instant,
     /// By application.
     tallies: Vec<Tally>,
+    /// Of each application its runnable threads as reported last, and when they are to be counted next;
+    /// `None`: nobody asked.
+    reported: Option<(Vec<RunnableThreads>, Instant)>,
     /// How many more `schedstat` files may be kept open.
     descriptors_left: usize,
     ns_per_tick: u64,
@@ -139,6 +153,7 @@ impl Poll {
             groups: options.groups(),
             members: options.roots().filter_map(running).collect(),
             tallies: vec![Tally::default(); options.roots.len()],
+            reported: None,
             roots: options.roots.clone(),
             threads: BTreeMap::new(),
             ended: Vec::new(),
@@ -153,6 +168,23 @@ impl Poll {
             descriptors_left: descriptors,
             ns_per_tick: 1_000_000_000 / ticks.max(1) as u64,
         })
+    }
+
+    /// What is to be done at `now`: a poll, a count of the runnable threads, or nothing.
+    fn refresh_at(&mut self, now: Instant) -> Result<News, DiscoveryError> {
+        let reported_ends = self.ended.len();
+        let wanted = now >= self.due || self.proc.last_created() != self.last_created;
+        let appeared = if wanted && now >= self.earliest {
+            self.poll(now)?
+        } else if self.reported.as_ref().is_some_and(|(_, due)| now >= *due) {
+            self.sample(now)?;
+            Vec::new()
+        } else {
+            return Ok(News::default());
+        };
+        let runnable = self.tlp_changes(now, now.elapsed());
+        let ended = self.ended[reported_ends..].iter().map(ThreadFacts::id).collect();
+        Ok(News { appeared, ended, runnable, ..News::default() })
     }
 
     /// One poll at `now`.
@@ -296,6 +328,22 @@ impl Poll {
         Ok(())
     }
 
+    /// The applications whose runnable threads are others than was reported. `cost` is that of reading them.
+    fn tlp_changes(&mut self, now: Instant, cost: Duration) -> Vec<RunnableThreads> {
+        let Some((reported, due)) = &mut self.reported else { return Vec::new() };
+        *due = now + cost.div_f64(SHARE_TLP).clamp(TLP_INTERVAL, INTERVAL_LIMIT);
+        let mut present = nobody_runnable(self.roots.len());
+        for thread in self.threads.values().filter(|thread| thread.facts.runnable) {
+            let app = &mut present[thread.facts.app.0 as usize];
+            app.count += 1;
+            app.only = (app.count == 1).then(|| thread.facts.id());
+        }
+        let changed = present.iter().zip(&*reported).filter(|(present, reported)| present != reported);
+        let changed = changed.map(|(present, _)| *present).collect();
+        *reported = present;
+        changed
+    }
+
     /// Adds the time since the last estimate to the active and the sequential time of an application.
     fn estimate(&mut self, app: AppId, window_ns: u64, now: Instant) {
         let tally = &mut self.tallies[app.0 as usize];
@@ -420,19 +468,16 @@ impl Discovery for Poll {
     fn refresh_within(&self) -> Option<Duration> {
         let now = Instant::now();
         let next = self.earliest.max(self.due.min(now + GLANCE));
+        let next = self.reported.iter().map(|(_, due)| *due).fold(next, Instant::min);
         Some(next.saturating_duration_since(now))
     }
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
-        let now = Instant::now();
-        let wanted = now >= self.due || self.proc.last_created() != self.last_created;
-        if !wanted || now < self.earliest {
-            return Ok(News::default());
-        }
-        let told = self.ended.len();
-        let appeared = self.poll(now)?;
-        let ended = self.ended[told..].iter().map(ThreadFacts::id).collect();
-        Ok(News { appeared, ended, ..News::default() })
+        self.refresh_at(Instant::now())
+    }
+
+    fn report_tlp(&mut self) {
+        self.reported = Some((nobody_runnable(self.roots.len()), self.sampled_at));
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {

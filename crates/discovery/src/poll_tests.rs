@@ -112,6 +112,52 @@ fn follows_descendants_but_neither_corewise_nor_its_guardian() {
     );
 }
 
+/// What is reported after this time: application, number of runnable threads, the only one.
+fn reported(fixture: &mut Fixture, poll: &mut Poll, ms: u64) -> Vec<(u32, u32, Option<u32>)> {
+    fixture.now += Duration::from_millis(ms);
+    let news = poll.refresh_at(fixture.now).unwrap().runnable;
+    news.iter().map(|news| (news.app.0, news.count, news.only.map(|only| only.tid))).collect()
+}
+
+#[test]
+fn changes_of_tlp_are_reported_once_to_whoever_asks() {
+    let mut fixture = Fixture::new();
+    fixture.thread(30, 30, PARENT, "app R");
+    fixture.thread(30, 31, PARENT, "worker R");
+    fixture.thread(40, 40, 1, "other S");
+    let mut poll = fixture.open_on(&[Root::ChildrenOf(PARENT), Root::Process(40)], &[]);
+    assert_eq!(reported(&mut fixture, &mut poll, 20), [], "nobody has asked");
+    poll.report_tlp();
+    assert_eq!(reported(&mut fixture, &mut poll, 20), [(0, 2, None)]);
+    assert_eq!(reported(&mut fixture, &mut poll, 20), []);
+    fixture.thread(30, 30, PARENT, "app S");
+    fixture.thread(40, 40, 1, "other R");
+    assert_eq!(reported(&mut fixture, &mut poll, 20), [(0, 1, Some(31)), (1, 1, Some(40))]);
+    fixture.thread(30, 30, PARENT, "app R");
+    fixture.thread(30, 31, PARENT, "worker D");
+    assert_eq!(reported(&mut fixture, &mut poll, 20), [(0, 1, Some(30))], "another one");
+    fixture.ends(30, 30);
+    fixture.ends(40, 40);
+    assert_eq!(reported(&mut fixture, &mut poll, 20), [(0, 0, None), (1, 0, None)]);
+}
+
+#[test]
+fn counting_runnable_threads_costs_no_more_than_its_share() {
+    let mut fixture = Fixture::new();
+    fixture.thread(30, 30, PARENT, "app R");
+    let mut poll = fixture.open(&[]);
+    poll.report_tlp();
+    for (cost_us, next_ms) in [(0, 10), (100, 10), (1_000, 100), (5_000_000, 1_000)] {
+        poll.tlp_changes(fixture.now, Duration::from_micros(cost_us));
+        let (_, due) = poll.reported.as_ref().unwrap();
+        assert_eq!(due.duration_since(fixture.now).as_millis(), next_ms, "{cost_us} us");
+    }
+    // Nobody counts before the time has come.
+    poll.due = fixture.now + Duration::from_secs(9);
+    poll.last_created = poll.proc.last_created();
+    assert_eq!(reported(&mut fixture, &mut poll, 999), []);
+}
+
 #[test]
 fn an_orphan_stays_and_a_daemon_whose_parent_was_never_seen_is_found() {
     let mut fixture = Fixture::new();

@@ -6,6 +6,7 @@
 //! tested.
 
 use corewise_core::ids::AppId;
+use corewise_core::observe::RunnableThreads;
 use corewise_discovery as discovery;
 use corewise_discovery::{Choice, Discovery, NewThread, Options, Parallelism, Root, ThreadFacts};
 use corewise_sys::proc::Proc;
@@ -26,6 +27,7 @@ struct Live {
     appeared: Vec<NewThread>,
     alive: Vec<ThreadFacts>,
     ended: Vec<ThreadFacts>,
+    runnable: Vec<RunnableThreads>,
 }
 
 impl Live {
@@ -46,8 +48,8 @@ impl Live {
             supervisor.wait().unwrap();
             return None;
         };
-        let mut live =
-            Live { supervisor, source, appeared: Vec::new(), alive: Vec::new(), ended: Vec::new() };
+        let (appeared, alive, ended, runnable) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut live = Live { supervisor, source, appeared, alive, ended, runnable };
         live.supervisor.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         Some(live)
     }
@@ -62,7 +64,9 @@ impl Live {
     }
 
     fn look(&mut self) {
-        self.appeared.extend(self.source.refresh().unwrap().appeared);
+        let news = self.source.refresh().unwrap();
+        self.appeared.extend(news.appeared);
+        self.runnable.extend(news.runnable);
         let (ended, alive) = self.source.threads().unwrap().into_iter().partition(|thread| thread.ended);
         self.ended.extend::<Vec<_>>(ended);
         self.alive = alive;
@@ -170,6 +174,7 @@ fn perform(scenario: &str) {
         "burn 2" => burn_and_rest(2),
         "phases" => phases(),
         "exec from a thread" => panic!("{}", Command::new("sleep").arg("60").exec()),
+        "alternation" => alternation(),
         "reuse" => reuse(),
         other => panic!("no scenario {other}"),
     }
@@ -248,6 +253,18 @@ fn phases() {
     eprintln!("measured {} {}", one.as_nanos(), two.as_nanos());
 }
 
+/// One thread for 200 ms, two for 200 ms, for as long as anybody looks.
+fn alternation() {
+    let (deadlines, orders) = std::sync::mpsc::channel();
+    spawn_named("helper", move || orders.iter().for_each(burn_until));
+    loop {
+        burn_until(Instant::now() + Duration::from_millis(200));
+        let deadline = Instant::now() + Duration::from_millis(200);
+        deadlines.send(deadline).unwrap();
+        burn_until(deadline);
+    }
+}
+
 /// Makes the kernel give the id of an ended thread to a new one. Prints the id.
 fn reuse() {
     let hold = || {
@@ -287,6 +304,24 @@ fn a_tree_with_threads_exec_and_a_daemon_is_followed() {
             let creator = creators[&alpha.tid].unwrap();
             assert!(live.alive.iter().any(|thread| thread.tid == creator && thread.pid == alpha.pid));
         }
+    });
+}
+
+#[test]
+fn changes_of_the_number_of_runnable_threads_are_reported_to_whoever_asks() {
+    with_both("alternation", |live| {
+        live.until("both are there", |live| {
+            live.alive_named("scenario") == 1 && live.alive_named("helper") == 1
+        });
+        assert_eq!(live.runnable, [], "nobody has asked");
+        live.source.report_tlp();
+        let first = live.alive.iter().find(|thread| &*thread.name == "scenario").unwrap().id();
+        live.until("one, two and one again", |live| {
+            let counts: Vec<u32> = live.runnable.iter().map(|runnable| runnable.count).collect();
+            let seen = |pair: [u32; 2]| counts.windows(2).any(|of| of == pair);
+            seen([1, 2]) && seen([2, 1]) && live.runnable.iter().any(|runnable| runnable.only == Some(first))
+        });
+        assert!(live.runnable.windows(2).all(|pair| pair[0] != pair[1]), "{:?}", live.runnable);
     });
 }
 

@@ -17,7 +17,7 @@ use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use corewise_counters::CounterSource;
 use corewise_counters::progress::WorkMeter;
-use corewise_counters::told::Told;
+use corewise_counters::reports::ProgramReports;
 use corewise_discovery::{Discovery, DiscoveryError, NewThread, News, ThreadFacts};
 use corewise_sys::affinity;
 use corewise_sys::signals::Signals;
@@ -43,12 +43,12 @@ pub struct LiveWorld {
     /// The command, while it runs.
     command: Option<Pid>,
     exit_status: Option<ExitStatus>,
-    /// The events that were asked for, and those that are to be told.
+    /// The events that were asked for, and those that have happened.
     kinds: Vec<EventKind>,
     events: Vec<Event>,
-    /// What programs tell of their threads, and the applications that tell how much is done.
-    told: Told,
-    telling: HashSet<AppId>,
+    /// What programs report of their threads, and the applications that report how much is done.
+    reports: ProgramReports,
+    reporting: HashSet<AppId>,
     /// The processes of each application at the last look, for whom only the counters know.
     members: HashMap<u32, AppId>,
     /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
@@ -152,8 +152,8 @@ impl LiveWorld {
             parts,
             kinds: Vec::new(),
             events: Vec::new(),
-            told: Told::default(),
-            telling: HashSet::new(),
+            reports: ProgramReports::default(),
+            reporting: HashSet::new(),
             members: HashMap::new(),
             started,
             exit_status: None,
@@ -184,7 +184,7 @@ impl LiveWorld {
         let mut troubles = self.parts.discovery.losses();
         troubles.extend(self.parts.counters.troubles());
         troubles.extend(self.parts.actuator.troubles());
-        troubles.extend(self.told.trouble());
+        troubles.extend(self.reports.trouble());
         troubles.extend(self.parts.runtimes.iter().flat_map(Runtimes::troubles));
         let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
         troubles.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));
@@ -209,7 +209,7 @@ impl LiveWorld {
     /// Takes note of a thread that has appeared.
     pub fn meet(&mut self, thread: &NewThread) {
         self.parts.counters.watch(thread);
-        self.told.watch(thread.pid);
+        self.reports.watch(thread.pid);
         self.parts.actuator.meet(thread);
         self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
     }
@@ -220,8 +220,8 @@ impl LiveWorld {
             let news = self.parts.discovery.refresh()?;
             news.appeared.iter().for_each(|thread| self.meet(thread));
             self.parts.actuator.act_in_time();
-            let told = self.told.look();
-            self.note_events(news, told);
+            let hints = self.reports.look();
+            self.note_events(news, hints);
             self.drain_in_time();
         }
         let news = self.parts.signals.take(self.command).map_err(Self::system("waitpid"))?;
@@ -244,7 +244,7 @@ impl LiveWorld {
     }
 
     /// Notes what somebody wants to hear of.
-    fn note_events(&mut self, news: News, told: Vec<(u32, u32, Hints)>) {
+    fn note_events(&mut self, news: News, hints: Vec<(u32, u32, Hints)>) {
         if self.kinds.is_empty() {
             return;
         }
@@ -278,7 +278,7 @@ impl LiveWorld {
             events.extend(news.runnable.into_iter().map(Event::TlpChanged));
         }
         if wanted(EventKind::Hint) {
-            events.extend(told.into_iter().filter_map(|(pid, tid, hints)| {
+            events.extend(hints.into_iter().filter_map(|(pid, tid, hints)| {
                 let facts = self.parts.discovery.facts(tid).filter(|facts| facts.pid == pid)?;
                 Some(Event::Hint { thread: ThreadId { tid, generation: facts.generation }, hints })
             }));
@@ -330,7 +330,7 @@ impl LiveWorld {
             standing,
             permitted,
             counters,
-            hints: self.told.hints(facts.pid, facts.tid),
+            hints: self.reports.hints(facts.pid, facts.tid),
             progress,
             ended: facts.ended,
         }
@@ -338,16 +338,16 @@ impl LiveWorld {
 }
 
 impl LiveWorld {
-    /// How much a thread has done: as its program tells, else by its instructions, else by points of its
+    /// How much a thread has done: as its program reports, else by its instructions, else by points of its
     /// code.
     fn progress(&mut self, of: &ThreadFacts, counters: Option<&CounterReading>) -> Option<ProgressReading> {
-        let told = self.told.work(of.pid, of.tid);
-        if told.is_some() {
-            self.telling.insert(of.app);
+        let reported = self.reports.work(of.pid, of.tid);
+        if reported.is_some() {
+            self.reporting.insert(of.app);
         }
         // The units must be the same for all threads of an application.
-        if self.telling.contains(&of.app) {
-            return told.map(|work| ProgressReading { work, source: ProgressSource::Told });
+        if self.reporting.contains(&of.app) {
+            return reported.map(|work| ProgressReading { work, source: ProgressSource::Heartbeat });
         }
         let work = self.parts.work.as_mut()?;
         if let Some(CounterReading::Pmu(pmu)) = counters
@@ -406,8 +406,8 @@ impl World for LiveWorld {
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
         self.parts.actuator.retain_processes(&processes);
-        self.told.retain(&processes);
-        self.told.look();
+        self.reports.retain(&processes);
+        self.reports.look();
         // What the counters know of those who have ended is complete now.
         self.parts.counters.drain();
         let living: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.tid).collect();
@@ -442,10 +442,10 @@ impl World for LiveWorld {
         }
     }
 
-    fn tell(&mut self, kinds: &[EventKind]) {
+    fn subscribe(&mut self, kinds: &[EventKind]) {
         self.kinds = kinds.to_vec();
-        if kinds.contains(&EventKind::TlpChanged) && !self.parts.discovery.tell_runnable() {
-            self.kinds.retain(|kind| *kind != EventKind::TlpChanged);
+        if kinds.contains(&EventKind::TlpChanged) {
+            self.parts.discovery.report_tlp();
         }
     }
 
@@ -465,7 +465,7 @@ impl World for LiveWorld {
             }
             let left = deadline.since(self.now());
             if left.is_zero() {
-                // What is to be told waits: else a flood of events would put off every look.
+                // Events wait: else a flood of events would put off every look.
                 return Ok(Wake::Deadline);
             }
             if !self.events.is_empty() {
@@ -479,7 +479,7 @@ impl World for LiveWorld {
                 nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
                 let look = self.parts.runtimes.as_ref().and_then(Runtimes::due_within);
                 let due = look.into_iter().chain(self.parts.actuator.due_within());
-                let due = due.chain(self.told.due_within()).min();
+                let due = due.chain(self.reports.due_within()).min();
                 nap = due.map_or(nap, |within| within.min(nap));
                 nap = if self.hears_of_allowed() { nap.min(ALLOWED_WITHIN) } else { nap };
                 let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());

@@ -86,7 +86,12 @@ impl<'p> Estimator<'p> {
             let (sampled, stopped) = match window.ended {
                 End::Hardware => (last.unwrap_or(first), None),
                 End::Full => (first, None),
-                _ => (first, last),
+                End::SystemCall
+                | End::Unsupported(_)
+                | End::Memory
+                | End::InstructionCap
+                | End::NoFile
+                | End::Interrupted => (first, last),
             };
             let range = begin..self.outcomes.len();
             let time = window.period_ns.map_or(1.0, |period| period.max(1) as f64);

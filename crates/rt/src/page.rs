@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// How many threads of a process can tell of themselves at a time.
+/// How many threads of a process can report of themselves at a time.
 pub const THREADS_MAX: usize = 1023;
 
 /// Bytes of the beginning, and of each thread: threads on different PEs share no line of a cache.
@@ -56,13 +56,13 @@ pub(crate) struct Page {
     pub slots: [Slot; THREADS_MAX],
 }
 
-/// What a thread tells. Only that thread writes it.
+/// What a thread reports. Only that thread writes it.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// 0: nobody's.
     pub thread: AtomicU32,
     pub spins: AtomicU32,
-    /// 0: none was told; else one more than its number.
+    /// 0: none was reported; else one more than its number.
     pub phase: AtomicU64,
     pub work: AtomicU64,
 }
@@ -112,27 +112,27 @@ impl Slot {
     }
 }
 
-/// What a process tells, as it was read.
+/// What a process reports, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Told {
+pub struct State {
     /// The thread that does the serial parts, if one does.
     pub master: Option<u32>,
-    /// What threads tell of themselves.
-    pub threads: Vec<ThreadTold>,
+    /// What threads report of themselves.
+    pub threads: Vec<ThreadState>,
     /// How many threads had no room to.
     pub lost: u32,
 }
 
-/// What a thread tells of itself.
+/// What a thread reports of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadTold {
+pub struct ThreadState {
     /// Its kernel thread id.
     pub thread: u32,
     /// Whether it only waits.
     pub spins: bool,
-    /// The phase that it is in, if it has told of any.
+    /// The phase that it is in, if it has reported any.
     pub phase: Option<u32>,
-    /// How much it has done; `None`: it has not told of anything.
+    /// How much it has done; `None`: it has not reported anything.
     pub work: Option<u64>,
 }
 
@@ -143,27 +143,27 @@ pub fn address(note: &[u8], at: u64) -> Option<u64> {
     Some(at.wrapping_add(NOTE_BEGIN.len() as u64).wrapping_add_signed(i64::from_le_bytes(*distance)))
 }
 
-/// How many bytes are to be read, by the first [`SLOT`] of them; 0 if nothing was told.
+/// How many bytes are to be read, by the first [`SLOT`] of them; 0 if nothing was reported.
 pub fn length(begin: &[u8]) -> usize {
     let used = word(begin, 2).map_or(0, |used| (used as usize).min(THREADS_MAX));
     if used == 0 { 0 } else { (1 + used) * SLOT }
 }
 
-/// What was told by a process, in these bytes; `None` if they are not its own.
-pub fn read(bytes: &[u8], process: u32) -> Option<Told> {
+/// What was reported by a process, in these bytes; `None` if they are not its own.
+pub fn read(bytes: &[u8], process: u32) -> Option<State> {
     let (begin, slots) = bytes.split_at_checked(SLOT)?;
     if word(begin, 0) != Some(process) {
         return None;
     }
-    let told = |slot: &[u8]| {
+    let thread = |slot: &[u8]| {
         let thread = word(slot, 0).filter(|&thread| thread != 0)?;
         let phase = long(slot, 1)?.checked_sub(1).and_then(|phase| u32::try_from(phase).ok());
         let work = long(slot, 2).filter(|&work| work > 0);
-        Some(ThreadTold { thread, spins: word(slot, 1)? != 0, phase, work })
+        Some(ThreadState { thread, spins: word(slot, 1)? != 0, phase, work })
     };
-    Some(Told {
+    Some(State {
         master: word(begin, 1).filter(|&thread| thread != 0),
-        threads: slots.chunks_exact(SLOT).take(THREADS_MAX).filter_map(told).collect(),
+        threads: slots.chunks_exact(SLOT).take(THREADS_MAX).filter_map(thread).collect(),
         lost: word(begin, 3)?,
     })
 }
@@ -204,24 +204,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_read() {
-        let told = bytes([9, 11, 3, 2], &[(11, 1, 0, 0), (0, 1, 5, 5), (12, 0, 1, 77)]);
-        assert_eq!(length(&told), 4 * SLOT);
-        let first = ThreadTold { thread: 11, spins: true, phase: None, work: None };
-        let last = ThreadTold { thread: 12, spins: false, phase: Some(0), work: Some(77) };
-        let expected = Told { master: Some(11), threads: vec![first, last], lost: 2 };
-        assert_eq!(read(&told, 9), Some(expected));
-        assert_eq!(read(&told, 8), None, "of another process");
-        assert_eq!(read(&bytes([9, 0, 0, 0], &[]), 9), Some(Told::default()));
+    fn what_was_reported_is_read() {
+        let memory = bytes([9, 11, 3, 2], &[(11, 1, 0, 0), (0, 1, 5, 5), (12, 0, 1, 77)]);
+        assert_eq!(length(&memory), 4 * SLOT);
+        let first = ThreadState { thread: 11, spins: true, phase: None, work: None };
+        let last = ThreadState { thread: 12, spins: false, phase: Some(0), work: Some(77) };
+        let expected = State { master: Some(11), threads: vec![first, last], lost: 2 };
+        assert_eq!(read(&memory, 9), Some(expected));
+        assert_eq!(read(&memory, 8), None, "of another process");
+        assert_eq!(read(&bytes([9, 0, 0, 0], &[]), 9), Some(State::default()));
     }
 
     #[test]
     fn any_bytes_can_be_read() {
         for bytes in [&[][..], &[1; SLOT - 1], &[0xff; SLOT + 7], &[0xff; 4 * SLOT]] {
             assert!(length(bytes) <= (1 + THREADS_MAX) * SLOT);
-            let told = read(bytes, u32::MAX);
-            assert_eq!(told.is_some(), bytes.len() >= SLOT, "{bytes:?}");
-            assert!(told.is_none_or(|told| told.threads.iter().all(|thread| thread.phase.is_none())));
+            let state = read(bytes, u32::MAX);
+            assert_eq!(state.is_some(), bytes.len() >= SLOT, "{bytes:?}");
+            assert!(state.is_none_or(|state| state.threads.iter().all(|thread| thread.phase.is_none())));
         }
     }
 

@@ -98,18 +98,18 @@ fn thread_id() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{THREADS_MAX, Told, read};
+    use crate::page::{State, THREADS_MAX, read};
 
     /// What a reader would see.
-    fn told() -> Told {
+    fn state() -> State {
         // SAFETY: the page is static, and whoever writes to it meanwhile writes words as a whole.
         let bytes: &[u8] =
             unsafe { std::slice::from_raw_parts((&raw const PAGE).cast::<u8>(), size_of::<Page>()) };
         read(bytes, std::process::id()).unwrap()
     }
 
-    fn of_this_thread() -> Option<crate::page::ThreadTold> {
-        told().threads.into_iter().find(|told| told.thread == thread_id())
+    fn of_this_thread() -> Option<crate::page::ThreadState> {
+        state().threads.into_iter().find(|state| state.thread == thread_id())
     }
 
     #[test]
@@ -123,11 +123,11 @@ mod tests {
             assert!(within.spins);
             let after = of_this_thread().unwrap();
             assert_eq!((after.spins, after.phase, after.work), (false, Some(3), Some(42)));
-            (thread_id(), told().master)
+            (thread_id(), state().master)
         };
         let (thread, _) = std::thread::spawn(tell).join().unwrap();
-        assert!(told().threads.iter().all(|told| told.thread != thread));
-        assert_ne!(told().master, Some(thread));
+        assert!(state().threads.iter().all(|state| state.thread != thread));
+        assert_ne!(state().master, Some(thread));
     }
 
     /// In a child, as the page is full meanwhile.
@@ -140,7 +140,7 @@ mod tests {
             }
             leaving.extend((0..3).map(|_| std::thread::spawn(|| crate::heartbeat(1))));
             leaving.drain(..).for_each(|thread| thread.join().unwrap());
-            told().lost == 3 && told().threads.len() == THREADS_MAX
+            state().lost == 3 && state().threads.len() == THREADS_MAX
         });
     }
 
@@ -157,11 +157,11 @@ mod tests {
             crate::heartbeat(5);
             crate::master_thread();
             in_a_child(|| {
-                let (told, own) = (told(), of_this_thread().unwrap());
-                let is_clear = told.threads.len() == 1 && own.work.is_none();
+                let (state, own) = (state(), of_this_thread().unwrap());
+                let is_clear = state.threads.len() == 1 && own.work.is_none();
                 crate::heartbeat(7);
-                let is_told = of_this_thread().unwrap().work == Some(7);
-                is_clear && is_told && told.master == Some(thread_id())
+                let is_reported = of_this_thread().unwrap().work == Some(7);
+                is_clear && is_reported && state.master == Some(thread_id())
             });
             end.wait();
         });

@@ -358,8 +358,8 @@ impl World for Checked<'_> {
         self.take_violation();
     }
 
-    fn tell(&mut self, kinds: &[EventKind]) {
-        self.world.tell(kinds);
+    fn subscribe(&mut self, kinds: &[EventKind]) {
+        self.world.subscribe(kinds);
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {

@@ -27,7 +27,7 @@ pub enum Event {
         app: u32,
     },
     /// The number of an application's runnable threads may be told again.
-    Tell {
+    ReportTlp {
         /// Its index.
         app: u32,
     },

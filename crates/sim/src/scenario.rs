@@ -175,9 +175,9 @@ pub struct Variant {
     pub pin: BTreeMap<String, Vec<String>>,
     /// How threads wait for each other, if otherwise than their applications say.
     pub wait: Option<Waiting>,
-    /// Whether runtime libraries tell which thread is the master.
-    #[serde(default)]
-    pub tells_master: bool,
+    /// Whether runtime libraries report which thread is the master.
+    #[serde(default, alias = "tells_master")]
+    pub reports_master: bool,
 }
 
 impl Default for StopSpec {
@@ -189,7 +189,7 @@ impl Default for StopSpec {
 impl Variant {
     /// A policy under its own name.
     pub fn policy(policy: PolicySpec) -> Self {
-        Self { name: policy.to_string(), policy, pin: BTreeMap::new(), wait: None, tells_master: false }
+        Self { name: policy.to_string(), policy, pin: BTreeMap::new(), wait: None, reports_master: false }
     }
 }
 
@@ -294,7 +294,7 @@ impl Scenario {
                 program: Arc::new(program),
                 threads: app.threads,
                 waiting: variant.wait.or(app.wait).unwrap_or(spec.wait),
-                tells_master: variant.tells_master,
+                reports_master: variant.reports_master,
                 start: Time(0) + app.start,
                 pin: self.limit(app, &machine)?,
                 variation: app.variation.unwrap_or(spec.variation),

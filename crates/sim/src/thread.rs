@@ -21,7 +21,7 @@ pub struct AppPlan {
     /// How they wait.
     pub waiting: Waiting,
     /// Whether its runtime library tells which thread is the master.
-    pub tells_master: bool,
+    pub reports_master: bool,
     /// When it starts first.
     pub start: Time,
     /// The PEs that its user pinned it to.

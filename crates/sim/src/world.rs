@@ -139,8 +139,8 @@ impl SimWorld {
 
     fn hints(&self, index: usize) -> Hints {
         let thread = &self.sim.threads[index];
-        let tells_master = self.sim.apps[thread.app].plan.tells_master;
-        let (spinning, master) = (thread.ready && !thread.counted, tells_master && thread.master);
+        let reports_master = self.sim.apps[thread.app].plan.reports_master;
+        let (spinning, master) = (thread.ready && !thread.counted, reports_master && thread.master);
         Hints { spinning, master, phase: None }
     }
 
@@ -216,7 +216,7 @@ impl World for SimWorld {
         }
     }
 
-    fn tell(&mut self, kinds: &[EventKind]) {
+    fn subscribe(&mut self, kinds: &[EventKind]) {
         if self.sim.tells_events {
             self.sim.news.ask(kinds, self.sim.apps.len());
         }

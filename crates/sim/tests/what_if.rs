@@ -60,6 +60,7 @@ fn run(text: &str, policy: &str, seed: u64) -> Recorded {
         format: FORMAT.to_owned(),
         version: VERSION,
         topology,
+        profile: None,
         command: vec!["simulated".to_owned()],
         interval_ns: interval.as_nanos() as u64,
         discovery: "simulated".to_owned(),

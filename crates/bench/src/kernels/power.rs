@@ -6,7 +6,7 @@
 //! and addition of one pair of double-precision numbers, so an AVX-512 instruction makes eight.
 
 use super::vector::Vector;
-use super::{Facts, KernelError, Loop, Made};
+use super::{Facts, Loop, Made};
 use corewise_core::calibrate::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ fn wide_fma() -> Made {
     let unit = Vector::widest();
     #[cfg(target_arch = "x86_64")]
     if unit == Vector::Sse2 {
-        return Err(KernelError::Unit {
+        return Err(super::KernelError::Unit {
             kernel: Kernel::WideFma,
             unit: "fused multiply-add (AVX2 or AVX-512)",
         });

@@ -4,6 +4,7 @@ use crate::profile_file;
 use anyhow::{Context, Result};
 use corewise_core::machine_model::{Check, Compared, check};
 use corewise_render::profile::words;
+use corewise_render::table::Table;
 use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::Path;
@@ -29,27 +30,24 @@ fn describe(check: &Check) -> String {
 
 fn write_description(out: &mut String, check: &Check) -> std::fmt::Result {
     writeln!(out, "{}, and what the simulator makes of it\n\nThe model's parameters", check.machine)?;
+    let mut parameters = Table::new("<><");
     for parameter in &check.parameters {
         let from = parameter.from.as_deref().unwrap_or("not measured: the simulator's default");
-        writeln!(out, "  {:<22} {:>10.2}  {from}", parameter.name, parameter.value)?;
+        parameters.row([parameter.name, &format!("{:.2}", parameter.value), from]);
     }
-    writeln!(
-        out,
-        "\nSlowdown of two threads on memory\n  {:<12} {:<36} {:>20} {:>10} {:>8}",
-        "", "", check.evidence, "simulated", "error"
-    )?;
+    let mut pairs = Table::new("<<>>><");
+    pairs.row(["", "", &check.evidence.to_string(), "simulated", "error"]);
     for pair in &check.pairs {
-        let fitted = if pair.fitted { " (fitted)" } else { "" };
-        writeln!(
-            out,
-            "  {:<12} {:<36} {:>20} {:>10.2} {:>6.1} %{fitted}",
-            pair.class,
-            pair.what,
+        pairs.row([
+            pair.class.clone(),
+            pair.what.clone(),
             words::interval(pair.measured),
-            pair.simulated,
-            100.0 * pair.error
-        )?;
+            format!("{:.2}", pair.simulated),
+            format!("{:.1} %", 100.0 * pair.error),
+            (if pair.fitted { "(fitted)" } else { "" }).to_owned(),
+        ]);
     }
+    write!(out, "{parameters}\nSlowdown of two threads on memory\n{pairs}")?;
     let predicted: Vec<&Compared> = check.pairs.iter().filter(|pair| !pair.fitted).collect();
     let good = predicted.iter().filter(|pair| pair.error.abs() <= GOOD).count();
     let sure = predicted.iter().filter(|pair| width(pair) <= GOOD).count();

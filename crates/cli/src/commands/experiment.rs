@@ -3,6 +3,7 @@
 use crate::{experiments, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_render::experiment::{page, table};
+use corewise_render::table::Table;
 use corewise_render::terminal;
 use corewise_sim::experiment::ExperimentResult;
 use serde::Serialize;
@@ -58,12 +59,12 @@ impl Experiment {
     pub fn execute(self) -> Result<u8> {
         match self.action {
             Action::List => {
-                let mut text = String::new();
+                let mut table = Table::new("<<");
                 for name in experiments::names() {
                     let spec = experiments::load(name)?.spec;
-                    text += &format!("{name:<16} {}, {}: {}\n", spec.source, spec.figure, spec.title);
+                    table.row([name, &format!("{}, {}: {}", spec.source, spec.figure, spec.title)]);
                 }
-                terminal::print(&text)?;
+                terminal::print(&table.to_string())?;
             }
             Action::Run(run) => run.execute()?,
         }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use corewise_core::policy::{KINDS, Needs, Parameter, PolicyKind};
+use corewise_render::table::Table;
 use corewise_render::terminal::print;
 use serde::Serialize;
 use std::fmt::Write;
@@ -66,16 +67,15 @@ impl Policies {
 }
 
 fn list() -> String {
-    let mut text = String::new();
+    let mut table = Table::new("<<");
     for kind in KINDS {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{:<13} {}", kind.name, kind.rule);
+        table.row([kind.name, kind.rule]);
         let names: Vec<&str> = kind.parameters().iter().map(|parameter| parameter.name).collect();
         if !names.is_empty() {
-            let _ = writeln!(text, "{:<13} parameters: {}", "", names.join(", "));
+            table.row(["", &format!("parameters: {}", names.join(", "))]);
         }
     }
-    text
+    table.to_string()
 }
 
 fn explain(policy: &Described) -> String {
@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn every_policy_is_listed_and_explained_with_all_its_parameters() {
         for kind in KINDS {
-            assert!(list().contains(&format!("{:<13} {}\n", kind.name, kind.rule)));
+            let is_it = |line: &&str| line.starts_with(&format!("  {} ", kind.name));
+            assert!(list().lines().find(is_it).is_some_and(|line| line.ends_with(kind.rule)), "{}", list());
             let explained = explain(&Described::of(kind));
             for Parameter { name, default, values, doc, .. } in kind.parameters() {
                 assert!(explained.contains(&format!("{name}: {doc}\n")), "{explained}");

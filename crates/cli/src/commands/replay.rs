@@ -10,6 +10,7 @@ use corewise_core::policy::Policy;
 use corewise_core::recording::{RecordedWorld, Recording};
 use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
 use corewise_core::world::control_loop;
+use corewise_render::table::Table;
 use corewise_render::terminal::Name;
 use std::io::Write;
 use std::path::PathBuf;
@@ -88,7 +89,7 @@ pub fn replayed(
         notes.push(format!("the recording breaks off after {observations} observations"));
     }
     let other = machine.as_ref().map(|machine| machine.topology.clone());
-    let machine = machine.unwrap_or_else(|| header.topology.into());
+    let machine = machine.unwrap_or_else(|| header.machine());
     let as_recorded = EngineConfig::with_interval(Duration::from_nanos(header.interval_ns));
     let config = EngineConfig { fpu_threshold: config.fpu_threshold, ..as_recorded };
     let mut engine = Engine::new(machine, policy, config);
@@ -126,20 +127,20 @@ fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<(
     for note in &report.notes {
         writeln!(out, "note: {}", Name(note))?;
     }
+    let mut table = Table::new(">><");
     for decision in &report.decisions {
         let what = match (&decision.setting, &decision.pes) {
             (Some(setting), _) => setting.clone(),
             (None, Some(pes)) => format!("bind to {pes}"),
             (None, None) => "free".to_owned(),
         };
-        writeln!(
-            out,
-            "{:>9.3} s  {:>7}  {what}: {}",
-            decision.at_ns as f64 / 1e9,
-            decision.tid,
-            Name(&decision.reason)
-        )?;
+        table.row([
+            format!("{:.3} s", decision.at_ns as f64 / 1e9),
+            decision.tid.to_string(),
+            format!("{what}: {}", Name(&decision.reason)),
+        ]);
     }
+    write!(out, "{table}")?;
     match &report.verdict {
         Some(verdict) => writeln!(out, "nothing bound: {verdict}"),
         None => writeln!(out, "{} decisions over {:.2} s", report.decisions.len(), report.wall_seconds),

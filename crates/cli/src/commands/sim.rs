@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use corewise_core::policy::PolicySpec;
 use corewise_core::policy::exec::StartCommand;
 use corewise_render::sim::page;
+use corewise_render::table::Table;
 use corewise_render::terminal::Name;
 use corewise_sim::comparison::{Comparison, VariantResult, compare, last_seed};
 use corewise_sim::rt_app;
@@ -218,25 +219,20 @@ fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::f
         format!(" (policy {})", Name(&variant.policy))
     };
     writeln!(out, "\n{}{by}", Name(&variant.name))?;
-    writeln!(
-        out,
-        "  {:<20} {:>10} {:>8} {:>9} {:>9}",
-        "application", "seconds", "spread", "speedup", "on fast"
-    )?;
+    let mut table = Table::new("<>>>>");
+    table.row(["application", "seconds", "spread", "speedup", "on fast"]);
     for app in &variant.applications {
-        writeln!(
-            out,
-            "  {:<20} {:>10} {:>8} {:>9} {:>9}",
-            Name(&app.name),
+        table.row([
+            Name(&app.name).to_string(),
             known(app.seconds, |s| format!("{s:.3}")),
             known(app.spread, percent),
             known(app.speedup, |s| format!("{s:.3}")),
             known(app.fast_share, percent),
-        )?;
+        ]);
     }
     writeln!(
         out,
-        "  all done after {} s, speedup {}",
+        "{table}  all done after {} s, speedup {}",
         known(variant.all_done_seconds, |s| format!("{s:.3}")),
         known(variant.all_done_speedup, |s| format!("{s:.3}"))
     )?;

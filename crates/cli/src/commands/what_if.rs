@@ -3,6 +3,7 @@
 use crate::{machine_file, recording_file};
 use anyhow::{Context, Result};
 use corewise_core::policy::Policy;
+use corewise_render::table::Table;
 use corewise_render::terminal::Name;
 use corewise_sim::comparison::last_seed;
 use corewise_sim::machine::MachineSpec;
@@ -26,7 +27,8 @@ pub struct WhatIfOptions {
         conflicts_with_all = ["machine", "fpu_modules", "report"]
     )]
     pub machine: Option<String>,
-    /// More than the recording tells of the machine on which it was made: its profile, as for --machine
+    /// More than the recording has of the machine on which it was made: its profile, as for --machine, if it was
+    /// not run with --profile
     #[arg(long, value_name = "MACHINE", requires = "what_if")]
     recorded_on: Option<String>,
     /// The first seed of the simulation
@@ -126,10 +128,12 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
         100.0 * prediction.reproduction.error
     )?;
     if prediction.speedup.is_some() {
-        writeln!(out, "  {:<68} speedup", "assumption (simulated)")?;
+        let mut table = Table::new("<<");
+        table.row(["assumption (simulated)", "speedup"]);
         for assumed in &prediction.assumptions {
-            writeln!(out, "  {:<68} {}", assumed.words, range(&assumed.speedup, ""))?;
+            table.row([&assumed.words, &range(&assumed.speedup, "")]);
         }
+        write!(out, "{table}")?;
     } else {
         writeln!(
             out,

@@ -11,6 +11,7 @@ use corewise_code::lines::DebugLines;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::{AppId, PeId, ThreadId};
+use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Hints, Input, Observation, SampleReading, Standing, ThreadReading,
 };
@@ -20,6 +21,7 @@ use corewise_core::recording::{FORMAT, Header, VERSION, to_line};
 use corewise_core::time::{Time, parse_duration};
 use corewise_core::topology::Topology;
 use corewise_counters::pmu::EventFile;
+use corewise_render::profile::fixture;
 use corewise_render::{comparison, report};
 use corewise_sim::experiment::Experiment;
 use corewise_sim::machine::MachineSpec;
@@ -121,6 +123,7 @@ fn recorded() -> Vec<String> {
         format: FORMAT.to_owned(),
         version: VERSION,
         topology: topology(),
+        profile: Some(fixture::smt().into()),
         command: vec!["povray".to_owned()],
         interval_ns: 1_000_000_000,
         discovery: "poll".to_owned(),
@@ -195,8 +198,7 @@ fn changed_recording(seed: u64) {
     drop(recording(&lines));
 }
 
-static PROFILE: LazyLock<String> =
-    LazyLock::new(|| profile::to_json(&corewise_render::profile::fixture::smt()));
+static PROFILE: LazyLock<String> = LazyLock::new(|| profile::to_json(&fixture::smt()));
 
 fn profile(text: &str) -> Result<()> {
     let profile = profile::parse(text)?;
@@ -204,7 +206,7 @@ fn profile(text: &str) -> Result<()> {
         !corewise_render::profile::table::render(&profile).is_empty()
             && !corewise_render::profile::page::render(&profile).is_empty()
     );
-    profile.topology();
+    MachineModel::from_profile(&profile);
     Ok(())
 }
 

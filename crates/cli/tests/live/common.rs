@@ -1,5 +1,6 @@
 //! What the tests of the command share: the command itself, the test program, reports.
 
+use corewise_testing::{Capability, is_refusal};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -87,4 +88,44 @@ pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < end, "what was waited for did not happen within two minutes");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// A cpuset for a test alone; removed afterwards.
+pub struct Cpuset(pub PathBuf);
+
+impl Cpuset {
+    /// A new one of the PEs 0 and 1.
+    pub fn create(name: &str) -> std::io::Result<Cpuset> {
+        let roots = ["/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"].map(PathBuf::from);
+        let is_root = |root: &PathBuf| {
+            ["cpuset.cpus.effective", "cpuset.cpus"].iter().any(|name| root.join(name).exists())
+        };
+        let root = roots.into_iter().find(is_root).ok_or(std::io::ErrorKind::NotFound)?;
+        let own = Cpuset(root.join(format!("corewise-test-{}-{name}", std::process::id())));
+        let mems = std::fs::read_to_string(root.join("cpuset.mems.effective"))
+            .or_else(|_| std::fs::read_to_string(root.join("cpuset.mems")));
+        std::fs::create_dir(&own.0)?;
+        std::fs::write(own.0.join("cpuset.mems"), mems?.trim())?;
+        std::fs::write(own.0.join("cpuset.cpus"), "0-1")?;
+        Ok(own)
+    }
+
+    /// Lets what is in it use these PEs.
+    pub fn allow(&self, pes: &str) {
+        std::fs::write(self.0.join("cpuset.cpus"), pes).unwrap();
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        let end = Instant::now() + Duration::from_secs(5);
+        while std::fs::remove_dir(&self.0).is_err() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What the machine lacks if a cpuset cannot be made.
+pub fn no_cpuset(error: &std::io::Error) -> Option<Capability> {
+    is_refusal(error).then_some(Capability::Cpuset)
 }

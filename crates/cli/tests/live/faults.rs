@@ -1,18 +1,17 @@
 //! What may go wrong during a run, and what is left changed afterwards: nothing. `docs/faults.md` is the
 //! table.
 
-use crate::common::{burn, corewise, example, masks_of, shared_fpu, threads_of, wait_for};
-use corewise_testing::{Capability, is_refusal, needs, or_skip, skip};
+use crate::common::{Cpuset, burn, corewise, example, masks_of, no_cpuset, shared_fpu, threads_of, wait_for};
+use corewise_testing::{needs, or_skip, skip};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// By this variable with a value of its own, every process that a test has started is found again, wherever
@@ -530,55 +529,21 @@ fn a_full_disk_costs_no_older_report() {
     assert!(said.contains("cannot write the recording r.cwr"), "{said}");
 }
 
-/// A cpuset for a test alone; removed afterwards.
-struct Cpuset(PathBuf);
-
-impl Cpuset {
-    fn create() -> std::io::Result<Cpuset> {
-        let roots = ["/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"].map(PathBuf::from);
-        let is_root = |root: &PathBuf| {
-            ["cpuset.cpus.effective", "cpuset.cpus"].iter().any(|name| root.join(name).exists())
-        };
-        let root = roots.into_iter().find(is_root).ok_or(std::io::ErrorKind::NotFound)?;
-        let own = Cpuset(root.join(format!("corewise-test-{}", std::process::id())));
-        let mems = std::fs::read_to_string(root.join("cpuset.mems.effective"))
-            .or_else(|_| std::fs::read_to_string(root.join("cpuset.mems")));
-        std::fs::create_dir(&own.0)?;
-        std::fs::write(own.0.join("cpuset.mems"), mems?.trim())?;
-        std::fs::write(own.0.join("cpuset.cpus"), "0-1")?;
-        Ok(own)
-    }
-
-    fn allow(&self, pes: &str) {
-        std::fs::write(self.0.join("cpuset.cpus"), pes).unwrap();
-    }
-
-    /// Starts a run in it.
-    fn start(&self, interval: &str, what: &[&str]) -> Faulty {
-        let enter = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", self.0.display());
-        Faulty::start(&["sh", "-c", &enter, "sh"], &["--interval", interval], what)
-    }
-}
-
-impl Drop for Cpuset {
-    fn drop(&mut self) {
-        let end = Instant::now() + Duration::from_secs(5);
-        while std::fs::remove_dir(&self.0).is_err() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+/// Starts a run in a cpuset.
+fn start_in(cpuset: &Cpuset, interval: &str, what: &[&str]) -> Faulty {
+    let enter = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", cpuset.0.display());
+    Faulty::start(&["sh", "-c", &enter, "sh"], &["--interval", interval], what)
 }
 
 #[test]
 fn after_a_cpuset_shrank_and_grew_no_thread_is_narrower_than_it() {
     needs!(TwoPes);
-    let refused = |error: &std::io::Error| is_refusal(error).then_some(Capability::Cpuset);
-    let cpuset = or_skip!(Cpuset::create(), refused);
+    let cpuset = or_skip!(Cpuset::create("faults"), no_cpuset);
     // corewise dies while it is small (only what the kernel remembers of our mask is left then), or after it
     // has grown again.
     for (what, small, grows_first) in [("2*fp", "0", false), ("fp", "1", false), ("2*fp", "0", true)] {
         cpuset.allow("0-1");
-        let mut run = cpuset.start("50ms", &["60", what, "sleep"]);
+        let mut run = start_in(&cpuset, "50ms", &["60", what, "sleep"]);
         run.wait_bound(1);
         cpuset.allow(small);
         std::thread::sleep(Duration::from_millis(300));

@@ -1,7 +1,7 @@
 //! `corewise run --cgroup` and `--unit`: what is in a control group is attached, placed and let go of.
 
 use crate::attach::{Program, bound};
-use crate::common::{corewise, masks_of, shared_fpu, wait_for};
+use crate::common::{Cpuset, corewise, masks_of, no_cpuset, shared_fpu, wait_for};
 use corewise_testing::{Capability, is_refusal, needs, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
@@ -17,17 +17,15 @@ struct Group(PathBuf);
 
 impl Group {
     fn create(name: &str) -> std::io::Result<Group> {
-        let is_mounted =
-            |path: &Path| statfs(path).is_ok_and(|of| of.filesystem_type() == CGROUP2_SUPER_MAGIC);
         let mut mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new).into_iter();
-        let mount = mounts.find(|path| is_mounted(path)).ok_or(Error::from(ErrorKind::NotFound))?;
+        let mount = mounts.find(|path| is_of_version_2(path)).ok_or(Error::from(ErrorKind::NotFound))?;
         let group = mount.join(format!("corewise-test-{}-{name}.service", std::process::id()));
         std::fs::create_dir(&group)?;
         Ok(Group(group))
     }
 
     fn take(&self, program: &Program) {
-        std::fs::write(self.0.join("cgroup.procs"), program.pid().to_string()).unwrap();
+        move_into(&self.0, program);
     }
 
     fn name(&self) -> String {
@@ -42,6 +40,14 @@ impl Drop for Group {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+fn is_of_version_2(path: &Path) -> bool {
+    statfs(path).is_ok_and(|of| of.filesystem_type() == CGROUP2_SUPER_MAGIC)
+}
+
+fn move_into(group: &Path, program: &Program) {
+    std::fs::write(group.join("cgroup.procs"), program.pid().to_string()).unwrap();
 }
 
 fn no_group(error: &Error) -> Option<Capability> {
@@ -84,6 +90,36 @@ fn the_processes_of_a_group_are_placed_also_those_that_come_into_it_and_run_on_a
     assert_eq!(application["target"]["control_group"], format!("/{}", group.name()), "{application:#}");
     assert_eq!((&application["name"], &application["ended_seconds"]), (&group.name().into(), &Value::Null));
     drop((first, second));
+}
+
+#[test]
+fn the_cpuset_of_a_group_is_a_limit_for_its_threads() {
+    needs!(TwoPes, Root);
+    let cpuset = or_skip!(Cpuset::create("groups"), no_cpuset);
+    // In version 2 a group has its cpuset itself.
+    let group =
+        if is_of_version_2(&cpuset.0) { None } else { Some(or_skip!(Group::create("set"), no_group)) };
+    let program = Program::start(&["120", "fp"]);
+    cpuset.allow("1");
+    move_into(&cpuset.0, &program);
+    group.iter().for_each(|group| group.take(&program));
+    let target = group.as_ref().map_or(&cpuset.0, |group| &group.0);
+    let path = format!("/{}", target.file_name().unwrap().to_str().unwrap());
+    let masks = || masks_of(program.pid());
+    wait_for(|| masks().iter().all(|mask| mask == "1").then_some(()));
+    let (directory, modules) = shared_fpu();
+    let report = directory.path().join("report.json");
+    let run = attach(&["--cgroup", &path, "--duration", "1s"], &report, &modules).wait().unwrap();
+    assert_eq!((run.code(), masks()), (Some(0), vec!["1".to_owned(); 2]));
+    assert_eq!(application(&report)["allowed"], "1");
+    cpuset.allow("0-1");
+    wait_for(|| masks().iter().all(|mask| mask == "0-1").then_some(()));
+    let mut corewise = attach(&["--cgroup", &path], &report, &modules);
+    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    kill(Pid::from_raw(corewise.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(corewise.wait().unwrap().code(), Some(0));
+    assert_eq!(masks(), ["0-1", "0-1"]);
+    drop(program);
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn what_a_program_tells_to_have_done_is_its_progress() {
         lines.flat_map(|line| line["observation"]["threads"].as_array().cloned().unwrap_or_default());
     let told = threads.map(|thread| thread["progress"].clone()).filter(|progress| !progress.is_null());
     let told = told.map(|progress| {
-        assert_eq!(progress["source"], "told");
+        assert_eq!(progress["source"], "heartbeat");
         progress["work"].as_u64().unwrap()
     });
     let told: Vec<u64> = told.collect();

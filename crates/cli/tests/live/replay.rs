@@ -1,7 +1,8 @@
 //! Recordings: what is recorded can be replayed, with other policies and on other machines.
 
 use crate::common::{burn, corewise};
-use serde_json::Value;
+use corewise_testing::needs;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -40,6 +41,51 @@ fn a_recording_is_replayed_on_the_papers_machine() {
     assert_eq!(decisions(&file, &["--synthetic", "pack:1 module:4 core:2 pu:1", "--policy", "default"]), []);
     // The same recording gives the same decisions.
     assert_eq!(decisions(&file, &["--synthetic", "pack:1 module:4 core:2 pu:1"]), bound);
+}
+
+/// A machine profile of this machine by which PE 0 is twice as fast as the others.
+fn profile_with_a_fast_pe(directory: &Path) -> PathBuf {
+    let file = directory.join("profile.json");
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let last: u32 = online.trim().rsplit('-').next().unwrap().parse().unwrap();
+    let machine = format!("pack:1 core:{} pu:1", last + 1);
+    let calibrate = ["calibrate", "--synthetic", &machine, "--kernels", "int-add", "-o"];
+    assert!(corewise().args(calibrate).arg(&file).output().unwrap().status.success());
+    let mut profile: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    for speed in profile["speeds"].as_array_mut().unwrap() {
+        let value = if speed["pe"] == 0 { 1.0 } else { 0.5 };
+        speed["relative"] = json!({"value": value, "low": value, "high": value, "repetitions": 9});
+    }
+    std::fs::write(&file, profile.to_string()).unwrap();
+    file
+}
+
+#[test]
+fn a_replay_decides_as_the_run_did_by_the_profile_that_it_had() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let profile = profile_with_a_fast_pe(directory.path());
+    let [recording, report] = ["run.cwr", "report.json"].map(|name| directory.path().join(name));
+    // A guard and changed waits are no matter of a replay.
+    let options =
+        ["run", "-q", "--interval", "100ms", "--policy", "mintlp", "--guard", "off", "--waits", "off"];
+    let mut run = corewise();
+    run.args(options).arg("--profile").arg(&profile).arg("--record").arg(&recording);
+    run.arg("--report").arg(&report).arg("--").arg(burn()).args(["0.5", "int", "2*sleep", "int", "spawner"]);
+    assert!(run.output().unwrap().status.success());
+    // What was recorded needs nothing else.
+    std::fs::remove_file(&profile).unwrap();
+    let decisions = |report: &[u8]| {
+        let report: Value = serde_json::from_slice(report).unwrap();
+        let decisions = report["decisions"].as_array().unwrap();
+        // The last outcomes come after the end of the recording.
+        let told = |decision: &Value| ["at_ns", "tid", "pes", "reason"].map(|key| decision[key].to_string());
+        decisions.iter().map(told).collect::<Vec<_>>()
+    };
+    let decided = decisions(&std::fs::read(&report).unwrap());
+    assert!(decided.iter().any(|[_, _, pes, _]| pes == "\"0\""), "nobody got the fast PE: {decided:?}");
+    let replayed = replay(&recording, &["--policy", "mintlp", "--json"]);
+    assert_eq!(decisions(&replayed.stdout), decided, "{replayed:?}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub fn crates_depend_downwards(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A pure crate knows no files, clocks, environment, threads, output or globals.
+/// A pure crate knows no files, clocks, environment, threads, output or globals; nor does what makes the pages.
 pub fn pure_crates_are_pure(tree: &Tree) -> Vec<Finding> {
     const IMPURE: [&str; 18] = [
         "std::fs",
@@ -98,7 +98,12 @@ pub fn pure_crates_are_pure(tree: &Tree) -> Vec<Finding> {
         let told = |(index, word)| finding(path, index, format!("`{word}` in a pure crate"));
         lines_with(&lex(text).code, &IMPURE).into_iter().map(told).collect::<Vec<_>>()
     };
-    let is_pure = |path: &str| crate_of(path).is_some_and(|name| PURE_CRATES.contains(&name));
+    let is_pure = |path: &str| {
+        // What prints, and the browser in which tests look at pages.
+        let acts = ["crates/render/src/terminal/", "crates/render/src/page/browser.rs"];
+        let makes_pages = path.starts_with("crates/render/") && !acts.iter().any(|act| path.starts_with(act));
+        makes_pages || crate_of(path).is_some_and(|name| PURE_CRATES.contains(&name))
+    };
     tree.files(|path| is_rust(path) && is_pure(path) && path.contains("/src/")).flat_map(in_file).collect()
 }
 
@@ -115,6 +120,23 @@ pub fn what_people_see_is_made_in_render(tree: &Tree) -> Vec<Finding> {
         lines_with(text, &MADE_THERE).into_iter().map(told).collect::<Vec<_>>()
     };
     tree.files(elsewhere).flat_map(in_file).collect()
+}
+
+/// Columns of text are aligned by `render::table`, so the command pads nothing.
+pub fn columns_are_aligned_in_render(tree: &Tree) -> Vec<Finding> {
+    let pads = |line: &str| {
+        let mut formats = line.split('{').skip(1);
+        formats.any(|rest| {
+            let rest = rest.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+            rest.starts_with(":<") || rest.starts_with(":>")
+        })
+    };
+    let in_file = |(path, text): (&str, &str)| {
+        let padding = text.lines().enumerate().filter(|(_, line)| pads(line));
+        let words = "columns of text are aligned by render::table";
+        padding.map(|(index, _)| finding(path, index, words.to_owned())).collect::<Vec<_>>()
+    };
+    tree.files(|path| is_rust(path) && path.starts_with("crates/cli/src/")).flat_map(in_file).collect()
 }
 
 /// Unsafe code stands only in the crates that talk to the kernel or to C.
@@ -227,7 +249,10 @@ fn a_dependency_upwards_is_found() {
 fn an_impure_crate_is_found() {
     let pure = ("crates/core/src/a.rs", "use std::time::Duration; // not std::fs\n");
     let other = ("crates/sys/src/a.rs", "use std::fs;\n");
-    check(pure_crates_are_pure, &[pure, other], &[]);
+    let terminal = ("crates/render/src/terminal/mod.rs", "print!();\n");
+    check(pure_crates_are_pure, &[pure, other, terminal], &[]);
+    let page = ("crates/render/src/page/mod.rs", "print!();\n");
+    check(pure_crates_are_pure, &[page], &["crates/render/src/page/mod.rs:1"]);
     let impure = ["use std::fs;", "let now = Instant::now();", "eprintln!();", "use std::{env, fs};"];
     for (line, name) in impure.iter().flat_map(|line| PURE_CRATES.map(|name| (line, name))) {
         let path = format!("crates/{name}/src/a.rs");
@@ -246,6 +271,17 @@ fn html_and_progress_outside_of_render_are_found() {
         what_people_see_is_made_in_render,
         &[("crates/cli/src/a.rs", own_line)],
         &["crates/cli/src/a.rs:3"],
+    );
+}
+
+#[test]
+fn columns_that_the_command_aligns_are_found() {
+    let own = "fn f() {\n    println!(\"{:>8}\", 7);\n    println!(\"{name:<9}{seconds:.2}\");\n}\n";
+    check(columns_are_aligned_in_render, &[("crates/render/src/table.rs", own)], &[]);
+    check(
+        columns_are_aligned_in_render,
+        &[("crates/cli/src/a.rs", own)],
+        &["crates/cli/src/a.rs:2", "crates/cli/src/a.rs:3"],
     );
 }
 

@@ -22,7 +22,7 @@ type Finding = String;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     shape::functions_are_short,
     shape::files_are_short,
     shape::lines_are_narrow,
@@ -30,6 +30,7 @@ const RULES: [Rule; 18] = [
     shape::tests_say_what_they_skip,
     layers::crates_depend_downwards,
     layers::pure_crates_are_pure,
+    layers::columns_are_aligned_in_render,
     layers::what_people_see_is_made_in_render,
     layers::unsafe_has_its_places,
     layers::unsafe_says_why_it_is_sound,

@@ -16,11 +16,6 @@ use std::collections::BTreeMap;
 pub struct Gangs(BTreeMap<ThreadId, Vec<ThreadId>>);
 
 impl Gangs {
-    #[cfg(test)]
-    pub fn items_kept(&self) -> usize {
-        self.0.values().map(|gang| 1 + gang.len()).sum()
-    }
-
     /// Those that take turns from now on.
     pub fn become_those(&mut self, gangs: BTreeMap<ThreadId, Vec<ThreadId>>) {
         self.0 = gangs;

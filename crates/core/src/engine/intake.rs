@@ -51,13 +51,6 @@ struct Thread {
 }
 
 impl Intake {
-    #[cfg(test)]
-    pub fn items_kept(&self) -> usize {
-        let of_threads =
-            self.subjects.len() + self.threads.len() + self.wanted_lately.len() + self.ended.len();
-        of_threads + self.applications.len() + self.application_windows.len() + self.runnable.len()
-    }
-
     /// Begins with a new observation.
     pub fn begin(&mut self, now: Time, allowed: CpuSet, threads: usize) {
         (self.before, self.observed, self.now) = (self.observed, now, now);

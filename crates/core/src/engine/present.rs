@@ -30,12 +30,6 @@ struct Binding {
 }
 
 impl Present {
-    #[cfg(test)]
-    pub fn items_kept(&self) -> usize {
-        let placed = self.placement.bound.len() + self.placement.settings.len();
-        placed + self.threads.len() + self.settings.items_kept()
-    }
-
     /// Who is bound where, as far as the engine knows.
     pub fn placement(&self) -> &Placement {
         &self.placement

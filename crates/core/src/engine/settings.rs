@@ -24,11 +24,6 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    #[cfg(test)]
-    pub fn items_kept(&self) -> usize {
-        self.held.len() + self.refused.len() + self.unsupported.len()
-    }
-
     /// Takes in what became of a change; `present` is what the engine takes to be in force.
     pub fn take_outcome(
         &mut self,

@@ -21,7 +21,7 @@ mod amp;
 mod cosched;
 mod events;
 mod gangs;
-mod month;
+mod replay;
 mod settings;
 
 /// A machine of `units` domains of one kind with `width` neighbouring PEs each.

@@ -37,6 +37,7 @@ use crate::ids::PeId;
 use crate::profile::{self, Estimate, INDIFFERENT, MachineProfile, PairResult, Workload};
 use crate::topology::DomainKind;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A region of which the caches hold at most this part counts as memory.
 const CACHED_MAX: f64 = 0.5;
@@ -68,6 +69,7 @@ impl<'a> Fit<'a> {
     /// The model with all that the profile tells.
     pub fn of(profile: &'a MachineProfile) -> Self {
         let mut fit = Fit { profile, model: profile.topology().into() };
+        fit.model.profile = Some(Arc::new(profile.clone()));
         fit.model.parameters.clear();
         fit.speeds();
         fit.clock();

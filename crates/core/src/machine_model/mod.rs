@@ -21,10 +21,11 @@
 //! Frequencies are fixed: what busy neighbours do to the clock is absent.
 
 use crate::ids::PeId;
-use crate::profile::Resource;
+use crate::profile::{MachineProfile, Resource};
 use crate::topology::{CpuKind, Domain, DomainKind, Topology};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 mod check;
 pub mod contention;
@@ -45,6 +46,8 @@ pub const ASSUMED_CONFIDENCE: f64 = 0.1;
 /// A machine as it behaves.
 #[derive(Debug, Clone)]
 pub struct MachineModel {
+    /// The measurements that it is made from; `None`: nothing but the topology is known.
+    pub profile: Option<Arc<MachineProfile>>,
     /// Who shares what.
     pub topology: Topology,
     /// The clock of a PE of speed 1, in GHz: work is counted in its cycles.
@@ -171,6 +174,7 @@ impl From<Topology> for MachineModel {
         let Shape { pes, nodes, clusters, l2_bytes, l3_bytes } = Shape::of(&topology);
         let (units, memory) = (Units::default(), Memory::default());
         let mut model = Self {
+            profile: None,
             topology,
             ghz: GHZ,
             units,

@@ -68,8 +68,8 @@ struct Pa {
     phases: BTreeMap<AppId, Phase>,
     /// With more runnable threads than this an application is highly parallel, as of the last step.
     threshold: usize,
-    /// Whether it was mildly parallel, and its only runnable thread, as told last.
-    told: BTreeMap<AppId, (bool, Option<ThreadId>)>,
+    /// Whether it was mildly parallel, and its only runnable thread, as reported last.
+    reported: BTreeMap<AppId, (bool, Option<ThreadId>)>,
 }
 
 /// What an application is in. It moves from any to `Parallel` with two runnable threads, from there to
@@ -109,7 +109,7 @@ impl Pa {
             ),
             turn: turn(parameters),
             threshold: 0,
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             turns: Turns::default(),
             phases: BTreeMap::new(),
         }
@@ -117,7 +117,7 @@ impl Pa {
 
     fn follow_phases(&mut self, scene: &Scene<'_>) {
         self.phases.retain(|app, _| scene.applications.contains_key(app));
-        self.told.retain(|app, _| scene.applications.contains_key(app));
+        self.reported.retain(|app, _| scene.applications.contains_key(app));
         for &app in scene.applications.keys() {
             let phase = self.phases.entry(app).or_insert(Phase::Sequential);
             *phase = match (tlp(scene, app), *phase) {
@@ -134,13 +134,13 @@ impl Pa {
     /// Whether this number of runnable threads makes an application one of another class, or another thread
     /// its sequential one.
     fn is_new(&mut self, runnable: &RunnableThreads) -> bool {
-        let told = (runnable.count as usize <= self.threshold, runnable.only);
+        let now = (runnable.count as usize <= self.threshold, runnable.only);
         let is_parallel = self.phases.get(&runnable.app) == Some(&Phase::Parallel);
         match runnable.count {
             // Nobody is there to be placed.
             0 => false,
             count => {
-                let same = self.told.insert(runnable.app, told) == Some(told);
+                let same = self.reported.insert(runnable.app, now) == Some(now);
                 !same || is_parallel != (count > 1)
             }
         }

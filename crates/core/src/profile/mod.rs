@@ -10,6 +10,8 @@ use crate::topology::{DomainKind, Topology};
 use serde::{Deserialize, Serialize};
 
 mod diff;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod lookup;
 mod read;
 mod schedule;

@@ -219,15 +219,6 @@ impl ReportBuilder {
         self.ended = ENDED_LISTED_MAX;
     }
 
-    /// How many things are remembered.
-    #[cfg(test)]
-    pub(crate) fn items_kept(&self) -> usize {
-        let of_life = |life: &Life| 1 + life.bindings.len() + life.ran_on.len();
-        let lives: usize = self.lives.values().map(of_life).sum();
-        let decisions = self.decisions.len() + self.open.len() + self.cured.len();
-        lives + decisions + self.totals.len() + self.groups.len() + self.applications.len()
-    }
-
     /// The report, with what only the caller knows.
     pub fn finish(mut self, engine: &Engine, circumstances: Circumstances) -> Report {
         for life in self.lives.values() {
@@ -304,8 +295,8 @@ fn overhead(own_cpu_ns: u64, end: Time, rounds: &[Duration], peak_memory_bytes: 
     }
 }
 
-/// A share in the digits that are worth telling: what is 0 but for rounding is 0.
-fn told(share: f64) -> f64 {
+/// A share in the digits that mean something: what is 0 but for rounding is 0.
+fn rounded(share: f64) -> f64 {
     // Adding 0 turns -0 into 0.
     (share * 1e6).round() / 1e6 + 0.0
 }
@@ -322,14 +313,14 @@ fn thread_report(life: &Life) -> ThreadReport {
         pid: reading.pid,
         name: reading.name.clone(),
         cpu_seconds: reading.cpu_ns as f64 / 1e9,
-        fpu_usage: usage.fpu.map(|e| told(e.value)),
-        vector_usage: usage.vector.map(|e| told(e.value)),
+        fpu_usage: usage.fpu.map(|e| rounded(e.value)),
+        vector_usage: usage.vector.map(|e| rounded(e.value)),
         fpu_usage_source: source.filter(|_| usage.fpu.is_some()),
-        fpu_usage_confidence: usage.fpu.map(|e| told(e.confidence)),
+        fpu_usage_confidence: usage.fpu.map(|e| rounded(e.confidence)),
         fpu_class: life.class,
-        spin_share: usage.spin.map(|e| told(e.value)),
-        memory_share: usage.memory.map(|e| told(e.value)),
-        branch_share: usage.branches.map(|e| told(e.value)),
+        spin_share: usage.spin.map(|e| rounded(e.value)),
+        memory_share: usage.memory.map(|e| rounded(e.value)),
+        branch_share: usage.branches.map(|e| rounded(e.value)),
         l2_misses_per_100_cycles: usage.l2_misses_per_100_cycles.map(|e| e.value),
         ipc: usage.ipc.map(|e| e.value),
         standing: reading.standing,
@@ -349,13 +340,13 @@ fn application_report(reading: &ApplicationReading, last: Time, totals: &Totals)
         ended_seconds: reading.ended.map(Time::as_secs_f64),
         cpu_seconds: totals.cpu_seconds(),
         tlp_mean: view.tlp_mean,
-        sequential_fraction: view.sequential_fraction.map(told),
+        sequential_fraction: view.sequential_fraction.map(rounded),
         parallelism_evidence: if view.exact { "exact" } else { "estimated" },
         runnable_max: reading.runnable_max,
         parallelism_class: parallelism_class(view.sequential_fraction, reading.runnable_max),
         intensity_class: intensity_class(totals.l2_misses_per_100_cycles()),
-        fpu_usage: totals.fpu().map(told),
-        vector_usage: totals.vector().map(told),
+        fpu_usage: totals.fpu().map(rounded),
+        vector_usage: totals.vector().map(rounded),
         l2_misses_per_100_cycles: totals.l2_misses_per_100_cycles(),
         ipc: totals.ipc(),
     }

@@ -91,11 +91,11 @@ pub struct ScriptedWorld {
     outcomes: Vec<Outcome>,
     tells_events: bool,
     kinds: Vec<EventKind>,
-    /// What is to be told, and what was told last.
+    /// What has happened, and what was reported last.
     events: Vec<Event>,
-    told_tlp: BTreeMap<AppId, u32>,
-    told_allowed: CpuSet,
-    told_hints: BTreeMap<usize, Hints>,
+    reported_tlp: BTreeMap<AppId, u32>,
+    reported_allowed: CpuSet,
+    reported_hints: BTreeMap<usize, Hints>,
 }
 
 #[derive(Default, Clone)]
@@ -105,8 +105,8 @@ struct State {
     bound: Option<CpuSet>,
     last_pe: Option<PeId>,
     reported_end: bool,
-    told_start: bool,
-    told_end: bool,
+    start_noted: bool,
+    end_noted: bool,
 }
 
 /// What counters have counted so far, before they are rounded to whole events.
@@ -138,7 +138,7 @@ impl ScriptedWorld {
         Self {
             now: Time(0),
             end,
-            told_allowed: allowed[0].1.clone(),
+            reported_allowed: allowed[0].1.clone(),
             allowed,
             slow: CpuSet::new(),
             threads,
@@ -147,8 +147,8 @@ impl ScriptedWorld {
             tells_events: false,
             kinds: Vec::new(),
             events: Vec::new(),
-            told_tlp: BTreeMap::new(),
-            told_hints: BTreeMap::new(),
+            reported_tlp: BTreeMap::new(),
+            reported_hints: BTreeMap::new(),
         }
     }
 
@@ -183,7 +183,7 @@ impl ScriptedWorld {
         }
     }
 
-    /// Notes what is different from what was told last.
+    /// Notes what is different from what was reported last.
     fn note_events(&mut self) {
         if self.kinds.is_empty() {
             return;
@@ -192,17 +192,17 @@ impl ScriptedWorld {
         let mut runnable: BTreeMap<AppId, Vec<ThreadId>> = BTreeMap::new();
         for index in 0..self.threads.len() {
             let (thread, state) = &self.threads[index];
-            if !state.told_start && thread.lives.contains(&self.now) {
+            if !state.start_noted && thread.lives.contains(&self.now) {
                 events.push(Event::ThreadStarted(Box::new(self.reading(index))));
-                self.threads[index].1.told_start = true;
+                self.threads[index].1.start_noted = true;
             }
             let (thread, state) = &mut self.threads[index];
-            if state.told_start && !state.told_end && thread.lives.end <= self.now {
+            if state.start_noted && !state.end_noted && thread.lives.end <= self.now {
                 events.push(Event::ThreadEnded(id(index)));
-                state.told_end = true;
+                state.end_noted = true;
             }
             let hints = in_force(&thread.hints, self.now).unwrap_or_default();
-            if self.told_hints.insert(index, hints).unwrap_or_default() != hints {
+            if self.reported_hints.insert(index, hints).unwrap_or_default() != hints {
                 events.push(Event::Hint { thread: id(index), hints });
             }
             let threads = runnable.entry(thread.app).or_default();
@@ -210,14 +210,14 @@ impl ScriptedWorld {
         }
         for (app, threads) in runnable {
             let count = threads.len() as u32;
-            if self.told_tlp.insert(app, count).unwrap_or(0) != count {
+            if self.reported_tlp.insert(app, count).unwrap_or(0) != count {
                 let only = threads.first().copied().filter(|_| count == 1);
                 events.push(Event::TlpChanged(RunnableThreads { app, count, only }));
             }
         }
-        if self.told_allowed != *self.allowed_now() {
-            self.told_allowed = self.allowed_now().clone();
-            events.push(Event::AllowedChanged(self.told_allowed.clone()));
+        if self.reported_allowed != *self.allowed_now() {
+            self.reported_allowed = self.allowed_now().clone();
+            events.push(Event::AllowedChanged(self.reported_allowed.clone()));
         }
         events.retain(|event| self.kinds.contains(&event.kind()));
         self.events = events;
@@ -378,7 +378,7 @@ impl World for ScriptedWorld {
         }
     }
 
-    fn tell(&mut self, kinds: &[EventKind]) {
+    fn subscribe(&mut self, kinds: &[EventKind]) {
         if self.tells_events {
             self.kinds = kinds.to_vec();
         }

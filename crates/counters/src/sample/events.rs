@@ -76,6 +76,7 @@ pub enum EventKind {
 }
 
 /// Bytes of a thread's stack that are recorded with a sample: the frames of most functions that soon return.
+#[cfg(target_arch = "x86_64")]
 const STACK_BYTES: u32 = 256;
 
 /// The kernel's numbers (`asm/perf_regs.h`) of the general registers, in the order of their encoding, and how

@@ -1,14 +1,13 @@
 //! A comparison as a table for the terminal.
 
 use super::{Comparison, DEFAULT, EVIDENCE, ratio, share, short_verdict, verdict};
+use crate::table::Table;
 use crate::terminal::Name;
 use corewise_core::comparison::{Effect, Findings, Metric, VariantFindings};
 use std::fmt::{Result, Write};
 
 /// Columns of a name; longer ones are cut.
 const NAME_MAX: usize = 40;
-/// Columns of a ratio with its interval.
-const RATIO: usize = 22;
 
 /// The table.
 pub fn render(comparison: &Comparison, findings: &Findings) -> String {
@@ -28,36 +27,30 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
         plan.seed,
         comparison.machine()
     )?;
-    let lengths = findings.variants.iter().map(|variant| Name(&variant.name).to_string().chars().count());
-    let width = lengths.chain(["(control)".len()]).max().unwrap_or(0).min(NAME_MAX);
     let baseline = &findings.variants[0].name;
     let against = if baseline == DEFAULT { DEFAULT } else { "the first" };
-    writeln!(out, "\n  {:<width$}  {:>19}  over {against} [95 %]", "", "time")?;
+    let mut table = Table::new("<><<");
+    table.row(["", "time", &format!("over {against} [95 %]")]);
     for variant in &findings.variants {
         let wall = variant.effect(Metric::Wall);
-        row(
-            out,
-            &shortened(&variant.name),
-            width,
-            &times(variant),
-            wall,
-            &wall.map_or(String::new(), verdict),
-        )?;
+        let words = wall.map_or(String::new(), verdict);
+        row(&mut table, &shortened(&variant.name), &times(variant), wall, &words);
     }
     let floor =
         |metric| findings.noise_floor.iter().find(|(one, _)| *one == metric).map(|(_, effect)| effect);
     let words = "the first once more: the noise floor";
-    row(out, "(control)", width, "", floor(Metric::Wall), words)?;
+    row(&mut table, "(control)", "", floor(Metric::Wall), words);
     for metric in Metric::ALL.into_iter().skip(1) {
         let Some(floor) = floor(metric) else { continue };
-        writeln!(out, "\n  {}", metric.name())?;
+        table.words(&format!("\n  {}", metric.name()));
         for variant in &findings.variants[1..] {
             let effect = variant.effect(metric);
             let words = effect.map_or("", short_verdict);
-            row(out, &shortened(&variant.name), width, "", effect, words)?;
+            row(&mut table, &shortened(&variant.name), "", effect, words);
         }
-        row(out, "(control)", width, "", Some(floor), "")?;
+        row(&mut table, "(control)", "", Some(floor), "");
     }
+    write!(out, "\n{table}")?;
     if let Some(least) = wall_effects(findings).map(|effect| effect.detectable).reduce(f64::max) {
         writeln!(
             out,
@@ -84,17 +77,8 @@ fn times(variant: &VariantFindings) -> String {
     }
 }
 
-fn row(
-    out: &mut String,
-    name: &str,
-    width: usize,
-    time: &str,
-    effect: Option<&Effect>,
-    words: &str,
-) -> Result {
-    let ratio = effect.map_or_else(String::new, ratio);
-    let line = format!("  {name:<width$}  {time:>19}  {ratio:<RATIO$}  {words}");
-    writeln!(out, "{}", line.trim_end())
+fn row(table: &mut Table, name: &str, time: &str, effect: Option<&Effect>, words: &str) {
+    table.row([name, time, &effect.map_or_else(String::new, ratio), words]);
 }
 
 fn shortened(name: &str) -> String {

@@ -1,5 +1,6 @@
 //! The result of an experiment as text for a terminal.
 
+use crate::table::Table;
 use corewise_sim::experiment::finding::signed_percent;
 use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, spread, variant_names};
 use std::fmt::{Result, Write};
@@ -48,30 +49,25 @@ fn write_result(out: &mut String, result: &ExperimentResult) -> Result {
         if result.measure == Measure::Speedup { "; in brackets its spread over the seeds, in %" } else { "" };
     writeln!(out, "\n{}{brackets}", words(result.measure))?;
     let variants = variant_names(result.scenarios.iter());
-    let widths: Vec<usize> = variants.iter().map(|name| name.chars().count().max(15) + 2).collect();
-    let name_width = result.scenarios.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
-    write!(out, "  {:<name_width$}", "")?;
-    for (variant, width) in variants.iter().zip(&widths) {
-        write!(out, "{variant:>width$}")?;
-    }
-    writeln!(out)?;
+    let mut table = Table::new(&format!("<{}", ">".repeat(variants.len())));
+    table.row(std::iter::once("").chain(variants.iter().map(|name| &**name)));
     for scenario in &result.scenarios {
-        write!(out, "  {:<name_width$}", scenario.name)?;
-        for (variant, width) in variants.iter().zip(&widths) {
-            write!(out, "{:>width$}", cell(scenario, variant, result.measure))?;
-        }
-        writeln!(out)?;
+        let cells = variants.iter().map(|variant| cell(scenario, variant, result.measure));
+        table.row(std::iter::once(scenario.name.clone()).chain(cells));
     }
+    write!(out, "{table}")?;
     if !result.findings.is_empty() {
         writeln!(out, "\nwhat the paper found")?;
     }
+    let mut table = Table::new("<<");
     for verdict in &result.findings {
-        writeln!(out, "  {:<15} {}", agreement(verdict.agrees), verdict.claim)?;
+        table.row([agreement(verdict.agrees), &verdict.claim]);
         if !verdict.paper.is_empty() {
-            writeln!(out, "  {:<15} paper: {}", "", verdict.paper)?;
+            table.row(["", &format!("paper: {}", verdict.paper)]);
         }
-        writeln!(out, "  {:<15} ours:  {}", "", verdict.ours)?;
+        table.row(["", &format!("ours:  {}", verdict.ours)]);
     }
+    write!(out, "{table}")?;
     write_sensitivity(out, result)?;
     writeln!(out)
 }
@@ -93,19 +89,12 @@ fn write_sensitivity(out: &mut String, result: &ExperimentResult) -> Result {
         table.scenarios.join(", "),
         table.runs
     )?;
-    let widths: Vec<usize> = table.variants.iter().map(|name| name.chars().count().max(8) + 2).collect();
-    let name_width = table.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
-    write!(out, "  {:<name_width$}", "")?;
-    for (variant, width) in table.variants.iter().zip(&widths) {
-        write!(out, "{variant:>width$}")?;
-    }
-    writeln!(out)?;
+    let mut text = Table::new(&format!("<{}", ">".repeat(table.variants.len())));
+    text.row(std::iter::once("").chain(table.variants.iter().map(|name| &**name)));
     for row in &table.rows {
-        write!(out, "  {:<name_width$}", row.name)?;
-        for (mean, width) in row.means.iter().zip(&widths) {
-            write!(out, "{:>width$}", figure(result.measure, *mean))?;
-        }
-        writeln!(out, "  {} of {}", row.agree, row.checked)?;
+        let means = row.means.iter().map(|mean| figure(result.measure, *mean));
+        let claims = format!("{} of {}", row.agree, row.checked);
+        text.row(std::iter::once(row.name.clone()).chain(means).chain([claims]));
     }
-    Ok(())
+    write!(out, "{text}")
 }

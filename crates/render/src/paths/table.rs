@@ -1,5 +1,6 @@
 //! What a recording shows, as text.
 
+use crate::table::Table;
 use crate::terminal::Name;
 use corewise_paths::summary::{HotFunction, Summary};
 use std::cmp::Reverse;
@@ -43,25 +44,24 @@ fn write_description(out: &mut String, summary: &Summary) -> std::fmt::Result {
     }
     summary.notes.iter().try_for_each(|note| writeln!(out, "note: {}", Name(note)))?;
     writeln!(out, "\nhot functions (share of the time)")?;
+    let mut functions = Table::new("><<");
     for HotFunction { share, name, module, .. } in &summary.functions {
-        writeln!(out, "{:>8}  {}  {}", percent(*share), Name(name), Name(super::file_name(module)))?;
+        let file = Name(super::file_name(module)).to_string();
+        functions.row([percent(*share), Name(name).to_string(), file]);
     }
     writeln!(
         out,
-        "\nhot paths (share of all executions of paths; {} different ones estimated)",
+        "{functions}\nhot paths (share of all executions of paths; {} different ones estimated)",
         summary.different_paths
     )?;
+    let mut paths = Table::new("><<<");
     for path in &summary.paths {
-        writeln!(
-            out,
-            "{:>8}  {}+{:#x}  {} blocks, {} instructions  {}",
+        paths.row([
             percent(path.share),
-            Name(&path.function),
-            path.offset,
-            path.blocks.len(),
-            path.instructions,
-            path.outcomes
-        )?;
+            format!("{}+{:#x}", Name(&path.function), path.offset),
+            format!("{} blocks, {} instructions", path.blocks.len(), path.instructions),
+            path.outcomes.clone(),
+        ]);
     }
-    Ok(())
+    write!(out, "{paths}")
 }

@@ -1,11 +1,29 @@
 //! A machine profile as CSV, for whoever computes with it: one figure a line, all in one table.
 
+use crate::csv;
 use crate::profile::words;
 use corewise_core::profile::{Estimate, MachineProfile, Subject, Workload};
-use std::fmt::Write;
 
-const HEAD: &str = "evidence,table,class,against,run,kernel,region_bytes,pes,neighbour_duty,\
-                    unit,value,low,high,repetitions,verdict\n";
+const HEADING: [&str; 15] = [
+    "evidence",
+    "table",
+    "class",
+    "against",
+    "run",
+    "kernel",
+    "region_bytes",
+    "pes",
+    "neighbour_duty",
+    "unit",
+    "value",
+    "low",
+    "high",
+    "repetitions",
+    "verdict",
+];
+
+/// What stands under the heading.
+type Rows = Vec<[String; HEADING.len()]>;
 
 /// What stands before the figure in a line; empty where it does not apply.
 #[derive(Default)]
@@ -23,14 +41,14 @@ struct Line<'a> {
 
 /// The table.
 pub fn render(profile: &MachineProfile) -> String {
-    let mut csv = HEAD.to_owned();
-    pairs(&mut csv, profile);
-    deltas(&mut csv, profile);
-    singles(&mut csv, profile);
-    csv
+    let mut rows = Rows::new();
+    pairs(&mut rows, profile);
+    deltas(&mut rows, profile);
+    singles(&mut rows, profile);
+    csv::table(HEADING, rows)
 }
 
-fn pairs(csv: &mut String, profile: &MachineProfile) {
+fn pairs(rows: &mut Rows, profile: &MachineProfile) {
     for pair in &profile.pairs {
         let line = |table, unit: &str| Line {
             table,
@@ -41,13 +59,13 @@ fn pairs(csv: &mut String, profile: &MachineProfile) {
             ..Line::default()
         };
         let unit = format!("{}/s", pair.workload.first.kernel.unit());
-        write_line(csv, profile, line("pair-rate", &unit), pair.rate);
+        add(rows, profile, line("pair-rate", &unit), pair.rate);
         if let Some(delta) = pair.delta_alone {
-            write_line(csv, profile, Line { against: "alone", ..line("delta", "delta") }, delta);
+            add(rows, profile, Line { against: "alone", ..line("delta", "delta") }, delta);
         }
         if let Some((first, second)) = pair.slowdowns {
-            write_line(csv, profile, line("slowdown-of-first", "ratio"), first);
-            write_line(csv, profile, line("slowdown-of-second", "ratio"), second);
+            add(rows, profile, line("slowdown-of-first", "ratio"), first);
+            add(rows, profile, line("slowdown-of-second", "ratio"), second);
         }
     }
     for curve in &profile.contention {
@@ -61,12 +79,12 @@ fn pairs(csv: &mut String, profile: &MachineProfile) {
                 unit: "ratio".to_owned(),
                 ..Line::default()
             };
-            write_line(csv, profile, line, slowdown);
+            add(rows, profile, line, slowdown);
         }
     }
 }
 
-fn deltas(csv: &mut String, profile: &MachineProfile) {
+fn deltas(rows: &mut Rows, profile: &MachineProfile) {
     for delta in &profile.deltas {
         let workload = match delta.subject {
             Subject::Workload(workload) => Some(workload),
@@ -82,29 +100,29 @@ fn deltas(csv: &mut String, profile: &MachineProfile) {
             verdict: delta.verdict.to_string(),
             ..Line::default()
         };
-        write_line(csv, profile, line, delta.delta);
+        add(rows, profile, line, delta.delta);
     }
 }
 
-fn singles(csv: &mut String, profile: &MachineProfile) {
+fn singles(rows: &mut Rows, profile: &MachineProfile) {
     for latency in &profile.latencies {
         let (run, pes) = (latency.kernel.name().to_owned(), format!("{} {}", latency.a, latency.b));
         let workload = Some(Workload::both(latency.kernel, 0));
         let line =
             Line { table: "pair-latency", run, workload, pes, unit: "ns".to_owned(), ..Line::default() };
-        write_line(csv, profile, line, latency.ns);
+        add(rows, profile, line, latency.ns);
     }
     for point in &profile.memory {
         let workload = Some(Workload { first: point.load, second: point.load });
         let unit = format!("{}/s", point.load.kernel.unit());
         let line = Line { table: "alone", run: point.load.to_string(), workload, unit, ..Line::default() };
-        write_line(csv, profile, line, point.rate);
+        add(rows, profile, line, point.rate);
     }
     for speed in &profile.speeds {
         let (run, pes) = (speed.kernel.name().to_owned(), speed.pe.to_string());
         let workload = Some(Workload::both(speed.kernel, 0));
         let line = Line { table: "speed", run, workload, pes, unit: "ratio".to_owned(), ..Line::default() };
-        write_line(csv, profile, line, speed.relative);
+        add(rows, profile, line, speed.relative);
     }
     for nas in &profile.nas {
         let line = Line {
@@ -115,42 +133,31 @@ fn singles(csv: &mut String, profile: &MachineProfile) {
             verdict: if nas.verified { "verified" } else { "not verified" }.to_owned(),
             ..Line::default()
         };
-        write_line(csv, profile, line, nas.seconds);
+        add(rows, profile, line, nas.seconds);
     }
 }
 
-fn write_line(csv: &mut String, profile: &MachineProfile, line: Line, estimate: Estimate) {
+fn add(rows: &mut Rows, profile: &MachineProfile, line: Line, estimate: Estimate) {
     let kernel = line.workload.map(|workload| workload.first.kernel.name()).unwrap_or_default();
     let region = line.workload.map(|workload| workload.first.region_bytes).filter(|&bytes| bytes > 0);
     let optional = |value: Option<String>| value.unwrap_or_default();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        csv,
-        "{},{},{},{},{},{kernel},{},{},{},{},{},{},{},{},{}",
-        profile.evidence,
-        line.table,
-        quoted(line.class),
-        quoted(line.against),
-        quoted(&line.run),
+    rows.push([
+        profile.evidence.to_string(),
+        line.table.to_owned(),
+        line.class.to_owned(),
+        line.against.to_owned(),
+        line.run,
+        kernel.to_owned(),
         optional(region.map(|bytes| bytes.to_string())),
         line.pes,
         optional(line.duty.map(|duty| duty.to_string())),
         line.unit,
-        estimate.value,
-        estimate.low,
-        estimate.high,
-        estimate.repetitions,
-        line.verdict
-    );
-}
-
-/// As RFC 4180 wants it.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
+        estimate.value.to_string(),
+        estimate.low.to_string(),
+        estimate.high.to_string(),
+        estimate.repetitions.to_string(),
+        line.verdict,
+    ]);
 }
 
 #[cfg(test)]
@@ -162,8 +169,7 @@ mod tests {
     fn every_figure_has_a_line_and_every_line_its_columns() {
         let profile = fixture::smt();
         let csv = render(&profile);
-        let columns = HEAD.split(',').count();
-        assert!(csv.lines().all(|line| line.split(',').count() == columns));
+        assert!(csv.lines().all(|line| line.split(',').count() == HEADING.len()));
         let of = |table: &str| csv.lines().filter(|line| line.split(',').nth(1) == Some(table)).count();
         let alone = profile.pairs.iter().filter(|pair| pair.delta_alone.is_some()).count();
         assert_eq!(of("delta"), profile.deltas.len() + alone);

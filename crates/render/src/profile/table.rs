@@ -2,6 +2,7 @@
 
 use crate::profile::comparisons::{Comparison, comparisons, verdict};
 use crate::profile::words;
+use crate::table::Table;
 use crate::terminal::Name;
 use corewise_core::calibrate::Kernel;
 use corewise_core::cpuset::CpuSet;
@@ -207,18 +208,10 @@ fn table(out: &mut String, heading: &str, rows: &[Vec<String>]) -> Result {
     if rows.len() < 2 {
         return Ok(());
     }
-    writeln!(out, "\n{heading}")?;
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    for row in rows {
-        let cells = row.iter().enumerate().map(|(column, cell)| match column {
-            0 => format!("  {cell:<0$}", width(0)),
-            _ => format!("  {cell:>0$}", width(column)),
-        });
-        writeln!(out, "{}", cells.collect::<String>().trim_end())?;
-    }
-    Ok(())
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let mut table = Table::new(&format!("<{}", ">".repeat(columns.saturating_sub(1))));
+    rows.iter().for_each(|row| table.row(row));
+    write!(out, "\n{heading}\n{table}")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A report as a table, in the form of Table I of the BulldOver paper.
 
 use crate::profile::words::utc;
+use crate::table::Table;
 use crate::terminal::Name;
 use corewise_core::report::{ApplicationReport, Report};
 
@@ -9,29 +10,23 @@ const THREADS_MAX: usize = 8;
 
 /// The rows: the whole program, then its busiest threads.
 pub fn render(report: &Report) -> String {
-    let mut text = format!(
-        "{:<20} {:>8} {:>9} {:>11} {:>6} {:>6} {:>8} {:>6} {:>6}\n",
-        "program", "CPU s", "FPU usage", "vector unit", "L2/100", "IPC", "threads", "seq.", "class"
-    );
-    for application in &report.applications {
-        text += &application_row(application);
-    }
+    let mut table = Table::new("<>>>>>>>>");
+    table.row(["program", "CPU s", "FPU usage", "vector unit", "L2/100", "IPC", "threads", "seq.", "class"]);
+    report.applications.iter().for_each(|application| table.row(application_row(application)));
     for thread in report.threads.iter().take(THREADS_MAX) {
-        let name = format!("  {} {}", Name(&thread.name), thread.tid);
-        text += &format!(
-            "{:<20} {:>8.2} {:>9} {:>11} {:>6} {:>6}\n",
-            name,
-            thread.cpu_seconds,
+        table.row([
+            format!("  {} {}", Name(&thread.name), thread.tid),
+            format!("{:.2}", thread.cpu_seconds),
             number(thread.fpu_usage),
             number(thread.vector_usage),
             number(thread.l2_misses_per_100_cycles),
-            number(thread.ipc)
-        );
+            number(thread.ipc),
+        ]);
     }
     let evidence =
         report.applications.first().map_or("estimated", |application| application.parallelism_evidence);
-    text + &format!(
-        "FPU usage: share of cycles with floating-point work in flight, by {}; \
+    format!(
+        "{table}FPU usage: share of cycles with floating-point work in flight, by {}; \
          L2/100: misses per 100 cycles;\n\
          threads: mean number at work, seq.: share of the time with one, {evidence} by {}.\n{}",
         report.sources.counters,
@@ -49,21 +44,20 @@ fn circumstances(report: &Report) -> String {
     format!("{}: {}.\n", report.evidence, facts.join(", "))
 }
 
-fn application_row(application: &ApplicationReport) -> String {
+fn application_row(application: &ApplicationReport) -> [String; 9] {
     let parallel = application.parallelism_class.map_or("-".to_owned(), |class| json_name(&class));
     let intensity = application.intensity_class.map_or(String::new(), |class| json_name(&class));
-    format!(
-        "{:<20} {:>8.2} {:>9} {:>11} {:>6} {:>6} {:>8.2} {:>6} {:>6}\n",
-        Name(&application.name),
-        application.cpu_seconds,
+    [
+        Name(&application.name).to_string(),
+        format!("{:.2}", application.cpu_seconds),
         number(application.fpu_usage),
         number(application.vector_usage),
         number(application.l2_misses_per_100_cycles),
         number(application.ipc),
-        application.tlp_mean,
+        format!("{:.2}", application.tlp_mean),
         number(application.sequential_fraction),
-        parallel + &intensity
-    )
+        parallel + &intensity,
+    ]
 }
 
 fn number(value: Option<f64>) -> String {

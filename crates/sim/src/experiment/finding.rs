@@ -176,7 +176,7 @@ impl Check {
     pub fn scenarios(&self) -> Vec<&String> {
         match self {
             Check::Drop { from, to, .. } => vec![from, to],
-            _ => Vec::new(),
+            Check::Ahead { .. } | Check::Within { .. } | Check::Falling { .. } => Vec::new(),
         }
     }
 

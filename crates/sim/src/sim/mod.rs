@@ -230,7 +230,7 @@ impl Sim {
             }
             Event::Wake { thread } => self.released.push_back(thread as usize),
             Event::Start { app } => self.start(app as usize),
-            Event::Tell { app } => self.tell_at_last(app as usize),
+            Event::ReportTlp { app } => self.report_at_last(app as usize),
             Event::Balance => {
                 self.balance();
                 if let Some(audit) = &mut self.audit {

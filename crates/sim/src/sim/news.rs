@@ -1,7 +1,7 @@
 //! What the simulated machine tells between two looks: the events that somebody asked for.
 //!
-//! An application's number of runnable threads is told as a real machine tells it: at the change, unless one
-//! was told within [`COALESCED_WITHIN`]; then at the end of that time, if it still differs.
+//! An application's number of runnable threads is reported as a real machine does it: at the change, unless one
+//! was reported within [`COALESCED_WITHIN`]; then at the end of that time, if it still differs.
 
 use super::Sim;
 use crate::queue::Event;
@@ -23,31 +23,31 @@ pub(crate) enum NewsItem {
     Online,
 }
 
-/// What is to be told.
+/// What has happened and is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     kinds: Vec<EventKind>,
     pub(crate) items: Vec<NewsItem>,
     /// Applications whose number of runnable threads may have changed at this instant.
     changed: Vec<usize>,
-    told: Vec<Told>,
+    reported: Vec<Reported>,
 }
 
-/// What was told of an application's parallelism.
+/// What was reported of an application's parallelism.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+struct Reported {
     count: u32,
     only: Option<usize>,
     at: Option<Time>,
-    /// Whether its next telling is in the queue.
+    /// Whether its next report is in the queue.
     is_due: bool,
 }
 
 impl News {
-    /// Tells these kinds from now on.
+    /// Reports these kinds from now on.
     pub(crate) fn ask(&mut self, kinds: &[EventKind], apps: usize) {
         self.kinds = kinds.to_vec();
-        self.told.resize(apps, Told::default());
+        self.reported.resize(apps, Reported::default());
     }
 
     pub(super) fn add(&mut self, kind: EventKind, item: NewsItem) {
@@ -65,34 +65,34 @@ impl News {
 }
 
 impl Sim {
-    /// At the end of an instant: whether there is something to tell.
+    /// At the end of an instant: whether there is something to report.
     pub(super) fn settle_news(&mut self) -> bool {
         let mut changed = std::mem::take(&mut self.news.changed);
         for app in changed.drain(..) {
-            let told = &mut self.news.told[app];
-            let due = told.at.map_or(self.now, |at| at + COALESCED_WITHIN);
+            let last = &mut self.news.reported[app];
+            let due = last.at.map_or(self.now, |at| at + COALESCED_WITHIN);
             if due <= self.now {
-                self.tell_tlp(app);
-            } else if !std::mem::replace(&mut told.is_due, true) {
-                self.queue.push(due, Event::Tell { app: app as u32 });
+                self.report_tlp(app);
+            } else if !std::mem::replace(&mut last.is_due, true) {
+                self.queue.push(due, Event::ReportTlp { app: app as u32 });
             }
         }
         self.news.changed = changed;
         !self.news.items.is_empty()
     }
 
-    /// The time is up for which changes of an application were not told.
-    pub(super) fn tell_at_last(&mut self, app: usize) {
-        self.news.told[app].is_due = false;
+    /// The time is up for which changes of an application were not reported.
+    pub(super) fn report_at_last(&mut self, app: usize) {
+        self.news.reported[app].is_due = false;
         self.news.note_tlp(app);
     }
 
-    fn tell_tlp(&mut self, app: usize) {
+    fn report_tlp(&mut self, app: usize) {
         let count = self.apps[app].parallelism.runnable;
         let only = (count == 1).then_some(self.apps[app].counted_xor);
-        let told = &mut self.news.told[app];
-        if (told.count, told.only) != (count, only) {
-            (told.count, told.only, told.at) = (count, only, Some(self.now));
+        let last = &mut self.news.reported[app];
+        if (last.count, last.only) != (count, only) {
+            (last.count, last.only, last.at) = (count, only, Some(self.now));
             self.news.items.push(NewsItem::Tlp { app, count, only });
         }
     }

@@ -1,8 +1,10 @@
-//! The machines of a what-if: the recorded one by what the recording tells of it, and the wished one.
+//! The machines of a what-if: the recorded one as it was calibrated, else as the recording shows it, and the
+//! wished one.
 
 use super::history::{Histories, Known, Segment};
 use super::{Question, WhatIfError};
 use crate::machine::{Machine, MachineSpec, Pmu, SpeedSpec};
+use crate::measured::machine;
 use crate::sim::os::Os;
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::MachineModel;
@@ -44,14 +46,16 @@ pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, What
     let allowed = histories.allowed.clone();
     let recorded_shape = &question.recording.header.topology;
     let wished = question.machine.clone().map(Machine::new).transpose()?;
-    let mut recorded = match &question.recorded_on {
+    let calibrated = question.recording.header.profile.as_deref().and_then(|profile| machine(profile).ok());
+    let recorded_on = question.recorded_on.clone().or_else(|| calibrated.map(|machine| machine.spec));
+    let mut recorded = match recorded_on {
         None => {
             let ghz = wished.as_ref().map(|machine| machine.spec.ghz);
             let shape = Topology { allowed, ..recorded_shape.clone() };
             Machine::with_topology(by_recording(histories, &shape, ghz, &mut notes), shape)?
         }
         Some(spec) => {
-            let Machine { model: MachineModel { topology, .. }, spec, .. } = Machine::new(spec.clone())?;
+            let Machine { model: MachineModel { topology, .. }, spec, .. } = Machine::new(spec)?;
             if topology.pes != recorded_shape.pes {
                 let (told, recorded) = (topology.pes.to_string(), recorded_shape.pes.to_string());
                 return Err(WhatIfError::OtherMachine { told, recorded });

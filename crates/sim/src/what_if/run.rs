@@ -75,7 +75,7 @@ impl Setup<'_> {
             program: Arc::new(program),
             threads: 1,
             waiting: Waiting::Sleep,
-            tells_master: false,
+            reports_master: false,
             start: Time(waits.start_ns as u64),
             pin,
             variation: 0.0,
@@ -212,7 +212,7 @@ impl World for Grouped<'_> {
     }
 
     /// A recording does not tell when its threads were runnable.
-    fn tell(&mut self, _: &[EventKind]) {}
+    fn subscribe(&mut self, _: &[EventKind]) {}
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {
         loop {

@@ -9,6 +9,7 @@ use corewise_paths::modules::ModuleTable;
 use corewise_paths::study::{Plan, study};
 use corewise_paths::window::{Module, ModuleId, Recording};
 use corewise_render::paths::{Study, accuracy};
+use corewise_render::table::Table;
 use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -120,23 +121,32 @@ fn describe(study: &Study) -> String {
     let runs = study.whole().next().map_or(0, |row| row.runs);
     let command = study.command.join(" ");
     let mut text = format!("{command}: {runs} runs by {} ({})\n", study.backend, study.evidence);
-    text += "branches  windows  accuracy  hot paths found  edge overlap  path overlap  unique paths\n";
+    let mut table = Table::new(">>>>>>>");
+    table.row([
+        "branches",
+        "windows",
+        "accuracy",
+        "hot paths found",
+        "edge overlap",
+        "path overlap",
+        "unique paths",
+    ]);
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     for row in study.whole() {
         let agreement = &row.agreement;
-        let found = format!("{} of {}", agreement.hot_found, agreement.hot_paths);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{:>8}  {:>7}  {:>6.1} %  {found:>15}  {:>10.1} %  {:>10.1} %  {:>12}",
-            row.branches,
-            row.windows,
-            100.0 * agreement.accuracy,
-            100.0 * agreement.edge_overlap,
-            100.0 * agreement.path_overlap,
-            row.paths_seen_whole
-        );
+        table.row([
+            row.branches.to_string(),
+            row.windows.to_string(),
+            percent(agreement.accuracy),
+            format!("{} of {}", agreement.hot_found, agreement.hot_paths),
+            percent(agreement.edge_overlap),
+            percent(agreement.path_overlap),
+            row.paths_seen_whole.to_string(),
+        ]);
     }
+    text += &table.to_string();
     for note in &study.notes {
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "note: {note}");
     }
     text

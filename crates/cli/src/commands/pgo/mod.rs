@@ -32,6 +32,7 @@ use corewise_paths::export::{Format, bolt, llvm_profgen};
 use corewise_paths::modules::merged;
 use corewise_paths::quality::Quality;
 use corewise_paths::window::{Module, ModuleId, Recording};
+use corewise_render::table::Table;
 use corewise_render::terminal::progress::StatusLine;
 use corewise_render::terminal::{self, Name};
 use corewise_sys::signals;
@@ -525,23 +526,26 @@ fn describe(outcome: &Outcome) -> String {
     let binary = binary.display().to_string();
     let binary = Name(&binary);
     let percent = |share: f64| format!("{:+.1}", 100.0 * share);
-    let told =
+    let words =
         |gain: &Gain| format!("{} % [{}, {}]", percent(gain.value), percent(gain.low), percent(gain.high));
     let mut text =
         match variants.iter().find(|variant| variant.name == *kept).and_then(|kept| kept.gain.as_ref()) {
-            Some(gain) => format!("{binary} is {} faster: it is now the variant `{kept}`\n", told(gain)),
+            Some(gain) => format!("{binary} is {} faster: it is now the variant `{kept}`\n", words(gain)),
             None => {
                 format!("nothing was gained for certain: {binary} is the baseline, built without a profile\n")
             }
         };
+    let mut table = Table::new("<><");
+    for Variant { name, cpu_s, gain } in variants {
+        let gain = gain.as_ref().map_or(String::new(), words);
+        table.row([(*name).to_owned(), format!("{cpu_s:.3} s"), gain]);
+    }
     let mut line = |line: String| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{line}");
     };
     line(format!("measured: median CPU time, mean gain over the baseline [95 %], {rounds} rounds in turns"));
-    for Variant { name, cpu_s, gain } in variants {
-        line(format!("{name:>10}  {cpu_s:>9.3} s  {}", gain.as_ref().map_or(String::new(), told)));
-    }
+    line(table.to_string().trim_end().to_owned());
     notes.iter().for_each(|note| line(format!("note: {}", Name(note))));
     if let Some(build) = build {
         line(format!("to build it so again: {}", Name(build)));

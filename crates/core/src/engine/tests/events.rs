@@ -134,44 +134,6 @@ fn an_event_that_changes_nothing_for_the_policy_costs_no_decision() {
 
 const SLICE: Duration = Duration::from_millis(50);
 
-/// What happened goes through a recording and comes to the same decisions.
-#[test]
-fn a_replay_decides_the_same_by_the_recorded_events() {
-    use crate::recording::{FORMAT, Header, RecordedWorld, Recording, VERSION, to_line};
-    let mut threads = steady(&[0.0; 4]);
-    for thread in &mut threads[..3] {
-        thread.blocked = vec![Time(2_400_000_000)..Time(2_700_000_000)];
-    }
-    let topology = machine_of_kinds("core:4 pu:1", &[("fast", "0"), ("slow", "1-3")]);
-    let header = Header {
-        format: FORMAT.to_owned(),
-        version: VERSION,
-        topology: topology.clone(),
-        command: vec!["test".to_owned()],
-        interval_ns: 1_000_000_000,
-        discovery: "scripted".to_owned(),
-        counters: "sample".to_owned(),
-        host: None,
-    };
-    let engine = || Engine::new(topology.clone(), policy::build("pa").unwrap(), EngineConfig::default());
-    let (mut text, mut decided) = (to_line(&header), Vec::new());
-    let allowed = vec![(Time(0), topology.allowed.clone())];
-    let mut world = ScriptedWorld::new(allowed, threads, second(4)).with_events();
-    control_loop(&mut world, &mut engine(), |input, actions, _| {
-        text += &to_line(input);
-        decided.extend(actions.iter().map(|action| (input.at(), action.clone())));
-    })
-    .unwrap();
-    let recording = Recording::parse(&text).unwrap();
-    assert!(recording.inputs.iter().any(|input| input.observation().is_none()));
-    let mut again = Vec::new();
-    control_loop(&mut RecordedWorld::new(recording, None), &mut engine(), |input, actions, _| {
-        again.extend(actions.iter().map(|action| (input.at(), action.clone())));
-    })
-    .unwrap();
-    assert_eq!(again, decided);
-}
-
 /// The same second long, looked at every second and every tenth of a second.
 #[test]
 fn a_more_frequent_look_changes_no_meaning() {

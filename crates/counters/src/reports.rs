@@ -1,16 +1,16 @@
-//! What programs tell of their threads through `libcorewise` ([`corewise::page`]), read from outside.
+//! What programs report of their threads through `libcorewise` ([`corewise::page`]), read from outside.
 //!
 //! Problem. A program that links the library writes into its own memory which of its threads only wait, who
 //! is the master, which phase has begun, and how much is done. It can be loaded at any time, and the process
 //! can fork or become another program. Approach. New processes are searched for files with the library's
 //! note, again and again at growing distances; where one is found its memory is read every [`PERIOD`].
-//! Reading copies bytes of a stranger, who may have written anything: only what a process tells of its own
+//! Reading copies bytes of a stranger, who may have written anything: only what a process reports of its own
 //! threads counts, and work only grows.
 //!
-//! Limits. The library must be able to name its threads: what a program in a PID namespace of its own tells
-//! is not read. A process that may not be looked into (setuid) tells nothing.
+//! Limits. The library must be able to name its threads: what a program in a PID namespace of its own
+//! reports is not read. A process that may not be looked into (setuid) reports nothing.
 
-use corewise::page::{self, NOTE_SECTION, SLOT, ThreadTold};
+use corewise::page::{self, NOTE_SECTION, SLOT, ThreadState};
 use corewise_code::elf::ElfFile;
 use corewise_code::library;
 use corewise_code::space::FileKey;
@@ -20,7 +20,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at what processes tell.
+/// Time between two looks at what processes report.
 pub const PERIOD: Duration = Duration::from_millis(10);
 
 /// How long it is waited between two searches of the same process: at first, and at most, as it doubles with
@@ -32,14 +32,14 @@ const SEARCH_AFTER_MAX: Duration = Duration::from_secs(30);
 /// Bytes of the note section that are read: it has one note, or one for each copy of a function.
 const NOTE_MAX: u64 = 64;
 
-/// What the watched processes tell.
+/// What the watched processes report.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ProgramReports {
     processes: BTreeMap<u32, Process>,
     /// Files without the note.
     others: HashSet<FileKey>,
     looked_at: Option<Instant>,
-    /// A process with more threads than can tell, and how many more.
+    /// A process with more threads than can report, and how many more.
     lossy: Option<(u32, u32)>,
 }
 
@@ -58,7 +58,7 @@ struct Page {
     address: u64,
 }
 
-impl Told {
+impl ProgramReports {
     /// Takes note of a thread's process.
     pub fn watch(&mut self, pid: u32) {
         let now = Instant::now();
@@ -78,15 +78,15 @@ impl Told {
 
     /// Until when the next look is due; `None` if there is nothing to look at.
     pub fn due_within(&self) -> Option<Duration> {
-        let tells = self.processes.values().any(|process| !process.pages.is_empty());
-        let look = self.looked_at.filter(|_| tells).map(|at| PERIOD.saturating_sub(at.elapsed()));
+        let reports = self.processes.values().any(|process| !process.pages.is_empty());
+        let look = self.looked_at.filter(|_| reports).map(|at| PERIOD.saturating_sub(at.elapsed()));
         let now = Instant::now();
         let searches =
             self.processes.values().map(|process| process.search_at.saturating_duration_since(now));
         searches.chain(look).min()
     }
 
-    /// Looks, if a look is due. The threads, with their processes, that tell something else than before.
+    /// Looks, if a look is due. The threads, with their processes, that report something else than before.
     pub fn look(&mut self) -> Vec<(u32, u32, Hints)> {
         if self.due_within().is_none_or(|within| !within.is_zero()) {
             return Vec::new();
@@ -105,12 +105,12 @@ impl Told {
         changed
     }
 
-    /// What a thread of a process told last.
+    /// What a thread of a process reported last.
     pub fn hints(&self, pid: u32, tid: u32) -> Hints {
         self.of_thread(pid, tid).map_or(Hints::default(), |(hints, _)| *hints)
     }
 
-    /// How much a thread of a process has done, if it told of that.
+    /// How much a thread of a process has done, if it reported that.
     pub fn work(&self, pid: u32, tid: u32) -> Option<u64> {
         self.of_thread(pid, tid)?.1
     }
@@ -118,7 +118,7 @@ impl Told {
     /// What a user should know, in words.
     pub fn trouble(&self) -> Option<String> {
         let ((pid, lost), most) = (self.lossy?, page::THREADS_MAX);
-        Some(format!("process {pid} tells of {most} threads at a time; {lost} more could tell nothing"))
+        Some(format!("process {pid} reports of {most} threads at a time; {lost} more could report nothing"))
     }
 
     fn of_thread(&self, pid: u32, tid: u32) -> Option<&(Hints, Option<u64>)> {
@@ -130,7 +130,7 @@ impl Process {
     fn search(&mut self, pid: u32, now: Instant, others: &mut HashSet<FileKey>) {
         self.search_at = now + self.search_after;
         self.search_after = (2 * self.search_after).min(SEARCH_AFTER_MAX);
-        // Who has ended, or may not be looked into, tells nothing.
+        // Who has ended, or may not be looked into, reports nothing.
         let Ok(libraries) = library::libraries(pid, others, |elf| page_of(elf).is_some()) else { return };
         for library in libraries {
             let Some(address) = page_of(&library.elf).map(|linked| library.loaded(linked)) else { continue };
@@ -142,36 +142,36 @@ impl Process {
         }
     }
 
-    /// Reads what is told now. The threads that tell something else than before, and for how many there was
+    /// Reads what is reported now. The threads that report something else than before, and for how many there was
     /// no room.
     fn read(&mut self, pid: u32) -> (Vec<(u32, Hints)>, u32) {
         let mut now: HashMap<u32, (Hints, Option<u64>)> = HashMap::new();
         let mut lost = 0u32;
         self.pages.retain(|page| {
             // The program has ended, is another one, or has unloaded the library.
-            let Some(told) = page.read(pid) else { return false };
-            for ThreadTold { thread, spins, phase, work } in told.threads {
-                let hints = Hints { spinning: spins, master: told.master == Some(thread), phase };
+            let Some(state) = page.read(pid) else { return false };
+            for ThreadState { thread, spins, phase, work } in state.threads {
+                let hints = Hints { spinning: spins, master: state.master == Some(thread), phase };
                 let before = self.threads.get(&thread).and_then(|(_, work)| *work);
                 now.insert(thread, (hints, work.max(before)));
             }
-            lost = told.lost.saturating_add(lost);
+            lost = state.lost.saturating_add(lost);
             true
         });
         let before = std::mem::replace(&mut self.threads, now);
-        let told = |of: &HashMap<u32, (Hints, Option<u64>)>, tid| {
-            of.get(tid).map_or(Hints::default(), |told| told.0)
+        let hints = |of: &HashMap<u32, (Hints, Option<u64>)>, tid| {
+            of.get(tid).map_or(Hints::default(), |(hints, _)| *hints)
         };
         let silent = before.keys().filter(|tid| !self.threads.contains_key(tid));
         let all = self.threads.keys().chain(silent);
-        let changed = all.filter(|tid| told(&before, *tid) != told(&self.threads, *tid));
-        (changed.map(|tid| (*tid, told(&self.threads, tid))).collect(), lost)
+        let changed = all.filter(|tid| hints(&before, *tid) != hints(&self.threads, *tid));
+        (changed.map(|tid| (*tid, hints(&self.threads, tid))).collect(), lost)
     }
 }
 
 impl Page {
-    /// What is told; `None` if it cannot be read any more, which has ended for good.
-    fn read(&self, pid: u32) -> Option<page::Told> {
+    /// What is reported; `None` if it cannot be read any more, which has ended for good.
+    fn read(&self, pid: u32) -> Option<page::State> {
         let mut bytes = vec![0; SLOT];
         self.memory.read_exact_at(&mut bytes, self.address).ok()?;
         let length = page::length(&bytes);
@@ -179,7 +179,7 @@ impl Page {
             bytes.resize(length, 0);
             self.memory.read_exact_at(&mut bytes[SLOT..], self.address.wrapping_add(SLOT as u64)).ok()?;
         }
-        // Nothing was told yet, or by the process that this one was forked from.
+        // Nothing was reported yet, or by the process that this one was forked from.
         Some(page::read(&bytes, pid).unwrap_or_default())
     }
 }
@@ -194,31 +194,31 @@ fn page_of(elf: &ElfFile) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn next_news(told: &mut Told) -> Vec<(u32, u32, Hints)> {
-        std::iter::repeat_with(|| told.look()).find(|changed| !changed.is_empty()).unwrap()
+    fn next_news(reports: &mut ProgramReports) -> Vec<(u32, u32, Hints)> {
+        std::iter::repeat_with(|| reports.look()).find(|changed| !changed.is_empty()).unwrap()
     }
 
     /// This test program has the library linked into it.
     #[test]
-    fn what_this_process_tells_is_read_and_nothing_of_strangers() {
-        let (pid, mut told) = (std::process::id(), Told::default());
-        told.watch(pid);
-        let teller = std::thread::spawn(move || {
+    fn what_this_process_reports_is_read_and_nothing_of_strangers() {
+        let (pid, mut reports) = (std::process::id(), ProgramReports::default());
+        reports.watch(pid);
+        let reporter = std::thread::spawn(move || {
             corewise::master_thread();
             corewise::phase(4);
             corewise::heartbeat(30);
             let tid = nix::unistd::gettid().as_raw() as u32;
-            let changed = next_news(&mut told);
+            let changed = next_news(&mut reports);
             let hints = Hints { spinning: false, master: true, phase: Some(4) };
             assert!(changed.contains(&(pid, tid, hints)), "{changed:?}");
-            assert_eq!((told.hints(pid, tid), told.work(pid, tid)), (hints, Some(30)));
-            assert_eq!((told.hints(pid + 1, tid), told.work(1, tid)), (Hints::default(), None));
-            (told, tid)
+            assert_eq!((reports.hints(pid, tid), reports.work(pid, tid)), (hints, Some(30)));
+            assert_eq!((reports.hints(pid + 1, tid), reports.work(1, tid)), (Hints::default(), None));
+            (reports, tid)
         });
-        let (mut told, tid) = teller.join().unwrap();
-        let changed = next_news(&mut told);
+        let (mut reports, tid) = reporter.join().unwrap();
+        let changed = next_news(&mut reports);
         assert!(changed.contains(&(pid, tid, Hints::default())), "it has ended: {changed:?}");
-        told.retain(&HashSet::new());
-        assert_eq!(told.due_within(), None);
+        reports.retain(&HashSet::new());
+        assert_eq!(reports.due_within(), None);
     }
 }

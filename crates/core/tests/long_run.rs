@@ -1,0 +1,162 @@
+//! The memory of a run does not grow with its length: a million steps in which threads come and go. (A month
+//! has two and a half million seconds; it differs in nothing but time.)
+
+use cap::Cap;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::ids::{AppId, PeId, ThreadId};
+use corewise_core::observe::{
+    ApplicationReading, CounterReading, Event, EventBatch, Hints, Input, Observation, ProcessDelay,
+    RunnableThreads, SampleReading, Standing, ThreadReading,
+};
+use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
+use corewise_core::policy;
+use corewise_core::report::ReportBuilder;
+use corewise_core::time::Time;
+use corewise_core::topology::Topology;
+use corewise_core::waits::Cures;
+use std::alloc::System;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+/// Threads that live as long as the run.
+const LASTING: u32 = 2;
+/// Observations and batches of events that a second has.
+const STEPS_PER_SECOND: u64 = 4;
+const STEPS: u64 = 1_000_000;
+
+/// A thread that begins each second and lives for more than one. Numbers come round, as the kernel's do.
+fn short(born: u64) -> ThreadId {
+    ThreadId { tid: 100 + (born % 30_000) as u32, generation: born }
+}
+
+/// A run, with what its world remembers.
+struct Run {
+    engine: Engine,
+    report: ReportBuilder,
+    everywhere: Arc<CpuSet>,
+    outcomes: Vec<Outcome>,
+    bound: HashSet<ThreadId>,
+    actions: u64,
+}
+
+impl Run {
+    fn new(policy: &str) -> Run {
+        let topology = Topology::synthetic("pack:1 module:4 core:2 pu:1").unwrap();
+        let config = EngineConfig {
+            cures: Cures { spin: true, turns: true },
+            adapt_team: true,
+            guard: Some(1),
+            ..EngineConfig::default()
+        };
+        Run {
+            everywhere: Arc::new(topology.allowed.clone()),
+            engine: Engine::new(topology, policy::build(policy).unwrap(), config),
+            report: ReportBuilder::default(),
+            outcomes: Vec::new(),
+            bound: HashSet::new(),
+            actions: 0,
+        }
+    }
+
+    fn reading(&self, thread: ThreadId, second: u64, ended: bool) -> ThreadReading {
+        let lived = second - thread.generation;
+        let (judged, fp) = (100 * lived, 90.0 * lived as f64);
+        let sample = SampleReading { judged, fp, vector: fp, ..SampleReading::default() };
+        ThreadReading {
+            thread,
+            pid: thread.tid,
+            app: AppId(0),
+            name: "worker".into(),
+            cpu_ns: lived * 1_000_000_000,
+            runnable_ns: Some(lived * 1_000_000_000),
+            runnable: !ended,
+            last_pe: Some(PeId((second % 8) as u32)),
+            standing: if self.bound.contains(&thread) { Standing::Bound } else { Standing::Free },
+            permitted: self.everywhere.clone(),
+            counters: Some(CounterReading::Sample(sample)),
+            progress: None,
+            hints: Hints::default(),
+            ended,
+        }
+    }
+
+    fn observation(&mut self, second: u64) -> Input {
+        let lasting = (0..LASTING).map(|tid| ThreadId { tid, generation: 0 });
+        let mut threads: Vec<_> = lasting.map(|thread| self.reading(thread, second, false)).collect();
+        threads.extend((second > 1).then(|| self.reading(short(second - 1), second, false)));
+        threads.extend((second > 2).then(|| self.reading(short(second - 2), second, true)));
+        let application = ApplicationReading { app: AppId(0), name: "run".into(), ..Default::default() };
+        Input::Observation(Observation {
+            at: Time(second * 1_000_000_000),
+            allowed: CpuSet::clone(&self.everywhere),
+            threads,
+            applications: vec![application],
+            outcomes: std::mem::take(&mut self.outcomes),
+            ..Observation::default()
+        })
+    }
+
+    /// What happens in the quarter of a second before this one of its four steps.
+    fn events(&mut self, second: u64, step: u64) -> Input {
+        let (old, new) = (short(second.saturating_sub(1)), short(second));
+        let tlp = |count| Event::TlpChanged(RunnableThreads { app: AppId(0), count, only: None });
+        let events = match step {
+            1 => vec![Event::ThreadStarted(Box::new(self.reading(new, second, false))), tlp(LASTING + 2)],
+            2 => {
+                let hints = Hints { phase: Some(second as u32), ..Hints::default() };
+                let (run_ns, wait_ns) = (10_000_000, 90_000_000);
+                let delay = ProcessDelay { leader: new, run_ns, wait_ns, adaptable: true };
+                let name = format!("worker {second}").into();
+                let renamed = Event::ThreadRenamed { thread: new, name };
+                vec![Event::Hint { thread: new, hints }, renamed, Event::Delayed(delay)]
+            }
+            _ => vec![Event::ThreadEnded(old), tlp(LASTING + 1)],
+        };
+        let at = Time(second * 1_000_000_000 + step * 1_000_000_000 / STEPS_PER_SECOND);
+        Input::Events(EventBatch { at, events, outcomes: std::mem::take(&mut self.outcomes) })
+    }
+
+    fn step(&mut self, number: u64) {
+        let (second, step) = (1 + number / STEPS_PER_SECOND, number % STEPS_PER_SECOND);
+        let input = if step == 0 { self.observation(second) } else { self.events(second, step) };
+        let actions = match &input {
+            Input::Observation(observation) => self.engine.step(observation),
+            Input::Events(batch) => self.engine.react(batch),
+        };
+        self.bound.remove(&short(second.saturating_sub(2)));
+        self.carry_out(&actions);
+        self.report.watch(&input, &actions, &self.engine);
+    }
+
+    fn carry_out(&mut self, actions: &[Action]) {
+        self.actions += actions.len() as u64;
+        for Action { thread, change, .. } in actions {
+            match change {
+                Change::Bind(_) => drop(self.bound.insert(*thread)),
+                Change::Free => drop(self.bound.remove(thread)),
+                Change::Set(_) | Change::Reset(_) => {}
+            }
+            let (thread, change) = (*thread, change.clone());
+            self.outcomes.push(Outcome { thread, change, result: OutcomeKind::Done });
+        }
+    }
+}
+
+#[test]
+fn a_million_steps_take_no_more_memory_than_a_hundred_thousand() {
+    let before = ALLOCATOR.allocated();
+    let mut run = Run::new("spread");
+    let (mut early, mut late) = (0, 0);
+    for number in 0..STEPS {
+        run.step(number);
+        let most = if number < STEPS / 10 { &mut early } else { &mut late };
+        *most = (*most).max(ALLOCATOR.allocated() - before);
+    }
+    assert!(run.actions > STEPS / 10, "{} actions", run.actions);
+    assert!(late <= early + early / 10, "{early} bytes, then {late}");
+    assert!(late < 32 << 20, "{late} bytes");
+}

@@ -1,0 +1,13 @@
+//! Tables for spreadsheets and scripts, as RFC 4180 has them.
+
+/// A heading and its rows.
+pub(crate) fn table<const COLUMNS: usize>(
+    heading: [&str; COLUMNS],
+    rows: impl IntoIterator<Item = [String; COLUMNS]>,
+) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let memory = "memory takes everything, and all rows have as many cells";
+    writer.write_record(heading).expect(memory);
+    rows.into_iter().for_each(|row| writer.write_record(row).expect(memory));
+    String::from_utf8(writer.into_inner().expect(memory)).expect("it was made of texts")
+}
