@@ -27,8 +27,8 @@ pub struct WhatIfOptions {
         conflicts_with_all = ["machine", "fpu_modules", "report"]
     )]
     pub machine: Option<String>,
-    /// More than the recording has of the machine on which it was made: its profile, as for --machine, if it was
-    /// not run with --profile
+    /// More than the recording has of the machine on which it was made: its profile, as for --machine, if it
+    /// was not run with --profile
     #[arg(long, value_name = "MACHINE", requires = "what_if")]
     recorded_on: Option<String>,
     /// The first seed of the simulation

@@ -72,7 +72,7 @@ pub fn crates_depend_downwards(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A pure crate knows no files, clocks, environment, threads, output or globals; nor does what makes the pages.
+/// A pure crate knows no files, clocks, environment, threads, output or globals; nor does what makes pages.
 pub fn pure_crates_are_pure(tree: &Tree) -> Vec<Finding> {
     const IMPURE: [&str; 18] = [
         "std::fs",

@@ -176,7 +176,9 @@ impl Check {
     pub fn scenarios(&self) -> Vec<&String> {
         match self {
             Check::Drop { from, to, .. } => vec![from, to],
-            Check::Ahead { .. } | Check::Within { .. } | Check::Falling { .. } => Vec::new(),
+            Check::Ahead { .. } | Check::Within { .. } | Check::Falling { .. } | Check::Steadier { .. } => {
+                Vec::new()
+            }
         }
     }
 
