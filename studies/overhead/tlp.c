@@ -1,10 +1,11 @@
 /* How soon a scheduler answers to a change of thread-level parallelism.
  *
- * tlp latency CHANGES THREADS   Two threads run; one of them, in turn, blocks, and the other, the only one that
- *                               runs then, waits until it may run on PE 0 alone. Prints after each of the CHANGES
- *                               how many microseconds that took, or "late" after a second. The rest of the
- *                               THREADS sleep.
- * tlp load CHANGES SECONDS      Two threads; one of them blocks and wakes so often that there are CHANGES a second.
+ * tlp latency CHANGES THREADS   Two threads run; one of them, in turn, blocks, and the other, the only one
+ *                               that runs then, waits until it may run on PE 0 alone. Prints after each of
+ *                               the CHANGES how many microseconds that took, or "late" after a second. The
+ *                               rest of the THREADS sleep.
+ * tlp load CHANGES SECONDS      Two threads; one of them blocks and wakes so often that there are CHANGES a
+ *                               second.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -186,8 +186,8 @@ fn parse_header(line: &str) -> Result<Header, RecordingError> {
 }
 
 /// A World that plays a recording back. It carries out actions only in its own books. As long as the same
-/// actions are asked for as in the recorded run, everything is as it was then; who is bound otherwise is shown
-/// as if that had been so.
+/// actions are asked for as in the recorded run, everything is as it was then; who is bound otherwise is
+/// shown as if that had been so.
 pub struct RecordedWorld {
     inputs: VecDeque<Input>,
     /// How many of them are observations.

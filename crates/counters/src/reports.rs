@@ -142,8 +142,8 @@ impl Process {
         }
     }
 
-    /// Reads what is reported now. The threads that report something else than before, and for how many there was
-    /// no room.
+    /// Reads what is reported now. The threads that report something else than before, and for how many there
+    /// was no room.
     fn read(&mut self, pid: u32) -> (Vec<(u32, Hints)>, u32) {
         let mut now: HashMap<u32, (Hints, Option<u64>)> = HashMap::new();
         let mut lost = 0u32;

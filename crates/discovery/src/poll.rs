@@ -24,8 +24,8 @@
 //!   instant are counted.
 //!
 //! Limits: threads that live between two polls are not seen, and an ended thread's last interval is lost. A
-//! change of TLP is reported late by the time between two counts, and one that ends before the next is not. The
-//! kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
+//! change of TLP is reported late by the time between two counts, and one that ends before the next is not.
+//! The kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
 //! the wait ends. Kernels without `schedstat` have ticks of `stat` only, and no waiting times.
 
 use super::groups::Groups;

@@ -2,8 +2,8 @@
 //!
 //! A folder for each kind of result ([`report`] of a run, machine [`profile`], [`sim`], [`experiment`],
 //! [`comparison`], [`paths`]) with its forms: `page` (HTML), `table` (text), `csv`. They are built from what
-//! is common: `page` (the frame of every page), `chart` (the drawings), [`mod@table`] (columns of text), `csv`,
-//! [`terminal`] (printing and progress, the only part that writes anywhere).
+//! is common: `page` (the frame of every page), `chart` (the drawings), [`mod@table`] (columns of text),
+//! `csv`, [`terminal`] (printing and progress, the only part that writes anywhere).
 
 mod chart;
 pub mod comparison;

@@ -95,16 +95,42 @@ fn a_program_that_does_not_greet_is_told_before_anything_is_run() {
     }
 }
 
+/// A policy that asks for events and writes every scene to a file.
+fn listening(scenes: &Path) -> String {
+    format!(
+        "exec:deadline=5s,read greeting; echo '{{\"version\":1,\"events\":true}}'; n=0; while read scene; do \
+         echo \"$scene\" >> {}; n=$((n+1)); echo \"{{\\\"step\\\":$n,\\\"bind\\\":[]}}\"; done",
+        scenes.display()
+    )
+}
+
+#[test]
+fn changes_of_tlp_are_reported_with_and_without_bpf() {
+    for source in ["auto", "poll"] {
+        let directory = tempfile::tempdir().unwrap();
+        let scenes = directory.path().join("scenes");
+        let policy = listening(&scenes);
+        let options = ["run", "--quiet", "--interval", "3600s", "--counters", "none", "--discovery", source];
+        let alternating = "while :; do sleep 0.2; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done";
+        let mut run = corewise();
+        run.args(options).args(["--policy", &policy, "--", "sh", "-c", alternating]);
+        let mut run = run.spawn().unwrap();
+        for threads in [1, 0, 1] {
+            let event = format!("\"event\":\"tlp_changed\",\"application\":0,\"runnable_threads\":{threads}");
+            wait_for(|| std::fs::read_to_string(&scenes).unwrap_or_default().contains(&event).then_some(()));
+            std::fs::write(&scenes, "").unwrap();
+        }
+        kill(Pid::from_raw(run.id() as i32), Signal::SIGTERM).unwrap();
+        run.wait().unwrap();
+    }
+}
+
 #[test]
 fn a_program_that_asks_for_events_hears_at_once_that_other_pes_are_allowed() {
     needs!(TwoPes);
     let directory = tempfile::tempdir().unwrap();
     let scenes = directory.path().join("scenes");
-    let policy = format!(
-        "exec:deadline=5s,read greeting; echo '{{\"version\":1,\"events\":true}}'; n=0; while read scene; do \
-         echo \"$scene\" >> {}; n=$((n+1)); echo \"{{\\\"step\\\":$n,\\\"bind\\\":[]}}\"; done",
-        scenes.display()
-    );
+    let policy = listening(&scenes);
     // No look at the end of an interval falls into the test.
     let options = ["run", "--quiet", "--interval", "3600s", "--counters", "none", "--policy", &policy, "--"];
     let before = affinity::get(0).unwrap();

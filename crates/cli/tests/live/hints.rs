@@ -98,7 +98,7 @@ fn who_tells_nonsense_harms_nobody() {
         assert!(compiler.args(options).arg(&source).arg("-o").arg(&program).status().unwrap().success());
         let report = report_of(&["--interval", "50ms", "--policy", "pa"], &[program.to_str().unwrap()]);
         assert_eq!(report["threads"].as_array().unwrap().len(), 1, "{report:#}");
-        let complains = report["notes"].to_string().contains("tells of 1023 threads at a time");
+        let complains = report["notes"].to_string().contains("reports of 1023 threads at a time");
         assert_eq!(complains, options.is_empty(), "{report:#}");
     }
 }

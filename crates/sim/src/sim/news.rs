@@ -1,7 +1,7 @@
 //! What the simulated machine tells between two looks: the events that somebody asked for.
 //!
-//! An application's number of runnable threads is reported as a real machine does it: at the change, unless one
-//! was reported within [`COALESCED_WITHIN`]; then at the end of that time, if it still differs.
+//! An application's number of runnable threads is reported as a real machine does it: at the change, unless
+//! one was reported within [`COALESCED_WITHIN`]; then at the end of that time, if it still differs.
 
 use super::Sim;
 use crate::queue::Event;
