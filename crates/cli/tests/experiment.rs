@@ -132,7 +132,7 @@ fn every_experiment_of_the_repository_is_built_in_and_can_be_read() {
         .collect();
     assert!(!names.is_empty());
     for name in names {
-        assert!(list.lines().any(|line| line.starts_with(&format!("{name} "))), "{name} is not in {list}");
+        assert!(list.lines().any(|line| line.starts_with(&format!("  {name} "))), "{name} is not in {list}");
     }
 }
 

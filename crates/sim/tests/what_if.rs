@@ -1,10 +1,13 @@
 //! Predictions from recordings of the simulator itself, held against what really happens there.
 
+use corewise_core::calibrate::{Settings, calibrate};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::observe::{Input, Observation};
 use corewise_core::policy::{self, Policy};
+use corewise_core::profile::Evidence;
 use corewise_core::recording::{FORMAT, Header, Recording, VERSION};
 use corewise_core::world::control_loop;
+use corewise_sim::bench::{Conditions, ModelMachine};
 use corewise_sim::machine::Machine;
 use corewise_sim::scenario::{Scenario, Variant};
 use corewise_sim::what_if::assume::WaitingFor;
@@ -193,4 +196,21 @@ fn a_recording_of_nothing_is_refused() {
     assert!(failure(&recording, None).contains("no recorded thread used any CPU time"));
     recording.inputs.clear();
     assert!(failure(&recording, None).contains("no observation"));
+}
+
+#[test]
+fn a_calibrated_machine_is_taken_from_the_recording() {
+    let mut recording = run(ASYMMETRIC, "default", 1).recording;
+    let assumes_defaults = |recording: &Recording| {
+        let prediction = ask(recording, "default", None);
+        prediction.notes.iter().any(|note| note.contains("the simulator's defaults"))
+    };
+    assert!(assumes_defaults(&recording));
+    let truth = Machine::new(Scenario::parse(ASYMMETRIC).expect("a scenario").machine).expect("a machine");
+    let reported = truth.model.topology.clone();
+    let mut model = ModelMachine::new(truth, Conditions { clock_fall: 0.0, ..Conditions::default() }, 1);
+    let settings = Settings { evidence: Evidence::Simulated, nas: Vec::new(), ..Settings::quick() };
+    let profile = calibrate(&mut model, &reported, &settings, &mut |_| ());
+    recording.header.profile = Some(profile.into());
+    assert!(!assumes_defaults(&recording));
 }
