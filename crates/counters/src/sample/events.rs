@@ -374,14 +374,16 @@ fn builder<'a>(target: Target, pe: u32, rate_hz: u64, ring_bytes: usize) -> Buil
         // Enabled when it has its filter.
         Target::Filtered(_) => builder.any_pid().enabled(false).exclude_idle(true),
     };
-    let mut sample = SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU;
+    let sample = SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU;
     // The small rings of running threads would soon be full.
     #[cfg(target_arch = "x86_64")]
-    if !matches!(target, Target::AtOnce(_)) {
-        sample |= SampleFlag::REGS_USER | SampleFlag::STACK_USER;
+    let sample = if matches!(target, Target::AtOnce(_)) {
+        sample
+    } else {
         builder.sample_regs_user(REGISTERS.iter().fold(0, |mask, number| mask | 1 << number));
         builder.sample_stack_user(STACK_BYTES);
-    }
+        sample | SampleFlag::REGS_USER | SampleFlag::STACK_USER
+    };
     builder
         .one_cpu(pe as usize)
         .sample_frequency(rate_hz)
