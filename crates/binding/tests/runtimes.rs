@@ -1,5 +1,6 @@
 //! How long the idle threads of a running program spin: found, changed and given back.
 
+use corewise_binding::runtimes::loaded::Loaded;
 use corewise_binding::runtimes::variable::{Variable, WriteError};
 use corewise_binding::runtimes::{libgomp, libomp, openmpi};
 use corewise_testing::needs;
@@ -91,6 +92,10 @@ impl Drop for Program {
     }
 }
 
+fn loaded(program: &Program) -> Loaded {
+    Loaded::in_process(program.child.id(), &mut HashSet::new()).unwrap()
+}
+
 fn only(mut found: Vec<Variable>) -> Variable {
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0)
@@ -100,7 +105,7 @@ fn only(mut found: Vec<Variable>) -> Variable {
 fn idle_threads_spin_as_long_as_they_are_told_and_again_as_before() {
     let mut program = Program::start("waiting", &[], FOR_EVER);
     program.await_spinning();
-    let mut count = only(libgomp::find(program.child.id(), FOR_EVER).unwrap());
+    let mut count = only(libgomp::find(&loaded(&program), FOR_EVER).unwrap());
     assert!(count.library().contains("libgomp"), "{count:?}");
     count.write(10).unwrap();
     program.await_sleeping();
@@ -112,7 +117,7 @@ fn idle_threads_spin_as_long_as_they_are_told_and_again_as_before() {
 #[test]
 fn idle_threads_of_llvms_runtime_sleep_as_soon_as_they_are_told_and_again_as_before() {
     needs!(Clang);
-    let find = |program: &Program| libomp::find_again(program.child.id(), &mut HashSet::new()).unwrap();
+    let find = |program: &Program| libomp::find(&loaded(program));
     let mut program = Program::compiled_by("clang-19", "waiting-clang", &[], ("KMP_BLOCKTIME", ""));
     program.await_spinning();
     let mut blocktime = only(find(&program));
@@ -128,23 +133,23 @@ fn idle_threads_of_llvms_runtime_sleep_as_soon_as_they_are_told_and_again_as_bef
 #[test]
 fn a_static_program_with_symbols_is_as_good_and_one_without_is_not_found() {
     let program = Program::start("waiting-static", &["-static"], FOR_EVER);
-    let mut count = only(libgomp::find(program.child.id(), FOR_EVER).unwrap());
+    let mut count = only(libgomp::find(&loaded(&program), FOR_EVER).unwrap());
     count.write(10).unwrap();
     let program = Program::start("waiting-stripped", &["-static", "-s"], FOR_EVER);
-    assert!(libgomp::find(program.child.id(), FOR_EVER).unwrap().is_empty());
+    assert!(libgomp::find(&loaded(&program), FOR_EVER).unwrap().is_empty());
 }
 
 #[test]
 fn what_a_program_was_not_started_with_is_not_found() {
     let program = Program::start("waiting-own", &[], FOR_EVER);
-    assert!(libgomp::find(program.child.id(), FOR_EVER + 1).unwrap().is_empty());
+    assert!(libgomp::find(&loaded(&program), FOR_EVER + 1).unwrap().is_empty());
 }
 
 #[test]
 fn who_has_ended_or_decided_otherwise_is_left_alone() {
     let mut program = Program::start("waiting-ended", &[], FOR_EVER);
-    let mut ours = only(libgomp::find(program.child.id(), FOR_EVER).unwrap());
-    let mut another = only(libgomp::find(program.child.id(), FOR_EVER).unwrap());
+    let mut ours = only(libgomp::find(&loaded(&program), FOR_EVER).unwrap());
+    let mut another = only(libgomp::find(&loaded(&program), FOR_EVER).unwrap());
     another.write(10).unwrap();
     assert_eq!(ours.write(20), Err(WriteError::NotOurs));
     program.child.kill().unwrap();
@@ -163,7 +168,7 @@ fn who_waits_for_messages_gives_way_as_soon_as_it_is_told_and_again_no_longer() 
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut program = Program { child, output };
     let pid = program.child.id();
-    let find = || openmpi::find_again(pid, &mut HashSet::new()).unwrap();
+    let find = || openmpi::find(&Loaded::in_process(pid, &mut HashSet::new()).unwrap());
     assert_eq!(program.next_line(), "keeps\n");
     let mut give_way = only(find());
     for _ in 0..2 {

@@ -349,7 +349,8 @@ fn watch(
 
     let began = Instant::now();
     let applications = vec![application];
-    let watch = Watch { words: words.clone(), applications, ends, guardian, planted, host, began };
+    let runtimes = runtimes_of(&plan.config, planted, guardian.as_ref())?;
+    let watch = Watch { words: words.clone(), applications, ends, guardian, runtimes, host, began };
     let start = || {
         waiting.start(&words[0])?;
         Ok(())
@@ -364,8 +365,8 @@ struct Watch {
     applications: Vec<Application>,
     ends: Ends,
     guardian: Option<Guardian>,
-    /// By which value the programs' waits are found, if they may be changed.
-    planted: Option<u64>,
+    /// The programs' runtime libraries, if something of them may be changed.
+    runtimes: Option<Runtimes>,
     host: Host,
     began: Instant,
 }
@@ -380,13 +381,10 @@ impl Watch {
         mut notes: Vec<String>,
         start: impl FnOnce() -> Result<()>,
     ) -> Result<Ended> {
-        let Watch { words, applications, ends, guardian, planted, host, began } = self;
+        let Watch { words, applications, ends, guardian, runtimes, host, began } = self;
         let (sources, dry_run) = (attached.sources(), guardian.is_none());
         let Attached { discovery, counters, appeared } = attached;
         let mut engine = Engine::new(plan.machine.model()?.clone(), plan.policy, plan.config);
-        let looked_at = guardian.as_ref().filter(|_| plan.config.hears_of_delays());
-        let runtimes = looked_at.map(|guardian| Runtimes::new(&plan.config, planted, guardian));
-        let runtimes = runtimes.transpose().context("cannot talk to the guardian")?;
         let followed = guardian.as_ref().and_then(|_| discovery.followed());
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
         let actuator = Box::new(actuator);
@@ -428,6 +426,19 @@ impl Watch {
         let report = Some(builder.finish(&engine, circumstances));
         Ok(Ended { report, wall: began.elapsed(), exit_status, failure })
     }
+}
+
+/// The runtime libraries of programs that were started with the value `planted`, if something of them may be
+/// changed.
+fn runtimes_of(
+    config: &EngineConfig,
+    planted: Option<u64>,
+    guardian: Option<&Guardian>,
+) -> Result<Option<Runtimes>> {
+    let Some(guardian) = guardian.filter(|_| config.hears_of_delays()) else { return Ok(None) };
+    let mut runtimes = Runtimes::new(config, planted);
+    runtimes.may_write(guardian).context("cannot talk to the guardian")?;
+    Ok(Some(runtimes))
 }
 
 /// Gives back what earlier runs have left bound.

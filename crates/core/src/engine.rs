@@ -51,7 +51,7 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(30);
 pub const BINDS_PER_PE_MAX: usize = 4;
 
 /// Time between two observations while a process may be found to spin: enough samples for a share.
-const JUDGING_INTERVAL: Duration = Duration::from_millis(100);
+const JUDGING_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The least time between two observations for the guard, should it be late.
 const LOOK_MIN: Duration = Duration::from_millis(2);

@@ -122,14 +122,33 @@ pub struct ProcessDelay {
     pub run_ns: u64,
     /// Time waiting for a PE, all threads together, in nanoseconds.
     pub wait_ns: u64,
+    /// The time that has passed meanwhile, in nanoseconds.
+    #[serde(default = "ten_ms")]
+    pub elapsed_ns: u64,
     /// Whether it can be changed how long its idle threads spin.
     pub adaptable: bool,
+    /// How many turns they spin, if not as many as its library has chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spin_count: Option<u64>,
+    /// Of how many threads its teams are, if not of as many as its libraries have chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team_size: Option<u32>,
+}
+
+/// The time between two looks when recordings did not tell it.
+fn ten_ms() -> u64 {
+    10_000_000
 }
 
 impl ProcessDelay {
     /// The share of the time in which threads wanted a PE that they waited for it, 0..1.
     pub fn share(&self) -> f64 {
         if self.wait_ns == 0 { 0.0 } else { self.wait_ns as f64 / (self.run_ns as f64 + self.wait_ns as f64) }
+    }
+
+    /// For how long a thread that wanted a PE waited for one, in the mean.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.elapsed_ns).mul_f64(self.share())
     }
 }
 

@@ -19,6 +19,7 @@ use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedS
 use crate::time::Time;
 use crate::waits::{CALM_BELOW, DELAYED_FROM};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 /// Over which time it is measured how many PEs a process gets, while it is held up without a break.
@@ -58,7 +59,18 @@ impl Teams {
     /// Takes in for how long a process was held up, on a machine of so many PEs. Whether something else is
     /// wanted now.
     pub fn take(&mut self, delay: &ProcessDelay, pes: usize, now: Time) -> bool {
-        self.is_on && self.processes.entry(delay.leader).or_insert_with(Process::new).take(delay, pes, now)
+        if !self.is_on {
+            return false;
+        }
+        match self.processes.entry(delay.leader) {
+            Entry::Vacant(entry) if delay.team_size.is_some() => {
+                let reason = "it was held up before all was watched".to_owned();
+                let size = delay.team_size.map(|size| (size, reason));
+                entry.insert(Process { size, ..Process::new() });
+                true
+            }
+            entry => entry.or_insert_with(Process::new).take(delay, pes, now),
+        }
     }
 
     /// Takes in what became of a change.
@@ -143,6 +155,15 @@ mod tests {
     use crate::plan::Change;
 
     const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
+    const DELAY: ProcessDelay = ProcessDelay {
+        leader: LEADER,
+        run_ns: 0,
+        wait_ns: 0,
+        elapsed_ns: 100_000_000,
+        adaptable: true,
+        spin_count: None,
+        team_size: None,
+    };
 
     /// Tells of a process on 8 PEs every 100 ms: each digit is a look, at which its threads got so many PEs
     /// and waited for as long (0: they are not held up). The size of its teams after each, `.` its own.
@@ -151,7 +172,7 @@ mod tests {
         let sizes = looks.chars().zip(1u64..).map(|(look, index)| {
             let pes = u64::from(look.to_digit(10).unwrap());
             let run_ns = pes * 100_000_000;
-            let delay = ProcessDelay { leader: LEADER, run_ns, wait_ns: run_ns, adaptable: true };
+            let delay = ProcessDelay { run_ns, wait_ns: run_ns, ..DELAY };
             let before = size(&teams);
             let changed = teams.take(&delay, 8, Time(index * 100_000_000));
             assert_eq!(changed, before != size(&teams), "look {index}");
@@ -192,16 +213,26 @@ mod tests {
     #[test]
     fn a_part_of_a_pe_is_one_thread() {
         let mut teams = Teams::new(true);
-        let delay =
-            ProcessDelay { leader: LEADER, run_ns: 20_000_000, wait_ns: 99_000_000, adaptable: false };
+        let delay = ProcessDelay { run_ns: 20_000_000, wait_ns: 99_000_000, ..DELAY };
         let changed = |at: u64| teams.take(&delay, 2, Time(at * 100_000_000));
         assert_eq!([1, 2, 3].map(changed), [false, true, false]);
         assert_eq!(size(&teams), Some(1));
     }
 
+    /// As one was made smaller before the engine was there.
+    #[test]
+    fn a_size_that_holds_already_holds_until_it_is_calm() {
+        let mut teams = Teams::new(true);
+        let smaller = ProcessDelay { team_size: Some(3), ..DELAY };
+        assert!(teams.take(&smaller, 8, Time(100_000_000)));
+        assert_eq!(size(&teams), Some(3));
+        let changes = (2..20).filter(|at| teams.take(&smaller, 8, Time(at * 100_000_000)));
+        assert_eq!((changes.collect::<Vec<_>>(), size(&teams)), (vec![12], None));
+    }
+
     #[test]
     fn nothing_is_wanted_unasked_or_of_who_is_gone() {
-        let delay = ProcessDelay { leader: LEADER, run_ns: 1, wait_ns: 1, adaptable: true };
+        let delay = ProcessDelay { run_ns: 1, wait_ns: 1, ..DELAY };
         let mut off = Teams::default();
         assert!(!(1..9).any(|at| off.take(&delay, 2, Time(at * 100_000_000))));
         let mut teams = Teams::new(true);

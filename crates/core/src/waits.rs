@@ -40,9 +40,9 @@ pub const SHORT_SPIN_COUNT: u64 = 200;
 /// Share of the time in which threads want a PE but wait for it, from which on they count as held up.
 pub const DELAYED_FROM: f64 = 0.1;
 
-/// For how long they must be held up before anything is done: what starts beside them, corewise too, takes
-/// PEs for some milliseconds.
-pub const HELD_UP_FOR: Duration = Duration::from_millis(30);
+/// For how long a thread that wants a PE must have waited for one, in the mean, before anything is done: what
+/// starts beside them, corewise too, takes PEs for some milliseconds.
+pub const WAITED_MIN: Duration = Duration::from_millis(6);
 
 /// And below which they count as not held up.
 pub const CALM_BELOW: f64 = 0.03;
@@ -80,6 +80,14 @@ pub const JUDGED_IN_TURNS_OVER: Duration = Duration::from_secs(1);
 /// time.)
 pub const JUDGED_BY: u64 = 40;
 
+/// Where so large a share of the samples says so, this time and so many of them do. (Of 16, fewer than 1 in
+/// 1,000 say so of one that spins for a third of its time.)
+pub const CLEAR_FROM: f64 = 0.75;
+/// See [`CLEAR_FROM`].
+pub const CLEAR_OVER: Duration = Duration::from_millis(80);
+/// See [`CLEAR_FROM`].
+pub const CLEAR_BY: u64 = 16;
+
 /// For so long it is looked often whether a process spins.
 const JUDGED_OFTEN_FOR: Duration = Duration::from_secs(2);
 
@@ -114,8 +122,9 @@ struct Process {
     adaptable: bool,
     /// Whether it spins although its library's waits were short, or cannot be.
     spins: Spins,
-    /// Since when it is held up, if its waits are its own.
+    /// Since when it is held up, if its waits are its own, and for how long a thread has waited since then.
     delayed_since: Option<Time>,
+    waited: Duration,
     /// How long it must be calm before its own choice holds again.
     calm: Duration,
     /// When its own choice began to hold again.
@@ -162,12 +171,23 @@ impl Waits {
     /// Takes in for how long a process was held up. Whether something else is wanted now.
     pub fn take(&mut self, delay: &ProcessDelay, now: Time) -> bool {
         let (share, cures) = (delay.share(), self.cures);
+        let is_new = !self.processes.contains_key(&delay.leader);
         let process = self.processes.entry(delay.leader).or_insert_with(Process::new);
         process.adaptable = delay.adaptable;
+        if let Some(count) = delay.spin_count.filter(|_| is_new) {
+            process.state = State::Cured {
+                cure: Setting::SpinCount(count),
+                since: now,
+                calm_since: None,
+                reason: "it was held up before all was watched".to_owned(),
+            };
+            return true;
+        }
         match &mut process.state {
             State::Own if share >= DELAYED_FROM => {
-                let since = *process.delayed_since.get_or_insert(now);
-                if now.since(since) < HELD_UP_FOR {
+                process.delayed_since.get_or_insert(now);
+                process.waited += delay.waited();
+                if process.waited < WAITED_MIN {
                     return false;
                 }
                 if matches!(process.spins, Spins::Anyway { until } if until <= now) {
@@ -188,7 +208,9 @@ impl Waits {
                 true
             }
             State::Own => {
-                process.delayed_since = process.delayed_since.filter(|_| share >= CALM_BELOW);
+                if share < CALM_BELOW {
+                    process.be_held_up_no_longer();
+                }
                 false
             }
             State::Left => false,
@@ -201,8 +223,8 @@ impl Waits {
                 let least = if *cure == Setting::InTurns { TURNS_CALM_MIN } else { CALM_MIN };
                 let is_calm = now.since(since) >= process.calm.max(least);
                 if is_calm {
-                    process.state = State::Own;
-                    (process.calm_from, process.delayed_since) = (Some(now), None);
+                    (process.state, process.calm_from) = (State::Own, Some(now));
+                    process.be_held_up_no_longer();
                 }
                 is_calm
             }
@@ -239,12 +261,14 @@ impl Waits {
             all += now.all.saturating_sub(before.all);
             spinning += now.spinning.saturating_sub(before.spinning);
         }
-        if now.since(from) < process.judged_over() || all < JUDGED_BY {
+        let (share, over) = (spinning as f64 / all as f64, now.since(from));
+        let is_clear = share >= CLEAR_FROM && over >= CLEAR_OVER && all >= CLEAR_BY && !process.takes_turns();
+        if !is_clear && (over < process.judged_over() || all < JUDGED_BY) {
             process.judged_from = Some((from, before));
             return;
         }
         process.judged_from = Some((now, samples));
-        process.find(spinning as f64 / all as f64, self.cures.turns, now);
+        process.find(share, self.cures.turns, now);
     }
 
     /// The processes of which it is to be judged whether they spin.
@@ -299,6 +323,7 @@ impl Process {
             adaptable: false,
             spins: Spins::No,
             delayed_since: None,
+            waited: Duration::ZERO,
             calm: CALM_MIN,
             calm_from: None,
             judged_from: None,
@@ -316,6 +341,10 @@ impl Process {
         }
     }
 
+    fn be_held_up_no_longer(&mut self) {
+        (self.delayed_since, self.waited) = (None, Duration::ZERO);
+    }
+
     fn takes_turns(&self) -> bool {
         matches!(self.state, State::Cured { cure: Setting::InTurns, .. })
     }
@@ -330,7 +359,8 @@ impl Process {
             let before = if let Spins::Itself { share } = self.spins { share } else { 1.0 };
             if share >= TURNS_HELP_BELOW * before {
                 self.spins = Spins::Anyway { until: now + TURNS_TRIED_AGAIN_AFTER };
-                (self.state, self.delayed_since) = (State::Own, None);
+                self.state = State::Own;
+                self.be_held_up_no_longer();
             }
             return;
         }

@@ -1,5 +1,6 @@
 //! The real machine as a World: observes the threads of applications and changes them by an actuator.
 
+pub mod early;
 pub mod policy_command;
 mod rounds;
 

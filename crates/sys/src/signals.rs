@@ -100,19 +100,24 @@ impl Signals {
 
     /// Follows the command for some time, and does nothing else. How it ended, if it did.
     pub fn follow_for(&mut self, command: Pid, time: Duration) -> Result<Option<ExitStatus>, Errno> {
-        self.follow_until(command, time, None)
+        let began = Instant::now();
+        self.follow_until(command, None, || time.saturating_sub(began.elapsed()))
     }
 
     /// Follows the command, by a thread of its own, while some work is done that takes long enough for two
-    /// signals to become one. What the work gives, and how the command ended, if it did.
+    /// signals to become one. What the work gives, and how the command ended, if it did. Meanwhile the
+    /// thread also does something `besides`, which says how soon it wants to do so again.
     pub fn follow_beside<T>(
         &mut self,
         command: Pid,
+        mut besides: impl FnMut() -> Duration + Send,
         work: impl FnOnce() -> T,
     ) -> std::io::Result<(T, Option<ExitStatus>)> {
         let (ear, end) = UnixStream::pair()?;
         std::thread::scope(|scope| {
-            let follow = || self.follow_until(command, Duration::MAX, Some(ear.as_fd()));
+            // It ends when there is something to be heard.
+            let besides = || besides().max(Duration::from_micros(1));
+            let follow = || self.follow_until(command, Some(ear.as_fd()), besides);
             let follower = std::thread::Builder::new().name("follower".to_owned());
             let follower = follower.spawn_scoped(scope, follow)?;
             let done = work();
@@ -122,18 +127,17 @@ impl Signals {
         })
     }
 
-    /// Follows the command until it ends, the time is over, or there is something to be heard by `ear`.
+    /// Follows the command until it ends, no time is left, or there is something to be heard by `ear`.
     fn follow_until(
         &mut self,
         command: Pid,
-        time: Duration,
         ear: Option<BorrowedFd<'_>>,
+        mut left: impl FnMut() -> Duration,
     ) -> Result<Option<ExitStatus>, Errno> {
-        let began = Instant::now();
         let mut is_over = false;
         loop {
             let news = self.take(Some(command))?;
-            let left = time.saturating_sub(began.elapsed());
+            let left = left();
             match (news.ended, news.no_children) {
                 (Some(status), _) => return Ok(Some(status)),
                 (None, true) => return Err(Errno::ECHILD),

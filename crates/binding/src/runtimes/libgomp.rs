@@ -9,71 +9,48 @@
 //! Limits: the value must be found exactly once. A libgomp inside a stripped static program exports nothing,
 //! so it is not found.
 
+use super::loaded::Loaded;
 use super::variable::Variable;
-use corewise_code::library::{self, Library};
-use corewise_code::space::FileKey;
-use std::collections::HashSet;
+use corewise_code::library::Library;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 /// The variable that libgomp reads when it is loaded.
 pub const VARIABLE: &str = "GOMP_SPINCOUNT";
 
 /// What a library that holds such a variable exports. LLVM's runtime exports it, too, but holds no such
 /// variable.
-const EXPORTED: &str = "GOMP_parallel";
+pub(super) const EXPORTED: &str = "GOMP_parallel";
 
 /// Bytes of a library's writable segments that are searched at most; libgomp has some 10 KiB.
 const SEARCHED_MAX: u64 = 16 << 20;
 
-/// Why a library's variable cannot be told.
+/// More than one word of a library has the value.
 #[derive(Debug, thiserror::Error)]
-pub enum FindError {
-    /// The process has ended, or belongs to somebody else.
-    #[error("cannot look into process {pid}: {source}")]
-    Process {
-        /// The process.
-        pid: u32,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// More than one word has the value.
-    #[error("`{library}` of process {pid} has the value {count} times, not once")]
-    Ambiguous {
-        /// The process.
-        pid: u32,
-        /// The library's path.
-        library: String,
-        /// How often.
-        count: usize,
-    },
+#[error("`{library}` of process {pid} has the value {count} times, not once")]
+pub struct Ambiguous {
+    /// The process.
+    pub pid: u32,
+    /// The library's path.
+    pub library: String,
+    /// How often.
+    pub count: usize,
 }
 
-/// The variables of every copy of libgomp in a process, found by the value `planted`.
-pub fn find(pid: u32, planted: u64) -> Result<Vec<Variable>, FindError> {
-    find_again(pid, planted, &mut HashSet::new())
-}
-
-/// Those of a process that was searched before: the files of `others` are known to be no libgomp, and those
-/// that turn out to be none are added.
-pub fn find_again(pid: u32, planted: u64, others: &mut HashSet<FileKey>) -> Result<Vec<Variable>, FindError> {
-    let process = |source| FindError::Process { pid, source };
-    let memory = Arc::new(library::memory(pid).map_err(process)?);
-    let copies = library::libraries(pid, others, |elf| elf.symbol(EXPORTED).is_some()).map_err(process)?;
+/// The variables of every copy of libgomp, found by the value `planted`.
+pub fn find(loaded: &Loaded, planted: u64) -> Result<Vec<Variable>, Ambiguous> {
     let mut found = Vec::new();
-    for copy in copies {
-        let segments = writable_segments(&copy).into_iter();
+    for (copy, _) in loaded.defining(EXPORTED) {
+        let segments = writable_segments(copy).into_iter();
         let addresses: Vec<u64> =
-            segments.flat_map(|segment| occurrences(&memory, segment, planted)).collect();
+            segments.flat_map(|segment| occurrences(&loaded.memory, segment, planted)).collect();
         match addresses[..] {
             [] => {}
-            [address] => found.extend(Variable::at(&memory, pid, address, 8, &copy)),
+            [address] => found.extend(loaded.variable(copy, address, 8)),
             _ => {
                 let (library, count) = (copy.elf.path().display().to_string(), addresses.len());
-                return Err(FindError::Ambiguous { pid, library, count });
+                return Err(Ambiguous { pid: loaded.pid, library, count });
             }
         }
     }

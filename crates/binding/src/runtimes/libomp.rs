@@ -11,16 +11,11 @@
 //! library's idle threads give their PE away to others while they spin, so there is less to gain than with
 //! libgomp. x86-64 only. A thread that waits already does so to the end.
 
+use super::loaded::Loaded;
 use super::variable::Variable;
-use corewise_code::library;
-use corewise_code::referenced::{BYTES_MAX, compared_with};
-use corewise_code::space::FileKey;
-use std::collections::HashSet;
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use corewise_code::referenced::compared_with;
 
-const EXPORTED: &str = "kmp_get_blocktime";
+pub(super) const EXPORTED: &str = "kmp_get_blocktime";
 
 /// What means "for ever".
 const FOR_EVER: u32 = i32::MAX as u32;
@@ -33,17 +28,11 @@ const DEFAULT: u64 = 200_000;
 /// as long again.)
 pub const SHORT: u64 = 10;
 
-/// The variables of every copy in a process, where they have the default value. Files of `others` are known
-/// to be no such library, and those that turn out to be none are added.
-pub fn find_again(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Vec<Variable>> {
-    let memory = Arc::new(library::memory(pid)?);
-    let copies = library::libraries(pid, others, |elf| elf.symbol(EXPORTED).is_some())?;
-    let found = copies.into_iter().filter_map(|copy| {
-        let function = copy.loaded(copy.elf.symbol(EXPORTED)?);
-        let mut code = [0; BYTES_MAX];
-        let read = memory.read_at(&mut code, function).ok()?;
-        let address = compared_with(&code[..read], function, FOR_EVER)?;
-        Variable::at(&memory, pid, address, 4, &copy)
+/// The variables of every copy, where they have the default value.
+pub fn find(loaded: &Loaded) -> Vec<Variable> {
+    let found = loaded.defining(EXPORTED).filter_map(|(copy, function)| {
+        let address = compared_with(&loaded.code(function)?, function, FOR_EVER)?;
+        loaded.variable(copy, address, 4)
     });
-    Ok(found.filter(|variable| variable.own() == DEFAULT).collect())
+    found.filter(|variable| variable.own() == DEFAULT).collect()
 }

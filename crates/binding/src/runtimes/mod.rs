@@ -17,6 +17,7 @@
 
 pub mod libgomp;
 pub mod libomp;
+pub mod loaded;
 pub mod openmpi;
 pub mod teams;
 pub mod variable;
@@ -27,18 +28,20 @@ use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
-use corewise_core::waits::CALM_MAX;
+use corewise_core::waits::{CALM_MAX, DELAYED_FROM};
 use corewise_discovery::NewThread;
 use corewise_sys::clock::own_cpu_time;
 use corewise_sys::environment;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
+use loaded::Loaded;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 use variable::{Variable, WriteError};
 
-/// Time between two looks at the same process.
+/// Time between two looks at the same process, and while one is held up, but nothing was changed.
 pub const PERIOD: Duration = Duration::from_millis(10);
+const PERIOD_HELD_UP: Duration = Duration::from_millis(5);
 
 /// The share of a PE that looking may cost.
 pub const COST_MAX: f64 = 0.002;
@@ -51,6 +54,11 @@ const DELAYED_MIN: f64 = 0.02;
 /// every one. (A library can be loaded at any time.)
 const SEARCH_AFTER: Duration = Duration::from_millis(50);
 const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
+
+/// Over which time it is added up at least whether threads want PEs all the time, and from which share on they
+/// do. (What a thread waits is known when it waits no longer.)
+const BUSY_FOR: Duration = Duration::from_millis(50);
+const BUSY_MIN: f64 = 0.85;
 
 /// For how long it is told of a process that is held up no longer: until its own choice holds again.
 const TOLD_FOR: Duration = CALM_MAX.saturating_mul(2);
@@ -87,9 +95,19 @@ pub struct Runtimes {
     processes: BTreeMap<u32, Process>,
     kept_open: usize,
     looked_at: Instant,
+    /// Whether a process was held up then, of which nothing was changed.
+    is_pressing: bool,
     /// The CPU time of the last look, without searches.
     cost: Duration,
     notes: Vec<String>,
+}
+
+/// What is looked for in processes.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    spin: bool,
+    teams: bool,
+    planted: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -105,10 +123,15 @@ struct Process {
     team_size: Option<u32>,
     /// The variable by which its user has decided of how many.
     wish: Option<&'static str>,
-    /// Mapped files that are no libgomp, no libomp, and no library with teams.
-    others: [HashSet<FileKey>; 4],
+    /// Mapped files that hold no runtime library.
+    others: HashSet<FileKey>,
     search_at: Instant,
     search_after: Duration,
+    looked_at: Instant,
+    /// Since when it is added up what its threads wanted, that time, and how long of it they waited.
+    busy: (Instant, u64, u64),
+    /// Whether they wanted PEs all the time lately, and were held up.
+    is_busy: bool,
     /// The most threads that it had at a time.
     most_threads: usize,
     /// Until when it is told of, held up or not.
@@ -148,20 +171,27 @@ struct Watched {
 
 impl Runtimes {
     /// To do what these parameters permit, of programs that are started with the value `planted`, if with
-    /// any. The guardian is entrusted with what is written.
-    pub fn new(config: &EngineConfig, planted: Option<u64>, guardian: &Guardian) -> io::Result<Self> {
-        Ok(Self {
+    /// any; but nothing before there is a guardian.
+    pub fn new(config: &EngineConfig, planted: Option<u64>) -> Self {
+        Self {
             proc: Proc::own(),
             spin: config.cures.spin,
             teams: config.adapt_team,
             planted,
-            guardian: Some(guardian.words()?),
+            guardian: None,
             processes: BTreeMap::new(),
             kept_open: 0,
             looked_at: Instant::now(),
+            is_pressing: false,
             cost: Duration::ZERO,
             notes: Vec::new(),
-        })
+        }
+    }
+
+    /// From now on something may be written, with which the guardian is entrusted.
+    pub fn may_write(&mut self, guardian: &Guardian) -> io::Result<()> {
+        self.guardian = Some(guardian.words()?);
+        Ok(())
     }
 
     /// Takes note of a thread.
@@ -169,7 +199,7 @@ impl Runtimes {
         let now = Instant::now();
         let leads = thread.tid == thread.pid;
         let leader = ThreadId { tid: thread.pid, generation: if leads { thread.generation } else { 0 } };
-        if leads {
+        if leads && !self.processes.contains_key(&thread.pid) {
             self.meet_child(thread.pid);
         }
         let process = self.processes.entry(thread.pid).or_insert_with(|| Process {
@@ -180,9 +210,12 @@ impl Runtimes {
             teams: Vec::new(),
             team_size: None,
             wish: None,
-            others: Default::default(),
+            others: HashSet::new(),
             search_at: now,
             search_after: SEARCH_AFTER,
+            looked_at: now,
+            busy: (now, 0, 0),
+            is_busy: false,
             most_threads: 0,
             told_until: now,
         });
@@ -201,6 +234,10 @@ impl Runtimes {
             process.most_threads = process.threads.len();
             (process.search_at, process.search_after) = (now, SEARCH_AFTER);
         }
+        if process.threads.len() == 2 {
+            // What it did alone is no matter of teams.
+            process.delay();
+        }
     }
 
     /// Gives a new process its own values back, where it has those that its parent was given.
@@ -216,11 +253,24 @@ impl Runtimes {
         }
     }
 
-    /// Until when the next look is due; `None` while no process has several threads.
+    /// Whether a process has several threads.
+    pub fn has_teams(&self) -> bool {
+        self.processes.values().any(|process| process.threads.len() > 1)
+    }
+
+    /// Whether the threads of a process are held up and want PEs all the time, as if they never slept: they
+    /// may wait in code of their own, which samples tell.
+    pub fn never_sleep(&self) -> bool {
+        self.processes.values().any(|process| process.is_busy)
+    }
+
+    /// Until when the next look is due; `None` while no process has several threads, or nothing may be
+    /// written.
     pub fn due_within(&self) -> Option<Duration> {
-        let several = self.processes.values().any(|process| process.threads.len() > 1);
-        let period = PERIOD.max(self.cost.div_f64(COST_MAX));
-        several.then(|| period.saturating_sub(self.looked_at.elapsed()))
+        let period = if self.is_pressing { PERIOD_HELD_UP } else { PERIOD };
+        let period = period.max(self.cost.div_f64(COST_MAX));
+        let is_due = self.guardian.is_some() && self.has_teams();
+        is_due.then(|| period.saturating_sub(self.looked_at.elapsed()))
     }
 
     /// Looks, if a look is due: which processes with several threads were held up, or are no longer.
@@ -231,8 +281,8 @@ impl Runtimes {
         let (began, cpu_before) = (Instant::now(), own_cpu_time());
         let mut searching = Duration::ZERO;
         let mut delays = Vec::new();
-        let (spin, teams, planted) = (self.spin, self.teams, self.planted);
-        let (mut kept_open, mut notes) = (0, Vec::new());
+        let wanted = Wanted { spin: self.spin, teams: self.teams, planted: self.planted };
+        let (mut kept_open, mut notes, mut is_pressing) = (0, Vec::new(), false);
         self.processes.retain(|&pid, process| {
             let delay = process.delay();
             kept_open +=
@@ -240,17 +290,13 @@ impl Runtimes {
             let is_delayed = delay.share() >= DELAYED_MIN;
             if is_delayed && began >= process.search_at {
                 let before = own_cpu_time();
-                if spin {
-                    notes.extend(process.search(pid, planted, self.guardian.as_ref()));
-                }
-                if teams {
-                    notes.extend(process.search_teams(pid, self.guardian.as_ref()));
-                }
+                notes.extend(process.search(pid, wanted, self.guardian.as_ref()));
                 process.search_again_later();
                 searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {
                 process.told_until = began + TOLD_FOR;
+                is_pressing |= delay.share() >= DELAYED_FROM && !process.is_changed();
             }
             // As long as something is changed, it is told, too, that they wait no longer.
             if process.is_changed() || began < process.told_until {
@@ -260,7 +306,7 @@ impl Runtimes {
         });
         notes.iter().for_each(|note| self.note(note));
         self.kept_open = kept_open;
-        self.looked_at = Instant::now();
+        (self.looked_at, self.is_pressing) = (Instant::now(), is_pressing);
         // Not by the clock: where PEs are contended, corewise waits for one, too. A search is rare.
         self.cost = (own_cpu_time() - cpu_before).saturating_sub(searching);
         delays
@@ -307,6 +353,7 @@ impl Runtimes {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
         process.wanted = count;
+        process.busy = (Instant::now(), 0, 0);
         process.write(guardian)
     }
 
@@ -343,15 +390,34 @@ impl Process {
 
     /// For how long its threads ran, and waited for a PE, since the last look.
     fn delay(&mut self) -> ProcessDelay {
-        let mut delay = ProcessDelay { leader: self.leader, run_ns: 0, wait_ns: 0, adaptable: false };
+        let elapsed_ns = self.looked_at.elapsed().as_nanos() as u64;
+        self.looked_at = Instant::now();
+        let (mut run_ns, mut wait_ns) = (0, 0);
         self.threads.retain(|_, watched| {
             let Ok(Some(now)) = watched.file.read() else { return false };
-            delay.run_ns += now.run_ns.saturating_sub(watched.last.run_ns);
-            delay.wait_ns += now.wait_ns.saturating_sub(watched.last.wait_ns);
+            run_ns += now.run_ns.saturating_sub(watched.last.run_ns);
+            wait_ns += now.wait_ns.saturating_sub(watched.last.wait_ns);
             watched.last = now;
             true
         });
-        delay
+        self.note_whether_busy(run_ns, wait_ns);
+        let (leader, adaptable) = (self.leader, !self.copies.is_empty());
+        let spin_count = self.wanted.filter(|_| adaptable);
+        let team_size = self.team_size.filter(|_| !self.teams.is_empty());
+        ProcessDelay { leader, run_ns, wait_ns, elapsed_ns, adaptable, spin_count, team_size }
+    }
+
+    fn note_whether_busy(&mut self, run_ns: u64, wait_ns: u64) {
+        let (since, wanted_ns, waited_ns) = &mut self.busy;
+        (*wanted_ns, *waited_ns) = (*wanted_ns + run_ns + wait_ns, *waited_ns + wait_ns);
+        let elapsed = since.elapsed();
+        if elapsed < BUSY_FOR || self.threads.len() < 2 {
+            return;
+        }
+        let share = *wanted_ns as f64 / (elapsed.as_nanos() as f64 * self.threads.len() as f64);
+        let waited = *waited_ns as f64 / *wanted_ns as f64;
+        self.is_busy = share >= BUSY_MIN && waited >= DELAYED_FROM;
+        self.busy = (Instant::now(), 0, 0);
     }
 
     /// Lets its idle threads spin as it is wanted.
@@ -393,23 +459,33 @@ impl Process {
     }
 
     /// Looks for runtime libraries that were not there yet; what a user should know of it.
-    fn search(&mut self, pid: u32, planted: Option<u64>, guardian: Option<&Words>) -> Option<String> {
-        let of_libgomp =
-            planted.map_or(Ok(Vec::new()), |planted| libgomp::find_again(pid, planted, &mut self.others[0]));
-        let of_libgomp = match of_libgomp {
-            Ok(found) => found,
+    fn search(&mut self, pid: u32, wanted: Wanted, guardian: Option<&Words>) -> Vec<String> {
+        let loaded = match Loaded::in_process(pid, &mut self.others) {
+            Ok(loaded) => loaded,
             // It has ended meanwhile.
-            Err(libgomp::FindError::Process { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return None;
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+            Err(error) => {
+                return vec![format!("waits stay as they are: cannot look into process {pid}: {error}")];
             }
+        };
+        let of_waits = if wanted.spin { self.search_waits(&loaded, wanted.planted, guardian) } else { None };
+        let of_teams = if wanted.teams { self.search_teams(&loaded, guardian) } else { None };
+        of_waits.into_iter().chain(of_teams).collect()
+    }
+
+    fn search_waits(
+        &mut self,
+        loaded: &Loaded,
+        planted: Option<u64>,
+        guardian: Option<&Words>,
+    ) -> Option<String> {
+        let of_libgomp = match planted.map_or(Ok(Vec::new()), |planted| libgomp::find(loaded, planted)) {
+            Ok(found) => found,
             Err(error) => return Some(format!("waits stay as they are: {error}")),
         };
-        // What kept the first search from looking was told by then.
-        let of_libomp = libomp::find_again(pid, &mut self.others[1]).unwrap_or_default();
         let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
-        let all = all.chain(of_libomp.into_iter().map(|variable| (variable, Runtime::Libomp)));
-        let of_mpi = openmpi::find_again(pid, &mut self.others[3]).unwrap_or_default();
-        let all = all.chain(of_mpi.into_iter().map(|variable| (variable, Runtime::OpenMpi)));
+        let all = all.chain(libomp::find(loaded).into_iter().map(|variable| (variable, Runtime::Libomp)));
+        let all = all.chain(openmpi::find(loaded).into_iter().map(|variable| (variable, Runtime::OpenMpi)));
         for (variable, runtime) in all {
             if !self.copies.iter().any(|known| known.variable.is_same(&variable)) {
                 self.copies.push(Idling { variable, runtime });
@@ -421,16 +497,13 @@ impl Process {
         None
     }
 
-    /// Looks for libraries with teams that were not there yet; what a user should know of it.
-    fn search_teams(&mut self, pid: u32, guardian: Option<&Words>) -> Option<String> {
-        self.wish = environment::first_set(pid, &teams::WISHES);
+    fn search_teams(&mut self, loaded: &Loaded, guardian: Option<&Words>) -> Option<String> {
+        self.wish = environment::first_set(loaded.pid, &teams::WISHES);
         if let Some(wish) = self.wish {
             return Some(format!("teams stay as they are: {wish} says of how many threads they are"));
         }
-        // What keeps from looking was told by the search for waits, or the process has ended.
-        let found = teams::find_again(pid, &mut self.others[2]).unwrap_or_default();
         let is_new = |size: &Variable| !self.teams.iter().any(|known| known.is_same(size));
-        let new: Vec<Variable> = found.into_iter().filter(is_new).collect();
+        let new: Vec<Variable> = teams::find(loaded).into_iter().filter(is_new).collect();
         self.teams.extend(new);
         if let (Some(guardian), Some(_)) = (guardian, self.team_size) {
             self.write_teams(guardian);

@@ -13,16 +13,11 @@
 //! to since. Limits: libgomp on x86-64 only. LLVM's OpenMP keeps a size for each thread: it is left alone. A
 //! program that saves the size and writes it back later (threadpoolctl) may write back a smaller one of ours.
 
+use super::loaded::Loaded;
 use super::variable::Variable;
-use corewise_code::library::{self, Library};
-use corewise_code::referenced::{BYTES_MAX, taken};
-use corewise_code::space::FileKey;
+use corewise_code::library::Library;
+use corewise_code::referenced::taken;
 use nix::unistd::{SysconfVar, sysconf};
-use std::collections::HashSet;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 /// The variables by which a user decides about sizes of teams.
 pub const WISHES: [&str; 6] = [
@@ -34,37 +29,33 @@ pub const WISHES: [&str; 6] = [
     "GOTO_NUM_THREADS",
 ];
 
-const OPENBLAS: &str = "blas_cpu_number";
+pub(super) const OPENBLAS: &str = "blas_cpu_number";
 const OPENBLAS_THREADS: &str = "blas_num_threads";
-const LIBGOMP: &str = "omp_get_max_threads";
+pub(super) const LIBGOMP: &str = "omp_get_max_threads";
 
 /// What LLVM's and Intel's runtimes export, too, and libgomp does not.
 const NOT_LIBGOMP: &str = "kmp_get_blocktime";
 
-/// The variables of every such library in a process, where they have the first size. Files of `others` are
-/// known to be none, and those that turn out to be none are added.
-pub fn find_again(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Vec<Variable>> {
-    let memory = Arc::new(library::memory(pid)?);
-    let copies = library::libraries(pid, others, |elf| {
-        elf.symbol(OPENBLAS).or_else(|| elf.symbol(LIBGOMP)).is_some() && elf.symbol(NOT_LIBGOMP).is_none()
-    })?;
-    let found = copies
-        .iter()
-        .filter_map(|copy| of_openblas(&memory, pid, copy).or_else(|| of_libgomp(&memory, pid, copy)));
+/// The variables of every such library, where they have the first size.
+pub fn find(loaded: &Loaded) -> Vec<Variable> {
     // Of their own accord they take no more than the machine has PEs.
-    let pes = sysconf(SysconfVar::_NPROCESSORS_CONF)?.map_or(0, |pes| pes as u64);
-    Ok(found.filter(|size| (2..=pes).contains(&size.own())).collect())
+    let pes = sysconf(SysconfVar::_NPROCESSORS_CONF).ok().flatten().map_or(0, |pes| pes as u64);
+    let found = of_openblas(loaded).chain(of_libgomp(loaded));
+    found.filter(|size| (2..=pes).contains(&size.own())).collect()
 }
 
-fn of_openblas(memory: &Arc<File>, pid: u32, copy: &Library) -> Option<Variable> {
-    let word = |symbol| Variable::at(memory, pid, copy.loaded(copy.elf.symbol(symbol)?), 4, copy);
-    let size = word(OPENBLAS)?;
-    (size.own() == word(OPENBLAS_THREADS)?.own()).then_some(size)
+fn of_openblas(loaded: &Loaded) -> impl Iterator<Item = Variable> {
+    loaded.defining(OPENBLAS).filter_map(|(copy, size)| {
+        let threads = copy.loaded(copy.elf.symbol(OPENBLAS_THREADS)?);
+        let (size, threads) = (loaded.variable(copy, size, 4)?, loaded.variable(copy, threads, 4)?);
+        (size.own() == threads.own()).then_some(size)
+    })
 }
 
-fn of_libgomp(memory: &Arc<File>, pid: u32, copy: &Library) -> Option<Variable> {
-    let function = copy.loaded(copy.elf.symbol(LIBGOMP)?);
-    let mut code = [0; BYTES_MAX];
-    let read = memory.read_at(&mut code, function).ok()?;
-    Variable::at(memory, pid, taken(&code[..read], function)?, 8, copy)
+fn of_libgomp(loaded: &Loaded) -> impl Iterator<Item = Variable> {
+    let is_it = |(copy, _): &(&Library, u64)| copy.elf.symbol(NOT_LIBGOMP).is_none();
+    loaded
+        .defining(LIBGOMP)
+        .filter(is_it)
+        .filter_map(|(copy, function)| loaded.variable(copy, taken(&loaded.code(function)?, function)?, 8))
 }

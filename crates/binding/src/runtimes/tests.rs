@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 const PLANTED: u64 = 300_123;
 
+const TEAMS: Wanted = Wanted { spin: false, teams: true, planted: None };
+
 /// A program with a team of two, in whose first region libgomp was found.
 struct Program {
     child: Child,
@@ -33,14 +35,16 @@ impl Program {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
         let config = EngineConfig { adapt_team: true, ..EngineConfig::default() };
-        let mut runtimes = Runtimes::new(&config, Some(PLANTED), &Guardian::idle()).unwrap();
+        let mut runtimes = Runtimes::new(&config, Some(PLANTED));
+        runtimes.may_write(&Guardian::idle()).unwrap();
         let pid = child.id();
         for tid in runtimes.proc.threads(pid).unwrap().unwrap() {
             let created = Instant::now();
             runtimes.watch(&NewThread { tid, pid, creator_tid: None, generation: 0, created });
         }
         let process = runtimes.processes.get_mut(&pid).unwrap();
-        assert_eq!(process.search(pid, Some(PLANTED), None), None);
+        let wanted = Wanted { spin: true, teams: false, planted: Some(PLANTED) };
+        assert!(process.search(pid, wanted, None).is_empty());
         assert_eq!(process.copies.len(), 1);
         Program { child, runtimes, leader: ThreadId { tid: pid, generation: 0 } }
     }
@@ -84,7 +88,16 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
     program.stop();
     program.look();
     let delays = program.look();
-    assert_eq!(delays, [ProcessDelay { leader: program.leader, run_ns: 0, wait_ns: 0, adaptable: true }]);
+    let expected = ProcessDelay {
+        leader: program.leader,
+        run_ns: 0,
+        wait_ns: 0,
+        elapsed_ns: delays[0].elapsed_ns,
+        adaptable: true,
+        spin_count: Some(200),
+        team_size: None,
+    };
+    assert_eq!(delays, [expected]);
     program.runtimes.processes.values_mut().for_each(|process| process.told_until = Instant::now());
     assert_eq!(program.look().len(), 1, "for however long it takes");
     program.apply(Change::Reset(SettingKind::SpinCount));
@@ -97,7 +110,7 @@ fn teams_are_smaller_as_long_as_it_is_wanted() {
     let mut program = Program::start();
     let pid = program.child.id();
     let process = program.runtimes.processes.get_mut(&pid).unwrap();
-    process.search_teams(pid, None);
+    process.search(pid, TEAMS, None);
     program.apply(Change::Set(Setting::TeamSize(1)));
     let sizes = |program: &Program| -> Vec<(u64, Option<u64>)> {
         let process = &program.runtimes.processes[&pid];
@@ -116,8 +129,8 @@ fn teams_are_smaller_as_long_as_it_is_wanted() {
 fn a_size_that_the_user_has_chosen_stays_and_is_named() {
     let mut program = Program::start_with(&[("OMP_NUM_THREADS", "2")]);
     let pid = program.child.id();
-    let said = program.runtimes.processes.get_mut(&pid).unwrap().search_teams(pid, None);
-    assert_eq!(said.unwrap(), "teams stay as they are: OMP_NUM_THREADS says of how many threads they are");
+    let said = program.runtimes.processes.get_mut(&pid).unwrap().search(pid, TEAMS, None);
+    assert_eq!(said, ["teams stay as they are: OMP_NUM_THREADS says of how many threads they are"]);
     let change = Change::Set(Setting::TeamSize(1));
     let outcome = program.runtimes.apply(&Action { thread: program.leader, change, reason: String::new() });
     let refused = "OMP_NUM_THREADS says of how many threads teams are".to_owned();

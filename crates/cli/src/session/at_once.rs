@@ -1,33 +1,49 @@
 //! A run whose command starts at once, before anything watches it.
 //!
-//! Problem: to read the topology, load the BPF programs and open the clocks takes some 40 ms, more than many
-//! a command runs; and who runs thousands of short ones waits for it every time. Approach: the command goes
-//! first. One that is over within [`UNWATCHED`] costs nothing more; no decision could have been taken for it
-//! in that time. One that lives longer is attached with what it has started, as processes that run already
-//! are, and what it has done since its start counts. Limits: threads that have ended by then are never heard
-//! of, and usage by clock samples is that of the time since. So where a report is asked for, all is ready
-//! before the start.
+//! Problem: to read the topology, load the BPF programs and open the clocks takes some 40 ms of CPU time, more
+//! than many a command runs; and who runs thousands of short ones waits for it every time. Approach: the
+//! command goes first. One that is over within [`UNWATCHED`] costs next to nothing more; no decision could
+//! have been taken for it in that time, but for its waits, which are [looked after](Early) from the start. One
+//! that lives longer is attached with what it has started, as processes that run already are, and what it has
+//! done since its start counts. All is made ready at the lowest priority, so that a program that uses every PE
+//! hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held up that may need
+//! more than a change of their waits. Limits: threads that have ended by then are never heard of, and usage by
+//! clock samples is that of the time since. So where a report is asked for, all is ready before the start.
 
 use super::{
-    Attached, Ended, Plan, Watch, attach_running, children, guard, nested, own_processes, waits_are_decided,
-    warn,
+    Attached, Ended, Plan, Watch, attach_running, children, guard, nested, own_processes, runtimes_of,
+    waits_are_decided, warn,
 };
 use anyhow::{Context, Result};
+use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes;
 use corewise_core::observe::Target;
 use corewise_discovery::Root;
+use corewise_live::early::Early;
 use corewise_live::{Application, Ends};
 use corewise_render::terminal::describe_error;
 use corewise_sys::launch;
+use corewise_sys::niceness::Niceness;
 use corewise_sys::signals::Signals;
 use corewise_topology as topology;
 use corewise_topology::host;
+use nix::unistd::Pid;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// How long a command runs before it is looked at. One that ends while corewise gets ready is heard of only
-/// then, so this is a little more than it takes: no command takes twice its time.
-const UNWATCHED: Duration = Duration::from_millis(50);
+/// How long a command runs before it is looked at as a whole.
+const UNWATCHED: Duration = Duration::from_millis(100);
+
+/// For how long after its start what is made ready gives way to all others.
+const PATIENT_FOR: Duration = Duration::from_secs(1);
+
+/// What was begun for the command before all is ready.
+#[derive(Default)]
+struct Begun {
+    guardian: Option<Guardian>,
+    early: Option<Early>,
+}
 
 /// Runs the command to its end.
 pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
@@ -45,33 +61,94 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
     let command = waiting.start(&words[0])?;
     let unwatched = |exit_status| Ended { report: None, wall: began.elapsed(), exit_status, failure: None };
     let cannot_follow = "cannot follow the command";
-    if let Some(exit_status) = signals.follow_for(command, UNWATCHED).context(cannot_follow)? {
+    let mut begun = Begun::default();
+    if plan.act && plan.config.hears_of_delays() {
+        begun.early = Some(Early::new(command.as_raw() as u32, &plan.config, planted));
+    }
+    if let Some(exit_status) = begun.follow(&mut signals, command, &mut notes).context(cannot_follow)? {
         return Ok(unwatched(exit_status));
     }
-    let guardian = if plan.act { guard(&mut notes) } else { None };
+    if plan.act && begun.guardian.is_none() {
+        begun.start_guardian(&mut notes);
+    }
+    let Begun { guardian, mut early } = begun;
     plan.config.cures.spin &= guardian.is_some();
     plan.config.cures.turns &= guardian.is_some();
     plan.config.adapt_team &= guardian.is_some();
     let excluded = own_processes(&plan, &signals, guardian.as_ref()).chain(others).collect();
-    let attached = signals.follow_beside(command, || attach(&plan, excluded, &mut notes));
+    let niceness = Niceness::of_this_thread();
+    let besides = || {
+        let due = early.as_mut().map_or(PATIENT_FOR, Early::look);
+        let is_urgent = began.elapsed() >= PATIENT_FOR || early.as_ref().is_some_and(Early::needs_samples);
+        niceness.iter().filter(|_| is_urgent).for_each(|level| level.raise());
+        due
+    };
+    let prepare = || {
+        niceness.iter().for_each(|level| level.lower());
+        let attached = attach(&plan, excluded, &mut notes);
+        niceness.iter().for_each(|level| level.raise());
+        attached
+    };
+    let attached = signals.follow_beside(command, besides, prepare);
     let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {
-        (_, Some(exit_status)) => return Ok(unwatched(exit_status)),
+        (_, Some(exit_status)) => {
+            early.iter_mut().for_each(Early::give_back);
+            return Ok(unwatched(exit_status));
+        }
         (Ok(attached), None) => attached,
         (Err(error), None) => {
+            early.iter_mut().for_each(Early::give_back);
             warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
             return Ok(unwatched(signals.follow(command).context(cannot_follow)?));
         }
+    };
+    let runtimes = match early {
+        Some(early) => Some(early.into_runtimes()),
+        None => runtimes_of(&plan.config, planted, guardian.as_ref())?,
     };
     let watch = Watch {
         applications: vec![Application::new(Target::Command, &plan.name(), command.as_raw() as u32)],
         words,
         ends: Ends::WithCommand { command, wait: false },
         guardian,
-        planted,
+        runtimes,
         host: host::read(Path::new("/")),
         began,
     };
     watch.run(plan, signals, attached, notes, || Ok(()))
+}
+
+impl Begun {
+    /// Follows the command for [`UNWATCHED`] and looks after its waits. How it ended, if it did.
+    fn follow(
+        &mut self,
+        signals: &mut Signals,
+        command: Pid,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<ExitStatus>> {
+        let began = Instant::now();
+        loop {
+            let left = UNWATCHED.saturating_sub(began.elapsed());
+            let due = self.early.as_mut().map_or(UNWATCHED, Early::look);
+            if self.guardian.is_none() && self.early.as_ref().is_some_and(Early::has_teams) {
+                self.start_guardian(notes);
+            }
+            let ended = signals.follow_for(command, due.min(left))?;
+            if ended.is_some() {
+                self.early.iter_mut().for_each(Early::give_back);
+            }
+            if ended.is_some() || left.is_zero() {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Without a guardian, nothing is changed.
+    fn start_guardian(&mut self, notes: &mut Vec<String>) {
+        self.guardian = guard(notes);
+        let entrusted = |early: &mut Early| early.may_write(self.guardian.as_ref()?).ok();
+        self.early = self.early.take().and_then(|mut early| entrusted(&mut early).map(|()| early));
+    }
 }
 
 /// Begins to watch what runs by now.

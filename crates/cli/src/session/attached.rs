@@ -1,7 +1,7 @@
 //! A run of processes that run already: they are attached with what descends from them, or as what is in a
 //! control group, and let go of again with every mask given back, while they run on.
 
-use super::{Ended, Plan, Watch, attach_running, guard, nested, own_processes, recover};
+use super::{Ended, Plan, Watch, attach_running, guard, nested, own_processes, recover, runtimes_of};
 use anyhow::{Context, Result, bail};
 use corewise_core::observe::Target;
 use corewise_core::time::Time;
@@ -84,13 +84,14 @@ pub fn run(mut plan: Plan, targets: &Targets, duration: Option<Duration>) -> Res
     let targets = look_at(targets, &own)?;
     let roots = targets.iter().map(Attachable::root).collect();
     let attached = attach_running(&plan, roots, own, &mut notes)?;
+    // They were started without a value by which libgomp's variable could be found.
+    let runtimes = runtimes_of(&plan.config, None, guardian.as_ref())?;
     let watch = Watch {
         words: targets.iter().map(Attachable::words).collect(),
         applications: targets.iter().map(Attachable::application).collect(),
         ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
         guardian,
-        // They were started without a value by which libgomp's variable could be found.
-        planted: None,
+        runtimes,
         host: host::read(Path::new("/")),
         began: Instant::now(),
     };

@@ -1,9 +1,9 @@
 //! How idle threads of a real OpenMP program wait, while others need their PEs and when they no longer do.
 
 use crate::common::{burn, corewise, threads_of, wait_for};
+use corewise_binding::runtimes::loaded::Loaded;
 use corewise_binding::runtimes::variable::Variable;
 use corewise_binding::runtimes::{libgomp, libomp, teams};
-use corewise_code::FileKey;
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -67,12 +67,12 @@ impl Team {
 
     fn await_waits_of(&self, pid: u32, own: bool) {
         let count = self.spin_count().expect("it was started with a value");
-        wait_for(|| (libgomp::find(pid, count).unwrap().is_empty() != own).then_some(()));
+        wait_for(|| (libgomp::find(&loaded(pid), count).unwrap().is_empty() != own).then_some(()));
     }
 
     /// Waits until a variable, found only where it has the library's own value, has that or not.
     fn await_own(&self, own: bool, find: Find) {
-        wait_for(|| (find(self.pid, &mut HashSet::new()).unwrap().is_empty() != own).then_some(()));
+        wait_for(|| (find(&loaded(self.pid)).is_empty() != own).then_some(()));
     }
 
     /// Lets it fork a child.
@@ -94,7 +94,11 @@ impl Team {
     }
 }
 
-type Find = fn(u32, &mut HashSet<FileKey>) -> std::io::Result<Vec<Variable>>;
+type Find = fn(&Loaded) -> Vec<Variable>;
+
+fn loaded(pid: u32) -> Loaded {
+    Loaded::in_process(pid, &mut HashSet::new()).unwrap()
+}
 
 /// Twice as many busy threads as the machine has PEs.
 fn crowd() -> Child {
@@ -232,13 +236,13 @@ fn who_has_decided_how_threads_wait_is_obeyed() {
 fn idle_threads_of_llvms_runtime_spin_shortly_and_after_a_kill_9_as_their_program_wants_it() {
     needs!(TwoPes, Clang);
     let mut team = Team::compiled_by("clang-19", &[], &[]);
-    team.await_own(true, libomp::find_again);
+    team.await_own(true, libomp::find);
     let crowd = crowd();
-    team.await_own(false, libomp::find_again);
+    team.await_own(false, libomp::find);
     let input = team.corewise.stdin.take();
     team.corewise.kill().unwrap();
     team.corewise.wait().unwrap();
-    team.await_own(true, libomp::find_again);
+    team.await_own(true, libomp::find);
     drop(input);
     disperse(crowd);
 }
@@ -247,9 +251,9 @@ fn idle_threads_of_llvms_runtime_spin_shortly_and_after_a_kill_9_as_their_progra
 fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_says_so() {
     needs!(TwoPes);
     let team = Team::start(&["--adapt-team"], &[]);
-    team.await_own(true, teams::find_again);
+    team.await_own(true, teams::find);
     let crowd = crowd();
-    team.await_own(false, teams::find_again);
+    team.await_own(false, teams::find);
     disperse(crowd);
     let report = team.end();
     assert_eq!(report["waits"]["processes_with_smaller_teams"], 1, "{report:#}");
@@ -260,11 +264,11 @@ fn after_a_kill_9_teams_are_as_their_library_chose_them() {
     needs!(TwoPes);
     let mut team = Team::start(&["--adapt-team"], &[]);
     let crowd = crowd();
-    team.await_own(false, teams::find_again);
+    team.await_own(false, teams::find);
     let input = team.corewise.stdin.take();
     team.corewise.kill().unwrap();
     team.corewise.wait().unwrap();
-    team.await_own(true, teams::find_again);
+    team.await_own(true, teams::find);
     drop(input);
     disperse(crowd);
 }

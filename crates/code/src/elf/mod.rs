@@ -168,6 +168,13 @@ impl ElfFile {
         found.map(|symbol| symbol.address())
     }
 
+    /// Whether it defines one of these symbols.
+    pub fn defines_one_of(&self, names: &[&str]) -> bool {
+        let Ok(object) = self.content.object() else { return false };
+        let mut symbols = object.dynamic_symbols().chain(object.symbols());
+        symbols.any(|symbol| symbol.is_definition() && symbol.name().is_ok_and(|name| names.contains(&name)))
+    }
+
     /// Whether it has a section of this name.
     pub fn has_section(&self, name: &str) -> bool {
         self.content.object().is_ok_and(|object| object.section_by_name(name).is_some())

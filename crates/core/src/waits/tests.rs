@@ -15,7 +15,7 @@ fn drawn(looks: &str) -> String {
             _ => 0,
         };
         let before = wanted(&waits);
-        let delay = ProcessDelay { leader: LEADER, run_ns: 10_000_000, wait_ns, adaptable: true };
+        let delay = ProcessDelay { run_ns: 10_000_000, wait_ns, ..held_up(true) };
         let changed = waits.take(&delay, Time(index * 10_000_000));
         assert_eq!(changed, before != wanted(&waits), "look {index}");
         if wanted(&waits).is_empty() { '.' } else { 's' }
@@ -25,22 +25,34 @@ fn drawn(looks: &str) -> String {
 
 #[test]
 fn who_is_held_up_spins_shortly_but_not_for_a_disturbance() {
-    assert_eq!(drawn("..--.#####"), "........ss", "after 30 ms");
-    assert_eq!(drawn("###.###.--#.#"), ".............");
+    assert_eq!(drawn("..--.#####"), "......ssss", "each has waited for 10 ms");
+    assert_eq!(drawn("#.#.--#.#"), ".........");
 }
 
 #[test]
 fn its_own_choice_holds_again_after_a_calm_that_nothing_interrupts() {
-    assert_eq!(drawn("####..........."), "...sssssssssss.", "calm for 10 periods");
-    assert_eq!(drawn("####.....-..........."), "...sssssssssssssssss.", "the calm begins anew");
+    assert_eq!(drawn("##..........."), ".sssssssssss.", "calm for 10 periods");
+    assert_eq!(drawn("##.....-..........."), ".sssssssssssssssss.", "the calm begins anew");
 }
 
 #[test]
 fn each_relapse_doubles_the_calm() {
     let calm = |looks: usize| ".".repeat(looks);
     let short = |looks: usize| "s".repeat(looks);
-    let looks = format!("####{}####{}####", calm(11), calm(21));
-    assert_eq!(drawn(&looks), format!("...{}....{}....s", short(11), short(21)));
+    let looks = format!("##{}##{}##", calm(11), calm(21));
+    assert_eq!(drawn(&looks), format!(".{}..{}..s", short(11), short(21)));
+}
+
+/// As its waits were made short before the engine was there.
+#[test]
+fn what_holds_already_holds_until_it_is_calm() {
+    let mut waits = Waits::new(BOTH);
+    let shortened = ProcessDelay { spin_count: Some(SHORT_SPIN_COUNT), wait_ns: 0, ..held_up(true) };
+    assert!(waits.take(&shortened, at(10)));
+    assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT)]);
+    assert!(!waits.take(&shortened, at(20)) && waits.take(&shortened, at(120)));
+    assert_eq!(wanted(&waits), []);
+    assert!(!waits.take(&shortened, at(130)), "its own choice is about to hold");
 }
 
 fn at(ms: u64) -> Time {
@@ -48,13 +60,21 @@ fn at(ms: u64) -> Time {
 }
 
 fn held_up(adaptable: bool) -> ProcessDelay {
-    ProcessDelay { leader: LEADER, run_ns: 1, wait_ns: 1, adaptable }
+    ProcessDelay {
+        leader: LEADER,
+        run_ns: 1,
+        wait_ns: 1,
+        elapsed_ns: 10_000_000,
+        adaptable,
+        spin_count: None,
+        team_size: None,
+    }
 }
 
 /// Lets a process be held up for long enough, from a time on; whether something else is wanted then.
 fn hold_up(waits: &mut Waits, delay: ProcessDelay, from_ms: u64) -> bool {
     waits.take(&delay, at(from_ms));
-    waits.take(&delay, at(from_ms) + HELD_UP_FOR)
+    waits.take(&delay, at(from_ms) + Duration::from_nanos(delay.elapsed_ns))
 }
 
 /// What is wanted for the process.
@@ -98,14 +118,30 @@ fn who_spins_in_waits_that_cannot_be_changed_takes_turns_once_there_are_samples_
     assert!(!waits.take(&held_up(false), at(0)));
     assert_eq!(waits.to_judge(), [LEADER]);
     waits.judge(LEADER, samples(100, 90), at(100));
-    waits.judge(LEADER, samples(160, 140), at(399));
+    waits.judge(LEADER, samples(160, 126), at(399));
     assert_eq!(wanted(&waits), [], "too soon");
-    waits.judge(LEADER, samples(139, 129), at(500));
+    waits.judge(LEADER, samples(139, 114), at(500));
     assert_eq!(wanted(&waits), [], "too few");
     assert!(waits.is_judged_soon(at(500)));
     assert!(!waits.is_judged_soon(at(2_000)), "what was not found soon is not looked for as often");
-    waits.judge(LEADER, samples(140, 130), at(2_000));
+    waits.judge(LEADER, samples(140, 114), at(2_000));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
+}
+
+#[test]
+fn a_clear_case_takes_turns_sooner() {
+    for (samples_then, ms, found) in [
+        ((115, 115), 180, false),
+        ((116, 111), 179, false),
+        ((116, 111), 180, false),
+        ((116, 112), 180, true),
+    ] {
+        let mut waits = Waits::new(BOTH);
+        waits.take(&held_up(false), at(0));
+        waits.judge(LEADER, samples(100, 100), at(100));
+        waits.judge(LEADER, samples(samples_then.0, samples_then.1), at(ms));
+        assert_eq!(!wanted(&waits).is_empty(), found, "{samples_then:?} after {ms} ms");
+    }
 }
 
 /// Takes turns from 2.1 s on, as it spun for nine tenths of its time, and then spins for such a share (in
@@ -158,7 +194,7 @@ fn what_may_not_be_done_is_not_done() {
 #[test]
 fn what_is_wanted_names_the_reason() {
     let mut waits = Waits::new(BOTH);
-    hold_up(&mut waits, ProcessDelay { run_ns: 3, ..held_up(true) }, 0);
+    hold_up(&mut waits, ProcessDelay { run_ns: 3, elapsed_ns: 20_000_000, ..held_up(true) }, 0);
     let mut wanted = Placement::default();
     waits.add_to(&mut wanted);
     let setting = &wanted.settings[&(LEADER, SettingKind::SpinCount)];

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 /// CPU time for the first judgements, whenever they come.
-const FREE: Duration = Duration::from_millis(50);
+const FREE: Duration = Duration::from_millis(10);
 
 /// Share of a PE for all others.
 const SHARE: f64 = 0.01;
@@ -49,9 +49,9 @@ mod tests {
     #[test]
     fn the_more_was_spent_the_more_often_code_must_have_been_sampled() {
         let (second, ms) = (Duration::from_secs(1), Duration::from_millis);
-        assert!(is_worth(1, ms(0), Duration::ZERO) && is_worth(1, ms(60), second));
-        assert!(!is_worth(1, ms(61), second) && is_worth(2, ms(61), second));
-        assert!(!is_worth(2, ms(121), second) && is_worth(3, ms(121), second));
-        assert!(is_worth(1, ms(121), 10 * second), "in time, all may be judged");
+        assert!(is_worth(1, ms(0), Duration::ZERO) && is_worth(1, ms(20), second));
+        assert!(!is_worth(1, ms(21), second) && is_worth(2, ms(21), second));
+        assert!(!is_worth(2, ms(41), second) && is_worth(3, ms(41), second));
+        assert!(is_worth(1, ms(41), 4 * second), "in time, all may be judged");
     }
 }

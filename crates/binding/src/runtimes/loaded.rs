@@ -1,0 +1,53 @@
+//! The libraries in a process's memory that may hold a variable of a runtime. A program of Python's maps a
+//! hundred files: they are looked through once, for all runtimes together.
+
+use super::variable::Variable;
+use super::{libgomp, libomp, openmpi, teams};
+use corewise_code::library::{self, Library};
+use corewise_code::referenced::BYTES_MAX;
+use corewise_code::space::FileKey;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// What such libraries export, one of these at least.
+const EXPORTED: [&str; 5] =
+    [libgomp::EXPORTED, libomp::EXPORTED, openmpi::EXPORTED, teams::OPENBLAS, teams::LIBGOMP];
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Loaded {
+    pub(super) pid: u32,
+    pub(super) memory: Arc<File>,
+    copies: Vec<Library>,
+}
+
+impl Loaded {
+    /// Those of a process. Files of `others` are known to be none, and those that turn out to be none are
+    /// added.
+    pub fn in_process(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Loaded> {
+        let memory = Arc::new(library::memory(pid)?);
+        let copies = library::libraries(pid, others, |elf| elf.defines_one_of(&EXPORTED))?;
+        Ok(Loaded { pid, memory, copies })
+    }
+
+    /// Those that define a symbol, each with its address in memory.
+    pub(super) fn defining(&self, symbol: &str) -> impl Iterator<Item = (&Library, u64)> {
+        self.copies.iter().filter_map(move |copy| Some((copy, copy.loaded(copy.elf.symbol(symbol)?))))
+    }
+
+    /// The variable of a library at an address, with so many bytes.
+    pub(super) fn variable(&self, copy: &Library, address: u64, width: usize) -> Option<Variable> {
+        Variable::at(&self.memory, self.pid, address, width, copy)
+    }
+
+    /// The first bytes of a function.
+    pub(super) fn code(&self, function: u64) -> Option<Vec<u8>> {
+        let mut code = vec![0; BYTES_MAX];
+        let read = self.memory.read_at(&mut code, function).ok()?;
+        code.truncate(read);
+        Some(code)
+    }
+}

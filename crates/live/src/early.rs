@@ -1,0 +1,140 @@
+//! What is done about waits before all else is ready.
+//!
+//! Problem: programs that share a machine lose most of their time in waits from their first moments on, and a
+//! short one is over before kernel programs are loaded and clocks opened, which would take PEs from it, too.
+//! Approach: the little that waits need is read from `/proc` from the start: which threads the command has,
+//! and for how long they wait for a PE. What was changed by the time that all is ready, the [`Runtimes`] tell
+//! with the next delay, and the engine goes on from there. Limits: who was held up only before that is in no
+//! report. A process whose parent ends before it is seen is met later.
+
+use corewise_binding::guardian::Guardian;
+use corewise_binding::runtimes::Runtimes;
+use corewise_core::engine::EngineConfig;
+use corewise_core::plan::Placement;
+use corewise_core::teams::Teams;
+use corewise_core::time::Time;
+use corewise_core::waits::{Cures, Waits};
+use corewise_discovery::NewThread;
+use corewise_sys::proc::Proc;
+use nix::unistd::{SysconfVar, sysconf};
+use std::collections::HashSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How often it is looked for new threads, unless that takes more than [`COST_MAX`] of a PE.
+const LOOK: Duration = Duration::from_millis(5);
+const COST_MAX: f64 = 0.01;
+
+/// See the module's text.
+pub struct Early {
+    proc: Proc,
+    command: u32,
+    began: Instant,
+    threads: HashSet<u32>,
+    /// The machine's last thread when it was looked for new ones, and when that is due again.
+    last_created: Option<u32>,
+    due: Instant,
+    runtimes: Runtimes,
+    waits: Waits,
+    teams: Teams,
+    pes: usize,
+    present: Placement,
+}
+
+impl Early {
+    /// Of a command that has just been started with the value `planted`.
+    pub fn new(command: u32, config: &EngineConfig, planted: Option<u64>) -> Early {
+        let now = Instant::now();
+        let pes = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+        Early {
+            proc: Proc::own(),
+            command,
+            began: now,
+            threads: HashSet::new(),
+            last_created: None,
+            due: now + LOOK,
+            runtimes: Runtimes::new(config, planted),
+            // Who spins in code of his own is told by samples.
+            waits: Waits::new(Cures { turns: false, ..config.cures }),
+            teams: Teams::new(config.adapt_team),
+            pes: pes.map_or(1, |pes| pes as usize),
+            present: Placement::default(),
+        }
+    }
+
+    /// Whether some process has several threads, so that there may be something to change.
+    pub fn has_teams(&self) -> bool {
+        self.runtimes.has_teams()
+    }
+
+    /// From now on something may be changed.
+    pub fn may_write(&mut self, guardian: &Guardian) -> io::Result<()> {
+        self.runtimes.may_write(guardian)
+    }
+
+    /// Looks, and changes what is to be changed. Until when to look again.
+    pub fn look(&mut self) -> Duration {
+        if Instant::now() >= self.due {
+            self.meet_new_threads();
+        }
+        let now = Time(self.began.elapsed().as_nanos() as u64);
+        let mut changes = false;
+        for delay in self.runtimes.look() {
+            changes |= self.waits.take(&delay, now);
+            changes |= self.teams.take(&delay, self.pes, now);
+        }
+        if changes {
+            self.change();
+        }
+        let left = self.due.saturating_duration_since(Instant::now());
+        self.runtimes.due_within().into_iter().fold(left, Duration::min)
+    }
+
+    /// Whether threads are held up and want PEs all the time all the same: they may wait in code of their own,
+    /// which samples tell.
+    pub fn needs_samples(&self) -> bool {
+        self.runtimes.never_sleep()
+    }
+
+    /// Every process as it was.
+    pub fn give_back(&mut self) {
+        self.runtimes.give_back();
+    }
+
+    /// For whoever goes on.
+    pub fn into_runtimes(self) -> Runtimes {
+        self.runtimes
+    }
+
+    fn change(&mut self) {
+        let mut wanted = Placement::default();
+        self.waits.add_to(&mut wanted);
+        self.teams.add_to(&mut wanted);
+        let actions = self.present.actions_towards(&wanted);
+        for outcome in actions.iter().filter_map(|action| self.runtimes.apply(action)) {
+            self.waits.take_outcome(&outcome);
+            self.teams.take_outcome(&outcome);
+        }
+        self.present = wanted;
+    }
+
+    fn meet_new_threads(&mut self) {
+        let began = Instant::now();
+        let last_created = self.proc.last_created();
+        if last_created.is_none() || last_created != self.last_created {
+            self.last_created = last_created;
+            let mut processes = vec![self.command];
+            while let Some(pid) = processes.pop() {
+                // Who cannot be looked at has ended.
+                processes.extend(self.proc.children(pid).unwrap_or_default());
+                for tid in self.proc.threads(pid).ok().flatten().unwrap_or_default() {
+                    if self.threads.insert(tid) {
+                        let thread = NewThread { tid, pid, creator_tid: None, generation: 0, created: began };
+                        self.runtimes.watch(&thread);
+                    }
+                }
+            }
+        }
+        self.due = Instant::now() + LOOK.max(began.elapsed().div_f64(COST_MAX));
+    }
+}

@@ -1,0 +1,74 @@
+//! The nice level of a thread of corewise's own: for work that is to take next to nothing from others who
+//! want the PE, too.
+
+use nix::errno::Errno;
+use nix::unistd::gettid;
+
+const LOWEST: i32 = 19;
+
+/// That of a thread, which can be lowered and raised again.
+#[derive(Debug, Clone, Copy)]
+pub struct Niceness {
+    tid: i32,
+    own: i32,
+}
+
+impl Niceness {
+    /// That of this thread; `None` where it could not be raised again (no CAP_SYS_NICE, and no limit that
+    /// allows it), which another thread finds out.
+    pub fn of_this_thread() -> Option<Niceness> {
+        let tid = gettid().as_raw();
+        let own = level_of(tid).ok()?;
+        let returns = move || set(0, LOWEST).and_then(|()| set(0, own)).is_ok();
+        let returns = std::thread::Builder::new().spawn(returns).ok()?.join().unwrap_or(false);
+        returns.then_some(Niceness { tid, own })
+    }
+
+    /// To the lowest.
+    pub fn lower(self) {
+        // Nothing depends on it.
+        let _ = set(self.tid, LOWEST);
+    }
+
+    /// To what it was at first.
+    pub fn raise(self) {
+        let _ = set(self.tid, self.own);
+    }
+}
+
+fn level_of(tid: i32) -> Result<i32, Errno> {
+    Errno::clear();
+    // SAFETY: the call takes no pointer.
+    match (unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) }, Errno::last()) {
+        // Which is a level, too.
+        (-1, errno) if errno != Errno::from_raw(0) => Err(errno),
+        (level, _) => Ok(level),
+    }
+}
+
+fn set(tid: i32, level: i32) -> Result<(), Errno> {
+    // SAFETY: the call takes no pointer.
+    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as libc::id_t, level) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_raised_to_where_it_was_and_is_not_lowered_where_it_could_not_be() {
+        let found = std::thread::spawn(|| {
+            let own = level_of(0).unwrap();
+            let niceness = Niceness::of_this_thread();
+            let levels = niceness.map(|niceness| {
+                niceness.lower();
+                let lowered = level_of(0).unwrap();
+                std::thread::spawn(move || niceness.raise()).join().unwrap();
+                (lowered, level_of(0).unwrap())
+            });
+            (own, levels)
+        });
+        let (own, levels) = found.join().unwrap();
+        assert_eq!(levels.unwrap_or((LOWEST, own)), (LOWEST, own));
+    }
+}
