@@ -23,6 +23,7 @@ struct Team {
 }
 
 impl Team {
+    /// With `-q` there is no report, and the program is a shell's child.
     fn start(options: &[&str], variables: &[(&str, &str)]) -> Team {
         Team::compiled_by("cc", options, variables)
     }
@@ -34,8 +35,13 @@ impl Team {
         let mut compiler = Command::new(compiler);
         assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
         let mut command = corewise();
-        command.arg("run").arg("--report").arg(directory.path().join("report.json")).args(options).arg("--");
-        command.args(["sh", "-c", "echo $$; exec \"$0\""]).arg(binary);
+        command.arg("run").args(options);
+        if options.contains(&"-q") {
+            command.args(["--", "sh", "-c", "echo $$; \"$0\"; true"]).arg(binary);
+        } else {
+            command.arg("--report").arg(directory.path().join("report.json"));
+            command.args(["--", "sh", "-c", "echo $$; exec \"$0\""]).arg(binary);
+        }
         let chosen = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"].into_iter().chain(teams::WISHES);
         for name in chosen {
             command.env_remove(name);
@@ -125,6 +131,32 @@ fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so(
     let reasons = decisions.iter().filter(|decision| !decision["setting"].is_null());
     let reasons: Vec<&str> = reasons.filter_map(|decision| decision["reason"].as_str()).collect();
     assert!(reasons[0].starts_with("its threads waited for a PE for "), "{decisions:?}");
+}
+
+/// Where nobody asks for a report, waits are changed before all is watched, and whoever watches goes on. Who is
+/// stopped waits for no PE, whatever else the machine does.
+#[test]
+fn what_is_changed_before_all_is_watched_is_given_back_to_who_is_not_held_up_any_more() {
+    needs!(TwoPes, Perf, Root);
+    let crowd = crowd();
+    let mut team = Team::start(&["-q"], &[]);
+    // The shell's child; if the shell itself were stopped, corewise would stop, too.
+    let children = format!("/proc/{0}/task/{0}/children", team.pid);
+    team.pid = wait_for(|| std::fs::read_to_string(&children).unwrap().trim().parse().ok());
+    team.await_waits(false);
+    let descriptors = format!("/proc/{}/fd", team.corewise.id());
+    wait_for(|| {
+        let links = std::fs::read_dir(&descriptors).unwrap().flatten();
+        let mut opened = links.filter_map(|link| std::fs::read_link(link.path()).ok());
+        opened.any(|file| file.as_os_str() == "anon_inode:[perf_event]").then_some(())
+    });
+    let program = Pid::from_raw(team.pid as i32);
+    kill(program, Signal::SIGSTOP).unwrap();
+    disperse(crowd);
+    team.await_waits(true);
+    kill(program, Signal::SIGCONT).unwrap();
+    drop(team.corewise.stdin.take());
+    assert!(team.corewise.wait().unwrap().success());
 }
 
 #[test]
