@@ -90,15 +90,10 @@ impl Early {
         self.runtimes.due_within().into_iter().fold(left, Duration::min)
     }
 
-    /// Whether threads are held up and want PEs all the time all the same: they may wait in code of their own,
-    /// which samples tell.
+    /// Whether threads are held up and want PEs all the time all the same: they may wait in code of their
+    /// own, which samples tell.
     pub fn needs_samples(&self) -> bool {
         self.runtimes.never_sleep()
-    }
-
-    /// Every process as it was.
-    pub fn give_back(&mut self) {
-        self.runtimes.give_back();
     }
 
     /// For whoever goes on.

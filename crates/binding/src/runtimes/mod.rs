@@ -55,8 +55,8 @@ const DELAYED_MIN: f64 = 0.02;
 const SEARCH_AFTER: Duration = Duration::from_millis(50);
 const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
 
-/// Over which time it is added up at least whether threads want PEs all the time, and from which share on they
-/// do. (What a thread waits is known when it waits no longer.)
+/// Over which time it is added up at least whether threads want PEs all the time, and from which share on
+/// they do. (What a thread waits is known when it waits no longer.)
 const BUSY_FOR: Duration = Duration::from_millis(50);
 const BUSY_MIN: f64 = 0.85;
 
@@ -375,6 +375,13 @@ impl Runtimes {
         if !self.notes.iter().any(|note| note == text) {
             self.notes.push(text.to_owned());
         }
+    }
+}
+
+/// Whatever ends it, every process is as it was.
+impl Drop for Runtimes {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 

@@ -1,14 +1,15 @@
 //! A run whose command starts at once, before anything watches it.
 //!
-//! Problem: to read the topology, load the BPF programs and open the clocks takes some 40 ms of CPU time, more
-//! than many a command runs; and who runs thousands of short ones waits for it every time. Approach: the
+//! Problem: to read the topology, load the BPF programs and open the clocks takes some 40 ms of CPU time,
+//! more than many a command runs; and who runs thousands of short ones waits for it every time. Approach: the
 //! command goes first. One that is over within [`UNWATCHED`] costs next to nothing more; no decision could
-//! have been taken for it in that time, but for its waits, which are [looked after](Early) from the start. One
-//! that lives longer is attached with what it has started, as processes that run already are, and what it has
-//! done since its start counts. All is made ready at the lowest priority, so that a program that uses every PE
-//! hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held up that may need
-//! more than a change of their waits. Limits: threads that have ended by then are never heard of, and usage by
-//! clock samples is that of the time since. So where a report is asked for, all is ready before the start.
+//! have been taken for it in that time, but for its waits, which are [looked after](Early) from the start.
+//! One that lives longer is attached with what it has started, as processes that run already are, and what it
+//! has done since its start counts. All is made ready at the lowest priority, so that a program that uses
+//! every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held up that
+//! may need more than a change of their waits. Limits: threads that have ended by then are never heard of,
+//! and usage by clock samples is that of the time since. So where a report is asked for, all is ready before
+//! the start.
 
 use super::{
     Attached, Ended, Plan, Watch, attach_running, children, guard, nested, own_processes, runtimes_of,
@@ -41,8 +42,8 @@ const PATIENT_FOR: Duration = Duration::from_secs(1);
 /// What was begun for the command before all is ready.
 #[derive(Default)]
 struct Begun {
-    guardian: Option<Guardian>,
     early: Option<Early>,
+    guardian: Option<Guardian>,
 }
 
 /// Runs the command to its end.
@@ -71,7 +72,7 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
     if plan.act && begun.guardian.is_none() {
         begun.start_guardian(&mut notes);
     }
-    let Begun { guardian, mut early } = begun;
+    let Begun { mut early, guardian } = begun;
     plan.config.cures.spin &= guardian.is_some();
     plan.config.cures.turns &= guardian.is_some();
     plan.config.adapt_team &= guardian.is_some();
@@ -91,13 +92,10 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
     };
     let attached = signals.follow_beside(command, besides, prepare);
     let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {
-        (_, Some(exit_status)) => {
-            early.iter_mut().for_each(Early::give_back);
-            return Ok(unwatched(exit_status));
-        }
         (Ok(attached), None) => attached,
+        (_, Some(exit_status)) => return Ok(unwatched(exit_status)),
         (Err(error), None) => {
-            early.iter_mut().for_each(Early::give_back);
+            drop(early);
             warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
             return Ok(unwatched(signals.follow(command).context(cannot_follow)?));
         }
@@ -134,9 +132,6 @@ impl Begun {
                 self.start_guardian(notes);
             }
             let ended = signals.follow_for(command, due.min(left))?;
-            if ended.is_some() {
-                self.early.iter_mut().for_each(Early::give_back);
-            }
             if ended.is_some() || left.is_zero() {
                 return Ok(ended);
             }

@@ -133,8 +133,8 @@ fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so(
     assert!(reasons[0].starts_with("its threads waited for a PE for "), "{decisions:?}");
 }
 
-/// Where nobody asks for a report, waits are changed before all is watched, and whoever watches goes on. Who is
-/// stopped waits for no PE, whatever else the machine does.
+/// Where nobody asks for a report, waits are changed before all is watched, and whoever watches goes on. Who
+/// is stopped waits for no PE, whatever else the machine does.
 #[test]
 fn what_is_changed_before_all_is_watched_is_given_back_to_who_is_not_held_up_any_more() {
     needs!(TwoPes, Perf, Root);
