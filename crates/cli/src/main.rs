@@ -16,8 +16,8 @@ mod whole_file;
 use clap::{Parser, Subcommand};
 use commands::{
     calibrate::Calibrate, characterize::Characterize, compare::Compare, emulate_slow::EmulateSlow,
-    experiment::Experiment, paths::Paths, pgo::Pgo, policies::Policies, profile::Profile, progress::Progress,
-    replay::Replay, run::Run, sim::Sim, topo::Topo,
+    experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo, policies::Policies, profile::Profile,
+    progress::Progress, replay::Replay, run::Run, sim::Sim, topo::Topo,
 };
 use corewise_live::policy_command;
 use corewise_render::terminal;
@@ -41,6 +41,7 @@ enum Command {
     Characterize(Characterize),
     Compare(Compare),
     EmulateSlow(EmulateSlow),
+    Explain(Explain),
     Replay(Replay),
     Sim(Sim),
     Experiment(Experiment),
@@ -70,6 +71,7 @@ fn run_command() -> ExitCode {
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),
         Command::Compare(compare) => (compare.execute().map(exited), |_| 1),
         Command::EmulateSlow(emulate) => (emulate.execute(), session::exit_status_of),
+        Command::Explain(explain) => (explain.execute().map(exited), |_| 1),
         Command::Replay(replay) => (replay.execute().map(exited), |_| 1),
         Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),

@@ -1,10 +1,11 @@
-//! Writing a report.
+//! Reports on disk.
 
 use crate::whole_file;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use corewise_core::report::Report;
 use corewise_render::report::{page, table};
 use corewise_render::terminal;
+use corewise_sys::input;
 use std::path::Path;
 
 /// How a report is written.
@@ -29,6 +30,25 @@ pub fn write(path: &Path, report: &Report) -> Result<()> {
         Format::Json => format!("{}\n", serde_json::to_string_pretty(report)?),
     };
     whole_file::write(path, text.as_bytes())
+}
+
+/// Reads a report.
+pub fn read(path: &Path) -> Result<Report> {
+    let shown = path.display();
+    let bytes =
+        input::read(path, input::DATA_MAX).with_context(|| format!("cannot read the report {shown}"))?;
+    parse(&bytes).with_context(|| shown.to_string())
+}
+
+/// What [`read`] makes of a file's bytes.
+pub fn parse(bytes: &[u8]) -> Result<Report> {
+    if input::is_packed(bytes) {
+        bail!(
+            "it is packed, as recordings are: make a report of one by `corewise replay FILE --report R.json`"
+        );
+    }
+    serde_json::from_slice(bytes)
+        .context("it is no report by this version: make one by `corewise run --report FILE.json -- COMMAND`")
 }
 
 /// The format by the name's ending; JSON without one, for pipes and devices.

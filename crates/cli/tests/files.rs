@@ -189,3 +189,24 @@ fn a_pipe_under_a_librarys_name_holds_up_nobody() {
         .unwrap();
     assert_eq!(output.status.code(), Some(7), "{output:?}");
 }
+
+#[test]
+fn what_is_no_report_is_named_with_what_would_make_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("text"), "hello").unwrap();
+    std::fs::write(path("other.json"), "{\"results\": []}").unwrap();
+    let recorded = corewise(&["run", "-q", "--record", text(&path("run.cwr")), "--", "true"]);
+    assert!(recorded.status.success(), "{}", said(&recorded));
+    for (name, words) in [
+        ("none", "No such file"),
+        ("text", "corewise run --report"),
+        ("other.json", "corewise run --report"),
+        ("run.cwr", "corewise replay FILE --report"),
+    ] {
+        let output = corewise(&["explain", text(&path(name))]);
+        let said = said(&output);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{said}");
+        assert!(said.contains(words) && said.contains(name), "{said}");
+    }
+}

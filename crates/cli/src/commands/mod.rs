@@ -26,6 +26,7 @@ pub mod check_profile;
 pub mod compare;
 pub mod emulate_slow;
 pub mod experiment;
+pub mod explain;
 pub mod fuzz;
 pub mod paths;
 pub mod pgo;

@@ -26,6 +26,7 @@ struct Described {
     name: &'static str,
     machine: &'static str,
     rule: &'static str,
+    why: &'static str,
     source: &'static str,
     required_readings: Vec<&'static str>,
     used_readings: Vec<&'static str>,
@@ -40,6 +41,7 @@ impl Described {
             name: kind.name,
             machine: kind.machine,
             rule: kind.rule,
+            why: kind.why,
             source: kind.source,
             required_readings: required.iter().map(|reading| reading.words()).collect(),
             used_readings: used.iter().map(|reading| reading.words()).collect(),
@@ -81,9 +83,10 @@ fn list() -> String {
 fn explain(policy: &Described) -> String {
     let listed = |words: &[&str]| if words.is_empty() { "nothing".to_owned() } else { words.join(", ") };
     let mut text = format!(
-        "{}: {}\n\n  for        {}\n  source     {}\n  needs      {}\n  also uses  {}\n",
+        "{}: {}\n\n  why        {}\n  for        {}\n  source     {}\n  needs      {}\n  also uses  {}\n",
         policy.name,
         policy.rule,
+        policy.why,
         policy.machine,
         policy.source,
         listed(&policy.required_readings),

@@ -3,7 +3,7 @@
 use super::mutate::Mutator;
 use crate::commands::compare::{file as comparison_file, workload};
 use crate::commands::{paths, replay};
-use crate::recording_file;
+use crate::{recording_file, report_file};
 use anyhow::{Context, Result, anyhow};
 use corewise_code::AddressSpace;
 use corewise_code::elf::ElfFile;
@@ -86,6 +86,7 @@ pub const TARGETS: &[Target] = &[
     json!("profile", 20, PROFILE, profile),
     json!("paths", 60, PATHS, paths),
     json!("comparison", 60, COMPARISON, comparison),
+    json!("report", 60, REPORT, explained),
     text!("workload", 60, WORKLOAD, workload_file),
     Target { name: "packed", cases: 60, sound: || Ok(()), run: changed_archive_of_nothing },
     text!("scenario", 60, scenario_text(), scenario),
@@ -303,6 +304,17 @@ static COMPARISON: LazyLock<String> = LazyLock::new(|| {
     comparison.trials.truncate(12);
     comparison_file::write(&comparison, &comparison.findings())
 });
+
+/// Also what is said of it.
+fn explained(text: &str) -> Result<()> {
+    let report = report_file::parse(text.as_bytes())?;
+    report::explanation::of_run(&report);
+    report.threads.iter().for_each(|thread| drop(report::explanation::of_thread(&report, thread.tid)));
+    Ok(())
+}
+
+static REPORT: LazyLock<String> =
+    LazyLock::new(|| serde_json::to_string(&report::fixture::pair()).expect("numbers and texts"));
 
 fn experiment_text() -> String {
     file(&Path::new(EXPERIMENTS).join("amp-single/experiment.toml"))

@@ -196,6 +196,38 @@ fn fpu_intensive_threads_are_told_apart_and_bound() {
 }
 
 #[test]
+fn a_report_is_explained_thread_by_thread() {
+    needs!(TwoPes);
+    let (report, _) = placed(&["--guard", "off"], &[&burn(), "2", "pin", "2*fp", "int"]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.json");
+    std::fs::write(&file, report.to_string()).unwrap();
+    let explain = |arguments: &[&str]| {
+        let output = corewise().arg("explain").arg(&file).args(arguments).output().unwrap();
+        let [out, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), out + &error)
+    };
+    let of_thread = |name: &str| {
+        let tid = threads(&report, name)[0]["tid"].to_string();
+        explain(&["--tid", &tid])
+    };
+    for (name, words) in [
+        ("fp", "Why: it was bound to PE "),
+        ("fp", "number 1 of them on the core of PEs"),
+        ("int", "it uses floating point too little to disturb others"),
+        ("pin", "It chose its PEs itself, and is left alone."),
+    ] {
+        let (well, said) = of_thread(name);
+        assert!(well && said.contains(words), "{name}: no `{words}` in {said}");
+    }
+    let (well, said) = explain(&[]);
+    assert!(well && said.contains("a floating-point unit (PEs 0-1)"), "{said}");
+    assert!(said.contains("Nobody measured that") && said.contains("pin "), "{said}");
+    let (well, said) = explain(&["--tid", "1"]);
+    assert!(!well && said.contains("lists no thread 1") && said.contains("fp "), "{said}");
+}
+
+#[test]
 fn a_dry_run_decides_and_binds_nothing() {
     needs!(TwoPes);
     let (report, masks) = placed(&["--dry-run"], &[&burn(), "2", "2*fp"]);

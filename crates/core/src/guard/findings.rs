@@ -3,11 +3,11 @@
 use super::trial::{Found, Verdict};
 use crate::observe::ProgressSource;
 use crate::time::Time;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What a guard has found.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Findings {
     /// What became of the placement in the end.
     pub state: State,
@@ -28,7 +28,7 @@ pub struct Findings {
 }
 
 /// What became of a placement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// No trial came to its end.
@@ -45,7 +45,7 @@ pub enum State {
 }
 
 /// A gain with its interval, which is right at whatever time one looks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// The gain; below 0 is a loss.
     pub value: f64,

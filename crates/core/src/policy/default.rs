@@ -12,6 +12,7 @@ pub const KIND: PolicyKind = PolicyKind {
     name: "default",
     machine: "any",
     rule: "everything is left to the operating system",
+    why: "it is what the others are compared with",
     source: "the papers' baseline",
     rest: None,
     make: |_| Box::new(Default),

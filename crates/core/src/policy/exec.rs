@@ -74,6 +74,7 @@ pub const KIND: PolicyKind = PolicyKind {
     name: "exec",
     machine: "any",
     rule: "a command decides: it reads scenes and writes placements, as lines of JSON",
+    why: "only its author knows; the reasons that it gives stand with each decision",
     source: "ours",
     rest: Some("command"),
     make: |parameters| Box::new(Exec::new(parameters)),

@@ -25,6 +25,7 @@ pub const KIND: PolicyKind = PolicyKind {
     name: "measured-ipc",
     machine: "fast and slow PEs, hardware counters",
     rule: "the fast PEs go to the highest ratios of IPC on fast to IPC on slow PEs, which it measures",
+    why: "some programs gain much by a fast PE and some hardly anything: those that gain most get them",
     source: "PA §2.3",
     rest: None,
     make: |parameters| Box::new(MeasuredIpc::new(parameters)),

@@ -30,6 +30,7 @@ pub const KIND: PolicyKind = PolicyKind {
     name: "mintlp",
     machine: "fast and slow PEs",
     rule: "the fast PEs go to the applications with the fewest runnable threads",
+    why: "a program with few threads at work waits for each of them, so it gains most if these are fast",
     source: "PA §2.1",
     rest: None,
     make: |_| Box::new(MinTlp),

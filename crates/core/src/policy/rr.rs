@@ -24,6 +24,7 @@ pub const KIND: PolicyKind = PolicyKind {
     name: "rr",
     machine: "fast and slow PEs",
     rule: "all threads have the fast PEs in turns, for equal times",
+    why: "each thread gets its share of the fast PEs, and none is left behind",
     source: "PA §2.3",
     rest: None,
     make: |parameters| Box::new(RoundRobin::new(parameters)),

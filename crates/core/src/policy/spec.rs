@@ -30,6 +30,8 @@ pub struct PolicyKind {
     pub machine: &'static str,
     /// What it does, in a sentence.
     pub rule: &'static str,
+    /// Why that helps, for those who have not read the papers.
+    pub why: &'static str,
     /// Where it comes from.
     pub source: &'static str,
     /// The parameter that takes the rest of a specification as it stands, commas included.

@@ -50,6 +50,8 @@ pub const KIND: PolicyKind = PolicyKind {
     machine: "cores that share an FPU, SMT siblings, a shared L2; fast and slow PEs",
     rule: "FPU-intensive threads get a unit each (a module, core or L2, all its PEs), the fast ones first, \
         spread over nodes, L3 and clusters; then units take second ones",
+    why: "threads that compute in floating point for much of their time (FPU-intensive ones) wait for each \
+        other on one floating-point unit; apart, each has one to itself",
     source: "BulldOver §IV, §V.C",
     rest: None,
     make: |parameters| Box::new(Spread::new(parameters)),

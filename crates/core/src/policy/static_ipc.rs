@@ -28,6 +28,7 @@ pub const KIND: PolicyKind = PolicyKind {
     name: "static-ipc",
     machine: "fast and slow PEs",
     rule: "the fast PEs go to the highest ratios of IPC on fast to IPC on slow PEs, which are given",
+    why: "some programs gain much by a fast PE and some hardly anything: those that gain most get them",
     source: "PA §2.3",
     rest: None,
     make: |parameters| Box::new(StaticIpc::new(parameters)),

@@ -17,10 +17,11 @@ use crate::ids::PeId;
 use crate::observe::{Standing, Target};
 use crate::topology::{DomainKind, Topology};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The report of one run. Absent knowledge is `null`; field names carry their unit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The command that ran.
     pub command: Vec<String>,
@@ -31,7 +32,7 @@ pub struct Report {
     /// Whether threads were only decided about, not bound.
     pub dry_run: bool,
     /// `measured` on a real machine, `replayed` from a recording.
-    pub evidence: &'static str,
+    pub evidence: Cow<'static, str>,
     /// The machine in words.
     pub machine: String,
     /// What its PEs share: the domains of two or more PEs, the closest first.
@@ -63,7 +64,7 @@ pub struct Report {
 }
 
 /// How the programs waited.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct WaitsReport {
     /// CPU time of the listed threads that went into busy-waiting; `null` where no source tells.
     pub spinning_cpu_seconds: Option<f64>,
@@ -89,7 +90,7 @@ pub struct Host {
 }
 
 /// PEs and what they share.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
     /// What is shared.
     pub resource: DomainKind,
@@ -98,7 +99,7 @@ pub struct Shared {
 }
 
 /// The sources in use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
     /// `bpf` or `poll`.
     pub discovery: String,
@@ -107,7 +108,7 @@ pub struct Sources {
 }
 
 /// What is known of one thread over its whole life.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
     /// Kernel thread id.
     pub tid: u32,
@@ -146,7 +147,7 @@ pub struct ThreadReport {
 }
 
 /// Threads that are reported together.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadGroup {
     /// Their application.
     pub application: Arc<str>,
@@ -159,7 +160,7 @@ pub struct ThreadGroup {
 }
 
 /// One time in which a thread was bound.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     /// Its begin, in nanoseconds since the start.
     pub from_ns: u64,
@@ -171,7 +172,7 @@ pub struct Binding {
 
 /// A span of time in which a thread ran, as two looks tell: how much it ran is exact, the PE is the one on
 /// which it was seen at the end, and it may have been on others between two looks unless it was bound.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RanOn {
     /// The begin, in nanoseconds since the start.
     pub from_ns: u64,
@@ -184,7 +185,7 @@ pub struct RanOn {
 }
 
 /// What is known of one application.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApplicationReport {
     /// Its name.
     pub name: Arc<str>,
@@ -203,7 +204,7 @@ pub struct ApplicationReport {
     /// Share of its active time with exactly one runnable thread, 0..1.
     pub sequential_fraction: Option<f64>,
     /// Whether the two are `exact` or `estimated` by polling.
-    pub parallelism_evidence: &'static str,
+    pub parallelism_evidence: Cow<'static, str>,
     /// The most threads that were runnable at once.
     pub runnable_max: u32,
     /// `ST`, `PS` or `HP`.
@@ -221,7 +222,7 @@ pub struct ApplicationReport {
 }
 
 /// One change that was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// When, in nanoseconds since the start.
     pub at_ns: u64,
@@ -238,7 +239,7 @@ pub struct Decision {
 }
 
 /// What corewise itself cost.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
     /// CPU time of corewise.
     pub cpu_seconds: f64,

@@ -1,5 +1,8 @@
 //! Reports of runs.
 
+pub mod explanation;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixture;
 pub mod page;
 pub mod table;
 pub mod words;

@@ -24,7 +24,7 @@ pub fn render(report: &Report) -> String {
         ]);
     }
     let evidence =
-        report.applications.first().map_or("estimated", |application| application.parallelism_evidence);
+        report.applications.first().map_or("estimated", |application| &*application.parallelism_evidence);
     format!(
         "{table}FPU usage: share of cycles with floating-point work in flight, by {}; \
          L2/100: misses per 100 cycles;\n\

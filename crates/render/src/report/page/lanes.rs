@@ -162,7 +162,7 @@ fn lane(pe: PeId, top: f64, columns: &[Column], scale: &Scale) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::page::tests::{SECOND_NS, report, thread};
+    use crate::report::fixture::{SECOND_NS, report, thread};
     use corewise_core::topology::DomainKind;
 
     #[test]

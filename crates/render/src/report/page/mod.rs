@@ -53,7 +53,7 @@ fn header(report: &Report) -> Markup {
         ("Kernel", known(host.kernel)),
         ("Duration", text(Seconds(report.wall_seconds))),
         ("Machine", text(&report.machine)),
-        ("Evidence", text(report.evidence)),
+        ("Evidence", text(&report.evidence)),
         ("Policy", text(policy)),
         ("Threads seen by", text(&report.sources.discovery)),
         ("Counters", text(&report.sources.counters)),

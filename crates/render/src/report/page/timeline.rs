@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_run_is_cut_where_a_binding_begins_and_ends() {
-        let thread = crate::report::page::tests::thread(7, "t", &[(10, 50, 1, 0.5)], &[(20, 30, 1)]);
+        let thread = crate::report::fixture::thread(7, "t", &[(10, 50, 1, 0.5)], &[(20, 30, 1)]);
         let span = |from_ns, to_ns, bound| Span {
             ran: RanOn { from_ns, to_ns, pe: Some(PeId(1)), share: 0.5 },
             bound,

@@ -1,0 +1,394 @@
+//! Why threads are where they are: a report in sentences, for people who have not read the papers.
+//!
+//! Problem: a report lists what was seen and decided, in the words of those who know how corewise decides, and
+//! a placement that was tried in epochs is hundreds of lines of it. Approach: the questions that people ask
+//! (what was it to do, did it help, why is this thread there, what was not done), each answered by what the
+//! report holds. What happened again and again is told once. Limits: a cause that the report does not hold is
+//! not guessed; which other places a policy has weighed is known as far as its reasons tell.
+
+use crate::page::words::{Seconds, Share};
+use crate::terminal::Name;
+use corewise_core::classify::FpuClass;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::guard::{Findings, Gain, State};
+use corewise_core::observe::Standing;
+use corewise_core::policy::{DEFAULT, PolicyKind, SPREAD};
+use corewise_core::report::{Decision, Report, ThreadReport};
+use corewise_core::topology::DomainKind;
+use std::collections::BTreeMap;
+
+/// Threads of a whole run that are explained: the busiest.
+const THREADS_MAX: usize = 8;
+
+/// What of one thread's history is told: the first, as many as a screen holds.
+const EVENTS_MAX: usize = 20;
+
+/// Sets of PEs that are named of those that share one thing.
+const SHARED_MAX: usize = 4;
+
+/// Threads that are named in one sentence.
+const NAMES_MAX: usize = 3;
+
+/// What was decided of a thread, and what became of it: the same thing is told once.
+type Event<'a> = (String, &'a str, Option<&'a str>);
+
+/// The whole run.
+pub fn of_run(report: &Report) -> String {
+    let mut text = head(report);
+    section(&mut text, "What it was to do", purpose(report));
+    section(&mut text, "Did it help?", vec![gained(report)]);
+    let title = match report.threads.len() {
+        0..=THREADS_MAX => "Where the threads were".to_owned(),
+        all => format!("Where the threads were, the {THREADS_MAX} busiest of {all}"),
+    };
+    let threads = report.threads.iter().take(THREADS_MAX).flat_map(|thread| place(report, thread));
+    section(&mut text, &title, threads.collect());
+    section(&mut text, "What was not done", not_done(report));
+    section(&mut text, "How they waited", waits(report));
+    section(&mut text, "Notes", report.notes.iter().map(|note| Name(note).to_string()).collect());
+    text
+}
+
+/// One thread; `None` if the report does not list it.
+pub fn of_thread(report: &Report, tid: u32) -> Option<String> {
+    // A number may have had several owners.
+    let mut owners = report.threads.iter().filter(|thread| thread.tid == tid).peekable();
+    owners.peek()?;
+    let mut text = head(report);
+    section(&mut text, "Where it was", owners.flat_map(|thread| place(report, thread)).collect());
+    section(&mut text, "What was decided of it", history(report, tid));
+    section(&mut text, "Did it help?", vec![gained(report)]);
+    Some(text)
+}
+
+fn section(text: &mut String, title: &str, lines: Vec<String>) {
+    if !lines.is_empty() {
+        let lines: Vec<String> = lines.iter().map(|line| format!("  {line}\n")).collect();
+        *text += &format!("\n{title}\n{}", lines.concat());
+    }
+}
+
+fn head(report: &Report) -> String {
+    let host = report.host.as_ref();
+    let on = host.and_then(|host| host.name.as_ref()).map(|name| format!(" on {}", Name(name)));
+    format!(
+        "{}: {} under the policy {}, {}{}\n",
+        Name(&report.command.join(" ")),
+        Seconds(report.wall_seconds),
+        Name(&report.policy),
+        report.evidence,
+        on.unwrap_or_default()
+    )
+}
+
+/// The policy's rule, why it should help, and what the machine has of what it is about.
+fn purpose(report: &Report) -> Vec<String> {
+    let kind = kind_of(report);
+    let rule = kind.map(|kind| format!("The rule of {}: {}.", kind.name, kind.rule));
+    let why = kind.map(|kind| format!("Why: {}.", kind.why));
+    rule.into_iter().chain(why).chain(shared(report)).collect()
+}
+
+/// The policy without its parameters.
+fn kind_of(report: &Report) -> Option<&'static PolicyKind> {
+    PolicyKind::find(report.policy.split(':').next().unwrap_or_default()).ok()
+}
+
+fn is_policy(report: &Report, kind: &PolicyKind) -> bool {
+    kind_of(report).is_some_and(|of| of.name == kind.name)
+}
+
+/// Which PEs share what.
+fn shared(report: &Report) -> Option<String> {
+    let mut by_kind: BTreeMap<DomainKind, Vec<&CpuSet>> = BTreeMap::new();
+    for shared in &report.shared {
+        by_kind.entry(shared.resource).or_default().push(&shared.pes);
+    }
+    let kinds = by_kind.iter().map(|(kind, sets)| {
+        let named: Vec<String> = sets.iter().take(SHARED_MAX).map(|pes| pes.to_string()).collect();
+        let others = more(sets.len(), SHARED_MAX, "others");
+        format!("{} (PEs {}{others})", resource(*kind), named.join("; "))
+    });
+    let kinds: Vec<String> = kinds.collect();
+    (!kinds.is_empty()).then(|| format!("This machine's PEs share {}.", kinds.join(", ")))
+}
+
+fn resource(kind: DomainKind) -> &'static str {
+    match kind {
+        DomainKind::Core => "a core with all its units",
+        DomainKind::L1 => "an L1 cache",
+        DomainKind::Module => "a floating-point unit",
+        DomainKind::L2 => "an L2 cache",
+        DomainKind::Cluster => "a cluster",
+        DomainKind::L3 => "an L3 cache",
+        DomainKind::Die => "a die",
+        DomainKind::NumaNode => "a memory node",
+        DomainKind::Package => "a package",
+    }
+}
+
+/// How many are not named.
+fn more(all: usize, named: usize, what: &str) -> String {
+    match all.saturating_sub(named) {
+        0 => String::new(),
+        rest => format!(" and {rest} {what}"),
+    }
+}
+
+fn gained(report: &Report) -> String {
+    let was_bound = report.decisions.iter().any(|decision| decision.pes.is_some());
+    match (&report.verdict, &report.guard) {
+        _ if is_policy(report, &DEFAULT) => "Nothing was placed, so there is nothing to judge.".to_owned(),
+        (Some(verdict), _) => format!("Nothing was placed: {}.", Name(verdict)),
+        _ if report.dry_run => {
+            "It was only decided what would be done, not done: nobody can tell by this what it \
+             gains."
+                .to_owned()
+        }
+        (None, Some(found)) => found_gain(found),
+        (None, None) if was_bound => {
+            "Nobody measured that: there was no guard. `corewise compare` tells it.".to_owned()
+        }
+        (None, None) => "No thread was to be bound, so there is nothing to judge.".to_owned(),
+    }
+}
+
+/// What the guard found, in sentences.
+fn found_gain(found: &Findings) -> String {
+    let Some(meter) = found.meter else {
+        return "That could not be measured: nothing tells here how fast the program advances. The threads were \
+             bound by the rule alone. `corewise compare` tells what it gains."
+            .to_owned();
+    };
+    let how = format!(
+        "The placement was switched on and off for moments, in {} that took {}, and the work done in \
+         both compared, by {}",
+        if found.trials == 1 { "a trial".to_owned() } else { format!("{} trials", found.trials) },
+        Seconds(found.trial_seconds),
+        meter.words()
+    );
+    let (gain, after) = (found.gain.as_ref().map(work), found.taken_back_after_seconds.unwrap_or_default());
+    match (found.state, gain) {
+        (State::Kept, Some(gain)) => format!("Yes. {how}: with it, {gain}. So it was kept."),
+        (State::TakenBack, Some(gain)) => format!(
+            "No. {how}: with it, {gain}. So it was taken back {} after it was first wanted, and the threads \
+             were where the kernel put them.",
+            Seconds(after)
+        ),
+        (State::Fell, _) => format!(
+            "At first. {how}, and it was kept; then the program got less done than it had without it, and it was \
+             taken back."
+        ),
+        (State::NotTold, Some(gain)) => format!(
+            "That cannot be told. {how}: with it, {gain}. It was taken back, as nobody's threads are moved \
+             without a proof that it helps."
+        ),
+        _ => format!(
+            "That was not found out: the time was too short. It was to be judged by {}.",
+            meter.words()
+        ),
+    }
+}
+
+/// A gain in words, with what it is certain of.
+fn work(gain: &Gain) -> String {
+    let word = if gain.value < 0.0 { "less" } else { "more" };
+    let figure = format!("{:.1} % {word} was done", 100.0 * gain.value.abs());
+    match (gain.low, gain.high) {
+        (Some(low), Some(high)) => {
+            format!("{figure} (with 95 % certainty between {:+.1} and {:+.1} %)", 100.0 * low, 100.0 * high)
+        }
+        _ => figure,
+    }
+}
+
+/// Where a thread was, and why.
+fn place(report: &Report, thread: &ThreadReport) -> Vec<String> {
+    let name = Name(&thread.name);
+    let mut lines =
+        vec![format!("{name} {}, {} of CPU time", thread.tid, Seconds(thread.cpu_seconds)), where_(thread)];
+    lines.push(why(report, thread));
+    lines.extend(thread.fpu_usage.map(|usage| {
+        let source = thread.fpu_usage_source.as_deref().unwrap_or("an unknown source");
+        format!("It computes in floating point for {} of its time, by {}.", Share(usage), Name(source))
+    }));
+    let spin = thread.spin_share.filter(|share| *share >= 0.01);
+    lines.extend(spin.map(|share| format!("It spends {} of its time waiting busily.", Share(share))));
+    lines[1..].iter_mut().for_each(|line| line.insert_str(0, "  "));
+    lines
+}
+
+fn where_(thread: &ThreadReport) -> String {
+    let seconds = |ns: u64| Seconds(ns as f64 / 1e9);
+    let span = |(from_ns, to_ns): (u64, u64)| to_ns.saturating_sub(from_ns);
+    let mut bound: BTreeMap<String, u64> = BTreeMap::new();
+    for binding in &thread.bindings {
+        let time = bound.entry(pes(&binding.pes)).or_default();
+        *time = time.saturating_add(span((binding.from_ns, binding.to_ns)));
+    }
+    let lived = match (thread.ran_on.first(), thread.ran_on.last()) {
+        (Some(first), Some(last)) => seconds(span((first.from_ns, last.to_ns))).to_string(),
+        _ => "an unknown time".to_owned(),
+    };
+    let mut bound: Vec<(String, u64)> = bound.into_iter().collect();
+    bound.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    let named: Vec<String> =
+        bound.iter().take(NAMES_MAX).map(|(pes, time)| format!("to {pes} for {}", seconds(*time))).collect();
+    if !named.is_empty() {
+        let others = more(bound.len(), NAMES_MAX, "other places");
+        return format!("It was watched for {lived}, and bound {}{others}.", named.join(", "));
+    }
+    let seen: CpuSet = thread.ran_on.iter().filter_map(|ran| ran.pe).collect();
+    let on = if seen.is_empty() { String::new() } else { format!("; it was seen on {}", pes(&seen)) };
+    format!("It was watched for {lived}, and never bound{on}.")
+}
+
+fn pes(pes: &CpuSet) -> String {
+    if pes.len() == 1 { format!("PE {pes}") } else { format!("PEs {pes}") }
+}
+
+/// Why a thread was bound, or was not.
+fn why(report: &Report, thread: &ThreadReport) -> String {
+    match thread.standing {
+        Standing::SelfPinned => return "It chose its PEs itself, and is left alone.".to_owned(),
+        Standing::UserPlaced => {
+            return "Its user chose its PEs (by OMP_PLACES or the like), and it is left alone.".to_owned();
+        }
+        Standing::Free | Standing::Bound | Standing::Inherited => {}
+    }
+    let decisions = report.decisions.iter().filter(|decision| decision.tid == thread.tid);
+    // The latest that was carried out, else the latest.
+    let bind = decisions.filter(|decision| decision.pes.is_some()).max_by_key(|decision| is_done(decision));
+    match bind {
+        Some(decision) => {
+            let reason = Name(&decision.reason);
+            format!("Why: it {}: {reason}{}.", what(report, decision), refusal(report, decision))
+        }
+        None if !thread.bindings.is_empty() => {
+            "Why is no longer known: the report holds the latest decisions only.".to_owned()
+        }
+        None => why_free(report, thread),
+    }
+}
+
+fn is_done(decision: &Decision) -> bool {
+    decision.outcome.as_deref() == Some("done")
+}
+
+/// What became of a decision that was not carried out.
+fn refusal(report: &Report, decision: &Decision) -> String {
+    match decision.outcome.as_deref() {
+        Some("done") => String::new(),
+        Some(outcome) => format!("; it was not, as the answer was: {}", Name(outcome)),
+        None if report.dry_run => String::new(),
+        None => "; the run ended before that".to_owned(),
+    }
+}
+
+/// Why nothing was decided of a thread.
+fn why_free(report: &Report, thread: &ThreadReport) -> String {
+    if let Some(verdict) = &report.verdict {
+        return format!("It is left to the kernel: {}.", Name(verdict));
+    }
+    let spread = is_policy(report, &SPREAD);
+    match thread.fpu_class {
+        FpuClass::Light if spread => {
+            "It is left to the kernel: it uses floating point too little to disturb others there.".to_owned()
+        }
+        FpuClass::Unknown if spread => {
+            "It is left to the kernel: too little is known of what it uses, and nothing \
+             is decided on a guess."
+                .to_owned()
+        }
+        _ => "It is left to the kernel: the policy never asked to bind it.".to_owned(),
+    }
+}
+
+/// What a decision was to change.
+fn what(report: &Report, decision: &Decision) -> String {
+    match (&decision.setting, &decision.pes) {
+        (Some(setting), _) => Name(setting).to_string(),
+        (None, Some(to)) if is_done(decision) => format!("was bound to {}", pes(to)),
+        (None, Some(to)) if report.dry_run => format!("would have been bound to {}", pes(to)),
+        (None, Some(to)) => format!("was to be bound to {}", pes(to)),
+        (None, None) => "freed".to_owned(),
+    }
+}
+
+/// What was decided of a thread, in the order of its first time, with how often.
+fn history(report: &Report, tid: u32) -> Vec<String> {
+    let mut times: BTreeMap<Event<'_>, (u64, u64, usize)> = BTreeMap::new();
+    for decision in report.decisions.iter().filter(|decision| decision.tid == tid) {
+        let event = (what(report, decision), decision.reason.as_str(), decision.outcome.as_deref());
+        let (_, last, count) = times.entry(event).or_insert((decision.at_ns, 0, 0));
+        (*last, *count) = (decision.at_ns, *count + 1);
+    }
+    let mut events: Vec<_> = times.into_iter().collect();
+    events.sort_by_key(|(_, (first, ..))| *first);
+    let told = events.iter().take(EVENTS_MAX).map(|((what, reason, outcome), (first, last, count))| {
+        let seconds = |ns: &u64| *ns as f64 / 1e9;
+        let again = match count {
+            1 => String::new(),
+            _ => format!(" ({count} times until {:.3} s)", seconds(last)),
+        };
+        let outcome = outcome.filter(|outcome| *outcome != "done").map(|o| format!(" [{}]", Name(o)));
+        format!("{:>9.3} s  {what}: {}{again}{}", seconds(first), Name(reason), outcome.unwrap_or_default())
+    });
+    let mut lines: Vec<String> = told.collect();
+    if events.is_empty() {
+        lines.push("Nothing.".to_owned());
+    }
+    let others = [
+        (events.len().saturating_sub(EVENTS_MAX) as u64, "more stand in the report"),
+        (report.decisions_left_out, "earlier ones, of whatever threads, are in no report"),
+    ];
+    lines
+        .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    lines
+}
+
+/// What was wanted and not done, and who was left alone.
+fn not_done(report: &Report) -> Vec<String> {
+    let mut refused: BTreeMap<&str, usize> = BTreeMap::new();
+    for outcome in report.decisions.iter().filter_map(|decision| decision.outcome.as_deref()) {
+        *refused.entry(outcome).or_default() += usize::from(outcome != "done");
+    }
+    let all = report.decisions.len();
+    let refused = refused.into_iter().filter(|(_, count)| *count > 0);
+    let refused = refused.map(|(outcome, count)| format!("{count} of {all} changes: {}.", Name(outcome)));
+    let who = |is_one: &dyn Fn(&ThreadReport) -> bool, why: &str| {
+        let all: Vec<&ThreadReport> = report.threads.iter().filter(|thread| is_one(thread)).collect();
+        let name = |thread: &&ThreadReport| format!("{} {}", Name(&thread.name), thread.tid);
+        let named: Vec<String> = all.iter().take(NAMES_MAX).map(name).collect();
+        let others = more(all.len(), NAMES_MAX, "others");
+        (!all.is_empty()).then(|| format!("{why}: {}{others}.", named.join(", ")))
+    };
+    let pinned = "Left alone, as they chose their PEs themselves";
+    let placed = "Left alone, as their user chose their PEs";
+    let unknown = "Not judged, as too little is known of what they use";
+    let is_judged_by_usage = is_policy(report, &SPREAD) && report.verdict.is_none();
+    let alone = [
+        who(&|thread| thread.standing == Standing::SelfPinned, pinned),
+        who(&|thread| thread.standing == Standing::UserPlaced, placed),
+        who(&|thread| is_judged_by_usage && thread.fpu_class == FpuClass::Unknown, unknown),
+    ];
+    refused.chain(alone.into_iter().flatten()).collect()
+}
+
+/// What went into busy-waiting, and what was done about it.
+fn waits(report: &Report) -> Vec<String> {
+    let waits = &report.waits;
+    let spun = waits.spinning_cpu_seconds.filter(|seconds| *seconds >= 0.01);
+    let spun =
+        spun.map(|seconds| format!("{} of CPU time went into waiting busily for others.", Seconds(seconds)));
+    let cures = [
+        (waits.shortened_processes, "Idle threads were made to sleep sooner"),
+        (waits.processes_in_turns, "All threads of a program got the PEs in turns with those of others"),
+        (waits.processes_with_smaller_teams, "Libraries were made to use fewer threads"),
+    ];
+    let cures = cures.iter().filter(|(count, _)| *count > 0);
+    spun.into_iter().chain(cures.map(|(count, what)| format!("{what}, in {count} processes."))).collect()
+}
+
+#[cfg(test)]
+mod tests;
