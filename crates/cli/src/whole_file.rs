@@ -69,6 +69,17 @@ pub fn start(path: &Path) -> std::io::Result<Stream> {
     Ok(Stream(file))
 }
 
+/// Whether it is a file, or none yet: one that may grow, and be replaced in the end.
+pub fn may_grow(path: &Path) -> bool {
+    let is_file = path.metadata().map_or(true, |metadata| metadata.is_file());
+    is_file && !is_descriptor(path)
+}
+
+/// A file to which more is written.
+pub fn append(path: &Path) -> std::io::Result<Stream> {
+    options().append(true).open(path).map(Stream)
+}
+
 fn refused(path: &Path, error: Error) -> anyhow::Error {
     let remedy = match error.raw_os_error() {
         Some(nix::libc::ENXIO) => "nobody reads from it: start its reader first",

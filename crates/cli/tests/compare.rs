@@ -175,6 +175,87 @@ fn interrupted_it_keeps_what_it_has_and_goes_on_later() {
 }
 
 #[test]
+fn killed_it_keeps_every_finished_run_and_goes_on_later() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ran, json_file) = (path(&directory, "ran"), path(&directory, "c.json"));
+    let script = format!("echo >> {ran}; sleep 0.01");
+    let runs = || std::fs::read_to_string(&ran).unwrap_or_default().lines().count();
+    let arguments = ["--runs", "1000", "--warmup", "0", "--json", &json_file, "--", "sh", "-c", &script];
+    let mut child = compare(&arguments).spawn().expect("corewise starts");
+    wait_until("six runs", || runs() >= 6);
+    child.kill().expect("it runs");
+    child.wait().expect("it has ended");
+    let kept = std::fs::read_to_string(&json_file).expect("a file");
+    // A line says what is compared; the run that went on when it was killed may have just ended.
+    let kept = kept.lines().count() - 1;
+    assert!(kept >= 5 && kept + 1 >= runs(), "{kept} of {}", runs());
+    let whole = (kept / 2 + 1).to_string();
+    success(compare(&["--resume", &json_file, "--runs", &whole]));
+    let found = json(Path::new(&json_file));
+    let trials = found["corewise"]["comparison"]["trials"].as_array().map(Vec::len);
+    assert_eq!(trials, Some(2 * whole.parse::<usize>().expect("a number")));
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_ended() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let json_file = path(&directory, "c.json");
+    let long = ["--runs", "1", "--timeout", "100ms", "--", "sleep", "600"];
+    let said = failure(&long);
+    assert!(said.contains("took longer than 0.1 s") && said.contains("--timeout"), "{said}");
+    let output = success(compare(&[&["--ignore-failure", "--json", &json_file], &long[..]].concat()));
+    assert!(text(&output.stdout).contains("note: 2 of 2 runs took too long and were ended"), "{output:?}");
+    assert_eq!(json(Path::new(&json_file))["results"][0]["exit_codes"], serde_json::json!([124, 124]));
+    success(compare(&["--runs", "1", "--timeout", "10min", "--", "true"]));
+}
+
+#[test]
+fn throughput_in_a_fixed_time_is_compared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let json_file = path(&directory, "c.json");
+    let arguments = ["--for", "300ms", "--runs", "6", "--warmup", "0", "--json", &json_file];
+    let (less, more) = (turns(100), turns(40_000));
+    let output = success(compare(&[&arguments[..], &[&less, &more]].concat()));
+    assert!(text(&output.stdout).contains("throughput (completions a second)"), "{output:?}");
+    let found = json(Path::new(&json_file));
+    let effect = &found["results"][1]["effects"]["throughput"];
+    assert!(effect["high"].as_f64().expect("a ratio") < 1.0 && effect["verdict"] == "less", "{effect}");
+    let times = &found["corewise"]["comparison"]["trials"][0]["completions"][0]["times"];
+    assert!(times.as_u64() >= Some(1), "{times}");
+    let said = failure(&["--for", "50ms", "--", "sleep", "600"]);
+    assert!(said.contains("has not completed once within 0.05 s") && said.contains("--for"), "{said}");
+}
+
+#[test]
+fn figures_and_tails_that_commands_print_are_compared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let json_file = path(&directory, "c.json");
+    let prints = |rate: u32, slow: u32| {
+        format!("echo 'Requests/sec: {rate}'; for i in $(seq 1 30); do echo \"lag $((i * {slow})) ms\"; done")
+    };
+    let arguments = ["--runs", "6", "--warmup", "0", "--json", &json_file];
+    let read = ["--figure", r"rate=Requests/sec:\s+(\S+)", "--latency", r"lag (\d+ ms)"];
+    let (one, other) = (prints(1000, 1), prints(500, 3));
+    let output = success(compare(&[&arguments[..], &read[..], &[&one, &other]].concat()));
+    assert!(text(&output.stdout).contains("latency p95"), "{output:?}");
+    let found = json(Path::new(&json_file));
+    let ratio = |name: &str| found["results"][1]["effects"][name]["ratio"].as_f64();
+    let is_about = |name: &str, ratio_wanted: f64| {
+        assert!(ratio(name).is_some_and(|ratio| (ratio - ratio_wanted).abs() < 1e-6), "{name}: {found:#}");
+    };
+    is_about("rate", 0.5);
+    is_about("latency p50", 3.0);
+    is_about("latency p95", 3.0);
+    assert_eq!(ratio("latency p99"), None, "thirty values do not tell it");
+    let figure = &found["results"][0]["figures"]["latency p50"]["mean"];
+    assert!((figure.as_f64().expect("seconds") - 0.0155).abs() < 1e-9, "{figure}");
+    let said = failure(&["--figure", "rate=nothing (.)", "--", "echo", "something"]);
+    assert!(said.contains("that the pattern of `rate` matches"), "{said}");
+    let said = failure(&["--figure", "rate=(", "--", "true"]);
+    assert!(said.contains("the pattern of `rate` is no regular expression"), "{said}");
+}
+
+#[test]
 fn failures_and_other_outputs_end_it_with_a_remedy() {
     let failing = ["--runs", "1", "--", "sh", "-c", "echo reason >&2; exit 3"];
     let said = failure(&failing);

@@ -36,25 +36,28 @@ fn main() {
     );
     for Noise { name, time } in NOISES {
         for blocks in [6, 8, 12, 20, 40] {
-            let effects = |ratio: f64| -> Vec<Effect> {
-                let of_trial = |trial| {
-                    let mut random = Random::new(trial, blocks);
-                    let mut log = || (ratio * time(&mut random) / time(&mut random)).ln();
-                    let logs: Vec<f64> = (0..blocks).map(|_| log()).collect();
-                    effect(&logs).expect("enough blocks")
-                };
-                (0..trials).map(of_trial).collect()
+            let one = |seed: u64, ratio: f64| {
+                let mut random = Random::new(seed, blocks);
+                let mut log = || (ratio * time(&mut random) / time(&mut random)).ln();
+                let logs: Vec<f64> = (0..blocks).map(|_| log()).collect();
+                effect(&logs).expect("enough blocks")
             };
             let share = |effects: &[Effect], is: &dyn Fn(&&Effect) -> bool| {
                 100.0 * effects.iter().filter(is).count() as f64 / trials as f64
             };
-            let equal = effects(1.0);
+            let equal: Vec<Effect> = (0..trials).map(|seed| one(seed, 1.0)).collect();
             let holds = share(&equal, &|effect| effect.low <= 1.0 && 1.0 <= effect.high);
             let told = share(&equal, &|effect| effect.verdict != Verdict::NotTold);
             let of = |part: fn(&Effect) -> f64| median(&equal.iter().map(part).collect::<Vec<_>>());
             let width = of(|effect| effect.high - effect.low).unwrap_or(f64::NAN);
             let detectable = of(|effect| effect.detectable).unwrap_or(f64::NAN);
-            let found = share(&effects(1.0 + detectable), &|effect| effect.verdict == Verdict::More);
+            // Each comparison's own promise, kept by the one of the next seed.
+            let is_kept = |(seed, promise): (u64, &Effect)| {
+                let ratio = 1.0 + promise.detectable;
+                one(seed + trials, ratio).verdict == Verdict::More
+            };
+            let kept = (0..trials).zip(&equal).filter(|&pair| is_kept(pair)).count();
+            let found = 100.0 * kept as f64 / trials as f64;
             print!("{name:<31} {blocks:>6}  {holds:>5.1} %  {told:>8.1} %  {width:>12.3}");
             println!("  {found:>5.1} % of {:+.1} %", 100.0 * detectable);
         }

@@ -121,6 +121,24 @@ pub fn symmetric_centre(values: &[f64]) -> Option<Interval> {
     })
 }
 
+/// The intervals of [`symmetric_centre`] of many sets of so many values: what they have in common is found once.
+#[derive(Debug, Clone, Copy)]
+pub struct SignedRanks {
+    outside: usize,
+}
+
+impl SignedRanks {
+    /// Of so many values, at least one.
+    pub fn of(count: usize) -> Self {
+        Self { outside: signed_rank_outside(count) }
+    }
+
+    /// The lower end of the interval of values in ascending order.
+    pub fn low(self, sorted: &[f64]) -> f64 {
+        pair_mean(sorted, self.outside + 1)
+    }
+}
+
 /// The mean of two values (or of one with itself) that comes at this place, from 1, in the order of all of
 /// them. By halving a range: there may be too many of them to keep.
 fn pair_mean(sorted: &[f64], place: usize) -> f64 {

@@ -1,9 +1,9 @@
 //! Tables for spreadsheets and scripts, as RFC 4180 has them.
 
-/// A heading and its rows.
-pub(crate) fn table<const COLUMNS: usize>(
-    heading: [&str; COLUMNS],
-    rows: impl IntoIterator<Item = [String; COLUMNS]>,
+/// A heading and its rows, which all have as many cells.
+pub(crate) fn table<'a, Row: IntoIterator<Item = String>>(
+    heading: impl IntoIterator<Item = &'a str>,
+    rows: impl IntoIterator<Item = Row>,
 ) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let memory = "memory takes everything, and all rows have as many cells";

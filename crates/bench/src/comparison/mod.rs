@@ -12,15 +12,15 @@ mod processes;
 mod setting;
 mod surroundings;
 
-use corewise_core::comparison::{Application, Executor, Plan, Run, Setting, Workload};
+use corewise_core::comparison::{Application, Executor, Plan, Run, Setting, Variant, Workload};
 use corewise_core::time::Time;
 use energy::Energy;
 use nix::errno::Errno;
 use output::Outputs;
-use processes::Processes;
+use processes::{Ended, Processes, Until};
 use std::path::Path;
 use std::process::ExitStatus;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use surroundings::Surroundings;
 
 pub use output::Difference;
@@ -60,6 +60,49 @@ pub enum RunError {
         baseline: String,
         /// Where.
         difference: Difference,
+    },
+    /// A run took too long.
+    #[error(
+        "a run of the variant `{variant}` took longer than {seconds} s and was ended: set a longer --timeout, \
+         or count such runs with --ignore-failure"
+    )]
+    TooLong {
+        /// The variant.
+        variant: String,
+        /// The timeout.
+        seconds: f64,
+    },
+    /// An application has not completed within a fixed time.
+    #[error(
+        "an application of the variant `{variant}` has not completed once within {seconds} s: give it a longer \
+         --for"
+    )]
+    NotOnce {
+        /// The variant.
+        variant: String,
+        /// The fixed time.
+        seconds: f64,
+    },
+    /// What is to be read from the output is no regular expression.
+    #[error("the pattern of `{name}` is no regular expression: {source}")]
+    Pattern {
+        /// What it is to find.
+        name: String,
+        /// What is wrong with it.
+        source: regex::Error,
+    },
+    /// A pattern matches nothing that was printed.
+    #[error(
+        "`{application}` of the variant `{variant}` prints nothing that the pattern of `{name}` matches and \
+         that is a number or a time with its unit: try the pattern with grep -E on what it prints"
+    )]
+    NotPrinted {
+        /// What it is to find.
+        name: String,
+        /// The application.
+        application: String,
+        /// The variant.
+        variant: String,
     },
     /// The machine is not what it was.
     #[error(
@@ -101,7 +144,7 @@ impl CommandExecutor {
             setting,
             begin: Instant::now(),
             processes: Processes::open()?,
-            outputs: Outputs::new(show_output, plan.same_output)?,
+            outputs: Outputs::new(show_output, plan)?,
             energy: Energy::open(Path::new("/")),
         })
     }
@@ -119,12 +162,30 @@ impl CommandExecutor {
     fn shell(&mut self, command: &str, of: &str) -> Result<bool, RunError> {
         let command = ["sh", "-c", command].map(str::to_owned).to_vec();
         let application = Application { name: of.to_owned(), command, start_seconds: 0.0 };
-        let workload = Workload { applications: vec![application], completions: 1 };
-        let Some(run) = self.processes.run(&workload, &self.outputs.of_preparation()?, false)? else {
+        let workload = Workload { applications: vec![application], completions: 1, fixed_seconds: None };
+        let streams = self.outputs.of_preparation()?;
+        let Some(run) = self.processes.run(&workload, &streams, Until::default())? else {
             return Ok(false);
         };
         self.outputs.check_exit(&workload, of, run.failure)?;
         Ok(true)
+    }
+}
+
+impl CommandExecutor {
+    /// An error, if the run does not count.
+    fn check_end(&self, variant: &Variant, ended: &Ended) -> Result<(), RunError> {
+        let (name, workload) = (&variant.name, &variant.workload);
+        if let (Some(seconds), true) = (workload.fixed_seconds, ended.wall.is_zero()) {
+            return Err(RunError::NotOnce { variant: name.clone(), seconds });
+        }
+        if self.plan.ignore_failure {
+            return Ok(());
+        }
+        if let (Some(seconds), true) = (self.plan.timeout_seconds, ended.timed_out) {
+            return Err(RunError::TooLong { variant: name.clone(), seconds });
+        }
+        self.outputs.check_exit(workload, &format!("the variant `{name}`"), ended.failure)
     }
 }
 
@@ -146,38 +207,47 @@ impl Executor for CommandExecutor {
         let streams = self.outputs.of_run(&variant.workload)?;
         let before = Surroundings::read(Path::new("/"));
         let energy = self.energy.read();
-        let ended = self.processes.run(&variant.workload, &streams, self.plan.ignore_failure)?;
+        let timeout = self.plan.timeout_seconds.map(Duration::from_secs_f64);
+        let until = Until { ignore_failure: self.plan.ignore_failure, timeout };
+        let ended = self.processes.run(&variant.workload, &streams, until)?;
         let energy_joules = self.energy.since(energy);
         let after = Surroundings::read(Path::new("/"));
         let Some(ended) = ended else { return Ok(None) };
-        if !self.plan.ignore_failure {
-            let of = format!("the variant `{}`", variant.name);
-            self.outputs.check_exit(&variant.workload, &of, ended.failure)?;
-        }
+        self.check_end(variant, &ended)?;
+        let printed = self.outputs.figures(variant, self.plan.ignore_failure)?;
         self.outputs.compare(&variant.name)?;
+        let exit_code = exit_code(&ended);
         let passed = after.since(&before, ended.user + ended.system, ended.whole);
         Ok(Some(Run {
             wall_seconds: ended.wall.as_secs_f64(),
             user_seconds: ended.user.as_secs_f64(),
             system_seconds: ended.system.as_secs_f64(),
             completions: ended.completions,
-            exit_code: ended.failure.map_or(0, |(_, status)| shell_status(status)),
+            exit_code,
             energy_joules,
             load: before.load,
             others_pes: passed.others_pes,
             steal_share: passed.steal_share,
             left_behind: ended.left_behind,
+            timed_out: ended.timed_out,
+            printed,
         }))
+    }
+}
+
+/// As timeout(1) and a shell have it.
+fn exit_code(ended: &Ended) -> i32 {
+    const TIMED_OUT: i32 = 124;
+    match ended.failure {
+        _ if ended.timed_out => TIMED_OUT,
+        Some((_, status)) => i32::from(corewise_sys::signals::shell_status(status)),
+        None => 0,
     }
 }
 
 fn check(now: &Setting, before: Option<&Setting>) -> Result<(), RunError> {
     let changes = before.map_or_else(Vec::new, |before| now.changes_since(before));
     if changes.is_empty() { Ok(()) } else { Err(RunError::Changed(changes)) }
-}
-
-fn shell_status(status: ExitStatus) -> i32 {
-    i32::from(corewise_sys::signals::shell_status(status))
 }
 
 fn ended(status: ExitStatus) -> String {

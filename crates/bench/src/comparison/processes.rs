@@ -40,6 +40,17 @@ pub struct Ended {
     pub failure: Option<(usize, ExitStatus)>,
     /// Processes that had to be ended.
     pub left_behind: u32,
+    /// Whether it took too long.
+    pub timed_out: bool,
+}
+
+/// When a run is ended before its workload has completed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Until {
+    /// Not if an application fails.
+    pub ignore_failure: bool,
+    /// After that time.
+    pub timeout: Option<Duration>,
 }
 
 /// The children of this process, and the signals that tell of them.
@@ -58,17 +69,17 @@ impl Processes {
         Ok(Processes { signals })
     }
 
-    /// Runs a workload to its end, or until an application fails, unless that is to be ignored. `None` if
-    /// somebody asked to end. Nothing of it is left in any case.
+    /// Runs a workload to its end, or until an application fails, unless that is to be ignored, or until the
+    /// time is over. `None` if somebody asked to end. Nothing of it is left in any case.
     pub fn run(
         &mut self,
         workload: &Workload,
         streams: &Streams,
-        ignore_failure: bool,
+        until: Until,
     ) -> Result<Option<Ended>, RunError> {
-        let mut round = Round::new(workload);
-        let result = self.follow(&mut round, streams, ignore_failure);
-        let wall = round.begin.elapsed();
+        let mut round = Round::new(workload, until.timeout);
+        let result = self.follow(&mut round, streams, until.ignore_failure);
+        let (wall, timed_out) = (round.begin.elapsed(), round.is_late());
         let over = matches!(result, Ok(true)) && round.running.is_empty();
         let left_behind = self.end(&mut round, if over { GRACE } else { Duration::ZERO })?;
         if !result? {
@@ -76,7 +87,8 @@ impl Processes {
         }
         let wall = round.last_end.map_or(wall, |end| end.duration_since(round.begin));
         Ok(Some(Ended {
-            wall,
+            timed_out,
+            wall: round.time_of_one().unwrap_or(wall),
             whole: round.begin.elapsed(),
             user: round.user,
             system: round.system,
@@ -99,7 +111,7 @@ impl Processes {
                 return Ok(false);
             }
             reap(round)?;
-            if round.is_over() || (round.failure.is_some() && !ignore_failure) {
+            if round.is_over() || round.is_late() || (round.failure.is_some() && !ignore_failure) {
                 return Ok(true);
             }
         }
@@ -184,6 +196,10 @@ fn children() -> Vec<Pid> {
 struct Round<'a> {
     workload: &'a Workload,
     begin: Instant,
+    /// When the time that a run of a fixed time has is over.
+    fixed_end: Option<Instant>,
+    /// When it has taken too long.
+    late: Option<Instant>,
     /// When each application is to start next, if it is.
     due: Vec<Option<Instant>>,
     /// The index and start of each application that runs, by its process.
@@ -197,12 +213,14 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn new(workload: &Workload) -> Round<'_> {
+    fn new(workload: &Workload, timeout: Option<Duration>) -> Round<'_> {
         let begin = Instant::now();
         let due = |start: f64| Some(begin + Duration::from_secs_f64(start));
         Round {
             workload,
             begin,
+            fixed_end: workload.fixed_seconds.map(|seconds| begin + Duration::from_secs_f64(seconds)),
+            late: timeout.and_then(|timeout| begin.checked_add(timeout)),
             due: workload.applications.iter().map(|one| due(one.start_seconds)).collect(),
             running: BTreeMap::new(),
             completed: vec![(0, Duration::ZERO); workload.applications.len()],
@@ -213,7 +231,7 @@ impl Round<'_> {
         }
     }
 
-    /// Starts what is due; the time until the next start.
+    /// Starts what is due; the time until something is due again.
     fn start_due(&mut self, streams: &Streams) -> Result<Option<Duration>, RunError> {
         for (index, application) in self.workload.applications.iter().enumerate() {
             let now = Instant::now();
@@ -229,7 +247,7 @@ impl Round<'_> {
                 self.due[index] = None;
             }
         }
-        let next = self.due.iter().flatten().min();
+        let next = self.due.iter().flatten().chain(&self.fixed_end).chain(&self.late).min();
         Ok(next.map(|due| due.saturating_duration_since(Instant::now())))
     }
 
@@ -252,14 +270,31 @@ impl Round<'_> {
         }
         if self.is_over() {
             self.last_end = Some(now);
-        } else if self.workload.completions > 1 {
+        } else if self.workload.completions > 1 || self.fixed_end.is_some() {
             self.due[index] = Some(now);
         }
     }
 
-    /// Whether every application has completed as often as it shall.
+    /// Whether every application has completed as often as it shall, or the fixed time is over.
     fn is_over(&self) -> bool {
+        if let Some(end) = self.fixed_end {
+            return Instant::now() >= end;
+        }
         self.completed.iter().all(|(times, _)| *times >= self.workload.completions)
+    }
+
+    /// Whether it has taken too long.
+    fn is_late(&self) -> bool {
+        !self.is_over() && self.late.is_some_and(|late| Instant::now() >= late)
+    }
+
+    /// In a run of a fixed time: the geometric mean over the applications of the time of one completion; zero
+    /// if one has not completed.
+    fn time_of_one(&self) -> Option<Duration> {
+        self.fixed_end?;
+        let logs = self.completed.iter().map(|(times, time)| (time.as_secs_f64() / f64::from(*times)).ln());
+        let mean = logs.sum::<f64>() / self.completed.len() as f64;
+        Some(Duration::try_from_secs_f64(mean.exp()).unwrap_or_default())
     }
 
     /// To the groups of the applications that run, and to whoever was adopted. What ends meanwhile gets

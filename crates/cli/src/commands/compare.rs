@@ -7,14 +7,15 @@ use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_bench::comparison::{CommandExecutor, RunError};
 use corewise_core::comparison::{
-    Application, BLOCKS_MIN, Ending, Findings, Length, Plan, Progress, Stage, Variant, Workload, conduct,
-    findings,
+    Application, BLOCKS_MIN, Ending, Length, Plan, Printed, Progress, Stage, Variant, Workload, conduct,
+    detectable,
 };
 use corewise_core::policy::PolicySpec;
 use corewise_core::time::parse_duration;
 use corewise_render::comparison::{Comparison, DEFAULT, csv, page, share, table};
 use corewise_render::terminal;
 use corewise_render::terminal::progress::{ProgressBar, remaining};
+use file::Kept;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use workload::{WorkloadFile, copies, words};
@@ -69,6 +70,18 @@ pub struct Compare {
     /// Instead of a number of runs: as many as fit into this time, such as 90s or 5min
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "runs")]
     budget: Option<Duration>,
+    /// Start each application again and again for this time in each run: throughput, not time, is compared
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    fixed: Option<Duration>,
+    /// End a run that takes longer than this; it has failed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    timeout: Option<Duration>,
+    /// Compare a number, or a time with its unit, that the commands print: what the first group matches, last
+    #[arg(long, value_name = "NAME=REGEX", value_parser = figure)]
+    figure: Vec<Printed>,
+    /// Compare the tails of times that the commands print: p50, p95, … of all that the first group matches
+    #[arg(long, value_name = "REGEX", value_parser = latency)]
+    latency: Option<Printed>,
     /// Warm-up runs of each variant, which do not count
     #[arg(long, value_name = "N", default_value_t = 1)]
     warmup: u32,
@@ -82,7 +95,7 @@ pub struct Compare {
     #[arg(long)]
     ignore_failure: bool,
     /// Show what the commands print instead of discarding it
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["figure", "latency"])]
     show_output: bool,
     /// End with an error if a variant prints something else than the first run did
     #[arg(long, conflicts_with = "show_output")]
@@ -104,7 +117,8 @@ pub struct Compare {
         long,
         value_name = "FILE",
         conflicts_with_all = ["lines", "command", "workload", "variant", "policies", "baseline", "copies",
-            "warmup", "setup", "prepare", "ignore_failure", "same_output", "seed"]
+            "warmup", "setup", "prepare", "ignore_failure", "same_output", "seed", "fixed", "timeout",
+            "figure", "latency"]
     )]
     resume: Option<PathBuf>,
 }
@@ -125,7 +139,8 @@ impl Compare {
         let before = self.resume.is_some().then_some(&comparison.setting);
         let mut executor = CommandExecutor::open(&comparison.plan, before, self.show_output)?;
         comparison.setting = executor.setting().clone();
-        let ending = run(&mut executor, &mut comparison);
+        let mut kept = self.json_file().and_then(|path| Kept::new(path, &comparison));
+        let ending = run(&mut executor, &mut comparison, &mut kept);
         // Whatever happened: what there is, is kept.
         let shown = self.show(&comparison);
         let ending = ending?;
@@ -139,13 +154,16 @@ impl Compare {
         }
         let found = comparison.findings();
         terminal::print(&table::render(comparison, &found))?;
-        let json_file = self.json.as_deref().or(self.resume.as_deref());
         let write = |path: Option<&Path>, text: &dyn Fn() -> String| {
             path.map_or(Ok(()), |path| whole_file::write(path, text().as_bytes()))
         };
-        write(json_file, &|| file::write(comparison, &found))?;
+        write(self.json_file(), &|| file::write(comparison, &found))?;
         write(self.csv.as_deref(), &|| csv::write(comparison))?;
         write(self.html.as_deref(), &|| page::render(comparison, &found))
+    }
+
+    fn json_file(&self) -> Option<&Path> {
+        self.json.as_deref().or(self.resume.as_deref())
     }
 
     fn length(&self) -> Length {
@@ -166,8 +184,13 @@ impl Compare {
             };
             variants[..=index].rotate_right(1);
         }
+        if let Some(fixed) = self.fixed {
+            let seconds = Some(fixed.as_secs_f64());
+            variants.iter_mut().for_each(|variant| variant.workload.fixed_seconds = seconds);
+        }
         let (setup, prepare) = file.map_or((None, None), |file| (file.setup, file.prepare));
-        if self.same_output && variants.iter().any(|variant| variant.workload.completions > 1) {
+        let restarts = |workload: &Workload| workload.completions > 1 || workload.fixed_seconds.is_some();
+        if self.same_output && variants.iter().any(|variant| restarts(&variant.workload)) {
             bail!(
                 "--same-output: how much is printed is a matter of chance where applications are restarted"
             );
@@ -181,6 +204,8 @@ impl Compare {
             prepare: self.prepare.clone().or(prepare),
             ignore_failure: self.ignore_failure,
             same_output: self.same_output,
+            timeout_seconds: self.timeout.map(|timeout| timeout.as_secs_f64()),
+            printed: self.figure.iter().chain(&self.latency).cloned().collect(),
         })
     }
 
@@ -226,12 +251,16 @@ impl Compare {
             bail!("--copies {}: write a number from 1 to {COPIES_MAX}", self.copies);
         }
         let application = Application { name: "copy".to_owned(), command, start_seconds: 0.0 };
-        Ok(Workload { applications: copies(application, self.copies), completions: 1 })
+        Ok(Workload { applications: copies(application, self.copies), completions: 1, fixed_seconds: None })
     }
 }
 
 /// Runs what is missing, and says how far it is.
-fn run(executor: &mut CommandExecutor, comparison: &mut Comparison) -> Result<Ending, RunError> {
+fn run(
+    executor: &mut CommandExecutor,
+    comparison: &mut Comparison,
+    kept: &mut Option<Kept>,
+) -> Result<Ending, RunError> {
     if !executor.set_up()? {
         return Ok(Ending::Interrupted);
     }
@@ -252,7 +281,7 @@ fn run(executor: &mut CommandExecutor, comparison: &mut Comparison) -> Result<En
             remaining((*left).max(Duration::from_secs(1)))
         )),
         Progress::Block { trials, blocks } if trials.len() == BLOCKS_MIN * plan.arms() => {
-            if let Some(least) = detectable(&findings(plan, trials), *blocks) {
+            if let Some(least) = detectable(plan, trials, *blocks) {
                 bar.say(&format!(
                     "after {BLOCKS_MIN} blocks: {blocks} should tell differences from {} on",
                     share(least)
@@ -260,15 +289,16 @@ fn run(executor: &mut CommandExecutor, comparison: &mut Comparison) -> Result<En
             }
         }
         Progress::Block { .. } => {}
+        Progress::Ran { trial } => {
+            // What is kept meanwhile is for the worst case; the file is written whole at the end.
+            if let Some(Err(error)) = kept.as_mut().map(|kept| kept.add(trial)) {
+                bar.say(&format!("{error:#}; runs are kept at the end only"));
+                *kept = None;
+            }
+        }
     });
     bar.finish();
     result
-}
-
-/// What so many blocks could tell of every variant, if the rest scatters as the runs so far.
-fn detectable(found: &Findings, blocks: usize) -> Option<f64> {
-    let effects = table::wall_effects(found);
-    effects.map(|effect| effect.detectable_with(blocks)).reduce(f64::max)
 }
 
 /// The workload with a prefix in front of each command.
@@ -289,4 +319,19 @@ fn under_corewise(policy: &str) -> Result<Vec<String>> {
 
 fn policy(text: &str) -> Result<String, String> {
     text.parse::<PolicySpec>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn figure(text: &str) -> Result<Printed, String> {
+    match text.split_once('=').filter(|(name, pattern)| !name.is_empty() && !pattern.is_empty()) {
+        Some((name, pattern)) => printed(name, pattern, false),
+        None => Err("write a name, `=` and a regular expression with one group".to_owned()),
+    }
+}
+
+fn latency(text: &str) -> Result<Printed, String> {
+    printed("latency", text, true)
+}
+
+fn printed(name: &str, pattern: &str, is_sample: bool) -> Result<Printed, String> {
+    Ok(Printed { name: name.to_owned(), pattern: pattern.to_owned(), is_sample })
 }

@@ -47,6 +47,11 @@ pub enum Progress<'a> {
         /// The time that is left.
         remaining: Duration,
     },
+    /// A run that counts is made.
+    Ran {
+        /// It.
+        trial: &'a Trial,
+    },
     /// A block is complete.
     Block {
         /// All runs so far.
@@ -106,7 +111,9 @@ pub fn conduct<E: Executor>(
             let now = executor.now();
             tell(&clock.progress(plan, trials.len(), arm, now));
             let Some(run) = executor.run(plan.variant_of(arm))? else { return Ok(Ending::Interrupted) };
-            trials.push(Trial { block, arm, run });
+            let trial = Trial { block, arm, run };
+            tell(&Progress::Ran { trial: &trial });
+            trials.push(trial);
         }
         let now = executor.now();
         let is_news = clock.block.is_none();

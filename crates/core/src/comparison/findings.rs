@@ -1,9 +1,10 @@
 //! All that a comparison's runs show: figures, effects, and what a reader should know of the runs.
 
-use super::effect::{Effect, Verdict, effect};
+use super::effect::{Effect, Verdict, detectable_with, effect};
 use super::{Plan, Run, Trial, Workload};
 use crate::stats::{Interval, median};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeSet;
 
 /// A deviation from the median that counts as an outlier: so many robust standard deviations, and this share.
 const OUTLIER: (f64, f64) = (5.0, 0.02);
@@ -17,8 +18,7 @@ const OTHERS_NOTED: f64 = 0.1;
 const STEAL_NOTED: f64 = 0.01;
 
 /// A figure of a run that is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
     /// Seconds until all applications have completed.
     Wall,
@@ -28,31 +28,72 @@ pub enum Metric {
     Completion,
     /// The largest over the smallest slowdown of the applications.
     Unfairness,
+    /// Completions a second of each application, in runs of a fixed time.
+    Throughput,
     /// Joules.
     Energy,
+    /// What the commands print under this name.
+    Printed(String),
+}
+
+/// By its key, so that it can be one in JSON.
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.key())
+    }
 }
 
 impl Metric {
-    /// All of them, the main one first.
-    pub const ALL: [Metric; 5] =
-        [Metric::Wall, Metric::Cpu, Metric::Completion, Metric::Unfairness, Metric::Energy];
+    /// Those that runs have, the main one first.
+    pub fn all(trials: &[Trial]) -> Vec<Metric> {
+        let printed: BTreeSet<&String> = trials.iter().flat_map(|trial| trial.run.printed.keys()).collect();
+        let fixed = [
+            Metric::Wall,
+            Metric::Throughput,
+            Metric::Cpu,
+            Metric::Completion,
+            Metric::Unfairness,
+            Metric::Energy,
+        ];
+        fixed.into_iter().chain(printed.into_iter().cloned().map(Metric::Printed)).collect()
+    }
 
     /// What it is called.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Metric::Wall => "time",
             Metric::Cpu => "CPU time",
             Metric::Completion => "completion (geometric mean)",
             Metric::Unfairness => "unfairness",
+            Metric::Throughput => "throughput (completions a second)",
             Metric::Energy => "energy",
+            Metric::Printed(name) => name,
+        }
+    }
+
+    /// What it is called in JSON.
+    pub fn key(&self) -> &str {
+        match self {
+            Metric::Wall => "wall",
+            Metric::Cpu => "cpu",
+            Metric::Completion => "completion",
+            Metric::Unfairness => "unfairness",
+            Metric::Throughput => "throughput",
+            Metric::Energy => "energy",
+            Metric::Printed(name) => name,
         }
     }
 
     /// The figure of a run; `None` where the machine or the workload does not tell it.
-    pub fn of(self, run: &Run, workload: &Workload) -> Option<f64> {
+    pub fn of(&self, run: &Run, workload: &Workload) -> Option<f64> {
         let times = || run.completions.iter().map(|completion| completion.seconds);
         let value = match self {
             Metric::Wall => run.wall_seconds,
+            Metric::Throughput if workload.fixed_seconds.is_some() => 1.0 / run.wall_seconds,
+            Metric::Throughput => return None,
+            Metric::Printed(name) => *run.printed.get(name)?,
+            // Of a fixed time it tells how much ran at once, not what anything took.
+            Metric::Cpu | Metric::Energy if workload.fixed_seconds.is_some() => return None,
             Metric::Cpu => run.user_seconds + run.system_seconds,
             Metric::Completion | Metric::Unfairness if run.completions.len() < 2 => return None,
             Metric::Completion => (times().map(f64::ln).sum::<f64>() / run.completions.len() as f64).exp(),
@@ -91,8 +132,8 @@ pub struct Findings {
 pub struct VariantFindings {
     /// Its name.
     pub name: String,
-    /// Its times in seconds; those of the baseline with the control's. `None` without a run.
-    pub wall: Option<Summary>,
+    /// Its figures; those of the baseline with the control's.
+    pub summaries: Vec<(Metric, Summary)>,
     /// Mean CPU seconds in user mode.
     pub user_seconds: f64,
     /// Mean CPU seconds in the kernel.
@@ -103,8 +144,18 @@ pub struct VariantFindings {
 
 impl VariantFindings {
     /// The effect on a figure, if there is one.
-    pub fn effect(&self, metric: Metric) -> Option<&Effect> {
-        self.effects.iter().find(|(one, _)| *one == metric).map(|(_, effect)| effect)
+    pub fn effect(&self, metric: &Metric) -> Option<&Effect> {
+        self.effects.iter().find(|(one, _)| one == metric).map(|(_, effect)| effect)
+    }
+
+    /// A figure's summary, if it has one.
+    pub fn summary(&self, metric: &Metric) -> Option<&Summary> {
+        self.summaries.iter().find(|(one, _)| one == metric).map(|(_, summary)| summary)
+    }
+
+    /// Its times in seconds.
+    pub fn wall(&self) -> Option<&Summary> {
+        self.summary(&Metric::Wall)
     }
 }
 
@@ -142,9 +193,10 @@ impl Summary {
 /// What the runs show.
 pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
     let blocks: Vec<Vec<&Run>> = complete_blocks(plan, trials);
+    let metrics = Metric::all(trials);
     let effects_of = |arm: usize| {
-        let of = |metric| Some((metric, effect(&log_ratios(plan, &blocks, arm, metric))?));
-        Metric::ALL.into_iter().filter_map(of).collect::<Vec<_>>()
+        let of = |metric: &Metric| Some((metric.clone(), effect(&log_ratios(plan, &blocks, arm, metric))?));
+        metrics.iter().filter_map(of).collect::<Vec<_>>()
     };
     let control = plan.variants.len();
     let variants = plan.variants.iter().enumerate().map(|(index, variant)| {
@@ -152,9 +204,13 @@ pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
         let mean = |value: fn(&Run) -> f64| {
             runs.iter().map(|run| value(run)).sum::<f64>() / runs.len().max(1) as f64
         };
+        let summary = |metric: &Metric| {
+            let values: Vec<f64> = runs.iter().filter_map(|run| metric.of(run, &variant.workload)).collect();
+            Some((metric.clone(), Summary::of(&values)?))
+        };
         VariantFindings {
             name: variant.name.clone(),
-            wall: Summary::of(&runs.iter().map(|run| run.wall_seconds).collect::<Vec<_>>()),
+            summaries: metrics.iter().filter_map(summary).collect(),
             user_seconds: mean(|run| run.user_seconds),
             system_seconds: mean(|run| run.system_seconds),
             effects: if index == 0 { Vec::new() } else { effects_of(index) },
@@ -164,6 +220,14 @@ pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
     let noise_floor = effects_of(control);
     let notes = notes(plan, trials, &noise_floor);
     Findings { blocks: blocks.len(), variants, noise_floor, notes }
+}
+
+/// What difference of the times so many blocks could tell of every variant, if the rest scatters as the runs
+/// so far; `None` of fewer than three blocks.
+pub fn detectable(plan: &Plan, trials: &[Trial], blocks: usize) -> Option<f64> {
+    let complete = complete_blocks(plan, trials);
+    let of_arm = |arm| detectable_with(&log_ratios(plan, &complete, arm, &Metric::Wall), blocks);
+    (1..plan.arms()).filter_map(of_arm).reduce(f64::max)
 }
 
 /// The runs of a variant, those of the control among the baseline's.
@@ -190,7 +254,7 @@ fn complete_blocks<'a>(plan: &Plan, trials: &'a [Trial]) -> Vec<Vec<&'a Run>> {
 /// It is one run against one run also for the variants, though the control is a second run of the baseline:
 /// noise that makes runs longer, never shorter, is then as likely on either side, so the logarithms lie
 /// symmetrically about that of the true ratio, of whatever shape the noise is.
-fn log_ratios(plan: &Plan, blocks: &[Vec<&Run>], arm: usize, metric: Metric) -> Vec<f64> {
+fn log_ratios(plan: &Plan, blocks: &[Vec<&Run>], arm: usize, metric: &Metric) -> Vec<f64> {
     let log = |block: &[&Run], arm: usize| {
         Some(metric.of(block[arm], &plan.variants[plan.variant_of(arm)].workload)?.ln())
     };
@@ -230,6 +294,13 @@ fn notes(plan: &Plan, trials: &[Trial], noise_floor: &[(Metric, Effect)]) -> Vec
     let failed = count(|run| run.exit_code != 0);
     if failed > 0 {
         notes.push(format!("{failed} of {} runs failed; their times count like the others", trials.len()));
+    }
+    let late = count(|run| run.timed_out);
+    if late > 0 {
+        notes.push(format!(
+            "{late} of {} runs took too long and were ended; they would have taken longer than is told",
+            trials.len()
+        ));
     }
     let left = count(|run| run.left_behind > 0);
     if left > 0 {

@@ -29,9 +29,11 @@ mod tests;
 
 pub use conduct::{Ending, Executor, Progress, Stage, conduct, order};
 pub use effect::{BLOCKS_MIN, Effect, POWER, Verdict, effect};
-pub use findings::{Findings, Metric, Summary, VariantFindings, findings};
+pub use findings::{Findings, Metric, Summary, VariantFindings, detectable, findings};
 
+use crate::stats::quantile;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What is to be compared, and how: with it and the trials so far, a comparison can be continued.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +55,43 @@ pub struct Plan {
     pub ignore_failure: bool,
     /// The variants must print the same.
     pub same_output: bool,
+    /// A run that takes longer than so many seconds is ended, and has failed.
+    #[serde(default)]
+    pub timeout_seconds: Option<f64>,
+    /// Figures that are read from what the commands print.
+    #[serde(default)]
+    pub printed: Vec<Printed>,
+}
+
+/// What is read from what the commands print.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Printed {
+    /// What it is called.
+    pub name: String,
+    /// A regular expression; its first group, or else all of it, is a number, or a time with its unit.
+    pub pattern: String,
+    /// Whether each match is one of many values, of which the [tails](TAILS) count; else the last match does.
+    pub is_sample: bool,
+}
+
+/// The quantiles of printed samples that are compared, with the fewest samples that tell them.
+pub const TAILS: [(f64, &str, usize); 4] =
+    [(0.5, "p50", 1), (0.95, "p95", 20), (0.99, "p99", 100), (0.999, "p99.9", 1000)];
+
+impl Printed {
+    /// The figures of one run by what was printed: the last value, or the tails of all. None where there are
+    /// too few values.
+    pub fn figures(&self, values: &[f64]) -> Vec<(String, f64)> {
+        if !self.is_sample {
+            return values.last().map(|value| (self.name.clone(), *value)).into_iter().collect();
+        }
+        let told = TAILS.iter().filter(|(_, _, fewest)| values.len() >= *fewest);
+        let tail = |&(q, name, _): &(f64, &str, usize)| {
+            Some((format!("{} {name}", self.name), quantile(values, q)?))
+        };
+        told.filter_map(tail).collect()
+    }
 }
 
 /// One way to run something.
@@ -73,6 +112,9 @@ pub struct Workload {
     pub applications: Vec<Application>,
     /// Each application is started again until all have completed so often; 1 is no restart.
     pub completions: u32,
+    /// Instead: each is started again until so many seconds are over.
+    #[serde(default)]
+    pub fixed_seconds: Option<f64>,
 }
 
 /// A command of a workload.
@@ -112,7 +154,8 @@ pub struct Trial {
 /// What one run showed. What the machine does not tell is `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// From the start of the first application until all have completed.
+    /// From the start of the first application until all have completed; in runs of a fixed time the
+    /// geometric mean over the applications of the time that one completion takes.
     pub wall_seconds: f64,
     /// CPU time in user mode of everything that was started and has ended.
     pub user_seconds: f64,
@@ -132,6 +175,12 @@ pub struct Run {
     pub steal_share: Option<f64>,
     /// Processes that outlived the run's commands and were ended.
     pub left_behind: u32,
+    /// Whether it was ended because it took too long.
+    #[serde(default)]
+    pub timed_out: bool,
+    /// What was read from what the commands printed, by name; the geometric mean over the applications.
+    #[serde(default)]
+    pub printed: BTreeMap<String, f64>,
 }
 
 /// How long an application took.
@@ -240,6 +289,12 @@ impl Plan {
                 in_range(name, application.start_seconds, 0.0, MANY)?;
             }
             in_range("the number of completions".to_owned(), f64::from(workload.completions), 1.0, MANY)?;
+            let fixed = workload.fixed_seconds.unwrap_or(1.0);
+            in_range("the fixed time in seconds".to_owned(), fixed, 0.01, MANY)?;
+        }
+        in_range("the timeout in seconds".to_owned(), self.timeout_seconds.unwrap_or(1.0), 0.001, 1e9)?;
+        if !self.printed.is_empty() {
+            unique("printed figures", self.printed.iter().map(|printed| &printed.name))?;
         }
         in_range("the number of warm-ups".to_owned(), f64::from(self.warmup), 0.0, MANY)?;
         match self.length {

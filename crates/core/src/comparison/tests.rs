@@ -1,3 +1,4 @@
+use super::effect::detectable_with;
 use super::*;
 use crate::random::Random;
 use crate::time::Time;
@@ -48,7 +49,7 @@ fn plan(variants: usize, length: Length) -> Plan {
     };
     let variant = |index| Variant {
         name: format!("v{index}"),
-        workload: Workload { applications: vec![application(index)], completions: 1 },
+        workload: Workload { applications: vec![application(index)], completions: 1, fixed_seconds: None },
     };
     Plan {
         variants: (0..variants).map(variant).collect(),
@@ -59,6 +60,8 @@ fn plan(variants: usize, length: Length) -> Plan {
         prepare: None,
         ignore_failure: false,
         same_output: false,
+        timeout_seconds: None,
+        printed: Vec::new(),
     }
 }
 
@@ -95,6 +98,7 @@ fn runs_are_made_in_that_order_after_the_warm_ups() {
     let mut trials = Vec::new();
     let ending = conduct(&mut machine, &plan, &mut trials, &mut |progress| {
         said.push(match progress {
+            Progress::Ran { trial } => format!("{},", trial.arm),
             Progress::Run { stage: Stage::Warmup, .. } => "w".to_owned(),
             Progress::Run { remaining, .. } => format!("{} s", remaining.unwrap().as_secs()),
             Progress::Planned { runs, remaining } => format!("{runs} runs, {} s", remaining.as_secs()),
@@ -107,6 +111,9 @@ fn runs_are_made_in_that_order_after_the_warm_ups() {
     assert_eq!(arms, expected);
     assert_eq!(machine.ran[..4], [0, 1, 0, 1]);
     assert_eq!(machine.ran[4..], expected.iter().map(|&arm| arm % 2).collect::<Vec<_>>());
+    // Whoever keeps runs is told of each.
+    let (ran, said): (Vec<String>, Vec<String>) = said.into_iter().partition(|word| word.ends_with(','));
+    assert_eq!(ran, expected.iter().map(|arm| format!("{arm},")).collect::<Vec<_>>());
     let told =
         "w w w w|9 runs, 9 s|9 s 8 s 7 s|1 of 3 blocks|6 s 5 s 4 s|2 of 3 blocks|3 s 2 s 1 s|3 of 3 blocks";
     assert_eq!(said.join(" "), told.replace('|', " "));
@@ -146,14 +153,14 @@ fn an_incomplete_block_is_not_compared() {
     let mut trials = trials_of(&mut made(|variant, _| 1.0 + variant as f64), &plan);
     let whole = findings(&plan, &trials);
     assert_eq!(whole.blocks, 8);
-    let effect = whole.variants[1].effect(Metric::Wall).unwrap();
+    let effect = whole.variants[1].effect(&Metric::Wall).unwrap();
     assert!((effect.ratio - 2.0).abs() < 1e-9 && effect.verdict == Verdict::More, "{effect:?}");
     trials.pop();
     let found = findings(&plan, &trials);
-    assert_eq!((found.blocks, found.variants[1].effect(Metric::Wall).unwrap().blocks), (7, 7));
+    assert_eq!((found.blocks, found.variants[1].effect(&Metric::Wall).unwrap().blocks), (7, 7));
     trials.truncate(5 * plan.arms());
     let found = findings(&plan, &trials);
-    assert_eq!(found.variants[1].effect(Metric::Wall).unwrap().verdict, Verdict::TooFew);
+    assert_eq!(found.variants[1].effect(&Metric::Wall).unwrap().verdict, Verdict::TooFew);
     assert_eq!(findings(&plan, &[]).variants[1].effects, []);
 }
 
@@ -172,7 +179,7 @@ fn noisy_effects(seed: u64, ratio: f64, blocks: u32) -> [Effect; 2] {
     let plan = Plan { seed, ..plan(2, Length::Runs(blocks)) };
     let trials = trials_of(&mut made(noisy(seed, ratio, 3.0 * f64::from(blocks))), &plan);
     let found = findings(&plan, &trials);
-    [*found.variants[1].effect(Metric::Wall).unwrap(), found.noise_floor[0].1]
+    [*found.variants[1].effect(&Metric::Wall).unwrap(), found.noise_floor[0].1]
 }
 
 #[test]
@@ -218,14 +225,37 @@ fn planted_effects_are_found_and_covered() {
 
 #[test]
 fn what_counts_as_detectable_is_found_that_often() {
-    let detectable: Vec<f64> = (0..60).map(|seed| noisy_effects(seed, 1.0, 20)[0].detectable).collect();
-    let ratio = 1.0 + crate::stats::median(&detectable).unwrap();
-    let found = (100..200).filter(|&seed| noisy_effects(seed, ratio, 20)[0].verdict == Verdict::More).count();
-    assert!((65..=95).contains(&found), "{found} of 100 at {ratio}, the power is to be {POWER}");
-    let effect = noisy_effects(1, 1.0, 20)[0];
-    assert!((effect.detectable_with(20) - effect.detectable).abs() < 1e-12);
-    let ratio = effect.detectable_with(80).ln_1p() / effect.detectable.ln_1p();
-    assert!((0.44..0.5).contains(&ratio), "four times as many tell half of it, or a little less: {ratio}");
+    // Each comparison's own promise is put to the test, also of few blocks.
+    for (blocks, time) in [
+        (6, (|random| 0.02 * random.normal()) as fn(&mut Random) -> f64),
+        (8, |random| 0.05 * -(1.0 - random.unit()).ln()),
+        (20, |random| 0.02 * random.normal()),
+        (20, |random| -(1.0 - random.unit()).ln() / 1.5),
+    ] {
+        const TRIALS: u64 = 150;
+        let logs = |seed| {
+            let mut random = Random::new(seed, blocks);
+            (0..blocks).map(|_| time(&mut random) - time(&mut random)).collect::<Vec<f64>>()
+        };
+        let is_found = |seed: &u64| {
+            let promised = effect(&logs(*seed)).unwrap().detectable.ln_1p();
+            let planted: Vec<f64> = logs(seed + TRIALS).iter().map(|log| log + promised).collect();
+            effect(&planted).unwrap().verdict == Verdict::More
+        };
+        let found = (0..TRIALS).filter(is_found).count() as f64 / TRIALS as f64;
+        // Two standard errors of so many trials about the promise, and none that asks for far too much.
+        assert!((POWER - 0.065..=0.96).contains(&found), "{found} of {blocks} blocks");
+    }
+}
+
+#[test]
+fn more_blocks_tell_less() {
+    let logs: Vec<f64> = (0..20).map(|block| 0.01 * f64::from(block % 5 - 2)).collect();
+    let with = |blocks| detectable_with(&logs, blocks).unwrap().ln_1p();
+    assert!((with(20) - effect(&logs).unwrap().detectable.ln_1p()).abs() < 1e-12);
+    let ratio = with(80) / with(20);
+    assert!((0.4..0.55).contains(&ratio), "four times as many tell about half of it: {ratio}");
+    assert_eq!(detectable_with(&logs[..2], 20), None);
 }
 
 #[test]
@@ -271,6 +301,40 @@ fn copies_have_a_mean_and_an_unfairness_and_different_commands_only_the_mean() {
     assert_eq!(Metric::Unfairness.of(&run, &workload), None);
 }
 
+fn printed(is_sample: bool) -> Printed {
+    Printed { name: "lag".to_owned(), pattern: "lag ([0-9.]+)".to_owned(), is_sample }
+}
+
+#[test]
+fn of_printed_values_the_last_counts_or_the_tails_that_enough_of_them_tell() {
+    let values: Vec<f64> = (1..=100).map(f64::from).collect();
+    assert_eq!(printed(false).figures(&values), [("lag".to_owned(), 100.0)]);
+    let tails = printed(true).figures(&values);
+    let names: Vec<&str> = tails.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["lag p50", "lag p95", "lag p99"]);
+    assert!((tails[2].1 - 99.01).abs() < 1e-9, "{tails:?}");
+    assert_eq!(printed(true).figures(&values[..19]).len(), 1);
+    assert!(printed(true).figures(&[]).is_empty() && printed(false).figures(&[]).is_empty());
+}
+
+#[test]
+fn what_is_printed_and_throughput_are_compared_like_times() {
+    let mut plan = plan(2, Length::Runs(8));
+    plan.printed = vec![printed(false)];
+    plan.variants.iter_mut().for_each(|variant| variant.workload.fixed_seconds = Some(1.0));
+    let mut trials = trials_of(&mut made(|variant, _| 1.0 + variant as f64), &plan);
+    for trial in &mut trials {
+        let value = if plan.variant_of(trial.arm) == 1 { 3.0 } else { 1.0 };
+        trial.run.printed.insert("lag".to_owned(), value + 1e-6 * trial.block as f64);
+    }
+    let found = findings(&plan, &trials);
+    let effect = |metric| found.variants[1].effect(&metric).unwrap();
+    let lag = Metric::Printed("lag".to_owned());
+    assert!((effect(lag.clone()).ratio - 3.0).abs() < 1e-3 && effect(lag).verdict == Verdict::More);
+    assert!((effect(Metric::Throughput).ratio - 0.5).abs() < 1e-9);
+    assert_eq!(found.variants[1].effect(&Metric::Cpu), None, "of a fixed time it tells nothing");
+}
+
 #[test]
 fn a_changed_setting_is_told_by_its_name() {
     let before = Setting { kernel: Some("6.1".to_owned()), ..Setting::default() };
@@ -296,6 +360,9 @@ fn what_cannot_be_carried_out_is_refused() {
     refused(|plan| plan.variants[0].workload.applications[0].command.push("a\0".to_owned()), "zero byte");
     refused(|plan| plan.variants[0].workload.applications[0].start_seconds = f64::NAN, "the start of `a`");
     refused(|plan| plan.variants[0].workload.completions = 0, "the number of completions is 0");
+    refused(|plan| plan.variants[0].workload.fixed_seconds = Some(0.0), "the fixed time");
+    refused(|plan| plan.timeout_seconds = Some(0.0), "the timeout");
+    refused(|plan| plan.printed = vec![printed(false), printed(true)], "two printed figures called `lag`");
     refused(|plan| plan.length = Length::Runs(0), "the number of runs is 0");
     refused(|plan| plan.length = Length::BudgetSeconds(-1.0), "the budget");
 }

@@ -4,7 +4,7 @@ use super::Comparison;
 use crate::csv;
 use corewise_core::comparison::Metric;
 
-const HEADING: [&str; 14] = [
+const HEADING: [&str; 15] = [
     "block",
     "variant",
     "control",
@@ -19,15 +19,19 @@ const HEADING: [&str; 14] = [
     "others_pes",
     "steal_share",
     "left_behind",
+    "timed_out",
 ];
 
 /// The table.
 pub fn write(comparison: &Comparison) -> String {
+    let metrics = Metric::all(&comparison.trials);
+    let printed: Vec<Metric> = metrics.into_iter().filter(|one| matches!(one, Metric::Printed(_))).collect();
+    let heading: Vec<&str> = HEADING.into_iter().chain(printed.iter().map(Metric::name)).collect();
     let plan = &comparison.plan;
     let rows = comparison.trials.iter().map(|trial| {
         let (variant, run) = (&plan.variants[plan.variant_of(trial.arm)], &trial.run);
         let figure = |metric: Metric| known(metric.of(run, &variant.workload));
-        [
+        let cells = [
             (trial.block + 1).to_string(),
             variant.name.clone(),
             (trial.arm == plan.variants.len()).to_string(),
@@ -42,9 +46,12 @@ pub fn write(comparison: &Comparison) -> String {
             known(run.others_pes),
             known(run.steal_share),
             run.left_behind.to_string(),
-        ]
+            run.timed_out.to_string(),
+        ];
+        let printed = printed.iter().map(|metric| known(metric.of(run, &variant.workload)));
+        cells.into_iter().chain(printed).collect::<Vec<_>>()
     });
-    csv::table(HEADING, rows)
+    csv::table(heading, rows)
 }
 
 /// Nothing where nothing is known.

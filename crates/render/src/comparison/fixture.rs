@@ -8,7 +8,7 @@ pub fn comparison() -> Comparison {
     let variant = |name: &str| {
         let command = ["prog", "a b"].map(str::to_owned).to_vec();
         let application = Application { name: "copy".to_owned(), command, start_seconds: 0.0 };
-        let workload = Workload { applications: vec![application], completions: 1 };
+        let workload = Workload { applications: vec![application], completions: 1, fixed_seconds: None };
         Variant { name: name.to_owned(), workload }
     };
     let plan = Plan {
@@ -20,6 +20,8 @@ pub fn comparison() -> Comparison {
         prepare: None,
         ignore_failure: false,
         same_output: false,
+        timeout_seconds: None,
+        printed: Vec::new(),
     };
     let trial = |block: usize, arm: usize| {
         let wall_seconds = [1.0, 1.1, 0.999][arm] * (1.0 + 0.002 * (block * (arm + 1) % 5) as f64);

@@ -3,7 +3,7 @@
 use super::{Comparison, DEFAULT, EVIDENCE, ratio, share, short_verdict, verdict};
 use crate::table::Table;
 use crate::terminal::Name;
-use corewise_core::comparison::{Effect, Findings, Metric, VariantFindings};
+use corewise_core::comparison::{Effect, Findings, Metric, Summary, VariantFindings};
 use std::fmt::{Result, Write};
 
 /// Columns of a name; longer ones are cut.
@@ -32,21 +32,23 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
     let mut table = Table::new("<><<");
     table.row(["", "time", &format!("over {against} [95 %]")]);
     for variant in &findings.variants {
-        let wall = variant.effect(Metric::Wall);
+        let wall = variant.effect(&Metric::Wall);
         let words = wall.map_or(String::new(), verdict);
         row(&mut table, &shortened(&variant.name), &times(variant), wall, &words);
     }
-    let floor =
-        |metric| findings.noise_floor.iter().find(|(one, _)| *one == metric).map(|(_, effect)| effect);
+    let floor = |metric: &Metric| {
+        findings.noise_floor.iter().find(|(one, _)| one == metric).map(|(_, effect)| effect)
+    };
     let words = "the first once more: the noise floor";
-    row(&mut table, "(control)", "", floor(Metric::Wall), words);
-    for metric in Metric::ALL.into_iter().skip(1) {
-        let Some(floor) = floor(metric) else { continue };
-        table.words(&format!("\n  {}", metric.name()));
-        for variant in &findings.variants[1..] {
-            let effect = variant.effect(metric);
+    row(&mut table, "(control)", "", floor(&Metric::Wall), words);
+    for metric in Metric::all(&comparison.trials).into_iter().skip(1) {
+        let Some(floor) = floor(&metric) else { continue };
+        table.words(&format!("\n  {}", Name(metric.name())));
+        for variant in &findings.variants {
+            let effect = variant.effect(&metric);
             let words = effect.map_or("", short_verdict);
-            row(&mut table, &shortened(&variant.name), "", effect, words);
+            let figure = variant.summary(&metric).map_or_else(String::new, figure);
+            row(&mut table, &shortened(&variant.name), &figure, effect, words);
         }
         row(&mut table, "(control)", "", Some(floor), "");
     }
@@ -70,10 +72,22 @@ pub fn wall_effects(findings: &Findings) -> impl Iterator<Item = &Effect> {
 }
 
 fn times(variant: &VariantFindings) -> String {
-    let Some(wall) = variant.wall else { return "-".to_owned() };
+    let Some(wall) = variant.wall() else { return "-".to_owned() };
     match wall.deviation {
         Some(deviation) => format!("{:.3} s ± {deviation:.3} s", wall.mean),
         None => format!("{:.3} s", wall.mean),
+    }
+}
+
+/// In four digits, as it may be of any size.
+fn figure(summary: &Summary) -> String {
+    let digits = |value: f64| {
+        let whole = value.abs().max(f64::MIN_POSITIVE).log10().floor() as i32;
+        format!("{value:.*}", (3 - whole).clamp(0, 9) as usize)
+    };
+    match summary.deviation {
+        Some(deviation) => format!("{} ± {}", digits(summary.mean), digits(deviation)),
+        None => digits(summary.mean),
     }
 }
 

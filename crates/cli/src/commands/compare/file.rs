@@ -2,15 +2,21 @@
 //!
 //! What hyperfine's `--export-json` has stands where it has it (`results[]`), so that whatever reads that
 //! reads this; what hyperfine does not know is in further fields and below `corewise`.
+//!
+//! While a comparison runs, its file grows by a line for each run ([`Kept`]), after a first line with what is
+//! compared: whatever ends corewise, what was run is there, and continued from such a file as from one that
+//! was ended. At the end the document replaces it.
 
+use crate::whole_file::{self, Stream};
 use anyhow::{Context, Result, bail};
-use corewise_core::comparison::{Effect, Findings, Metric, VariantFindings};
+use corewise_core::comparison::{Effect, Findings, Metric, Summary, Trial, VariantFindings};
 use corewise_core::profile::Evidence;
 use corewise_render::comparison::{Comparison, EVIDENCE, command_line};
 use corewise_sys::input;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "corewise comparison";
 const VERSION: u32 = 1;
@@ -38,6 +44,8 @@ struct Entry<'a> {
     times: Vec<f64>,
     exit_codes: Vec<i32>,
     name: &'a str,
+    /// All figures; of a run of a fixed time `times` are those of one completion.
+    figures: BTreeMap<Metric, Summary>,
     /// Against the baseline; empty for the baseline.
     effects: BTreeMap<Metric, Effect>,
 }
@@ -48,6 +56,18 @@ struct Ours<C> {
     version: u32,
     evidence: Evidence,
     comparison: C,
+}
+
+impl<C> Ours<C> {
+    fn of(comparison: C) -> Self {
+        Self { format: FORMAT.to_owned(), version: VERSION, evidence: EVIDENCE, comparison }
+    }
+}
+
+/// The first line of a file that is not ended.
+#[derive(Serialize)]
+struct Begun<'a> {
+    corewise: Ours<&'a Comparison>,
 }
 
 /// What is read of a document.
@@ -61,8 +81,8 @@ pub fn write(comparison: &Comparison, findings: &Findings) -> String {
     let entries = findings.variants.iter().enumerate();
     let document = Document {
         results: entries.map(|(index, found)| entry(comparison, index, found)).collect(),
-        corewise: Ours { format: FORMAT.to_owned(), version: VERSION, evidence: EVIDENCE, comparison },
-        noise_floor: findings.noise_floor.iter().copied().collect(),
+        corewise: Ours::of(comparison),
+        noise_floor: findings.noise_floor.iter().cloned().collect(),
         blocks: findings.blocks,
         notes: &findings.notes,
     };
@@ -75,17 +95,18 @@ fn entry<'a>(comparison: &Comparison, index: usize, found: &'a VariantFindings) 
     let runs = || comparison.trials.iter().filter(|trial| plan.variant_of(trial.arm) == index);
     Entry {
         command: command_line(&plan.variants[index]),
-        mean: found.wall.map(|wall| wall.mean),
-        stddev: found.wall.and_then(|wall| wall.deviation),
-        median: found.wall.map(|wall| wall.median),
+        mean: found.wall().map(|wall| wall.mean),
+        stddev: found.wall().and_then(|wall| wall.deviation),
+        median: found.wall().map(|wall| wall.median),
         user: found.user_seconds,
         system: found.system_seconds,
-        min: found.wall.map(|wall| wall.min),
-        max: found.wall.map(|wall| wall.max),
+        min: found.wall().map(|wall| wall.min),
+        max: found.wall().map(|wall| wall.max),
         times: runs().map(|trial| trial.run.wall_seconds).collect(),
         exit_codes: runs().map(|trial| trial.run.exit_code).collect(),
         name: &found.name,
-        effects: found.effects.iter().copied().collect(),
+        figures: found.summaries.iter().cloned().collect(),
+        effects: found.effects.iter().cloned().collect(),
     }
 }
 
@@ -99,8 +120,9 @@ pub fn read(path: &Path) -> Result<Comparison> {
 
 /// What [`read`] makes of a file's text.
 pub fn parse(text: &str) -> Result<Comparison> {
-    let read: Read = serde_json::from_str(text).context("give a file of `corewise compare --json`")?;
-    let ours = read.corewise;
+    let document = serde_json::from_str::<Read>(text);
+    let read = document.or_else(|error| read_lines(text).ok_or(error));
+    let ours = read.context("give a file of `corewise compare --json`")?.corewise;
     if ours.format != FORMAT || ours.version != VERSION {
         bail!(
             "its format is `{}` version {}, and not `{FORMAT}` version {VERSION}: use the corewise that \
@@ -112,6 +134,50 @@ pub fn parse(text: &str) -> Result<Comparison> {
     ours.comparison.plan.check()?;
     ours.comparison.plan.check_trials(&ours.comparison.trials)?;
     Ok(ours.comparison)
+}
+
+/// The lines of a comparison that was not ended, as one document. The last line may be cut off.
+fn read_lines(text: &str) -> Option<Read> {
+    let mut lines = text.lines();
+    let mut begun: Read = serde_json::from_str(lines.next()?).ok()?;
+    let trials = lines.map_while(|line| serde_json::from_str(line).ok());
+    begun.corewise.comparison.trials.extend(trials);
+    Some(begun)
+}
+
+/// The file of a comparison that is not ended: it has every run as soon as that is made.
+pub struct Kept {
+    path: PathBuf,
+    /// What is compared, and the runs that were there before.
+    begun: String,
+    /// From the first run on: until then the file stays what it was.
+    file: Option<Stream>,
+}
+
+impl Kept {
+    /// `None` where nothing can be kept: in what is no file, as a pipe.
+    pub fn new(path: &Path, comparison: &Comparison) -> Option<Kept> {
+        let before = Comparison { trials: Vec::new(), ..comparison.clone() };
+        let begun = Begun { corewise: Ours::of(&before) };
+        let lines = std::iter::once(serde_json::to_string(&begun))
+            .chain(comparison.trials.iter().map(serde_json::to_string));
+        // Maps with names as keys, and numbers: nothing that JSON has not.
+        let begun = lines.map(|line| line.unwrap_or_default() + "\n").collect();
+        whole_file::may_grow(path).then(|| Kept { path: path.to_owned(), begun, file: None })
+    }
+
+    /// Adds a run.
+    pub fn add(&mut self, trial: &Trial) -> Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                whole_file::write(&self.path, self.begun.as_bytes())?;
+                self.file.insert(whole_file::append(&self.path)?)
+            }
+        };
+        file.write_all((serde_json::to_string(trial)? + "\n").as_bytes())?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,11 @@ pub fn parse(text: &str) -> Result<WorkloadFile> {
         applications.push((Application { name: name.clone(), command, start_seconds }, application.copies));
     }
     let applications = applications.into_iter().flat_map(|(application, number)| copies(application, number));
-    let workload = Workload { applications: applications.collect(), completions: written.completions };
+    let workload = Workload {
+        applications: applications.collect(),
+        completions: written.completions,
+        fixed_seconds: None,
+    };
     Ok(WorkloadFile { workload, setup: written.setup, prepare: written.prepare })
 }
 

@@ -17,7 +17,7 @@ pub fn render(comparison: &Comparison, findings: &Findings) -> String {
     let body = html! {
         (header(comparison, findings))
         (plots::ratios(findings))
-        (effects(findings))
+        (effects(comparison, findings))
         (plots::times(comparison, findings))
         (plots::order(comparison))
         (commands(comparison, findings))
@@ -47,15 +47,15 @@ fn header(comparison: &Comparison, findings: &Findings) -> Markup {
     page::header("compare", &text(names.join(" · ")), &facts, &about)
 }
 
-fn effects(findings: &Findings) -> Markup {
-    let of = |effects: &[(Metric, Effect)], metric| {
-        effects.iter().find(|(one, _)| *one == metric).map(|(_, effect)| *effect)
+fn effects(comparison: &Comparison, findings: &Findings) -> Markup {
+    let of = |effects: &[(Metric, Effect)], metric: &Metric| {
+        effects.iter().find(|(one, _)| one == metric).map(|(_, effect)| *effect)
     };
-    let words = |metric, effect: &Effect| match metric {
+    let words = |metric: &Metric, effect: &Effect| match metric {
         Metric::Wall => verdict(effect),
         _ => short_verdict(effect).to_owned(),
     };
-    let row = |metric: Metric, name: &str, effect: &Effect, words: &str| {
+    let row = |metric: &Metric, name: &str, effect: &Effect, words: &str| {
         html! {
             tr {
                 td { (metric.name()) }
@@ -66,7 +66,7 @@ fn effects(findings: &Findings) -> Markup {
         }
     };
     let rows = html! {
-        @for metric in Metric::ALL {
+        @for metric in &Metric::all(&comparison.trials) {
             @for variant in &findings.variants {
                 @if let Some(effect) = of(&variant.effects, metric) {
                     (row(metric, &variant.name, &effect, &words(metric, &effect)))
@@ -86,9 +86,9 @@ fn commands(comparison: &Comparison, findings: &Findings) -> Markup {
         @for (variant, found) in comparison.plan.variants.iter().zip(&findings.variants) {
             tr {
                 th scope="row" { (variant.name) }
-                td.figure { (known(found.wall.map(|wall| Seconds(wall.median)))) }
-                td.figure { (known(found.wall.map(|wall| Seconds(wall.min)))) }
-                td.figure { (known(found.wall.map(|wall| Seconds(wall.max)))) }
+                td.figure { (known(found.wall().map(|wall| Seconds(wall.median)))) }
+                td.figure { (known(found.wall().map(|wall| Seconds(wall.min)))) }
+                td.figure { (known(found.wall().map(|wall| Seconds(wall.max)))) }
                 td { code { (command_line(variant)) } }
             }
         }

@@ -90,7 +90,7 @@ pub fn ratios(findings: &Findings) -> Markup {
     let named = findings
         .variants
         .iter()
-        .flat_map(|variant| variant.effect(Metric::Wall).map(|effect| (variant.name.as_str(), effect)));
+        .flat_map(|variant| variant.effect(&Metric::Wall).map(|effect| (variant.name.as_str(), effect)));
     let floor =
         findings.noise_floor.iter().find(|(metric, _)| *metric == Metric::Wall).map(|(_, effect)| effect);
     let rows: Vec<_> = named.chain(floor.map(|effect| ("(control)", effect))).collect();
