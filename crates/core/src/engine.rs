@@ -22,7 +22,7 @@
 
 use crate::classify::{FPU_THRESHOLD, FpuClass};
 use crate::cpuset::CpuSet;
-use crate::guard::{Findings, Guard, InForce};
+use crate::guard::{BACK, Findings, Guard, InForce};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
@@ -49,6 +49,9 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// The most binds and settings in one step, per allowed PE: a bound on the work that a step may ask for.
 pub const BINDS_PER_PE_MAX: usize = 4;
+
+/// The reason of who is freed because the run ends.
+pub const OVER: &str = "the run is over";
 
 /// Time between two observations while a process may be found to spin: enough samples for a share.
 const JUDGING_INTERVAL: Duration = Duration::from_millis(50);
@@ -345,8 +348,7 @@ impl Engine {
         match in_force {
             InForce::Placement => {}
             InForce::Before(places) => {
-                let reason = "back to where it ran without the placement".to_owned();
-                let assignment = |pe| Assignment { pes: CpuSet::from_iter([pe]), reason: reason.clone() };
+                let assignment = |pe| Assignment { pes: CpuSet::single(pe), reason: BACK.to_owned() };
                 wanted.bound = places.iter().map(|(thread, pe)| (*thread, assignment(*pe))).collect();
             }
             InForce::Nothing => wanted.bound.clear(),

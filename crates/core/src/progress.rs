@@ -80,6 +80,9 @@ pub enum Unknown {
     /// The chosen point is no longer passed as it was.
     #[error("it does something else now")]
     OtherPhase,
+    /// What was counted leaves open whether it does what it did.
+    #[error("too little was counted to tell")]
+    TooLittle,
 }
 
 /// The point that is passed most often, of those that were all counted in each slice at a rate that can be
@@ -139,22 +142,28 @@ pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interv
     if !within(per_cpu[1] / per_cpu[0], DRIFT_MAX) {
         return Err(Unknown::OtherPhase);
     }
+    let mut doubt = 0.0;
     if let Some(witness) = choice.witness {
         let mix = both.each_ref().map(|slices| {
             Quotient::of(&pairs(slices, |slice| (count(slice, choice.point), count(slice, witness))))
         });
         let change = mix[1].over(&mix[0]);
         // It must keep pace, and be seen to.
-        if !(1.0 - IN_PACE..=1.0 + IN_PACE).contains(&change.value)
-            || change.high - change.low > 4.0 * IN_PACE
-        {
+        if change.low > 1.0 + IN_PACE || change.high < 1.0 - IN_PACE {
             return Err(Unknown::OtherPhase);
         }
+        if change.high - change.low > 4.0 * IN_PACE || change.value.is_nan() {
+            return Err(Unknown::TooLittle);
+        }
+        // By as much as the two differ, either may be wrong.
+        doubt = (change.value - 1.0).abs();
     }
     let rates = both
         .each_ref()
         .map(|slices| Quotient::of(&pairs(slices, |slice| (count(slice, choice.point), slice.wanted_s))));
-    Ok(rates[1].over(&rates[0]))
+    let speed = rates[1].over(&rates[0]);
+    let doubt = doubt * speed.value;
+    Ok(Interval { low: speed.low - doubt, high: speed.high + doubt, ..speed })
 }
 
 fn within(change: f64, factor: f64) -> bool {
@@ -294,6 +303,22 @@ mod tests {
         assert_eq!(ratio(choice, &before, &gone), Err(Unknown::OtherPhase));
         let asleep = slices(2, 4, &[800.0, 300.0], 1.0, |_| 1.0);
         assert_eq!(ratio(choice, &before, &asleep), Err(Unknown::Idle));
+    }
+
+    #[test]
+    fn points_that_hardly_keep_pace_are_doubted_and_noisy_ones_tell_nothing_yet() {
+        let before = slices(1, 40, &[2000.0, 700.0], 1.0, |_| 1.0);
+        let choice = Choice { point: 0, witness: Some(1) };
+        let now = slices(2, 40, &[2000.0, 728.0], 1.0, |_| 1.0);
+        let doubted = ratio(choice, &before, &now).unwrap();
+        assert!(doubted.high - 1.0 > 0.03 && 1.0 - doubted.low > 0.03, "{doubted:?}");
+        // A witness that comes in bursts: whether it keeps pace is seen after a while only.
+        let mut bursts = slices(2, 80, &[2000.0, 700.0], 1.0, |_| 1.0);
+        for (index, slice) in bursts.iter_mut().enumerate() {
+            slice.passes[1] = if index % 5 == 0 { 350 } else { 0 };
+        }
+        assert_eq!(ratio(choice, &before, &bursts[..10]), Err(Unknown::TooLittle));
+        assert!(ratio(choice, &before, &bursts).is_ok());
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub fn symmetric_centre(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// The intervals of [`symmetric_centre`] of many sets of so many values: what they have in common is found once.
+/// The intervals of [`symmetric_centre`] of many sets of so many values.
 #[derive(Debug, Clone, Copy)]
 pub struct SignedRanks {
     outside: usize,

@@ -9,13 +9,16 @@ use std::time::Duration;
 const GAIN_MIN: f64 = 0.02;
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("a number"));
-    let (seeds, seconds) = (arguments.next().unwrap_or(250), arguments.next().unwrap_or(60));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number =
+        |place: usize, other| arguments.get(place).map_or(other, |word| word.parse().expect("a number"));
+    let (seeds, seconds) = (number(0, 250), number(1, 60));
+    let is_wanted = |name: &str| arguments.len() < 3 || arguments[2..].iter().any(|word| word == name);
     let time = Duration::from_secs(seconds);
     println!("simulated: {seeds} seeds for each policy, {seconds} s each");
     println!("\npolicy    without guard: mean  with guard: mean    worst   taken back after: median    p95");
     let mut all = Vec::new();
-    for foe in Foe::ALL {
+    for foe in Foe::ALL.into_iter().filter(|foe| is_wanted(foe.name())) {
         let outcomes = of_seeds(seeds, |seed| against(seed, foe, time).expect("a scenario"));
         tell_foe(foe.name(), &outcomes);
         all.extend(outcomes);
@@ -25,7 +28,7 @@ fn main() {
         "\npolicy    seeds that gain  gain without guard: mean  with guard: mean   kept   kept of the gains"
     );
     let mut all = Vec::new();
-    for name in FRIENDS {
+    for name in FRIENDS.into_iter().filter(|name| is_wanted(name)) {
         let outcomes = of_seeds(seeds, |seed| with_friend(seed, name, time).expect("a scenario"));
         tell_friend(name, &outcomes);
         all.extend(outcomes);

@@ -63,8 +63,8 @@ pub enum RunError {
     },
     /// A run took too long.
     #[error(
-        "a run of the variant `{variant}` took longer than {seconds} s and was ended: set a longer --timeout, \
-         or count such runs with --ignore-failure"
+        "a run of the variant `{variant}` took longer than {seconds} s and was ended: set a longer \
+         --timeout, or count such runs with --ignore-failure"
     )]
     TooLong {
         /// The variant.
@@ -74,8 +74,8 @@ pub enum RunError {
     },
     /// An application has not completed within a fixed time.
     #[error(
-        "an application of the variant `{variant}` has not completed once within {seconds} s: give it a longer \
-         --for"
+        "an application of the variant `{variant}` has not completed once within {seconds} s: give it a \
+         longer --for"
     )]
     NotOnce {
         /// The variant.

@@ -35,7 +35,7 @@ pub struct Progress {
     /// Time between two lines
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1s")]
     interval: Duration,
-    /// How long the baseline is measured
+    /// How long the baseline is measured, at least
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "3s")]
     baseline: Duration,
     /// With --pid: end after this time
@@ -48,6 +48,9 @@ pub struct Progress {
     #[arg(required_unless_present = "pid", last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
+
+/// Intervals that are taken together where one does not tell.
+const INTERVALS_MAX: usize = 8;
 
 /// One line: one thread in one interval.
 #[derive(Debug, Serialize)]
@@ -72,6 +75,8 @@ struct Thread {
     meter: Meter,
     baseline: Vec<Slice>,
     window: Vec<Slice>,
+    /// The slices of one interval.
+    interval_slices: usize,
     /// Intervals in a row in which it did something else.
     elsewhere: u32,
 }
@@ -147,7 +152,9 @@ impl Session<'_> {
     /// Until the program ends, or its threads do something else.
     fn follow(&mut self, meters: Vec<Meter>) -> Result<()> {
         let since_s = self.begin.elapsed().as_secs_f64();
-        let thread = |meter| Thread { meter, baseline: Vec::new(), window: Vec::new(), elsewhere: 0 };
+        let interval_slices = slices_of(self.options.interval);
+        let thread =
+            |meter| Thread { meter, baseline: Vec::new(), window: Vec::new(), interval_slices, elsewhere: 0 };
         let mut threads: Vec<Thread> = meters.into_iter().map(thread).collect();
         let mut next = Instant::now() + self.options.interval;
         while !self.is_over {
@@ -204,7 +211,7 @@ impl Thread {
 
     /// What the last interval came to; nothing while the baseline is measured.
     fn line(&mut self, at_s: f64, since_s: f64, baseline: Duration) -> Option<Line<'_>> {
-        let wanted = (baseline.as_secs_f64() / SLICE.as_secs_f64()).ceil() as usize;
+        let wanted = slices_of(baseline).max(self.meter.judged());
         let choice = self.meter.choice();
         if choice.is_ok() && self.baseline.len() < wanted.max(SLICES_MIN) {
             self.baseline.append(&mut self.window);
@@ -214,7 +221,11 @@ impl Thread {
         self.elsewhere = if found == Err(Unknown::OtherPhase) { self.elsewhere + 1 } else { 0 };
         let wanted_s: f64 = self.window.iter().map(|slice| slice.wanted_s).sum();
         let passes: u64 = self.window.iter().filter_map(|slice| slice.passes.first()).sum();
-        self.window.clear();
+        // What did not tell yet counts together with what comes.
+        let most = INTERVALS_MAX * self.interval_slices.max(1);
+        if found != Err(Unknown::TooLittle) || self.window.len() >= most {
+            self.window.clear();
+        }
         let of = |part: fn(&Interval) -> f64| found.as_ref().ok().map(part);
         Some(Line {
             at_s,
@@ -229,6 +240,10 @@ impl Thread {
             unknown: found.as_ref().err().map(ToString::to_string),
         })
     }
+}
+
+fn slices_of(time: Duration) -> usize {
+    time.div_duration_f64(SLICE).ceil() as usize
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

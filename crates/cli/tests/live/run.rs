@@ -213,7 +213,7 @@ fn a_report_is_explained_thread_by_thread() {
     };
     for (name, words) in [
         ("fp", "Why: it was bound to PE "),
-        ("fp", "number 1 of them on the core of PEs"),
+        ("fp", "FPU-intensive threads: number 1 of them on the FPU module of PEs"),
         ("int", "it uses floating point too little to disturb others"),
         ("pin", "It chose its PEs itself, and is left alone."),
     ] {

@@ -71,14 +71,15 @@ pub fn detectable_with(logs: &[f64], blocks: usize) -> Option<f64> {
 
 /// The effect that is told with probability [`POWER`], as a share off 1.
 ///
-/// Problem: how often an effect is told depends on the test and on the noise, and of few blocks little is known of
-/// the noise; formulas for normal noise promise too much. Approach: comparisons are made up of the scatter
-/// that was seen, each is tested as the real one is, and the effect is that by which so many of them would
-/// have to be shifted to be told. The scatter lies symmetrically about the centre, so each value is as likely
-/// to be its mirror image. What few values cannot show, rarer and larger ones, is added as noise of a heavy
-/// tail: a share of the scatter that shrinks with the root of the number of values. Source: B. W. Silverman, G. A.
-/// Young, "The bootstrap: to smooth or not to smooth?", Biometrika 74(3), 1987; the amount of noise is ours, by
-/// `studies/compare/coverage`. Limits: noise that was not seen at all, as a burst in one of many runs, is not foreseen.
+/// Problem: how often an effect is told depends on the test and on the noise, and of few blocks little is
+/// known of the noise; formulas for normal noise promise too much. Approach: comparisons are made up of the
+/// scatter that was seen, each is tested as the real one is, and the effect is that by which so many of them
+/// would have to be shifted to be told. The scatter lies symmetrically about the centre, so each value is as
+/// likely to be its mirror image. What few values cannot show, rarer and larger ones, is added as noise of a
+/// heavy tail: a share of the scatter that shrinks with the root of the number of values. Source: B. W.
+/// Silverman, G. A. Young, "The bootstrap: to smooth or not to smooth?", Biometrika 74(3), 1987; the amount
+/// of noise is ours, by `studies/compare/coverage`. Limits: noise that was not seen at all, as a burst in one
+/// of many runs, is not foreseen.
 fn detectable(logs: &[f64], centre: f64, blocks: usize) -> f64 {
     const MADE_UP: usize = 100;
     /// Times the standard error.

@@ -1,8 +1,8 @@
 //! What is in force: the changes that were asked for, what the world has confirmed of them, and what it has
 //! refused.
 
-use super::RETRY_AFTER;
 use super::settings::Settings;
+use super::{OVER, RETRY_AFTER};
 use crate::ids::ThreadId;
 use crate::observe::{Standing, ThreadReading};
 use crate::plan::{Action, Assignment, Change, Outcome, OutcomeKind, Placement, WantedSetting};
@@ -145,7 +145,7 @@ impl Present {
     pub fn release_all(&mut self) -> Vec<Action> {
         let mut actions = self.placement.actions_towards(&Placement::default());
         for action in &mut actions {
-            action.reason = "the run is over".to_owned();
+            action.reason = OVER.to_owned();
         }
         self.placement = Placement::default();
         actions

@@ -91,6 +91,12 @@ const FREED: Duration = Duration::from_secs(1);
 /// How far the reference follows the progress with each look: machines change their speed slowly.
 const FOLLOWS: f64 = 0.05;
 
+/// The reason of who is free for an epoch.
+pub const EPOCH: &str = "an epoch without the placement, to measure what it gains";
+
+/// The reason of who is bound for a moment, at the beginning of such an epoch or of the time after.
+pub const BACK: &str = "back to where it ran without the placement";
+
 /// What may be in force now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum InForce<'a> {
@@ -179,7 +185,7 @@ impl Guard {
     pub fn reason(&self) -> String {
         match &self.mode {
             Mode::Decided(_) => self.findings.to_string(),
-            _ => "an epoch without the placement, to measure what it gains".to_owned(),
+            _ => EPOCH.to_owned(),
         }
     }
 

@@ -22,7 +22,7 @@ pub const KIND: PolicyKind = PolicyKind {
     name: "busyfcs",
     machine: "fast and slow PEs",
     rule: "a fast PE is never idle while a thread runs on a slow one",
-    why: "a thread gets more done on a fast PE, so none of these should be idle while somebody works on a slow one",
+    why: "a thread gets more done on a fast PE: none of these should be idle while a slow one works",
     source: "PA §2.3",
     rest: None,
     make: |_| Box::new(BusyFcs),

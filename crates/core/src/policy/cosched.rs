@@ -54,7 +54,7 @@ pub const KIND: PolicyKind = PolicyKind {
     machine: "SMT siblings, hardware counters",
     rule: "threads that differ in L2 misses, FPU use and branches share a core; those with many L2 misses \
         share a PE",
-    why: "threads that need different parts of a core disturb each other less than threads that need the same ones",
+    why: "threads that need different parts of a core disturb each other less than those that are alike",
     source: "co-scheduling §4.1",
     rest: None,
     make: |given| Box::new(Cosched { parameters: Parameters::new(given), ..Cosched::default() }),

@@ -54,8 +54,8 @@ pub const KIND: PolicyKind = PolicyKind {
     machine: "fast and slow PEs",
     rule: "first to threads in a new sequential phase, then in turns to those of mildly parallel \
         applications",
-    why: "while one thread works and the others wait for it, the whole program is as fast as this thread: it should be \
-        on a fast PE",
+    why: "while one thread works and the others wait for it, the whole program is as fast as this thread: it \
+        should be on a fast PE",
     source: "PA §2.1",
     rest: None,
     make: |parameters| Box::new(Pa::new(parameters)),

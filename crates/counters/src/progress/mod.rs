@@ -4,8 +4,9 @@
 //! its own code. Here the points are found and counted. First the clock samples the process for a while, and
 //! the stacks that it finds tell where points may be ([`points`]). Each is then tried for a few milliseconds,
 //! so that one that is passed millions of times costs no more than that; what is left is counted for four
-//! seconds ([`counter`]), and the pure part chooses. Should a point be passed too often later, because the
-//! program does something else, it is no longer counted from the next slice on.
+//! seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a second has no steady
+//! rate in so short a time: for such a thread it is counted longer. Should a point be passed too often for
+//! more than a burst, because the program does something else, it is no longer counted.
 //!
 //! Limits. x86-64; code in files only, so nothing of what a compiler makes at run time; a probe is passed by
 //! all threads of the process, though only one is counted. Needs root (or CAP_PERFMON and
@@ -55,9 +56,14 @@ const TRIAL_RUN_NS: u64 = 1_000_000;
 /// Passes a second above which a point is no longer counted.
 const RATE_TOO_HIGH: f64 = 2.0 * RATE_MAX;
 
-/// The length of a slice, and how many it takes to choose.
+/// How much more than that it may be passed in a burst, as seconds of that rate.
+const BURST_S: f64 = 2.0;
+
+/// The length of a slice, how many it takes to choose, and how often so many more are counted where that
+/// did not tell.
 pub const SLICE: Duration = Duration::from_millis(100);
 const CHOOSING: usize = 40;
+const CHOOSING_TURNS: usize = 4;
 
 /// Why a process cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -91,10 +97,14 @@ pub struct Meter {
     pub points: Vec<String>,
     /// Of each point; `None` once it has become too expensive.
     counters: Vec<Option<Counter>>,
+    /// How often each may still be passed before it is.
+    spare: Vec<f64>,
     schedstat: SchedstatFile,
     last: Option<Last>,
     slices: Vec<Slice>,
     choice: Result<Choice, Unknown>,
+    /// How many slices the choice rests on.
+    judged: usize,
 }
 
 /// What had been read at the end of a slice.
@@ -109,8 +119,22 @@ impl Meter {
     /// Finds out what to count in a process, within some ten seconds; the meters of its busiest threads.
     pub fn start(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
         let mut meters = Meter::try_out(pid, pes)?;
+        for _ in 1..CHOOSING_TURNS {
+            if !meters.iter().any(|meter| choose(&meter.slices) == Err(Unknown::Wanders)) {
+                break;
+            }
+            Meter::count_all(&mut meters, CHOOSING);
+        }
         meters.iter_mut().for_each(Meter::decide);
         Ok(meters)
+    }
+
+    /// Counts so many slices.
+    fn count_all(meters: &mut Vec<Meter>, slices: usize) {
+        for _ in 0..slices {
+            std::thread::sleep(SLICE);
+            meters.retain_mut(Meter::step);
+        }
     }
 
     /// Counts all candidates for as long as it takes to choose among them.
@@ -129,10 +153,8 @@ impl Meter {
                 meters.push(meter);
             }
         }
-        for _ in 0..=CHOOSING {
-            std::thread::sleep(SLICE);
-            meters.retain_mut(|meter| meter.step());
-        }
+        // The first begins the first slice.
+        Meter::count_all(&mut meters, CHOOSING + 1);
         Ok(meters)
     }
 
@@ -168,8 +190,18 @@ impl Meter {
                 counters.push(Some(counter));
             }
         }
-        let (slices, choice) = (Vec::new(), Err(Unknown::Idle));
-        Ok(Some(Meter { tid, name: stat.name, points, counters, schedstat, last: None, slices, choice }))
+        Ok(Some(Meter {
+            tid,
+            name: stat.name,
+            points,
+            counters,
+            spare: Vec::new(),
+            schedstat,
+            last: None,
+            slices: Vec::new(),
+            choice: Err(Unknown::Idle),
+            judged: 0,
+        }))
     }
 
     /// Takes in what has happened since the last call; `false` once the thread has ended.
@@ -193,8 +225,11 @@ impl Meter {
 
     /// Counts a point no longer that is passed too often.
     fn keep_cheap(&mut self, slice: &Slice, passed: Duration) {
-        for (counter, passes) in self.counters.iter_mut().zip(&slice.passes) {
-            if *passes as f64 > RATE_TOO_HIGH * passed.as_secs_f64() {
+        let most = BURST_S * RATE_TOO_HIGH;
+        self.spare.resize(self.counters.len(), most);
+        for ((counter, spare), passes) in self.counters.iter_mut().zip(&mut self.spare).zip(&slice.passes) {
+            *spare = (*spare + RATE_TOO_HIGH * passed.as_secs_f64() - *passes as f64).min(most);
+            if *spare < 0.0 {
                 *counter = None;
             }
         }
@@ -210,9 +245,14 @@ impl Meter {
         self.choice
     }
 
+    /// How many slices it took to choose: a baseline of fewer tells less than was asked of the points.
+    pub fn judged(&self) -> usize {
+        self.judged
+    }
+
     /// Chooses, and counts nothing else from then on.
     fn decide(&mut self) {
-        self.choice = choose(&self.slices);
+        (self.choice, self.judged) = (choose(&self.slices), self.slices.len());
         let kept: Vec<usize> =
             self.choice.iter().flat_map(|choice| [Some(choice.point), choice.witness]).flatten().collect();
         self.keep(&kept);
@@ -233,6 +273,7 @@ impl Meter {
             counted.into_iter().map(|(_, point, counter)| (point, counter)).unzip();
         // Counted together with what is now left out, which cost something.
         self.slices.clear();
+        self.spare.clear();
         self.last = None;
     }
 }

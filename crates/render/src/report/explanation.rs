@@ -1,16 +1,17 @@
 //! Why threads are where they are: a report in sentences, for people who have not read the papers.
 //!
-//! Problem: a report lists what was seen and decided, in the words of those who know how corewise decides, and
-//! a placement that was tried in epochs is hundreds of lines of it. Approach: the questions that people ask
-//! (what was it to do, did it help, why is this thread there, what was not done), each answered by what the
-//! report holds. What happened again and again is told once. Limits: a cause that the report does not hold is
-//! not guessed; which other places a policy has weighed is known as far as its reasons tell.
+//! Problem: a report lists what was seen and decided, in the words of those who know how corewise decides,
+//! and a placement that was tried in epochs is hundreds of lines of it. Approach: the questions that people
+//! ask (what was it to do, did it help, why is this thread there, what was not done), each answered by what
+//! the report holds. What happened again and again is told once. Limits: a cause that the report does not
+//! hold is not guessed; which other places a policy has weighed is known as far as its reasons tell.
 
 use crate::page::words::{Seconds, Share};
 use crate::terminal::Name;
 use corewise_core::classify::FpuClass;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::guard::{Findings, Gain, State};
+use corewise_core::engine::OVER;
+use corewise_core::guard::{BACK, Findings, Gain, State};
 use corewise_core::observe::Standing;
 use corewise_core::policy::{DEFAULT, PolicyKind, SPREAD};
 use corewise_core::report::{Decision, Report, ThreadReport};
@@ -156,8 +157,8 @@ fn gained(report: &Report) -> String {
 /// What the guard found, in sentences.
 fn found_gain(found: &Findings) -> String {
     let Some(meter) = found.meter else {
-        return "That could not be measured: nothing tells here how fast the program advances. The threads were \
-             bound by the rule alone. `corewise compare` tells what it gains."
+        return "That could not be measured: nothing tells here how fast the program advances. The threads \
+             were bound by the rule alone. `corewise compare` tells what it gains."
             .to_owned();
     };
     let how = format!(
@@ -176,8 +177,8 @@ fn found_gain(found: &Findings) -> String {
             Seconds(after)
         ),
         (State::Fell, _) => format!(
-            "At first. {how}, and it was kept; then the program got less done than it had without it, and it was \
-             taken back."
+            "At first. {how}, and it was kept; then the program got less done than it had without it, and it \
+             was taken back."
         ),
         (State::NotTold, Some(gain)) => format!(
             "That cannot be told. {how}: with it, {gain}. It was taken back, as nobody's threads are moved \
@@ -211,6 +212,11 @@ fn place(report: &Report, thread: &ThreadReport) -> Vec<String> {
     lines.extend(thread.fpu_usage.map(|usage| {
         let source = thread.fpu_usage_source.as_deref().unwrap_or("an unknown source");
         format!("It computes in floating point for {} of its time, by {}.", Share(usage), Name(source))
+    }));
+    let is_held = |decision: &Decision| decision.tid == thread.tid && decision.reason == BACK;
+    lines.extend(report.decisions.iter().any(is_held).then(|| {
+        "For moments it was held where it ran before, so that times with and without the placement compare."
+            .to_owned()
     }));
     let spin = thread.spin_share.filter(|share| *share >= 0.01);
     lines.extend(spin.map(|share| format!("It spends {} of its time waiting busily.", Share(share))));
@@ -256,15 +262,20 @@ fn why(report: &Report, thread: &ThreadReport) -> String {
         }
         Standing::Free | Standing::Bound | Standing::Inherited => {}
     }
-    let decisions = report.decisions.iter().filter(|decision| decision.tid == thread.tid);
+    let decisions = || report.decisions.iter().filter(|decision| decision.tid == thread.tid);
+    let wanted = decisions().filter(|decision| decision.pes.is_some() && decision.reason != BACK);
     // The latest that was carried out, else the latest.
-    let bind = decisions.filter(|decision| decision.pes.is_some()).max_by_key(|decision| is_done(decision));
+    let bind = wanted.max_by_key(|decision| is_done(decision));
     match bind {
         Some(decision) => {
             let reason = Name(&decision.reason);
-            format!("Why: it {}: {reason}{}.", what(report, decision), refusal(report, decision))
+            let after = decisions().rfind(|decision| decision.reason != OVER);
+            let after = after.filter(|last| last.pes.is_none() && last.setting.is_none());
+            let freed = after.map(|last| format!(" In the end it was free: {}.", Name(&last.reason)));
+            let (what, refusal) = (what(report, decision), refusal(report, decision));
+            format!("Why: it {what}: {reason}{refusal}.{}", freed.unwrap_or_default())
         }
-        None if !thread.bindings.is_empty() => {
+        None if !thread.bindings.is_empty() && decisions().next().is_none() => {
             "Why is no longer known: the report holds the latest decisions only.".to_owned()
         }
         None => why_free(report, thread),

@@ -162,7 +162,7 @@ pub fn pair() -> Report {
             Some(2),
             "FPU usage 0.90 is above 0.30; rank 2 of 2 takes the first PE of module 1",
         ),
-        decision(s(10.4), 4211, None, "the run has ended"),
+        decision(s(10.4), 4211, None, "the run is over"),
     ];
     report(threads, decisions)
 }

@@ -1,7 +1,7 @@
 use super::{of_run, of_thread};
 use crate::report::fixture::{SECOND_NS, decision, pair, report, thread};
 use corewise_core::classify::FpuClass;
-use corewise_core::guard::{Findings, Gain, State};
+use corewise_core::guard::{BACK, EPOCH, Findings, Gain, State};
 use corewise_core::observe::{ProgressSource, Standing};
 use corewise_core::report::Report;
 
@@ -15,10 +15,10 @@ fn found(state: State, meter: Option<ProgressSource>, gain: Option<Gain>) -> Fin
 /// A placement that was tried in epochs and taken back, beside threads that are nobody's business.
 fn tried() -> Report {
     let mut report = pair();
-    let epoch = "an epoch without the placement, to measure what it gains";
     for pair in 0..12 {
         let at = 3 * SECOND_NS + pair * 48_000_000;
-        report.decisions.push(decision(at, 4211, None, epoch));
+        report.decisions.push(decision(at, 4211, None, EPOCH));
+        report.decisions.push(decision(at + 1_000_000, 4211, Some(1), BACK));
         report.decisions.push(decision(at + 24_000_000, 4211, Some(0), "the same reason, each time"));
     }
     report.decisions.push(decision(4 * SECOND_NS, 4211, None, "placement taken back after 0.6 s"));
