@@ -81,13 +81,11 @@ fn times(variant: &VariantFindings) -> String {
 
 /// In four digits, as it may be of any size.
 fn figure(summary: &Summary) -> String {
-    let digits = |value: f64| {
-        let whole = value.abs().max(f64::MIN_POSITIVE).log10().floor() as i32;
-        format!("{value:.*}", (3 - whole).clamp(0, 9) as usize)
-    };
+    let whole = summary.mean.abs().max(f64::MIN_POSITIVE).log10().floor() as i32;
+    let decimals = (3 - whole).clamp(0, 9) as usize;
     match summary.deviation {
-        Some(deviation) => format!("{} ± {}", digits(summary.mean), digits(deviation)),
-        None => digits(summary.mean),
+        Some(deviation) => format!("{:.decimals$} ± {deviation:.decimals$}", summary.mean),
+        None => format!("{:.decimals$}", summary.mean),
     }
 }
 
