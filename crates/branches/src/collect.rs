@@ -5,7 +5,6 @@ use super::trace::Trace;
 use corewise_code::AddressSpace;
 use corewise_paths::window::{End, Recording, Transfer, Window};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// How long threads were stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,7 +13,8 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    pub(super) fn add(&mut self, pause: Duration) {
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn add(&mut self, pause: std::time::Duration) {
         self.ns.push(u32::try_from(pause.as_nanos()).unwrap_or(u32::MAX));
     }
 
