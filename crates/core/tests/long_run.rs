@@ -136,7 +136,15 @@ impl Run {
             2 => {
                 let hints = Hints { phase: Some(second as u32), ..Hints::default() };
                 let (run_ns, wait_ns) = (10_000_000, 90_000_000);
-                let delay = ProcessDelay { leader: new, run_ns, wait_ns, adaptable: true };
+                let delay = ProcessDelay {
+                    leader: new,
+                    run_ns,
+                    wait_ns,
+                    elapsed_ns: 10_000_000,
+                    adaptable: true,
+                    spin_count: None,
+                    team_size: None,
+                };
                 let name = format!("worker {second}").into();
                 let renamed = Event::ThreadRenamed { thread: new, name };
                 vec![Event::Hint { thread: new, hints }, renamed, Event::Delayed(delay)]
