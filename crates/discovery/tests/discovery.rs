@@ -378,13 +378,15 @@ fn parallelism_of_one_and_of_two_busy_threads() {
                 live.alive.iter().filter(|t| &*t.name == "burner").map(|t| t.runnable_ns.unwrap()).max()
             };
             live.until("they have burnt", |live| {
-                busy_ns(live).is_some_and(|ns| ns > 900_000_000) && live.alive.iter().all(|t| !t.runnable)
+                busy_ns(live).is_some_and(|ns| ns > 300_000_000) && live.alive.iter().all(|t| !t.runnable)
             });
             let seen = live.parallelism();
-            // The sum is exact by polling, too.
-            let sum = seen.runnable_thread_ns as f64 / 1e9;
+            // The sum is exact by polling, too. How long they burnt is not: a hypervisor may take PEs away.
+            let burnt: u64 = live.alive.iter().map(|thread| thread.runnable_ns.unwrap()).sum();
+            let (sum, burnt) = (seen.runnable_thread_ns as f64 / 1e9, burnt as f64 / 1e9);
             let wanted = threads as f64;
-            assert!((wanted * 0.9..wanted * 1.2 + 0.3).contains(&sum), "{}: {seen:?}", live.source.name());
+            assert!((burnt * 0.9..burnt * 1.1 + 0.3).contains(&sum), "{}: {seen:?}", live.source.name());
+            assert!(burnt < wanted * 1.2 + 0.3, "{}: {burnt}", live.source.name());
             assert_eq!(seen.exact, live.source.name() == "bpf");
             if seen.exact {
                 let mean = seen.runnable_thread_ns as f64 / seen.active_ns as f64;
