@@ -30,7 +30,7 @@ use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_core::waits::{CALM_MAX, DELAYED_FROM};
 use corewise_discovery::NewThread;
-use corewise_sys::clock::own_cpu_time;
+use corewise_sys::clock::{own_cpu_time, process_cpu_time};
 use corewise_sys::environment;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
 use loaded::Loaded;
@@ -128,6 +128,8 @@ struct Process {
     search_at: Instant,
     search_after: Duration,
     looked_at: Instant,
+    /// The CPU time of corewise by then.
+    by_us: Duration,
     /// Since when it is added up what its threads wanted, that time, and how long of it they waited.
     busy: (Instant, u64, u64),
     /// Whether they wanted PEs all the time lately, and were held up.
@@ -214,6 +216,7 @@ impl Runtimes {
             search_at: now,
             search_after: SEARCH_AFTER,
             looked_at: now,
+            by_us: process_cpu_time(),
             busy: (now, 0, 0),
             is_busy: false,
             most_threads: 0,
@@ -395,7 +398,8 @@ impl Process {
         self.copies.iter().map(|copy| &copy.variable).chain(&self.teams)
     }
 
-    /// For how long its threads ran, and waited for a PE, since the last look.
+    /// For how long its threads ran, and waited for a PE, since the last look. What corewise itself took of
+    /// the PEs, most of it at the start, is no time that others need them.
     fn delay(&mut self) -> ProcessDelay {
         let elapsed_ns = self.looked_at.elapsed().as_nanos() as u64;
         self.looked_at = Instant::now();
@@ -407,6 +411,9 @@ impl Process {
             watched.last = now;
             true
         });
+        let by_us = process_cpu_time();
+        wait_ns = wait_ns.saturating_sub(by_us.saturating_sub(self.by_us).as_nanos() as u64);
+        self.by_us = by_us;
         self.note_whether_busy(run_ns, wait_ns);
         let (leader, adaptable) = (self.leader, !self.copies.is_empty());
         let spin_count = self.wanted.filter(|_| adaptable);
