@@ -112,7 +112,7 @@ fn threads_of_one_process_are_told_apart() {
     assert!(share(float.vector, &float) > 0.9, "{float:?}");
     assert!(share(integer.fp, &integer) < 0.1, "{integer:?}");
     assert!(share(integer.vector, &integer) < 0.1, "{integer:?}");
-    assert!(share(indirect.fp, &indirect) > 0.9, "behind function pointers: {indirect:?}");
+    assert!(share(indirect.fp, &indirect) > 0.8, "behind function pointers: {indirect:?}");
     assert!(
         share(copying.vector, &copying) < 0.2,
         "a repeated instruction, an addition behind it: {copying:?}"
