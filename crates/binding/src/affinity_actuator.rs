@@ -234,6 +234,13 @@ impl Actuator for AffinityActuator {
                 Change::Reset(SettingKind::Turns) => binder.end_turns(tid),
                 Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
             };
+            if (&action.change, &result) == (&Change::Free, &OutcomeKind::Done) {
+                // It may be bound again before the next look.
+                match affinity::get(tid).ok().filter(|mask| *mask != *self.allowed) {
+                    Some(mask) => self.limited.insert(tid, Arc::new(mask)),
+                    None => self.limited.remove(&tid),
+                };
+            }
             Outcome { thread: action.thread, change: action.change.clone(), result }
         };
         let outcomes = actions.iter().map(carry_out).collect();
@@ -288,6 +295,36 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    /// One whose user lets it have fewer PEs than corewise.
+    #[test]
+    fn whoever_was_freed_may_be_bound_again_before_the_next_look() {
+        needs!(TwoPes);
+        let (limited, stays) = std::sync::mpsc::channel();
+        let (leave, left) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            let (own, _) = affinity::own_and_cpuset().unwrap();
+            affinity::narrow_self(&first(&own)).unwrap();
+            limited.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+            left.recv().unwrap_err();
+        });
+        let thread = ThreadId { tid: stays.recv().unwrap(), generation: 0 };
+        let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+        let (own, _) = affinity::own_and_cpuset().unwrap();
+        let change = |actuator: &mut AffinityActuator, change| {
+            actuator.observed = task::now() + 1;
+            let action = Action { thread, change, reason: String::new() };
+            actuator.apply(&[action])[0].result.clone()
+        };
+        actuator.begin_look(&Arc::new(own.clone()));
+        actuator.limited.insert(thread.tid, Arc::new(first(&own)));
+        assert_eq!(change(&mut actuator, Change::Bind(first(&own))), OutcomeKind::Done);
+        actuator.begin_look(&Arc::new(own.clone()));
+        assert_eq!(change(&mut actuator, Change::Free), OutcomeKind::Done);
+        assert_eq!(change(&mut actuator, Change::Bind(first(&own))), OutcomeKind::Done);
+        drop(leave);
+        other.join().unwrap();
     }
 
     /// In a thread of its own, which the actuator meets as the only one: for each step its mask is set, and

@@ -254,6 +254,7 @@ impl Engine {
             self.present.take_outcome(outcome, now);
             self.waits.take_outcome(outcome);
             self.teams.take_outcome(outcome);
+            self.intake.take_outcome(outcome);
             if let Some(subject) = self.intake.subject_mut(outcome.thread) {
                 self.present.judge(subject, now, self.config.min_residence);
             }

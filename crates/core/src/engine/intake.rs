@@ -10,8 +10,8 @@ use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
-use crate::observe::{ApplicationReading, Hints, RunnableThreads, ThreadReading};
-use crate::plan::Placement;
+use crate::observe::{ApplicationReading, Hints, RunnableThreads, Standing, ThreadReading};
+use crate::plan::{Change, Outcome, OutcomeKind, Placement};
 use crate::policy::{Cause, Scene, Subject};
 use crate::time::Time;
 use crate::view::{ApplicationView, ThreadView};
@@ -131,6 +131,20 @@ impl Intake {
     pub fn take_hints(&mut self, thread: ThreadId, hints: Hints) {
         if let Some(index) = self.index(thread) {
             self.subjects[index].hints = hints;
+        }
+    }
+
+    /// Takes in who decides where a thread runs, now that an action was carried out or was not.
+    pub fn take_outcome(&mut self, outcome: &Outcome) {
+        let standing = match (&outcome.change, &outcome.result) {
+            (Change::Bind(_), OutcomeKind::Done) => Standing::Bound,
+            (Change::Free, OutcomeKind::Done) => Standing::Free,
+            // Until the next look tells whose decision it is.
+            (Change::Bind(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
+            (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => return,
+        };
+        if let Some(subject) = self.subject_mut(outcome.thread) {
+            subject.view.standing = standing;
         }
     }
 

@@ -88,7 +88,12 @@ impl Present {
         let binding = self.threads.get(&subject.view.thread);
         let within = |at: Option<Time>, time| at.is_some_and(|at| now.since(at) < time);
         let refused = binding.is_some_and(|binding| within(binding.refused_at, RETRY_AFTER));
-        subject.placeable = matches!(subject.view.standing, Standing::Free | Standing::Bound) && !refused;
+        // Whoever has inherited a mask is given back its own in the same step, before anything else.
+        let is_left_to_us = match subject.view.standing {
+            Standing::Free | Standing::Bound | Standing::Inherited => true,
+            Standing::SelfPinned | Standing::UserPlaced => false,
+        };
+        subject.placeable = is_left_to_us && !refused;
         subject.resident = binding.is_some_and(|binding| within(binding.bound_at, residence));
     }
 

@@ -110,6 +110,43 @@ fn a_sequential_phase_gets_the_fast_pe_when_it_begins() {
     }
 }
 
+/// The phase begins before the first look, at which one thread is found with a mask that it has inherited.
+#[test]
+fn whoever_inherited_a_mask_is_bound_as_soon_as_it_is_freed() {
+    let mut threads = steady(&[0.0; 2]);
+    threads[0].blocked = vec![Time(900_000_000)..second(9)];
+    threads[1].standing = Standing::Inherited;
+    let topology = machine_of_kinds("core:2 pu:1", &[("fast", "0"), ("slow", "1")]);
+    for name in ["pa:hp_threshold=1", "mintlp"] {
+        let allowed = vec![(Time(0), topology.allowed.clone())];
+        let mut world = ScriptedWorld::new(allowed, threads.clone(), second(2)).with_events();
+        let policy = policy::build(name).unwrap();
+        let mut engine = Engine::new(topology.clone(), policy, EngineConfig::default());
+        let mut changes = Vec::new();
+        control_loop(&mut world, &mut engine, |input, actions, _| {
+            let of_second = actions.iter().filter(|action| action.thread == id(1));
+            changes.extend(of_second.map(|action| match &action.change {
+                Change::Bind(pes) => format!("{} ms: {pes}", input.at().0 / 1_000_000),
+                change => format!("{} ms: {change:?}", input.at().0 / 1_000_000),
+            }));
+        })
+        .unwrap();
+        assert_eq!(changes[..2], ["1000 ms: Free", "1000 ms: 0"], "{name}");
+    }
+}
+
+#[test]
+fn whom_another_has_placed_is_asked_for_no_more_before_the_next_look() {
+    let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
+    let first = engine.step(&observe(2, Standing::Free, Vec::new()));
+    let mut react = |ms: u64, outcomes| {
+        let renamed = Event::ThreadRenamed { thread: id(0), name: "other".into() };
+        engine.react(&EventBatch { at: Time(ms * 1_000_000), events: vec![renamed], outcomes })
+    };
+    assert_eq!(react(2_100, vec![outcome(&first[0], OutcomeKind::NotOurs)]), []);
+    assert_eq!(react(2_200, Vec::new()), []);
+}
+
 #[test]
 fn an_event_that_changes_nothing_for_the_policy_costs_no_decision() {
     // Whether six or seven of eight threads are runnable: the application is highly parallel.
