@@ -25,7 +25,7 @@ pub(super) struct RawApp {
     pub events_lost: u64,
     woken: u64,
     told: u64,
-    told_runnable: u32,
+    pub told_runnable: u32,
     asked: u32,
     pub runnable_max: u32,
     reserved: u32,
@@ -81,14 +81,14 @@ impl Apps {
         unsafe { addr_of_mut!((*self.place(index)).asked).write_volatile(1) };
     }
 
-    /// The number of runnable threads was reported just now.
-    pub fn note_reported(&mut self, index: usize, count: u32) {
+    /// The number of runnable threads was looked at and reported at this time.
+    pub fn note_reported(&mut self, index: usize, count: u32, at: u64) {
         let place = self.place(index);
         // SAFETY: as above; the kernel may write both words at this moment, and either value is good: what it
         // tells too early or too late is looked at anyway.
         unsafe {
             addr_of_mut!((*place).told_runnable).write_volatile(count);
-            addr_of_mut!((*place).told).write_volatile(corewise_bpf::monotonic_ns());
+            addr_of_mut!((*place).told).write_volatile(at);
         }
     }
 

@@ -307,7 +307,8 @@ impl Bpf {
     /// moment ago has to wait.
     fn report_changes(&mut self) {
         let Some(reported) = &mut self.reported else { return };
-        let now = Instant::now();
+        // The kernel's rest must not last longer than ours: what changes in between would be told by nobody.
+        let (now_ns, now) = (monotonic_ns(), Instant::now());
         for (index, (last, at)) in reported.iter_mut().enumerate() {
             if at.is_some_and(|at| now.duration_since(at) < COALESCED_WITHIN) {
                 continue;
@@ -322,9 +323,13 @@ impl Bpf {
                 count,
                 only: only.filter(|known| known.facts.app == last.app).map(|known| known.facts.id()),
             };
-            if runnable != *last {
+            let is_new = runnable != *last;
+            // Also if it is again what was reported, the kernel must know, which has told another one.
+            if is_new || app.told_runnable != count {
                 (*last, *at) = (runnable, Some(now));
-                self.apps.note_reported(index, count);
+                self.apps.note_reported(index, count, now_ns);
+            }
+            if is_new {
                 self.news.runnable.push(runnable);
             }
         }

@@ -11,6 +11,7 @@ use corewise_discovery as discovery;
 use corewise_discovery::{Choice, Discovery, NewThread, Options, Parallelism, Root, ThreadFacts};
 use corewise_sys::proc::Proc;
 use corewise_testing::{needs, skip};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -82,6 +83,24 @@ impl Live {
             }
             assert!(Instant::now() < deadline, "{}: {what}: {:#?}", self.source.name(), self.alive);
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Looks only when the source wakes or wants it, until it tells of such runnable threads.
+    fn until_told(&mut self, what: &str, condition: impl Fn(&RunnableThreads) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let news = self.source.refresh().unwrap();
+            self.appeared.extend(news.appeared);
+            if news.runnable.iter().any(&condition) {
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "never told {what}");
+            let nap = self.source.refresh_within().map_or(left, |within| within.min(left));
+            let fds = self.source.wake_fds();
+            let mut fds: Vec<_> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            ppoll(&mut fds, Some(nap.into()), None).unwrap();
         }
     }
 
@@ -175,6 +194,7 @@ fn perform(scenario: &str) {
         "phases" => phases(),
         "exec from a thread" => panic!("{}", Command::new("sleep").arg("60").exec()),
         "alternation" => alternation(),
+        "dips" => dips(),
         "reuse" => reuse(),
         other => panic!("no scenario {other}"),
     }
@@ -265,6 +285,21 @@ fn alternation() {
     }
 }
 
+/// Two threads, one of which rests for a moment, and then until a line comes; again and again.
+fn dips() {
+    spawn_named("helper", || {
+        loop {
+            burn_until(Instant::now() + Duration::from_millis(10));
+            std::thread::sleep(Duration::from_micros(20));
+            burn_until(Instant::now() + Duration::from_millis(10));
+            if std::io::stdin().read_line(&mut String::new()).unwrap() == 0 {
+                return;
+            }
+        }
+    });
+    burn_until(Instant::now() + Duration::from_secs(60));
+}
+
 /// Makes the kernel give the id of an ended thread to a new one. Prints the id.
 fn reuse() {
     let hold = || {
@@ -322,6 +357,22 @@ fn changes_of_the_number_of_runnable_threads_are_reported_to_whoever_asks() {
             seen([1, 2]) && seen([2, 1]) && live.runnable.iter().any(|runnable| runnable.only == Some(first))
         });
         assert!(live.runnable.windows(2).all(|pair| pair[0] != pair[1]), "{:?}", live.runnable);
+    });
+}
+
+#[test]
+fn a_change_after_one_that_was_too_short_to_be_seen_wakes_whoever_asks() {
+    with(&[Choice::Bpf], "dips", |live| {
+        live.until("both are there", |live| {
+            live.alive_named("scenario") == 1 && live.alive_named("helper") == 1
+        });
+        let first = live.alive.iter().find(|thread| &*thread.name == "scenario").unwrap().id();
+        live.source.report_tlp();
+        for _ in 0..20 {
+            live.until_told("that one rests", |runnable| runnable.only == Some(first));
+            live.supervisor.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
+            live.until_told("that both are runnable", |runnable| runnable.count == 2);
+        }
     });
 }
 
