@@ -372,7 +372,7 @@ impl Engine {
         self.present.guard_settings(&mut wanted, &known.subjects, known.now);
         // Before the first observation no PE is known to be allowed, but waits can be changed.
         let most = BINDS_PER_PE_MAX * known.allowed.len().max(1);
-        self.present.become_wanted(&wanted, most, known.now, actions);
+        self.present.become_wanted(&wanted, most, known, actions);
     }
 
     /// The actions that give back everything that is still changed.

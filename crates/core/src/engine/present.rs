@@ -1,6 +1,7 @@
 //! What is in force: the changes that were asked for, what the world has confirmed of them, and what it has
 //! refused.
 
+use super::intake::Intake;
 use super::settings::Settings;
 use super::{OVER, RETRY_AFTER};
 use crate::ids::ThreadId;
@@ -109,10 +110,22 @@ impl Present {
         self.settings.guard(&mut wanted.settings, subjects, now);
     }
 
-    /// Makes what is wanted the present, as far as the limit `most` allows, and adds the actions to that end.
-    pub fn become_wanted(&mut self, wanted: &Placement, most: usize, now: Time, actions: &mut Vec<Action>) {
-        let mut taken = 0;
-        for action in self.placement.actions_towards(wanted) {
+    /// Makes what is wanted the present, as far as the limit `most` allows, and adds the actions to that end:
+    /// first those for threads that want a PE.
+    pub fn become_wanted(
+        &mut self,
+        wanted: &Placement,
+        most: usize,
+        known: &Intake,
+        actions: &mut Vec<Action>,
+    ) {
+        let (now, mut taken) = (known.now, 0);
+        let mut towards = self.placement.actions_towards(wanted);
+        if towards.iter().filter(|action| !action.change.gives_back()).nth(most).is_some() {
+            let rests = |thread| known.subject(thread).is_some_and(|subject| !subject.runnable);
+            towards.sort_by_key(|action| !action.change.gives_back() && rests(action.thread));
+        }
+        for action in towards {
             if !action.change.gives_back() {
                 if taken == most {
                     continue;

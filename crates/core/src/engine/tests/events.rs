@@ -135,6 +135,23 @@ fn whoever_inherited_a_mask_is_bound_as_soon_as_it_is_freed() {
     }
 }
 
+/// Of two PEs and 40 threads one wants a PE, and it is the last one.
+#[test]
+fn who_wants_a_pe_is_bound_before_those_who_rest() {
+    let mut threads = steady(&[0.0; 40]);
+    threads[..39].iter_mut().for_each(|thread| thread.blocked = vec![Time(0)..second(9)]);
+    let topology = machine_of_kinds("core:2 pu:1", &[("fast", "0"), ("slow", "1")]);
+    let allowed = vec![(Time(0), topology.allowed.clone())];
+    let mut world = ScriptedWorld::new(allowed, threads, second(2)).with_events();
+    let mut engine = Engine::new(topology, policy::build("pa").unwrap(), EngineConfig::default());
+    let mut bound = Vec::new();
+    control_loop(&mut world, &mut engine, |_, actions, _| {
+        bound.extend(actions.iter().map(|action| (action.thread, action.change.clone())));
+    })
+    .unwrap();
+    assert_eq!(bound[0], (id(39), Change::Bind(CpuSet::single(PeId(0)))));
+}
+
 #[test]
 fn whom_another_has_placed_is_asked_for_no_more_before_the_next_look() {
     let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
