@@ -292,7 +292,7 @@ fn take(outcome: &Outcome, bound: &mut HashMap<ThreadId, CpuSet>) {
     match (&outcome.change, &outcome.result) {
         (Change::Bind(pes), OutcomeKind::Done) => drop(bound.insert(outcome.thread, pes.clone())),
         (Change::Free, OutcomeKind::Done) => drop(bound.remove(&outcome.thread)),
-        _ => {}
+        (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => {}
     }
 }
 

@@ -242,7 +242,15 @@ impl Waits {
                     process.state = State::Left;
                 }
             }
-            _ => {}
+            (
+                Some(SettingKind::SpinCount),
+                OutcomeKind::Done | OutcomeKind::Refused(_) | OutcomeKind::Unsupported,
+            )
+            | (
+                Some(SettingKind::Turns | SettingKind::TeamSize | SettingKind::Weight | SettingKind::Slice)
+                | None,
+                _,
+            ) => {}
         }
     }
 

@@ -90,7 +90,7 @@ impl Enumeration<'_, '_> {
                     }
                     at = edge.block?;
                 }
-                _ => return Some(at),
+                Exit::Branch(_) | Exit::JumpAnywhere | Exit::Call(_) | Exit::Return => return Some(at),
             }
         }
     }

@@ -183,7 +183,23 @@ impl Kernel {
         match self {
             Kernel::Write => 2.0,
             Kernel::Copy => 3.0,
-            _ => 1.0,
+            Kernel::Read
+            | Kernel::LoadLatency
+            | Kernel::Alternate
+            | Kernel::FetchAdd
+            | Kernel::HandOver
+            | Kernel::IntAdd
+            | Kernel::IntAddChain
+            | Kernel::IntDiv
+            | Kernel::IntDivChain
+            | Kernel::FpAdd
+            | Kernel::FpAddChain
+            | Kernel::FpDiv
+            | Kernel::FpDivChain
+            | Kernel::ConvertF32
+            | Kernel::ConvertI24
+            | Kernel::Branches
+            | Kernel::WideFma => 1.0,
         }
     }
 

@@ -51,14 +51,14 @@ const MEMORY_REGION_MAX_QUICK: u64 = 256 << 20;
 
 /// The cells, and what cannot be planned.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct Planned {
     pub cells: Vec<Cell>,
     pub missing: Vec<Missing>,
 }
 
 /// Everything that the settings ask for on these classes.
-pub(super) fn plan(topology: &Topology, classes: &Classes, settings: &Settings) -> Plan {
-    let mut plan = Plan { cells: Vec::new(), missing: impossible(classes) };
+pub(super) fn plan(topology: &Topology, classes: &Classes, settings: &Settings) -> Planned {
+    let mut plan = Planned { cells: Vec::new(), missing: impossible(classes) };
     for (index, star) in classes.stars.iter().enumerate() {
         plan.cells.extend(workloads(settings).into_iter().filter_map(|workload| pair_cell(workload, star)));
         plan.cells.extend(settings.nas.iter().map(|&(nas, size)| nas_cell(nas, size, star)));
@@ -246,7 +246,7 @@ fn check_cells(classes: &Classes) -> Vec<Cell> {
     cells
 }
 
-impl Plan {
+impl Planned {
     /// The contention curves on the pairs of a star.
     fn add_contention(&mut self, topology: &Topology, star: &Star, settings: &Settings) {
         if star.partners.is_empty() {

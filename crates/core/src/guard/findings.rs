@@ -113,7 +113,9 @@ impl fmt::Display for Findings {
             (State::NotTold, Some(gain)) => {
                 write!(f, "placement taken back: what it gains cannot be told ({gain} by {meter})")
             }
-            _ => write!(f, "placement not judged: the time was too short"),
+            (State::NotJudged, _) | (State::Kept | State::TakenBack | State::NotTold, None) => {
+                write!(f, "placement not judged: the time was too short")
+            }
         }
     }
 }

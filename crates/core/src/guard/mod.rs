@@ -185,7 +185,7 @@ impl Guard {
     pub fn reason(&self) -> String {
         match &self.mode {
             Mode::Decided(_) => self.findings.to_string(),
-            _ => EPOCH.to_owned(),
+            Mode::Unguarded | Mode::Trying(_) => EPOCH.to_owned(),
         }
     }
 

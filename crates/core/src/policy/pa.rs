@@ -178,7 +178,12 @@ impl Policy for Pa {
         let Cause::Events(events) = scene.cause else { return true };
         events.iter().any(|event| match event {
             Event::TlpChanged(runnable) => self.is_new(runnable),
-            _ => true,
+            Event::Hint { .. } | Event::AllowedChanged(_) => true,
+            // What they change is told by the events above, or by the next look.
+            Event::ThreadStarted(_)
+            | Event::ThreadEnded(_)
+            | Event::ThreadRenamed { .. }
+            | Event::Delayed(_) => false,
         })
     }
 

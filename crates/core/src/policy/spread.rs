@@ -370,7 +370,13 @@ impl<'a> Units<'a> {
         let kind = match self.kind {
             DomainKind::Module => "FPU module",
             DomainKind::Core => "core",
-            _ => "L2 domain",
+            DomainKind::L2 => "L2 domain",
+            DomainKind::L1
+            | DomainKind::Cluster
+            | DomainKind::L3
+            | DomainKind::Die
+            | DomainKind::NumaNode
+            | DomainKind::Package => self.kind.word(),
         };
         let estimate = known_fpu_usage(&subject.view.usage);
         let (usage, confidence) = estimate.map_or((0.0, 0.0), |e| (e.value, e.confidence));

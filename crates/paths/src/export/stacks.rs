@@ -154,7 +154,15 @@ impl Calls {
                 self.current = self.caller();
                 self.be_in(callee);
             }
-            _ => self.be_in(callee),
+            Some(
+                Flow::Next
+                | Flow::Jump(_)
+                | Flow::Branch(_)
+                | Flow::JumpThrough(_)
+                | Flow::JumpAnywhere
+                | Flow::Kernel,
+            )
+            | None => self.be_in(callee),
         }
     }
 

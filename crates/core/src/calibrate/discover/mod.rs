@@ -163,8 +163,13 @@ impl Search<'_> {
     fn units(&self, kind: DomainKind) -> Vec<CpuSet> {
         let below: &[DomainKind] = match kind {
             DomainKind::Core => &[],
+            DomainKind::Module | DomainKind::L2 => &[DomainKind::Core],
             DomainKind::L3 => &[DomainKind::L2, DomainKind::Core],
-            _ => &[DomainKind::Core],
+            DomainKind::L1
+            | DomainKind::Cluster
+            | DomainKind::Die
+            | DomainKind::NumaNode
+            | DomainKind::Package => unreachable!("{} is none of KINDS", kind.word()),
         };
         let judged = below.iter().find_map(|kind| self.levels.get(kind)).map(|level| level.groups.clone());
         judged.unwrap_or_else(|| self.reported.allowed.iter().map(CpuSet::single).collect())
@@ -205,7 +210,12 @@ impl Search<'_> {
         let kernel = match kind {
             DomainKind::Core => Kernel::IntAdd,
             DomainKind::Module => Kernel::FpDiv,
-            _ => Kernel::LoadLatency,
+            DomainKind::L2 | DomainKind::L3 => Kernel::LoadLatency,
+            DomainKind::L1
+            | DomainKind::Cluster
+            | DomainKind::Die
+            | DomainKind::NumaNode
+            | DomainKind::Package => unreachable!("{} is none of KINDS", kind.word()),
         };
         if !kernel.needs_region() {
             return Ok(Load { kernel, regions: BTreeMap::new(), window: WINDOW });
