@@ -27,7 +27,8 @@
 //!
 //! Threads that were bound and are free again stay where they are, often for long, even where that is worse
 //! than where they were. So "without the placement" begins with each thread bound for a moment to the PE
-//! where it ran before: what is taken back is as if it had not been.
+//! where it ran before: what is taken back is as if it had not been. That is where it ran before the
+//! trial: what its own epochs stir up would add up from pair to pair.
 //!
 //! The placement is judged as a whole, with whatever the policy wanted meanwhile: to the guard a policy that
 //! flaps is one that hurts.
@@ -212,7 +213,7 @@ impl Guard {
             self.findings.wanted_at = Some(now);
         }
         if self.in_force() == InForce::Nothing {
-            self.before.clone_from(&look.places);
+            self.see_places(&look.places);
         }
         match &mut self.mode {
             Mode::Unguarded if wanted && look.source.is_some() => {
@@ -232,6 +233,18 @@ impl Guard {
                 }
             }
             Mode::Decided(_) => self.judge_phase(look, wanted),
+        }
+    }
+
+    /// Takes in where threads run while nobody is bound.
+    fn see_places(&mut self, places: &BTreeMap<ThreadId, PeId>) {
+        if !matches!(self.mode, Mode::Trying(_)) {
+            return self.before.clone_from(places);
+        }
+        // Where a trial has left threads is not where they were: only who is new has its place there.
+        self.before.retain(|thread, _| places.contains_key(thread));
+        for (thread, pe) in places {
+            self.before.entry(*thread).or_insert(*pe);
         }
     }
 

@@ -163,3 +163,21 @@ fn before_the_first_trial_and_after_the_last_threads_are_where_they_were() {
     assert_eq!(guard.before, BTreeMap::from([(reading(None).thread, PeId(3))]));
     assert_eq!(guard.in_force(), InForce::Nothing);
 }
+
+#[test]
+fn what_a_trial_has_stirred_up_is_not_taken_for_where_threads_were() {
+    let mut guard = Guard::new(1);
+    let (mut now, mut work, mut looks) = (Time(0), 0.0, 0);
+    while !matches!(guard.mode, Mode::Decided(_)) {
+        // Whenever it is freed, the operating system leaves the thread somewhere else.
+        let moved = ThreadReading { last_pe: Some(PeId(looks % 4)), ..reading(Some(work)) };
+        guard.take(now, &[moved], true);
+        looks += 1;
+        let next = guard.due().unwrap();
+        let rate = if guard.in_force() == InForce::Placement { STEADY / 2.0 } else { STEADY };
+        work += rate * next.since(now).as_secs_f64();
+        now = next;
+    }
+    assert_eq!(guard.findings().state, State::TakenBack);
+    assert_eq!(guard.in_force(), InForce::Before(&BTreeMap::from([(reading(None).thread, PeId(0))])));
+}
