@@ -12,7 +12,7 @@
 //! points stay the same though their rates do not, so a second point, the *witness*, may vouch. Later
 //! ([`ratio`]), rates are passes per time in which the thread wanted to run (on a PE or in the queue), and
 //! the witness must still agree: where the two no longer keep pace the program does something else, and the
-//! answer is "unknown".
+//! answer is "unknown". Without a witness it is so, too, once the passes per CPU time have changed much.
 //!
 //! Source. Counting heartbeats for progress: Hoffmann et al., "Application Heartbeats" (ICAC 2010), there
 //! told by the program; intervals of a ratio of sums by linearisation (Cochran, "Sampling Techniques", ch.
@@ -44,6 +44,9 @@ const IN_PACE: f64 = 0.04;
 
 /// The change of the passes per CPU time above which a machine did not do it.
 const DRIFT_MAX: f64 = 2.0;
+
+/// The same, of a point that nobody vouches for: beyond it either may have changed, machine or work.
+const ALONE_MAX: f64 = 1.2;
 
 /// A stretch of one thread's life.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +83,9 @@ pub enum Unknown {
     /// The chosen point is no longer passed as it was.
     #[error("it does something else now")]
     OtherPhase,
+    /// Its only point is passed at another rate.
+    #[error("its pace has changed, and no other point tells whether its work has")]
+    Alone,
     /// What was counted leaves open whether it does what it did.
     #[error("too little was counted to tell")]
     TooLittle,
@@ -141,6 +147,9 @@ pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interv
         .map(|slices| sum(slices, choice.point) / slices.iter().map(|slice| slice.cpu_s).sum::<f64>());
     if !within(per_cpu[1] / per_cpu[0], DRIFT_MAX) {
         return Err(Unknown::OtherPhase);
+    }
+    if choice.witness.is_none() && !within(per_cpu[1] / per_cpu[0], ALONE_MAX) {
+        return Err(Unknown::Alone);
     }
     let mut doubt = 0.0;
     if let Some(witness) = choice.witness {
@@ -291,6 +300,16 @@ mod tests {
         let now = slices(2, 30, &[800.0, 300.0], 1.0, |_| 0.85);
         let ratio = ratio(choice, &two, &now).unwrap();
         assert!((ratio.value - 1.0).abs() < 0.03 && ratio.low < 1.0 && ratio.high > 1.0, "{ratio:?}");
+    }
+
+    #[test]
+    fn a_point_alone_does_not_tell_the_machine_from_the_work() {
+        let choice = Choice { point: 0, witness: None };
+        let at = |seed, speed: f64| slices(seed, 30, &[800.0, 300.0], 0.5, move |_| speed);
+        assert!(ratio(choice, &at(1, 1.0), &at(2, 0.9)).is_ok());
+        assert_eq!(ratio(choice, &at(1, 1.0), &at(2, 0.6)), Err(Unknown::Alone));
+        let vouched = ratio(Choice { witness: Some(1), ..choice }, &at(1, 1.0), &at(2, 0.6)).unwrap();
+        assert!((vouched.value - 0.6).abs() < 0.03, "{vouched:?}");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! Problem and approach are those of [`corewise_core::progress`]: count how often a thread passes a point of
 //! its own code. Here the points are found and counted. First the clock samples the process for a while, and
-//! the stacks that it finds tell where points may be ([`points`]). Each is then tried for a few milliseconds,
-//! so that one that is passed millions of times costs no more than that; what is left is counted for four
-//! seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a second has no steady
+//! the stacks that it finds tell where points may be ([`points`]). Some at a time are then tried for a few
+//! milliseconds, so that one that is passed millions of times costs no more than that; what is left, most of it
+//! never passed and so free, is counted for four seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a second has no steady
 //! rate in so short a time: for such a thread it is counted longer. Should a point be passed too often for
 //! more than a burst, because the program does something else, it is no longer counted.
 //!
@@ -26,7 +26,7 @@ use corewise_sys::proc::{Proc, SchedstatFile};
 use counter::{CANNOT_PROBE, Counter};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use points::{Find, Modules};
+use points::{Find, Modules, Point};
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::time::{Duration, Instant};
@@ -44,9 +44,10 @@ const STACK_WORDS: usize = 2048;
 const THREADS_MAX: usize = 8;
 const FINDS_MIN: usize = 20;
 
-/// The most candidates of a thread that are tried; for how long each, and for how long at most until the
-/// thread has run at all meanwhile.
-const TRIED_MAX: usize = 64;
+/// The most candidates of a process that are tried: the kernel takes some 50 ms to take each out again. So
+/// many of a thread at once; for how long, and for how long at most until the thread has run at all meanwhile.
+const TRIED_MAX: usize = 96;
+const AT_ONCE: usize = 8;
 const TRIAL: Duration = Duration::from_millis(3);
 const TRIAL_MAX: Duration = Duration::from_millis(60);
 
@@ -56,12 +57,14 @@ const TRIAL_RUN_NS: u64 = 1_000_000;
 /// Passes a second above which a point is no longer counted.
 const RATE_TOO_HIGH: f64 = 2.0 * RATE_MAX;
 
-/// How much more than that it may be passed in a burst, as seconds of that rate.
+/// How much more than that it may be passed in a burst, as seconds of that rate; and before the choice.
 const BURST_S: f64 = 2.0;
+const SHEDDING_BURST_S: f64 = 0.5;
 
-/// The length of a slice, how many it takes to choose, and how often so many more are counted where that
-/// did not tell.
+/// The length of a slice, how many pass before the first that counts, how many it takes to choose, and how
+/// often so many more are counted where that did not tell.
 pub const SLICE: Duration = Duration::from_millis(100);
+const SHEDDING: usize = 10;
 const CHOOSING: usize = 40;
 const CHOOSING_TURNS: usize = 4;
 
@@ -147,22 +150,35 @@ impl Meter {
         busiest.sort_by_key(|(tid, finds)| (std::cmp::Reverse(finds.len()), *tid));
         busiest.truncate(THREADS_MAX);
         let mut meters = Vec::new();
+        let most = TRIED_MAX / busiest.len().max(1);
         for (tid, finds) in busiest {
+            let mut candidates = modules.candidates(&finds);
+            candidates.truncate(most);
             // It may have ended meanwhile.
-            if let Some(meter) = Meter::of_thread(pid, tid, &finds, &mut modules)? {
+            if let Some(meter) = Meter::of_thread(pid, tid, candidates, &modules)? {
                 meters.push(meter);
             }
         }
-        // The first begins the first slice.
-        Meter::count_all(&mut meters, CHOOSING + 1);
+        Meter::shed(&mut meters);
+        Meter::count_all(&mut meters, CHOOSING);
         Ok(meters)
+    }
+
+    /// Counts for a moment, only to leave out what is passed too often after all: a trial may have met another
+    /// part of the program's work. What it costs to count that would be taken for the program's slowness.
+    fn shed(meters: &mut Vec<Meter>) {
+        for meter in &mut *meters {
+            meter.spare = vec![SHEDDING_BURST_S * RATE_TOO_HIGH; meter.counters.len()];
+        }
+        Meter::count_all(meters, SHEDDING);
+        meters.iter_mut().for_each(|meter| meter.slices.clear());
     }
 
     fn of_thread(
         pid: u32,
         tid: u32,
-        finds: &[Find],
-        modules: &mut Modules,
+        candidates: Vec<Point>,
+        modules: &Modules,
     ) -> Result<Option<Meter>, MeterError> {
         let proc = Proc::own();
         let (Ok(Some(stat)), Ok(Some(schedstat))) = (proc.stat(pid, tid), proc.schedstat(pid, tid, true))
@@ -170,23 +186,18 @@ impl Meter {
             return Ok(None);
         };
         let (mut points, mut counters) = (Vec::new(), Vec::new());
-        for point in modules.candidates(finds).into_iter().take(TRIED_MAX) {
-            let counter = match Counter::open(tid, modules.file(&point), point.offset) {
-                Ok(counter) => counter,
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
-                // Some instructions cannot be probed.
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EINVAL | libc::EOPNOTSUPP | CANNOT_PROBE)
-                    ) =>
-                {
-                    continue;
+        for some in candidates.chunks(AT_ONCE) {
+            let mut tried = Vec::new();
+            for point in some {
+                match Counter::open(tid, modules.file(point), point.offset) {
+                    Ok(counter) => tried.push((point, counter)),
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+                    Err(error) if is_of_instruction(&error) => {}
+                    Err(error) => return Err(MeterError::Probe(error)),
                 }
-                Err(error) => return Err(MeterError::Probe(error)),
-            };
-            if is_rare(&counter, &schedstat).map_err(MeterError::Probe)? {
-                points.push(point.name);
+            }
+            for (point, counter) in rare(tried, &schedstat).map_err(MeterError::Probe)? {
+                points.push(point.name.clone());
                 counters.push(Some(counter));
             }
         }
@@ -217,20 +228,23 @@ impl Meter {
             let wait_s = now.wait_ns.saturating_sub(last.wait_ns) as f64 / 1e9;
             let passes = now.counts.iter().zip(&last.counts).map(|(now, last)| now.saturating_sub(*last));
             let slice = Slice { cpu_s: run_s, wanted_s: run_s + wait_s, passes: passes.collect() };
-            self.keep_cheap(&slice, last.at.elapsed());
             self.slices.push(slice);
+            self.keep_cheap(last.at.elapsed());
         }
         true
     }
 
-    /// Counts a point no longer that is passed too often.
-    fn keep_cheap(&mut self, slice: &Slice, passed: Duration) {
+    /// Counts a point no longer that is passed too often, as if it had never been passed.
+    fn keep_cheap(&mut self, passed: Duration) {
         let most = BURST_S * RATE_TOO_HIGH;
         self.spare.resize(self.counters.len(), most);
-        for ((counter, spare), passes) in self.counters.iter_mut().zip(&mut self.spare).zip(&slice.passes) {
-            *spare = (*spare + RATE_TOO_HIGH * passed.as_secs_f64() - *passes as f64).min(most);
+        let Some(now) = self.slices.last().map(|slice| slice.passes.clone()) else { return };
+        for (point, passes) in now.into_iter().enumerate() {
+            let spare = &mut self.spare[point];
+            *spare = (*spare + RATE_TOO_HIGH * passed.as_secs_f64() - passes as f64).min(most);
             if *spare < 0.0 {
-                *counter = None;
+                self.counters[point] = None;
+                self.slices.iter_mut().for_each(|slice| slice.passes[point] = 0);
             }
         }
     }
@@ -278,23 +292,30 @@ impl Meter {
     }
 }
 
-/// Whether a thread passes a point seldom enough for it to be counted; not so if it does not run.
-fn is_rare(counter: &Counter, schedstat: &SchedstatFile) -> io::Result<bool> {
+/// Whether a probe was refused because of its instruction: some cannot be probed.
+fn is_of_instruction(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | CANNOT_PROBE))
+}
+
+/// Those points that a thread passes seldom enough to be counted; none if it does not run.
+fn rare<P>(tried: Vec<(P, Counter)>, schedstat: &SchedstatFile) -> io::Result<Vec<(P, Counter)>> {
     let run_ns = || schedstat.read().ok().flatten().map_or(0, |times| times.run_ns);
     let (begin, before) = (Instant::now(), run_ns());
-    while begin.elapsed() < TRIAL_MAX {
-        std::thread::sleep(TRIAL);
-        let passes = counter.read()?;
-        let elapsed_s = begin.elapsed().as_secs_f64();
-        // A point near the limit is passed some more times by chance.
-        if passes as f64 > 3.0 + RATE_TOO_HIGH * elapsed_s {
-            return Ok(false);
+    while run_ns().saturating_sub(before) < TRIAL_RUN_NS {
+        if begin.elapsed() >= TRIAL_MAX {
+            return Ok(Vec::new());
         }
-        if run_ns().saturating_sub(before) >= TRIAL_RUN_NS {
-            return Ok(true);
+        std::thread::sleep(TRIAL);
+    }
+    // A point near the limit is passed some more times by chance.
+    let most = 3.0 + RATE_TOO_HIGH * begin.elapsed().as_secs_f64();
+    let mut rare = Vec::new();
+    for (point, counter) in tried {
+        if counter.read()? as f64 <= most {
+            rare.push((point, counter));
         }
     }
-    Ok(false)
+    Ok(rare)
 }
 
 /// Where the clock finds the threads of a process.

@@ -6,12 +6,13 @@
 //!
 //! Approach. Where a clock sample finds the thread, its stack is searched for return addresses. Candidates
 //! are the entry of each function that is on the stack, each address that a call there returns to, and the
-//! jumps backwards in those functions. A function is decoded from its beginning, and counts only if each
+//! jumps backwards in those functions around a place where it was found. What is always there (`main`), or stays
+//! of earlier calls, is not passed: those come first of which most often one sample shows what the next does
+//! not. A function is decoded from its beginning, and counts only if each
 //! place where it was really found is where an instruction begins by that decoding; a return address
 //! only if the instruction before it is a call.
 //!
-//! Limits. Words that remain of earlier calls are taken for the stack's: such a candidate is merely never
-//! passed. Code in no file is not looked at. Functions beyond [`BYTES_MAX`] have no candidates inside.
+//! Limits. What is passed as often as samples are taken looks like what is passed a million times. Code in no file is not looked at. Functions beyond [`BYTES_MAX`] have no candidates inside.
 
 use corewise_code::elf::ElfFile;
 use corewise_code::mapped_file;
@@ -20,13 +21,14 @@ use corewise_paths::program::Function;
 use corewise_sys::proc::Proc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// The largest function that is decoded.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// The most jumps backwards of one function; those that span most come first.
-const LOOPS_MAX: usize = 6;
+const LOOPS_MAX: usize = 12;
 
 /// A place in a file's code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,46 +93,51 @@ impl Modules {
         &self.modules[point.module].file
     }
 
-    /// Candidates, those first that were on the stack most often.
+    /// Candidates, those first that came and went most often from sample to sample.
     pub fn candidates(&mut self, finds: &[Find]) -> Vec<Point> {
-        // By function: where it was found itself, and how often each of its return addresses was.
-        let mut seen: BTreeMap<(usize, u64, u64), Seen> = BTreeMap::new();
-        for find in finds {
-            if let Some((module, function, address)) = self.locate(find.ip) {
-                let seen = seen.entry((module, function.start, function.end)).or_default();
-                seen.found.insert(address);
-                seen.weight += 1;
-            }
-            let mut counted = BTreeSet::new();
-            for &word in find.stack.iter().filter(|word| counted.insert(**word)) {
-                let Some((module, function, address)) = self.locate(word) else { continue };
-                let is_return = |decoded: &Decoded| decoded.returns.contains(&address);
-                if self.decode(module, &function).is_some_and(is_return) {
-                    let seen = seen.entry((module, function.start, function.end)).or_default();
-                    *seen.returns.entry(address).or_default() += 1;
-                    seen.weight += 1;
-                }
-            }
-        }
         let mut weighted: Vec<(usize, (usize, u64), Point)> = Vec::new();
-        for ((module, start, end), seen) in seen {
+        for ((module, start, end), seen) in self.seen(finds) {
             let function = Function { name: None, start, end };
-            let Some(decoded) = self.decode(module, &function).cloned() else { continue };
+            let Some(decoded) = self.decode(module, &function) else { continue };
             if !seen.found.iter().all(|address| decoded.begins.contains(address)) {
                 continue;
             }
-            let returns = seen.returns.iter().map(|(&address, &times)| (times, address, "return to"));
-            let loops = decoded.loops.iter().take(LOOPS_MAX).map(|&(from, _)| (seen.weight, from, "loop in"));
-            let entry = [(seen.weight, start, "entry of")];
-            for (times, address, what) in entry.into_iter().chain(returns).chain(loops) {
+            let returns = seen.shown.keys().filter(|address| decoded.returns.contains(address));
+            let returns = returns.map(|&address| (seen.changes(address..=address), address, "return to"));
+            let inside = |&(from, by): &(u64, u64)| (seen.changes(from - by..=from), from, "loop in");
+            let loops = decoded.loops.iter().map(inside).filter(|(changes, ..)| *changes > 0).take(LOOPS_MAX);
+            let entry = (seen.changes(start..=end), start, "entry of");
+            let places: Vec<_> = std::iter::once(entry).chain(returns).chain(loops).collect();
+            for (changes, address, what) in places.into_iter().filter(|(changes, ..)| *changes > 0) {
                 if let Some(point) = self.point(module, address, what) {
-                    weighted.push((times, (module, address), point));
+                    weighted.push((changes, (module, address), point));
                 }
             }
         }
-        weighted.sort_by_key(|(times, place, _)| (std::cmp::Reverse(*times), *place));
+        weighted.sort_by_key(|(changes, place, _)| (std::cmp::Reverse(*changes), *place));
         weighted.dedup_by_key(|(_, place, _)| *place);
         weighted.into_iter().map(|(_, _, point)| point).collect()
+    }
+
+    /// What the samples show of each function: module, start and end.
+    fn seen(&mut self, finds: &[Find]) -> BTreeMap<(usize, u64, u64), Seen> {
+        let mut all: BTreeMap<(usize, u64, u64), Seen> = BTreeMap::new();
+        for (sample, find) in finds.iter().enumerate() {
+            if let Some((module, function, address)) = self.locate(find.ip) {
+                let seen = all.entry((module, function.start, function.end)).or_default();
+                seen.found.insert(address);
+                seen.shown.entry(address).or_default().insert(sample);
+            }
+            for &word in &find.stack {
+                let Some((module, function, address)) = self.locate(word) else { continue };
+                let is_return = |decoded: &Decoded| decoded.returns.contains(&address);
+                if self.decode(module, &function).is_some_and(is_return) {
+                    let seen = all.entry((module, function.start, function.end)).or_default();
+                    seen.shown.entry(address).or_default().insert(sample);
+                }
+            }
+        }
+        all
     }
 
     fn point(&self, module: usize, address: u64, what: &str) -> Option<Point> {
@@ -173,14 +180,26 @@ impl Modules {
     }
 }
 
-/// How often a function was met.
+/// What samples show of a function.
 #[derive(Default)]
 struct Seen {
-    weight: usize,
     /// Where the thread was in it.
     found: BTreeSet<u64>,
-    /// Where calls return to, with how often each was on the stack.
-    returns: BTreeMap<u64, usize>,
+    /// The samples that show an address: as the place of the thread, or as one that a call returns to.
+    shown: BTreeMap<u64, BTreeSet<usize>>,
+}
+
+impl Seen {
+    /// How often one sample shows another choice of these addresses than the next.
+    fn changes(&self, addresses: RangeInclusive<u64>) -> usize {
+        let mut changes = BTreeSet::new();
+        for samples in self.shown.range(addresses).map(|(_, samples)| samples) {
+            changes.extend(samples.iter().filter(|sample| !samples.contains(&(*sample + 1))).copied());
+            let comes = samples.iter().filter_map(|sample| sample.checked_sub(1));
+            changes.extend(comes.filter(|before| !samples.contains(before)));
+        }
+        changes.len()
+    }
 }
 
 fn open(pid: u32, mapping: &Mapping, path: &str) -> Option<Module> {
@@ -225,4 +244,23 @@ fn decode(elf: &ElfFile, text: &mut FileText, function: &Function) -> Option<Dec
     decoded.returns.retain(|address| decoded.begins.contains(address));
     decoded.loops.sort_by_key(|&(_, by)| std::cmp::Reverse(by));
     Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_is_told_from_what_is_always_there() {
+        let mut seen = Seen::default();
+        for sample in 0..100 {
+            seen.shown.entry(0x10).or_default().insert(sample);
+            seen.shown.entry(0x20 + sample as u64 / 10 % 2).or_default().insert(sample);
+        }
+        // At the end of the samples all go.
+        assert_eq!(seen.changes(0x10..=0x10), 1);
+        assert_eq!(seen.changes(0x20..=0x20), 9);
+        assert_eq!(seen.changes(0x10..=0x2f), 10);
+        assert_eq!(seen.changes(0x30..=0x3f), 0);
+    }
 }
