@@ -3,10 +3,11 @@
 //! Problem and approach are those of [`corewise_core::progress`]: count how often a thread passes a point of
 //! its own code. Here the points are found and counted. First the clock samples the process for a while, and
 //! the stacks that it finds tell where points may be ([`points`]). Some at a time are then tried for a few
-//! milliseconds, so that one that is passed millions of times costs no more than that; what is left, most of it
-//! never passed and so free, is counted for four seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a second has no steady
-//! rate in so short a time: for such a thread it is counted longer. Should a point be passed too often for
-//! more than a burst, because the program does something else, it is no longer counted.
+//! milliseconds, so that one that is passed millions of times costs no more than that. What a trial has seen
+//! too little of is sorted out in another second; what is left, most of it never passed and so free, is counted
+//! for four seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a second has no
+//! steady rate in so short a time: for such a thread it is counted longer. Should a point be passed too often
+//! for more than a burst, because the program does something else, it is no longer counted.
 //!
 //! Limits. x86-64; code in files only, so nothing of what a compiler makes at run time; a probe is passed by
 //! all threads of the process, though only one is counted. Needs root (or CAP_PERFMON and
@@ -45,7 +46,7 @@ const THREADS_MAX: usize = 8;
 const FINDS_MIN: usize = 20;
 
 /// The most candidates of a process that are tried: the kernel takes some 50 ms to take each out again. So
-/// many of a thread at once; for how long, and for how long at most until the thread has run at all meanwhile.
+/// many of a thread at once; for how long, and for how long at most until it has run at all meanwhile.
 const TRIED_MAX: usize = 96;
 const AT_ONCE: usize = 8;
 const TRIAL: Duration = Duration::from_millis(3);
@@ -164,8 +165,8 @@ impl Meter {
         Ok(meters)
     }
 
-    /// Counts for a moment, only to leave out what is passed too often after all: a trial may have met another
-    /// part of the program's work. What it costs to count that would be taken for the program's slowness.
+    /// Counts for a moment, only to leave out what is passed too often after all: a trial may have met
+    /// another part of the program's work. Else what counting it costs would be taken for slowness.
     fn shed(meters: &mut Vec<Meter>) {
         for meter in &mut *meters {
             meter.spare = vec![SHEDDING_BURST_S * RATE_TOO_HIGH; meter.counters.len()];
