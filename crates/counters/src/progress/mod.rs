@@ -3,11 +3,11 @@
 //! Problem and approach are those of [`corewise_core::progress`]: count how often a thread passes a point of
 //! its own code. Here the points are found and counted. First the clock samples the process for a while, and
 //! the stacks that it finds tell where points may be ([`points`]). Some at a time are then tried for a few
-//! milliseconds, so that one that is passed millions of times costs no more than that. What a trial has seen
-//! too little of is sorted out in another second; what is left, most of it never passed and so free, is counted
-//! for four seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a second has no
-//! steady rate in so short a time: for such a thread it is counted longer. Should a point be passed too often
-//! for more than a burst, because the program does something else, it is no longer counted.
+//! milliseconds, so that one that is passed millions of times costs no more than that. What a trial has
+//! seen too little of is sorted out in another second; what is left, most of it never passed and so free, is
+//! counted for four seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a
+//! second has no steady rate in so short a time: for such a thread it is counted longer. Should a point be
+//! passed too often for more than a burst, because the program does something else, it is no longer counted.
 //!
 //! Limits. x86-64; code in files only, so nothing of what a compiler makes at run time; a probe is passed by
 //! all threads of the process, though only one is counted. Needs root (or CAP_PERFMON and

@@ -8,9 +8,9 @@
 //! are the entry of each function that is on the stack, each address that a call there returns to, and the
 //! jumps backwards in those functions around a place where it was found. What is always there (`main`), or
 //! stays of earlier calls, is not passed: those come first of which most often one sample shows what the next
-//! does not. A function is decoded from its beginning, and counts only if each place where it was really found
-//! is where an instruction begins by that decoding; a return address only if the instruction before it is a
-//! call.
+//! does not. A function is decoded from its beginning, and counts only if each place where it was really
+//! found is where an instruction begins by that decoding; a return address only if the instruction before it
+//! is a call.
 //!
 //! Limits. What is passed as often as samples are taken looks like what is passed a million times. Code in no
 //! file is not looked at. Functions beyond [`BYTES_MAX`] have no candidates inside.
