@@ -286,8 +286,8 @@ impl Engine {
             self.ask(cause);
             self.decide(&mut actions);
         } else if waits_change {
-            let wanted = self.present.placement().clone();
-            self.become_wanted(wanted, &mut actions);
+            let mut wanted = self.present.placement().clone();
+            self.become_wanted(&mut wanted, &mut actions);
         }
         actions
     }
@@ -343,9 +343,12 @@ impl Engine {
 
     /// Adds the actions towards what the policy wants, as far as the guard and the rules let it.
     fn decide(&mut self, actions: &mut Vec<Action>) {
-        let mut wanted = self.intended.clone();
         let in_force = self.guard.as_ref().map_or(InForce::Placement, Guard::in_force);
         let is_placed = in_force == InForce::Placement;
+        if is_placed && self.gangs.is_empty() {
+            return self.decide_as_intended(actions);
+        }
+        let mut wanted = self.intended.clone();
         match in_force {
             InForce::Placement => {}
             InForce::Before(places) => {
@@ -357,22 +360,31 @@ impl Engine {
         self.gangs.assignment(&mut wanted, self.present.placement(), &self.intake);
         keep_to_limits(&mut wanted, &self.intake);
         let before = actions.len();
-        self.become_wanted(wanted, actions);
+        self.become_wanted(&mut wanted, actions);
         if let (false, Some(guard)) = (is_placed, &self.guard) {
             let frees = actions[before..].iter_mut().filter(|action| action.change == Change::Free);
             frees.for_each(|action| action.reason = guard.reason());
         }
     }
 
+    /// The same where nothing alters what the policy wants: without a copy of its thousands of assignments.
+    fn decide_as_intended(&mut self, actions: &mut Vec<Action>) {
+        let mut wanted = std::mem::take(&mut self.intended);
+        keep_to_limits(&mut wanted, &self.intake);
+        let settings = wanted.settings.clone();
+        self.become_wanted(&mut wanted, actions);
+        self.intended = Placement { settings, ..wanted };
+    }
+
     /// Adds the actions towards a placement that keeps to the rules, and to the waits as they should be.
-    fn become_wanted(&mut self, mut wanted: Placement, actions: &mut Vec<Action>) {
-        self.waits.add_to(&mut wanted);
-        self.teams.add_to(&mut wanted);
+    fn become_wanted(&mut self, wanted: &mut Placement, actions: &mut Vec<Action>) {
+        self.waits.add_to(wanted);
+        self.teams.add_to(wanted);
         let known = &self.intake;
-        self.present.guard_settings(&mut wanted, &known.subjects, known.now);
+        self.present.guard_settings(wanted, &known.subjects, known.now);
         // Before the first observation no PE is known to be allowed, but waits can be changed.
         let most = BINDS_PER_PE_MAX * known.allowed.len().max(1);
-        self.present.become_wanted(&wanted, most, known, actions);
+        self.present.become_wanted(wanted, most, known, actions);
     }
 
     /// The actions that give back everything that is still changed.

@@ -21,6 +21,11 @@ impl Gangs {
         self.0 = gangs;
     }
 
+    /// Whether nobody takes turns.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds an assignment for each of their threads that wants a PE.
     pub fn assignment(&self, wanted: &mut Placement, present: &Placement, known: &Intake) {
         let wants = |thread: &&ThreadId| known.subject(**thread).is_some_and(|subject| subject.runnable);

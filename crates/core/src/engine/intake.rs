@@ -15,7 +15,8 @@ use crate::plan::{Change, Outcome, OutcomeKind, Placement};
 use crate::policy::{Cause, Scene, Subject};
 use crate::time::Time;
 use crate::view::{ApplicationView, ThreadView};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What is known.
@@ -29,14 +30,14 @@ pub(super) struct Intake {
     pub subjects: Vec<Subject>,
     /// Every application.
     pub applications: BTreeMap<AppId, ApplicationView>,
-    threads: HashMap<ThreadId, Thread>,
+    threads: FxHashMap<ThreadId, Thread>,
     application_windows: BTreeMap<AppId, ApplicationWindow>,
     /// The runnable threads of each application, where the world tells every change.
     runnable: BTreeMap<AppId, RunnableThreads>,
     /// Of each subject, whether it wanted a PE for half of the last window.
     wanted_lately: Vec<bool>,
     /// The last class of the threads that ended in the last step.
-    ended: HashMap<ThreadId, FpuClass>,
+    ended: FxHashMap<ThreadId, FpuClass>,
     /// The time of the observation before the last.
     before: Time,
     /// The time of the last observation.

@@ -9,7 +9,7 @@ use crate::observe::{Standing, ThreadReading};
 use crate::plan::{Action, Assignment, Change, Outcome, OutcomeKind, Placement, WantedSetting};
 use crate::policy::Subject;
 use crate::time::Time;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::time::Duration;
 
 /// What is in force.
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) struct Present {
     /// As the engine has asked for it.
     placement: Placement,
-    threads: HashMap<ThreadId, Binding>,
+    threads: FxHashMap<ThreadId, Binding>,
     settings: Settings,
 }
 

@@ -89,8 +89,12 @@ impl Policy for ByFigures {
 /// With figures that no short decimal number tells.
 fn calibrated() -> MachineProfile {
     let mut profile = fixture::full();
-    let figure =
-        |value: f64| crate::profile::Estimate { value, low: 0.9 * value, high: 1.1 * value, ..fixture::GOOD };
+    let figure = |value: f64| crate::profile::Measurement {
+        value,
+        low: 0.9 * value,
+        high: 1.1 * value,
+        ..fixture::GOOD
+    };
     profile.latencies[0].ns = figure(200.0 / 3.0);
     profile.speeds[0].kernel = crate::calibrate::Kernel::IntAddChain;
     profile.speeds[0].relative = figure(2.0 / 3.0);
