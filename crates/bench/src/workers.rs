@@ -211,7 +211,7 @@ impl DutyCycle<'_> {
 }
 
 /// The counted window of one worker.
-struct Window {
+struct Counted {
     work: f64,
     begin: Instant,
     end: Instant,
@@ -227,7 +227,7 @@ impl Stage {
         duty_cycle: &mut DutyCycle,
         length: Duration,
         watch: &Watch,
-    ) -> Option<Window> {
+    ) -> Option<Counted> {
         let (_, mut now) = duty_cycle.once(Instant::now(), &self.over);
         self.working.fetch_add(1, Ordering::AcqRel);
         while self.working.load(Ordering::Acquire) < tasks && !self.over.load(Ordering::Acquire) {
@@ -252,7 +252,7 @@ impl Stage {
         while !self.over.load(Ordering::Acquire) {
             (_, now) = duty_cycle.once(now, &self.over);
         }
-        Some(Window { work, begin, end, before, after })
+        Some(Counted { work, begin, end, before, after })
     }
 }
 

@@ -50,5 +50,5 @@ pub trait Actuator {
     fn give_back(&mut self);
 
     /// What a user should know, in words.
-    fn troubles(&self) -> Vec<String>;
+    fn notes(&self) -> Vec<String>;
 }

@@ -266,7 +266,7 @@ impl Actuator for AffinityActuator {
         }
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         self.binder.iter().flat_map(Binder::notes).collect()
     }
 }

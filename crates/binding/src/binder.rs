@@ -200,7 +200,7 @@ impl Binder {
             // Somebody else has set it, or the cpuset changes just now: the next look will tell.
             return OutcomeKind::NotOurs;
         }
-        if let Some(why) = self.guardian.trouble() {
+        if let Some(why) = self.guardian.failure() {
             return OutcomeKind::Refused(why.to_owned());
         }
         let original = if mask == own && !self.narrowed { &self.all_pes } else { &mask }.clone();
@@ -208,7 +208,7 @@ impl Binder {
         // Written before it is done: whenever we are killed, the journal has every change.
         self.note(Entry::Bind { thread, original: original.clone(), ours: pes.clone() });
         self.generations.insert(tid, generation);
-        if let Some(why) = self.guardian.trouble() {
+        if let Some(why) = self.guardian.failure() {
             let why = why.to_owned();
             self.unbound(tid, before);
             return OutcomeKind::Refused(why);
@@ -273,7 +273,7 @@ impl Binder {
         let group = Slowed::of(Path::new("/"), pid);
         self.note(Entry::InTurns(process));
         group.iter().for_each(|group| self.note(Entry::Slowed(group.clone())));
-        if let Some(why) = self.guardian.trouble() {
+        if let Some(why) = self.guardian.failure() {
             let why = why.to_owned();
             self.note(Entry::NoTurns(pid));
             return OutcomeKind::Refused(why);

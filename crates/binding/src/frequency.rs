@@ -111,8 +111,8 @@ impl Limits {
             ledger.note(entry.clone());
             guardian.write(&entry, &ledger);
         }
-        if let Some(trouble) = guardian.trouble() {
-            return Err(io::Error::other(trouble.to_owned()));
+        if let Some(failure) = guardian.failure() {
+            return Err(io::Error::other(failure.to_owned()));
         }
         let (system, token) = (system.to_owned(), ActToken::mint());
         Ok(Limits { system, limits, token, ledger, guardian: Some(guardian) })

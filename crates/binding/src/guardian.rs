@@ -40,7 +40,7 @@ pub struct Guardian {
     socket: UnixStream,
     journal: Journal,
     /// Why what was done would not be given back after a crash: nothing more may be bound then.
-    trouble: Option<String>,
+    failure: Option<String>,
     is_there: bool,
     notes: Vec<String>,
 }
@@ -64,7 +64,7 @@ impl Guardian {
         let unnamed =
             |why| format!("{why}: if corewise and its guardian are both killed, what is bound stays bound");
         let notes = why_unnamed.map(unnamed).into_iter().collect();
-        Ok(Guardian { process, socket, journal, trouble: None, is_there: true, notes })
+        Ok(Guardian { process, socket, journal, failure: None, is_there: true, notes })
     }
 
     /// For tests: a guardian that is this process and does nothing.
@@ -78,7 +78,7 @@ impl Guardian {
             process: Task::own().unwrap(),
             socket,
             journal,
-            trouble: None,
+            failure: None,
             is_there: true,
             notes: Vec::new(),
         }
@@ -104,7 +104,7 @@ impl Guardian {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(b"!")], &message, flags, None);
         if let Err(errno) = sent {
-            self.trouble
+            self.failure
                 .get_or_insert(format!("the guardian cannot be told of the followed threads: {errno}"));
         }
     }
@@ -118,13 +118,13 @@ impl Guardian {
     pub fn write(&mut self, entry: &Entry, ledger: &Ledger) {
         if let Err(error) = self.journal.write(entry, ledger) {
             let path = self.journal.path().unwrap_or(Path::new("the journal of changes")).display();
-            self.trouble.get_or_insert(format!("cannot write {path}: {error}"));
+            self.failure.get_or_insert(format!("cannot write {path}: {error}"));
         }
     }
 
     /// Why nothing may be bound any more, if so.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// Looks whether the guardian process is there and not stopped.
@@ -135,8 +135,8 @@ impl Guardian {
             // Where `/proc` cannot be read (for want of descriptors) nobody is bound either.
             Ok(Some(_)) | Err(_) => return,
         };
-        let trouble = || format!("the guardian that gives everything back after a crash is {what}");
-        self.trouble.get_or_insert_with(trouble);
+        let failure = || format!("the guardian that gives everything back after a crash is {what}");
+        self.failure.get_or_insert_with(failure);
         self.is_there = false;
     }
 
@@ -147,8 +147,8 @@ impl Guardian {
 
     /// What a user should know, in words.
     pub fn notes(&self) -> Vec<String> {
-        let trouble = self.trouble.iter().map(|why| format!("{why}: from then on nothing was bound"));
-        self.notes.iter().cloned().chain(trouble).collect()
+        let failure = self.failure.iter().map(|why| format!("{why}: from then on nothing was bound"));
+        self.notes.iter().cloned().chain(failure).collect()
     }
 
     /// Everything is given back: the guardian ends and the journal goes.

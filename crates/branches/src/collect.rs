@@ -3,7 +3,7 @@
 use super::modules::Modules;
 use super::trace::Trace;
 use corewise_code::AddressSpace;
-use corewise_paths::window::{End, Recording, Transfer, Window};
+use corewise_paths::window::{BranchRecording, End, Transfer, Window};
 use std::collections::BTreeMap;
 
 /// How long threads were stopped.
@@ -113,14 +113,14 @@ impl Collected {
     }
 
     /// The recording, as far as it is known here.
-    pub fn into_recording(mut self) -> Recording {
+    pub fn into_recording(mut self) -> BranchRecording {
         self.windows.sort_by_key(|window| window.time_ns);
-        Recording {
-            version: Recording::VERSION,
+        BranchRecording {
+            version: BranchRecording::VERSION,
             modules: self.modules.into_modules(),
             windows: self.windows,
             without_window: self.without_window,
-            ..Recording::default()
+            ..BranchRecording::default()
         }
     }
 }

@@ -34,7 +34,7 @@ mod tracer;
 pub mod verify;
 
 use collect::Pauses;
-use corewise_paths::window::Recording;
+use corewise_paths::window::BranchRecording;
 use corewise_sys::cgroup::ControlGroup;
 use corewise_sys::launch::{LaunchError, Output};
 use nix::errno::Errno;
@@ -119,7 +119,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Recorded {
     /// The windows.
-    pub recording: Recording,
+    pub recording: BranchRecording,
     /// How the command ended; `None` for a process that was attached to.
     pub exit_status: Option<ExitStatus>,
     /// How long threads were held up by samples; empty for `lbr`.

@@ -2,7 +2,7 @@
 #![cfg(target_arch = "x86_64")]
 
 use corewise_branches::{Backend, BranchError, Options, Progress, Target, record, verify};
-use corewise_paths::window::{End, Recording};
+use corewise_paths::window::{BranchRecording, End};
 use corewise_sys::launch::Output;
 use corewise_testing::{Capability, is_refusal, or_skip};
 use nix::sys::signal::{Signal, kill};
@@ -72,7 +72,7 @@ fn at_windows(count: usize, act: impl Fn()) -> impl FnMut(Progress) {
 }
 
 /// Between the transfers of a window there is straight code.
-fn check(recording: &Recording) {
+fn check(recording: &BranchRecording) {
     for window in &recording.windows {
         let mut here = window.start;
         for transfer in &window.transfers {

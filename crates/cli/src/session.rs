@@ -39,7 +39,7 @@ mod at_once;
 pub mod attached;
 
 /// What a session is asked to do.
-pub struct Plan {
+pub struct SessionRequest {
     /// The command and its arguments.
     pub command: Vec<OsString>,
     /// The machine.
@@ -95,7 +95,7 @@ impl Machine {
     }
 }
 
-impl Plan {
+impl SessionRequest {
     /// Whether the command starts before anything watches it. (Without BPF, clocks of all its threads can
     /// only be had from its start on.)
     fn begins_at_once(&self) -> bool {
@@ -128,45 +128,45 @@ pub struct Ended {
 
 /// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start. Where
 /// it cannot be watched, it runs all the same.
-pub fn run(mut plan: Plan) -> Result<Ended> {
+pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let mut notes = Vec::new();
-    note_privileges(&plan, &mut notes);
+    note_privileges(&request, &mut notes);
     recover(&mut notes);
-    if plan.begins_at_once() {
-        return at_once::run(plan, notes);
+    if request.begins_at_once() {
+        return at_once::run(request, notes);
     }
-    let machine = &plan.machine.model()?.topology;
+    let machine = &request.machine.model()?.topology;
     notes.extend(machine.notes.iter().cloned());
     // Newer versions of libgomp do not spin at all on machines with several kinds of PEs.
     let one_kind = machine.kinds.len() <= 1;
     let others = children();
     let mut signals = Signals::open().context("cannot take over the signals")?;
-    let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
+    let guardian = if request.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
-    let cures = &mut plan.config.cures;
+    let cures = &mut request.config.cures;
     cures.spin &= guardian.is_some() && one_kind && !waits_are_decided(&mut notes);
     cures.turns &= guardian.is_some();
     let planted = cures.spin.then(runtimes::planted_value);
-    plan.config.adapt_team &= guardian.is_some();
+    request.config.adapt_team &= guardian.is_some();
     // Before the command's process is made, so that it is seen to be.
     let roots = vec![Root::ChildrenOf(std::process::id())];
-    let excluded = own_processes(&plan, &signals, guardian.as_ref()).chain(others).collect();
-    let open = || discover(&plan, roots, excluded, &mut notes);
+    let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others).collect();
+    let open = || discover(&request, roots, excluded, &mut notes);
     let discovery = with_descriptors_left(16, open);
     // Without discovery nobody is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
     let variables = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
-    let waiting = launch::prepare(&plan.command, &mut signals, plan.output, variables.as_slice())?;
-    if !plan.keep_descriptors {
-        signals.let_go_of_descriptors(plan.output == Output::ToStandardError);
+    let waiting = launch::prepare(&request.command, &mut signals, request.output, variables.as_slice())?;
+    if !request.keep_descriptors {
+        signals.let_go_of_descriptors(request.output == Output::ToStandardError);
     }
-    let attach = |discovery| with_descriptors_left(8, || attach(&plan, &waiting, discovery, &mut notes));
+    let attach = |discovery| with_descriptors_left(8, || attach(&request, &waiting, discovery, &mut notes));
     match discovery.and_then(attach) {
-        Ok(attached) => watch(plan, waiting, signals, attached, guardian, planted, notes),
-        Err(error) if is_demanded(&plan) => Err(error),
+        Ok(attached) => watch(request, waiting, signals, attached, guardian, planted, notes),
+        Err(error) if is_demanded(&request) => Err(error),
         Err(error) => {
             warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
-            follow(plan, waiting, signals, notes)
+            follow(request, waiting, signals, notes)
         }
     }
 }
@@ -177,12 +177,12 @@ fn with_descriptors_left<T>(count: usize, open: impl FnOnce() -> Result<T>) -> R
     leaving_free(count, open).context("too few descriptors may be open (`ulimit -n`)")?
 }
 
-fn note_privileges(plan: &Plan, notes: &mut Vec<String>) {
-    if let Some(how) = privileged::gained(&plan.command[0]) {
+fn note_privileges(request: &SessionRequest, notes: &mut Vec<String>) {
+    if let Some(how) = privileged::gained(&request.command[0]) {
         notes.push(format!(
             "`{}` gains privileges ({how}), so the kernel lets only root look into it: what it uses stays \
              unknown; run corewise as root to see it",
-            plan.command[0].to_string_lossy()
+            request.command[0].to_string_lossy()
         ));
     }
 }
@@ -204,8 +204,8 @@ fn waits_are_decided(notes: &mut Vec<String>) -> bool {
 }
 
 /// Whether the user wants just what cannot be had.
-fn is_demanded(plan: &Plan) -> bool {
-    plan.counters.is_demanded() || plan.discovery == discovery::Choice::Bpf
+fn is_demanded(request: &SessionRequest) -> bool {
+    request.counters.is_demanded() || request.discovery == discovery::Choice::Bpf
 }
 
 fn warn(notes: &mut Vec<String>, text: String) {
@@ -214,7 +214,7 @@ fn warn(notes: &mut Vec<String>, text: String) {
 }
 
 fn discover(
-    plan: &Plan,
+    request: &SessionRequest,
     roots: Vec<Root>,
     excluded: Vec<u32>,
     notes: &mut Vec<String>,
@@ -223,7 +223,7 @@ fn discover(
     if !proc.is_of_this_namespace().context("there is no /proc")? {
         bail!("/proc is that of another PID namespace: mount one of its own");
     }
-    let options = discovery::Options { roots, excluded, proc, choice: plan.discovery };
+    let options = discovery::Options { roots, excluded, proc, choice: request.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
     Ok(discovery)
@@ -237,12 +237,12 @@ fn children() -> Vec<u32> {
 
 /// Corewise and its helpers.
 fn own_processes(
-    plan: &Plan,
+    request: &SessionRequest,
     signals: &Signals,
     guardian: Option<&Guardian>,
 ) -> impl Iterator<Item = u32> + use<> {
     let witness = signals.witness().map(|pid| pid.as_raw() as u32);
-    let others = plan.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
+    let others = request.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
     [std::process::id()].into_iter().chain(witness).chain(others.collect::<Vec<_>>())
 }
 
@@ -262,48 +262,48 @@ impl Attached {
 
 /// Opens the counters on the waiting child.
 fn attach(
-    plan: &Plan,
+    request: &SessionRequest,
     waiting: &Waiting,
     discovery: Box<dyn Discovery>,
     notes: &mut Vec<String>,
 ) -> Result<Attached> {
     let subjects = Subjects::Waiting(waiting.pid().as_raw() as u32);
-    let counters = open_counters(plan, subjects, &*discovery, notes)?;
+    let counters = open_counters(request, subjects, &*discovery, notes)?;
     Ok(Attached { discovery, counters, appeared: Vec::new() })
 }
 
 /// Opens what watches processes that run already: discovery with what descends from `roots`, and counters.
 fn attach_running(
-    plan: &Plan,
+    request: &SessionRequest,
     roots: Vec<Root>,
     excluded: Vec<u32>,
     notes: &mut Vec<String>,
 ) -> Result<Attached> {
-    let mut discovery = with_descriptors_left(16, || discover(plan, roots, excluded, notes))?;
+    let mut discovery = with_descriptors_left(16, || discover(request, roots, excluded, notes))?;
     let appeared = discovery.refresh()?.appeared;
     let members: BTreeSet<u32> = appeared.iter().map(|thread| thread.pid).collect();
     let members: Vec<u32> = members.into_iter().collect();
     let subjects = Subjects::Running(&members);
-    let counters = with_descriptors_left(8, || open_counters(plan, subjects, &*discovery, notes))?;
+    let counters = with_descriptors_left(8, || open_counters(request, subjects, &*discovery, notes))?;
     Ok(Attached { discovery, counters, appeared })
 }
 
 fn open_counters(
-    plan: &Plan,
+    request: &SessionRequest,
     subjects: Subjects<'_>,
     discovery: &dyn Discovery,
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn CounterSource>> {
     let (counters, fallbacks) = counters::open(
-        plan.counters,
+        request.counters,
         subjects,
-        &plan.machine.model()?.topology.allowed,
+        &request.machine.model()?.topology.allowed,
         discovery.clock_filter(),
     )?;
     notes.extend(fallbacks);
     let lacks = |reading: &&Reading| **reading != Reading::Tlp && !counters.gives(**reading);
-    for reading in plan.policy.needs().required.iter().filter(lacks) {
-        let (policy, needed, source) = (plan.policy.name(), reading.words(), counters.name());
+    for reading in request.policy.needs().required.iter().filter(lacks) {
+        let (policy, needed, source) = (request.policy.name(), reading.words(), counters.name());
         let how = how_to_get(*reading);
         warn(
             notes,
@@ -330,7 +330,7 @@ fn how_to_get(reading: Reading) -> &'static str {
 }
 
 fn watch(
-    plan: Plan,
+    request: SessionRequest,
     waiting: Waiting,
     signals: Signals,
     attached: Attached,
@@ -339,23 +339,23 @@ fn watch(
     notes: Vec<String>,
 ) -> Result<Ended> {
     // The first process of a container adopts all there is, and all end with it.
-    let wait = plan.wait && std::process::id() != 1;
-    let words = plan.words();
+    let wait = request.wait && std::process::id() != 1;
+    let words = request.words();
     let first = waiting.pid().as_raw() as u32;
-    let application = Application::new(Target::Command, &plan.name(), first);
+    let application = Application::new(Target::Command, &request.name(), first);
     let ends = Ends::WithCommand { command: waiting.pid(), wait };
     // Before the command begins: its time is that of the report.
     let host = host::read(Path::new("/"));
 
     let began = Instant::now();
     let applications = vec![application];
-    let runtimes = runtimes_of(&plan.config, planted, guardian.as_ref())?;
+    let runtimes = runtimes_of(&request.config, planted, guardian.as_ref())?;
     let watch = Watch { words: words.clone(), applications, ends, guardian, runtimes, host, began };
     let start = || {
         waiting.start(&words[0])?;
         Ok(())
     };
-    watch.run(plan, signals, attached, notes, start)
+    watch.run(request, signals, attached, notes, start)
 }
 
 /// What a run is about, whatever it was started by.
@@ -375,7 +375,7 @@ impl Watch {
     /// Watches to the end. `start` is called when all is ready.
     fn run(
         self,
-        plan: Plan,
+        request: SessionRequest,
         signals: Signals,
         attached: Attached,
         mut notes: Vec<String>,
@@ -384,18 +384,19 @@ impl Watch {
         let Watch { words, applications, ends, guardian, runtimes, host, began } = self;
         let (sources, dry_run) = (attached.sources(), guardian.is_none());
         let Attached { discovery, counters, appeared } = attached;
-        let mut engine = Engine::new(plan.machine.model()?.clone(), plan.policy, plan.config);
+        let mut engine = Engine::new(request.machine.model()?.clone(), request.policy, request.config);
         let followed = guardian.as_ref().and_then(|_| discovery.followed());
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
         let actuator = Box::new(actuator);
-        let work = plan.config.guard.filter(|_| !dry_run).map(|_| WorkMeter::default());
+        let work = request.config.guard.filter(|_| !dry_run).map(|_| WorkMeter::default());
         let parts = Parts { applications, ends, discovery, counters, actuator, runtimes, signals, work };
         let mut world = LiveWorld::new(parts, began)?;
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;
         // Not before the command is known to exist: an older recording is lost by it.
-        let mut recorder =
-            plan.record.map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
+        let mut recorder = request
+            .record
+            .map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
         let mut builder = ReportBuilder::default();
         let mut failure_told = false;
         let result = control_loop(&mut world, &mut engine, |input, actions, engine| {
@@ -413,7 +414,7 @@ impl Watch {
             notes.push(format!("the run was no longer watched: {error}"));
             world.stop_watching();
         }
-        notes.extend(world.troubles());
+        notes.extend(world.notes());
         let exit_status = match ends {
             Ends::WithCommand { .. } => finish(&mut world)?,
             Ends::WithTargets { .. } => exited(0),
@@ -447,14 +448,19 @@ fn recover(notes: &mut Vec<String>) {
 }
 
 /// Runs the command without watching it; the report has its words and notes.
-fn follow(plan: Plan, waiting: Waiting, mut signals: Signals, notes: Vec<String>) -> Result<Ended> {
-    let words = plan.words();
+fn follow(
+    request: SessionRequest,
+    waiting: Waiting,
+    mut signals: Signals,
+    notes: Vec<String>,
+) -> Result<Ended> {
+    let words = request.words();
     let host = host::read(Path::new("/"));
     let began = Instant::now();
     let pid = waiting.start(&words[0])?;
     let exit_status = signals.follow(pid).context("cannot follow the command")?;
     let wall = began.elapsed();
-    let engine = Engine::new(plan.machine.model()?.clone(), plan.policy, plan.config);
+    let engine = Engine::new(request.machine.model()?.clone(), request.policy, request.config);
     let sources = Sources { discovery: "none".to_owned(), counters: "none".to_owned() };
     let circumstances = Circumstances { host: Some(host), ..circumstances(words, true, sources, notes) };
     let report = Some(ReportBuilder::default().finish(&engine, circumstances));

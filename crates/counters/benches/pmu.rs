@@ -58,7 +58,7 @@ fn reading(criterion: &mut Criterion) {
             criterion.bench_function(&format!("read {threads} threads"), |b| {
                 b.iter(|| tids.iter().filter_map(|tid| source.read(*tid)).count());
             });
-            assert_eq!(source.troubles(), Vec::<String>::new());
+            assert_eq!(source.notes(), Vec::<String>::new());
             release.wait();
         });
     }

@@ -141,10 +141,10 @@ fn print(source: &mut SampleSource, rate_hz: u64, judging: Duration) {
     }
     let cost = source.cost();
     eprintln!(
-        "{} user samples, {} at instructions not judged before; {:.0} ns per sample in drain; troubles: {:?}",
+        "{} user samples, {} at instructions not judged before; {:.0} ns per sample in drain; notes: {:?}",
         cost.user_samples,
         cost.judged_anew,
         judging.as_nanos() as f64 / count(&all).max(1) as f64,
-        source.troubles()
+        source.notes()
     );
 }

@@ -142,7 +142,7 @@ pub trait CounterSource {
         None
     }
 
-    /// Begins to watch a thread. Failure is noted in [`CounterSource::troubles`]: the thread then has no
+    /// Begins to watch a thread. Failure is noted in [`CounterSource::notes`]: the thread then has no
     /// reading.
     fn watch(&mut self, thread: &NewThread);
 
@@ -163,7 +163,7 @@ pub trait CounterSource {
     }
 
     /// What went wrong so far, in words with counts: lost samples, refused events.
-    fn troubles(&self) -> Vec<String>;
+    fn notes(&self) -> Vec<String>;
 }
 
 #[cfg(test)]

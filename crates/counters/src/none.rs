@@ -30,7 +30,7 @@ impl CounterSource for NoCounters {
         None
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 }

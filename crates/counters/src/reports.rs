@@ -116,7 +116,7 @@ impl ProgramReports {
     }
 
     /// What a user should know, in words.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn note(&self) -> Option<String> {
         let ((pid, lost), most) = (self.lossy?, page::THREADS_MAX);
         Some(format!("process {pid} reports of {most} threads at a time; {lost} more could report nothing"))
     }

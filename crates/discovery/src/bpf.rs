@@ -428,17 +428,17 @@ impl Discovery for Bpf {
         Some(Followed::new(&self.list, &self.links))
     }
 
-    fn losses(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         let threads_lost: u64 = self.apps().map(|app| app.threads_lost).sum();
         let events_lost: u64 = self.apps().map(|app| app.events_lost).sum();
-        let mut losses = Vec::new();
+        let mut notes = Vec::new();
         if threads_lost > 0 {
-            losses.push(format!("{threads_lost} threads were not followed: the kernel had no memory"));
+            notes.push(format!("{threads_lost} threads were not followed: the kernel had no memory"));
         }
         if events_lost > 0 {
-            losses.push(format!("{events_lost} notices of new or ended threads came late"));
+            notes.push(format!("{events_lost} notices of new or ended threads came late"));
         }
-        losses
+        notes
     }
 }
 

@@ -146,7 +146,7 @@ pub trait Discovery {
     }
 
     /// What could not be seen, in words: lost events, more threads than the map holds.
-    fn losses(&self) -> Vec<String>;
+    fn notes(&self) -> Vec<String>;
 }
 
 /// What is new.

@@ -501,7 +501,7 @@ impl Discovery for Poll {
         self.tallies[app.0 as usize].parallelism
     }
 
-    fn losses(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         vec!["threads that live for less than the polling interval (5 to 250 ms) are not seen".to_owned()]
     }
 }

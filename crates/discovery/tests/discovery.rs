@@ -412,7 +412,7 @@ fn bpf_sees_every_thread_that_lives_for_a_millisecond() {
         live.finish();
         assert_eq!(live.ended.iter().filter(|thread| &*thread.name == "short").count(), 300);
         assert_eq!(live.appeared.len(), live.ended.len());
-        assert!(live.source.losses().is_empty(), "{:?}", live.source.losses());
+        assert!(live.source.notes().is_empty(), "{:?}", live.source.notes());
     });
 }
 

@@ -181,15 +181,15 @@ impl LiveWorld {
     }
 
     /// What the sources could not see, in words.
-    pub fn troubles(&self) -> Vec<String> {
-        let mut troubles = self.parts.discovery.losses();
-        troubles.extend(self.parts.counters.troubles());
-        troubles.extend(self.parts.actuator.troubles());
-        troubles.extend(self.reports.trouble());
-        troubles.extend(self.parts.runtimes.iter().flat_map(Runtimes::troubles));
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.parts.discovery.notes();
+        notes.extend(self.parts.counters.notes());
+        notes.extend(self.parts.actuator.notes());
+        notes.extend(self.reports.note());
+        notes.extend(self.parts.runtimes.iter().flat_map(Runtimes::notes));
         let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
-        troubles.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));
-        troubles
+        notes.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));
+        notes
     }
 
     /// After an error: gives everything back, and from then on only follows the command to its end.

@@ -12,7 +12,7 @@
 //! then says its own.
 
 use crate::modules::ModuleTable;
-use crate::window::{Module, ModuleId, Recording, Transfer, Window};
+use crate::window::{BranchRecording, Module, ModuleId, Transfer, Window};
 use corewise_core::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub struct Builds {
     /// Windows that touch no file with a build id, or not the one that is wanted.
     without_build: usize,
     /// What all recordings have in common: the first one, without its windows.
-    like: Option<Recording>,
+    like: Option<BranchRecording>,
 }
 
 /// The windows of one build, each of which stands for so many.
@@ -42,7 +42,7 @@ pub struct OfBuild {
     /// The build.
     pub build_id: String,
     /// Its windows.
-    pub recording: Recording,
+    pub recording: BranchRecording,
 }
 
 impl Builds {
@@ -65,7 +65,7 @@ impl Builds {
     }
 
     /// Takes in the windows of a recording.
-    pub fn add(&mut self, mut recording: Recording) {
+    pub fn add(&mut self, mut recording: BranchRecording) {
         self.table.adopt(&mut recording);
         let like = self.like.get_or_insert_with(|| {
             let windows = std::mem::take(&mut recording.windows);
@@ -108,8 +108,8 @@ impl Builds {
         let Some(like) = like else { return Vec::new() };
         let of_build = |(module, Build { windows, one_in }): (ModuleId, Build)| {
             let build_id = table.modules().get(module.0 as usize)?.build_id.clone()?;
-            let mut recording = Recording {
-                version: Recording::VERSION,
+            let mut recording = BranchRecording {
+                version: BranchRecording::VERSION,
                 command: like.command.clone(),
                 backend: like.backend.clone(),
                 period_ns: like.period_ns,
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::export::fixture;
 
-    fn kept(windows_max: usize, recordings: impl IntoIterator<Item = Recording>) -> Vec<OfBuild> {
+    fn kept(windows_max: usize, recordings: impl IntoIterator<Item = BranchRecording>) -> Vec<OfBuild> {
         let mut builds = Builds::new(windows_max, 1);
         recordings.into_iter().for_each(|recording| builds.add(recording));
         builds.finish()
@@ -183,7 +183,7 @@ mod tests {
     fn a_full_recording_takes_fewer_windows_and_says_so() {
         let one = || fixture::recording(vec![fixture::window(0x1100, &[], 0x1104, (1, 0))]);
         let kept = kept(100, (0..1600).map(|_| one()));
-        let Recording { windows, period_ns, modules, .. } = &kept[0].recording;
+        let BranchRecording { windows, period_ns, modules, .. } = &kept[0].recording;
         assert!((40..=100).contains(&windows.len()), "{}", windows.len());
         let stands_for = windows.len() as u64 * period_ns / 10_000_000;
         assert!((1000..=2400).contains(&stands_for), "{stands_for} of 1600");
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn rates_may_differ() {
-        let at_rate = |period_ns| Recording { period_ns, ..fixture::two_modules() };
+        let at_rate = |period_ns| BranchRecording { period_ns, ..fixture::two_modules() };
         let kept = kept(1000, [at_rate(10), at_rate(50)]);
         let periods: Vec<_> = kept[1].recording.windows.iter().map(|window| window.period_ns).collect();
         assert_eq!(periods, [Some(10), Some(10), Some(50), Some(50)]);

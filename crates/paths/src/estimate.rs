@@ -44,7 +44,7 @@ pub struct Estimator<'p> {
 
 /// What windows say of a program's paths.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Estimate {
+pub struct PathEstimate {
     /// The profile. Its unit: one window of average branch density adds 1 per branch execution.
     pub profile: PathProfile,
     /// Different paths that windows held whole, system calls within bridged.
@@ -57,7 +57,7 @@ pub struct Estimate {
     pub open: f64,
 }
 
-/// How often control went which way: what [`Estimate::profile`] and the exporters are made of.
+/// How often control went which way: what [`PathEstimate::profile`] and the exporters are made of.
 pub(crate) struct Flow {
     /// The executions of each edge of the graph, by its id, in the profile's unit.
     pub edges: Vec<f64>,
@@ -127,7 +127,7 @@ impl<'p> Estimator<'p> {
     }
 
     /// The profile that the windows so far make likely.
-    pub fn estimate(&mut self) -> Estimate {
+    pub fn estimate(&mut self) -> PathEstimate {
         let (Flow { edges, .. }, trie) = self.flow_and(|windows, weights| windows.tree(weights));
         let Self { graph, .. } = self;
         let mut profile = PathProfile::default();
@@ -153,6 +153,6 @@ impl<'p> Estimator<'p> {
         let Enumeration { rare, open, .. } = enumeration;
         let mut whole = FxHashSet::default();
         trie.ended_paths(graph, |path, _| _ = whole.insert(path));
-        Estimate { profile, paths_seen_whole: whole.len(), windows: self.windows.len(), rare, open }
+        PathEstimate { profile, paths_seen_whole: whole.len(), windows: self.windows.len(), rare, open }
     }
 }

@@ -9,7 +9,7 @@ use crate::export::counts::Counts;
 use crate::export::source::Place;
 use crate::export::stacks::Callee;
 use crate::program::Program;
-use crate::window::{Location, ModuleId, Recording};
+use crate::window::{BranchRecording, Location, ModuleId};
 use corewise_core::code::Flow;
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub struct Listed {
 
 /// What a recording says of some modules, counted once for all functions.
 pub struct Listings<'a> {
-    recording: &'a Recording,
+    recording: &'a BranchRecording,
     program: &'a dyn Program,
     source: &'a dyn Source,
     counts: BTreeMap<ModuleId, Counts>,
@@ -72,7 +72,7 @@ pub struct Listings<'a> {
 
 impl<'a> Listings<'a> {
     /// Nothing is counted before a listing asks for it.
-    pub fn new(recording: &'a Recording, program: &'a dyn Program, source: &'a dyn Source) -> Self {
+    pub fn new(recording: &'a BranchRecording, program: &'a dyn Program, source: &'a dyn Source) -> Self {
         let mut sampled = BTreeMap::new();
         for window in &recording.windows {
             *sampled.entry(window.start).or_default() += recording.time_of(window);
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    fn listed(recording: &Recording, place: u64) -> Listing {
+    fn listed(recording: &BranchRecording, place: u64) -> Listing {
         let program = fixture::program();
         let mut listings = Listings::new(recording, &program, &MadeUpSource);
         listings.of(Callee::at(at(place), &program)).unwrap()

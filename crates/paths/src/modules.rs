@@ -1,6 +1,6 @@
 //! One numbering of modules for recordings that have each their own.
 
-use crate::window::{Module, ModuleId, Recording, Transfer, Window};
+use crate::window::{BranchRecording, Module, ModuleId, Transfer, Window};
 
 /// Modules numbered in the order in which they were met. Two are the same if their build id is, wherever they
 /// lie on their machines; without one, if the path is.
@@ -31,18 +31,18 @@ impl ModuleTable {
 
     /// Numbers a recording's modules as here. Locations of modules that the recording does not list (it is
     /// damaged) are left as a module that nobody has.
-    pub fn adopt(&mut self, recording: &mut Recording) {
+    pub fn adopt(&mut self, recording: &mut BranchRecording) {
         let ids: Vec<ModuleId> = recording.modules.iter().map(|module| self.id(module)).collect();
         renumber(&mut recording.windows, |id| ids.get(id.0 as usize).copied().unwrap_or(ModuleId(u32::MAX)));
         recording.modules.clone_from(&self.modules);
     }
 }
 
-impl Recording {
+impl BranchRecording {
     /// Leaves out the modules that no window lies in.
     pub(crate) fn forget_unused_modules(&mut self) {
         let mut used = ModuleTable::default();
-        let Recording { modules, windows, .. } = self;
+        let BranchRecording { modules, windows, .. } = self;
         renumber(windows, |id| {
             modules.get(id.0 as usize).map_or(ModuleId(u32::MAX), |module| used.id(module))
         });
@@ -61,7 +61,9 @@ fn renumber(windows: &mut [Window], mut number: impl FnMut(ModuleId) -> ModuleId
 /// One recording of several, with the windows of all in the order of their time. Command, sampler and rate
 /// are the first's; where the rates differ, each window has its own. `None` of none. Only one of them is held
 /// in memory beside the result; the first error ends it.
-pub fn merged<E>(recordings: impl IntoIterator<Item = Result<Recording, E>>) -> Result<Option<Recording>, E> {
+pub fn merged<E>(
+    recordings: impl IntoIterator<Item = Result<BranchRecording, E>>,
+) -> Result<Option<BranchRecording>, E> {
     let mut table = ModuleTable::default();
     let mut recordings = recordings.into_iter();
     let Some(first) = recordings.next() else { return Ok(None) };
@@ -89,7 +91,7 @@ pub fn merged<E>(recordings: impl IntoIterator<Item = Result<Recording, E>>) -> 
 }
 
 /// Leaves out the windows that lie in one of these modules at any place; how many.
-pub fn leave_out(recording: &mut Recording, modules: &[ModuleId]) -> usize {
+pub fn leave_out(recording: &mut BranchRecording, modules: &[ModuleId]) -> usize {
     let before = recording.windows.len();
     recording.windows.retain(|window| {
         let ends = window.transfers.iter().flat_map(|transfer| [transfer.from, transfer.to]);
@@ -103,11 +105,11 @@ mod tests {
     use super::*;
     use crate::window::{End, Location};
 
-    fn all_of<const N: usize>(recordings: [Recording; N]) -> Recording {
+    fn all_of<const N: usize>(recordings: [BranchRecording; N]) -> BranchRecording {
         merged(recordings.map(Ok::<_, ()>)).unwrap().unwrap()
     }
 
-    fn recording(paths: &[&str]) -> Recording {
+    fn recording(paths: &[&str]) -> BranchRecording {
         let module = |path: &&str| Module { path: (*path).to_owned(), build_id: None };
         let at = |module| Location { module: ModuleId(module), address: 16 };
         let transfers = vec![Transfer { from: at(0), to: at(1) }];
@@ -115,7 +117,7 @@ mod tests {
         let (start, end, ended) = (at(0), at(7), End::Full);
         let window = Window { tid, time_ns, start, transfers, end, instructions, branches, ended, period_ns };
         let modules = paths.iter().map(module).collect();
-        Recording { modules, windows: vec![window], ..Recording::default() }
+        BranchRecording { modules, windows: vec![window], ..BranchRecording::default() }
     }
 
     #[test]
@@ -131,13 +133,13 @@ mod tests {
         assert_eq!(all.without_window["lost"], 4);
         assert_eq!(all.notes, ["by root"]);
         assert_eq!(merged([]), Ok::<_, ()>(None));
-        assert_eq!(merged([Ok(Recording::default()), Err("unreadable")]), Err("unreadable"));
+        assert_eq!(merged([Ok(BranchRecording::default()), Err("unreadable")]), Err("unreadable"));
     }
 
     #[test]
     fn where_rates_differ_each_window_has_its_own() {
-        let at_rate = |period_ns| Recording { period_ns, ..recording(&["/a"]) };
-        let periods = |all: Recording| all.windows.iter().map(|w| w.period_ns).collect::<Vec<_>>();
+        let at_rate = |period_ns| BranchRecording { period_ns, ..recording(&["/a"]) };
+        let periods = |all: BranchRecording| all.windows.iter().map(|w| w.period_ns).collect::<Vec<_>>();
         assert_eq!(periods(all_of([at_rate(5), at_rate(5)])), [None, None]);
         let both = all_of([at_rate(5), at_rate(20)]);
         assert_eq!(periods(both.clone()), [Some(5), Some(20)]);

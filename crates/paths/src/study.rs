@@ -8,12 +8,12 @@ use crate::accuracy::{Agreement, agreement};
 use crate::estimate::Estimator;
 use crate::profile::PathProfile;
 use crate::program::Program;
-use crate::window::{ModuleId, Recording};
+use crate::window::{BranchRecording, ModuleId};
 use serde::{Deserialize, Serialize};
 
 /// The settings to try, all with all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct Grid {
     /// One in so many windows is kept; at least 1.
     pub one_in: Vec<usize>,
     /// So many recordings are used, from the first.
@@ -39,20 +39,20 @@ pub struct Row {
     pub agreement: Agreement,
 }
 
-/// Stitches the runs once for every setting of the plan that they allow, over the wanted modules only. All
+/// Stitches the runs once for every setting of the grid that they allow, over the wanted modules only. All
 /// recordings and the truth number their modules alike ([`crate::modules::ModuleTable`]).
 pub fn study(
     program: &dyn Program,
     truth: &PathProfile,
-    runs: &[Recording],
-    plan: &Plan,
+    runs: &[BranchRecording],
+    grid: &Grid,
     wanted: impl Fn(ModuleId) -> bool,
 ) -> Vec<Row> {
     let truth = truth.in_modules(&wanted);
     let mut rows = Vec::new();
-    for &one_in in plan.one_in.iter().filter(|&&one_in| one_in > 0) {
-        for &used in plan.runs.iter().filter(|&&used| (1..=runs.len()).contains(&used)) {
-            for &branches in &plan.branches {
+    for &one_in in grid.one_in.iter().filter(|&&one_in| one_in > 0) {
+        for &used in grid.runs.iter().filter(|&&used| (1..=runs.len()).contains(&used)) {
+            for &branches in &grid.branches {
                 let mut estimator = Estimator::new(program);
                 for run in &runs[..used] {
                     for window in run.windows.iter().step_by(one_in) {

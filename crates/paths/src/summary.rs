@@ -5,7 +5,7 @@ use crate::export::stacks::Callee;
 use crate::graph::Graph;
 use crate::path::{Path, Step};
 use crate::program::Program;
-use crate::window::{End, Recording};
+use crate::window::{BranchRecording, End};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ pub struct HotPath {
 
 impl Summary {
     /// Of a recording, with so many functions and paths.
-    pub fn new(recording: &Recording, program: &dyn Program, top: usize) -> Summary {
+    pub fn new(recording: &BranchRecording, program: &dyn Program, top: usize) -> Summary {
         let mut estimator = Estimator::new(program);
         let mut contradicting = 0;
         let mut ended: BTreeMap<String, u64> = BTreeMap::new();
@@ -126,7 +126,7 @@ impl Summary {
 fn hot_path(
     path: &Path,
     share: f64,
-    recording: &Recording,
+    recording: &BranchRecording,
     program: &dyn Program,
     graph: &mut Graph<'_>,
 ) -> HotPath {

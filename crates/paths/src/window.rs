@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Index of a [`Module`] in [`Recording::modules`].
+/// Index of a [`Module`] in [`BranchRecording::modules`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ModuleId(pub u32);
@@ -85,8 +85,8 @@ pub struct Window {
 
 /// All windows of one or more runs of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Recording {
-    /// Version of this format: [`Recording::VERSION`].
+pub struct BranchRecording {
+    /// Version of this format: [`BranchRecording::VERSION`].
     pub version: u32,
     /// What was run, or `pid N`.
     pub command: Vec<String>,
@@ -107,7 +107,7 @@ pub struct Recording {
     pub notes: Vec<String>,
 }
 
-impl Recording {
+impl BranchRecording {
     /// The format that this code writes; it reads all from 1 on.
     pub const VERSION: u32 = 2;
 

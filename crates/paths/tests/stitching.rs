@@ -2,14 +2,14 @@
 
 use corewise_core::random::Random;
 use corewise_paths::accuracy::{Agreement, agreement};
-use corewise_paths::estimate::{Estimate, Estimator};
+use corewise_paths::estimate::{Estimator, PathEstimate};
 use corewise_paths::exact::{PathCounter, ThreadPosition};
 use corewise_paths::made_up::{Decide, Op, Trace, World};
 use corewise_paths::outcome::Mismatch;
 use corewise_paths::path::{Path, Step};
 use corewise_paths::profile::PathProfile;
-use corewise_paths::study::{Plan, study};
-use corewise_paths::window::{End, Location, ModuleId, Recording, Transfer, Window};
+use corewise_paths::study::{Grid, study};
+use corewise_paths::window::{BranchRecording, End, Location, ModuleId, Transfer, Window};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn exact(world: &World, trace: &Trace, longest_block: usize) -> PathProfile {
     counter.profile()
 }
 
-fn estimate(world: &World, windows: &[Window]) -> Estimate {
+fn estimate(world: &World, windows: &[Window]) -> PathEstimate {
     let mut estimator = Estimator::new(world);
     for window in windows {
         estimator.add(window, None).unwrap();
@@ -32,7 +32,12 @@ fn estimate(world: &World, windows: &[Window]) -> Estimate {
     estimator.estimate()
 }
 
-fn judged(world: &World, trace: &Trace, windows: usize, branches: u32) -> (Agreement, PathProfile, Estimate) {
+fn judged(
+    world: &World,
+    trace: &Trace,
+    windows: usize,
+    branches: u32,
+) -> (Agreement, PathProfile, PathEstimate) {
     let truth = exact(world, trace, usize::MAX);
     let windows = world.windows(trace, &mut Random::new(2, 0), windows, branches);
     let estimate = estimate(world, &windows);
@@ -251,14 +256,14 @@ fn a_study_shows_that_more_windows_and_longer_ones_see_more_paths() {
     let world = World::random(5, 20, false);
     let trace = world.run(&mut Random::new(5, 1), 1_000_000);
     let truth = exact(&world, &trace, usize::MAX);
-    let run = |seed| Recording {
+    let run = |seed| BranchRecording {
         period_ns: 10_000_000,
         windows: world.windows(&trace, &mut Random::new(seed, 2), 1000, 32),
-        ..Recording::default()
+        ..BranchRecording::default()
     };
-    let runs: Vec<Recording> = (0..4).map(run).collect();
-    let plan = Plan { one_in: vec![1, 10], runs: vec![1, 4, 5], branches: vec![4, 32] };
-    let rows = study(&world, &truth, &runs, &plan, |_| true);
+    let runs: Vec<BranchRecording> = (0..4).map(run).collect();
+    let grid = Grid { one_in: vec![1, 10], runs: vec![1, 4, 5], branches: vec![4, 32] };
+    let rows = study(&world, &truth, &runs, &grid, |_| true);
     let seen = |period, runs, branches| {
         let mut row =
             rows.iter().filter(|row| (row.period_ns, row.runs, row.branches) == (period, runs, branches));

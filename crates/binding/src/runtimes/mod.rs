@@ -345,7 +345,7 @@ impl Runtimes {
     }
 
     /// What a user should know, in words.
-    pub fn troubles(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         self.notes.clone()
     }
 

@@ -3,8 +3,8 @@
 use super::Guest;
 use super::memory::{AHEAD_MAX, Memory, PAGE};
 use super::native::Arena;
-use super::plan::{Access, Action, ByCounter, Plan, Segment, Source, Thunk};
 use super::state::{DIRECTION_FLAG, FRAME_POINTER, MXCSR_DEFAULT, STACK_POINTER, STATUS_FLAGS, State};
+use super::translator::{Access, Action, ByCounter, Operation, Segment, Source, Thunk};
 use corewise_paths::window::End;
 use iced_x86::{ConditionCode, Mnemonic};
 use std::rc::Rc;
@@ -78,11 +78,11 @@ impl Machine {
 
     /// Carries out the instruction at the state's address. On an error the state is that before it, as far
     /// as control goes.
-    pub fn step(&mut self, guest: &mut dyn Guest, plan: Plan) -> Result<Flowed, Stop> {
+    pub fn step(&mut self, guest: &mut dyn Guest, operation: Operation) -> Result<Flowed, Stop> {
         let here = self.state.ip;
-        let next = here.wrapping_add(plan.length.into());
+        let next = here.wrapping_add(operation.length.into());
         let to = |displacement| here.wrapping_add_signed(displacement);
-        let target = match plan.action {
+        let target = match operation.action {
             Action::Jump(displacement) => Some(to(displacement)),
             Action::JumpIf(condition, displacement) => {
                 holds(condition, self.state.flags).then(|| to(displacement))
@@ -105,7 +105,7 @@ impl Machine {
                 Some(target)
             }
             _ => {
-                self.plain(guest, plan)?;
+                self.plain(guest, operation)?;
                 self.state.ip = next;
                 return Ok(Flowed::Next);
             }
@@ -115,8 +115,8 @@ impl Machine {
     }
 
     /// An instruction that is no branch.
-    fn plain(&mut self, guest: &mut dyn Guest, plan: Plan) -> Result<(), Stop> {
-        match plan.action {
+    fn plain(&mut self, guest: &mut dyn Guest, operation: Operation) -> Result<(), Stop> {
+        match operation.action {
             Action::Thunk(thunk) => self.thunk(guest, &thunk),
             Action::Nothing => Ok(()),
             Action::Push(source, size) => {
@@ -147,13 +147,13 @@ impl Machine {
             Action::String(operation) => self.string(guest, operation),
             Action::SystemCall => Err(Stop::SystemCall),
             Action::Unsupported(mnemonic) => Err(Stop::Unsupported(mnemonic)),
-            _ => self.special(guest, plan),
+            _ => self.special(guest, operation),
         }
     }
 
     /// What concerns flags, control registers and segments.
-    fn special(&mut self, guest: &mut dyn Guest, plan: Plan) -> Result<(), Stop> {
-        match plan.action {
+    fn special(&mut self, guest: &mut dyn Guest, operation: Operation) -> Result<(), Stop> {
+        match operation.action {
             Action::PushFlags => {
                 let others = self.state.flags_at_start & !(STATUS_FLAGS | DIRECTION_FLAG);
                 let down = if self.state.down { DIRECTION_FLAG } else { 0 };
@@ -192,7 +192,7 @@ impl Machine {
                 let value = self.state.gpr[usize::from(register)];
                 *self.base(segment) = if size == 4 { value & 0xffff_ffff } else { value };
             }
-            _ => unreachable!("{:?} is carried out elsewhere", plan.action),
+            _ => unreachable!("{:?} is carried out elsewhere", operation.action),
         }
         Ok(())
     }
@@ -314,7 +314,7 @@ impl Machine {
     }
 
     fn run(&mut self, place: u32) -> Result<(), Stop> {
-        // SAFETY: the place is of a plan, whose thunk changes only the state and the memory operand; that
+        // SAFETY: the place is of a operation, whose thunk changes only the state and the memory operand; that
         // is in a private page or the bridge with all the bytes that the instruction accesses.
         let ran = unsafe { self.arena.run(place, &mut self.state) };
         ran.then_some(()).ok_or(Stop::Memory)

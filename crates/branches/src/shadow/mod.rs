@@ -8,7 +8,7 @@
 //! A whole emulator of x86 is not needed, as the processor is at hand: branches, calls, the stack and string
 //! operations are carried out directly ([`machine`]), any other instruction runs natively as a *thunk*
 //! ([`thunk`]), which is the instruction itself with its memory operand replaced by a pointer into the copy.
-//! How an instruction is to be carried out, its [`plan`], is kept in the same store that keeps decoded code
+//! How an instruction is to be carried out, its [`translator`], is kept in the same store that keeps decoded code
 //! for the counters ([`corewise_code`]), and is made ahead of need while threads run
 //! ([`Emulator::look_ahead`]).
 //!
@@ -23,20 +23,20 @@
 pub mod machine;
 pub mod memory;
 pub mod native;
-pub mod plan;
 pub(super) mod sampler;
 pub mod state;
 mod strings;
 pub mod thunk;
+pub mod translator;
 
 use crate::trace::{Limits, Trace};
 use corewise_code::{AddressSpace, CodeStore};
 use corewise_paths::window::End;
 use machine::{Flowed, Machine, Stop};
 use memory::Page;
-use plan::{Action, Planner};
 use rustc_hash::FxHashSet;
 use state::State;
+use translator::{Action, Translator};
 
 /// Instructions looked at after one window: a function or two.
 const AHEAD_MAX: usize = 2000;
@@ -54,7 +54,7 @@ pub trait Guest {
 
 /// Emulates threads, one window after the other.
 pub struct Emulator {
-    code: CodeStore<Planner>,
+    code: CodeStore<Translator>,
     machine: Machine,
     /// Where code was looked at ahead of need, by process.
     looked_at: FxHashSet<(u32, u64)>,
@@ -63,9 +63,9 @@ pub struct Emulator {
 impl Emulator {
     /// With no code yet.
     pub fn new() -> nix::Result<Emulator> {
-        let planner = Planner::new()?;
-        let machine = Machine::new(planner.arena());
-        Ok(Emulator { code: CodeStore::new(planner), machine, looked_at: FxHashSet::default() })
+        let translator = Translator::new()?;
+        let machine = Machine::new(translator.arena());
+        Ok(Emulator { code: CodeStore::new(translator), machine, looked_at: FxHashSet::default() })
     }
 
     /// Emulates a thread of a process from its registers on, until a limit or something that cannot be
@@ -87,8 +87,8 @@ impl Emulator {
         self.machine.begin(guest, regs);
         loop {
             let here = self.machine.state.ip;
-            let plan = code.decoded(here).ok_or(Stop::Memory);
-            match plan.and_then(|plan| self.machine.step(guest, plan)) {
+            let operation = code.decoded(here).ok_or(Stop::Memory);
+            match operation.and_then(|operation| self.machine.step(guest, operation)) {
                 Ok(Flowed::Next) => trace.instructions += 1,
                 Ok(flowed) => {
                     let to = self.machine.state.ip;
@@ -123,18 +123,18 @@ impl Emulator {
         while let Some(start) = left.pop() {
             let mut here = start;
             while budget > 0 && code.in_file(here).is_some() && self.looked_at.insert((pid, here)) {
-                let Some(plan) = code.decoded(here) else { break };
+                let Some(operation) = code.decoded(here) else { break };
                 budget -= 1;
-                match plan.action {
+                match operation.action {
                     Action::Jump(by) | Action::JumpIf(_, by) | Action::Call(by) => {
                         left.push(here.wrapping_add_signed(by));
                     }
                     _ => {}
                 }
-                if matches!(plan.action, Action::Jump(_) | Action::JumpTo(_) | Action::Return(_)) {
+                if matches!(operation.action, Action::Jump(_) | Action::JumpTo(_) | Action::Return(_)) {
                     break;
                 }
-                here = here.wrapping_add(plan.length.into());
+                here = here.wrapping_add(operation.length.into());
             }
         }
     }

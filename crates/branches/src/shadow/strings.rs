@@ -1,7 +1,7 @@
 //! String operations: MOVS, STOS, LODS, SCAS and CMPS, also repeated.
 
 use super::machine::{Machine, Stop};
-use super::plan::{StringKind, StringOperation};
+use super::translator::{StringKind, StringOperation};
 use super::{Guest, memory::PAGE};
 
 const RCX: usize = 1;

@@ -5,9 +5,9 @@
 use super::Guest;
 use super::machine::{Flowed, Machine, Stop};
 use super::memory::{PAGE, Page};
-use super::plan::{Action, Plan, Planner};
 use super::state::{STATUS_FLAGS, State, Vector};
 use super::strings::flags_of_subtraction;
+use super::translator::{Action, Operation, Translator};
 use corewise_code::{Decoder as _, Isa};
 use corewise_core::random::Random;
 use iced_x86::{
@@ -180,7 +180,7 @@ struct Harvest {
 
 static HARVEST: LazyLock<Harvest> = LazyLock::new(|| {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let mut planner = Planner::new().unwrap();
+    let mut translator = Translator::new().unwrap();
     let mut forms: BTreeMap<(Code, u32), Vec<Found>> = BTreeMap::new();
     let mut harvest = Harvest { found: Vec::new(), unsupported: BTreeMap::new() };
     for line in maps.lines().filter(|line| line.contains(" r-xp ") && line.contains('/')) {
@@ -206,8 +206,8 @@ static HARVEST: LazyLock<Harvest> = LazyLock::new(|| {
     }
     for ((code, _), of_form) in forms {
         for found in of_form {
-            let plan = planner.decode(Isa::X86_64, &found.bytes);
-            match plan.map(|plan| plan.action) {
+            let operation = translator.decode(Isa::X86_64, &found.bytes);
+            match operation.map(|operation| operation.action) {
                 Some(Action::Unsupported(_)) => {
                     *harvest.unsupported.entry(format!("{code:?}")).or_default() += 1
                 }
@@ -336,33 +336,33 @@ fn defined_flags(instruction: &Instruction) -> u64 {
 }
 
 thread_local! {
-    static EMULATION: RefCell<(Planner, Machine)> = RefCell::new({
-        let planner = Planner::new().unwrap();
-        let machine = Machine::new(planner.arena());
-        (planner, machine)
+    static EMULATION: RefCell<(Translator, Machine)> = RefCell::new({
+        let translator = Translator::new().unwrap();
+        let machine = Machine::new(translator.arena());
+        (translator, machine)
     });
 }
 
 /// Runs an instruction both ways; what differs.
 fn difference(found: &Found, seed: u64, bench: &mut Bench) -> Option<String> {
-    EMULATION.with_borrow_mut(|(planner, machine)| differs(found, seed, bench, planner, machine))
+    EMULATION.with_borrow_mut(|(translator, machine)| differs(found, seed, bench, translator, machine))
 }
 
 fn differs(
     found: &Found,
     seed: u64,
     bench: &mut Bench,
-    planner: &mut Planner,
+    translator: &mut Translator,
     machine: &mut Machine,
 ) -> Option<String> {
-    let plan: Plan = planner.decode(Isa::X86_64, &found.bytes).unwrap();
+    let operation: Operation = translator.decode(Isa::X86_64, &found.bytes).unwrap();
     let mut random = Random::new(seed, 0);
     let start = drawn(found, &mut random, bench);
     let registers = libc::user_regs_struct { rsp: bench.operand().as_ptr() as u64, ..unsafe_zeroed() };
     machine.begin(&mut Own, &registers);
     machine.state = start.clone();
     let before = bench.operand().to_vec();
-    match machine.step(&mut Own, plan) {
+    match machine.step(&mut Own, operation) {
         Ok(Flowed::Next) => {}
         // It faults, and would here.
         Err(Stop::Memory) => return None,
@@ -466,8 +466,8 @@ proptest! {
 
 #[test]
 fn a_thunk_that_faults_is_left_unharmed() {
-    let mut planner = Planner::new().unwrap();
-    let mut machine = Machine::new(planner.arena());
+    let mut translator = Translator::new().unwrap();
+    let mut machine = Machine::new(translator.arena());
     let zeroed = unsafe_zeroed();
     let stack = &zeroed as *const _ as u64;
     for (what, bytes) in [
@@ -475,20 +475,20 @@ fn a_thunk_that_faults_is_left_unharmed() {
         ("movaps xmm0, [rsp+1]", &[0x0f, 0x28, 0x44, 0x24, 0x01]),
         ("idiv ecx", &[0xf7, 0xf9]),
     ] {
-        let plan = planner.decode(Isa::X86_64, bytes).unwrap();
+        let operation = translator.decode(Isa::X86_64, bytes).unwrap();
         machine.begin(&mut Own, &libc::user_regs_struct { rax: 1, rsp: stack & !63, ..zeroed });
-        assert_eq!(machine.step(&mut Own, plan), Err(Stop::Memory), "{what}");
+        assert_eq!(machine.step(&mut Own, operation), Err(Stop::Memory), "{what}");
         // And the next one works.
-        let plan = planner.decode(Isa::X86_64, &[0x48, 0x01, 0xc0]).unwrap();
-        assert_eq!(machine.step(&mut Own, plan), Ok(Flowed::Next));
+        let operation = translator.decode(Isa::X86_64, &[0x48, 0x01, 0xc0]).unwrap();
+        assert_eq!(machine.step(&mut Own, operation), Ok(Flowed::Next));
         assert_eq!(machine.state.gpr[0], 2, "add rax, rax after {what}");
     }
 }
 
 #[test]
 fn the_stack_pointer_is_the_threads_own() {
-    let mut planner = Planner::new().unwrap();
-    let mut machine = Machine::new(planner.arena());
+    let mut translator = Translator::new().unwrap();
+    let mut machine = Machine::new(translator.arena());
     let page = [7u64; 512];
     let stack = &page[256] as *const u64 as u64;
     machine.begin(&mut Own, &libc::user_regs_struct { rsp: stack, rbp: 5, rip: 0x1000, ..unsafe_zeroed() });
@@ -502,8 +502,8 @@ fn the_stack_pointer_is_the_threads_own() {
         (&[0xc9], Flowed::Next),                          // leave
         (&[0x5f], Flowed::Next),                          // pop rdi
     ] {
-        let plan = planner.decode(Isa::X86_64, bytes).unwrap();
-        assert_eq!(machine.step(&mut Own, plan), Ok(flowed), "{bytes:x?}");
+        let operation = translator.decode(Isa::X86_64, bytes).unwrap();
+        assert_eq!(machine.step(&mut Own, operation), Ok(flowed), "{bytes:x?}");
     }
     let state = &machine.state;
     assert_eq!((state.gpr[4], state.gpr[5], state.gpr[7]), (stack + 8, 5, 7));

@@ -1,7 +1,7 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
 use super::{SourceOptions, ThisMachine};
-use crate::session::{self, Ended, Machine, Plan};
+use crate::session::{self, Ended, Machine, SessionRequest};
 use anyhow::{Context, Result};
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
@@ -35,7 +35,7 @@ pub struct Characterize {
 impl Characterize {
     /// Runs the command and prints its row; how it ended.
     pub fn execute(self) -> Result<ExitStatus> {
-        let plan = Plan {
+        let request = SessionRequest {
             command: self.command,
             machine: Machine::of(self.machine)?,
             policy: policy::build("default")?,
@@ -50,7 +50,7 @@ impl Characterize {
             keep_descriptors: false,
             ready_first: true,
         };
-        let Ended { report, exit_status, .. } = session::run(plan)?;
+        let Ended { report, exit_status, .. } = session::run(request)?;
         let report = report.context("the command was not watched")?;
         for note in &report.notes {
             corewise_render::terminal::message(note);

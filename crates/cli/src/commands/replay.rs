@@ -141,8 +141,8 @@ fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<(
         ]);
     }
     write!(out, "{table}")?;
-    match &report.verdict {
-        Some(verdict) => writeln!(out, "nothing bound: {verdict}"),
+    match &report.nothing_to_gain {
+        Some(why) => writeln!(out, "nothing bound: {why}"),
         None => writeln!(out, "{} decisions over {:.2} s", report.decisions.len(), report.wall_seconds),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::session::attached::{self, Targets};
-use crate::session::{self, Ended, Machine, Plan};
+use crate::session::{self, Ended, Machine, SessionRequest};
 use crate::{report_file, whole_file};
 use anyhow::Result;
 use corewise_core::engine::EngineConfig;
@@ -130,7 +130,7 @@ impl Run {
         let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json;
         // Any seed will do: nobody sets out to deceive the order of its epochs.
         let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
-        let plan = Plan {
+        let request = SessionRequest {
             command: self.command,
             machine: Machine::of(self.machine)?,
             act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off || self.adapt_team),
@@ -152,8 +152,8 @@ impl Run {
         };
         let targets = Targets { pids: self.pid, groups: self.cgroup, units: self.unit };
         let Ended { report, wall, exit_status, failure } = match targets.is_empty() {
-            true => session::run(plan)?,
-            false => attached::run(plan, &targets, self.duration)?,
+            true => session::run(request)?,
+            false => attached::run(request, &targets, self.duration)?,
         };
         let Some(report) = report else {
             if !self.quiet {
@@ -195,8 +195,8 @@ fn tell_of_core_dump(status: ExitStatus) {
 /// The one line at the end.
 pub fn summary(report: &Report) -> String {
     let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty()).count();
-    let placed = match (&report.verdict, report.dry_run, bound) {
-        (Some(verdict), _, _) => format!("{}: nothing bound, {verdict}", report.policy),
+    let placed = match (&report.nothing_to_gain, report.dry_run, bound) {
+        (Some(why), _, _) => format!("{}: nothing bound, {why}", report.policy),
         (None, true, _) => {
             format!("{}: {} decisions, none carried out", report.policy, report.decisions.len())
         }

@@ -12,8 +12,8 @@
 //! the start.
 
 use super::{
-    Attached, Ended, Plan, Watch, attach_running, children, guard, nested, own_processes, runtimes_of,
-    waits_are_decided, warn,
+    Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,
+    runtimes_of, waits_are_decided, warn,
 };
 use anyhow::{Context, Result};
 use corewise_binding::guardian::Guardian;
@@ -47,36 +47,36 @@ struct Begun {
 }
 
 /// Runs the command to its end.
-pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
+pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended> {
     let others = children();
     let mut signals = Signals::open().context("cannot take over the signals")?;
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
-    plan.act &= !nested(&mut notes);
-    let cures = &mut plan.config.cures;
-    cures.spin &= plan.act && topology::is_of_one_kind() && !waits_are_decided(&mut notes);
+    request.act &= !nested(&mut notes);
+    let cures = &mut request.config.cures;
+    cures.spin &= request.act && topology::is_of_one_kind() && !waits_are_decided(&mut notes);
     let planted = cures.spin.then(runtimes::planted_value);
     let variables = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
-    let waiting = launch::prepare(&plan.command, &mut signals, plan.output, variables.as_slice())?;
+    let waiting = launch::prepare(&request.command, &mut signals, request.output, variables.as_slice())?;
     signals.let_go_of_descriptors(false);
-    let (words, began) = (plan.words(), Instant::now());
+    let (words, began) = (request.words(), Instant::now());
     let command = waiting.start(&words[0])?;
     let unwatched = |exit_status| Ended { report: None, wall: began.elapsed(), exit_status, failure: None };
     let cannot_follow = "cannot follow the command";
     let mut begun = Begun::default();
-    if plan.act && plan.config.hears_of_delays() {
-        begun.early = Some(Early::new(command.as_raw() as u32, &plan.config, planted));
+    if request.act && request.config.hears_of_delays() {
+        begun.early = Some(Early::new(command.as_raw() as u32, &request.config, planted));
     }
     if let Some(exit_status) = begun.follow(&mut signals, command, &mut notes).context(cannot_follow)? {
         return Ok(unwatched(exit_status));
     }
-    if plan.act && begun.guardian.is_none() {
+    if request.act && begun.guardian.is_none() {
         begun.start_guardian(&mut notes);
     }
     let Begun { mut early, guardian } = begun;
-    plan.config.cures.spin &= guardian.is_some();
-    plan.config.cures.turns &= guardian.is_some();
-    plan.config.adapt_team &= guardian.is_some();
-    let excluded = own_processes(&plan, &signals, guardian.as_ref()).chain(others).collect();
+    request.config.cures.spin &= guardian.is_some();
+    request.config.cures.turns &= guardian.is_some();
+    request.config.adapt_team &= guardian.is_some();
+    let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others).collect();
     let niceness = Niceness::of_this_thread();
     let besides = || {
         let due = early.as_mut().map_or(PATIENT_FOR, Early::look);
@@ -86,7 +86,7 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
     };
     let prepare = || {
         niceness.iter().for_each(|level| level.lower());
-        let attached = attach(&plan, excluded, &mut notes);
+        let attached = attach(&request, excluded, &mut notes);
         niceness.iter().for_each(|level| level.raise());
         attached
     };
@@ -102,10 +102,10 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
     };
     let runtimes = match early {
         Some(early) => Some(early.into_runtimes()),
-        None => runtimes_of(&plan.config, planted, guardian.as_ref())?,
+        None => runtimes_of(&request.config, planted, guardian.as_ref())?,
     };
     let watch = Watch {
-        applications: vec![Application::new(Target::Command, &plan.name(), command.as_raw() as u32)],
+        applications: vec![Application::new(Target::Command, &request.name(), command.as_raw() as u32)],
         words,
         ends: Ends::WithCommand { command, wait: false },
         guardian,
@@ -113,7 +113,7 @@ pub fn run(mut plan: Plan, mut notes: Vec<String>) -> Result<Ended> {
         host: host::read(Path::new("/")),
         began,
     };
-    watch.run(plan, signals, attached, notes, || Ok(()))
+    watch.run(request, signals, attached, notes, || Ok(()))
 }
 
 impl Begun {
@@ -147,7 +147,7 @@ impl Begun {
 }
 
 /// Begins to watch what runs by now.
-fn attach(plan: &Plan, excluded: Vec<u32>, notes: &mut Vec<String>) -> Result<Attached> {
-    notes.extend(plan.machine.model()?.topology.notes.iter().cloned());
-    attach_running(plan, vec![Root::ChildrenOf(std::process::id())], excluded, notes)
+fn attach(request: &SessionRequest, excluded: Vec<u32>, notes: &mut Vec<String>) -> Result<Attached> {
+    notes.extend(request.machine.model()?.topology.notes.iter().cloned());
+    attach_running(request, vec![Root::ChildrenOf(std::process::id())], excluded, notes)
 }

@@ -1,7 +1,9 @@
 //! A run of processes that run already: they are attached with what descends from them, or as what is in a
 //! control group, and let go of again with every mask given back, while they run on.
 
-use super::{Ended, Plan, Watch, attach_running, guard, nested, own_processes, recover, runtimes_of};
+use super::{
+    Ended, SessionRequest, Watch, attach_running, guard, nested, own_processes, recover, runtimes_of,
+};
 use anyhow::{Context, Result, bail};
 use corewise_core::observe::Target;
 use corewise_core::time::Time;
@@ -68,24 +70,24 @@ impl Attachable {
 }
 
 /// Attaches to the targets and watches them until they have ended, somebody asks corewise to end, or this
-/// time has passed. The plan's command is empty.
-pub fn run(mut plan: Plan, targets: &Targets, duration: Option<Duration>) -> Result<Ended> {
-    let mut notes = plan.machine.model()?.topology.notes.clone();
+/// time has passed. The request's command is empty.
+pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Duration>) -> Result<Ended> {
+    let mut notes = request.machine.model()?.topology.notes.clone();
     // Before anything is changed or taken over.
     look_at(targets, &[std::process::id()])?;
     recover(&mut notes);
     let signals = Signals::open().context("cannot take over the signals")?;
-    let guardian = if plan.act && !nested(&mut notes) { guard(&mut notes) } else { None };
-    plan.config.cures.spin &= guardian.is_some();
-    plan.config.cures.turns &= guardian.is_some();
-    plan.config.adapt_team &= guardian.is_some();
+    let guardian = if request.act && !nested(&mut notes) { guard(&mut notes) } else { None };
+    request.config.cures.spin &= guardian.is_some();
+    request.config.cures.turns &= guardian.is_some();
+    request.config.adapt_team &= guardian.is_some();
     // Again, with the helpers that corewise has now.
-    let own: Vec<u32> = own_processes(&plan, &signals, guardian.as_ref()).collect();
+    let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
     let targets = look_at(targets, &own)?;
     let roots = targets.iter().map(Attachable::root).collect();
-    let attached = attach_running(&plan, roots, own, &mut notes)?;
+    let attached = attach_running(&request, roots, own, &mut notes)?;
     // They were started without a value by which libgomp's variable could be found.
-    let runtimes = runtimes_of(&plan.config, None, guardian.as_ref())?;
+    let runtimes = runtimes_of(&request.config, None, guardian.as_ref())?;
     let watch = Watch {
         words: targets.iter().map(Attachable::words).collect(),
         applications: targets.iter().map(Attachable::application).collect(),
@@ -95,7 +97,7 @@ pub fn run(mut plan: Plan, targets: &Targets, duration: Option<Duration>) -> Res
         host: host::read(Path::new("/")),
         began: Instant::now(),
     };
-    watch.run(plan, signals, attached, notes, || Ok(()))
+    watch.run(request, signals, attached, notes, || Ok(()))
 }
 
 fn look_at(targets: &Targets, own: &[u32]) -> Result<Vec<Attachable>> {

@@ -5,8 +5,8 @@ use super::samples::{Measured, Usual, lost_share};
 use super::{ExecutorError, Focus, Kernel, Nas, ProblemClass, Settings, TaskRun};
 use crate::ids::PeId;
 use crate::profile::{
-    Circumstances, ContentionCurve, Delta, Estimate, Load, MachineProfile, MemoryPoint, Missing, NasResult,
-    PairLatency, PairResult, PeSpeed, Resource, Subject, Verdict, Workload,
+    Circumstances, ContentionCurve, Delta, Load, MachineProfile, Measurement, MemoryPoint, Missing,
+    NasResult, PairLatency, PairResult, PeSpeed, Resource, Subject, Verdict, Workload,
 };
 use crate::stats::{self, Interval, VALUES_MIN};
 use std::collections::BTreeMap;
@@ -69,10 +69,10 @@ impl Reader<'_> {
     }
 
     /// A monotone function of a contrast.
-    fn estimate(&self, contrast: &Contrast, f: impl Fn(f64) -> f64) -> Option<Estimate> {
+    fn estimate(&self, contrast: &Contrast, f: impl Fn(f64) -> f64) -> Option<Measurement> {
         let Interval { value, low, high, count } = self.cell.interval(contrast, self.usual)?;
         let (a, b) = (f(low), f(high));
-        Some(Estimate { value: f(value), low: a.min(b), high: a.max(b), repetitions: count as u32 })
+        Some(Measurement { value: f(value), low: a.min(b), high: a.max(b), repetitions: count as u32 })
     }
 
     /// The logarithm of the mean rate of an arm's threads.

@@ -4,7 +4,7 @@
 
 use super::fit::{Fit, slowdown};
 use super::{MachineModel, Parameter};
-use crate::profile::{ContentionCurve, Estimate, Evidence, MachineProfile, Resource, Workload};
+use crate::profile::{ContentionCurve, Evidence, MachineProfile, Measurement, Resource, Workload};
 use serde::Serialize;
 
 /// The model held against measured pairs.
@@ -30,7 +30,7 @@ pub struct Compared {
     /// Whether the model was fitted to it.
     pub fitted: bool,
     /// Own time beside the neighbour over the time alone, as measured.
-    pub measured: Estimate,
+    pub measured: Measurement,
     /// The same by the model.
     pub simulated: f64,
     /// Simulated over measured, less 1.
@@ -85,7 +85,7 @@ impl Fit<'_> {
         class: usize,
         what: String,
         fitted: bool,
-        measured: Estimate,
+        measured: Measurement,
         simulated: f64,
     ) -> Compared {
         let class = self.profile.classes[class].name.clone();
@@ -95,7 +95,7 @@ impl Fit<'_> {
     fn compared_curve(&self, curve: &ContentionCurve) -> Vec<Compared> {
         let both = Workload { first: curve.load, second: curve.load };
         let full = if self.is_of_memory(both) { self.predicted(curve.class, curve.load) } else { None };
-        let point = |full: f64, (duty, measured): &(f64, Estimate)| {
+        let point = |full: f64, (duty, measured): &(f64, Measurement)| {
             let what = format!("{}, neighbour at {:.0} %", curve.load, 100.0 * duty);
             self.compared(curve.class, what, false, *measured, 1.0 / (1.0 - duty + duty / full))
         };

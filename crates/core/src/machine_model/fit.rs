@@ -34,7 +34,7 @@ use super::contention::{Demand, LINE_BYTES, Load};
 use super::{ASSUMED_CONFIDENCE, Figure, MachineModel, Parameter, Pe, Source};
 use crate::calibrate::Kernel;
 use crate::ids::PeId;
-use crate::profile::{self, Estimate, INDIFFERENT, MachineProfile, PairResult, Workload};
+use crate::profile::{self, INDIFFERENT, MachineProfile, Measurement, PairResult, Workload};
 use crate::topology::DomainKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,10 +53,10 @@ impl MachineModel {
 }
 
 /// The mean slowdown of a pair's two threads.
-pub(super) fn slowdown(pair: &PairResult) -> Option<Estimate> {
+pub(super) fn slowdown(pair: &PairResult) -> Option<Measurement> {
     let (first, second) = pair.slowdowns?;
-    let mean = |of: fn(&Estimate) -> f64| (of(&first) * of(&second)).sqrt();
-    Some(Estimate { value: mean(|e| e.value), low: mean(|e| e.low), high: mean(|e| e.high), ..first })
+    let mean = |of: fn(&Measurement) -> f64| (of(&first) * of(&second)).sqrt();
+    Some(Measurement { value: mean(|e| e.value), low: mean(|e| e.low), high: mean(|e| e.high), ..first })
 }
 
 /// A model while its parameters are looked for.
@@ -204,7 +204,7 @@ impl<'a> Fit<'a> {
     }
 
     /// The two readers that the bandwidth is fitted to, with their slowdown.
-    pub fn readers(&self) -> Option<(&PairResult, Estimate)> {
+    pub fn readers(&self) -> Option<(&PairResult, Measurement)> {
         let of_one_node = |pair: &&PairResult| {
             let pes = self.pair_of(pair.class);
             pes.is_some_and(|(a, b)| self.model.pes[a].node == self.model.pes[b].node)

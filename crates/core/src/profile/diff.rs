@@ -10,7 +10,7 @@
 //! Limits: a small change within wide intervals stays unseen; [`ProfileDiff::unclear`] counts the cells whose
 //! intervals are too wide to see a change of a tenth.
 
-use super::{Estimate, MachineProfile};
+use super::{MachineProfile, Measurement};
 use crate::cpuset::CpuSet;
 use crate::topology::DomainKind;
 use std::collections::BTreeMap;
@@ -42,9 +42,9 @@ pub struct Change {
     /// What was measured, in words: `Δ of read of 4 MiB, same L2 against across`.
     pub what: String,
     /// What it was.
-    pub before: Estimate,
+    pub before: Measurement,
     /// What it is.
-    pub after: Estimate,
+    pub after: Measurement,
     /// How large the change is: for a figure that is a ratio to something or an amount, `after / before - 1`;
     /// for a Δ, the difference. `None` where it was 0 before, as no ratio tells that.
     pub size: Option<f64>,
@@ -74,16 +74,16 @@ pub fn diff(before: &MachineProfile, after: &MachineProfile) -> ProfileDiff {
     diff
 }
 
-fn is_wide(estimate: &Estimate, is_delta: bool) -> bool {
+fn is_wide(estimate: &Measurement, is_delta: bool) -> bool {
     let scale = if is_delta { 1.0 } else { estimate.value };
     estimate.high - estimate.low > WIDE * scale
 }
 
 /// Every figure of a profile by its name, and whether it is a Δ.
-fn figures(profile: &MachineProfile) -> BTreeMap<String, (Estimate, bool)> {
+fn figures(profile: &MachineProfile) -> BTreeMap<String, (Measurement, bool)> {
     let class = |index: usize| profile.classes.get(index).map_or("no class", |class| class.name.as_str());
     let mut figures = BTreeMap::new();
-    let mut put = |what: String, estimate: Estimate, is_delta| figures.insert(what, (estimate, is_delta));
+    let mut put = |what: String, estimate: Measurement, is_delta| figures.insert(what, (estimate, is_delta));
     for pair in &profile.pairs {
         let (workload, class) = (pair.workload, class(pair.class));
         put(format!("rate of {workload}, {class}"), pair.rate, false);
@@ -155,8 +155,8 @@ mod tests {
     use crate::profile::{Discovery, Evidence, Load, MemoryPoint, PairClass, PairResult, PeSpeed, Workload};
     use crate::topology::Topology;
 
-    fn estimate(value: f64, half: f64) -> Estimate {
-        Estimate { value, low: value - half, high: value + half, repetitions: 9 }
+    fn estimate(value: f64, half: f64) -> Measurement {
+        Measurement { value, low: value - half, high: value + half, repetitions: 9 }
     }
 
     fn profile() -> MachineProfile {

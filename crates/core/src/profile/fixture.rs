@@ -4,7 +4,7 @@ use super::*;
 use crate::calibrate::Kernel;
 
 /// A figure that passes every check.
-pub const GOOD: Estimate = Estimate { value: 1.0, low: 0.9, high: 1.2, repetitions: 7 };
+pub const GOOD: Measurement = Measurement { value: 1.0, low: 0.9, high: 1.2, repetitions: 7 };
 
 /// One of everything, for a machine of two cores with two PEs each.
 pub fn full() -> MachineProfile {

@@ -1,6 +1,6 @@
 //! Questions that schedulers and the simulator ask a profile.
 
-use super::{ContentionCurve, Estimate, MachineProfile, Resource, Workload};
+use super::{ContentionCurve, MachineProfile, Measurement, Resource, Workload};
 use crate::calibrate::Kernel;
 use crate::ids::PeId;
 
@@ -12,7 +12,7 @@ impl MachineProfile {
     }
 
     /// How much slower the two threads of a workload are beside each other than alone: 1 is not at all.
-    pub fn slowdowns(&self, class: usize, workload: &Workload) -> Option<(Estimate, Estimate)> {
+    pub fn slowdowns(&self, class: usize, workload: &Workload) -> Option<(Measurement, Measurement)> {
         let turned = Workload { first: workload.second, second: workload.first };
         let of = |workload| self.pairs.iter().find(|pair| (pair.class, pair.workload) == (class, workload));
         match of(*workload) {
@@ -27,12 +27,12 @@ impl MachineProfile {
     }
 
     /// The speed of a PE by a kernel, relative to the fastest.
-    pub fn speed(&self, pe: PeId, kernel: Kernel) -> Option<Estimate> {
+    pub fn speed(&self, pe: PeId, kernel: Kernel) -> Option<Measurement> {
         self.speeds.iter().find(|speed| (speed.pe, speed.kernel) == (pe, kernel)).map(|speed| speed.relative)
     }
 }
 
-impl Estimate {
+impl Measurement {
     /// How far it can be trusted: 1 less half its interval as a part of its value; 0 to 1.
     pub fn confidence(&self) -> f64 {
         let doubt = (self.high - self.low) / 2.0 / self.value.abs();

@@ -1,6 +1,6 @@
 //! The machine profile: what a calibration found, as plain data. Versioned, self-describing JSON.
 //!
-//! Every figure is an [`Estimate`] with its interval, or absent with the reason in
+//! Every figure is an [`Measurement`] with its interval, or absent with the reason in
 //! [`MachineProfile::missing`].
 
 use crate::calibrate::{Kernel, Nas, ProblemClass};
@@ -110,7 +110,7 @@ pub struct Circumstances {
 
 /// A figure with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub struct Measurement {
     /// The best guess.
     pub value: f64,
     /// Lower end of the interval.
@@ -164,12 +164,12 @@ pub struct PairResult {
     pub workload: Workload,
     /// Geometric mean of both threads' rates, in units of work per second (synchronisation: of both
     /// together).
-    pub rate: Estimate,
+    pub rate: Measurement,
     /// Δ against each thread alone on its PE, as if it were the distant placement: 0 where nothing is shared,
     /// -1 where both take twice as long. `None` for synchronisation, which nobody does alone.
-    pub delta_alone: Option<Estimate>,
+    pub delta_alone: Option<Measurement>,
     /// The two threads' slowdowns against running alone, first and second: 1 is none.
-    pub slowdowns: Option<(Estimate, Estimate)>,
+    pub slowdowns: Option<(Measurement, Measurement)>,
     /// Repetitions thrown away.
     pub discarded: u32,
 }
@@ -184,7 +184,7 @@ pub struct Delta {
     /// What was run.
     pub subject: Subject,
     /// Δ as the paper defines it, from interleaved repetitions on three PEs with one reference.
-    pub delta: Estimate,
+    pub delta: Measurement,
     /// What it says.
     pub verdict: Verdict,
 }
@@ -223,7 +223,7 @@ pub struct PairLatency {
     /// A synchronisation kernel.
     pub kernel: Kernel,
     /// Nanoseconds per unit of its work.
-    pub ns: Estimate,
+    pub ns: Measurement,
 }
 
 /// One thread alone on a region.
@@ -232,7 +232,7 @@ pub struct MemoryPoint {
     /// The kernel and the region.
     pub load: Load,
     /// Units of work per second.
-    pub rate: Estimate,
+    pub rate: Measurement,
 }
 
 /// A resource for whose use neighbours compete.
@@ -263,7 +263,7 @@ pub struct ContentionCurve {
     /// What both run.
     pub load: Load,
     /// The neighbour's duty (share of its own full demand), 0..1, and the slowdown that it causes: 1 is none.
-    pub points: Vec<(f64, Estimate)>,
+    pub points: Vec<(f64, Measurement)>,
 }
 
 /// The speed of one PE.
@@ -274,7 +274,7 @@ pub struct PeSpeed {
     /// The kernel.
     pub kernel: Kernel,
     /// Its rate divided by that of the fastest PE.
-    pub relative: Estimate,
+    pub relative: Measurement,
 }
 
 /// A NAS benchmark on the PEs of one placement.
@@ -289,7 +289,7 @@ pub struct NasResult {
     /// Index of the pair class on which two threads ran; `None`: one thread.
     pub pair_class: Option<usize>,
     /// Seconds.
-    pub seconds: Estimate,
+    pub seconds: Measurement,
     /// Whether every run gave the published result.
     pub verified: bool,
 }
@@ -375,13 +375,13 @@ pub const INDIFFERENT: f64 = 0.02;
 
 impl Verdict {
     /// What a Δ says.
-    pub fn of(delta: &Estimate) -> Self {
+    pub fn of(delta: &Measurement) -> Self {
         match delta {
-            Estimate { low, high, .. } if *low >= -INDIFFERENT && *high <= INDIFFERENT => {
+            Measurement { low, high, .. } if *low >= -INDIFFERENT && *high <= INDIFFERENT => {
                 Verdict::Indifferent
             }
-            Estimate { low, .. } if *low > 0.0 => Verdict::Close,
-            Estimate { high, .. } if *high < 0.0 => Verdict::Distant,
+            Measurement { low, .. } if *low > 0.0 => Verdict::Close,
+            Measurement { high, .. } if *high < 0.0 => Verdict::Distant,
             _ => Verdict::Unknown,
         }
     }

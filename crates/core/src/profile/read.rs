@@ -1,6 +1,6 @@
 //! Profiles as text, and every check that a text must pass before its figures are used.
 
-use super::{Estimate, FORMAT, MachineProfile, PairClass, ProfileError, VERSION};
+use super::{FORMAT, MachineProfile, Measurement, PairClass, ProfileError, VERSION};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use serde::Deserialize;
@@ -141,8 +141,8 @@ impl MachineProfile {
 }
 
 /// An interval is finite, in order, and around its value.
-fn check_estimate(what: &str, estimate: &Estimate) -> Result<(), String> {
-    let Estimate { value, low, high, .. } = estimate;
+fn check_estimate(what: &str, estimate: &Measurement) -> Result<(), String> {
+    let Measurement { value, low, high, .. } = estimate;
     let ordered = low <= value && value <= high;
     if ordered && low.is_finite() && high.is_finite() {
         return Ok(());
@@ -151,7 +151,7 @@ fn check_estimate(what: &str, estimate: &Estimate) -> Result<(), String> {
 }
 
 /// Rates, times and ratios are above 0, too.
-fn check_amount(what: &str, estimate: &Estimate) -> Result<(), String> {
+fn check_amount(what: &str, estimate: &Measurement) -> Result<(), String> {
     check_estimate(what, estimate)?;
     if estimate.low >= 0.0 { Ok(()) } else { Err(format!("{what} is below 0: {}", estimate.low)) }
 }
@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn every_contradiction_is_found_and_named() {
-        let turned = Estimate { low: 1.3, ..GOOD };
-        let negative = Estimate { low: -0.1, ..GOOD };
+        let turned = Measurement { low: 1.3, ..GOOD };
+        let negative = Measurement { low: -0.1, ..GOOD };
         check(|p| p.reported.domains.clear(), "belong to no core");
         check(|p| p.classes[0].measured[0].1 = PeId(9), "class `same core` names PE 9");
         check(|p| p.pairs[0].class = 2, "pair result of read 4 KiB names class 2 of 2");

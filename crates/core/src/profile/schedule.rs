@@ -16,7 +16,7 @@
 //! Limits: an interval wider than [`SPEED_INTERVAL_MAX`] has no vote on kinds. Modules are inferred for
 //! domains whose pairs are alike, so only where the class is one of L1 or L2, or the domain is just a pair.
 
-use super::{Discovery, Estimate, Evidence, MachineProfile, Workload};
+use super::{Discovery, Evidence, MachineProfile, Measurement, Workload};
 use crate::calibrate::Kernel;
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
@@ -144,7 +144,7 @@ impl MachineProfile {
     fn speed_votes(&self, pes: &CpuSet) -> Vec<Vote> {
         let mut by_kernel: BTreeMap<Kernel, BTreeMap<PeId, u64>> = BTreeMap::new();
         for speed in &self.speeds {
-            let Estimate { value, low, high, .. } = speed.relative;
+            let Measurement { value, low, high, .. } = speed.relative;
             if high - low <= SPEED_INTERVAL_MAX * value {
                 by_kernel.entry(speed.kernel).or_default().insert(speed.pe, (value * 1000.0).round() as u64);
             }
@@ -323,7 +323,7 @@ mod tests {
     /// A profile with one class and both threads' slowdown by a kernel.
     fn slowdowns(machine: &str, closest: DomainKind, of: &[(Kernel, f64)]) -> MachineProfile {
         let mut profile = profile(machine);
-        let exact = |value| Estimate { value, low: value, high: value, repetitions: 9 };
+        let exact = |value| Measurement { value, low: value, high: value, repetitions: 9 };
         profile.classes.push(PairClass {
             name: "same something".into(),
             closest: Some(closest),
@@ -360,7 +360,7 @@ mod tests {
 
     fn with_speeds(mut profile: MachineProfile, kernel: Kernel, speeds: &[(u32, f64)]) -> MachineProfile {
         profile.speeds.extend(speeds.iter().map(|&(pe, value)| {
-            let relative = Estimate { value, low: value * 0.99, high: value * 1.01, repetitions: 9 };
+            let relative = Measurement { value, low: value * 0.99, high: value * 1.01, repetitions: 9 };
             PeSpeed { pe: PeId(pe), kernel, relative }
         }));
         profile

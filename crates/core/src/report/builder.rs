@@ -71,7 +71,7 @@ pub struct ReportBuilder {
     cured_and_ended: BTreeMap<SettingKind, u64>,
     last: Time,
     own_cpu_ns: u64,
-    verdict: Option<String>,
+    nothing_to_gain: Option<String>,
 }
 
 struct Life {
@@ -99,7 +99,7 @@ impl ReportBuilder {
         for action in actions {
             self.take_action(action, input.at());
         }
-        self.verdict = engine.nothing_to_gain().map(str::to_owned);
+        self.nothing_to_gain = engine.nothing_to_gain().map(str::to_owned);
     }
 
     fn take_observation(&mut self, observation: &Observation, engine: &Engine) {
@@ -232,7 +232,7 @@ impl ReportBuilder {
         Report {
             command: circumstances.command,
             policy: engine.policy_name().to_owned(),
-            verdict: self.verdict.take(),
+            nothing_to_gain: self.nothing_to_gain.take(),
             dry_run: circumstances.dry_run,
             evidence: circumstances.evidence.into(),
             machine: engine.topology().origin.clone(),

@@ -28,7 +28,8 @@ pub struct Report {
     /// The policy.
     pub policy: String,
     /// Whether the policy bound nothing, and why.
-    pub verdict: Option<String>,
+    #[serde(rename = "verdict")]
+    pub nothing_to_gain: Option<String>,
     /// Whether threads were only decided about, not bound.
     pub dry_run: bool,
     /// `measured` on a real machine, `replayed` from a recording.

@@ -55,7 +55,7 @@ pub struct PmuSource {
     descriptors_max: usize,
     notes: Vec<String>,
     /// How often each of these happened.
-    troubles: BTreeMap<String, u64>,
+    note_counts: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl PmuSource {
             watched: HashMap::new(),
             descriptors_max,
             notes: ready.notes,
-            troubles: BTreeMap::new(),
+            note_counts: BTreeMap::new(),
         }
     }
 
@@ -88,8 +88,8 @@ impl PmuSource {
         self.kinds.iter().map(|kind| kind.encoded.iter().map(open).collect()).collect()
     }
 
-    fn trouble(&mut self, what: impl Into<String>) {
-        *self.troubles.entry(what.into()).or_default() += 1;
+    fn note(&mut self, what: impl Into<String>) {
+        *self.note_counts.entry(what.into()).or_default() += 1;
     }
 }
 
@@ -113,7 +113,7 @@ impl CounterSource for PmuSource {
         // Of a thread with the same id that ended unnoticed nothing must remain.
         self.watched.remove(&thread.tid);
         if (self.watched.len() + 1) * self.descriptors_per_thread > self.descriptors_max {
-            return self.trouble("threads not counted: the limit of open descriptors is reached");
+            return self.note("threads not counted: the limit of open descriptors is reached");
         }
         match self.open(thread.tid) {
             Ok(groups) => {
@@ -126,7 +126,7 @@ impl CounterSource for PmuSource {
                     Some(libc::EACCES | libc::EPERM) => "threads that this user may not count".into(),
                     _ => format!("threads not counted: {error}"),
                 };
-                self.trouble(what);
+                self.note(what);
             }
         }
     }
@@ -143,7 +143,7 @@ impl CounterSource for PmuSource {
             return watched.tally.reading(&self.files).map(CounterReading::Pmu);
         }
         self.watched.remove(&tid);
-        self.trouble("threads whose counters the kernel took away");
+        self.note("threads whose counters the kernel took away");
         None
     }
 
@@ -153,8 +153,8 @@ impl CounterSource for PmuSource {
         reading
     }
 
-    fn troubles(&self) -> Vec<String> {
-        let counted = self.troubles.iter().map(|(what, times)| format!("{times} {what}"));
+    fn notes(&self) -> Vec<String> {
+        let counted = self.note_counts.iter().map(|(what, times)| format!("{times} {what}"));
         self.notes.iter().cloned().chain(counted).collect()
     }
 }

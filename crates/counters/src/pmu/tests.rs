@@ -109,11 +109,11 @@ fn page_faults_of_a_child_are_counted_and_stay_readable_after_its_end() {
     let Some(CounterReading::Pmu(last)) = source.last(tid) else { panic!("no last reading") };
     assert!(last.cycles >= second.cycles, "the last reading comes after the end");
     assert_eq!(read(&mut source, tid), None);
-    assert_eq!(source.troubles(), Vec::<String>::new());
+    assert_eq!(source.notes(), Vec::<String>::new());
 }
 
 #[test]
-fn what_cannot_be_watched_is_counted_as_a_trouble() {
+fn what_cannot_be_watched_is_counted_in_a_note() {
     let mut source = source(7);
     let own = nix::unistd::gettid().as_raw() as u32;
     for tid in [own, u32::MAX >> 1, (u32::MAX >> 1) - 1, 1] {
@@ -121,11 +121,11 @@ fn what_cannot_be_watched_is_counted_as_a_trouble() {
     }
     assert_eq!(source.name(), "pmu software");
     // Three descriptors per thread, two threads within seven; a thread that is gone takes none.
-    assert_eq!(source.troubles()[0], "2 threads ended before they could be counted");
+    assert_eq!(source.notes()[0], "2 threads ended before they could be counted");
     let third = Worker::start();
     source.watch(&thread(third.child.id()));
     let limit = "1 threads not counted: the limit of open descriptors is reached";
-    assert!(source.troubles().iter().any(|trouble| trouble == limit), "{:?}", source.troubles());
+    assert!(source.notes().iter().any(|note| note == limit), "{:?}", source.notes());
     source.watch(&thread(own));
     assert_eq!(source.watched.len(), 2, "watching a thread again takes its place");
     third.end();
@@ -207,7 +207,7 @@ fn without_privileges_own_threads_are_counted_in_user_mode_and_those_of_others_a
     if paranoid.trim() != "2" {
         skip!(Perf, "written for kernel.perf_event_paranoid 2, not {}", paranoid.trim());
     }
-    let troubles = std::thread::spawn(|| {
+    let notes = std::thread::spawn(|| {
         become_nobody();
         let ready = Ready::probe(Path::new("/"), vec![software_kind(SOFTWARE)]).unwrap();
         assert!(ready.user_only);
@@ -215,7 +215,7 @@ fn without_privileges_own_threads_are_counted_in_user_mode_and_those_of_others_a
         source.watch(&thread(nix::unistd::gettid().as_raw() as u32));
         source.watch(&thread(1));
         assert_eq!(source.watched.len(), 1);
-        source.troubles()
+        source.notes()
     });
-    assert_eq!(troubles.join().unwrap(), ["1 threads that this user may not count"]);
+    assert_eq!(notes.join().unwrap(), ["1 threads that this user may not count"]);
 }

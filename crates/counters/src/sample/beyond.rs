@@ -185,7 +185,7 @@ impl Sampling {
     pub(super) fn traced(&mut self, pid: u32, ip: u64, stand: &Stand, may_wait: bool) -> Option<Trace> {
         let code = self.code.view(pid, self.spaces.get(&pid)?);
         // A thread that may wait is followed for a whole turn.
-        let length = if may_wait { TRACE_LENGTH } else { self.window.length as usize };
+        let length = if may_wait { TRACE_LENGTH } else { self.assumptions.length as usize };
         let trace = trace(&mut AtSample { code, stand }, ip, &stand.registers, length);
         self.learn(pid, &trace);
         Some(trace)
@@ -193,7 +193,7 @@ impl Sampling {
 
     /// What a traced thread meets, and then usually.
     pub(super) fn met_by(&mut self, pid: u32, stand: &Stand, trace: &Trace) -> Met {
-        let length = self.window.length as usize;
+        let length = self.assumptions.length as usize;
         let Some(space) = self.spaces.get(&pid) else { return Met::default() };
         let mut code = self.code.view(pid, space);
         let path = trace.path.iter().take(length).map_while(|&at| code.instruction(at));
@@ -270,7 +270,7 @@ impl Sampling {
             let Some((caller, behind)) = frame.and_then(|frame| start.returned(frame)) else { break };
             callers.push(caller);
             start = behind;
-            let Some(of_caller) = self.judged(pid, caller).and_then(|verdict| verdict.work) else { break };
+            let Some(of_caller) = self.judged(pid, caller).and_then(|judged| judged.work) else { break };
             window = of_caller;
         }
         callers

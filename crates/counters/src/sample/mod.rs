@@ -39,14 +39,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use threads::Threads;
 use visits::Visits;
-use window::{Judgement, Window};
+use window::{Assumptions, Judgement};
 
 /// Samples per second of a thread's CPU time. No divisor of usual timer rates, so that it never beats with
 /// them.
 pub const RATE_HZ: u64 = 199;
 
 /// Judged instructions that are kept; beyond, all are forgotten (code made at run time leaves stale ones).
-const VERDICTS_MAX: usize = 1 << 16;
+const JUDGED_MAX: usize = 1 << 16;
 
 /// So many samples are traced in any case, then one of [`TRACED_EVERY`].
 const TRACED_FIRST: u64 = 512;
@@ -63,9 +63,9 @@ pub struct SampleSource {
 
 /// All that is known from the records so far.
 struct Sampling {
-    window: Window,
+    assumptions: Assumptions,
     code: CodeStore,
-    verdicts: FxHashMap<Place, Verdict>,
+    judged_places: FxHashMap<Place, Judged>,
     /// How many wait loops were found, and the instructions of them.
     wait_loops: u32,
     points: FxHashMap<Place, (Point, Shape)>,
@@ -98,7 +98,7 @@ pub struct SampleCost {
 /// What is known of a sampled instruction: the wait loop that it may be in, and what it says of a thread
 /// that does not wait there; `None` if that cannot be told.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Verdict {
+struct Judged {
     wait: Option<(Point, Shape)>,
     work: Option<Arc<Judgement>>,
 }
@@ -267,15 +267,15 @@ impl CounterSource for SampleSource {
         self.state.threads.unclaimed(living, self.events.rate_hz)
     }
 
-    fn troubles(&self) -> Vec<String> {
-        let mut troubles = Vec::new();
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         if self.state.lost > 0 {
-            troubles.push(format!("{} records lost: a ring buffer was full", self.state.lost));
+            notes.push(format!("{} records lost: a ring buffer was full", self.state.lost));
         }
         if !self.events.with_kernel {
-            troubles.push("samples in the kernel are not permitted and missing".into());
+            notes.push("samples in the kernel are not permitted and missing".into());
         }
-        troubles
+        notes
     }
 }
 
@@ -318,9 +318,9 @@ impl Tally {
 impl Sampling {
     fn new() -> Sampling {
         Sampling {
-            window: Window::default(),
+            assumptions: Assumptions::default(),
             code: CodeStore::default(),
-            verdicts: FxHashMap::default(),
+            judged_places: FxHashMap::default(),
             wait_loops: 0,
             points: FxHashMap::default(),
             no_points: FxHashSet::default(),
@@ -340,8 +340,8 @@ impl Sampling {
     /// dropped.
     fn take_all(&mut self, events: Vec<Event>, of_all: bool) {
         self.code.begin_epoch();
-        if self.verdicts.len() > VERDICTS_MAX {
-            self.verdicts.clear();
+        if self.judged_places.len() > JUDGED_MAX {
+            self.judged_places.clear();
             self.points.clear();
             self.no_points.clear();
         }
@@ -426,24 +426,24 @@ impl Sampling {
         self.cost.user_samples += 1;
         // What is known of branches has doubled: it may change what was judged by it.
         if self.cost.user_samples >= REJUDGED_MIN && self.cost.user_samples.is_power_of_two() {
-            self.verdicts.clear();
+            self.judged_places.clear();
         }
         let place = self.spaces.get(&pid).and_then(|space| self.code.view(pid, space).place(ip));
         let Some(place) = place else { return Said::default() };
         self.visits.add(place);
         let visits = self.visits.at(place);
-        if !self.verdicts.contains_key(&place)
+        if !self.judged_places.contains_key(&place)
             && self.budget.as_ref().is_some_and(|budget| !budget.allows(visits))
         {
             return Said::default();
         }
-        let Some(verdict) = self.judged(pid, ip) else { return Said::default() };
-        let Some(window) = verdict.work else { return Said { wait: verdict.wait, work: None } };
+        let Some(judged) = self.judged(pid, ip) else { return Said::default() };
+        let Some(window) = judged.work else { return Said { wait: judged.wait, work: None } };
         let samples = self.cost.user_samples;
         let is_traced = samples < TRACED_FIRST || samples.is_multiple_of(TRACED_EVERY);
         let trace =
-            stand.filter(|_| is_traced).and_then(|stand| self.traced(pid, ip, stand, verdict.wait.is_some()));
-        let wait = match (verdict.wait, &trace) {
+            stand.filter(|_| is_traced).and_then(|stand| self.traced(pid, ip, stand, judged.wait.is_some()));
+        let wait = match (judged.wait, &trace) {
             (None, _) => stand.and_then(|stand| self.callers_wait(pid, &window, stand, is_traced)),
             (Some((point, shape)), Some(trace)) if self.goes_around(pid, point, trace) => {
                 Some((Point { proof: true, ..point }, shape))
@@ -491,13 +491,13 @@ impl Sampling {
     }
 
     /// What is known of the code at an address; `None` if nothing is mapped there.
-    fn judged(&mut self, pid: u32, ip: u64) -> Option<Verdict> {
+    fn judged(&mut self, pid: u32, ip: u64) -> Option<Judged> {
         let code = self.code.view(pid, self.spaces.get(&pid)?);
         let mut code = Seen { code, branches: &self.branches, transfers: self.transfers.get(&pid) };
         let place = code.code.place(ip)?;
-        if let Some(verdict) = self.verdicts.get(&place) {
+        if let Some(judged) = self.judged_places.get(&place) {
             // A function that was judged by itself may be found to be part of a loop later.
-            return Some(Verdict { wait: self.points.get(&place).copied(), work: verdict.work.clone() });
+            return Some(Judged { wait: self.points.get(&place).copied(), work: judged.work.clone() });
         }
         self.cost.judged_anew += 1;
         if !self.points.contains_key(&place) && self.no_points.insert(place) {
@@ -518,10 +518,10 @@ impl Sampling {
             }
         }
         let visits = &mut |code: &mut Seen<'_>, range| self.visits.within(&mut code.code, range);
-        let work = self.window.judge(&mut code, visits, ip).map(Arc::new);
-        let verdict = Verdict { wait: self.points.get(&place).copied(), work };
-        self.verdicts.insert(place, verdict.clone());
-        Some(verdict)
+        let work = self.assumptions.judge(&mut code, visits, ip).map(Arc::new);
+        let judged = Judged { wait: self.points.get(&place).copied(), work };
+        self.judged_places.insert(place, judged.clone());
+        Some(judged)
     }
 }
 

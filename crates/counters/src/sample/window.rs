@@ -27,7 +27,7 @@ use std::ops::Range;
 
 /// What the estimator assumes of a processor and of code.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Window {
+pub struct Assumptions {
     /// Instructions in flight behind the oldest one.
     pub length: u32,
     /// How often a branch is taken that leaves a loop or skips far ahead.
@@ -42,7 +42,7 @@ pub struct Window {
     pub far_bytes: i64,
 }
 
-impl Default for Window {
+impl Default for Assumptions {
     fn default() -> Self {
         Self { length: 48, rarely_taken: 0.05, loop_bytes: 4000.0, forward_taken: 0.5, far_bytes: 256 }
     }
@@ -198,13 +198,13 @@ struct Call {
 struct Walk<'a, C: Code> {
     code: &'a mut C,
     visits: &'a mut dyn FnMut(&mut C, Range<u64>) -> u32,
-    window: &'a Window,
+    assumptions: &'a Assumptions,
     calls: Vec<Call>,
     points: Vec<Point>,
     known: FxHashMap<(u64, usize), usize>,
 }
 
-impl Window {
+impl Assumptions {
     /// Judges the code from `address` on. `visits` tells how many samples lay in a range of addresses so far.
     /// `None` if there is no valid instruction.
     pub fn judge<C: Code>(
@@ -218,7 +218,7 @@ impl Window {
         let mut walk = Walk {
             code,
             visits,
-            window: self,
+            assumptions: self,
             calls: vec![outermost],
             points: Vec::new(),
             known: FxHashMap::default(),
@@ -240,8 +240,8 @@ impl<C: Code> Walk<'_, C> {
         let mut arrived: Vec<Mass> = Vec::new();
         let mut judgement = Judgement::default();
         let mut instructions = 0.0;
-        for executed in 0..self.window.length {
-            let step = executed as usize * STEPS / self.window.length as usize;
+        for executed in 0..self.assumptions.length {
+            let step = executed as usize * STEPS / self.assumptions.length as usize;
             let mut reached = Vec::with_capacity(here.len() * 2);
             for (index, mass) in here.drain(..) {
                 let point = self.expanded(index);
@@ -365,12 +365,12 @@ impl<C: Code> Walk<'_, C> {
     /// How often a branch is taken that was not seen: hardly ever if it leaves a loop or goes far ahead,
     /// mostly if it goes back.
     fn presumed(&mut self, address: u64, behind: u64, displacement: i64) -> f64 {
-        let Window { forward_taken, rarely_taken, far_bytes, .. } = *self.window;
+        let Assumptions { forward_taken, rarely_taken, far_bytes, .. } = *self.assumptions;
         let target = address.wrapping_add_signed(displacement);
         if let Some(bytes) = self.leaves_loop(address, behind, target) {
-            self.window.left(bytes)
+            self.assumptions.left(bytes)
         } else if displacement < 0 {
-            1.0 - self.window.left(behind - target)
+            1.0 - self.assumptions.left(behind - target)
         } else {
             let presumed = if displacement > far_bytes { rarely_taken } else { forward_taken };
             let taken = f64::from((self.visits)(self.code, target..target + SIDE_BYTES));
@@ -435,8 +435,13 @@ mod tests {
     use corewise_code::snippet::Snippet;
 
     fn judged(snippet: &mut Snippet) -> Judgement {
-        let window =
-            Window { length: 16, rarely_taken: 0.1, loop_bytes: 0.0, forward_taken: 0.5, far_bytes: 256 };
+        let window = Assumptions {
+            length: 16,
+            rarely_taken: 0.1,
+            loop_bytes: 0.0,
+            forward_taken: 0.5,
+            far_bytes: 256,
+        };
         window.judge(snippet, &mut |_, _| 0, Snippet::BASE).expect("the snippet decodes")
     }
 
@@ -546,7 +551,7 @@ mod tests {
                     0
                 }
             };
-            met(&Window::default().judge(&mut snippet, visits, Snippet::BASE).unwrap().fp)
+            met(&Assumptions::default().judge(&mut snippet, visits, Snippet::BASE).unwrap().fp)
         };
         assert!((judge(0..0) - 0.5).abs() < 1e-6, "nothing is known");
         assert!(judge(4..72) > 0.95, "where the branch is not taken");

@@ -17,7 +17,7 @@ use crate::estimate::Estimator;
 use crate::graph::{Block, Edge, Exit, Graph};
 use crate::path::Step;
 use crate::program::Program;
-use crate::window::{Location, ModuleId, Recording};
+use crate::window::{BranchRecording, Location, ModuleId};
 use std::collections::BTreeMap;
 
 /// What the windows count for on average. Large enough that a hundredth of it is still resolved.
@@ -52,7 +52,7 @@ pub struct Counts {
 
 impl Counts {
     /// The counts of a module.
-    pub fn new(recording: &Recording, module: ModuleId, program: &dyn Program) -> Counts {
+    pub fn new(recording: &BranchRecording, module: ModuleId, program: &dyn Program) -> Counts {
         let mut estimator = Estimator::new(program);
         let mut contradicting = 0;
         let mut counted = Vec::with_capacity(recording.windows.len());
@@ -202,7 +202,7 @@ mod tests {
     use rustc_hash::FxHashMap;
 
     /// What a made-up program does, and a recording of it as a sampler would make it.
-    fn recorded(world: &World, windows: usize) -> (Trace, Recording) {
+    fn recorded(world: &World, windows: usize) -> (Trace, BranchRecording) {
         let trace = world.run(&mut Random::new(1, 1), 1_000_000);
         let recording = fixture::recording(world.windows(&trace, &mut Random::new(1, 2), windows, 32));
         (trace, recording)

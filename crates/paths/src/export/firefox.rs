@@ -5,7 +5,7 @@
 use super::stacks;
 use super::{Format, Needs, Writer};
 use crate::program::Program;
-use crate::window::{Recording, Window};
+use crate::window::{BranchRecording, Window};
 use fxprof_processed_profile::{
     CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Profile, ReferenceTimestamp, SamplingInterval,
     Timestamp,
@@ -17,16 +17,16 @@ use std::io::{Result, Write};
 pub const FORMAT: Format = Format {
     name: "firefox",
     about: "For <https://profiler.firefox.com>",
-    writer: Writer::Recording(write),
+    writer: Writer::BranchRecording(write),
     needs: Needs::Nothing,
 };
 
 /// Writes the profile.
-pub fn write(recording: &Recording, program: &dyn Program, out: &mut dyn Write) -> Result<()> {
+pub fn write(recording: &BranchRecording, program: &dyn Program, out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer(out, &profile(recording, program)).map_err(Into::into)
 }
 
-fn profile(recording: &Recording, program: &dyn Program) -> Profile {
+fn profile(recording: &BranchRecording, program: &dyn Program) -> Profile {
     let name = recording.command.first().map_or("?", String::as_str);
     let interval = SamplingInterval::from_nanos(recording.period_ns.max(1));
     // The clock of a recording begins when the machine was started; the profile begins with its first window.

@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::source::{Line, Lines, Place, SourceCounts, SourceFrame};
 use crate::program::{Function, Program};
-use crate::window::{End, Location, Module, ModuleId, Recording, Transfer, Window};
+use crate::window::{BranchRecording, End, Location, Module, ModuleId, Transfer, Window};
 use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
 use std::collections::BTreeMap;
 
@@ -41,13 +41,13 @@ pub fn window(
 }
 
 /// A recording of these windows, 10 ms apart.
-pub fn recording(mut windows: Vec<Window>) -> Recording {
+pub fn recording(mut windows: Vec<Window>) -> BranchRecording {
     for (index, window) in windows.iter_mut().enumerate() {
         window.time_ns += 10_000_000 * index as u64;
     }
     let module = |path: &str, id: &str| Module { path: path.to_owned(), build_id: Some(id.to_owned()) };
-    Recording {
-        version: Recording::VERSION,
+    BranchRecording {
+        version: BranchRecording::VERSION,
         command: vec!["./program".to_owned()],
         backend: "shadow".to_owned(),
         period_ns: 10_000_000,
@@ -65,7 +65,7 @@ const CALL_AND_BACK: [(u64, u64); 4] =
 
 /// `main` (0x1100..0x1140) loops over calls of `work` (0x1200..0x1220), which calls `helper` of the library:
 /// one window that starts in main, and one that starts in helper and so shows its callers only by returns.
-pub fn two_modules() -> Recording {
+pub fn two_modules() -> BranchRecording {
     let first = window(0x1100, &CALL_AND_BACK, 0x1108, (9, 5));
     let second = Window {
         start: in_library(0x5000),

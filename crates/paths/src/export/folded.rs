@@ -5,7 +5,7 @@
 use super::stacks;
 use super::{Format, Needs, Writer};
 use crate::program::Program;
-use crate::window::Recording;
+use crate::window::BranchRecording;
 use std::io::{Result, Write};
 
 /// What the mean window, which is a sample of time, counts for.
@@ -15,12 +15,12 @@ pub const UNITS_PER_WINDOW: f64 = 100.0;
 pub const FORMAT: Format = Format {
     name: "folded",
     about: "Folded stacks, for flame graphs",
-    writer: Writer::Recording(write),
+    writer: Writer::BranchRecording(write),
     needs: Needs::Nothing,
 };
 
 /// Writes the stacks.
-pub fn write(recording: &Recording, program: &dyn Program, out: &mut dyn Write) -> Result<()> {
+pub fn write(recording: &BranchRecording, program: &dyn Program, out: &mut dyn Write) -> Result<()> {
     let units = UNITS_PER_WINDOW * recording.windows.len() as f64;
     let stacks = stacks::shares(recording, program).into_iter().map(|(stack, share)| (stack, share * units));
     for (stack, units) in stacks.filter(|(_, units)| units.round() >= 1.0) {

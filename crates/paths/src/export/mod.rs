@@ -25,7 +25,7 @@ pub mod stacks;
 pub(crate) mod fixture;
 
 use crate::program::Program;
-use crate::window::{ModuleId, Recording};
+use crate::window::{BranchRecording, ModuleId};
 use counts::Counts;
 use perf_script::Segment;
 use source::{Lines, SourceCounts};
@@ -71,7 +71,7 @@ pub enum Needs {
 #[derive(Debug, Clone, Copy)]
 pub enum Writer {
     /// The whole recording: for people.
-    Recording(fn(&Recording, &dyn Program, &mut dyn Write) -> Result<()>),
+    BranchRecording(fn(&BranchRecording, &dyn Program, &mut dyn Write) -> Result<()>),
     /// The profile of one module: for optimisers.
     Module(fn(&OfModule<'_>, &mut dyn Write) -> Result<()>),
 }
@@ -79,7 +79,7 @@ pub enum Writer {
 /// What the profile of one module is made of.
 pub struct OfModule<'a> {
     /// The whole recording.
-    pub recording: &'a Recording,
+    pub recording: &'a BranchRecording,
     /// The module.
     pub module: ModuleId,
     /// What the recording counts in it.

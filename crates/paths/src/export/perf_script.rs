@@ -12,7 +12,7 @@
 
 use super::counts::{Counts, UNITS_PER_WINDOW};
 use super::{Format, Needs, Writer};
-use crate::window::{Location, ModuleId, Recording};
+use crate::window::{BranchRecording, Location, ModuleId};
 use std::io::{Result, Write};
 
 /// How often the average window is written.
@@ -42,7 +42,7 @@ pub const FORMAT: Format = Format {
 
 /// Writes the profile.
 pub fn write(
-    recording: &Recording,
+    recording: &BranchRecording,
     counts: &Counts,
     module: ModuleId,
     segment: Segment,

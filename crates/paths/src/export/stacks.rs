@@ -9,7 +9,7 @@
 
 use crate::demangled::demangled;
 use crate::program::Program;
-use crate::window::{End, Location, ModuleId, Recording, Window};
+use crate::window::{BranchRecording, End, Location, ModuleId, Window};
 use corewise_core::code::Flow;
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl Callee {
 
     /// Its name for people: the function's in its source, `file+0x12` of a stripped file, `[file]` where
     /// there is no function.
-    pub fn name(self, recording: &Recording, program: &dyn Program) -> String {
+    pub fn name(self, recording: &BranchRecording, program: &dyn Program) -> String {
         let path = recording.modules.get(self.module.0 as usize).map_or("?", |module| &module.path);
         let file = path.rsplit('/').next().unwrap_or(path);
         let Some(start) = self.start else { return format!("[{file}]") };
@@ -72,7 +72,7 @@ pub fn pieces(window: &Window, program: &dyn Program) -> Vec<Piece> {
 
 /// The share of the time of each stack, the outermost function first: a window stands for the time of its
 /// sample, which its instructions share.
-pub fn shares(recording: &Recording, program: &dyn Program) -> BTreeMap<Vec<Callee>, f64> {
+pub fn shares(recording: &BranchRecording, program: &dyn Program) -> BTreeMap<Vec<Callee>, f64> {
     let mut stacks: BTreeMap<Vec<Callee>, f64> = BTreeMap::new();
     let time = |window: &Window| recording.time_of(window) as f64;
     let whole: f64 = recording.windows.iter().map(time).sum();

@@ -3,7 +3,7 @@
 use super::palette::colour;
 use super::{Axis, WIDTH, extent, legend, tenth, text_width};
 use crate::profile::words::{interval, signed};
-use corewise_core::profile::Estimate;
+use corewise_core::profile::Measurement;
 use maud::{Markup, html};
 
 /// With more series than this, a bar is thin and its figures stand in its tool tip only.
@@ -12,7 +12,7 @@ const SERIES_WITH_FIGURES_MAX: usize = 3;
 /// One value of one series.
 pub struct Bar {
     /// The value, drawn with its interval.
-    pub estimate: Estimate,
+    pub estimate: Measurement,
     /// The noise is larger than the value: the bar is faint.
     pub uncertain: bool,
 }
@@ -86,7 +86,7 @@ impl BarChart {
 
     fn axis(&self) -> Axis {
         let bars = self.rows.iter().flat_map(|row| row.bars.iter().flatten());
-        let estimates: Vec<Estimate> = bars.map(|bar| bar.estimate).collect();
+        let estimates: Vec<Measurement> = bars.map(|bar| bar.estimate).collect();
         let (low, high) = extent(&estimates, self.base);
         Axis::linear(low, high, 8)
     }
@@ -124,7 +124,7 @@ impl Layout {
     }
 
     fn bar(&self, bar: &Bar, base: f64, y: f64, colour: &str, (name, words): (&str, &str)) -> Markup {
-        let Estimate { value, low, high, repetitions } = bar.estimate;
+        let Measurement { value, low, high, repetitions } = bar.estimate;
         let (zero, end) = (self.x(base), self.x(value));
         let (height, middle) = (self.pitch - 2.0, y + self.pitch / 2.0 - 1.0);
         let (from, to, a, b) = (self.x(low), self.x(high), middle - 3.0, middle + 3.0);

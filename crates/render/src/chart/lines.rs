@@ -3,7 +3,7 @@
 use super::palette::colour;
 use super::{Axis, WIDTH, legend, tenth, text_width};
 use crate::profile::words::interval;
-use corewise_core::profile::Estimate;
+use corewise_core::profile::Measurement;
 use maud::{Markup, html};
 
 const COLUMNS: usize = 2;
@@ -22,7 +22,7 @@ pub struct Line {
     /// Which of the chart's names.
     pub name: usize,
     /// x and y.
-    pub points: Vec<(f64, Estimate)>,
+    pub points: Vec<(f64, Measurement)>,
 }
 
 /// One system of axes.
@@ -140,7 +140,8 @@ impl Drawn<'_> {
 
     fn line(&self, line: &Line) -> Markup {
         let colour = colour(line.name);
-        let known: Vec<&(f64, Estimate)> = line.points.iter().filter(|(_, y)| y.value.is_finite()).collect();
+        let known: Vec<&(f64, Measurement)> =
+            line.points.iter().filter(|(_, y)| y.value.is_finite()).collect();
         let path = |ys: &mut dyn Iterator<Item = (f64, f64)>| -> String {
             let points: Vec<String> = ys.map(|(x, y)| format!("{},{}", self.x(x), self.y(y))).collect();
             points.join(" ")

@@ -9,7 +9,7 @@ pub mod palette;
 
 use crate::page;
 use crate::terminal::printable;
-use corewise_core::profile::{Estimate, Evidence};
+use corewise_core::profile::{Evidence, Measurement};
 use corewise_core::topology::size;
 use maud::{Markup, PreEscaped, html};
 use palette::colour;
@@ -130,7 +130,7 @@ impl Axis {
 
 /// The ends of an axis that holds the base, every value, and every interval that is not far wider than the
 /// values: one unlucky cell must not press all others flat.
-pub fn extent(estimates: &[Estimate], base: f64) -> (f64, f64) {
+pub fn extent(estimates: &[Measurement], base: f64) -> (f64, f64) {
     let known = || estimates.iter().filter(|e| e.value.is_finite());
     let reach = 1.5 * known().map(|e| (e.value - base).abs()).fold(0.1, f64::max);
     let ends = known().flat_map(|e| [e.value, e.low, e.high]);
@@ -198,9 +198,9 @@ mod tests {
 
     #[test]
     fn a_wide_interval_does_not_press_the_others_flat() {
-        let known = Estimate { value: -0.4, low: -0.5, high: -0.3, repetitions: 9 };
+        let known = Measurement { value: -0.4, low: -0.5, high: -0.3, repetitions: 9 };
         assert_eq!(extent(&[known], 0.0), (-0.5, 0.0));
-        let wild = Estimate { low: -90.0, high: 1e300, ..known };
+        let wild = Measurement { low: -90.0, high: 1e300, ..known };
         let (low, high) = extent(&[known, wild], 0.0);
         assert!(-0.61 < low && high < 0.61, "{low} {high}");
     }

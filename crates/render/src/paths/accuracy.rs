@@ -5,7 +5,7 @@ use crate::chart::lines::{Line, LineChart, Panel};
 use crate::chart::{self, Axis};
 use crate::page::words::Share;
 use crate::page::{self, remark, text};
-use corewise_core::profile::Estimate;
+use corewise_core::profile::Measurement;
 use corewise_paths::study::Row;
 use maud::{Markup, html};
 use std::collections::BTreeSet;
@@ -108,7 +108,7 @@ fn panel(
     logarithmic: bool,
 ) -> Panel {
     // There is one estimate for each setting, so no interval.
-    let exact = |value| Estimate { value, low: value, high: value, repetitions: 1 };
+    let exact = |value| Measurement { value, low: value, high: value, repetitions: 1 };
     let lines = lengths(rows).into_iter().enumerate().map(|(name, branches)| {
         let of_length = rows.iter().filter(|row| row.branches == branches);
         Line { name, points: of_length.map(|row| (x(row), exact(y(row)))).collect() }

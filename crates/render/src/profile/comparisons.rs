@@ -1,7 +1,7 @@
 //! What the Δs of a profile compare: the series of its figures.
 
 use crate::profile::words;
-use corewise_core::profile::{Delta, Estimate, MachineProfile, PairResult, Subject, Verdict};
+use corewise_core::profile::{Delta, MachineProfile, Measurement, PairResult, Subject, Verdict};
 
 /// With more series than this nobody tells their colours apart.
 const SERIES_MAX: usize = 6;
@@ -21,7 +21,7 @@ pub struct Cell {
     /// What was run.
     pub subject: Subject,
     /// The Δ.
-    pub delta: Estimate,
+    pub delta: Measurement,
     /// What it says; `None` against running alone, where nobody has a choice.
     pub verdict: Option<Verdict>,
 }
@@ -168,7 +168,7 @@ mod tests {
         );
         let mut noisy = two;
         for pair in &mut noisy.pairs {
-            pair.delta_alone = pair.delta_alone.map(|d| Estimate { low: -0.5, high: 0.5, ..d });
+            pair.delta_alone = pair.delta_alone.map(|d| Measurement { low: -0.5, high: 0.5, ..d });
         }
         assert!(verdict(&noisy).contains("nothing that two busy neighbours share"), "{}", verdict(&noisy));
     }
@@ -179,7 +179,7 @@ mod tests {
         let is_faint = |profile: &MachineProfile| comparisons(profile)[0].cells[0].is_uncertain();
         assert!(!is_faint(&profile));
         let first = profile.pairs.iter_mut().find(|pair| pair.delta_alone.is_some()).unwrap();
-        first.delta_alone = Some(Estimate { value: 0.1, low: -0.3, high: 0.5, repetitions: 5 });
+        first.delta_alone = Some(Measurement { value: 0.1, low: -0.3, high: 0.5, repetitions: 5 });
         assert!(is_faint(&profile));
     }
 }

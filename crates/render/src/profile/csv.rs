@@ -2,7 +2,7 @@
 
 use crate::csv;
 use crate::profile::words;
-use corewise_core::profile::{Estimate, MachineProfile, Subject, Workload};
+use corewise_core::profile::{MachineProfile, Measurement, Subject, Workload};
 
 const HEADING: [&str; 15] = [
     "evidence",
@@ -137,7 +137,7 @@ fn singles(rows: &mut Rows, profile: &MachineProfile) {
     }
 }
 
-fn add(rows: &mut Rows, profile: &MachineProfile, line: Line, estimate: Estimate) {
+fn add(rows: &mut Rows, profile: &MachineProfile, line: Line, estimate: Measurement) {
     let kernel = line.workload.map(|workload| workload.first.kernel.name()).unwrap_or_default();
     let region = line.workload.map(|workload| workload.first.region_bytes).filter(|&bytes| bytes > 0);
     let optional = |value: Option<String>| value.unwrap_or_default();

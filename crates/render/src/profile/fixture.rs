@@ -32,9 +32,9 @@ pub fn large() -> MachineProfile {
 }
 
 /// A figure that is known to two percent.
-pub fn about(value: f64) -> Estimate {
+pub fn about(value: f64) -> Measurement {
     let width = (value.abs() * 0.02).max(0.004);
-    Estimate { value, low: value - width, high: value + width, repetitions: 30 }
+    Measurement { value, low: value - width, high: value + width, repetitions: 30 }
 }
 
 fn profile(machine: &str, classes: &[(&str, DomainKind)]) -> MachineProfile {
@@ -196,7 +196,7 @@ fn deltas(classes: usize) -> Vec<Delta> {
 fn delta(close: usize, distant: usize, subject: Subject, ratio: f64) -> Delta {
     let value = if ratio >= 1.0 { ratio - 1.0 } else { 1.0 - 1.0 / ratio };
     let noisy = subject == Subject::Workload(Workload::both(Kernel::Branches, 0));
-    let delta = if noisy { Estimate { low: -0.4, high: 0.3, ..about(0.0) } } else { about(value) };
+    let delta = if noisy { Measurement { low: -0.4, high: 0.3, ..about(0.0) } } else { about(value) };
     let verdict = match delta {
         d if d.high - d.low > 0.5 => Verdict::Unknown,
         d if d.low > 0.0 => Verdict::Close,

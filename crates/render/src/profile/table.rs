@@ -6,7 +6,7 @@ use crate::table::Table;
 use crate::terminal::Name;
 use corewise_core::calibrate::Kernel;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::profile::{Estimate, MachineProfile, PairResult, Subject, Workload};
+use corewise_core::profile::{MachineProfile, Measurement, PairResult, Subject, Workload};
 use corewise_core::topology::size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Result, Write};
@@ -199,7 +199,7 @@ fn tail(out: &mut String, profile: &MachineProfile) -> Result {
     profile.circumstances.notes.iter().try_for_each(|note| writeln!(out, "note: {}", Name(note)))
 }
 
-fn half_width(estimate: Estimate) -> f64 {
+fn half_width(estimate: Measurement) -> f64 {
     (estimate.high - estimate.low) / 2.0
 }
 

@@ -1,7 +1,7 @@
 //! How the figures of a machine profile are written, wherever people read them.
 
 use corewise_core::calibrate::{Focus, Kernel};
-use corewise_core::profile::{Estimate, MachineProfile};
+use corewise_core::profile::{MachineProfile, Measurement};
 
 /// The name of a pair class by its index.
 pub fn class(profile: &MachineProfile, index: usize) -> &str {
@@ -12,10 +12,10 @@ pub fn class(profile: &MachineProfile, index: usize) -> &str {
 ///
 /// Waiting is given as a time (nanoseconds per unit of work), moving as GB/s, computing as 10⁹ units a
 /// second.
-pub fn in_unit(kernel: Kernel, rate: Estimate) -> (String, Estimate) {
+pub fn in_unit(kernel: Kernel, rate: Measurement) -> (String, Measurement) {
     let scaled = |f: &dyn Fn(f64) -> f64| {
         let (a, b) = (f(rate.low), f(rate.high));
-        Estimate { value: f(rate.value), low: a.min(b), high: a.max(b), ..rate }
+        Measurement { value: f(rate.value), low: a.min(b), high: a.max(b), ..rate }
     };
     if kernel.focus() == Focus::Synchronisation || kernel == Kernel::LoadLatency {
         let one = kernel.unit().trim_end_matches('s');
@@ -50,21 +50,21 @@ fn decimals(value: f64) -> usize {
 }
 
 /// `1.93 [1.90, 1.96]`.
-pub fn interval(estimate: Estimate) -> String {
-    let Estimate { value, low, high, .. } = estimate;
+pub fn interval(estimate: Measurement) -> String {
+    let Measurement { value, low, high, .. } = estimate;
     let decimals = decimals(value);
     format!("{value:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
 }
 
 /// `1.93 ±0.03`: half of the interval's width, where there is no room for its ends.
-pub fn margin(estimate: Estimate) -> String {
-    let Estimate { value, low, high, .. } = estimate;
+pub fn margin(estimate: Measurement) -> String {
+    let Measurement { value, low, high, .. } = estimate;
     let decimals = decimals(value);
     format!("{value:.decimals$} ±{:.decimals$}", (high - low) / 2.0)
 }
 
 /// `-0.48 [-0.50, -0.46]`, with its sign in any case.
-pub fn signed(estimate: Estimate) -> String {
+pub fn signed(estimate: Measurement) -> String {
     format!("{:+.2} [{:+.2}, {:+.2}]", estimate.value, estimate.low, estimate.high)
 }
 
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn waiting_is_given_as_a_time_and_its_interval_turns_round() {
-        let rate = Estimate { value: 2e7, low: 1e7, high: 4e7, repetitions: 3 };
+        let rate = Measurement { value: 2e7, low: 1e7, high: 4e7, repetitions: 3 };
         let (unit, time) = in_unit(Kernel::HandOver, rate);
         assert_eq!((unit.as_str(), interval(time)), ("ns per hand-over", "50.0 [25.0, 100.0]".to_owned()));
         let (unit, speed) = in_unit(Kernel::Read, rate);

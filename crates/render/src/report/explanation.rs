@@ -138,9 +138,9 @@ fn more(all: usize, named: usize, what: &str) -> String {
 
 fn gained(report: &Report) -> String {
     let was_bound = report.decisions.iter().any(|decision| decision.pes.is_some());
-    match (&report.verdict, &report.guard) {
+    match (&report.nothing_to_gain, &report.guard) {
         _ if is_policy(report, &DEFAULT) => "Nothing was placed, so there is nothing to judge.".to_owned(),
-        (Some(verdict), _) => format!("Nothing was placed: {}.", Name(verdict)),
+        (Some(why), _) => format!("Nothing was placed: {}.", Name(why)),
         _ if report.dry_run => {
             "It was only decided what would be done, not done: nobody can tell by this what it \
              gains."
@@ -298,8 +298,8 @@ fn refusal(report: &Report, decision: &Decision) -> String {
 
 /// Why nothing was decided of a thread.
 fn why_free(report: &Report, thread: &ThreadReport) -> String {
-    if let Some(verdict) = &report.verdict {
-        return format!("It is left to the kernel: {}.", Name(verdict));
+    if let Some(why) = &report.nothing_to_gain {
+        return format!("It is left to the kernel: {}.", Name(why));
     }
     let spread = is_policy(report, &SPREAD);
     match thread.fpu_class {
@@ -377,7 +377,7 @@ fn not_done(report: &Report) -> Vec<String> {
     let pinned = "Left alone, as they chose their PEs themselves";
     let placed = "Left alone, as their user chose their PEs";
     let unknown = "Not judged, as too little is known of what they use";
-    let is_judged_by_usage = is_policy(report, &SPREAD) && report.verdict.is_none();
+    let is_judged_by_usage = is_policy(report, &SPREAD) && report.nothing_to_gain.is_none();
     let alone = [
         who(&|thread| thread.standing == Standing::SelfPinned, pinned),
         who(&|thread| thread.standing == Standing::UserPlaced, placed),

@@ -109,7 +109,7 @@ pub enum Take {
 
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct Judgement {
     /// The claim.
     pub claim: String,
     /// The paper's number.
@@ -150,14 +150,14 @@ pub fn signed_percent(effect: f64) -> String {
 
 impl Finding {
     /// Whether the results bear the claim out.
-    pub fn judge(&self, results: &[ScenarioResult]) -> Verdict {
+    pub fn judge(&self, results: &[ScenarioResult]) -> Judgement {
         let chosen: Vec<&ScenarioResult> =
             results.iter().filter(|result| names(&self.scenarios, &result.name)).collect();
         let (ours, agrees) = match self.check.judge(&chosen) {
             Some((ours, agrees)) => (ours, Some(agrees)),
             None => ("not to be told".to_owned(), None),
         };
-        Verdict { claim: self.claim.clone(), paper: self.paper.clone(), ours, agrees }
+        Judgement { claim: self.claim.clone(), paper: self.paper.clone(), ours, agrees }
     }
 }
 

@@ -10,7 +10,7 @@
 
 use crate::comparison::{self, Comparison, Run, Task, VariantResult};
 use crate::scenario::{Scenario, ScenarioError, merge};
-use finding::{Finding, Verdict};
+use finding::{Finding, Judgement};
 use placements::PlacementsSpec;
 use serde::{Deserialize, Serialize};
 use sets::SetsSpec;
@@ -168,7 +168,7 @@ pub struct ExperimentResult {
     /// Which figure is shown of each variant.
     pub measure: Measure,
     /// Each claim and what became of it.
-    pub findings: Vec<Verdict>,
+    pub findings: Vec<Judgement>,
     /// Each scenario.
     pub scenarios: Vec<ScenarioResult>,
     /// Numbers of the paper.
@@ -423,7 +423,7 @@ impl Experiment {
                 let known: Option<Vec<f64>> = values.into_iter().collect();
                 known.map(|known| known.iter().sum::<f64>() / known.len().max(1) as f64)
             };
-            let judged: Vec<Verdict> = spec.findings.iter().map(|finding| finding.judge(results)).collect();
+            let judged: Vec<Judgement> = spec.findings.iter().map(|finding| finding.judge(results)).collect();
             SensitivityRow {
                 name: name.to_owned(),
                 set,

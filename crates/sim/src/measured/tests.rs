@@ -4,7 +4,7 @@ use crate::scenario::Scenario;
 use corewise_core::calibrate::{Kernel, Settings, calibrate};
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::{Source, check};
-use corewise_core::profile::{Estimate, Evidence, Resource};
+use corewise_core::profile::{Evidence, Measurement, Resource};
 use corewise_core::topology::DomainKind;
 
 const TRUTH: &str = "name = 'truth'\nghz = 2.5\nspeeds = [{ pes = '6-7', speed = 0.5 }]\n\
@@ -78,7 +78,7 @@ fn slowdowns_that_no_bandwidth_explains_are_told() {
     for (slowdown, words, conflict) in [(1.0, "at least", 0.0), (3.0, "more than the model", 1.0)] {
         let mut profile = profile();
         for pair in &mut profile.pairs {
-            let same = Estimate { value: slowdown, low: slowdown, high: slowdown, repetitions: 9 };
+            let same = Measurement { value: slowdown, low: slowdown, high: slowdown, repetitions: 9 };
             pair.slowdowns = pair.slowdowns.map(|_| (same, same));
         }
         let model = MachineModel::from_profile(&profile);

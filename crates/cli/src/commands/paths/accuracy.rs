@@ -6,8 +6,8 @@ use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_code::elf::ElfProgram;
 use corewise_paths::modules::ModuleTable;
-use corewise_paths::study::{Plan, study};
-use corewise_paths::window::{Module, ModuleId, Recording};
+use corewise_paths::study::{Grid, study};
+use corewise_paths::window::{BranchRecording, Module, ModuleId};
 use corewise_render::paths::{Study, accuracy};
 use corewise_render::table::Table;
 use corewise_render::terminal;
@@ -69,7 +69,7 @@ impl Accuracy {
 }
 
 /// The recording is of the same files as the truth.
-fn check(recording: &Recording, traced: &[Module]) -> Result<()> {
+fn check(recording: &BranchRecording, traced: &[Module]) -> Result<()> {
     for module in &recording.modules {
         if let Some(other) = traced.iter().find(|m| m.path == module.path && m.build_id != module.build_id) {
             bail!("it is of another build of {}: record both with the same file", other.path);
@@ -82,7 +82,7 @@ fn check(recording: &Recording, traced: &[Module]) -> Result<()> {
     Ok(())
 }
 
-fn studied(truth: &ExactCounts, runs: &[Recording], modules: &[Module]) -> Result<Study> {
+fn studied(truth: &ExactCounts, runs: &[BranchRecording], modules: &[Module]) -> Result<Study> {
     let Some(first) = runs.first() else { bail!("there is no recording") };
     if let Some(other) = runs.iter().find(|run| run.period_ns != first.period_ns) {
         bail!(
@@ -97,9 +97,9 @@ fn studied(truth: &ExactCounts, runs: &[Recording], modules: &[Module]) -> Resul
     branches.push(longest);
     let traced = truth.modules.len();
     let rows = |one_in: Vec<usize>, used: Vec<usize>| {
-        let plan = Plan { one_in, runs: used, branches: branches.clone() };
+        let grid = Grid { one_in, runs: used, branches: branches.clone() };
         let wanted = |module: ModuleId| (module.0 as usize) < traced;
-        study(&program, &truth.profile, runs, &plan, wanted)
+        study(&program, &truth.profile, runs, &grid, wanted)
     };
     let mut notes = truth.notes.clone();
     if truth.without_identity > 0 {

@@ -11,7 +11,7 @@ use corewise_paths::export::perf_script::Segment;
 use corewise_paths::export::source::Lines;
 use corewise_paths::export::{FORMATS, Format, ModuleFile, Needs, OfModule, Writer};
 use corewise_paths::modules::leave_out;
-use corewise_paths::window::{Module, ModuleId, Recording, Window};
+use corewise_paths::window::{BranchRecording, Module, ModuleId, Window};
 use corewise_render::terminal;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -58,10 +58,10 @@ impl Export {
         let context = || format!("cannot export {names}");
         let program = without_other_builds(&mut recording).with_context(context)?;
         let text = match self.format.writer {
-            Writer::Recording(_) if recording.windows.is_empty() => {
+            Writer::BranchRecording(_) if recording.windows.is_empty() => {
                 bail!("{names} has no windows: {RECORD_LONGER}")
             }
-            Writer::Recording(write) => {
+            Writer::BranchRecording(write) => {
                 let mut text = Vec::new();
                 write(&recording, &program, &mut text)?;
                 text
@@ -82,7 +82,7 @@ impl Export {
 }
 
 /// Leaves out, and tells so, the windows in files that are another build by now. An error if none is left.
-pub fn without_other_builds(recording: &mut Recording) -> Result<ElfProgram> {
+pub fn without_other_builds(recording: &mut BranchRecording) -> Result<ElfProgram> {
     let program = ElfProgram::open_unchanged(&recording.modules);
     for error in program.unreadable() {
         let ElfError::Changed { path, recorded, .. } = error else { continue };
@@ -108,7 +108,7 @@ const WINDOWS_FEW: usize = 500;
 
 /// The counts of the module that a profile is for.
 pub struct ModuleCounts<'a> {
-    recording: &'a Recording,
+    recording: &'a BranchRecording,
     program: &'a ElfProgram,
     /// The module.
     pub module: ModuleId,
@@ -120,7 +120,7 @@ pub struct ModuleCounts<'a> {
 
 impl<'a> ModuleCounts<'a> {
     /// Counts what a recording says of the module of that name, else of the one with the most transfers.
-    pub fn of(recording: &'a Recording, name: Option<&str>, program: &'a ElfProgram) -> Result<Self> {
+    pub fn of(recording: &'a BranchRecording, name: Option<&str>, program: &'a ElfProgram) -> Result<Self> {
         if recording.windows.is_empty() {
             bail!("there are no windows: {RECORD_LONGER}");
         }
@@ -222,7 +222,7 @@ impl ModuleFile for File<'_> {
 }
 
 /// The module of that name, else the one with the most transfers.
-fn module_of(recording: &Recording, name: Option<&str>, program: &ElfProgram) -> Result<ModuleId> {
+fn module_of(recording: &BranchRecording, name: Option<&str>, program: &ElfProgram) -> Result<ModuleId> {
     let ids = (0..recording.modules.len() as u32).map(ModuleId);
     let Some(name) = name else {
         let transfers = recording.windows.iter().flat_map(|window| &window.transfers);

@@ -2,7 +2,7 @@
 
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
-use corewise_paths::window::Recording;
+use corewise_paths::window::BranchRecording;
 use corewise_render::terminal::Name;
 use corewise_sys::input;
 use flate2::Compression;
@@ -29,14 +29,14 @@ pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
 }
 
 /// Reads a recording.
-pub fn read_recording(path: &Path) -> Result<Recording> {
+pub fn read_recording(path: &Path) -> Result<BranchRecording> {
     let shown = path.display().to_string();
     parse_recording(bytes_of(path)?).with_context(|| Name(&shown).to_string())
 }
 
 /// Understands a recording, compressed or not.
-pub fn parse_recording(bytes: Vec<u8>) -> Result<Recording> {
-    let recording = parse(bytes, "recording by `corewise paths record`", 1..=Recording::VERSION)?;
+pub fn parse_recording(bytes: Vec<u8>) -> Result<BranchRecording> {
+    let recording = parse(bytes, "recording by `corewise paths record`", 1..=BranchRecording::VERSION)?;
     check(&recording).context("it is damaged")?;
     Ok(recording)
 }
@@ -75,7 +75,7 @@ fn parse<T: DeserializeOwned>(bytes: Vec<u8>, kind: &str, versions: RangeInclusi
 }
 
 /// Every location lies in one of the recording's modules.
-fn check(recording: &Recording) -> Result<()> {
+fn check(recording: &BranchRecording) -> Result<()> {
     let modules = recording.modules.len();
     for window in &recording.windows {
         let ends = window.transfers.iter().flat_map(|transfer| [transfer.from, transfer.to]);

@@ -9,7 +9,7 @@ use corewise_paths::export::source::{Lines, Place};
 use corewise_paths::export::stacks;
 use corewise_paths::listing::{Listings, Source};
 use corewise_paths::summary::Summary;
-use corewise_paths::window::{Location, Module, ModuleId, Recording};
+use corewise_paths::window::{BranchRecording, Location, Module, ModuleId};
 use corewise_render::paths::page::{self, Flame};
 use corewise_render::paths::table;
 use corewise_render::terminal;
@@ -62,20 +62,20 @@ impl Report {
 
 /// The report for people, with the ten hottest of everything.
 #[cfg(test)]
-pub fn of(recording: &Recording) -> Result<String> {
+pub fn of(recording: &BranchRecording) -> Result<String> {
     let program = ElfProgram::open(&recording.modules)?;
     let summary = summary(recording, &program, 10);
     Ok(table::render(&summary) + &page_of(recording, &program, &summary))
 }
 
-fn summary(recording: &Recording, program: &ElfProgram, top: usize) -> Summary {
+fn summary(recording: &BranchRecording, program: &ElfProgram, top: usize) -> Summary {
     let mut summary = Summary::new(recording, program, top);
     let notes = program.unreadable().iter().map(|error| format!("{error}: its code is not in any path"));
     summary.notes.extend(notes);
     summary
 }
 
-fn page_of(recording: &Recording, program: &ElfProgram, summary: &Summary) -> String {
+fn page_of(recording: &BranchRecording, program: &ElfProgram, summary: &Summary) -> String {
     let source =
         Files { program, modules: &recording.modules, lines: RefCell::default(), texts: RefCell::default() };
     let mut listings = Listings::new(recording, program, &source);

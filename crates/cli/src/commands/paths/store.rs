@@ -10,7 +10,7 @@ use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_code::elf::ElfFile;
 use corewise_paths::by_build::{Builds, OfBuild};
-use corewise_paths::window::Recording;
+use corewise_paths::window::BranchRecording;
 use corewise_render::terminal::Name;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -155,7 +155,7 @@ impl Store {
     }
 
     /// One recording of all that is stored of a build. An unreadable file is left out; `told` hears of it.
-    fn recording_of(&self, build_id: &str, told: &mut dyn FnMut(String)) -> Option<Recording> {
+    fn recording_of(&self, build_id: &str, told: &mut dyn FnMut(String)) -> Option<BranchRecording> {
         let mut builds = Builds::only(build_id, PROFILE_WINDOWS_MAX, 0);
         for stored in self.recordings_of(build_id) {
             match file::read_recording(&stored.file) {
@@ -167,7 +167,7 @@ impl Store {
     }
 
     /// What there is of a file as it is now: one recording of all its own, and words on other builds of it.
-    fn of_file(&self, path: &Path, told: &mut dyn FnMut(String)) -> Result<Recording> {
+    fn of_file(&self, path: &Path, told: &mut dyn FnMut(String)) -> Result<BranchRecording> {
         let elf = ElfFile::open(path)?;
         let Some(build_id) = elf.build_id() else {
             bail!(
@@ -220,7 +220,7 @@ pub fn read_all(
     files: &[PathBuf],
     binary: Option<&Path>,
     told: &mut dyn FnMut(String),
-) -> Result<Option<Recording>> {
+) -> Result<Option<BranchRecording>> {
     let read = |file: &PathBuf| {
         if !file.is_dir() {
             return file::read_recording(file);
@@ -266,8 +266,8 @@ mod tests {
             period_ns: None,
         };
         let modules = vec![Module { path: "/opt/prog".to_owned(), build_id: Some(build_id.to_owned()) }];
-        let (version, windows) = (Recording::VERSION, vec![window; windows]);
-        let recording = Recording { version, modules, windows, ..Recording::default() };
+        let (version, windows) = (BranchRecording::VERSION, vec![window; windows]);
+        let recording = BranchRecording { version, modules, windows, ..BranchRecording::default() };
         OfBuild { build_id: build_id.to_owned(), recording }
     }
 

@@ -12,10 +12,10 @@
 //! of the last build are left in the tree. What is measured is what was recorded, unless `--measure` says
 //! else.
 
+mod commands;
 mod compiler;
 mod measure;
 mod place;
-mod plan;
 mod record;
 mod request;
 mod shell;
@@ -25,20 +25,20 @@ use super::paths::{ModuleCounts, read_all, read_recording, without_other_builds}
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use commands::Commands;
 use compiler::Compiler;
 use corewise_code::elf::ElfFile;
 use corewise_core::comparison::BLOCKS_MIN;
 use corewise_paths::export::{Format, bolt, llvm_profgen};
 use corewise_paths::modules::merged;
 use corewise_paths::quality::Quality;
-use corewise_paths::window::{Module, ModuleId, Recording};
+use corewise_paths::window::{BranchRecording, Module, ModuleId};
 use corewise_render::table::Table;
 use corewise_render::terminal::progress::StatusLine;
 use corewise_render::terminal::{self, Name};
 use corewise_sys::signals;
 use measure::{Gain, Times, fastest, rounds};
 use place::Place;
-use plan::Plan;
 use request::Request;
 use serde::Serialize;
 use shell::Shell;
@@ -157,16 +157,16 @@ struct Variant {
 impl Optimise {
     /// Does it all; the exit status.
     fn execute(self) -> Result<u8> {
-        let (plan, notes) = self.plan()?;
+        let (commands, notes) = self.commands()?;
         if self.dry_run {
-            terminal::print(&plan.script())?;
+            terminal::print(&commands.script())?;
             return Ok(0);
         }
-        std::fs::create_dir_all(&plan.dir)
-            .with_context(|| format!("cannot make the folder {}", plan.dir.display()))?;
-        let shell = Shell { dir: plan.dir.clone(), asked_to_end: signals::asked_to_end()? };
-        let place = Place::new(plan.binary.clone(), plan.dir.clone())?;
-        let mut work = Work { options: &self, plan, shell, place, variants: Vec::new(), notes };
+        std::fs::create_dir_all(&commands.dir)
+            .with_context(|| format!("cannot make the folder {}", commands.dir.display()))?;
+        let shell = Shell { dir: commands.dir.clone(), asked_to_end: signals::asked_to_end()? };
+        let place = Place::new(commands.binary.clone(), commands.dir.clone())?;
+        let mut work = Work { options: &self, commands, shell, place, variants: Vec::new(), notes };
         let outcome = match work.outcome() {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -181,9 +181,9 @@ impl Optimise {
     }
 
     /// The commands, and what the user should know of them.
-    fn plan(&self) -> Result<(Plan, Vec<String>)> {
+    fn commands(&self) -> Result<(Commands, Vec<String>)> {
         let dir = absolute(&self.dir)?;
-        plan::check(&dir)?;
+        commands::check(&dir)?;
         let compiler = Compiler::of(&self.build, rustc_takes_profiles)?;
         let needs_clang = ["{cc}", "{cxx}", "{flags}"].iter().any(|word| self.build.contains(word));
         let tools = Tools::find(&std::env::var("PATH").unwrap_or_default(), needs_clang)?;
@@ -204,7 +204,7 @@ impl Optimise {
                 bail!("{}; install BOLT (Debian: apt-get install bolt-19)", notes.join("; "));
             }
         }
-        let plan = Plan {
+        let commands = Commands {
             build: self.build.clone(),
             runs: self.run.clone(),
             binary: absolute(self.binary()?)?,
@@ -214,7 +214,7 @@ impl Optimise {
             bolt,
             request: Request::default(),
         };
-        Ok((plan, notes))
+        Ok((commands, notes))
     }
 
     fn binary(&self) -> Result<PathBuf> {
@@ -239,7 +239,7 @@ fn rustc_takes_profiles() -> bool {
 /// The work on the way.
 struct Work<'a> {
     options: &'a Optimise,
-    plan: Plan,
+    commands: Commands,
     shell: Shell,
     place: Place,
     /// The variants so far, each built upon the one before it.
@@ -253,7 +253,7 @@ impl Work<'_> {
         let given = if self.options.from.is_empty() { None } else { Some(self.given_profile()?) };
         self.build(BASELINE, None)?;
         self.check_baseline()?;
-        if self.plan.compiler.takes_profiles() {
+        if self.commands.compiler.takes_profiles() {
             let profile = match given {
                 Some(profile) => profile,
                 None => {
@@ -266,12 +266,12 @@ impl Work<'_> {
                 bail!(
                     "the build with the profile gave the same program: have --build compile everything anew \
                      (`make clean && make …`), and see that {} reaches the compiler; its output is {}",
-                    self.plan.compiler.word(),
-                    self.plan.file("build-sample.log").display()
+                    self.commands.compiler.word(),
+                    self.commands.file("build-sample.log").display()
                 );
             }
         }
-        if self.plan.bolt && self.plan.tools.bolt.is_some() {
+        if self.commands.bolt && self.commands.tools.bolt.is_some() {
             self.rearrange()?;
         }
         let times = self.measured()?;
@@ -296,11 +296,11 @@ impl Work<'_> {
                 4 * self.options.rounds
             ));
         }
-        let profile = self.plan.profile();
+        let profile = self.commands.profile();
         let profile = Some(profile.as_path()).filter(|_| self.variants.contains(&SAMPLE));
         Ok(Outcome {
             evidence: "measured",
-            binary: self.plan.binary.clone(),
+            binary: self.commands.binary.clone(),
             kept,
             rounds: self.options.rounds,
             variants: times.iter().map(variant).collect(),
@@ -311,23 +311,23 @@ impl Work<'_> {
 
     /// How to make a variant again; BOLT's is put beside the program.
     fn command_of(&self, variant: &str, profile: Option<&Path>) -> String {
-        let build = self.plan.build_command(profile);
-        match &self.plan.tools.bolt {
-            Some(tool) if variant == BOLT => format!("{build} && {}", self.plan.bolt_command(tool)),
+        let build = self.commands.build_command(profile);
+        match &self.commands.tools.bolt {
+            Some(tool) if variant == BOLT => format!("{build} && {}", self.commands.bolt_command(tool)),
             _ => build,
         }
     }
 
     fn build(&mut self, variant: &'static str, profile: Option<&Path>) -> Result<()> {
-        let command = self.plan.build_command(profile);
+        let command = self.commands.build_command(profile);
         terminal::message(format!("building {variant}: {}", Name(&command)));
         self.shell.run(&command, &format!("build-{variant}"))?;
         // The file itself: runs and recordings know it by that name.
-        let binary = self.plan.binary.canonicalize();
-        self.plan.binary = binary.with_context(|| {
-            format!("--build made no {}: name what it makes with --binary", self.plan.binary.display())
+        let binary = self.commands.binary.canonicalize();
+        self.commands.binary = binary.with_context(|| {
+            format!("--build made no {}: name what it makes with --binary", self.commands.binary.display())
         })?;
-        self.place.is_at(&self.plan.binary);
+        self.place.is_at(&self.commands.binary);
         self.place.take(variant)?;
         self.variants.push(variant);
         Ok(())
@@ -335,17 +335,17 @@ impl Work<'_> {
 
     /// The options have reached compiler and linker.
     fn check_baseline(&mut self) -> Result<()> {
-        let elf = ElfFile::open(&self.plan.binary)?;
-        let binary = self.plan.binary.display();
+        let elf = ElfFile::open(&self.commands.binary)?;
+        let binary = self.commands.binary.display();
         if !elf.has_section(".debug_line") {
             bail!(
                 "{binary} has no debug information: see that {} reaches the compiler, that everything is \
                  compiled anew (`make clean && make …`) and that nothing strips the program",
-                self.plan.compiler.word()
+                self.commands.compiler.word()
             );
         }
-        if self.plan.bolt && self.plan.tools.bolt.is_some() && !elf.has_section(".rela.text") {
-            self.plan.bolt = false;
+        if self.commands.bolt && self.commands.tools.bolt.is_some() && !elf.has_section(".rela.text") {
+            self.commands.bolt = false;
             let note = "no BOLT: the program has no relocations; hand {ldflags} to the linker, do not strip";
             self.notes.push(note.to_owned());
         }
@@ -353,15 +353,15 @@ impl Work<'_> {
     }
 
     /// Records the program in place until the profile is good enough.
-    fn record(&mut self, variant: &str) -> Result<Recording> {
+    fn record(&mut self, variant: &str) -> Result<BranchRecording> {
         terminal::message(format!("recording {variant}: {}", Name(&self.options.run.join("; "))));
         let started = Instant::now();
         let line = StatusLine::start();
         let mut recordings = Vec::new();
-        let runs = self.plan.runs.join("; ");
+        let runs = self.commands.runs.join("; ");
         loop {
-            let file = self.plan.file(&format!("{variant}-{}.cwp", recordings.len()));
-            self.shell.corewise(&self.plan.record_arguments(&file), &runs)?;
+            let file = self.commands.file(&format!("{variant}-{}.cwp", recordings.len()));
+            self.shell.corewise(&self.commands.record_arguments(&file), &runs)?;
             recordings.push(read_recording(&file)?);
             let Ok(all) = merged(recordings.iter().cloned().map(Ok::<_, Infallible>));
             let Some(all) = all else { bail!("nothing was recorded") };
@@ -382,7 +382,7 @@ impl Work<'_> {
                 None | Some(_) if is_late => bail!(
                     "no window lies in {}: see that --run executes this very file for some tenths of a \
                      second, or name the program that it does execute with --binary",
-                    self.plan.binary.display()
+                    self.commands.binary.display()
                 ),
                 None => line.show(format!("{variant}: no window yet")),
                 Some(quality) => line.show(format!("{variant}: {quality}")),
@@ -390,78 +390,81 @@ impl Work<'_> {
         }
     }
 
-    fn module_in(&self, recording: &Recording) -> Option<ModuleId> {
-        let is_it = |path: &str| Path::new(path) == self.plan.binary;
+    fn module_in(&self, recording: &BranchRecording) -> Option<ModuleId> {
+        let is_it = |path: &str| Path::new(path) == self.commands.binary;
         let index = recording.modules.iter().position(|module| is_it(&module.path))?;
         Some(ModuleId(index as u32))
     }
 
     /// Writes a profile of the program in place.
-    fn export(&mut self, recording: &mut Recording, format: Format, to: &str) -> Result<()> {
+    fn export(&mut self, recording: &mut BranchRecording, format: Format, to: &str) -> Result<()> {
         let program = without_other_builds(recording)?;
-        let binary = self.plan.binary.display().to_string();
+        let binary = self.commands.binary.display().to_string();
         let of = ModuleCounts::of(recording, Some(&binary), &program)?;
         self.notes.extend(of.warnings(format));
-        whole_file::write(&self.plan.file(to), &of.written(format)?)
+        whole_file::write(&self.commands.file(to), &of.written(format)?)
     }
 
     /// The compiler's profile, of recordings that the user has.
     fn given_profile(&mut self) -> Result<PathBuf> {
-        let binary = self.plan.binary.canonicalize().with_context(|| {
-            format!("--from is of the program as it is now, but there is no {}", self.plan.binary.display())
+        let binary = self.commands.binary.canonicalize().with_context(|| {
+            format!(
+                "--from is of the program as it is now, but there is no {}",
+                self.commands.binary.display()
+            )
         })?;
-        self.plan.binary = binary;
+        self.commands.binary = binary;
         let notes = &mut self.notes;
-        let merged = read_all(&self.options.from, Some(&self.plan.binary), &mut |note| notes.push(note))?;
+        let merged = read_all(&self.options.from, Some(&self.commands.binary), &mut |note| notes.push(note))?;
         let mut recording = merged.context("--from names no recording")?;
-        let elf = ElfFile::open(&self.plan.binary)?;
+        let elf = ElfFile::open(&self.commands.binary)?;
         let build_id = elf.build_id();
         let is_it = |module: &&mut Module| build_id.is_some() && module.build_id.as_deref() == build_id;
         let Some(module) = recording.modules.iter_mut().find(is_it) else {
             bail!(
                 "no recording of --from is of {} as it is now (build id {}): put the recorded build there",
-                self.plan.binary.display(),
+                self.commands.binary.display(),
                 build_id.unwrap_or("none: link it with -Wl,--build-id")
             )
         };
         // It may have been recorded on another machine.
-        module.path = self.plan.binary.display().to_string();
+        module.path = self.commands.binary.display().to_string();
         self.sample_profile(&mut recording)
     }
 
     /// The compiler's profile of the program in place.
-    fn sample_profile(&mut self, recording: &mut Recording) -> Result<PathBuf> {
-        if let Some(profgen) = self.plan.profgen() {
-            let command = self.plan.profgen_command(profgen);
+    fn sample_profile(&mut self, recording: &mut BranchRecording) -> Result<PathBuf> {
+        if let Some(profgen) = self.commands.profgen() {
+            let command = self.commands.profgen_command(profgen);
             self.export(recording, llvm_profgen::FORMAT, "sample.branches")?;
             self.shell.run(&command, "llvm-profgen")?;
         } else {
-            let (format, file) = self.plan.compiler.profile();
+            let (format, file) = self.commands.compiler.profile();
             self.export(recording, format, file)?;
         }
-        Ok(self.plan.profile())
+        Ok(self.commands.profile())
     }
 
     /// Adds the variant by BOLT. That BOLT cannot do a program is no error.
     fn rearrange(&mut self) -> Result<()> {
-        let Some(tool) = self.plan.tools.bolt.clone() else { return Ok(()) };
+        let Some(tool) = self.commands.tools.bolt.clone() else { return Ok(()) };
         let before = self.variants.last().copied().unwrap_or(BASELINE);
         let mut recording = self.record(before)?;
         self.export(&mut recording, bolt::FORMAT, "bolt.branches")?;
-        if let Err(error) = self.shell.run(&self.plan.perf2bolt_command(&tool), "perf2bolt") {
+        if let Err(error) = self.shell.run(&self.commands.perf2bolt_command(&tool), "perf2bolt") {
             return self.without_bolt(error);
         }
         loop {
-            let command = self.plan.bolt_command(&tool);
+            let command = self.commands.bolt_command(&tool);
             terminal::message(&command);
             let Err(error) = self.shell.run(&command, BOLT) else { break };
-            let output = std::fs::read(self.plan.file("bolt.log")).unwrap_or_default();
-            match self.plan.request.after(&String::from_utf8_lossy(&output)) {
-                Some(less) if !self.shell.is_asked_to_end() => self.plan.request = less,
+            let output = std::fs::read(self.commands.file("bolt.log")).unwrap_or_default();
+            match self.commands.request.after(&String::from_utf8_lossy(&output)) {
+                Some(less) if !self.shell.is_asked_to_end() => self.commands.request = less,
                 _ => return self.without_bolt(error),
             }
         }
-        if let Some(left_out) = self.plan.request.left_out() {
+        if let Some(left_out) = self.commands.request.left_out() {
             self.notes.push(format!("BOLT cannot do all of the program; left out: {left_out}"));
         }
         self.variants.push(BOLT);
@@ -473,10 +476,10 @@ impl Work<'_> {
             return Err(error);
         }
         // BOLT says much; what it ended with comes last. The file that it has begun is no variant.
-        let _ = std::fs::remove_file(self.plan.file(BOLT));
+        let _ = std::fs::remove_file(self.commands.file(BOLT));
         let error = error.to_string();
         let last = error.lines().last().unwrap_or_default();
-        self.notes.push(format!("no BOLT: {last} (all of it: {})", self.plan.dir.display()));
+        self.notes.push(format!("no BOLT: {last} (all of it: {})", self.commands.dir.display()));
         Ok(())
     }
 
@@ -484,7 +487,7 @@ impl Work<'_> {
     fn measured(&mut self) -> Result<Vec<Times>> {
         let runs = if self.options.measure.is_empty() { &self.options.run } else { &self.options.measure };
         let line = runs.iter().map(|run| format!("( {run}\n)")).collect::<Vec<_>>().join(" && ");
-        let kept = self.plan.file("output");
+        let kept = self.commands.file("output");
         let run = |variant: &str, output: &Path| {
             self.place.put(variant)?;
             self.shell.timed(&line, output)

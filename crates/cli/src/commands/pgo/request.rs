@@ -6,7 +6,7 @@
 //! is most of the gain and the least that can go wrong. Limits: what is skipped may be the hottest function;
 //! whether the rest still gains is for the measurement to say.
 
-use super::plan::quoted;
+use super::commands::quoted;
 use std::path::Path;
 
 /// Everything that usually gains.

@@ -5,7 +5,9 @@ mod model;
 use super::*;
 use crate::ids::PeId;
 use crate::machine_model::Curve;
-use crate::profile::{self, Circumstances, Estimate, MachineProfile, Resource, Subject, Verdict, Workload};
+use crate::profile::{
+    self, Circumstances, MachineProfile, Measurement, Resource, Subject, Verdict, Workload,
+};
 use model::{Model, OVERHEAD};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -31,7 +33,7 @@ fn class(profile: &MachineProfile, name: &str) -> usize {
 }
 
 /// One of twenty intervals misses the truth, but hardly any by as much as its width.
-fn check_near(what: &str, found: &Estimate, truth: f64) {
+fn check_near(what: &str, found: &Measurement, truth: f64) {
     let width = found.high - found.low;
     assert!(
         found.low - width / 2.0 <= truth && truth <= found.high + width / 2.0,
@@ -40,7 +42,7 @@ fn check_near(what: &str, found: &Estimate, truth: f64) {
     assert!(found.high - found.low < 0.15 * truth.abs().max(1.0), "{what}: {found:?} is wide");
 }
 
-fn delta_of(profile: &MachineProfile, close: &str, distant: &str, kernel: Kernel) -> (Estimate, Verdict) {
+fn delta_of(profile: &MachineProfile, close: &str, distant: &str, kernel: Kernel) -> (Measurement, Verdict) {
     let (close, distant) = (class(profile, close), class(profile, distant));
     let is_it = |delta: &&profile::Delta| {
         matches!(delta.subject, Subject::Workload(it) if it.first.kernel == kernel && it.first == it.second)

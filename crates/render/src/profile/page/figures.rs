@@ -12,7 +12,7 @@ use crate::profile::comparisons::{Cell, Comparison, comparisons};
 use crate::profile::words;
 use corewise_core::calibrate::{Focus, Kernel};
 use corewise_core::profile::{
-    ContentionCurve, Estimate, Load, MachineProfile, NasResult, Resource, Subject, Workload,
+    ContentionCurve, Load, MachineProfile, Measurement, NasResult, Resource, Subject, Workload,
 };
 use corewise_core::topology::{DomainKind, size};
 use maud::Markup;
@@ -253,7 +253,7 @@ fn nas(profile: &MachineProfile, comparisons: &[Comparison]) -> Option<Figure> {
                 (r.nas, r.class, r.own, r.pair_class) == (one.nas, one.class, one.own, Some(class))
             };
             let two = profile.nas.iter().find(is_same)?.seconds;
-            let estimate = Estimate {
+            let estimate = Measurement {
                 value: one.seconds.value / two.value,
                 low: one.seconds.low / two.high,
                 high: one.seconds.high / two.low,
@@ -284,7 +284,7 @@ fn contention(profile: &MachineProfile) -> Option<Figure> {
             kinds.push((curve.resource, curve.load));
         }
     }
-    let all: Vec<Estimate> =
+    let all: Vec<Measurement> =
         profile.contention.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y)).collect();
     let (low, high) = extent(&all, 1.0);
     let line = |curve: &ContentionCurve| Line {
@@ -342,12 +342,12 @@ fn kernel_names(kernels: &[Kernel]) -> Vec<String> {
     kernels.iter().map(|kernel| kernel.name().to_owned()).collect()
 }
 
-fn sorted(mut points: Vec<(f64, Estimate)>) -> Vec<(f64, Estimate)> {
+fn sorted(mut points: Vec<(f64, Measurement)>) -> Vec<(f64, Measurement)> {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points
 }
 
-fn estimates(lines: &[&Line]) -> Vec<Estimate> {
+fn estimates(lines: &[&Line]) -> Vec<Measurement> {
     lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y)).collect()
 }
 

@@ -71,7 +71,10 @@ fn each_answer_to_whether_it_helped_is_told_apart() {
     check(with(&|r| r.guard = guarded(State::NotJudged, None, None)), "That could not be measured");
     check(with(&|_| ()), "there was no guard");
     check(with(&|r| r.decisions.clear()), "No thread was to be bound");
-    check(with(&|r| r.verdict = Some("nothing is shared".into())), "Nothing was placed: nothing is shared.");
+    check(
+        with(&|r| r.nothing_to_gain = Some("nothing is shared".into())),
+        "Nothing was placed: nothing is shared.",
+    );
     check(with(&|r| r.policy = "default".into()), "there is nothing to judge");
     let replayed = with(&|r| {
         r.dry_run = true;

@@ -60,7 +60,7 @@ fn header(report: &Report) -> Markup {
         ("corewise itself", text(own_cost(report))),
     ];
     let command = html! { code { (report.command.join(" ")) } };
-    let verdict = html! { @if let Some(verdict) = &report.verdict { p.verdict { (verdict) } } };
+    let verdict = html! { @if let Some(why) = &report.nothing_to_gain { p.verdict { (why) } } };
     page::header("run", &command, &facts, &verdict)
 }
 

@@ -34,7 +34,7 @@ fn hostile() -> Report {
     let mut report = report(threads.collect(), decisions.collect());
     report.command = HOSTILE.map(str::to_owned).to_vec();
     report.notes = report.command.clone();
-    report.verdict = Some(HOSTILE[0].into());
+    report.nothing_to_gain = Some(HOSTILE[0].into());
     report.machine = HOSTILE[1].into();
     report.applications[0].name = HOSTILE[2].into();
     report

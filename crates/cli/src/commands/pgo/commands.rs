@@ -17,7 +17,7 @@ const SCRIPT_SECONDS: u32 = 20;
 
 /// All commands.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct Commands {
     /// The user's build command, with placeholders.
     pub build: String,
     /// The user's runs that the profile is of.
@@ -36,7 +36,7 @@ pub struct Plan {
     pub request: Request,
 }
 
-impl Plan {
+impl Commands {
     /// Where a file of that name lies.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -85,7 +85,7 @@ impl Plan {
         words.map(str::to_owned).to_vec()
     }
 
-    /// Makes the compiler's profile of [`Plan::file`] `sample.branches`.
+    /// Makes the compiler's profile of [`Commands::file`] `sample.branches`.
     pub fn profgen_command(&self, profgen: &Path) -> String {
         format!(
             "{} --binary={} --unsymbolized-profile={} --use-offset=0 --output={}",
@@ -182,8 +182,8 @@ pub fn quoted(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn plan(build: &str) -> Plan {
-        Plan {
+    fn commands(build: &str) -> Commands {
+        Commands {
             build: build.to_owned(),
             runs: vec!["./prog 'an input'".to_owned(), "./prog -x # all".to_owned()],
             binary: "/src/prog".into(),
@@ -201,13 +201,13 @@ mod tests {
 
     #[test]
     fn the_build_gets_what_profiles_need() {
-        let plain = plan("make CC={cc} CXX={cxx} CFLAGS='-O2 {flags}'").build_command(None);
+        let plain = commands("make CC={cc} CXX={cxx} CFLAGS='-O2 {flags}'").build_command(None);
         assert!(
             plain.starts_with("make CC=clang-19 CXX=clang++-19 CFLAGS='-O2 -gline-tables-only "),
             "{plain}"
         );
         assert!(plain.contains("--emit-relocs") && !plain.contains("profile-sample"), "{plain}");
-        let split = plan("{cc} {flags} -c a.c && {cc} {ldflags} a.o");
+        let split = commands("{cc} {flags} -c a.c && {cc} {ldflags} a.o");
         let split = split.build_command(Some(Path::new("/p/x.prof")));
         assert_eq!(split.matches("--emit-relocs").count(), 1, "{split}");
         assert!(split.contains("-fprofile-sample-use=/p/x.prof -c a.c && clang-19 -Wl,"), "{split}");
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_script_is_one_that_the_shell_understands() {
-        let script = plan("make CFLAGS='-O2 {flags}'").script();
+        let script = commands("make CFLAGS='-O2 {flags}'").script();
         insta::assert_snapshot!(script);
         let mut shell = std::process::Command::new("sh").args(["-n", "-c", &script]).spawn().unwrap();
         assert!(shell.wait().unwrap().success());

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// How to carry out one instruction. Displacements count from its own address.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub struct Operation {
     /// Its length in bytes.
     pub length: u8,
     /// What to do.
@@ -218,16 +218,16 @@ impl Operand {
 }
 
 /// Makes plans.
-pub struct Planner {
+pub struct Translator {
     /// The thunks they use.
     thunks: Thunks,
     info: InstructionInfoFactory,
 }
 
-impl Planner {
+impl Translator {
     /// With no thunks yet.
-    pub fn new() -> nix::Result<Planner> {
-        Ok(Planner { thunks: Thunks::new()?, info: InstructionInfoFactory::new() })
+    pub fn new() -> nix::Result<Translator> {
+        Ok(Translator { thunks: Thunks::new()?, info: InstructionInfoFactory::new() })
     }
 
     /// Where the thunks of the plans lie.
@@ -289,10 +289,10 @@ impl Planner {
     }
 }
 
-impl Decoder for Planner {
-    type Decoded = Plan;
+impl Decoder for Translator {
+    type Decoded = Operation;
 
-    fn decode(&mut self, isa: Isa, bytes: &[u8]) -> Option<Plan> {
+    fn decode(&mut self, isa: Isa, bytes: &[u8]) -> Option<Operation> {
         let mut decoder = iced_x86::Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
         let instruction = decoder.decode();
         if isa != Isa::X86_64 || instruction.is_invalid() || instruction.code_size() != CodeSize::Code64 {
@@ -300,7 +300,7 @@ impl Decoder for Planner {
         }
         let unsupported = Action::Unsupported(instruction.mnemonic());
         let action = self.action(&instruction, &bytes[..instruction.len()]).unwrap_or(unsupported);
-        Some(Plan { length: instruction.len() as u8, action })
+        Some(Operation { length: instruction.len() as u8, action })
     }
 }
 
