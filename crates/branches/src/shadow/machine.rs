@@ -314,8 +314,8 @@ impl Machine {
     }
 
     fn run(&mut self, place: u32) -> Result<(), Stop> {
-        // SAFETY: the place is of a operation, whose thunk changes only the state and the memory operand; that
-        // is in a private page or the bridge with all the bytes that the instruction accesses.
+        // SAFETY: the place is of an operation, whose thunk changes only the state and the memory operand;
+        // that is in a private page or the bridge with all the bytes that the instruction accesses.
         let ran = unsafe { self.arena.run(place, &mut self.state) };
         ran.then_some(()).ok_or(Stop::Memory)
     }

@@ -8,8 +8,8 @@
 //! A whole emulator of x86 is not needed, as the processor is at hand: branches, calls, the stack and string
 //! operations are carried out directly ([`machine`]), any other instruction runs natively as a *thunk*
 //! ([`thunk`]), which is the instruction itself with its memory operand replaced by a pointer into the copy.
-//! How an instruction is to be carried out, its [`translator`], is kept in the same store that keeps decoded code
-//! for the counters ([`corewise_code`]), and is made ahead of need while threads run
+//! How an instruction is to be carried out, its operation ([`translator`]), is kept in the same store that
+//! keeps decoded code for the counters ([`corewise_code`]), and is made ahead of need while threads run
 //! ([`Emulator::look_ahead`]).
 //!
 //! The idea follows shadow execution of instrumented copies (Wallace & Hazelwood, "SuperPin", CGO 2007;

@@ -111,8 +111,8 @@ impl Proc {
         Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
     }
 
-    /// The `stat` of a process's first thread, or of any other one, whosever it is; `None` if it has ended. If other
-    /// users' processes are hidden (`hidepid`), that is an error.
+    /// The `stat` of a process's first thread, or of any other one, whosever it is; `None` if it has ended.
+    /// If other users' processes are hidden (`hidepid`), that is an error.
     pub fn task(&self, id: u32) -> Result<Option<Stat>, ProcError> {
         // The other `stat` of a process adds up the times of all its threads.
         let path = self.root.join(format!("{id}/task/{id}/stat"));
