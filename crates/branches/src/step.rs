@@ -69,7 +69,12 @@ impl Sampler for Stepper {
                 Flow::Next => to == next || to == here,
                 Flow::Jump(by) | Flow::Call(by) => to == target(by),
                 Flow::Branch(by) => to == target(by) || to == next,
-                _ => true,
+                Flow::JumpThrough(_)
+                | Flow::CallThrough(_)
+                | Flow::JumpAnywhere
+                | Flow::CallAnywhere
+                | Flow::Return
+                | Flow::Kernel => true,
             };
             if !is_possible {
                 trace.end(here, End::Interrupted);

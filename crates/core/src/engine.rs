@@ -304,7 +304,7 @@ impl Engine {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid);
             let samples = of_process.filter_map(|reading| match &reading.counters {
                 Some(CounterReading::Sample(sample)) => Some((reading.thread, sample.into())),
-                _ => None,
+                Some(CounterReading::Pmu(_)) | None => None,
             });
             self.waits.judge(leader, samples.collect(), self.intake.now);
         }

@@ -246,7 +246,7 @@ impl Checker {
             before.map_or((0, 0, 0, 0), |seen| (seen.cpu_ns, seen.wanted_ns, seen.cycles, seen.waited_ns));
         let cycles = match &reading.counters {
             Some(CounterReading::Pmu(pmu)) => pmu.cycles,
-            _ => cycles_before,
+            Some(CounterReading::Sample(_)) | None => cycles_before,
         };
         if reading.cpu_ns < cpu_ns || wanted_ns < wanted_before_ns || cycles < cycles_before {
             self.complain(Rule::Time, format!("a reading of thread {thread} fell"));

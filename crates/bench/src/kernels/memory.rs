@@ -48,7 +48,8 @@ pub(super) fn prepare(kernel: Kernel, region_bytes: u64) -> Result<Box<dyn Loop>
     Ok(match kernel {
         Kernel::Read => Box::new(Read { region, slices, unit, sum: 0 }),
         Kernel::Write => Box::new(Write { region, slices, unit, value: 0 }),
-        _ => Box::new(Copy { region, slices, unit }),
+        Kernel::Copy => Box::new(Copy { region, slices, unit }),
+        _ => return Err(KernelError::Unwritten(kernel)),
     })
 }
 

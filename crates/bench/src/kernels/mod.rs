@@ -111,7 +111,7 @@ pub fn prepare(kernel: Kernel, region_bytes: u64, shared: Option<(Arc<SharedLine
     match kernel.focus() {
         Focus::Synchronisation => {
             let (lines, role) = shared.ok_or(KernelError::Partner(kernel))?;
-            Ok(sync::prepare(kernel, lines, role))
+            sync::prepare(kernel, lines, role)
         }
         Focus::Memory => memory::prepare(kernel, region_bytes),
         Focus::Computation => [computation::prepare, convert::prepare, branches::prepare, power::prepare]

@@ -12,7 +12,7 @@
 //! without a pause instruction, as in the paper: on SMT siblings the spinning of one costs the other, and
 //! that belongs to the picture.
 
-use super::{Facts, Loop, Role, SharedLines};
+use super::{Facts, KernelError, Loop, Made, Role, SharedLines};
 use corewise_core::calibrate::Kernel;
 use std::arch::asm;
 use std::sync::Arc;
@@ -31,12 +31,13 @@ const TURNS: u64 = 128;
 const PATIENCE: u64 = 256;
 
 /// The loop of a synchronisation kernel.
-pub(super) fn prepare(kernel: Kernel, lines: Arc<SharedLines>, role: Role) -> Box<dyn Loop> {
-    match kernel {
+pub(super) fn prepare(kernel: Kernel, lines: Arc<SharedLines>, role: Role) -> Made {
+    Ok(match kernel {
         Kernel::Alternate => Box::new(Alternate { lines, role }),
         Kernel::FetchAdd => Box::new(FetchAdd { lines }),
-        _ => Box::new(HandOver { lines, role, next: 1 }),
-    }
+        Kernel::HandOver => Box::new(HandOver { lines, role, next: 1 }),
+        _ => return Err(KernelError::Unwritten(kernel)),
+    })
 }
 
 struct Alternate {
@@ -286,7 +287,7 @@ mod tests {
         let lines = Arc::new(SharedLines::default());
         let (stop, start) = (AtomicBool::new(false), Barrier::new(2));
         let work = |role| {
-            let mut made = prepare(kernel, lines.clone(), role);
+            let mut made = prepare(kernel, lines.clone(), role).unwrap();
             start.wait();
             let mut work = 0.0;
             let mut done = 0;
@@ -337,7 +338,7 @@ mod tests {
             (Kernel::HandOver, Role::First, 1),
             (Kernel::HandOver, Role::Second, 0),
         ] {
-            let mut made = prepare(kernel, Arc::default(), role);
+            let mut made = prepare(kernel, Arc::default(), role).unwrap();
             assert_eq!(stopped_soon(|stop| made.chunk(stop)), f64::from(done), "{kernel:?}, {role:?}");
             assert_eq!(made.chunk(&AtomicBool::new(true)), 0.0, "{kernel:?}, {role:?}");
         }

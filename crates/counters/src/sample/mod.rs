@@ -357,7 +357,9 @@ impl Sampling {
         match event.kind {
             EventKind::Sample { .. } | EventKind::Lost(_) => true,
             EventKind::Fork { parent, .. } => self.threads.has_process(parent),
-            _ => self.threads.has_process(event.pid),
+            EventKind::Map(_) | EventKind::Name { .. } | EventKind::Exit => {
+                self.threads.has_process(event.pid)
+            }
         }
     }
 

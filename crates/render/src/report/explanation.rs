@@ -184,7 +184,7 @@ fn found_gain(found: &Findings) -> String {
             "That cannot be told. {how}: with it, {gain}. It was taken back, as nobody's threads are moved \
              without a proof that it helps."
         ),
-        _ => format!(
+        (State::NotJudged, _) | (State::Kept | State::TakenBack | State::NotTold, None) => format!(
             "That was not found out: the time was too short. It was to be judged by {}.",
             meter.words()
         ),

@@ -354,7 +354,7 @@ fn cycles_per_ns(earlier: Option<&CounterReading>, later: Option<&CounterReading
     let CounterReading::Pmu(later) = later? else { return None };
     let (cycles, enabled_ns) = match earlier {
         Some(CounterReading::Pmu(earlier)) => (earlier.cycles, earlier.enabled_ns),
-        _ => (0, 0),
+        Some(CounterReading::Sample(_)) | None => (0, 0),
     };
     let enabled = later.enabled_ns.saturating_sub(enabled_ns);
     (enabled > 0).then(|| later.cycles.saturating_sub(cycles) as f64 / enabled as f64)
