@@ -144,6 +144,9 @@ fn executions(
 ) -> BTreeMap<u64, (u64, u64)> {
     let mut executions = BTreeMap::new();
     for ((first, last), count) in counts.ranges() {
+        if last < start || first >= end {
+            continue;
+        }
         let mut address = first;
         // A run may go on from one function into the next.
         while address <= last && address < end {

@@ -26,6 +26,9 @@ pub fn gained(command: &OsStr) -> Option<&'static str> {
 /// `CAP_SYS_ADMIN` among the [effective] capabilities.
 pub const SYS_ADMIN: u64 = 1 << 21;
 
+/// `CAP_SYS_NICE` among them.
+pub const SYS_NICE: u64 = 1 << 23;
+
 /// The capabilities of this process, one bit each; none where `proc` does not tell.
 pub fn effective(proc: &Proc) -> u64 {
     proc.own_status().bits("CapEff").unwrap_or(0)

@@ -4,9 +4,9 @@
 //! Problem: idle threads of a parallel program spin for a while, as work may come at once. Where another
 //! program needs their PEs, that harms both; where nobody does, it helps. Programs choose at their start.
 //!
-//! Approach: of every process with several threads it is added up, every [`PERIOD`], for how long they waited
-//! for a PE (`schedstat`): that is being held up, by whomever. Only then is it looked for a runtime library
-//! whose variable is known ([`libgomp`], [`libomp`]), and the process told of
+//! Approach: of every process with several threads it is added up, every [`PERIOD`] (less often while all is
+//! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever. Only then is it
+//! looked for a runtime library whose variable is known ([`libgomp`], [`libomp`]), and the process told of
 //! ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
 //! ([`corewise_core::waits`]); how long threads spin is changed here, and given back: also by the guardian,
 //! which is handed the memory that was written to.
@@ -39,9 +39,12 @@ use std::io;
 use std::time::{Duration, Instant};
 use variable::{Variable, WriteError};
 
-/// Time between two looks at the same process, and while one is held up, but nothing was changed.
+/// Time between two looks at the same process, while one is held up but nothing was changed, and after none
+/// was for so long.
 pub const PERIOD: Duration = Duration::from_millis(10);
 const PERIOD_HELD_UP: Duration = Duration::from_millis(5);
+const PERIOD_CALM: Duration = Duration::from_millis(50);
+const CALM_AFTER: Duration = Duration::from_secs(1);
 
 /// The share of a PE that looking may cost.
 pub const COST_MAX: f64 = 0.002;
@@ -97,6 +100,8 @@ pub struct Runtimes {
     looked_at: Instant,
     /// Whether a process was held up then, of which nothing was changed.
     is_pressing: bool,
+    /// When a process was held up, or got a second thread, last.
+    eventful_at: Instant,
     /// The CPU time of the last look, without searches.
     cost: Duration,
     notes: Vec<String>,
@@ -185,6 +190,7 @@ impl Runtimes {
             kept_open: 0,
             looked_at: Instant::now(),
             is_pressing: false,
+            eventful_at: Instant::now(),
             cost: Duration::ZERO,
             notes: Vec::new(),
         }
@@ -240,6 +246,7 @@ impl Runtimes {
         if process.threads.len() == 2 {
             // What it did alone is no matter of teams.
             process.delay();
+            self.eventful_at = now;
         }
     }
 
@@ -270,10 +277,17 @@ impl Runtimes {
     /// Until when the next look is due; `None` while no process has several threads, or nothing may be
     /// written.
     pub fn due_within(&self) -> Option<Duration> {
-        let period = if self.is_pressing { PERIOD_HELD_UP } else { PERIOD };
-        let period = period.max(self.cost.div_f64(COST_MAX));
         let is_due = self.guardian.is_some() && self.has_teams();
-        is_due.then(|| period.saturating_sub(self.looked_at.elapsed()))
+        is_due.then(|| self.period().saturating_sub(self.looked_at.elapsed()))
+    }
+
+    fn period(&self) -> Duration {
+        let period = match (self.is_pressing, self.eventful_at.elapsed() < CALM_AFTER) {
+            (true, _) => PERIOD_HELD_UP,
+            (false, true) => PERIOD,
+            (false, false) => PERIOD_CALM,
+        };
+        period.max(self.cost.div_f64(COST_MAX))
     }
 
     /// Looks, if a look is due: which processes with several threads were held up, or are no longer.
@@ -298,6 +312,7 @@ impl Runtimes {
                 searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {
+                self.eventful_at = began;
                 process.told_until = began + TOLD_FOR;
                 is_pressing |= delay.share() >= DELAYED_FROM && !process.is_changed();
             }

@@ -105,6 +105,20 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
 }
 
 #[test]
+fn it_is_looked_less_often_at_what_has_been_calm_for_a_while() {
+    let mut program = Program::start();
+    program.stop();
+    program.look();
+    let runtimes = &mut program.runtimes;
+    let now = Instant::now();
+    let calm = now.checked_sub(CALM_AFTER).unwrap();
+    (runtimes.cost, runtimes.eventful_at, runtimes.is_pressing) = (Duration::ZERO, calm, false);
+    assert_eq!(runtimes.period(), PERIOD_CALM);
+    runtimes.is_pressing = true;
+    assert_eq!(runtimes.period(), PERIOD_HELD_UP);
+}
+
+#[test]
 fn teams_are_smaller_as_long_as_it_is_wanted() {
     needs!(TwoPes);
     let mut program = Program::start();

@@ -5,15 +5,15 @@
 //! command goes first. One that is over within [`UNWATCHED`] costs next to nothing more; no decision could
 //! have been taken for it in that time, but for its waits, which are [looked after](Early) from the start.
 //! One that lives longer is attached with what it has started, as processes that run already are, and what it
-//! has done since its start counts. All is made ready at the lowest priority, so that a program that uses
-//! every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held up that
-//! may need more than a change of their waits. Limits: threads that have ended by then are never heard of,
+//! has done since its start counts. All is made ready by a thread of the lowest priority, so that a program
+//! that uses every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held
+//! up that may need more than a change of their waits. If the command ends first, it is abandoned. Limits: threads that have ended by then are never heard of,
 //! and usage by clock samples is that of the time since. So where a report is asked for, all is ready before
 //! the start.
 
 use super::{
     Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,
-    runtimes_of, waits_are_decided, warn,
+    runtimes_of, waits_are_decided,
 };
 use anyhow::{Context, Result};
 use corewise_binding::guardian::Guardian;
@@ -22,19 +22,20 @@ use corewise_core::observe::Target;
 use corewise_discovery::Root;
 use corewise_live::early::Early;
 use corewise_live::{Application, Ends};
-use corewise_render::terminal::describe_error;
+use corewise_render::terminal::{describe_error, message};
 use corewise_sys::launch;
 use corewise_sys::niceness::Niceness;
-use corewise_sys::signals::Signals;
+use corewise_sys::signals::{Beside, Signals};
 use corewise_topology as topology;
 use corewise_topology::host;
 use nix::unistd::Pid;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a command runs before it is looked at as a whole.
-const UNWATCHED: Duration = Duration::from_millis(100);
+const UNWATCHED: Duration = Duration::from_millis(300);
 
 /// For how long after its start what is made ready gives way to all others.
 const PATIENT_FOR: Duration = Duration::from_secs(1);
@@ -45,6 +46,19 @@ struct Begun {
     early: Option<Early>,
     guardian: Option<Guardian>,
 }
+
+/// What is handed over to another thread with all that it refers to.
+struct Whole<T>(T);
+
+impl<T> Whole<T> {
+    fn open(self) -> T {
+        self.0
+    }
+}
+
+// SAFETY: it is handed over as a whole, by the thread that has made it or had it alone, and which keeps no
+// part of it; nothing of it depends on the thread (descriptors, mappings and counts of references do not).
+unsafe impl<T> Send for Whole<T> {}
 
 /// Runs the command to its end.
 pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended> {
@@ -77,26 +91,32 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     request.config.cures.turns &= guardian.is_some();
     request.config.adapt_team &= guardian.is_some();
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others).collect();
-    let niceness = Niceness::of_this_thread();
+    let niceness = Arc::new(OnceLock::new());
     let besides = || {
         let due = early.as_mut().map_or(PATIENT_FOR, Early::look);
         let is_urgent = began.elapsed() >= PATIENT_FOR || early.as_ref().is_some_and(Early::needs_samples);
-        niceness.iter().filter(|_| is_urgent).for_each(|level| level.raise());
+        niceness.get().into_iter().flatten().filter(|_| is_urgent).for_each(Niceness::raise);
         due
     };
-    let prepare = || {
-        niceness.iter().for_each(|level| level.lower());
+    let (own_niceness, request) = (Arc::clone(&niceness), Whole(request));
+    let prepare = move || {
+        let niceness = own_niceness.get_or_init(Niceness::of_this_thread);
+        niceness.iter().for_each(Niceness::lower);
+        let (request, mut notes) = (request.open(), notes);
         let attached = attach(&request, excluded, &mut notes);
-        niceness.iter().for_each(|level| level.raise());
-        attached
+        Whole(attached.map(|attached| (request, notes, attached)))
     };
-    let attached = signals.follow_beside(command, besides, prepare);
-    let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {
-        (Ok(attached), None) => attached,
-        (_, Some(exit_status)) => return Ok(unwatched(exit_status)),
-        (Err(error), None) => {
+    let prepared = signals.follow_beside(command, besides, prepare);
+    let prepared = match prepared {
+        Ok(Beside::Done(prepared)) => prepared.open(),
+        Ok(Beside::Ended(exit_status)) => return Ok(unwatched(exit_status)),
+        Err(error) => Err(error.into()),
+    };
+    let (request, notes, attached) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
             drop(early);
-            warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
+            message(format!("the command runs unwatched: {}", describe_error(error.as_ref())));
             return Ok(unwatched(signals.follow(command).context(cannot_follow)?));
         }
     };
@@ -117,7 +137,8 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
 }
 
 impl Begun {
-    /// Follows the command for [`UNWATCHED`] and looks after its waits. How it ended, if it did.
+    /// Follows the command for [`UNWATCHED`], or until its threads need more than a change of their waits,
+    /// which are looked after. How it ended, if it did.
     fn follow(
         &mut self,
         signals: &mut Signals,
@@ -132,7 +153,8 @@ impl Begun {
                 self.start_guardian(notes);
             }
             let ended = signals.follow_for(command, due.min(left))?;
-            if ended.is_some() || left.is_zero() {
+            let needs_samples = self.early.as_ref().is_some_and(Early::needs_samples);
+            if ended.is_some() || left.is_zero() || needs_samples {
                 return Ok(ended);
             }
         }

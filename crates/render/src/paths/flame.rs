@@ -13,7 +13,7 @@ const ROW: f64 = 19.0;
 const NARROWEST: f64 = 0.7;
 /// Of the letters, on average.
 const LETTER: f64 = 6.4;
-/// Deeper ones are not drawn.
+/// Deeper ones are not kept: a recording may name stacks of any depth.
 const DEEPEST: usize = 60;
 
 /// The functions that were called by the same stack of callers.
@@ -28,7 +28,7 @@ impl Flame {
     pub fn add(&mut self, stack: impl IntoIterator<Item = String>, share: f64) {
         let mut at = self;
         at.share += share;
-        for name in stack {
+        for name in stack.into_iter().take(DEEPEST) {
             at = at.callees.entry(name).or_default();
             at.share += share;
         }
@@ -36,7 +36,7 @@ impl Flame {
 
     /// The drawing; nothing where there is nothing to draw.
     pub(super) fn draw(&self) -> Markup {
-        let rows = self.rows().min(DEEPEST);
+        let rows = self.rows();
         if rows == 0 || self.share <= 0.0 {
             return Markup::default();
         }
@@ -61,7 +61,7 @@ impl Flame {
         });
         html! {
             @for (name, callee, place) in places {
-                @if place.1 >= NARROWEST && row <= DEEPEST {
+                @if place.1 >= NARROWEST {
                     (callee.drawn(name, place, row, height, whole))
                 }
             }
@@ -121,5 +121,11 @@ mod tests {
         let drawing = flame.draw().into_string();
         assert!(drawing.contains("main") && !drawing.contains("seldom"), "{drawing}");
         assert_eq!(Flame::default().draw().into_string(), "");
+    }
+    #[test]
+    fn a_stack_of_any_depth_is_drawn_up_to_a_limit() {
+        let mut flame = Flame::default();
+        flame.add((0..1_000_000).map(|depth| format!("f{depth}")), 1.0);
+        assert_eq!(flame.draw().into_string().matches("<rect").count(), DEEPEST);
     }
 }
