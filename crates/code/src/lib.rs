@@ -23,6 +23,9 @@ pub use names::Role;
 pub use space::{AddressSpace, Backing, FileKey, Mapping};
 pub use store::{CodeStore, CodeView, Decoder, FileText, Place, Plain};
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 /// An instruction set that can be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Isa {
@@ -52,6 +55,12 @@ impl Isa {
             183 => Some(Isa::Aarch64),
             _ => None,
         }
+    }
+
+    /// The same of an open file.
+    pub fn of_file(file: &File) -> Option<Isa> {
+        let mut header = [0; 20];
+        file.read_exact_at(&mut header, 0).ok().and_then(|()| Isa::of_elf(&header))
     }
 
     /// The instruction at the start of `bytes` in the words of an assembler, if it stands at this address.

@@ -8,10 +8,17 @@
 //! wait.
 //!
 //! Names come from the symbols of a file, and for functions of other files from the linker's slots:
-//! `memcmp` has a name where it is called from, but the variant for this processor has none.
+//! `memcmp` has a name where it is called from, but the variant for this processor has none. A stripped
+//! runtime of OpenMP, as Debian's are, still says what it is by what it exports: of its functions, which the
+//! unwind table tells, those with a pause wait.
 
+use crate::Isa;
 use crate::elf::Content;
-use object::{Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind};
+use crate::elf::functions::{code_sections, unwind_ranges};
+use object::read::ReadRef;
+use object::{
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind,
+};
 use std::fs::File;
 
 /// What a function's name says of it.
@@ -108,6 +115,9 @@ const WAITS_WITHIN: &[&str] = &[
     "16sleep_node",
 ];
 
+/// What only runtimes of OpenMP export.
+const OPENMP: &[&str] = &["__kmpc_fork_call", "GOMP_parallel"];
+
 /// Functions that only look. Those of the standard libraries by their mangled names.
 const LOOKS: &[&str] = &[
     "bcmp",
@@ -175,6 +185,7 @@ pub struct Names {
 impl Names {
     /// Those of an open file; none if it is no ELF file, or damaged.
     pub fn of(file: File) -> Names {
+        let isa = Isa::of_file(&file);
         let content = Content::new(file);
         let Ok(object) = content.object() else { return Names::default() };
         let segment = |segment: object::Segment<'_, '_, _>| {
@@ -193,7 +204,17 @@ impl Names {
                 names.functions.push((start, start.saturating_add(symbol.size().saturating_sub(1)), role));
             }
         }
+        for (start, end) in unnamed_waits(&object, isa) {
+            if let Some(start_offset) = names.offset(start) {
+                names.functions.push((
+                    start_offset,
+                    start_offset.saturating_add(end - start - 1),
+                    Role::Waits,
+                ));
+            }
+        }
         names.functions.sort_unstable_by_key(|&(start, ..)| start);
+        names.functions.dedup_by_key(|&mut (start, ..)| start);
         names.slots = slots(&object);
         names
     }
@@ -226,6 +247,35 @@ impl Names {
         let found = self.slots.binary_search_by_key(&slot, |&(address, _)| address);
         found.map_or(Role::Unknown, |at| self.slots[at].1)
     }
+}
+
+/// The functions that wait of a stripped runtime of OpenMP: first address and the one behind the last.
+fn unnamed_waits<'a, R: ReadRef<'a>>(object: &object::File<'a, R>, isa: Option<Isa>) -> Vec<(u64, u64)> {
+    let mut exported = object.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    let is_openmp = exported.any(|symbol| symbol.name().is_ok_and(|name| OPENMP.contains(&name)));
+    if object.symbols().next().is_some() || !is_openmp {
+        return Vec::new();
+    }
+    let (Some(isa), Some(text)) = (isa, object.section_by_name(".text")) else { return Vec::new() };
+    let (Ok(bytes), from) = (text.data(), text.address()) else { return Vec::new() };
+    let code = |(start, end): (u64, u64)| {
+        bytes.get(start.checked_sub(from)? as usize..end.checked_sub(from)? as usize)
+    };
+    let sections = code_sections(object);
+    unwind_ranges(object, &sections)
+        .filter(|&function| code(function).is_some_and(|code| pauses(isa, code)))
+        .collect()
+}
+
+/// Whether there is a pause among these instructions.
+fn pauses(isa: Isa, mut bytes: &[u8]) -> bool {
+    while let Some(instruction) = isa.decode(bytes) {
+        if instruction.waits {
+            return true;
+        }
+        bytes = &bytes[usize::from(instruction.length).min(bytes.len())..];
+    }
+    false
 }
 
 fn slots<'a, R: object::ReadRef<'a>>(object: &object::File<'a, R>) -> Vec<(u64, Role)> {
@@ -263,6 +313,33 @@ mod tests {
         ] {
             assert_eq!(Role::of(name), role, "{name}");
         }
+    }
+
+    #[test]
+    fn functions_that_pause_wait_in_a_stripped_runtime() {
+        let directory = tempfile::tempdir().unwrap();
+        let (source, library) = (directory.path().join("runtime.c"), directory.path().join("runtime.so"));
+        let pause = if cfg!(target_arch = "aarch64") { "yield" } else { "pause" };
+        let text = format!(
+            "int flag; __attribute__((noinline)) static void work(int n) {{ while (n--) flag += n ^ flag; }}\n\
+             __attribute__((noinline)) static void turn(volatile int *p) {{ while (*p) asm(\"{pause}\"); }}\n\
+             void __kmpc_fork_call(int n) {{ work(n); turn(&flag); work(n); }}\n"
+        );
+        std::fs::write(&source, text).unwrap();
+        let waiting = |options: &[&str]| {
+            let built = std::process::Command::new("cc")
+                .args(["-O1", "-fno-ipa-icf", "-shared", "-fPIC"])
+                .args(options)
+                .arg("-o")
+                .args([&library, &source])
+                .status();
+            assert!(built.unwrap().success());
+            Names::of(File::open(&library).unwrap()).functions
+        };
+        let [(first, last, Role::Waits)] = waiting(&["-s"])[..] else { panic!("one of three functions") };
+        assert!(last > first && last - first < 64, "{first} {last}");
+        assert_eq!(waiting(&[]), [], "it has names, and none that is known");
+        assert_eq!(waiting(&["-s", "-D__kmpc_fork_call=other"]), [], "it is no runtime");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! with its memory before they are used again, and a difference discards all that is kept of that process.
 
 use super::names::Names;
-use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping, Role, trace};
+use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping, Role};
 use crate::mapped_file;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -208,8 +208,7 @@ impl<D: Decoder> CodeStore<D> {
 /// The text of a mapped file, if it may be read.
 fn open<T>(pid: u32, mapping: &Mapping) -> Option<FileText<T>> {
     let file = mapped_file::open(pid, mapping)?;
-    let mut header = [0; 20];
-    let isa = file.read_exact_at(&mut header, 0).ok().and_then(|()| Isa::of_elf(&header));
+    let isa = Isa::of_file(&file);
     Some(FileText::new(file, isa.unwrap_or(Isa::HOST)))
 }
 
@@ -356,8 +355,8 @@ impl<'a, D: Decoder> CodeView<'a, D> {
         }
     }
 
-    /// Bytes from an address on, and how many of them there are.
-    fn bytes(&mut self, address: u64) -> Option<([u8; Isa::INSTRUCTION_BYTES_MAX], usize)> {
+    /// Bytes of code from an address on, and how many of them there are.
+    pub fn bytes(&mut self, address: u64) -> Option<([u8; Isa::INSTRUCTION_BYTES_MAX], usize)> {
         let (mapping, file) = self.mapping(address)?;
         let pid = self.pid;
         match file {
@@ -367,6 +366,11 @@ impl<'a, D: Decoder> CodeView<'a, D> {
             }
             None => Some(self.store.memory(pid).text.bytes(address, &|page| read_memory(pid, page))),
         }
+    }
+
+    /// Fills `bytes` with what the process has in its memory from an address on; whether all of it could be read.
+    pub fn data(&self, address: u64, bytes: &mut [u8]) -> bool {
+        read_remote(self.pid, address, bytes)
     }
 
     /// Whether an instruction follows a call of `sched_yield`: that, and before it the loading of its number.
@@ -409,16 +413,6 @@ impl Code for CodeView<'_> {
             }
             _ => Role::Unknown,
         }
-    }
-}
-
-impl trace::Thread for CodeView<'_> {
-    fn code(&mut self, address: u64) -> Option<([u8; Isa::INSTRUCTION_BYTES_MAX], usize)> {
-        self.bytes(address)
-    }
-
-    fn memory(&mut self, address: u64) -> Option<u64> {
-        self.pointer(address)
     }
 }
 

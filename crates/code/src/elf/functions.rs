@@ -71,7 +71,7 @@ fn debug_file(build_id: &str) -> Option<Content> {
 }
 
 /// Address ranges of the sections that hold functions, in order. They do not overlap in sound files.
-fn code_sections<'a, R: ReadRef<'a>>(object: &object::File<'a, R>) -> Vec<(u64, u64)> {
+pub(crate) fn code_sections<'a, R: ReadRef<'a>>(object: &object::File<'a, R>) -> Vec<(u64, u64)> {
     let is_linkage_table = |name: &str| name.starts_with(".plt") || name == ".iplt";
     let mut sections: Vec<(u64, u64)> = object
         .sections()
@@ -132,7 +132,7 @@ fn without_overlaps(functions: Vec<Function>) -> Vec<Function> {
 }
 
 /// The ranges that `.eh_frame` tells how to unwind; none if it is missing or damaged.
-fn unwind_ranges<'a, R: ReadRef<'a>>(
+pub(crate) fn unwind_ranges<'a, R: ReadRef<'a>>(
     object: &object::File<'a, R>,
     sections: &[(u64, u64)],
 ) -> impl Iterator<Item = (u64, u64)> {

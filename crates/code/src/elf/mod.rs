@@ -4,7 +4,7 @@
 //! every run. [`ElfProgram`] is the code of a recording's modules, for stitching.
 
 mod content;
-mod functions;
+pub(crate) mod functions;
 mod program;
 
 pub(crate) use content::Content;

@@ -159,19 +159,47 @@ impl Stand {
     }
 }
 
+/// Data is read in pieces of so many bytes, which lie in no two pages.
+const PIECE: usize = 256;
+
 /// A thread as it was at a sample; of its memory, the top of the stack as it was then.
 struct AtSample<'a> {
     code: CodeView<'a>,
     stand: &'a Stand,
+    /// What was read of its memory, by address: what comes next often lies nearby.
+    pieces: Vec<(u64, [u8; PIECE])>,
+}
+
+impl AtSample<'_> {
+    fn piece(&mut self, start: u64) -> Option<&[u8; PIECE]> {
+        let at = match self.pieces.iter().position(|&(known, _)| known == start) {
+            Some(at) => at,
+            None => {
+                let mut bytes = [0; PIECE];
+                self.code.data(start, &mut bytes).then(|| self.pieces.push((start, bytes)))?;
+                self.pieces.len() - 1
+            }
+        };
+        Some(&self.pieces[at].1)
+    }
 }
 
 impl Thread for AtSample<'_> {
     fn code(&mut self, address: u64) -> Option<([u8; Isa::INSTRUCTION_BYTES_MAX], usize)> {
-        self.code.code(address)
+        self.code.bytes(address)
     }
 
     fn memory(&mut self, address: u64) -> Option<u64> {
-        self.stand.word(address).or_else(|| self.code.memory(address))
+        if let Some(word) = self.stand.word(address) {
+            return Some(word);
+        }
+        let mut word = [0; size_of::<u64>()];
+        let offset = (address % PIECE as u64) as usize;
+        match self.piece(address - offset as u64)?.get(offset..offset + word.len()) {
+            Some(bytes) => word.copy_from_slice(bytes),
+            None => self.code.data(address, &mut word).then_some(())?,
+        }
+        Some(u64::from_le_bytes(word))
     }
 }
 
@@ -186,7 +214,7 @@ impl Sampling {
         let code = self.code.view(pid, self.spaces.get(&pid)?);
         // A thread that may wait is followed for a whole turn.
         let length = if may_wait { TRACE_LENGTH } else { self.assumptions.length as usize };
-        let trace = trace(&mut AtSample { code, stand }, ip, &stand.registers, length);
+        let trace = trace(&mut AtSample { code, stand, pieces: Vec::new() }, ip, &stand.registers, length);
         self.learn(pid, &trace);
         Some(trace)
     }

@@ -40,8 +40,14 @@ impl Set {
         self.0[member / 64] >> (member % 64) & 1 == 1
     }
 
-    fn add_all(&mut self, other: &Set) {
-        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
+    /// Whether there were new ones among them.
+    fn add_all(&mut self, other: &Set) -> bool {
+        let mut grows = false;
+        for (word, other) in self.0.iter_mut().zip(&other.0) {
+            grows |= other & !*word != 0;
+            *word |= other;
+        }
+        grows
     }
 
     fn meets(&self, other: &Set) -> bool {
@@ -49,7 +55,15 @@ impl Set {
     }
 
     fn members(&self) -> impl Iterator<Item = usize> {
-        (0..self.0.len() * 64).filter(|&member| self.holds(member))
+        self.0.iter().enumerate().flat_map(|(index, &word)| {
+            // The lowest member is taken out, one after the other.
+            let rests = std::iter::successors(Some(word), |&rest| (rest != 0).then(|| rest & (rest - 1)));
+            rests.take_while(|&rest| rest != 0).map(move |rest| index * 64 + rest.trailing_zeros() as usize)
+        })
+    }
+
+    fn in_both(&self, other: &Set) -> Set {
+        Set(self.0.iter().zip(&other.0).map(|(word, other)| word & other).collect())
     }
 }
 
@@ -107,15 +121,12 @@ impl<'a> Loop<'a> {
             let defined = defines(&graph.nodes[node]);
             definitions.extend(defined.map(|holder| Definition { member, holder }));
         }
-        let reaching = reaching(graph, members, &definitions);
+        let of_holder = of_holder(&definitions);
+        let reaching = reaching(graph, members, &definitions, &of_holder);
         let uses = members.iter().zip(&reaching).map(|(&node, reaching)| {
-            let of = |holder: Holder| {
-                let mut set = Set::new(definitions.len());
-                let ours = reaching.members().filter(|&definition| definitions[definition].holder == holder);
-                ours.for_each(|definition| set.add(definition));
-                (holder, set)
-            };
-            uses(&graph.nodes[node]).map(of).collect()
+            let reached = |holder: &Holder| of_holder.get(holder).map(|ours| ours.in_both(reaching));
+            let or_none = |holder| (holder, reached(&holder).unwrap_or_else(|| Set::new(definitions.len())));
+            uses(&graph.nodes[node]).map(or_none).collect()
         });
         let uses = uses.collect();
         let mut turn = Loop { graph, members, definitions, uses, enters: Vec::new() };
@@ -196,7 +207,9 @@ impl<'a> Loop<'a> {
     /// What the group's values enter, and the group.
     fn all_from(&self, group: &Set) -> Set {
         let mut all = group.clone();
-        group.members().for_each(|definition| all.add_all(&self.enters[definition]));
+        for definition in group.members() {
+            all.add_all(&self.enters[definition]);
+        }
         all
     }
 
@@ -263,7 +276,9 @@ impl<'a> Loop<'a> {
     /// What may differ from turn to turn: what is looked at, the groups, and what is computed of these.
     fn varying<'s>(&self, groups: impl Iterator<Item = &'s Set>) -> Set {
         let mut varying = Set::new(self.definitions.len());
-        groups.for_each(|group| varying.add_all(&self.all_from(group)));
+        for group in groups {
+            varying.add_all(&self.all_from(group));
+        }
         for (index, definition) in self.definitions.iter().enumerate() {
             if polls(&self.node(definition.member).instruction) {
                 varying.add(index);
@@ -274,14 +289,27 @@ impl<'a> Loop<'a> {
     }
 }
 
-/// For each member, the definitions that reach it.
-fn reaching(graph: &Graph, members: &[usize], definitions: &[Definition]) -> Vec<Set> {
-    let size = definitions.len();
-    let index: FxHashMap<usize, usize> = members.iter().enumerate().map(|(at, &node)| (node, at)).collect();
+/// The definitions of each holder.
+fn of_holder(definitions: &[Definition]) -> FxHashMap<Holder, Set> {
     let mut of_holder: FxHashMap<Holder, Set> = FxHashMap::default();
+    for (index, definition) in definitions.iter().enumerate() {
+        of_holder.entry(definition.holder).or_insert_with(|| Set::new(definitions.len())).add(index);
+    }
+    of_holder
+}
+
+/// For each member, the definitions that reach it.
+fn reaching(
+    graph: &Graph,
+    members: &[usize],
+    definitions: &[Definition],
+    of_holder: &FxHashMap<Holder, Set>,
+) -> Vec<Set> {
+    let size = definitions.len();
+    let mut index = vec![None; graph.nodes.len()];
+    members.iter().enumerate().for_each(|(at, &node)| index[node] = Some(at));
     let mut own = vec![Set::new(size); members.len()];
-    for (definition, Definition { member, holder }) in definitions.iter().enumerate() {
-        of_holder.entry(*holder).or_insert_with(|| Set::new(size)).add(definition);
+    for (definition, Definition { member, .. }) in definitions.iter().enumerate() {
         own[*member].add(definition);
     }
     let mut reaching = vec![Set::new(size); members.len()];
@@ -292,11 +320,9 @@ fn reaching(graph: &Graph, members: &[usize], definitions: &[Definition]) -> Vec
             behind.0.iter_mut().zip(&of_holder[&holder].0).for_each(|(word, killed)| *word &= !killed);
         }
         behind.add_all(&own[member]);
-        for next in graph.next(members[member]).filter_map(|next| index.get(&next)) {
-            let before = reaching[*next].clone();
-            reaching[*next].add_all(&behind);
-            if reaching[*next] != before {
-                open.push(*next);
+        for next in graph.next(members[member]).filter_map(|next| index[next]) {
+            if reaching[next].add_all(&behind) {
+                open.push(next);
             }
         }
     }

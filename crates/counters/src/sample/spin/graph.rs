@@ -95,12 +95,13 @@ impl Graph {
     /// The nodes that lie on a way from node 0 back to it, by nodes that `allowed` names. Empty if there is
     /// none.
     pub fn circle(&self, allowed: &[bool]) -> Vec<usize> {
-        let mut into = vec![Vec::new(); self.nodes.len()];
+        // Chains of ways into each node: a way's node of origin, and the next way.
+        let (mut into, mut ways) = (vec![None; self.nodes.len()], Vec::with_capacity(2 * self.nodes.len()));
         let mut ahead = vec![false; self.nodes.len()];
         let mut open = if allowed[0] { vec![0] } else { Vec::new() };
         while let Some(index) = open.pop() {
             for next in self.next(index).filter(|&next| allowed[next]) {
-                into[next].push(index);
+                ways.push((index, into[next].replace(ways.len())));
                 if !std::mem::replace(&mut ahead[next], true) && next != 0 {
                     open.push(next);
                 }
@@ -109,10 +110,12 @@ impl Graph {
         let mut behind = vec![false; self.nodes.len()];
         let mut open = vec![0];
         while let Some(index) = open.pop() {
-            for &before in &into[index] {
+            let mut way = into[index];
+            while let Some((before, other)) = way.map(|way| ways[way]) {
                 if !std::mem::replace(&mut behind[before], true) && before != 0 {
                     open.push(before);
                 }
+                way = other;
             }
         }
         (0..self.nodes.len()).filter(|&index| behind[index]).collect()
@@ -214,7 +217,7 @@ impl<C: Code> Explorer<'_, C> {
 }
 
 /// Computing with the vector unit, changing what memory holds, asking the kernel.
-fn works(instruction: &Instruction) -> bool {
+pub fn works(instruction: &Instruction) -> bool {
     instruction.unit != Unit::None
         || (instruction.store == Store::Data && instruction.loads)
         || instruction.flow == Flow::Kernel

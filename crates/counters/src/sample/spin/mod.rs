@@ -48,6 +48,9 @@ pub struct WaitLoop {
 
 /// The wait loop that holds the instruction at `address`.
 pub fn wait_loop<C: Code>(code: &mut C, address: u64) -> Option<WaitLoop> {
+    if graph::works(&code.instruction(address)?) {
+        return None;
+    }
     let graph = Graph::explore(code, address, false)?;
     let mut allowed: Vec<bool> = graph.nodes.iter().map(|node| !node.works).collect();
     let turn = loop {
