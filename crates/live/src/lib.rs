@@ -34,8 +34,10 @@ use std::time::{Duration, Instant};
 /// The kernel tells nobody that an affinity mask or a cpuset has changed: it is looked at so often.
 const ALLOWED_WITHIN: Duration = Duration::from_millis(100);
 
-/// The counters' buffers are emptied this often, and whenever one is half full and wakes.
-const DRAINED_WITHIN: Duration = Duration::from_millis(10);
+/// The counters' buffers are emptied whenever one is half full and wakes, and at a wake-up if that was not done
+/// for so long; sooner when threads come or go, as the code of one that has ended is not to be had any more.
+const DRAINED_WITHIN: Duration = Duration::from_millis(100);
+const DRAINED_AT_NEWS_WITHIN: Duration = Duration::from_millis(10);
 
 /// The real machine.
 pub struct LiveWorld {
@@ -222,8 +224,9 @@ impl LiveWorld {
             news.appeared.iter().for_each(|thread| self.meet(thread));
             self.parts.actuator.act_in_time();
             let hints = self.reports.look();
+            let comes_or_goes = !news.appeared.is_empty() || !news.ended.is_empty();
             self.note_events(news, hints);
-            self.drain_in_time();
+            self.drain_after(if comes_or_goes { DRAINED_AT_NEWS_WITHIN } else { DRAINED_WITHIN });
         }
         let news = self.parts.signals.take(self.command).map_err(Self::system("waitpid"))?;
         if news.ended.is_some() {
@@ -295,9 +298,9 @@ impl LiveWorld {
         self.kinds.contains(&EventKind::AllowedChanged)
     }
 
-    /// Empties the counters' buffers, but not at every event: they hold more than that.
-    fn drain_in_time(&mut self) {
-        if self.drained.is_none_or(|at| at.elapsed() >= DRAINED_WITHIN) {
+    /// Empties the counters' buffers, if that was done so long ago: they hold more than that.
+    fn drain_after(&mut self, time: Duration) {
+        if self.drained.is_none_or(|at| at.elapsed() >= time) {
             self.parts.counters.drain();
             self.drained = Some(Instant::now());
         }

@@ -312,9 +312,11 @@ impl Runtimes {
                 searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {
-                self.eventful_at = began;
                 process.told_until = began + TOLD_FOR;
-                is_pressing |= delay.share() >= DELAYED_FROM && !process.is_changed();
+                if delay.share() >= DELAYED_FROM {
+                    self.eventful_at = began;
+                    is_pressing |= !process.is_changed();
+                }
             }
             // As long as something is changed, it is told, too, that they wait no longer.
             if process.is_changed() || began < process.told_until {
