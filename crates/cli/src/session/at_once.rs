@@ -7,9 +7,9 @@
 //! One that lives longer is attached with what it has started, as processes that run already are, and what it
 //! has done since its start counts. All is made ready by a thread of the lowest priority, so that a program
 //! that uses every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held
-//! up that may need more than a change of their waits. If the command ends first, it is abandoned. Limits: threads that have ended by then are never heard of,
-//! and usage by clock samples is that of the time since. So where a report is asked for, all is ready before
-//! the start.
+//! up that may need more than a change of their waits. If the command ends first, that thread is left alone,
+//! and ends with corewise. Limits: threads that have ended by then are never heard of, and usage by clock
+//! samples is that of the time since. So where a report is asked for, all is ready before the start.
 
 use super::{
     Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,

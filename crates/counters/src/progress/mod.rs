@@ -45,8 +45,8 @@ const STACK_WORDS: usize = 2048;
 const THREADS_MAX: usize = 8;
 const FINDS_MIN: usize = 20;
 
-/// The most candidates of a process that are tried: the kernel takes some 50 ms to take each out again. So
-/// many of a thread at once; for how long, and for how long at most until it has run at all meanwhile.
+/// The most candidates of a process that are tried, and how many of a thread at once; for how long, and for how
+/// long at most until it has run at all meanwhile.
 const TRIED_MAX: usize = 96;
 const AT_ONCE: usize = 8;
 const TRIAL: Duration = Duration::from_millis(3);
@@ -244,7 +244,7 @@ impl Meter {
             let spare = &mut self.spare[point];
             *spare = (*spare + RATE_TOO_HIGH * passed.as_secs_f64() - passes as f64).min(most);
             if *spare < 0.0 {
-                self.counters[point] = None;
+                self.counters[point].take().into_iter().for_each(Counter::close);
                 self.slices.iter_mut().for_each(|slice| slice.passes[point] = 0);
             }
         }
@@ -276,16 +276,15 @@ impl Meter {
 
     /// Counts these points only from now on, in this order.
     fn keep(&mut self, kept: &[usize]) {
-        let place = |index: usize| kept.iter().position(|&kept| kept == index);
-        let mut counted: Vec<(usize, String, Option<Counter>)> = std::mem::take(&mut self.points)
+        let mut all: Vec<Option<(String, Option<Counter>)>> = std::mem::take(&mut self.points)
             .into_iter()
             .zip(std::mem::take(&mut self.counters))
-            .enumerate()
-            .filter_map(|(index, (point, counter))| Some((place(index)?, point, counter)))
+            .map(Some)
             .collect();
-        counted.sort_by_key(|(place, ..)| *place);
-        (self.points, self.counters) =
-            counted.into_iter().map(|(_, point, counter)| (point, counter)).unzip();
+        let counted: Vec<(String, Option<Counter>)> =
+            kept.iter().filter_map(|&index| all[index].take()).collect();
+        all.into_iter().flatten().filter_map(|(_, counter)| counter).for_each(Counter::close);
+        (self.points, self.counters) = counted.into_iter().unzip();
         // Counted together with what is now left out, which cost something.
         self.slices.clear();
         self.spare.clear();
@@ -314,6 +313,8 @@ fn rare<P>(tried: Vec<(P, Counter)>, schedstat: &SchedstatFile) -> io::Result<Ve
     for (point, counter) in tried {
         if counter.read()? as f64 <= most {
             rare.push((point, counter));
+        } else {
+            counter.close();
         }
     }
     Ok(rare)
