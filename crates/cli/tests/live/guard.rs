@@ -90,7 +90,9 @@ fn a_placement_that_does_harm_is_taken_back() {
     run.0.wait().unwrap();
     let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     let found = &report["guard"];
-    // Among other tests progress wanders, and it may remain untold how much harm it does.
-    assert!(["taken_back", "not_told"].contains(&found["state"].as_str().unwrap()), "{found:#}");
-    assert!(found["gain"]["value"].as_f64().is_some_and(|gain| gain < 0.0), "{found:#}");
+    // Among other tests progress wanders, and other PEs may be as busy: then it remains untold.
+    let is_told = found["state"] == "taken_back";
+    assert!(is_told || found["state"] == "not_told", "{found:#}");
+    let gain = found["gain"]["value"].as_f64().unwrap();
+    assert!(!is_told || gain < 0.0, "{found:#}");
 }
