@@ -122,7 +122,7 @@ struct Last {
 impl Meter {
     /// Finds out what to count in a process, within some ten seconds; the meters of its busiest threads.
     pub fn start(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
-        let mut meters = Meter::try_out(pid, pes)?;
+        let mut meters = Meter::try_out(pid, pes, CHOOSING)?;
         for _ in 1..CHOOSING_TURNS {
             if !meters.iter().any(|meter| choose(&meter.slices) == Err(Unknown::Wanders)) {
                 break;
@@ -141,8 +141,8 @@ impl Meter {
         }
     }
 
-    /// Counts all candidates for as long as it takes to choose among them.
-    fn try_out(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
+    /// Counts all candidates for so many slices.
+    fn try_out(pid: u32, pes: &CpuSet, slices: usize) -> Result<Vec<Meter>, MeterError> {
         let of_process = |source| MeterError::Process { pid, source };
         let finds = look(pid, pes)?;
         let mut modules = Modules::of(pid).map_err(of_process)?;
@@ -161,7 +161,7 @@ impl Meter {
             }
         }
         Meter::shed(&mut meters);
-        Meter::count_all(&mut meters, CHOOSING);
+        Meter::count_all(&mut meters, slices);
         Ok(meters)
     }
 

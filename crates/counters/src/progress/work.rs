@@ -11,6 +11,10 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::progress::most_passed;
 use std::thread::JoinHandle;
 
+/// Slices that are counted to see which point is passed most often: steady it need not be, as epochs are compared
+/// in pairs; and until there is one, a placement is in force unguarded.
+const SLICES: usize = 10;
+
 /// The meter of one process.
 #[derive(Default)]
 pub struct WorkMeter {
@@ -78,7 +82,7 @@ impl WorkMeter {
 }
 
 fn search(pid: u32, pes: &CpuSet) -> Result<Vec<Counted>, MeterError> {
-    let meters = Meter::try_out(pid, pes)?;
+    let meters = Meter::try_out(pid, pes, SLICES)?;
     let chosen = meters.into_iter().filter_map(|mut meter| {
         let (point, ns_per_pass) = most_passed(&meter.take_slices())?;
         meter.keep(&[point]);
