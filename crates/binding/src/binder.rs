@@ -19,10 +19,10 @@ use corewise_discovery::followed::Followed;
 use corewise_sys::affinity;
 use corewise_sys::task::Task;
 use nix::errno::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the end of a run may be held up by threads that inherited a mask. If that is not enough, the
 /// guardian goes on.
@@ -50,6 +50,8 @@ pub struct Binder {
     turns: Turns,
     /// The PEs on each of which this corewise has bound a thread alone, for others to know.
     claimed: Slots,
+    /// When threads were seen to be bound to each of them last.
+    bound_at: HashMap<i64, Instant>,
     /// By what discovery tells the noted threads from later owners of their numbers.
     generations: HashMap<u32, u64>,
 }
@@ -64,6 +66,9 @@ pub struct Basis<'a> {
     /// When the threads were looked at, as a time of start.
     pub at: u64,
 }
+
+/// For how long a PE stays claimed on which no thread is bound any more.
+const CLAIMED_FOR: Duration = Duration::from_secs(2);
 
 impl Binder {
     /// Begins the journal of a run.
@@ -82,6 +87,7 @@ impl Binder {
             cpuset,
             turns: Turns::open()?,
             claimed: Slots::open("claimed-pes", PES_MAX)?,
+            bound_at: HashMap::new(),
             generations: HashMap::new(),
         };
         if let Some(followed) = &binder.followed {
@@ -161,17 +167,24 @@ impl Binder {
         self.claimed.others().into_iter().map(|slot| PeId(slot as u32)).collect()
     }
 
-    /// Lets others know on which PEs threads are bound now. (If two have bound threads on the same one, the
-    /// second sees that it is taken.)
+    /// Lets others know on which PEs threads are bound, or were a moment ago: the guard frees them for an
+    /// epoch. (If two have bound threads on the same one, the second sees that it is taken.)
     pub fn claim_bound_pes(&mut self) {
-        let single = |bound: &Bound| bound.ours.first().filter(|_| bound.ours.len() == 1);
-        let now: HashSet<i64> =
-            self.ledger.all_bound().filter_map(single).map(|pe| i64::from(pe.0)).collect();
-        let left: Vec<i64> = self.claimed.own().iter().copied().filter(|slot| !now.contains(slot)).collect();
-        left.into_iter().for_each(|slot| self.claimed.leave(slot));
-        for slot in now {
-            self.claimed.take(slot);
+        let now = Instant::now();
+        for bound in self.ledger.all_bound().filter(|bound| bound.ours.len() == 1) {
+            let slots = bound.ours.iter().map(|pe| i64::from(pe.0));
+            self.bound_at.extend(slots.map(|slot| (slot, now)));
         }
+        let claimed = &mut self.claimed;
+        self.bound_at.retain(|&slot, at| {
+            let is_kept = at.elapsed() < CLAIMED_FOR;
+            if is_kept {
+                claimed.take(slot);
+            } else {
+                claimed.leave(slot);
+            }
+            is_kept
+        });
     }
 
     /// To be called before a round of binding: whether the guardian is at its place.

@@ -197,7 +197,7 @@ mod tests {
             let stat =
                 format!("{pid} (x) {state} {parent} 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 9 {zeros}");
             let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
-            write("stat", &stat);
+            write(&format!("task/{pid}/stat"), &stat);
             write("cmdline", arguments);
             write("environ", environ);
         }

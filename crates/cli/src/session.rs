@@ -272,14 +272,17 @@ fn attach(
     Ok(Attached { discovery, counters, appeared: Vec::new() })
 }
 
-/// Opens what watches processes that run already: discovery with what descends from `roots`, and counters.
+/// Opens what watches processes that run already: discovery with what descends from `roots`, and counters, as
+/// long as it is worth it.
 fn attach_running(
     request: &SessionRequest,
     roots: Vec<Root>,
     excluded: Vec<u32>,
     notes: &mut Vec<String>,
+    is_worth_it: &dyn Fn() -> Result<()>,
 ) -> Result<Attached> {
     let mut discovery = with_descriptors_left(16, || discover(request, roots, excluded, notes))?;
+    is_worth_it()?;
     let appeared = discovery.refresh()?.appeared;
     let members: BTreeSet<u32> = appeared.iter().map(|thread| thread.pid).collect();
     let members: Vec<u32> = members.into_iter().collect();

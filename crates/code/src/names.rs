@@ -321,7 +321,7 @@ mod tests {
         let (source, library) = (directory.path().join("runtime.c"), directory.path().join("runtime.so"));
         let pause = if cfg!(target_arch = "aarch64") { "yield" } else { "pause" };
         let text = format!(
-            "int flag; __attribute__((noinline)) static void work(int n) {{ while (n--) flag += n ^ flag; }}\n\
+            "int flag; __attribute__((noinline)) static void work(int n) {{ while (n--) flag ^= n; }}\n\
              __attribute__((noinline)) static void turn(volatile int *p) {{ while (*p) asm(\"{pause}\"); }}\n\
              void __kmpc_fork_call(int n) {{ work(n); turn(&flag); work(n); }}\n"
         );

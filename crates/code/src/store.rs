@@ -368,7 +368,7 @@ impl<'a, D: Decoder> CodeView<'a, D> {
         }
     }
 
-    /// Fills `bytes` with what the process has in its memory from an address on; whether all of it could be read.
+    /// Fills `bytes` with what the process has in its memory from an address on; whether all could be read.
     pub fn data(&self, address: u64, bytes: &mut [u8]) -> bool {
         read_remote(self.pid, address, bytes)
     }

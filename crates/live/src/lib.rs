@@ -34,8 +34,9 @@ use std::time::{Duration, Instant};
 /// The kernel tells nobody that an affinity mask or a cpuset has changed: it is looked at so often.
 const ALLOWED_WITHIN: Duration = Duration::from_millis(100);
 
-/// The counters' buffers are emptied whenever one is half full and wakes, and at a wake-up if that was not done
-/// for so long; sooner when threads come or go, as the code of one that has ended is not to be had any more.
+/// The counters' buffers are emptied whenever one is half full and wakes, and at a wake-up if that was not
+/// done for so long; sooner when threads come or go, as the code of one that has ended is not to be had any
+/// more.
 const DRAINED_WITHIN: Duration = Duration::from_millis(100);
 const DRAINED_AT_NEWS_WITHIN: Duration = Duration::from_millis(10);
 

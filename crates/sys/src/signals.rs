@@ -34,15 +34,6 @@ pub struct Signals {
     witness: Option<Witness>,
 }
 
-/// What came first.
-#[derive(Debug)]
-pub enum Beside<T> {
-    /// The work was done: this is what it gives.
-    Done(T),
-    /// The command ended.
-    Ended(ExitStatus),
-}
-
 /// What the signals and children of the last moments amount to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct News {
@@ -113,27 +104,33 @@ impl Signals {
         self.follow_until(command, None, || time.saturating_sub(began.elapsed()))
     }
 
-    /// Follows the command while a thread of its own does some work, and meanwhile also does something
-    /// `besides`, which says how soon it wants to do so again. If the command ends first, nobody waits for the
-    /// work: it goes on until it is done, or with it all of the process.
-    pub fn follow_beside<T: Send + 'static>(
+    /// Follows the command, by a thread of its own, while some work is done that takes long enough for two
+    /// signals to become one. What the work gives, and how the command ended, if it did: that it has ended is
+    /// told to the work by a flag. Meanwhile the thread also does something `besides`, which says how soon it
+    /// wants to do so again.
+    pub fn follow_beside<T>(
         &mut self,
         command: Pid,
-        mut besides: impl FnMut() -> Duration,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> std::io::Result<Beside<T>> {
-        let (ear, mouth) = UnixStream::pair()?;
-        let worker = std::thread::Builder::new().name("preparing".to_owned()).spawn(move || {
-            let done = work();
-            // Now there is something to be heard.
-            drop(mouth);
-            done
-        })?;
-        let besides = || besides().max(Duration::from_micros(1));
-        match self.follow_until(command, Some(ear.as_fd()), besides)? {
-            Some(status) => Ok(Beside::Ended(status)),
-            None => Ok(Beside::Done(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))),
-        }
+        mut besides: impl FnMut() -> Duration + Send,
+        work: impl FnOnce(&AtomicBool) -> T,
+    ) -> std::io::Result<(T, Option<ExitStatus>)> {
+        let (ear, end) = UnixStream::pair()?;
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // It ends when there is something to be heard.
+            let besides = || besides().max(Duration::from_micros(1));
+            let follow = || {
+                let ended = self.follow_until(command, Some(ear.as_fd()), besides)?;
+                has_ended.store(ended.is_some(), Ordering::Relaxed);
+                Ok::<_, Errno>(ended)
+            };
+            let follower = std::thread::Builder::new().name("follower".to_owned());
+            let follower = follower.spawn_scoped(scope, follow)?;
+            let done = work(&has_ended);
+            drop(end);
+            let ended = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok((done, ended))
+        })
     }
 
     /// Follows the command until it ends, no time is left, or there is something to be heard by `ear`.

@@ -5,33 +5,33 @@
 //! command goes first. One that is over within [`UNWATCHED`] costs next to nothing more; no decision could
 //! have been taken for it in that time, but for its waits, which are [looked after](Early) from the start.
 //! One that lives longer is attached with what it has started, as processes that run already are, and what it
-//! has done since its start counts. All is made ready by a thread of the lowest priority, so that a program
-//! that uses every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held
-//! up that may need more than a change of their waits. If the command ends first, that thread is left alone,
-//! and ends with corewise. Limits: threads that have ended by then are never heard of, and usage by clock
-//! samples is that of the time since. So where a report is asked for, all is ready before the start.
+//! has done since its start counts. All is made ready at the lowest priority, so that a program that uses
+//! every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held up that
+//! may need more than a change of their waits; and no further when the command has ended. Limits: threads
+//! that have ended by then are never heard of, and usage by clock samples is that of the time since. So where a
+//! report is asked for, all is ready before the start.
 
 use super::{
     Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,
-    runtimes_of, waits_are_decided,
+    runtimes_of, waits_are_decided, warn,
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes;
 use corewise_core::observe::Target;
 use corewise_discovery::Root;
 use corewise_live::early::Early;
 use corewise_live::{Application, Ends};
-use corewise_render::terminal::{describe_error, message};
+use corewise_render::terminal::describe_error;
 use corewise_sys::launch;
 use corewise_sys::niceness::Niceness;
-use corewise_sys::signals::{Beside, Signals};
+use corewise_sys::signals::Signals;
 use corewise_topology as topology;
 use corewise_topology::host;
 use nix::unistd::Pid;
 use std::path::Path;
 use std::process::ExitStatus;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a command runs before it is looked at as a whole.
@@ -46,19 +46,6 @@ struct Begun {
     early: Option<Early>,
     guardian: Option<Guardian>,
 }
-
-/// What is handed over to another thread with all that it refers to.
-struct Whole<T>(T);
-
-impl<T> Whole<T> {
-    fn open(self) -> T {
-        self.0
-    }
-}
-
-// SAFETY: it is handed over as a whole, by the thread that has made it or had it alone, and which keeps no
-// part of it; nothing of it depends on the thread (descriptors, mappings and counts of references do not).
-unsafe impl<T> Send for Whole<T> {}
 
 /// Runs the command to its end.
 pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended> {
@@ -91,32 +78,26 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     request.config.cures.turns &= guardian.is_some();
     request.config.adapt_team &= guardian.is_some();
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others).collect();
-    let niceness = Arc::new(OnceLock::new());
+    let niceness = Niceness::of_this_thread();
     let besides = || {
         let due = early.as_mut().map_or(PATIENT_FOR, Early::look);
         let is_urgent = began.elapsed() >= PATIENT_FOR || early.as_ref().is_some_and(Early::needs_samples);
-        niceness.get().into_iter().flatten().filter(|_| is_urgent).for_each(Niceness::raise);
+        niceness.iter().filter(|_| is_urgent).for_each(|level| level.raise());
         due
     };
-    let (own_niceness, request) = (Arc::clone(&niceness), Whole(request));
-    let prepare = move || {
-        let niceness = own_niceness.get_or_init(Niceness::of_this_thread);
-        niceness.iter().for_each(Niceness::lower);
-        let (request, mut notes) = (request.open(), notes);
-        let attached = attach(&request, excluded, &mut notes);
-        Whole(attached.map(|attached| (request, notes, attached)))
+    let prepare = |has_ended: &AtomicBool| {
+        niceness.iter().for_each(|level| level.lower());
+        let attached = attach(&request, excluded, &mut notes, has_ended);
+        niceness.iter().for_each(|level| level.raise());
+        attached
     };
-    let prepared = signals.follow_beside(command, besides, prepare);
-    let prepared = match prepared {
-        Ok(Beside::Done(prepared)) => prepared.open(),
-        Ok(Beside::Ended(exit_status)) => return Ok(unwatched(exit_status)),
-        Err(error) => Err(error.into()),
-    };
-    let (request, notes, attached) = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => {
+    let attached = signals.follow_beside(command, besides, prepare);
+    let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {
+        (Ok(attached), None) => attached,
+        (_, Some(exit_status)) => return Ok(unwatched(exit_status)),
+        (Err(error), None) => {
             drop(early);
-            message(format!("the command runs unwatched: {}", describe_error(error.as_ref())));
+            warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
             return Ok(unwatched(signals.follow(command).context(cannot_follow)?));
         }
     };
@@ -168,8 +149,18 @@ impl Begun {
     }
 }
 
-/// Begins to watch what runs by now.
-fn attach(request: &SessionRequest, excluded: Vec<u32>, notes: &mut Vec<String>) -> Result<Attached> {
+/// Begins to watch what runs by now, unless the command has ended meanwhile.
+fn attach(
+    request: &SessionRequest,
+    excluded: Vec<u32>,
+    notes: &mut Vec<String>,
+    has_ended: &AtomicBool,
+) -> Result<Attached> {
+    let is_worth_it = || match has_ended.load(Ordering::Relaxed) {
+        true => bail!("the command has ended"),
+        false => Ok(()),
+    };
     notes.extend(request.machine.model()?.topology.notes.iter().cloned());
-    attach_running(request, vec![Root::ChildrenOf(std::process::id())], excluded, notes)
+    is_worth_it()?;
+    attach_running(request, vec![Root::ChildrenOf(std::process::id())], excluded, notes, &is_worth_it)
 }

@@ -199,7 +199,7 @@ fn fpu_intensive_threads_are_told_apart_and_bound() {
 #[test]
 fn a_report_is_explained_thread_by_thread() {
     needs!(TwoPes);
-    let (report, _) = placed(&["--guard", "off"], &[&burn(), "2", "pin", "2*fp", "int"]);
+    let (report, _) = placed(&[], &[&burn(), "2", "pin", "2*fp", "int"]);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report.json");
     std::fs::write(&file, report.to_string()).unwrap();

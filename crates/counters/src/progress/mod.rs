@@ -45,8 +45,8 @@ const STACK_WORDS: usize = 2048;
 const THREADS_MAX: usize = 8;
 const FINDS_MIN: usize = 20;
 
-/// The most candidates of a process that are tried, and how many of a thread at once; for how long, and for how
-/// long at most until it has run at all meanwhile.
+/// The most candidates of a process that are tried, and how many of a thread at once; for how long, and for
+/// how long at most until it has run at all meanwhile.
 const TRIED_MAX: usize = 96;
 const AT_ONCE: usize = 8;
 const TRIAL: Duration = Duration::from_millis(3);

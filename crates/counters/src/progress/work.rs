@@ -11,8 +11,8 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::progress::most_passed;
 use std::thread::JoinHandle;
 
-/// Slices that are counted to see which point is passed most often: steady it need not be, as epochs are compared
-/// in pairs; and until there is one, a placement is in force unguarded.
+/// Slices that are counted to see which point is passed most often: steady it need not be, as epochs are
+/// compared in pairs; and until there is one, a placement is in force unguarded.
 const SLICES: usize = 10;
 
 /// The meter of one process.
