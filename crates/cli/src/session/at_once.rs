@@ -8,8 +8,8 @@
 //! has done since its start counts. All is made ready at the lowest priority, so that a program that uses
 //! every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held up that
 //! may need more than a change of their waits; and no further when the command has ended. Limits: threads
-//! that have ended by then are never heard of, and usage by clock samples is that of the time since. So where a
-//! report is asked for, all is ready before the start.
+//! that have ended by then are never heard of, and usage by clock samples is that of the time since. So where
+//! a report is asked for, all is ready before the start.
 
 use super::{
     Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,
