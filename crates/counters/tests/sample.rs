@@ -82,9 +82,9 @@ fn threads_that_wait_in_libomp_are_spinning() {
         (reading.spinning as f64 / user as f64, user)
     };
     let (waiting, samples) = shares("waiting");
-    // The runtime's calls through function pointers are followed in part only (docs/waits.md). Where others
-    // keep the PEs busy, it gets little time to wait in.
-    assert!(waiting > 0.8 || samples < 20, "{waiting} of {samples}");
+    // What its waits call is not known to be of them (docs/waits.md). Where others keep the PEs busy, it gets
+    // little time to wait in.
+    assert!(waiting > 0.5 || samples < 20, "{waiting} of {samples}");
     let (working, _) = shares("working");
     assert!(working < 0.5, "{working}");
 }
