@@ -2,8 +2,7 @@
 
 use corewise_binding::runtimes::loaded::Loaded;
 use corewise_binding::runtimes::variable::{Variable, WriteError};
-use corewise_binding::runtimes::{libgomp, libomp, openmpi};
-use corewise_testing::needs;
+use corewise_binding::runtimes::{libgomp, openmpi};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashSet;
@@ -26,17 +25,16 @@ struct Program {
 impl Program {
     /// Compiled with these arguments, started with `GOMP_SPINCOUNT`.
     fn start(name: &str, arguments: &[&str], spin_count: u64) -> Program {
-        Program::compiled_by("cc", name, arguments, (libgomp::VARIABLE, &spin_count.to_string()))
-    }
-
-    fn compiled_by(compiler: &str, name: &str, arguments: &[&str], variable: (&str, &str)) -> Program {
         let binary = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/waiting.c");
-        let mut compiler = Command::new(compiler);
+        let mut compiler = Command::new("cc");
         compiler.args(["-O2", "-fopenmp", "-o", &binary]).arg(source).args(arguments);
         assert!(compiler.status().unwrap().success());
         let mut command = Command::new(binary);
-        command.env_remove("OMP_WAIT_POLICY").env_remove("KMP_BLOCKTIME").env(variable.0, variable.1);
+        command
+            .env_remove("OMP_WAIT_POLICY")
+            .env_remove("KMP_BLOCKTIME")
+            .env(libgomp::VARIABLE, spin_count.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut program = Program { child, output };
@@ -111,23 +109,6 @@ fn idle_threads_spin_as_long_as_they_are_told_and_again_as_before() {
     program.await_sleeping();
     count.give_back().unwrap();
     program.await_spinning();
-}
-
-/// Regions 20 ms apart are nearer than LLVM's default of 200 ms, so its idle thread does not sleep by itself.
-#[test]
-fn idle_threads_of_llvms_runtime_sleep_as_soon_as_they_are_told_and_again_as_before() {
-    needs!(Clang);
-    let find = |program: &Program| libomp::find(&loaded(program));
-    let mut program = Program::compiled_by("clang-19", "waiting-clang", &[], ("KMP_BLOCKTIME", ""));
-    program.await_spinning();
-    let mut blocktime = only(find(&program));
-    assert!(blocktime.library().contains("libomp"), "{blocktime:?}");
-    blocktime.write(libomp::SHORT).unwrap();
-    program.await_sleeping();
-    blocktime.give_back().unwrap();
-    program.await_spinning();
-    let program = Program::compiled_by("clang-19", "waiting-clang-own", &[], ("KMP_BLOCKTIME", "7"));
-    assert!(find(&program).is_empty(), "its user has chosen");
 }
 
 #[test]

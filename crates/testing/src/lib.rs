@@ -10,7 +10,6 @@
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::panic::Location;
-use std::path::Path;
 
 /// Ends a test as skipped: `skip!(Bpf, "{error}")`. In a function with a value it returns the default.
 #[macro_export]
@@ -93,8 +92,6 @@ capabilities! {
     Python = "python3",
     /// Go is installed.
     Go = "go",
-    /// Clang is installed, with LLVM's OpenMP runtime.
-    Clang = "clang",
     /// CMake is installed.
     Cmake = "cmake",
     /// Meson is installed.
@@ -121,10 +118,6 @@ impl Capability {
             Capability::Chromium => (is_installed("chromium"), "there is no program `chromium`"),
             Capability::Python => (is_installed("python3"), "there is no program `python3`"),
             Capability::Go => (is_installed("go"), "there is no program `go`"),
-            Capability::Clang => {
-                let runtime = Path::new("/usr/lib/llvm-19/lib/libomp.so").exists();
-                (runtime && is_installed("clang-19"), "there is no clang-19 with libomp-19-dev")
-            }
             Capability::Cmake => (is_installed("cmake"), "there is no program `cmake`"),
             Capability::Meson => (is_installed("meson"), "there is no program `meson`"),
             Capability::QemuUser => (is_installed("qemu-x86_64"), "there is no program `qemu-x86_64`"),

@@ -2,7 +2,7 @@
 //! hundred files: they are looked through once, for all runtimes together.
 
 use super::variable::Variable;
-use super::{libgomp, libomp, openmpi, teams};
+use super::{GIVES_WAY, libgomp, openmpi, teams};
 use corewise_code::library::{self, Library};
 use corewise_code::referenced::BYTES_MAX;
 use corewise_code::space::FileKey;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// What such libraries export, one of these at least.
 const EXPORTED: [&str; 5] =
-    [libgomp::EXPORTED, libomp::EXPORTED, openmpi::EXPORTED, teams::OPENBLAS, teams::LIBGOMP];
+    [GIVES_WAY, libgomp::EXPORTED, openmpi::EXPORTED, teams::OPENBLAS, teams::LIBGOMP];
 
 /// See the module's text.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 //!
 //! Approach: of every process with several threads it is added up, every [`PERIOD`] (less often while all is
 //! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever. Only then is
-//! it looked for a runtime library whose variable is known ([`libgomp`], [`libomp`]), and the process told of
-//! ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
+//! it looked for a runtime library whose variable is known ([`libgomp`], [`openmpi`]), and the process told
+//! of ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
 //! ([`corewise_core::waits`]); how long threads spin is changed here, and given back: also by the guardian,
 //! which is handed the memory that was written to.
 //!
@@ -16,7 +16,6 @@
 //! if corewise is killed before.
 
 pub mod libgomp;
-pub mod libomp;
 pub mod loaded;
 pub mod openmpi;
 pub mod teams;
@@ -57,6 +56,9 @@ const DELAYED_MIN: f64 = 0.02;
 /// every one. (A library can be loaded at any time.)
 const SEARCH_AFTER: Duration = Duration::from_millis(50);
 const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
+
+/// What a runtime exports whose idle threads give their PE away while they spin: LLVM's OpenMP, and Intel's.
+const GIVES_WAY: &str = "kmp_get_blocktime";
 
 /// Over which time it is added up at least whether threads want PEs all the time, and from which share on
 /// they do. (What a thread waits is known when it waits no longer.)
@@ -128,6 +130,9 @@ struct Process {
     team_size: Option<u32>,
     /// The variable by which its user has decided of how many.
     wish: Option<&'static str>,
+    /// Whether it has LLVM's OpenMP (or Intel's) and no other runtime: its idle threads give their PE away
+    /// while they spin, so that neither a shorter time nor turns do it any good.
+    gives_way: bool,
     /// Mapped files that hold no runtime library.
     others: HashSet<FileKey>,
     search_at: Instant,
@@ -155,7 +160,6 @@ struct Idling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Runtime {
     Libgomp,
-    Libomp,
     OpenMpi,
 }
 
@@ -164,7 +168,6 @@ impl Runtime {
     fn value(self, turns: u64) -> u64 {
         match self {
             Runtime::Libgomp => turns,
-            Runtime::Libomp => libomp::SHORT,
             Runtime::OpenMpi => openmpi::YIELD,
         }
     }
@@ -218,6 +221,7 @@ impl Runtimes {
             teams: Vec::new(),
             team_size: None,
             wish: None,
+            gives_way: false,
             others: HashSet::new(),
             search_at: now,
             search_after: SEARCH_AFTER,
@@ -271,7 +275,7 @@ impl Runtimes {
     /// Whether the threads of a process are held up and want PEs all the time, as if they never slept: they
     /// may wait in code of their own, which samples tell.
     pub fn never_sleep(&self) -> bool {
-        self.processes.values().any(|process| process.is_busy)
+        self.processes.values().any(|process| process.is_busy && !process.gives_way)
     }
 
     /// Until when the next look is due; `None` while no process has several threads, or nothing may be
@@ -311,7 +315,7 @@ impl Runtimes {
                 process.search_again_later();
                 searching += own_cpu_time() - before;
             }
-            if is_delayed && process.threads.len() > 1 {
+            if is_delayed && process.threads.len() > 1 && !process.gives_way {
                 process.told_until = began + TOLD_FOR;
                 if delay.share() >= DELAYED_FROM {
                     self.eventful_at = began;
@@ -501,6 +505,8 @@ impl Process {
         };
         let of_waits = if wanted.spin { self.search_waits(&loaded, wanted.planted, guardian) } else { None };
         let of_teams = if wanted.teams { self.search_teams(&loaded, guardian) } else { None };
+        let is_alone = self.copies.is_empty() && self.teams.is_empty();
+        self.gives_way = is_alone && loaded.defining(GIVES_WAY).next().is_some();
         of_waits.into_iter().chain(of_teams).collect()
     }
 
@@ -515,7 +521,6 @@ impl Process {
             Err(error) => return Some(format!("waits stay as they are: {error}")),
         };
         let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
-        let all = all.chain(libomp::find(loaded).into_iter().map(|variable| (variable, Runtime::Libomp)));
         let all = all.chain(openmpi::find(loaded).into_iter().map(|variable| (variable, Runtime::OpenMpi)));
         for (variable, runtime) in all {
             if !self.copies.iter().any(|known| known.variable.is_same(&variable)) {

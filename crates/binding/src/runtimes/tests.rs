@@ -22,10 +22,26 @@ impl Program {
     }
 
     fn start_with(variables: &[(&str, &str)]) -> Program {
+        let mut program = Program::compiled_by("cc", variables);
+        let process = program.search();
+        assert_eq!(process.copies.len(), 1);
+        program
+    }
+
+    fn search(&mut self) -> &Process {
+        let pid = self.child.id();
+        let process = self.runtimes.processes.get_mut(&pid).unwrap();
+        let wanted = Wanted { spin: true, teams: false, planted: Some(PLANTED) };
+        assert!(process.search(pid, wanted, None).is_empty());
+        process
+    }
+
+    fn compiled_by(compiler: &str, variables: &[(&str, &str)]) -> Program {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("waiting");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waiting.c");
-        assert!(Command::new("cc").args(["-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
+        let built = Command::new(compiler).args(["-fopenmp", source, "-o"]).arg(&binary).status();
+        assert!(built.unwrap().success());
         let mut command = Command::new(&binary);
         command.env(libgomp::VARIABLE, PLANTED.to_string()).env_remove("OMP_WAIT_POLICY");
         for wish in teams::WISHES {
@@ -42,10 +58,6 @@ impl Program {
             let created = Instant::now();
             runtimes.watch(&NewThread { tid, pid, creator_tid: None, generation: 0, created });
         }
-        let process = runtimes.processes.get_mut(&pid).unwrap();
-        let wanted = Wanted { spin: true, teams: false, planted: Some(PLANTED) };
-        assert!(process.search(pid, wanted, None).is_empty());
-        assert_eq!(process.copies.len(), 1);
         Program { child, runtimes, leader: ThreadId { tid: pid, generation: 0 } }
     }
 
@@ -102,6 +114,21 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
     assert_eq!(program.look().len(), 1, "for however long it takes");
     program.apply(Change::Reset(SettingKind::SpinCount));
     assert_eq!(program.look(), []);
+}
+
+/// LLVM's (Debian: libomp-19-dev). Its idle threads give their PE away while they spin.
+#[test]
+fn a_program_of_a_runtime_that_gives_way_is_left_alone() {
+    let mut program = Program::compiled_by("clang-19", &[]);
+    let process = program.search();
+    assert!(process.gives_way && process.copies.is_empty());
+    // However long it is held up.
+    let process = program.runtimes.processes.get_mut(&program.child.id()).unwrap();
+    process.is_busy = true;
+    process.threads.values_mut().for_each(|thread| thread.last.wait_ns = 0);
+    assert_eq!(program.look(), []);
+    assert!(!program.runtimes.never_sleep());
+    assert!(!Program::start().runtimes.processes.values().any(|process| process.gives_way));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::common::{burn, corewise, threads_of, wait_for};
 use corewise_binding::runtimes::loaded::Loaded;
 use corewise_binding::runtimes::variable::Variable;
-use corewise_binding::runtimes::{libgomp, libomp, teams};
+use corewise_binding::runtimes::{libgomp, teams};
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -25,14 +25,10 @@ struct Team {
 impl Team {
     /// With `-q` there is no report, and the program is a shell's child.
     fn start(options: &[&str], variables: &[(&str, &str)]) -> Team {
-        Team::compiled_by("cc", options, variables)
-    }
-
-    fn compiled_by(compiler: &str, options: &[&str], variables: &[(&str, &str)]) -> Team {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("waiting");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
-        let mut compiler = Command::new(compiler);
+        let mut compiler = Command::new("cc");
         assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
         let mut command = corewise();
         command.arg("run").args(options);
@@ -262,21 +258,6 @@ fn who_has_decided_how_threads_wait_is_obeyed() {
             |word: &str| notes.iter().any(|note| note.starts_with("waits stay") && note.contains(word));
         assert!(said.is_none_or(says), "{notes:?}");
     }
-}
-
-#[test]
-fn idle_threads_of_llvms_runtime_spin_shortly_and_after_a_kill_9_as_their_program_wants_it() {
-    needs!(TwoPes, Clang);
-    let mut team = Team::compiled_by("clang-19", &[], &[]);
-    team.await_own(true, libomp::find);
-    let crowd = crowd();
-    team.await_own(false, libomp::find);
-    let input = team.corewise.stdin.take();
-    team.corewise.kill().unwrap();
-    team.corewise.wait().unwrap();
-    team.await_own(true, libomp::find);
-    drop(input);
-    disperse(crowd);
 }
 
 #[test]
