@@ -118,6 +118,9 @@ const WAITS_WITHIN: &[&str] = &[
 /// What only runtimes of OpenMP export.
 const OPENMP: &[&str] = &["__kmpc_fork_call", "GOMP_parallel"];
 
+/// Code of a runtime: LLVM's has 0.7 MB.
+const RUNTIME_BYTES_MAX: usize = 16 << 20;
+
 /// Functions that only look. Those of the standard libraries by their mangled names.
 const LOOKS: &[&str] = &[
     "bcmp",
@@ -258,13 +261,27 @@ fn unnamed_waits<'a, R: ReadRef<'a>>(object: &object::File<'a, R>, isa: Option<I
     }
     let (Some(isa), Some(text)) = (isa, object.section_by_name(".text")) else { return Vec::new() };
     let (Ok(bytes), from) = (text.data(), text.address()) else { return Vec::new() };
+    if bytes.len() > RUNTIME_BYTES_MAX {
+        return Vec::new();
+    }
     let code = |(start, end): (u64, u64)| {
         bytes.get(start.checked_sub(from)? as usize..end.checked_sub(from)? as usize)
     };
     let sections = code_sections(object);
-    unwind_ranges(object, &sections)
+    apart(unwind_ranges(object, &sections))
         .filter(|&function| code(function).is_some_and(|code| pauses(isa, code)))
         .collect()
+}
+
+/// Of ranges in order those that begin behind all before: a hostile file may name the same code a million
+/// times, and each would be decoded.
+fn apart(ranges: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = (u64, u64)> {
+    let mut behind = 0;
+    ranges.filter(move |&(start, end)| {
+        let is_apart = start >= behind;
+        behind = behind.max(end);
+        is_apart
+    })
 }
 
 /// Whether there is a pause among these instructions.
@@ -313,6 +330,12 @@ mod tests {
         ] {
             assert_eq!(Role::of(name), role, "{name}");
         }
+    }
+
+    #[test]
+    fn no_code_is_decoded_for_two_functions() {
+        let ranges = [(0, 10), (0, 10), (2, 30), (30, 31), (29, 40), (40, 41)];
+        assert_eq!(apart(ranges.into_iter()).collect::<Vec<_>>(), [(0, 10), (30, 31), (40, 41)]);
     }
 
     #[test]
