@@ -303,6 +303,7 @@ fn rare<P>(tried: Vec<(P, Counter)>, schedstat: &SchedstatFile) -> io::Result<Ve
     let (begin, before) = (Instant::now(), run_ns());
     while run_ns().saturating_sub(before) < TRIAL_RUN_NS {
         if begin.elapsed() >= TRIAL_MAX {
+            tried.into_iter().for_each(|(_, counter)| counter.close());
             return Ok(Vec::new());
         }
         std::thread::sleep(TRIAL);
