@@ -284,7 +284,7 @@ mod tests {
     fn a_setting_is_answered_as_unsupported_and_who_only_looks_on_answers_nothing() {
         let changes = [Change::Set(Setting::Weight(Weight::Idle)), Change::Reset(SettingKind::SpinCount)];
         let thread = ThreadId { tid: std::process::id(), generation: 0 };
-        let actions = changes.map(|change| Action { thread, change, reason: String::new() });
+        let actions = changes.map(|change| Action { thread, change, reason: "".into() });
         // In a thread of its own, whose mask is looked at to tell what its user allows.
         std::thread::spawn(move || {
             let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
@@ -314,7 +314,7 @@ mod tests {
         let (own, _) = affinity::own_and_cpuset().unwrap();
         let change = |actuator: &mut AffinityActuator, change| {
             actuator.observed = task::now() + 1;
-            let action = Action { thread, change, reason: String::new() };
+            let action = Action { thread, change, reason: "".into() };
             actuator.apply(&[action])[0].result.clone()
         };
         actuator.begin_look(&Arc::new(own.clone()));
@@ -346,7 +346,7 @@ mod tests {
             look(&mut actuator);
             if bound {
                 let thread = ThreadId { tid, generation: 0 };
-                let action = |change| Action { thread, change, reason: String::new() };
+                let action = |change| Action { thread, change, reason: "".into() };
                 actuator.observed = task::now() + 1;
                 for change in [Change::Bind(ours.clone()), Change::Free] {
                     let outcomes = actuator.apply(&[action(change)]);

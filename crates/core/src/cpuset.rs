@@ -8,13 +8,14 @@ use crate::ids::PeId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-/// A set of PEs (OS indices), of any size.
+/// A set of PEs (OS indices), of any size. Copies share their memory, as thousands of threads have the same.
 ///
 /// Equality does not depend on how the set was made: trailing zero words are never kept.
 #[derive(Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct CpuSet {
-    words: Vec<u64>,
+    words: Arc<[u64]>,
 }
 
 /// Why a text is no set of PEs.
@@ -39,9 +40,7 @@ impl CpuSet {
 
     /// The set of one PE.
     pub fn single(pe: PeId) -> Self {
-        let mut set = Self::new();
-        set.insert(pe);
-        set
+        Self::from_iter([pe])
     }
 
     /// The PEs `0..count`.
@@ -51,11 +50,13 @@ impl CpuSet {
 
     /// The set whose bit `i` of word `w` says whether PE `64 w + i` is a member (`sched_setaffinity`'s
     /// layout).
-    pub fn from_words(mut words: Vec<u64>) -> Self {
-        while words.last() == Some(&0) {
-            words.pop();
-        }
-        Self { words }
+    pub fn from_words(words: &[u64]) -> Self {
+        Self::trimmed(words.iter().copied())
+    }
+
+    fn trimmed(words: impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone) -> Self {
+        let end = words.clone().rposition(|word| word != 0).map_or(0, |last| last + 1);
+        Self { words: words.take(end).collect() }
     }
 
     /// The words of [`CpuSet::from_words`], without trailing zeros.
@@ -65,24 +66,25 @@ impl CpuSet {
 
     /// Adds a PE.
     pub fn insert(&mut self, pe: PeId) {
-        let word = pe.0 as usize / 64;
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
+        match Arc::make_mut(&mut self.words).get_mut(word_of(pe)) {
+            Some(word) => *word |= bit_of(pe),
+            None => *self = self.iter().chain([pe]).collect(),
         }
-        self.words[word] |= 1 << (pe.0 % 64);
     }
 
     /// Takes a PE out.
     pub fn remove(&mut self, pe: PeId) {
-        if let Some(word) = self.words.get_mut(pe.0 as usize / 64) {
-            *word &= !(1 << (pe.0 % 64));
+        if let Some(word) = Arc::make_mut(&mut self.words).get_mut(word_of(pe)) {
+            *word &= !bit_of(pe);
         }
-        *self = Self::from_words(std::mem::take(&mut self.words));
+        if self.words.last() == Some(&0) {
+            *self = Self::from_words(&self.words);
+        }
     }
 
     /// Whether the PE is a member.
     pub fn contains(&self, pe: PeId) -> bool {
-        self.words.get(pe.0 as usize / 64).is_some_and(|word| word >> (pe.0 % 64) & 1 == 1)
+        self.word(word_of(pe)) & bit_of(pe) != 0
     }
 
     /// Number of members.
@@ -122,46 +124,65 @@ impl CpuSet {
 
     /// Members of both.
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
-        Self::from_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect())
+        Self::trimmed(self.words.iter().zip(&*other.words).map(|(a, b)| a & b))
     }
 
     /// Members of either.
     pub fn union(&self, other: &CpuSet) -> CpuSet {
         let (long, short) = if self.words.len() >= other.words.len() { (self, other) } else { (other, self) };
-        let mut words = long.words.clone();
-        for (word, other) in words.iter_mut().zip(&short.words) {
-            *word |= other;
-        }
-        Self { words }
+        Self::trimmed(long.words.iter().enumerate().map(|(index, word)| word | short.word(index)))
     }
 
     /// Members of `self` that are not in `other`.
     pub fn difference(&self, other: &CpuSet) -> CpuSet {
-        let mut words = self.words.clone();
-        for (word, other) in words.iter_mut().zip(&other.words) {
-            *word &= !other;
-        }
-        Self::from_words(words)
+        Self::trimmed(self.words.iter().enumerate().map(|(index, word)| word & !other.word(index)))
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        self.words.get(index).copied().unwrap_or(0)
     }
 
     /// Whether every member is in `other`.
     pub fn is_subset(&self, other: &CpuSet) -> bool {
-        self.words.len() <= other.words.len() && self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
+        self.words.len() <= other.words.len()
+            && self.words.iter().zip(&*other.words).all(|(a, b)| a & !b == 0)
+    }
+
+    /// The lowest member of both.
+    pub fn first_common(&self, other: &CpuSet) -> Option<PeId> {
+        let common = |(index, word): (usize, &u64)| {
+            let both = word & other.word(index);
+            (both != 0).then(|| PeId(index as u32 * 64 + both.trailing_zeros()))
+        };
+        self.words.iter().enumerate().find_map(common)
     }
 
     /// Whether the sets have a member in common.
     pub fn intersects(&self, other: &CpuSet) -> bool {
-        self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
+        self.words.iter().zip(&*other.words).any(|(a, b)| a & b != 0)
     }
+}
+
+fn word_of(pe: PeId) -> usize {
+    pe.0 as usize / 64
+}
+
+fn bit_of(pe: PeId) -> u64 {
+    1 << (pe.0 % 64)
+}
+
+fn add(words: &mut Vec<u64>, pe: PeId) {
+    if words.len() <= word_of(pe) {
+        words.resize(word_of(pe) + 1, 0);
+    }
+    words[word_of(pe)] |= bit_of(pe);
 }
 
 impl FromIterator<PeId> for CpuSet {
     fn from_iter<I: IntoIterator<Item = PeId>>(pes: I) -> Self {
-        let mut set = Self::new();
-        for pe in pes {
-            set.insert(pe);
-        }
-        set
+        let mut words = Vec::new();
+        pes.into_iter().for_each(|pe| add(&mut words, pe));
+        Self { words: words.into() }
     }
 }
 
@@ -218,23 +239,23 @@ fn parse_mask(text: &str) -> Result<CpuSet, String> {
     if digits.len() > PARSED_INDEX_MAX as usize / 4 {
         return Err("the mask is too long".into());
     }
-    let mut set = CpuSet::new();
+    let mut words = Vec::new();
     for (position, digit) in digits.chars().rev().enumerate() {
         let value = digit.to_digit(16).ok_or_else(|| format!("`{digit}` is no hexadecimal digit"))?;
         for bit in 0..4 {
             if value >> bit & 1 == 1 {
-                set.insert(PeId(position as u32 * 4 + bit));
+                add(&mut words, PeId(position as u32 * 4 + bit));
             }
         }
     }
-    Ok(set)
+    Ok(CpuSet::from_words(&words))
 }
 
 fn parse_list(text: &str) -> Result<CpuSet, String> {
-    let mut set = CpuSet::new();
     if text.is_empty() {
-        return Ok(set);
+        return Ok(CpuSet::new());
     }
+    let mut words = Vec::new();
     for item in text.split(',') {
         let (range, stride) = match item.split_once(':') {
             Some((range, stride)) => (range, Some(stride)),
@@ -260,10 +281,10 @@ fn parse_list(text: &str) -> Result<CpuSet, String> {
             return Err(format!("of the stride {used}/{group}, 0 < {used} <= {group} does not hold"));
         }
         for index in (first..=last).filter(|index| (index - first) % group < used) {
-            set.insert(PeId(index));
+            add(&mut words, PeId(index));
         }
     }
-    Ok(set)
+    Ok(CpuSet::from_words(&words))
 }
 
 fn parse_index(text: &str) -> Result<u32, String> {
@@ -352,6 +373,7 @@ mod tests {
             prop_assert_eq!(x.difference(&y), set(&mut a.difference(&b).copied()));
             prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
             prop_assert_eq!(x.intersects(&y), !a.is_disjoint(&b));
+            prop_assert_eq!(x.first_common(&y), a.intersection(&b).next().copied().map(PeId));
             prop_assert_eq!(x.len(), a.len());
             prop_assert_eq!(x.first(), a.first().copied().map(PeId));
             prop_assert_eq!(x.last(), a.last().copied().map(PeId));

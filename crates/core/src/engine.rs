@@ -35,7 +35,7 @@ use crate::waits::{Cures, Waits};
 use gangs::Gangs;
 use intake::Intake;
 use present::Present;
-use std::collections::btree_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod gangs;
@@ -281,8 +281,7 @@ impl Engine {
             }
         }
         let cause = Cause::Events(&batch.events);
-        let shown = shown(self.guard.as_ref(), &self.present, &self.intended);
-        if self.policy.answers(&self.intake.scene(cause, &self.machine, shown)) {
+        if self.policy.answers(&self.intake.scene(cause, &self.machine)) {
             self.ask(cause);
             self.decide(&mut actions);
         } else if waits_change {
@@ -326,15 +325,13 @@ impl Engine {
     /// Asks the policy what it wants.
     fn ask(&mut self, cause: Cause<'_>) {
         self.intake.settle_runnable();
-        let present = shown(self.guard.as_ref(), &self.present, &self.intended);
-        let mut wanted = self.policy.place(&self.intake.scene(cause, &self.machine, present));
+        self.intake.settle_assignments(shown(self.guard.as_ref(), &self.present, &self.intended));
+        let mut wanted = self.policy.place(&self.intake.scene(cause, &self.machine));
         self.nothing_to_gain = wanted.nothing_to_gain.take();
         // Who rests for a moment will be back, and its assignment costs nobody anything till then.
-        for thread in self.intake.resting() {
-            if let (Entry::Vacant(entry), Some(assignment)) =
-                (wanted.bound.entry(thread), present.bound.get(&thread))
-            {
-                entry.insert(assignment.clone());
+        for subject in self.intake.resting() {
+            if let Some(assignment) = &subject.assignment {
+                wanted.bound.entry(subject.view.thread).or_insert_with(|| assignment.clone());
             }
         }
         keep_to_limits(&mut wanted, &self.intake);
@@ -352,7 +349,8 @@ impl Engine {
         match in_force {
             InForce::Placement => {}
             InForce::Before(places) => {
-                let assignment = |pe| Assignment { pes: CpuSet::single(pe), reason: BACK.to_owned() };
+                let back: Arc<str> = BACK.into();
+                let assignment = |pe| Assignment { pes: CpuSet::single(pe), reason: back.clone() };
                 wanted.bound = places.iter().map(|(thread, pe)| (*thread, assignment(*pe))).collect();
             }
             InForce::Nothing => wanted.bound.clear(),
@@ -363,7 +361,8 @@ impl Engine {
         self.become_wanted(&mut wanted, actions);
         if let (false, Some(guard)) = (is_placed, &self.guard) {
             let frees = actions[before..].iter_mut().filter(|action| action.change == Change::Free);
-            frees.for_each(|action| action.reason = guard.reason());
+            let reason: Arc<str> = guard.reason().into();
+            frees.for_each(|action| action.reason = reason.clone());
         }
     }
 

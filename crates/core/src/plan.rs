@@ -5,6 +5,7 @@ use crate::ids::ThreadId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a policy wants: the bound threads and their settings. A thread that is not mentioned is free, a
@@ -25,7 +26,7 @@ pub struct Assignment {
     /// The PEs that it may use.
     pub pes: CpuSet,
     /// The rule and the numbers that led here, and what else was considered.
-    pub reason: String,
+    pub reason: Arc<str>,
 }
 
 /// How one thread shall be treated, beside where it runs, and why.
@@ -34,7 +35,7 @@ pub struct WantedSetting {
     /// The setting.
     pub setting: Setting,
     /// The rule and the numbers that led here.
-    pub reason: String,
+    pub reason: Arc<str>,
 }
 
 /// How a thread is treated, beside where it runs. Which of these can be changed depends on the world's
@@ -150,7 +151,7 @@ pub struct Action {
     /// What to change.
     pub change: Change,
     /// Why, in words.
-    pub reason: String,
+    pub reason: Arc<str>,
 }
 
 /// The kinds of change.
@@ -222,26 +223,31 @@ impl Placement {
     /// The actions that turn `self` into `wanted`: PEs before settings, what is given back before what is
     /// taken, so that PEs are empty before they are filled.
     pub fn actions_towards(&self, wanted: &Placement) -> Vec<Action> {
-        let frees =
-            self.bound.keys().filter(|thread| !wanted.bound.contains_key(thread)).map(|&thread| Action {
-                thread,
-                change: Change::Free,
-                reason: "no longer among the threads that the policy binds".to_owned(),
-            });
-        let binds = wanted
-            .bound
-            .iter()
-            .filter(|(thread, assignment)| self.bound.get(thread).map(|s| &s.pes) != Some(&assignment.pes))
-            .map(|(&thread, assignment)| Action {
-                thread,
-                change: Change::Bind(assignment.pes.clone()),
-                reason: assignment.reason.clone(),
-            });
+        let (mut frees, mut binds) = (Vec::new(), Vec::new());
+        let reason: Arc<str> = "no longer among the threads that the policy binds".into();
+        let free = |(&thread, _): (&ThreadId, &Assignment)| Action {
+            thread,
+            change: Change::Free,
+            reason: reason.clone(),
+        };
+        // Both are in the order of threads, so one way through is enough.
+        let mut present = self.bound.iter().peekable();
+        for (&thread, assignment) in &wanted.bound {
+            while let Some(before) = present.next_if(|(before, _)| **before < thread) {
+                frees.push(free(before));
+            }
+            let own = present.next_if(|(before, _)| **before == thread);
+            if own.is_none_or(|(_, own)| own.pes != assignment.pes) {
+                let change = Change::Bind(assignment.pes.clone());
+                binds.push(Action { thread, change, reason: assignment.reason.clone() });
+            }
+        }
+        frees.extend(present.map(free));
         let resets = self.settings.keys().filter(|key| !wanted.settings.contains_key(key));
         let resets = resets.map(|&(thread, kind)| Action {
             thread,
             change: Change::Reset(kind),
-            reason: "what called for it is over".to_owned(),
+            reason: "what called for it is over".into(),
         });
         let sets = wanted.settings.iter().filter(|(key, wanted)| {
             self.settings.get(key).map(|present| present.setting) != Some(wanted.setting)
@@ -251,6 +257,6 @@ impl Placement {
             change: Change::Set(wanted.setting),
             reason: wanted.reason.clone(),
         });
-        frees.chain(binds).chain(resets).chain(sets).collect()
+        frees.into_iter().chain(binds).chain(resets).chain(sets).collect()
     }
 }

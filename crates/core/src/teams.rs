@@ -20,6 +20,7 @@ use crate::time::Time;
 use crate::waits::{CALM_BELOW, DELAYED_FROM};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Over which time it is measured how many PEs a process gets, while it is held up without a break.
@@ -41,7 +42,7 @@ pub struct Teams {
 #[derive(Debug)]
 struct Process {
     /// The size that is wanted, and why; `None`: the library's own choice.
-    size: Option<(u32, String)>,
+    size: Option<(u32, Arc<str>)>,
     /// Since when it is held up without a break, and its CPU time since then in nanoseconds.
     held_up: Option<(Time, u64)>,
     calm_since: Option<Time>,
@@ -64,7 +65,7 @@ impl Teams {
         }
         match self.processes.entry(delay.leader) {
             Entry::Vacant(entry) if delay.team_size.is_some() => {
-                let reason = "it was held up before all was watched".to_owned();
+                let reason = "it was held up before all was watched".into();
                 let size = delay.team_size.map(|size| (size, reason));
                 entry.insert(Process { size, ..Process::new() });
                 true
@@ -134,7 +135,7 @@ impl Process {
                 _ => CALM_MIN,
             };
         }
-        self.size = Some((size, format!("its threads are held up: together they get {got:.1} PEs")));
+        self.size = Some((size, format!("its threads are held up: together they get {got:.1} PEs").into()));
         true
     }
 

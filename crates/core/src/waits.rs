@@ -31,6 +31,7 @@ use crate::observe::{ProcessDelay, SampleReading};
 use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
 use crate::time::Time;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Turns of its loop that an idle thread spins while its process is held up: some 5 to 10 µs on the
@@ -157,7 +158,7 @@ enum State {
     /// The library's own choice.
     Own,
     /// A cure, since then; and since when it is calm.
-    Cured { cure: Setting, since: Time, calm_since: Option<Time>, reason: String },
+    Cured { cure: Setting, since: Time, calm_since: Option<Time>, reason: Arc<str> },
     /// The library's own choice for good: somebody else has decided.
     Left,
 }
@@ -179,7 +180,7 @@ impl Waits {
                 cure: Setting::SpinCount(count),
                 since: now,
                 calm_since: None,
-                reason: "it was held up before all was watched".to_owned(),
+                reason: "it was held up before all was watched".into(),
             };
             return true;
         }
@@ -204,7 +205,7 @@ impl Waits {
                     _ => CALM_MIN,
                 };
                 let reason = format!("its threads waited for a PE for {:.0} % of their time", 100.0 * share);
-                process.state = State::Cured { cure, since: now, calm_since: None, reason };
+                process.state = State::Cured { cure, since: now, calm_since: None, reason: reason.into() };
                 true
             }
             State::Own => {
@@ -380,7 +381,8 @@ impl Process {
         let reason = format!(
             "its threads are held up, and spin for {:.0} % of their time in waits that cannot be changed",
             100.0 * share
-        );
+        )
+        .into();
         self.state = match may_take_turns {
             true => State::Cured { cure: Setting::InTurns, since: now, calm_since: None, reason },
             false => State::Own,

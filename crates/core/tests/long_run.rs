@@ -53,7 +53,7 @@ impl Policy for ByNumber {
         let second = scene.now.0 / 1_000_000_000;
         let assignment = |thread: ThreadId| {
             let pe = PeId(((u64::from(thread.tid) + second / 5) % 8) as u32);
-            (thread, Assignment { pes: CpuSet::single(pe), reason: format!("second {second}") })
+            (thread, Assignment { pes: CpuSet::single(pe), reason: format!("second {second}").into() })
         };
         let bound = scene.threads.iter().map(|subject| assignment(subject.view.thread));
         Placement { bound: bound.collect(), ..Placement::default() }

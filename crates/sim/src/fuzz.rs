@@ -123,7 +123,7 @@ impl Wild {
         let share = self.chance.unit();
         // Two PEs more than there are.
         let pes: CpuSet = (0..self.pes as u32 + 2).map(PeId).filter(|_| self.chance.unit() < share).collect();
-        Assignment { pes, reason: "for no reason".to_owned() }
+        Assignment { pes, reason: "for no reason".into() }
     }
 }
 
@@ -137,7 +137,8 @@ impl Policy for Wild {
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        let mut placement = scene.present.clone();
+        let present = scene.threads.iter().filter_map(|s| Some((s.view.thread, s.assignment.clone()?)));
+        let mut placement = Placement { bound: present.collect(), ..Placement::default() };
         let restless = self.chance.unit();
         let nobody = ThreadId { tid: 1, generation: 9 };
         let threads = scene.threads.iter().map(|subject| subject.view.thread);

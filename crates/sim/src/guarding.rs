@@ -202,7 +202,7 @@ impl Policy for Harmful {
                 }
                 Foe::Worst | Foe::Flapping | Foe::Turncoat => CpuSet::from_iter([self.worst]),
             };
-            placement.bound.insert(subject.view.thread, Assignment { pes, reason: "to do harm".to_owned() });
+            placement.bound.insert(subject.view.thread, Assignment { pes, reason: "to do harm".into() });
         }
         placement
     }

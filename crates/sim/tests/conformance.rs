@@ -103,7 +103,7 @@ fn who_is_moved_to_and_fro_gets_as_much_time_as_who_stays() {
         let bind = |(index, &thread): (usize, &ThreadId)| Action {
             thread,
             change: Change::Bind(CpuSet::single(PeId(pe(index)))),
-            reason: "test".to_owned(),
+            reason: "test".into(),
         };
         let actions: Vec<Action> = threads.iter().enumerate().map(bind).collect();
         world.apply(&actions);

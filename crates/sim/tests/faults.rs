@@ -38,7 +38,7 @@ fn bind(world: &mut SimWorld) -> OutcomeKind {
     let seen = after(world, 10);
     let thread = seen.threads.iter().find(|thread| thread.standing == Standing::Free).expect("a thread");
     let change = Change::Bind(CpuSet::single(PeId(1)));
-    world.apply(&[Action { thread: thread.thread, change, reason: String::new() }]);
+    world.apply(&[Action { thread: thread.thread, change, reason: "".into() }]);
     let seen_after = after(world, 10);
     let ended = seen_after.threads.iter().any(|other| other.thread == thread.thread && other.ended);
     let result = seen_after.outcomes[0].result.clone();

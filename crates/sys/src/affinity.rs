@@ -25,7 +25,7 @@ pub fn get(tid: u32) -> Result<CpuSet, Errno> {
             )
         };
         match Errno::result(written) {
-            Ok(_) => return Ok(CpuSet::from_words(words)),
+            Ok(_) => return Ok(CpuSet::from_words(&words)),
             // The kernel knows of more PEs than the vector has bits for.
             Err(Errno::EINVAL) if words.len() < WORDS_MAX => words.resize(words.len() * 2, 0),
             Err(errno) => return Err(errno),

@@ -62,7 +62,7 @@ impl Program {
     }
 
     fn apply(&mut self, change: Change) {
-        let action = Action { thread: self.leader, change, reason: String::new() };
+        let action = Action { thread: self.leader, change, reason: "".into() };
         let outcome = self.runtimes.apply(&action).unwrap();
         assert_eq!(outcome.result, OutcomeKind::Done, "{outcome:?}");
     }
@@ -173,7 +173,7 @@ fn a_size_that_the_user_has_chosen_stays_and_is_named() {
     let said = program.runtimes.processes.get_mut(&pid).unwrap().search(pid, TEAMS, None);
     assert_eq!(said, ["teams stay as they are: OMP_NUM_THREADS says of how many threads they are"]);
     let change = Change::Set(Setting::TeamSize(1));
-    let outcome = program.runtimes.apply(&Action { thread: program.leader, change, reason: String::new() });
+    let outcome = program.runtimes.apply(&Action { thread: program.leader, change, reason: "".into() });
     let refused = "OMP_NUM_THREADS says of how many threads teams are".to_owned();
     assert_eq!(outcome.unwrap().result, OutcomeKind::Refused(refused));
 }

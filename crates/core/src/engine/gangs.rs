@@ -7,9 +7,11 @@
 //! policy come first. Limit: what the machine's PEs share is not looked at.
 
 use super::intake::Intake;
+use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
 use crate::plan::{Assignment, Placement};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The threads of each process that takes turns, by its first thread.
 #[derive(Debug, Default)]
@@ -62,14 +64,14 @@ fn assign_one(threads: &[ThreadId], wanted: &mut Placement, present: &Placement,
         *count += 1;
         assignments.push((thread, pe));
     }
+    let reason: Arc<str> = format!(
+        "its program takes turns: its {} threads that want a PE are spread over {}",
+        threads.len(),
+        known.allowed
+    )
+    .into();
     for (thread, pe) in assignments {
-        wanted.bound.entry(thread).or_insert_with(|| Assignment {
-            pes: [pe].into_iter().collect(),
-            reason: format!(
-                "its program takes turns: its {} threads that want a PE are spread over {}",
-                threads.len(),
-                known.allowed
-            ),
-        });
+        let anew = || Assignment { pes: CpuSet::single(pe), reason: reason.clone() };
+        wanted.bound.entry(thread).or_insert_with(anew);
     }
 }

@@ -46,7 +46,8 @@ pub(super) struct Intake {
 
 #[derive(Debug, Default)]
 struct Thread {
-    window: ThreadWindow,
+    /// Apart, so that who only wants its place need not go past all windows.
+    window: Box<ThreadWindow>,
     /// Its place among the subjects, until its end is told.
     index: Option<usize>,
 }
@@ -91,6 +92,7 @@ impl Intake {
             fpu_class: window.class(),
             placeable: false,
             resident: false,
+            assignment: None,
         });
         &mut self.subjects[index]
     }
@@ -180,19 +182,21 @@ impl Intake {
         }
     }
 
+    /// Says of each thread where it is bound.
+    pub fn settle_assignments(&mut self, present: &Placement) {
+        for subject in &mut self.subjects {
+            subject.assignment = present.bound.get(&subject.view.thread).cloned();
+        }
+    }
+
     /// The threads that wanted a PE lately and rest at this instant.
-    pub fn resting(&self) -> impl Iterator<Item = ThreadId> {
+    pub fn resting(&self) -> impl Iterator<Item = &Subject> {
         let subjects = self.subjects.iter().zip(&self.wanted_lately);
-        subjects.filter(|(s, wanted_lately)| **wanted_lately && !s.runnable).map(|(s, _)| s.view.thread)
+        subjects.filter(|(s, wanted_lately)| **wanted_lately && !s.runnable).map(|(subject, _)| subject)
     }
 
     /// What a policy is told.
-    pub fn scene<'a>(
-        &'a self,
-        cause: Cause<'a>,
-        machine: &'a MachineModel,
-        present: &'a Placement,
-    ) -> Scene<'a> {
+    pub fn scene<'a>(&'a self, cause: Cause<'a>, machine: &'a MachineModel) -> Scene<'a> {
         Scene {
             now: self.now,
             cause,
@@ -200,7 +204,6 @@ impl Intake {
             allowed: &self.allowed,
             threads: &self.subjects,
             applications: &self.applications,
-            present,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::plan::{Action, Assignment, Change, Outcome, OutcomeKind, Placement, W
 use crate::policy::Subject;
 use crate::time::Time;
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What is in force.
@@ -70,7 +71,7 @@ impl Present {
         if reading.standing == Standing::Inherited {
             bound.remove(&thread);
             self.threads.entry(thread).or_default();
-            let reason = "it inherited the mask of the bound thread that created it".to_owned();
+            let reason = "it inherited the mask of the bound thread that created it".into();
             return Some(Action { thread, change: Change::Free, reason });
         }
         if reading.standing == Standing::Free
@@ -162,8 +163,9 @@ impl Present {
     /// The actions that give everything back.
     pub fn release_all(&mut self) -> Vec<Action> {
         let mut actions = self.placement.actions_towards(&Placement::default());
+        let over: Arc<str> = OVER.into();
         for action in &mut actions {
-            action.reason = OVER.to_owned();
+            action.reason = over.clone();
         }
         self.placement = Placement::default();
         actions

@@ -314,7 +314,7 @@ impl Policy for Wander {
 
     fn place(&mut self, scene: &crate::policy::Scene<'_>) -> Placement {
         let pes = CpuSet::single(PeId(scene.now.as_secs_f64() as u32 / 2));
-        let assignment = Assignment { pes, reason: String::new() };
+        let assignment = Assignment { pes, reason: "".into() };
         let threads = scene.threads.iter().map(|subject| (subject.view.thread, assignment.clone()));
         Placement { bound: threads.collect(), ..Placement::default() }
     }
@@ -517,7 +517,7 @@ proptest! {
         ),
         late in 1u8..255,
     ) {
-        let set = |mask: u8| CpuSet::from_words(vec![u64::from(mask)]);
+        let set = |mask: u8| CpuSet::from_words(&[u64::from(mask)]);
         let threads: Vec<ScriptedThread> = drawn
             .iter()
             .map(|&(usage, from, long, mask, (app, sleeps, slept), misses)| ScriptedThread {

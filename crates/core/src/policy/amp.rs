@@ -28,6 +28,7 @@ use crate::plan::{Assignment, Placement};
 use crate::topology::Domain;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::Arc;
 
 /// The fast and the slow PEs that are allowed.
 pub struct Amp {
@@ -46,10 +47,11 @@ pub struct Candidate<'a, R, W> {
     pub reason: W,
 }
 
-/// A candidate with the fast PE that it is on.
+/// A candidate with the fast PE that it is on, and what it is assigned.
 struct Ranked<'a, R, W> {
     candidate: Candidate<'a, R, W>,
     fast_pe: Option<PeId>,
+    assignment: Option<Assignment>,
 }
 
 /// What becomes of those who get no fast PE.
@@ -68,10 +70,12 @@ impl Amp {
         let fast = kinds.first().map_or(CpuSet::new(), |kind| kind.pes.intersection(scene.allowed));
         let slow = scene.allowed.difference(&fast);
         if kinds.len() > 1 && !fast.is_empty() && !slow.is_empty() {
-            let assignments =
-                scene.present.bound.values().filter(|assignment| assignment.pes.is_subset(&fast));
-            let unclaimed =
-                assignments.fold(fast.clone(), |open, assignment| open.difference(&assignment.pes));
+            let mut unclaimed = fast.clone();
+            for assignment in scene.threads.iter().filter_map(|subject| subject.assignment.as_ref()) {
+                if assignment.pes.intersects(&unclaimed) && assignment.pes.is_subset(&fast) {
+                    unclaimed = unclaimed.difference(&assignment.pes);
+                }
+            }
             return Ok(Amp { fast, slow, unclaimed });
         }
         let why = match kinds.as_slice() {
@@ -91,89 +95,84 @@ impl Amp {
     }
 
     /// Whether a thread is on a fast PE: bound to one, or free and seen last on one to which nobody is bound.
-    pub fn on_fast(&self, scene: &Scene<'_>, subject: &Subject) -> bool {
-        self.fast_pe_of(scene, subject).is_some()
+    pub fn on_fast(&self, subject: &Subject) -> bool {
+        self.fast_pe_of(subject).is_some()
     }
 
-    fn fast_pe_of(&self, scene: &Scene<'_>, subject: &Subject) -> Option<PeId> {
-        match scene.present.bound.get(&subject.view.thread) {
+    fn fast_pe_of(&self, subject: &Subject) -> Option<PeId> {
+        match &subject.assignment {
             Some(assignment) => assignment.pes.first().filter(|_| assignment.pes.is_subset(&self.fast)),
             None => subject.view.last_pe.filter(|&pe| self.unclaimed.contains(pe)),
         }
     }
 
     /// Whether a thread is bound within the fast PEs.
-    pub fn bound_to_fast(&self, scene: &Scene<'_>, subject: &Subject) -> bool {
-        self.bound_within(&self.fast, scene, subject)
+    pub fn bound_to_fast(&self, subject: &Subject) -> bool {
+        subject.assignment.as_ref().is_some_and(|assignment| assignment.pes.is_subset(&self.fast))
     }
 
     /// Whether a thread is bound within the slow PEs.
-    pub fn bound_to_slow(&self, scene: &Scene<'_>, subject: &Subject) -> bool {
-        self.bound_within(&self.slow, scene, subject)
-    }
-
-    fn bound_within(&self, pes: &CpuSet, scene: &Scene<'_>, subject: &Subject) -> bool {
-        scene.present.bound.get(&subject.view.thread).is_some_and(|assignment| assignment.pes.is_subset(pes))
+    pub fn bound_to_slow(&self, subject: &Subject) -> bool {
+        subject.assignment.as_ref().is_some_and(|assignment| assignment.pes.is_subset(&self.slow))
     }
 
     /// Threads that are on fast PEs and have told that they spin. They do nothing useful there, but moving
     /// them gains nothing as long as nobody wants their place.
     pub fn spinning_on_fast<'a>(&self, scene: &Scene<'a>) -> Vec<&'a Subject> {
         let spins = |subject: &&Subject| subject.placeable && subject.runnable && subject.hints.spinning;
-        scene.threads.iter().filter(spins).filter(|subject| self.on_fast(scene, subject)).collect()
+        scene.threads.iter().filter(spins).filter(|subject| self.on_fast(subject)).collect()
     }
 
     /// Binds the best-ranked candidates to fast PEs.
-    pub fn place<R: Ord, W: Display>(
+    pub fn place<R: Ord, W: Ord + Display>(
         &self,
         scene: &Scene<'_>,
         candidates: Vec<Candidate<'_, R, W>>,
         rest: Rest,
     ) -> Placement {
-        let ranked = self.ranked(scene, candidates);
+        let mut ranked = self.ranked(candidates);
         let around = scene.machine.topology.domains_by_pe();
         let each = (ranked.len() / (self.fast.len() + self.slow.len())).max(1);
-        let able: Vec<_> =
-            ranked.iter().filter(|r| r.candidate.subject.view.permitted.intersects(&self.fast)).collect();
+        let is_able = |r: &&mut Ranked<'_, R, W>| r.candidate.subject.view.permitted.intersects(&self.fast);
+        let mut able: Vec<_> = ranked.iter_mut().filter(is_able).collect();
         let mut room = Room::new(&self.fast, each, able.len(), |pe| siblings(&around, &self.fast, pe));
-        let mut placement = Placement::default();
-        for best in able.iter().take(each * self.fast.len()) {
-            self.keep_assignment(scene, best, &mut room, &mut placement);
+        for best in able.iter_mut().take(each * self.fast.len()) {
+            best.keep_assignment(&mut room);
         }
-        for equals in able.chunk_by(|a, b| a.candidate.rank == b.candidate.rank) {
+        for equals in able.chunk_by_mut(|a, b| a.candidate.rank == b.candidate.rank) {
             if room.is_full() {
                 break;
             }
-            let mut standing: Vec<_> = equals.iter().map(|ranked| &ranked.candidate).collect();
-            standing.retain(|c| !placement.bound.contains_key(&c.subject.view.thread));
-            for (index, pe) in room.fill(&around, standing.iter().map(|candidate| candidate.subject)) {
-                let candidate = standing[index];
+            let mut standing: Vec<_> = equals.iter_mut().filter(|r| r.assignment.is_none()).collect();
+            for (index, pe) in room.fill(&around, standing.iter().map(|ranked| ranked.candidate.subject)) {
                 let reason = format!(
                     "{}: nearest of {} with an equal right to one of the {} fast PEs",
-                    candidate.reason,
+                    standing[index].candidate.reason,
                     standing.len(),
                     self.fast.len()
                 );
-                placement
-                    .bound
-                    .insert(candidate.subject.view.thread, Assignment { pes: CpuSet::single(pe), reason });
+                standing[index].assignment =
+                    Some(Assignment { pes: CpuSet::single(pe), reason: reason.into() });
             }
         }
-        if rest == Rest::OnSlow && room.is_full() {
-            self.keep_rest_on_slow(scene, &ranked, &mut placement);
+        let keeps_on_slow = rest == Rest::OnSlow && room.is_full();
+        if keeps_on_slow {
+            self.keep_on_slow(&mut ranked);
+        }
+        let assigned =
+            ranked.into_iter().filter_map(|r| Some((r.candidate.subject.view.thread, r.assignment?)));
+        let mut placement = Placement { bound: assigned.collect(), ..Placement::default() };
+        if keeps_on_slow {
+            self.keep_others_on_slow(scene, &mut placement);
         }
         placement
     }
 
     /// The candidates, best first; of equals first those who are on fast PEs.
-    fn ranked<'a, R: Ord, W>(
-        &self,
-        scene: &Scene<'_>,
-        candidates: Vec<Candidate<'a, R, W>>,
-    ) -> Vec<Ranked<'a, R, W>> {
+    fn ranked<'a, R: Ord, W>(&self, candidates: Vec<Candidate<'a, R, W>>) -> Vec<Ranked<'a, R, W>> {
         let with_pe = |candidate: Candidate<'a, R, W>| {
-            let fast_pe = self.fast_pe_of(scene, candidate.subject);
-            Ranked { candidate, fast_pe }
+            let fast_pe = self.fast_pe_of(candidate.subject);
+            Ranked { candidate, fast_pe, assignment: None }
         };
         let mut ranked: Vec<_> = candidates.into_iter().map(with_pe).collect();
         ranked.sort_by(|a, b| {
@@ -183,70 +182,70 @@ impl Amp {
         ranked
     }
 
-    /// Who is on a fast PE and among the best stays there, if its core has not its fair number of threads.
-    fn keep_assignment<R, W: Display>(
-        &self,
-        scene: &Scene<'_>,
-        Ranked { candidate, fast_pe }: &Ranked<'_, R, W>,
-        room: &mut Room,
-        placement: &mut Placement,
-    ) {
-        let view = &candidate.subject.view;
-        let Some(pe) = *fast_pe else { return };
-        if room.may_stay(pe) && view.permitted.contains(pe) {
-            room.take(pe);
-            let assignment = scene.present.bound.get(&view.thread).cloned().unwrap_or_else(|| Assignment {
-                pes: CpuSet::single(pe),
-                reason: format!("{}: it was on a fast PE and may stay", candidate.reason),
-            });
-            placement.bound.insert(view.thread, assignment);
+    /// Binds the candidates that got no fast PE to the slow ones.
+    fn keep_on_slow<R, W: Ord + Display>(&self, ranked: &mut [Ranked<'_, R, W>]) {
+        // Thousands of threads are kept there for a few reasons.
+        let mut reasons = BTreeMap::new();
+        for Ranked { candidate, assignment, .. } in ranked.iter_mut().filter(|r| r.assignment.is_none()) {
+            let reason = || reasons.entry(&candidate.reason).or_insert_with_key(|r| self.why_slow(r)).clone();
+            *assignment = self.slow_assignment(candidate.subject, reason);
         }
     }
 
-    /// Binds everybody else to the slow PEs; who is there already stays as it is.
-    fn keep_rest_on_slow<R, W: Display>(
-        &self,
-        scene: &Scene<'_>,
-        ranked: &[Ranked<'_, R, W>],
-        placement: &mut Placement,
-    ) {
-        let mut assignments = Vec::new();
-        let mut newcomers = BTreeMap::new();
-        for subject in scene.threads.iter().filter(|s| s.placeable) {
-            let (thread, permitted) = (subject.view.thread, &subject.view.permitted);
-            if placement.bound.contains_key(&thread) || !permitted.intersects(&self.slow) {
-                continue;
-            }
-            let pes =
-                if self.slow.is_subset(permitted) { &self.slow } else { &self.slow.intersection(permitted) };
-            match scene.present.bound.get(&thread).filter(|assignment| assignment.pes == *pes) {
-                Some(assignment) => assignments.push((thread, assignment.clone())),
-                None => drop(newcomers.insert(thread, (pes.clone(), None))),
+    /// Binds everybody who is no candidate to the slow PEs.
+    fn keep_others_on_slow(&self, scene: &Scene<'_>, placement: &mut Placement) {
+        for subject in scene.threads.iter().filter(|subject| subject.placeable && !is_candidate(subject)) {
+            if !placement.bound.contains_key(&subject.view.thread)
+                && let Some(assignment) = self.slow_assignment(subject, || self.why_slow(&"not runnable"))
+            {
+                placement.bound.insert(subject.view.thread, assignment);
             }
         }
-        for Ranked { candidate, .. } in ranked {
-            if let Some((_, reason)) = newcomers.get_mut(&candidate.subject.view.thread) {
-                *reason = Some(&candidate.reason);
-            }
+    }
+
+    /// The slow PEs that a thread may use, if any; who is there already stays as it is.
+    fn slow_assignment(&self, subject: &Subject, reason: impl FnOnce() -> Arc<str>) -> Option<Assignment> {
+        let permitted = &subject.view.permitted;
+        let all_permitted = self.slow.is_subset(permitted);
+        let pes = if all_permitted { self.slow.clone() } else { self.slow.intersection(permitted) };
+        let present = subject.assignment.as_ref().filter(|assignment| assignment.pes == pes);
+        let anew = |pes| Assignment { pes, reason: reason() };
+        (!pes.is_empty()).then(|| present.cloned().unwrap_or_else(|| anew(pes)))
+    }
+
+    fn why_slow(&self, reason: &impl Display) -> Arc<str> {
+        format!("{reason}: better candidates have the {} fast PEs", self.fast.len()).into()
+    }
+}
+
+impl<R, W: Display> Ranked<'_, R, W> {
+    /// Who is on a fast PE and among the best stays there, if its core has not its fair number of threads.
+    fn keep_assignment(&mut self, room: &mut Room) {
+        let Some(pe) = self.fast_pe else { return };
+        let subject = self.candidate.subject;
+        if room.may_stay(pe) && subject.view.permitted.contains(pe) {
+            room.take(pe);
+            let reason = || format!("{}: it was on a fast PE and may stay", self.candidate.reason);
+            let anew = || Assignment { pes: CpuSet::single(pe), reason: reason().into() };
+            self.assignment = Some(subject.assignment.clone().unwrap_or_else(anew));
         }
-        for (thread, (pes, reason)) in newcomers {
-            let standing = reason.map_or_else(|| "not runnable".to_owned(), W::to_string);
-            let reason = format!("{standing}: better candidates have the {} fast PEs", self.fast.len());
-            assignments.push((thread, Assignment { pes, reason }));
-        }
-        placement.bound.extend(assignments);
     }
 }
 
 /// The threads that want a PE for work and may be given one.
 pub fn candidates<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a Subject> + use<'a> {
-    let is_candidate = |s: &&Subject| s.placeable && s.runnable && !s.hints.spinning;
-    scene.threads.iter().filter(is_candidate)
+    scene.threads.iter().filter(|subject| is_candidate(subject))
+}
+
+fn is_candidate(subject: &Subject) -> bool {
+    subject.placeable && subject.runnable && !subject.hints.spinning
 }
 
 /// How many threads each fast PE still takes.
 struct Room {
-    pes: BTreeMap<PeId, Taken>,
+    cores: Vec<Core>,
+    /// Of each fast PE, by OS index, its core and how many threads it has taken.
+    pes: Vec<Option<Taken>>,
     /// Threads that a PE takes.
     each: usize,
     /// Threads that an SMT core gets if they are shared out evenly.
@@ -255,58 +254,63 @@ struct Room {
     levels: BTreeMap<usize, CpuSet>,
 }
 
-struct Taken {
+/// The fast PEs of one SMT core, and how many threads they have taken.
+struct Core {
+    pes: CpuSet,
     threads: usize,
-    siblings: CpuSet,
+}
+
+#[derive(Clone, Copy)]
+struct Taken {
+    core: usize,
+    threads: usize,
 }
 
 impl Room {
     /// Empty PEs that take `each` threads, for so many threads in all.
     fn new(pes: &CpuSet, each: usize, threads: usize, siblings: impl Fn(PeId) -> CpuSet) -> Room {
-        let of = |pe| (pe, Taken { threads: 0, siblings: siblings(pe) });
+        let by_pe = vec![None; pes.last().map_or(0, |pe| pe.0 as usize + 1)];
         let levels = [(0, pes.clone())].into();
-        let mut room = Room { pes: pes.iter().map(of).collect(), each, fair: 1, levels };
-        // A core counts once: by its first PE.
-        let is_first =
-            |(pe, taken): &(&PeId, &Taken)| taken.siblings.first().is_none_or(|first| first > **pe);
-        let cores = room.pes.iter().filter(is_first).map(|(_, taken)| each * (1 + taken.siblings.len()));
-        let cores: Vec<usize> = cores.collect();
+        let mut room = Room { cores: Vec::new(), pes: by_pe, each, fair: 1, levels };
+        for pe in pes.iter() {
+            if room.taken(pe).is_none() {
+                let pes = siblings(pe).union(&CpuSet::single(pe));
+                let core = room.cores.len();
+                pes.iter().for_each(|pe| room.pes[pe.0 as usize] = Some(Taken { core, threads: 0 }));
+                room.cores.push(Core { pes, threads: 0 });
+            }
+        }
+        let cores: Vec<usize> = room.cores.iter().map(|core| each * core.pes.len()).collect();
         let most = cores.iter().copied().max().unwrap_or(1);
         let taken_at = |fair: usize| cores.iter().map(|core| fair.min(*core)).sum::<usize>();
         room.fair = (1..most).find(|&fair| taken_at(fair) >= threads).unwrap_or(most);
         room
     }
 
+    fn taken(&self, pe: PeId) -> Option<Taken> {
+        self.pes.get(pe.0 as usize).copied().flatten()
+    }
+
     /// A PE gets a thread; its core then counts as fuller.
     fn take(&mut self, pe: PeId) {
-        let Some(taken) = self.pes.get_mut(&pe) else { return };
+        let Some(Some(taken)) = self.pes.get_mut(pe.0 as usize) else { return };
         taken.threads += 1;
-        let core = self.core(pe);
-        let threads: usize = core.iter().map(|pe| self.threads(pe)).sum();
-        if let Some(level) = self.levels.get_mut(&(threads - 1)) {
-            *level = level.difference(&core);
+        let core = &mut self.cores[taken.core];
+        core.threads += 1;
+        let mut before = self.levels.remove(&(core.threads - 1)).unwrap_or_default();
+        core.pes.iter().for_each(|pe| before.remove(pe));
+        if !before.is_empty() {
+            self.levels.insert(core.threads - 1, before);
         }
-        self.levels.retain(|_, pes| !pes.is_empty());
-        let open: CpuSet = core.iter().filter(|&pe| self.threads(pe) < self.each).collect();
-        if !open.is_empty() {
-            let level = self.levels.entry(threads).or_default();
-            *level = level.union(&open);
+        let takes_more = |pe: &PeId| self.pes[pe.0 as usize].is_some_and(|taken| taken.threads < self.each);
+        for pe in core.pes.iter().filter(takes_more) {
+            self.levels.entry(core.threads).or_default().insert(pe);
         }
-    }
-
-    fn threads(&self, pe: PeId) -> usize {
-        self.pes.get(&pe).map_or(0, |taken| taken.threads)
-    }
-
-    /// The PEs of the core of a PE.
-    fn core(&self, pe: PeId) -> CpuSet {
-        let siblings = self.pes.get(&pe).map(|taken| &taken.siblings);
-        siblings.map_or(CpuSet::new(), |siblings| siblings.union(&CpuSet::single(pe)))
     }
 
     fn may_stay(&self, pe: PeId) -> bool {
-        let on_core = || self.core(pe).iter().map(|pe| self.threads(pe)).sum::<usize>();
-        self.pes.contains_key(&pe) && self.threads(pe) < self.each && on_core() < self.fair
+        let has_room = |taken: Taken| taken.threads < self.each && self.cores[taken.core].threads < self.fair;
+        self.taken(pe).is_some_and(has_room)
     }
 
     /// Gives PEs to threads, the emptiest cores first, and there the closest pairs first: each thread's place
@@ -325,7 +329,8 @@ impl Room {
             pairing.open(&open);
             while let Some((index, pe)) = pairing.next(&open) {
                 self.take(pe);
-                open = open.difference(&self.core(pe));
+                let core = self.taken(pe).map(|taken| &self.cores[taken.core].pes);
+                core.into_iter().flat_map(CpuSet::iter).for_each(|pe| open.remove(pe));
                 pairs.push((index, pe));
             }
             // Who can use none of these cannot use them later either, and a core only gets fuller.

@@ -44,8 +44,9 @@ use crate::ids::{PeId, ThreadId};
 use crate::plan::{Assignment, Placement};
 use crate::topology::Domain;
 use crate::view::{Estimate, Usage};
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use rustc_hash::FxHashMap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt::{Display, Formatter};
 
 /// As the registry has it.
@@ -134,15 +135,19 @@ const SATURATED: u8 = 3;
 struct Cosched {
     parameters: Parameters,
     /// The two-bit counter of each thread.
-    high_cache: BTreeMap<ThreadId, u8>,
+    high_cache: FxHashMap<ThreadId, u8>,
     fixed: BTreeSet<ThreadId>,
 }
 
 impl Cosched {
     /// Counts the quantum of each runnable thread as a high-cache one or not.
     fn count_quanta(&mut self, scene: &Scene<'_>) {
-        let alive: BTreeSet<ThreadId> = scene.threads.iter().map(|subject| subject.view.thread).collect();
-        self.high_cache.retain(|thread, _| alive.contains(thread));
+        let known = |subject: &Subject| {
+            let thread = subject.view.thread;
+            Some((thread, *self.high_cache.get(&thread)?))
+        };
+        // Who has ended is forgotten.
+        self.high_cache = scene.threads.iter().filter_map(known).collect();
         for subject in candidates(scene) {
             let Some(misses) = subject.view.usage.l2_misses_per_100_cycles else { continue };
             let counter = self.high_cache.entry(subject.view.thread).or_default();
@@ -166,20 +171,16 @@ impl Cosched {
 
     /// Deals all that wait: the fixed ones first; of the others those stay that were bound a moment ago, or
     /// all that can where nobody is dealt anew.
-    fn deal<'a>(
-        &self,
-        scene: &Scene<'a>,
-        table: &'a Table,
-        mut waiting: VecDeque<Waiting<'a>>,
-        anew: bool,
-    ) -> Deal<'a> {
+    fn deal<'a>(&self, table: &'a Table, mut waiting: VecDeque<Waiting<'a>>, anew: bool) -> Deal<'a> {
         let mut deal = Deal::new(table, self.parameters);
         let fair_share = waiting.len().div_ceil(table.pes.len());
-        waiting.retain(|w| !(self.fixed.contains(&w.subject.view.thread) && deal.fix(scene, w.subject)));
+        waiting.retain(|w| !(self.fixed.contains(&w.subject.view.thread) && deal.fix(w)));
         waiting.retain(|w| {
             let stays = w.subject.resident || !anew;
-            !(stays && deal.stay(scene, w.subject, fair_share))
+            !(stays && deal.stay(w, fair_share))
         });
+        deal.open =
+            deal.dealt.iter().enumerate().map(|(place, dealt)| Reverse((dealt.len(), place))).collect();
         while deal.next(&mut waiting) {}
         deal
     }
@@ -204,7 +205,8 @@ impl Policy for Cosched {
                 "no two allowed PEs are siblings of one SMT core, so it does not matter who runs beside whom",
             );
         };
-        let mut waiting: Vec<_> = candidates(scene).map(|subject| Waiting { subject, skips: 0 }).collect();
+        let waits = |subject| Waiting { subject, events: Events::of(&subject.view.usage), skips: 0 };
+        let mut waiting: Vec<_> = candidates(scene).map(waits).collect();
         waiting.sort_by_key(|waiting| waiting.subject.view.thread);
         let waiting = VecDeque::from(waiting);
         let counted = |w: &Waiting<'_>| w.subject.view.usage.l2_misses_per_100_cycles.is_some();
@@ -213,10 +215,10 @@ impl Policy for Cosched {
         }
         self.count_quanta(scene);
         self.fix(&waiting);
-        let kept = self.deal(scene, &table, waiting.clone(), false);
-        let anew = self.deal(scene, &table, waiting, true);
+        let kept = self.deal(&table, waiting.clone(), false);
+        let anew = self.deal(&table, waiting, true);
         let best = if anew.is_better(&kept, self.parameters.gain_min) { anew } else { kept };
-        best.placement(scene)
+        best.placement()
     }
 }
 
@@ -224,7 +226,28 @@ impl Policy for Cosched {
 #[derive(Clone)]
 struct Waiting<'a> {
     subject: &'a Subject,
+    events: Events,
     skips: u32,
+}
+
+/// The events per cycle of a thread, as far as they are known.
+#[derive(Debug, Clone, Copy)]
+struct Events {
+    l2_misses: Option<f64>,
+    fpu: Option<f64>,
+    branches: Option<f64>,
+}
+
+impl Events {
+    fn of(usage: &Usage) -> Events {
+        let known = |estimate: Option<Estimate>| estimate.filter(|e| e.confidence >= CONFIDENCE_MIN);
+        let branches = || Some(known(usage.branches)?.value * usage.ipc?.value);
+        Events {
+            l2_misses: usage.l2_misses_per_100_cycles.map(|misses| misses.value / 100.0),
+            fpu: known(usage.fpu).map(|share| share.value),
+            branches: branches(),
+        }
+    }
 }
 
 /// The PEs that threads are dealt to.
@@ -259,11 +282,18 @@ impl Table {
 struct Deal<'a> {
     parameters: Parameters,
     table: &'a Table,
-    /// The PEs that still take threads, each behind its number of threads: the emptiest first.
-    open: BTreeSet<(usize, usize)>,
+    /// The PEs to which the rest is dealt, each behind its number of threads: the emptiest first.
+    open: BinaryHeap<Reverse<(usize, usize)>>,
     /// Who was dealt to each PE.
-    dealt: Vec<Vec<&'a Subject>>,
+    dealt: Vec<Vec<Dealt>>,
     reasons: Vec<(&'a Subject, PeId, Reason)>,
+}
+
+/// One thread of those that were dealt to a PE.
+#[derive(Debug, Clone, Copy)]
+struct Dealt {
+    thread: ThreadId,
+    events: Events,
 }
 
 /// Why a thread was dealt to a PE.
@@ -299,7 +329,7 @@ impl<'a> Deal<'a> {
         Deal {
             parameters,
             table,
-            open: places.clone().map(|place| (0, place)).collect(),
+            open: BinaryHeap::new(),
             dealt: places.map(|_| Vec::new()).collect(),
             reasons: Vec::new(),
         }
@@ -307,64 +337,59 @@ impl<'a> Deal<'a> {
 
     /// Fixes a high-cache thread on a designated PE: its own, if it is on one, else the emptiest. Says
     /// whether it may use one.
-    fn fix(&mut self, scene: &Scene<'_>, subject: &'a Subject) -> bool {
+    fn fix(&mut self, waiting: &Waiting<'a>) -> bool {
+        let subject = waiting.subject;
         let is_usable = |pe: PeId| self.table.designated.contains(pe) && subject.view.permitted.contains(pe);
-        let own = own_pe(scene, subject).filter(|&pe| is_usable(pe));
+        let own = own_pe(subject).filter(|&pe| is_usable(pe));
         let own = own.and_then(|pe| self.table.places.get(&pe).copied());
-        let emptiest =
-            || self.open.iter().map(|(_, place)| *place).find(|place| is_usable(self.table.pes[*place]));
-        let Some(place) = own.or_else(emptiest) else { return false };
-        self.give(subject, place, Reason::Fixed);
+        let usable = (0..self.dealt.len()).filter(|&place| is_usable(self.table.pes[place]));
+        let Some(place) = own.or_else(|| usable.min_by_key(|&place| self.dealt[place].len())) else {
+            return false;
+        };
+        self.give(waiting, place, Reason::Fixed);
         true
     }
 
     /// Leaves a thread where it is bound, if that PE has not its fair share of threads without it; says
     /// whether it could.
-    fn stay(&mut self, scene: &Scene<'_>, subject: &'a Subject, fair_share: usize) -> bool {
-        let own = own_pe(scene, subject).filter(|&pe| subject.view.permitted.contains(pe));
+    fn stay(&mut self, waiting: &Waiting<'a>, fair_share: usize) -> bool {
+        let own = own_pe(waiting.subject).filter(|&pe| waiting.subject.view.permitted.contains(pe));
         let Some(&place) = own.and_then(|pe| self.table.places.get(&pe)) else { return false };
-        let threads = self.dealt[place].len();
-        let has_room = threads < fair_share && self.open.contains(&(threads, place));
+        let has_room = self.dealt[place].len() < fair_share;
         if has_room {
-            self.give(subject, place, Reason::Stays);
+            self.give(waiting, place, Reason::Stays);
         }
         has_room
     }
 
     /// Deals one thread to the PE that has fewest; `false` when nobody waits or no PE takes one.
     fn next(&mut self, waiting: &mut VecDeque<Waiting<'a>>) -> bool {
-        let emptiest = self.open.first().copied().filter(|_| !waiting.is_empty());
-        let Some((threads, place)) = emptiest else { return false };
+        let emptiest = self.open.pop().filter(|_| !waiting.is_empty());
+        let Some(Reverse((threads, place))) = emptiest else { return false };
         let siblings = &self.table.siblings[place];
-        let beside: Vec<&Subject> =
+        let beside: Vec<Dealt> =
             siblings.iter().filter_map(|&sibling| self.dealt[sibling].last().copied()).collect();
-        match pick(&self.parameters, waiting, self.table.pes[place], &beside) {
-            Some((picked, reason)) => {
-                if let Some(Waiting { subject, .. }) = waiting.remove(picked) {
-                    self.give(subject, place, reason);
-                }
-            }
-            // Nobody who waits may use it.
-            None => drop(self.open.remove(&(threads, place))),
+        // If nobody who waits may use it, it takes no more.
+        if let Some((picked, reason)) = pick(&self.parameters, waiting, self.table.pes[place], &beside)
+            && let Some(picked) = waiting.remove(picked)
+        {
+            self.give(&picked, place, reason);
+            self.open.push(Reverse((threads + 1, place)));
         }
         true
     }
 
-    fn give(&mut self, subject: &'a Subject, place: usize, reason: Reason) {
-        let threads = self.dealt[place].len();
-        if self.open.remove(&(threads, place)) {
-            self.open.insert((threads + 1, place));
-        }
-        self.dealt[place].push(subject);
+    fn give(&mut self, Waiting { subject, events, .. }: &Waiting<'a>, place: usize, reason: Reason) {
+        self.dealt[place].push(Dealt { thread: subject.view.thread, events: *events });
         self.reasons.push((subject, self.table.pes[place], reason));
     }
 
     /// What was dealt, with the reasons. Who stays keeps the reason that it had.
-    fn placement(&self, scene: &Scene<'_>) -> Placement {
+    fn placement(&self) -> Placement {
         let assignment = |(subject, pe, reason): &(&Subject, PeId, Reason)| {
             let thread = subject.view.thread;
-            let present = scene.present.bound.get(&thread).filter(|_| own_pe(scene, subject) == Some(*pe));
-            let anew = || Assignment { pes: CpuSet::single(*pe), reason: reason.to_string() };
+            let present = subject.assignment.as_ref().filter(|_| own_pe(subject) == Some(*pe));
+            let anew = || Assignment { pes: CpuSet::single(*pe), reason: reason.to_string().into() };
             (thread, present.cloned().unwrap_or_else(anew))
         };
         Placement { bound: self.reasons.iter().map(assignment).collect(), ..Placement::default() }
@@ -398,7 +423,7 @@ impl<'a> Deal<'a> {
         });
         let mean = |(a, b): (usize, usize)| {
             let values = self.dealt[a].iter().flat_map(|a| {
-                let value = |b: &&Subject| difference(&self.parameters.weights, &a.view.usage, &b.view.usage);
+                let value = |b: &Dealt| difference(&self.parameters.weights, &a.events, &b.events);
                 self.dealt[b].iter().map(value).filter(|value| value.is_finite())
             });
             let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value));
@@ -409,9 +434,8 @@ impl<'a> Deal<'a> {
 }
 
 /// The PE to which a thread is bound alone.
-fn own_pe(scene: &Scene<'_>, subject: &Subject) -> Option<PeId> {
-    let assignment =
-        scene.present.bound.get(&subject.view.thread).filter(|assignment| assignment.pes.len() == 1);
+fn own_pe(subject: &Subject) -> Option<PeId> {
+    let assignment = subject.assignment.as_ref().filter(|assignment| assignment.pes.len() == 1);
     assignment.and_then(|assignment| assignment.pes.first())
 }
 
@@ -421,14 +445,14 @@ fn pick(
     parameters: &Parameters,
     waiting: &mut VecDeque<Waiting<'_>>,
     pe: PeId,
-    beside: &[&Subject],
+    beside: &[Dealt],
 ) -> Option<(usize, Reason)> {
     let able = |w: &Waiting<'_>| w.subject.view.permitted.contains(pe);
     let window: Vec<usize> =
         (0..waiting.len()).filter(|&index| able(&waiting[index])).take(parameters.window.max(1)).collect();
     let value = |index: &usize| {
-        let usage = &waiting[*index].subject.view.usage;
-        beside.iter().map(|a| difference(&parameters.weights, &a.view.usage, usage)).sum::<f64>()
+        let events = &waiting[*index].events;
+        beside.iter().map(|a| difference(&parameters.weights, &a.events, events)).sum::<f64>()
     };
     let overdue = window.iter().find(|&&index| waiting[index].skips >= parameters.skips_max);
     let (picked, reason) = match (overdue, beside) {
@@ -437,7 +461,7 @@ fn pick(
         (None, [.., last]) => {
             // Of equals the first: the maximum of the reversed window is the last that it sees.
             let most = window.iter().rev().max_by(|a, b| value(a).total_cmp(&value(b)))?;
-            let (value, beside, of) = (value(most), last.view.thread, window.len());
+            let (value, beside, of) = (value(most), last.thread, window.len());
             (*most, Reason::Differs { value, beside, of })
         }
     };
@@ -449,19 +473,14 @@ fn pick(
 
 /// The paper's `v` of a thread `b` for the place beside `a`; infinite if `b` has no counters yet. A metric
 /// that is unknown of either counts nothing.
-fn difference(weights: &Weights, a: &Usage, b: &Usage) -> f64 {
-    if b.l2_misses_per_100_cycles.is_none() {
+fn difference(weights: &Weights, a: &Events, b: &Events) -> f64 {
+    if b.l2_misses.is_none() {
         return f64::INFINITY;
     }
-    let known = |estimate: Option<Estimate>| estimate.filter(|e| e.confidence >= CONFIDENCE_MIN);
-    let fpu = |usage: &Usage| known(usage.fpu).map(|share| share.value);
-    let branches = |usage: &Usage| Some(known(usage.branches)?.value * usage.ipc?.value);
-    let l2_misses = |usage: &Usage| Some(usage.l2_misses_per_100_cycles?.value / 100.0);
-    let apart = |of: &dyn Fn(&Usage) -> Option<f64>| match (of(a), of(b)) {
-        (Some(a), Some(b)) => (a - b).abs(),
-        _ => 0.0,
-    };
-    weights.l2_misses * apart(&l2_misses) + weights.fpu * apart(&fpu) + weights.branches * apart(&branches)
+    let apart = |a: Option<f64>, b: Option<f64>| a.zip(b).map_or(0.0, |(a, b)| (a - b).abs());
+    weights.l2_misses * apart(a.l2_misses, b.l2_misses)
+        + weights.fpu * apart(a.fpu, b.fpu)
+        + weights.branches * apart(a.branches, b.branches)
 }
 
 #[cfg(test)]
@@ -500,6 +519,7 @@ mod tests {
             (usage(0.0, 0.0, 0.2, 0.5), 0.2),
             (usage(2.0, 0.5, 0.2, 0.5), 0.78),
         ] {
+            let (nothing, other) = (Events::of(&nothing), Events::of(&other));
             assert!((difference(&weights, &nothing, &other) - expected).abs() < 1e-9, "{other:?}");
             assert!((difference(&weights, &other, &nothing) - expected).abs() < 1e-9, "{other:?}");
         }
@@ -524,6 +544,7 @@ mod tests {
             fpu_class: FpuClass::Unknown,
             placeable: true,
             resident: false,
+            assignment: None,
         }
     }
 
@@ -535,8 +556,12 @@ mod tests {
     }
 
     /// Who was dealt to them.
-    fn dealt<'a>(core: &'a Table, first: &[&'a Subject], second: &[&'a Subject]) -> Deal<'a> {
-        Deal { dealt: vec![first.to_vec(), second.to_vec()], ..Deal::new(core, parameters()) }
+    fn dealt<'a>(core: &'a Table, first: &[&Subject], second: &[&Subject]) -> Deal<'a> {
+        let dealt = |subjects: &[&Subject]| {
+            let dealt = |s: &&Subject| Dealt { thread: s.view.thread, events: Events::of(&s.view.usage) };
+            subjects.iter().map(dealt).collect()
+        };
+        Deal { dealt: vec![dealt(first), dealt(second)], ..Deal::new(core, parameters()) }
     }
 
     #[test]
@@ -566,8 +591,9 @@ mod tests {
         let weights = parameters().weights;
         let a = usage(0.0, 0.0, 0.0, 1.0);
         let guess = Usage { fpu: a.fpu.map(|fpu| Estimate { value: 0.9, confidence: 0.2, ..fpu }), ..a };
+        let [a, guess, nothing] = [a, guess, Usage::default()].map(|usage| Events::of(&usage));
         assert_eq!(difference(&weights, &a, &guess), 0.0);
-        assert_eq!(difference(&weights, &a, &Usage::default()), f64::INFINITY);
-        assert_eq!(difference(&weights, &Usage::default(), &a), 0.0);
+        assert_eq!(difference(&weights, &a, &nothing), f64::INFINITY);
+        assert_eq!(difference(&weights, &nothing, &a), 0.0);
     }
 }

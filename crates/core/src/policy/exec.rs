@@ -365,7 +365,7 @@ fn thread_line<'a>(subject: &'a Subject, scene: &Scene<'a>) -> ThreadLine<'a> {
         placeable: subject.placeable,
         resident: subject.resident,
         may_use_pes: view.permitted.intersection(scene.allowed),
-        bound_pes: scene.present.bound.get(&view.thread).map(|assignment| &assignment.pes),
+        bound_pes: subject.assignment.as_ref().map(|assignment| &assignment.pes),
         last_pe: view.last_pe,
         runnable: subject.runnable,
         runnable_share: view.runnable_share,
@@ -412,7 +412,7 @@ fn placement_of(answer: &str, step: u64, scene: &Scene<'_>) -> Result<Placement,
             ));
         }
         let reason = reason.map_or_else(|| "the policy's command wants it".to_owned(), |why| clipped(&why));
-        if placement.bound.insert(subject.view.thread, Assignment { pes, reason }).is_some() {
+        if placement.bound.insert(subject.view.thread, Assignment { pes, reason: reason.into() }).is_some() {
             return Err(format!("it binds thread {shown} twice"));
         }
     }

@@ -15,10 +15,10 @@
 use super::amp::candidates;
 use super::spec::{Parameters, PolicyKind};
 use super::static_ipc::{Standing, place_by};
-use super::{Needs, Policy, Reading, Scene};
+use super::{Needs, Policy, Reading, Scene, Subject};
 use crate::ids::ThreadId;
 use crate::plan::Placement;
-use std::collections::{BTreeMap, BTreeSet};
+use rustc_hash::FxHashMap;
 
 /// As the registry has it.
 pub const KIND: PolicyKind = PolicyKind {
@@ -34,7 +34,7 @@ pub const KIND: PolicyKind = PolicyKind {
 /// The policy.
 struct MeasuredIpc {
     hysteresis: f64,
-    measured: BTreeMap<ThreadId, Measured>,
+    measured: FxHashMap<ThreadId, Measured>,
 }
 
 /// IPC of one thread as last seen on each kind of PE.
@@ -50,7 +50,7 @@ impl MeasuredIpc {
             fast PE, so that noise moves nobody (ours)";
         Self {
             hysteresis: parameters.number("hysteresis", 1.05, 1.0..=100.0, "", doc),
-            measured: BTreeMap::new(),
+            measured: FxHashMap::default(),
         }
     }
 }
@@ -68,22 +68,26 @@ impl Policy for MeasuredIpc {
         if candidates(scene).next().is_some() && candidates(scene).all(|s| s.view.usage.ipc.is_none()) {
             return Placement::without_gain("no hardware counters tell how many instructions a cycle takes");
         }
-        let alive: BTreeSet<ThreadId> = scene.threads.iter().map(|subject| subject.view.thread).collect();
-        self.measured.retain(|thread, _| alive.contains(thread));
+        let known = |subject: &Subject| {
+            let thread = subject.view.thread;
+            Some((thread, *self.measured.get(&thread)?))
+        };
+        // Who has ended is forgotten.
+        self.measured = scene.threads.iter().filter_map(known).collect();
         place_by(scene, |amp, subject| {
             let measured = self.measured.entry(subject.view.thread).or_default();
             let ipc = subject.view.usage.ipc.map(|ipc| ipc.value);
             // The present binding held since the last step, so that is where the reading was made.
-            if amp.bound_to_fast(scene, subject) {
+            if amp.bound_to_fast(subject) {
                 measured.on_fast = ipc.or(measured.on_fast);
-            } else if amp.bound_to_slow(scene, subject) {
+            } else if amp.bound_to_slow(subject) {
                 measured.on_slow = ipc.or(measured.on_slow);
             }
             match (measured.on_fast, measured.on_slow) {
                 (None, _) => Standing::First("to measure its IPC on a fast PE"),
                 (_, None) => Standing::Last("to measure its IPC on a slow PE"),
                 (Some(fast), Some(slow)) => {
-                    let bonus = if amp.on_fast(scene, subject) { self.hysteresis } else { 1.0 };
+                    let bonus = if amp.on_fast(subject) { self.hysteresis } else { 1.0 };
                     Standing::Ratio(bonus * fast / slow.max(f64::MIN_POSITIVE))
                 }
             }

@@ -70,6 +70,7 @@ impl Policy for MinTlp {
 }
 
 /// Why a thread is ranked where it is.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     /// With so many runnable threads of its application, if that is known.
     Works(Option<usize>),

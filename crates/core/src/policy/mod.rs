@@ -8,7 +8,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::AppId;
 use crate::machine_model::MachineModel;
 use crate::observe::{Event, Hints};
-use crate::plan::Placement;
+use crate::plan::{Assignment, Placement};
 use crate::time::Time;
 use crate::view::{ApplicationView, ThreadView};
 use std::collections::BTreeMap;
@@ -75,8 +75,6 @@ pub struct Scene<'a> {
     pub threads: &'a [Subject],
     /// What each application did lately.
     pub applications: &'a BTreeMap<AppId, ApplicationView>,
-    /// The present placement.
-    pub present: &'a Placement,
 }
 
 /// Why a policy is asked.
@@ -107,6 +105,8 @@ pub struct Subject {
     pub placeable: bool,
     /// Whether it was bound so lately that it should stay where it is.
     pub resident: bool,
+    /// Where it is bound now and why, if it is.
+    pub assignment: Option<Assignment>,
 }
 
 /// A scheduling policy.

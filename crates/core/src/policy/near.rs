@@ -28,16 +28,21 @@ pub fn nearest<'a>(
     open: &CpuSet,
     threads: impl Iterator<Item = &'a Subject>,
 ) -> Option<(usize, PeId)> {
-    let of = |(index, subject): (usize, &Subject)| {
+    let mut best = None;
+    for (index, subject) in threads.enumerate() {
         let permitted = &subject.view.permitted;
-        let pe = if open.is_subset(permitted) {
-            closest(around, open, subject.view.last_pe)?
+        let found = if open.is_subset(permitted) {
+            closest(around, open, subject.view.last_pe)
         } else {
-            closest(around, &open.intersection(permitted), subject.view.last_pe)?
+            closest(around, &open.intersection(permitted), subject.view.last_pe)
         };
-        Some((distance(around, subject.view.last_pe, pe), index, pe))
-    };
-    threads.enumerate().filter_map(of).min().map(|(_, index, pe)| (index, pe))
+        let found = found.map(|(distance, pe)| (distance, index, pe));
+        best = best.into_iter().chain(found).min();
+        if best.is_some_and(|(distance, _, _)| distance == Distance::Stays) {
+            break;
+        }
+    }
+    best.map(|(_, index, pe)| (index, pe))
 }
 
 /// Brings threads and open PEs together, the closest first, as [`nearest`] asked again and again would,
@@ -104,31 +109,26 @@ impl<'a> Pairing<'a> {
         } else {
             closest(self.around, &open.intersection(permitted), *last_pe)
         };
-        if let (Some(&index), Some(pe)) = (waiting.front(), pe) {
-            self.queue.insert((distance(self.around, *last_pe, pe), index, pe, group));
+        if let (Some(&index), Some((distance, pe))) = (waiting.front(), pe) {
+            self.queue.insert((distance, index, pe, group));
         }
     }
 }
 
-fn distance(around: &[Vec<&Domain>], from: Option<PeId>, to: PeId) -> Distance {
-    let Some(from) = from else { return Distance::Across };
-    if from == to {
-        return Distance::Stays;
+/// The open PE that shares most with where a thread ran, and how far it is; the lowest of equals. `around`
+/// holds for each PE the domains that hold it, closest first
+/// ([`crate::topology::Topology::domains_by_pe`]).
+fn closest(around: &[Vec<&Domain>], open: &CpuSet, last: Option<PeId>) -> Option<(Distance, PeId)> {
+    let across = || Some((Distance::Across, open.first()?));
+    let Some(last) = last else { return across() };
+    if open.contains(last) {
+        return Some((Distance::Stays, last));
     }
-    let mut around = around.get(from.0 as usize).into_iter().flatten();
-    let shared = around.find(|domain| domain.pes.contains(to));
-    shared.map_or(Distance::Across, |domain| Distance::Within(domain.kind))
-}
-
-/// The open PE that shares most with where a thread ran; the lowest of equals. `around` holds for each PE the
-/// domains that hold it, closest first ([`crate::topology::Topology::domains_by_pe`]).
-pub fn closest(around: &[Vec<&Domain>], open: &CpuSet, last: Option<PeId>) -> Option<PeId> {
-    let Some(last) = last.filter(|last| !open.contains(*last)) else {
-        return last.or_else(|| open.first());
+    let within = |domain: &&Domain| {
+        let pe = domain.pes.first_common(open)?;
+        Some((Distance::Within(domain.kind), pe))
     };
-    let mut around = around.get(last.0 as usize).into_iter().flatten();
-    let shared = around.find(|domain| domain.pes.intersects(open));
-    shared.and_then(|domain| domain.pes.intersection(open).first()).or_else(|| open.first())
+    around.get(last.0 as usize).into_iter().flatten().find_map(within).or_else(across)
 }
 
 /// PEs in the order in which threads should fill them: first PEs of all cores, then their siblings.
@@ -174,6 +174,7 @@ mod tests {
             fpu_class: FpuClass::Unknown,
             placeable: true,
             resident: false,
+            assignment: None,
         }
     }
 
@@ -190,7 +191,7 @@ mod tests {
             let subjects: Vec<Subject> = threads.iter().enumerate().map(subject).collect();
             let mut standing: Vec<(usize, &Subject)> = subjects.iter().enumerate().collect();
             let mut pairing = Pairing::new(&around, subjects.iter());
-            for mut open in [CpuSet::from_words(vec![first]), CpuSet::first_n(8)] {
+            for mut open in [CpuSet::from_words(&[first]), CpuSet::first_n(8)] {
                 pairing.open(&open);
                 loop {
                     let expected = nearest(&around, &open, standing.iter().map(|(_, subject)| *subject));

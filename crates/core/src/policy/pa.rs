@@ -216,6 +216,7 @@ impl Policy for Pa {
 }
 
 /// Why a thread is ranked where it is.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     /// It is of that class, and its application has so many runnable threads, if that is known.
     Class(Class, Option<usize>),

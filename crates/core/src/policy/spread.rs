@@ -42,6 +42,7 @@ use crate::classify::{FpuClass, known_fpu_usage};
 use crate::cpuset::CpuSet;
 use crate::plan::{Assignment, Placement};
 use crate::topology::{Domain, DomainKind, Topology};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// As the registry has it.
@@ -85,10 +86,8 @@ impl Spread {
     /// The FPU-intensive threads that may be placed, most demanding first.
     fn rank<'a>(&self, scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
         let intensive = scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive);
-        let mut assigned: Vec<(usize, &Subject)> = intensive
-            .clone()
-            .filter_map(|s| Some((units.unit_of(scene.present.bound.get(&s.view.thread)?)?, s)))
-            .collect();
+        let mut assigned: Vec<(usize, &Subject)> =
+            intensive.clone().filter_map(|s| Some((units.unit_of(s.assignment.as_ref()?)?, s))).collect();
         // Threads that share a unit anyway never gain by changing places within it: who wants most is first.
         assigned.sort_by(|(a_unit, a), (b_unit, b)| {
             a_unit.cmp(b_unit).then(demand(b).total_cmp(&demand(a))).then(a.view.thread.cmp(&b.view.thread))
@@ -137,7 +136,7 @@ impl Policy for Spread {
         let mut waiting: Vec<Ranked<'_>> = ranked.into_iter().enumerate().collect();
         waiting.retain(|(_, subject)| !placement.bound.contains_key(&subject.view.thread));
         for stage in units.stages() {
-            waiting = fill(scene, &mut units, stage, waiting, total, &mut placement);
+            waiting = fill(&mut units, stage, waiting, total, &mut placement);
         }
         placement
     }
@@ -160,7 +159,7 @@ fn residents(scene: &Scene<'_>, units: &mut Units<'_>) -> Placement {
     let mut placement = Placement::default();
     for subject in scene.threads.iter().filter(|s| s.resident && s.placeable) {
         let thread = subject.view.thread;
-        if let Some(assignment) = scene.present.bound.get(&thread)
+        if let Some(assignment) = &subject.assignment
             && let Some(unit) = units.unit_of(assignment)
             && (units.list[unit].kind, units.list[unit].threads) == (0, 0)
             && assignment.pes.is_subset(&subject.view.permitted)
@@ -181,7 +180,6 @@ fn demand(subject: &Subject) -> f64 {
 
 /// Gives the assignments of one stage to the best-ranked waiting threads; returns those that got none.
 fn fill<'a>(
-    scene: &Scene<'_>,
     units: &mut Units<'_>,
     stage: Stage,
     waiting: Vec<Ranked<'a>>,
@@ -199,17 +197,17 @@ fn fill<'a>(
     // Those who are in a unit of this stage keep it before anybody else chooses.
     let mut standing = Vec::new();
     for (rank, subject) in members {
-        let assignment = scene.present.bound.get(&subject.view.thread);
+        let assignment = subject.assignment.as_ref();
         let own =
             assignment.and_then(|assignment| units.unit_of(assignment)).filter(|own| open.contains(own));
         match own.filter(|own| subject.view.permitted.intersects(&units.list[*own].pes)) {
-            Some(own) => units.assignment(scene, own, (rank, subject), total, &mut open, placement),
+            Some(own) => units.assignment(own, (rank, subject), total, &mut open, placement),
             None => standing.push((rank, subject)),
         }
     }
     while let Some((index, unit)) = units.best(&open, &standing) {
         let member = standing.remove(index);
-        units.assignment(scene, unit, member, total, &mut open, placement);
+        units.assignment(unit, member, total, &mut open, placement);
     }
     left.extend(standing);
     left.sort_by_key(|(rank, _)| *rank);
@@ -223,6 +221,9 @@ struct Units<'a> {
     /// Of each PE, by OS index, its unit and the domains around it.
     unit_by_pe: Vec<Option<usize>>,
     around: Vec<Vec<&'a Domain>>,
+    /// For each kind of domain larger than the units, the largest first, the place in the topology of the one
+    /// that holds a PE, by OS index.
+    larger: Vec<Vec<Option<usize>>>,
     /// How many threads were assigned within each domain of the topology.
     assigned: Vec<usize>,
 }
@@ -235,6 +236,17 @@ struct Unit {
     /// Of each larger kind of domain, the largest first, the one that holds it: its place in the topology.
     within: Vec<Option<usize>>,
     threads: usize,
+}
+
+/// For each kind of domain larger than `kind`, the largest first, the place of the one that holds a PE. Of
+/// `nobody` no PE is held.
+fn larger(topology: &Topology, kind: DomainKind, nobody: &[Option<usize>]) -> Vec<Vec<Option<usize>>> {
+    let mut larger = BTreeMap::new();
+    for (place, domain) in topology.domains.iter().enumerate().filter(|(_, domain)| domain.kind > kind) {
+        let holders = larger.entry(Reverse(domain.kind)).or_insert_with(|| nobody.to_vec());
+        domain.pes.iter().for_each(|pe| holders[pe.0 as usize] = Some(place));
+    }
+    larger.into_values().collect()
 }
 
 impl<'a> Units<'a> {
@@ -250,41 +262,38 @@ impl<'a> Units<'a> {
         }
         let kind = [DomainKind::Module, DomainKind::Core, DomainKind::L2].into_iter().find(shared);
         let kind = kind.or((kinds.len() > 1).then_some(DomainKind::Core))?;
+        let by_pe = vec![None; topology.pes.last().map_or(0, |pe| pe.0 as usize + 1)];
         let mut units = Units {
             kind,
             list: Vec::new(),
-            unit_by_pe: vec![None; topology.pes.last().map_or(0, |pe| pe.0 as usize + 1)],
+            larger: larger(topology, kind, &by_pe),
+            unit_by_pe: by_pe,
             around: topology.domains_by_pe(),
             assigned: vec![0; topology.domains.len()],
         };
         let mut alone = allowed.clone();
         for domain in topology.domains(kind) {
             alone = alone.difference(&domain.pes);
-            units.add(topology, &kinds, &domain.pes);
+            units.add(&kinds, &domain.pes);
         }
         if let [only] = units.list.as_slice() {
             alone = alone.union(&only.pes);
             units.list.clear();
         }
-        alone.iter().for_each(|pe| units.add(topology, &kinds, &CpuSet::single(pe)));
+        alone.iter().for_each(|pe| units.add(&kinds, &CpuSet::single(pe)));
         Some(units)
     }
 
     /// Adds the PEs of one domain: a unit for each kind of PE among them.
-    fn add(&mut self, topology: &Topology, kinds: &[CpuSet], pes: &CpuSet) {
+    fn add(&mut self, kinds: &[CpuSet], pes: &CpuSet) {
         for (kind, of_kind) in kinds.iter().enumerate() {
             let pes = pes.intersection(of_kind);
             let Some(first) = pes.first() else { continue };
             for pe in pes.iter() {
                 self.unit_by_pe[pe.0 as usize] = Some(self.list.len());
             }
-            let domains = topology.domains.iter().enumerate().rev();
-            let larger: Vec<(usize, &Domain)> =
-                domains.filter(|(_, domain)| domain.kind > self.kind).collect();
-            let holder = |of_kind: &[(usize, &Domain)]| {
-                of_kind.iter().find(|(_, domain)| domain.pes.contains(first)).map(|(place, _)| *place)
-            };
-            let within = larger.chunk_by(|(_, a), (_, b)| a.kind == b.kind).map(holder).collect();
+            let holder = |of_kind: &Vec<Option<usize>>| of_kind[first.0 as usize];
+            let within = self.larger.iter().map(holder).collect();
             self.list.push(Unit { pes, kind, within, threads: 0 });
         }
     }
@@ -348,7 +357,6 @@ impl<'a> Units<'a> {
     /// Seats a thread in a unit that is then no longer open.
     fn assignment(
         &mut self,
-        scene: &Scene<'_>,
         unit: usize,
         (rank, subject): Ranked<'_>,
         total: usize,
@@ -356,10 +364,9 @@ impl<'a> Units<'a> {
         placement: &mut Placement,
     ) {
         let pes = self.list[unit].pes.intersection(&subject.view.permitted);
-        let present =
-            scene.present.bound.get(&subject.view.thread).filter(|assignment| assignment.pes == pes);
+        let present = subject.assignment.as_ref().filter(|assignment| assignment.pes == pes);
         let reason = || self.reason(subject, rank, total, unit);
-        let assignment = present.cloned().unwrap_or_else(|| Assignment { reason: reason(), pes });
+        let assignment = present.cloned().unwrap_or_else(|| Assignment { reason: reason().into(), pes });
         self.take(unit);
         open.retain(|&other| other != unit);
         placement.bound.insert(subject.view.thread, assignment);

@@ -20,6 +20,7 @@ use super::amp::{Amp, Candidate, Rest, candidates};
 use super::spec::{Parameters, PolicyKind};
 use super::{Needs, Policy, Reading, Scene, Subject};
 use crate::plan::Placement;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 
@@ -67,7 +68,7 @@ impl Policy for StaticIpc {
     }
 }
 
-/// A thread's place in the ranking.
+/// A thread's place in the ranking: of equals the reason is the same.
 #[derive(Clone, Copy)]
 pub enum Standing {
     /// Before all others, and why.
@@ -97,18 +98,35 @@ impl Display for Standing {
     }
 }
 
+impl Ord for Standing {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.value().total_cmp(&other.value())
+    }
+}
+
+impl PartialOrd for Standing {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Standing {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Standing {}
+
 /// Ranks the candidates by their standing, the highest ratio first.
 pub fn place_by(scene: &Scene<'_>, mut standing: impl FnMut(&Amp, &Subject) -> Standing) -> Placement {
     let amp = match Amp::of(scene) {
         Ok(amp) => amp,
         Err(placement) => return placement,
     };
-    let mut ranked: Vec<(Standing, &Subject)> =
-        candidates(scene).map(|subject| (standing(&amp, subject), subject)).collect();
-    ranked.sort_by(|(a, _), (b, _)| b.value().total_cmp(&a.value()));
-    let groups = ranked.chunk_by(|(a, _), (b, _)| a.value() == b.value()).enumerate();
-    let ranked = groups.flat_map(|(rank, equals)| {
-        equals.iter().map(move |&(reason, subject)| Candidate { rank, subject, reason })
+    let ranked = candidates(scene).map(|subject| {
+        let reason = standing(&amp, subject);
+        Candidate { rank: Reverse(reason), subject, reason }
     });
     amp.place(scene, ranked.collect(), Rest::OnSlow)
 }

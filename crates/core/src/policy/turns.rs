@@ -13,7 +13,7 @@ use super::spec::Parameters;
 use super::{Scene, Subject};
 use crate::ids::ThreadId;
 use crate::time::Time;
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 use std::time::Duration;
 
 /// How long a turn on a fast PE lasts unless told otherwise. The paper does not say; it is as long as its
@@ -42,7 +42,7 @@ pub enum TurnRank {
 /// The accounts of those who share.
 #[derive(Debug, Clone, Default)]
 pub struct Turns {
-    accounts: BTreeMap<ThreadId, Account>,
+    accounts: FxHashMap<ThreadId, Account>,
     last: Time,
 }
 
@@ -64,33 +64,31 @@ impl Turns {
         sharing: &[&Subject],
     ) -> impl Iterator<Item = TurnRank> + use<> {
         let elapsed = scene.now.since(self.last);
-        let before = std::mem::take(&mut self.accounts);
-        let known = sharing.iter().filter_map(|subject| before.get(&subject.view.thread));
-        let least = known.map(|account| account.had).min().unwrap_or_default();
-        for subject in sharing.iter() {
-            let thread = subject.view.thread;
-            let account = match (before.get(&thread), amp.on_fast(scene, subject)) {
-                (Some(account), true) => {
-                    Account { had: account.had + elapsed, since: Some(account.since.unwrap_or(self.last)) }
-                }
-                (Some(account), false) => Account { since: None, ..*account },
-                (None, on_fast) => Account { had: least, since: on_fast.then_some(scene.now) },
-            };
-            self.accounts.insert(thread, account);
-        }
+        let before = |subject: &&Subject| self.accounts.get(&subject.view.thread).copied();
+        let before: Vec<Option<Account>> = sharing.iter().map(before).collect();
+        let least = before.iter().flatten().map(|account| account.had).min().unwrap_or_default();
+        let renewed = |(subject, before): (&&Subject, &Option<Account>)| match (before, amp.on_fast(subject))
+        {
+            (Some(account), true) => {
+                Account { had: account.had + elapsed, since: Some(account.since.unwrap_or(self.last)) }
+            }
+            (Some(account), false) => Account { since: None, ..*account },
+            (None, on_fast) => Account { had: least, since: on_fast.then_some(scene.now) },
+        };
+        let accounts: Vec<Account> = sharing.iter().zip(&before).map(renewed).collect();
+        let threads = sharing.iter().map(|subject| subject.view.thread);
+        self.accounts = threads.zip(accounts.iter().copied()).collect();
         self.last = scene.now;
         // A step that comes a little early or late must not double or halve a turn.
-        let amid_turn = |account: &Account| {
-            account.since.is_some_and(|since| scene.now.since(since) + elapsed / 2 < turn)
-        };
-        let rank = |subject: &&Subject| {
-            let account = self.accounts.get(&subject.view.thread).copied().unwrap_or_default();
+        let now = scene.now;
+        let amid_turn =
+            move |account: &Account| account.since.is_some_and(|since| now.since(since) + elapsed / 2 < turn);
+        accounts.into_iter().map(move |account| {
             if amid_turn(&account) {
                 return TurnRank::Amid;
             }
             let turns = account.had.as_secs_f64() / turn.as_secs_f64().max(1e-9);
             TurnRank::Had { turns: turns.round() as u64, is_over: account.since.is_some() }
-        };
-        sharing.iter().map(rank).collect::<Vec<_>>().into_iter()
+        })
     }
 }

@@ -163,7 +163,7 @@ impl ReportBuilder {
         if self.open.len() > 2 * DECISIONS_LISTED_MAX {
             self.open.retain(|(_, number)| *number >= self.decisions_left_out);
         }
-        let (tid, reason) = (action.thread.tid, action.reason.clone());
+        let (tid, reason) = (action.thread.tid, action.reason.to_string());
         self.decisions.push_back(Decision { at_ns: at.0, tid, pes, setting, reason, outcome: None });
         if self.decisions.len() > DECISIONS_LISTED_MAX {
             self.decisions.pop_front();
@@ -362,7 +362,7 @@ mod tests {
         let mut builder = ReportBuilder::default();
         for number in 0..DECISIONS {
             let thread = ThreadId { tid: number as u32 % 7, generation: 0 };
-            let action = Action { thread, change: Change::Free, reason: String::new() };
+            let action = Action { thread, change: Change::Free, reason: "".into() };
             builder.take_action(&action, Time(number as u64));
         }
         assert!(builder.open.len() <= 2 * DECISIONS_LISTED_MAX, "{}", builder.open.len());

@@ -199,7 +199,7 @@ fn what_is_wanted_names_the_reason() {
     waits.add_to(&mut wanted);
     let setting = &wanted.settings[&(LEADER, SettingKind::SpinCount)];
     assert_eq!(setting.setting, Setting::SpinCount(SHORT_SPIN_COUNT));
-    assert_eq!(setting.reason, "its threads waited for a PE for 25 % of their time");
+    assert_eq!(&*setting.reason, "its threads waited for a PE for 25 % of their time");
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Setup<'_> {
                 continue;
             };
             let change = hold.pes.clone().map_or(Change::Free, Change::Bind);
-            world.apply(&[Action { thread: id, change, reason: String::new() }]);
+            world.apply(&[Action { thread: id, change, reason: "".into() }]);
         }
         let Ok(_) = world.wait_until(Time(u64::MAX));
         self.result(world.sim())

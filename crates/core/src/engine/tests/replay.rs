@@ -80,7 +80,7 @@ impl Policy for ByFigures {
         let speed = scene.machine.speed(far).unwrap();
         let pe = if slowdown * speed.value > 1.5 { far } else { near };
         let reason = format!("{slowdown:?}, {latency:?}, {speed:?}");
-        let assignment = Assignment { pes: CpuSet::single(pe), reason };
+        let assignment = Assignment { pes: CpuSet::single(pe), reason: reason.into() };
         let bound = scene.threads.iter().map(|subject| (subject.view.thread, assignment.clone()));
         Placement { bound: bound.collect(), ..Placement::default() }
     }

@@ -17,9 +17,9 @@ impl Policy for Heavy {
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         let threads = || scene.threads.iter().map(|subject| subject.view.thread);
-        let (pes, reason) = (CpuSet::single(PeId(1)), "test".to_owned());
-        let assignment = Assignment { pes, reason: reason.clone() };
-        let wanted = WantedSetting { setting: Setting::Weight(Weight::Percent(200)), reason };
+        let assignment = Assignment { pes: CpuSet::single(PeId(1)), reason: "test".into() };
+        let setting = Setting::Weight(Weight::Percent(200));
+        let wanted = WantedSetting { setting, reason: "test".into() };
         Placement {
             bound: threads().map(|thread| (thread, assignment.clone())).collect(),
             settings: threads().map(|thread| ((thread, SettingKind::Weight), wanted.clone())).collect(),
