@@ -197,7 +197,7 @@ impl Waits {
                 let cure = match process.spins {
                     Spins::Itself { .. } if cures.turns => Setting::InTurns,
                     Spins::No if process.adaptable && cures.spin => Setting::SpinCount(SHORT_SPIN_COUNT),
-                    _ => return false,
+                    Spins::Itself { .. } | Spins::No | Spins::Anyway { .. } => return false,
                 };
                 let relapsed = |from: Time| now.since(from) < 10 * process.calm;
                 process.calm = match process.calm_from {

@@ -191,13 +191,13 @@ impl<'p> Graph<'p> {
             Exit::JumpAnywhere => Some(Step::To(to.address)),
             Exit::Call(None) | Exit::Return => None,
             Exit::Call(Some(target)) if same_module && to.address == target => None,
-            _ => return None,
+            Exit::Branch(_) | Exit::Jump(_) | Exit::Call(Some(_)) | Exit::Unknown => return None,
         };
         let boundary = match from.exit {
             Exit::Call(_) => Some(Boundary::Call),
             Exit::Return => Some(Boundary::Return),
-            _ if step == Some(Step::NotTaken) => None,
-            _ => {
+            Exit::Branch(_) if step == Some(Step::NotTaken) => None,
+            Exit::Branch(_) | Exit::Jump(_) | Exit::JumpAnywhere | Exit::Unknown => {
                 let function = self.program.function(to).map(|function| function.start);
                 let inside = same_module && function == from.function;
                 let backwards = to.address <= from.at.address;

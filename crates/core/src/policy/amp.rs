@@ -23,7 +23,7 @@
 use super::near::{Pairing, siblings};
 use super::{Scene, Subject};
 use crate::cpuset::CpuSet;
-use crate::ids::PeId;
+use crate::ids::{PeId, ThreadId};
 use crate::plan::{Assignment, Placement};
 use crate::topology::Domain;
 use std::collections::BTreeMap;
@@ -159,13 +159,11 @@ impl Amp {
         if keeps_on_slow {
             self.keep_on_slow(&mut ranked);
         }
-        let assigned =
-            ranked.into_iter().filter_map(|r| Some((r.candidate.subject.view.thread, r.assignment?)));
-        let mut placement = Placement { bound: assigned.collect(), ..Placement::default() };
-        if keeps_on_slow {
-            self.keep_others_on_slow(scene, &mut placement);
-        }
-        placement
+        let assignment = |r: Ranked<'_, R, W>| Some((r.candidate.subject.view.thread, r.assignment?));
+        let ranked = ranked.into_iter().filter_map(assignment);
+        let others = if keeps_on_slow { self.others_on_slow(scene) } else { Vec::new() };
+        // A candidate that spins is among the others, too: of two assignments the later one holds.
+        Placement { bound: others.into_iter().chain(ranked).collect(), ..Placement::default() }
     }
 
     /// The candidates, best first; of equals first those who are on fast PEs.
@@ -192,15 +190,15 @@ impl Amp {
         }
     }
 
-    /// Binds everybody who is no candidate to the slow PEs.
-    fn keep_others_on_slow(&self, scene: &Scene<'_>, placement: &mut Placement) {
-        for subject in scene.threads.iter().filter(|subject| subject.placeable && !is_candidate(subject)) {
-            if !placement.bound.contains_key(&subject.view.thread)
-                && let Some(assignment) = self.slow_assignment(subject, || self.why_slow(&"not runnable"))
-            {
-                placement.bound.insert(subject.view.thread, assignment);
-            }
-        }
+    /// The assignments of those to the slow PEs who want no PE for work.
+    fn others_on_slow(&self, scene: &Scene<'_>) -> Vec<(ThreadId, Assignment)> {
+        let reason = self.why_slow(&"not runnable");
+        let others = scene.threads.iter().filter(|subject| subject.placeable && !is_candidate(subject));
+        let assignment = |subject: &Subject| {
+            let assignment = self.slow_assignment(subject, || reason.clone())?;
+            Some((subject.view.thread, assignment))
+        };
+        others.filter_map(assignment).collect()
     }
 
     /// The slow PEs that a thread may use, if any; who is there already stays as it is.

@@ -237,7 +237,13 @@ fn decode(elf: &ElfFile, text: &mut FileText, function: &Function) -> Option<Dec
             {
                 decoded.loops.push((here, by.unsigned_abs()));
             }
-            _ => {}
+            Flow::Next
+            | Flow::Jump(_)
+            | Flow::Branch(_)
+            | Flow::JumpThrough(_)
+            | Flow::JumpAnywhere
+            | Flow::Return
+            | Flow::Kernel => {}
         }
         here = next;
     }
