@@ -29,6 +29,10 @@ pub const RATE_MIN: f64 = 20.0;
 /// Passes a second above which counting may cost more than 0.5 %: a pass costs a microsecond and more.
 pub const RATE_MAX: f64 = 3000.0;
 
+/// Passes a second of all points together above which counting slows the program so much that it would be
+/// counted as slow: some 2 %.
+const TOGETHER_MAX: f64 = 4.0 * RATE_MAX;
+
 /// CPU time without which nothing is judged, in seconds.
 const CPU_MIN_S: f64 = 0.1;
 
@@ -41,6 +45,9 @@ const STEADY: f64 = 0.1;
 
 /// The same, of two points that keep pace with each other.
 const IN_PACE: f64 = 0.04;
+
+/// Passes below which one more or less at either end of an interval is an error of more than 5 %.
+const PASSES_MIN: f64 = 20.0;
 
 /// The change of the passes per CPU time above which a machine did not do it.
 const DRIFT_MAX: f64 = 2.0;
@@ -91,6 +98,20 @@ pub enum Unknown {
     TooLittle,
 }
 
+/// The points, by index, that may be counted at the same time: the rarest ones. Each alone may cost little, but
+/// many slow the program down, and then all look rarer than they are.
+pub fn affordable(rates: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rates.len()).collect();
+    order.sort_by(|&a, &b| rates[a].total_cmp(&rates[b]));
+    let mut together = 0.0;
+    order.retain(|&point| {
+        together += rates[point];
+        together <= TOGETHER_MAX
+    });
+    order.sort_unstable();
+    order
+}
+
 /// The point that is passed most often, of those that were all counted in each slice at a rate that can be
 /// counted, and the CPU time between two passes, in nanoseconds.
 ///
@@ -116,13 +137,16 @@ pub fn choose(slices: &[Slice]) -> Result<Choice, Unknown> {
         return Err(Unknown::Idle);
     }
     let rate = |point: usize| sum(&ran, point) / cpu_s;
-    let mut fit: Vec<usize> =
-        (0..points).filter(|&point| (RATE_MIN..=RATE_MAX).contains(&rate(point))).collect();
+    let fit: Vec<usize> = (0..points).filter(|&point| (RATE_MIN..=RATE_MAX).contains(&rate(point))).collect();
     if fit.is_empty() {
         return Err(Unknown::NoPoint);
     }
     let spread_of = |point| spread(&pairs(&ran, |slice| (count(slice, point), slice.cpu_s)));
-    fit.sort_by(|&a, &b| spread_of(a).total_cmp(&spread_of(b)));
+    // In a second, a pass more or less at either end may be counted.
+    let error_of = |point| spread_of(point).max(2.0 / rate(point));
+    let mut errors: Vec<(f64, usize)> = fit.into_iter().map(|point| (error_of(point), point)).collect();
+    errors.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let fit: Vec<usize> = errors.into_iter().map(|(_, point)| point).collect();
     // Points that are passed as often as each other are one: where one comes the other follows.
     let is_another = |a: usize, b: usize| (rate(a) / rate(b)).ln().abs() > 0.02;
     let in_pace = |a: usize, b: usize| {
@@ -150,6 +174,11 @@ pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interv
     }
     if choice.witness.is_none() && !within(per_cpu[1] / per_cpu[0], ALONE_MAX) {
         return Err(Unknown::Alone);
+    }
+    // What counts so little does not tell whether it is passed at all, either.
+    let passes = sum(&both[1], choice.point);
+    if 0.0 < passes && passes < PASSES_MIN {
+        return Err(Unknown::TooLittle);
     }
     let mut doubt = 0.0;
     if let Some(witness) = choice.witness {
@@ -277,6 +306,13 @@ mod tests {
     }
 
     #[test]
+    fn many_points_at_once_are_counted_only_if_they_cost_little_together() {
+        assert_eq!(affordable(&[5_000.0, 0.0, 6_000.0, 900.0, 5_500.0]), [0, 1, 3, 4]);
+        assert_eq!(affordable(&[13_000.0]), [0; 0]);
+        assert_eq!(affordable(&[3_000.0; 9]).len(), 4);
+    }
+
+    #[test]
     fn a_steady_point_is_chosen_and_tells_the_share_of_the_time() {
         let before = slices(1, 30, &[3.0, 800.0, 90_000.0], 1.0, |_| 1.0);
         let choice = choose(&before).unwrap();
@@ -331,6 +367,10 @@ mod tests {
         let now = slices(2, 40, &[2000.0, 728.0], 1.0, |_| 1.0);
         let doubted = ratio(choice, &before, &now).unwrap();
         assert!(doubted.high - 1.0 > 0.03 && 1.0 - doubted.low > 0.03, "{doubted:?}");
+        let alone = Choice { point: 0, witness: None };
+        let rare = |seed, count| slices(seed, count, &[18.0], 1.0, |_| 1.0);
+        assert_eq!(ratio(alone, &rare(1, 40), &rare(2, 10)), Err(Unknown::TooLittle));
+        assert!(ratio(alone, &rare(1, 40), &rare(2, 20)).is_ok());
         // A witness that comes in bursts: whether it keeps pace is seen after a while only.
         let mut bursts = slices(2, 80, &[2000.0, 700.0], 1.0, |_| 1.0);
         for (index, slice) in bursts.iter_mut().enumerate() {

@@ -57,6 +57,8 @@ const INTERVALS_MAX: usize = 8;
 struct Line<'a> {
     /// Since the start, at the interval's end.
     at_s: f64,
+    /// When what is counted together in this line began: an interval ago, or several where one did not tell.
+    from_s: f64,
     tid: u32,
     name: &'a str,
     /// What is counted, and what must keep pace with it.
@@ -220,6 +222,7 @@ impl Thread {
         let found = choice.and_then(|choice| ratio(choice, &self.baseline, &self.window));
         self.elsewhere = if found == Err(Unknown::OtherPhase) { self.elsewhere + 1 } else { 0 };
         let wanted_s: f64 = self.window.iter().map(|slice| slice.wanted_s).sum();
+        let from_s = at_s - SLICE.as_secs_f64() * self.window.len() as f64;
         let passes: u64 = self.window.iter().filter_map(|slice| slice.passes.first()).sum();
         // What did not tell yet counts together with what comes.
         let most = INTERVALS_MAX * self.interval_slices.max(1);
@@ -229,6 +232,7 @@ impl Thread {
         let of = |part: fn(&Interval) -> f64| found.as_ref().ok().map(part);
         Some(Line {
             at_s,
+            from_s,
             tid: self.meter.tid,
             name: &self.meter.name,
             points: &self.meter.points,

@@ -1,5 +1,10 @@
-//! Counting how often a thread passes a place in a file's code: a uprobe, counted by a perf event of the
-//! thread, without a program in the kernel.
+//! Counting how often a thread passes a place of its code, by a perf event of the thread, without a program in
+//! the kernel.
+//!
+//! There are two ways. A uprobe is a breakpoint in the code of a file: there may be many, but the kernel takes
+//! some 50 ms to take one out, one after the other, and until then each pass costs a microsecond or two. An
+//! execute breakpoint is a register of the processor: a thread has four, they come and go at once, and nobody
+//! sees them in the code. So many points are tried by breakpoints, and the few that are fit counted by uprobes.
 
 use corewise_sys::proc;
 use perf_event_open_sys::bindings as sys;
@@ -17,11 +22,31 @@ const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 /// outside of it).
 pub const CANNOT_PROBE: i32 = 524;
 
+/// The most execute breakpoints that a thread can have at once.
+pub const WATCHED_MAX: usize = 4;
+
+/// What the kernel wants to be told as the length of an execute breakpoint.
+const WATCHED_BYTES: u64 = if cfg!(target_arch = "aarch64") { 4 } else { size_of::<usize>() as u64 };
+
 /// Counts one point of one thread, from its opening on.
 #[derive(Debug)]
 pub struct Counter(File);
 
 impl Counter {
+    /// By an execute breakpoint, which is gone as soon as this is dropped.
+    pub fn watch(tid: u32, address: u64) -> io::Result<Counter> {
+        let mut attr = sys::perf_event_attr::default();
+        attr.type_ = sys::PERF_TYPE_BREAKPOINT;
+        attr.bp_type = sys::HW_BREAKPOINT_X;
+        attr.__bindgen_anon_3.bp_addr = address;
+        attr.__bindgen_anon_4.bp_len = WATCHED_BYTES;
+        attr.set_exclude_kernel(1);
+        attr.set_exclude_hv(1);
+        Counter::of(attr, tid)
+    }
+
+    /// By a uprobe.
+    ///
     /// The file is that of a mapping, the offset one of an instruction's first byte: anywhere else the
     /// program would be damaged.
     pub fn open(tid: u32, file: &File, offset: u64) -> io::Result<Counter> {
@@ -30,11 +55,16 @@ impl Counter {
         let path = CString::new(proc::descriptor(file).into_os_string().into_vec())?;
         let mut attr = sys::perf_event_attr::default();
         attr.type_ = kind.trim().parse().map_err(io::Error::other)?;
-        attr.size = size_of::<sys::perf_event_attr>() as u32;
         attr.__bindgen_anon_3.config1 = path.as_ptr() as u64;
         attr.__bindgen_anon_4.config2 = offset;
+        Counter::of(attr, tid)
+    }
+
+    /// What `attr` points to must live until this has returned.
+    fn of(mut attr: sys::perf_event_attr, tid: u32) -> io::Result<Counter> {
+        attr.size = size_of::<sys::perf_event_attr>() as u32;
         let flags = sys::PERF_FLAG_FD_CLOEXEC.into();
-        // SAFETY: `attr` is a whole perf_event_attr that carries its own size, and the path that it points to
+        // SAFETY: `attr` is a whole perf_event_attr that carries its own size, and a path that it points to
         // lives until the call has returned; the kernel keeps no reference to either.
         let fd = unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid as i32, -1, -1, flags) };
         if fd < 0 {
@@ -45,7 +75,7 @@ impl Counter {
         Ok(Counter(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }
 
-    /// Counts no longer, without waiting for the kernel, which takes some 50 ms to take a probe out.
+    /// Counts no longer, without waiting for the kernel to take a uprobe out.
     pub fn close(self) {
         // Where there can be no such thread, it is waited for: what was to be moved there is dropped.
         let _ = std::thread::Builder::new().name("closing".to_owned()).spawn(move || drop(self));

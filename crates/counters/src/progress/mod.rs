@@ -2,9 +2,9 @@
 //!
 //! Problem and approach are those of [`corewise_core::progress`]: count how often a thread passes a point of
 //! its own code. Here the points are found and counted. First the clock samples the process for a while, and
-//! the stacks that it finds tell where points may be ([`points`]). Some at a time are then tried for a few
-//! milliseconds, so that one that is passed millions of times costs no more than that. What a trial has
-//! seen too little of is sorted out in another second; what is left, most of it never passed and so free, is
+//! the stacks that it finds tell where points may be ([`points`]). Four at a time are then tried for a few
+//! milliseconds, so that one that is passed millions of times costs no more than that; those that are left
+//! once more, for longer ([`trial`]). What no trial has seen is sorted out in another second; what is left is
 //! counted for four seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a
 //! second has no steady rate in so short a time: for such a thread it is counted longer. Should a point be
 //! passed too often for more than a burst, because the program does something else, it is no longer counted.
@@ -16,13 +16,14 @@
 
 mod counter;
 mod points;
+mod trial;
 mod work;
 
 pub use work::WorkMeter;
 
 use crate::sample::events::{EventKind, Events, SampleError};
 use corewise_core::cpuset::CpuSet;
-use corewise_core::progress::{Choice, RATE_MAX, Slice, Unknown, choose};
+use corewise_core::progress::{Choice, RATE_MAX, Slice, Unknown, affordable, choose};
 use corewise_sys::proc::{Proc, SchedstatFile};
 use counter::{CANNOT_PROBE, Counter};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -45,15 +46,9 @@ const STACK_WORDS: usize = 2048;
 const THREADS_MAX: usize = 8;
 const FINDS_MIN: usize = 20;
 
-/// The most candidates of a process that are tried, and how many of a thread at once; for how long, and for
-/// how long at most until it has run at all meanwhile.
-const TRIED_MAX: usize = 96;
-const AT_ONCE: usize = 8;
-const TRIAL: Duration = Duration::from_millis(3);
-const TRIAL_MAX: Duration = Duration::from_millis(60);
-
-/// The least that it must have run, for a trial to tell something, in nanoseconds.
-const TRIAL_RUN_NS: u64 = 1_000_000;
+/// The most candidates of a process that are tried, and of those the most that are counted.
+const TRIED_MAX: usize = 400;
+const COUNTED_MAX: usize = 48;
 
 /// Passes a second above which a point is no longer counted.
 const RATE_TOO_HIGH: f64 = 2.0 * RATE_MAX;
@@ -83,6 +78,9 @@ pub enum MeterError {
     /// It cannot be sampled.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// No point can be tried.
+    #[error("execute breakpoints cannot be set: {0}; a debugger may hold all that the processor has")]
+    Watch(#[source] io::Error),
     /// No point can be counted.
     #[error(
         "code cannot be probed: {0}; it takes root (or CAP_PERFMON and kernel.perf_event_paranoid of 1 at \
@@ -151,12 +149,16 @@ impl Meter {
         busiest.sort_by_key(|(tid, finds)| (std::cmp::Reverse(finds.len()), *tid));
         busiest.truncate(THREADS_MAX);
         let mut meters = Vec::new();
-        let most = TRIED_MAX / busiest.len().max(1);
+        let threads = busiest.len().max(1);
         for (tid, finds) in busiest {
             let mut candidates = modules.candidates(&finds);
-            candidates.truncate(most);
+            candidates.truncate(TRIED_MAX / threads);
             // It may have ended meanwhile.
-            if let Some(meter) = Meter::of_thread(pid, tid, candidates, &modules)? {
+            let Some(mut rare) = trial::rare(pid, tid, candidates).map_err(MeterError::Watch)? else {
+                continue;
+            };
+            rare.truncate(COUNTED_MAX / threads);
+            if let Some(meter) = Meter::of_thread(pid, tid, rare, &modules)? {
                 meters.push(meter);
             }
         }
@@ -172,13 +174,19 @@ impl Meter {
             meter.spare = vec![SHEDDING_BURST_S * RATE_TOO_HIGH; meter.counters.len()];
         }
         Meter::count_all(meters, SHEDDING);
-        meters.iter_mut().for_each(|meter| meter.slices.clear());
+        for meter in meters {
+            let slices = meter.take_slices();
+            let passed_s = SLICE.as_secs_f64() * slices.len() as f64;
+            let passes = |point: usize| slices.iter().map(|slice| slice.passes[point]).sum::<u64>() as f64;
+            let rates: Vec<f64> = (0..meter.points.len()).map(|point| passes(point) / passed_s).collect();
+            meter.keep(&affordable(&rates));
+        }
     }
 
     fn of_thread(
         pid: u32,
         tid: u32,
-        candidates: Vec<Point>,
+        rare: Vec<Point>,
         modules: &Modules,
     ) -> Result<Option<Meter>, MeterError> {
         let proc = Proc::own();
@@ -187,19 +195,15 @@ impl Meter {
             return Ok(None);
         };
         let (mut points, mut counters) = (Vec::new(), Vec::new());
-        for some in candidates.chunks(AT_ONCE) {
-            let mut tried = Vec::new();
-            for point in some {
-                match Counter::open(tid, modules.file(point), point.offset) {
-                    Ok(counter) => tried.push((point, counter)),
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
-                    Err(error) if is_of_instruction(&error) => {}
-                    Err(error) => return Err(MeterError::Probe(error)),
+        for point in rare {
+            match Counter::open(tid, modules.file(&point), point.offset) {
+                Ok(counter) => {
+                    points.push(point.name);
+                    counters.push(Some(counter));
                 }
-            }
-            for (point, counter) in rare(tried, &schedstat).map_err(MeterError::Probe)? {
-                points.push(point.name.clone());
-                counters.push(Some(counter));
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+                Err(error) if is_of_instruction(&error) => {}
+                Err(error) => return Err(MeterError::Probe(error)),
             }
         }
         Ok(Some(Meter {
@@ -295,30 +299,6 @@ impl Meter {
 /// Whether a probe was refused because of its instruction: some cannot be probed.
 fn is_of_instruction(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | CANNOT_PROBE))
-}
-
-/// Those points that a thread passes seldom enough to be counted; none if it does not run.
-fn rare<P>(tried: Vec<(P, Counter)>, schedstat: &SchedstatFile) -> io::Result<Vec<(P, Counter)>> {
-    let run_ns = || schedstat.read().ok().flatten().map_or(0, |times| times.run_ns);
-    let (begin, before) = (Instant::now(), run_ns());
-    while run_ns().saturating_sub(before) < TRIAL_RUN_NS {
-        if begin.elapsed() >= TRIAL_MAX {
-            tried.into_iter().for_each(|(_, counter)| counter.close());
-            return Ok(Vec::new());
-        }
-        std::thread::sleep(TRIAL);
-    }
-    // A point near the limit is passed some more times by chance.
-    let most = 3.0 + RATE_TOO_HIGH * begin.elapsed().as_secs_f64();
-    let mut rare = Vec::new();
-    for (point, counter) in tried {
-        if counter.read()? as f64 <= most {
-            rare.push((point, counter));
-        } else {
-            counter.close();
-        }
-    }
-    Ok(rare)
 }
 
 /// Where the clock finds the threads of a process.

@@ -6,9 +6,9 @@
 //!
 //! Approach. Where a clock sample finds the thread, its stack is searched for return addresses. Candidates
 //! are the entry of each function that is on the stack, each address that a call there returns to, and the
-//! jumps backwards in those functions around a place where it was found. What is always there (`main`), or
-//! stays of earlier calls, is not passed: those come first of which most often one sample shows what the next
-//! does not. A function is decoded from its beginning, and counts only if each place where it was really
+//! jumps backwards in those functions around a place where it was found. Most jumps are passed far too often or
+//! never, so they come last. What is always there (`main`), or stays of earlier calls, is not passed: of the
+//! others those come first of which most often one sample shows what the next does not. A function is decoded from its beginning, and counts only if each place where it was really
 //! found is where an instruction begins by that decoding; a return address only if the instruction before it
 //! is a call.
 //!
@@ -20,6 +20,7 @@ use corewise_code::mapped_file;
 use corewise_code::{AddressSpace, Backing, FileKey, FileText, Flow, Isa, Mapping};
 use corewise_paths::program::Function;
 use corewise_sys::proc::Proc;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::RangeInclusive;
@@ -31,6 +32,9 @@ const BYTES_MAX: u64 = 64 << 10;
 /// The most jumps backwards of one function; those that span most come first.
 const LOOPS_MAX: usize = 12;
 
+/// What a jump backwards is called.
+const LOOP: &str = "loop in";
+
 /// A place in a file's code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
@@ -38,6 +42,8 @@ pub struct Point {
     pub module: usize,
     /// Offset in it of an instruction's first byte.
     pub offset: u64,
+    /// Where the process has that.
+    pub address: u64,
     /// What it is, for people: `xz: return from lzma_code in main`.
     pub name: String,
 }
@@ -50,6 +56,8 @@ pub struct Module {
     elf: ElfFile,
     functions: Vec<Function>,
     text: FileText,
+    /// What an address of the process has more than the same as linked.
+    loaded: u64,
 }
 
 /// The files with code of one process.
@@ -96,7 +104,7 @@ impl Modules {
 
     /// Candidates, those first that came and went most often from sample to sample.
     pub fn candidates(&mut self, finds: &[Find]) -> Vec<Point> {
-        let mut weighted: Vec<(usize, (usize, u64), Point)> = Vec::new();
+        let mut weighted: Vec<((bool, Reverse<usize>), Point)> = Vec::new();
         for ((module, start, end), seen) in self.seen(finds) {
             let function = Function { name: None, start, end };
             let Some(decoded) = self.decode(module, &function) else { continue };
@@ -105,19 +113,19 @@ impl Modules {
             }
             let returns = seen.shown.keys().filter(|address| decoded.returns.contains(address));
             let returns = returns.map(|&address| (seen.changes(address..=address), address, "return to"));
-            let inside = |&(from, by): &(u64, u64)| (seen.changes(from - by..=from), from, "loop in");
+            let inside = |&(from, by): &(u64, u64)| (seen.changes(from - by..=from), from, LOOP);
             let loops = decoded.loops.iter().map(inside).filter(|(changes, ..)| *changes > 0).take(LOOPS_MAX);
             let entry = (seen.changes(start..=end), start, "entry of");
             let places: Vec<_> = std::iter::once(entry).chain(returns).chain(loops).collect();
             for (changes, address, what) in places.into_iter().filter(|(changes, ..)| *changes > 0) {
                 if let Some(point) = self.point(module, address, what) {
-                    weighted.push((changes, (module, address), point));
+                    weighted.push(((what == LOOP, Reverse(changes)), point));
                 }
             }
         }
-        weighted.sort_by_key(|(changes, place, _)| (std::cmp::Reverse(*changes), *place));
-        weighted.dedup_by_key(|(_, place, _)| *place);
-        weighted.into_iter().map(|(_, _, point)| point).collect()
+        weighted.sort();
+        weighted.dedup_by_key(|(_, point)| point.address);
+        weighted.into_iter().map(|(_, point)| point).collect()
     }
 
     /// What the samples show of each function: module, start and end.
@@ -142,21 +150,23 @@ impl Modules {
     }
 
     fn point(&self, module: usize, address: u64, what: &str) -> Option<Point> {
-        let Module { elf, functions, name, .. } = &self.modules[module];
+        let Module { elf, functions, name, loaded, .. } = &self.modules[module];
         let offset = elf.segments().offset(address)?;
         let function = function_at(functions, address)?;
         let label = function.name.clone().unwrap_or_else(|| format!("{:#x}", function.start));
         let distance = address - function.start;
         let place = if distance == 0 { label } else { format!("{label}+{distance:#x}") };
-        Some(Point { module, offset, name: format!("{name}: {what} {place}") })
+        let name = format!("{name}: {what} {place}");
+        Some(Point { module, offset, address: address.wrapping_add(*loaded), name })
     }
 
     /// Module, function and address as linked of an address of the process.
     fn locate(&mut self, address: u64) -> Option<(usize, Function, u64)> {
         let mapping = self.space.find(address)?.clone();
         let module = self.module(&mapping)?;
-        let Module { elf, functions, .. } = &self.modules[module];
+        let Module { elf, functions, loaded, .. } = &mut self.modules[module];
         let linked = elf.segments().address(mapping.offset + (address - mapping.start))?;
+        *loaded = address.wrapping_sub(linked);
         Some((module, function_at(functions, linked)?.clone(), linked))
     }
 
@@ -211,7 +221,7 @@ fn open(pid: u32, mapping: &Mapping, path: &str) -> Option<Module> {
     let functions = elf.functions().ok().filter(|_| isa == Isa::HOST)?;
     let text = FileText::new(file.try_clone().ok()?, isa);
     let name = path.rsplit('/').next().unwrap_or(path).to_owned();
-    Some(Module { file, name, elf, functions, text })
+    Some(Module { file, name, elf, functions, text, loaded: 0 })
 }
 
 fn function_at(functions: &[Function], address: u64) -> Option<&Function> {

@@ -1,0 +1,131 @@
+//! Which points a thread passes seldom enough to be counted, tried by execute breakpoints for a moment each.
+
+use super::RATE_TOO_HIGH;
+use super::counter::{Counter, WATCHED_MAX};
+use super::points::Point;
+use corewise_core::progress::affordable;
+use corewise_sys::proc::{Proc, SchedstatFile};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a point is tried: first for so short that one that is passed at each turn of a loop costs little,
+/// then, if that has not told that it is passed too often, for long enough to see it passed at all.
+const TRIALS: [Duration; 2] = [Duration::from_millis(3), Duration::from_millis(20)];
+
+/// How long at most until the thread has run at all meanwhile, and the least that it must have run for a trial
+/// to tell something, in nanoseconds.
+const TRIAL_MAX: Duration = Duration::from_millis(60);
+const TRIAL_RUN_NS: u64 = 1_000_000;
+
+/// Those points that a thread passes seldom enough to be counted, all together, too; first those that it was
+/// seen to pass. None if it does not run, `None` if it has ended.
+pub fn rare(pid: u32, tid: u32, candidates: Vec<Point>) -> io::Result<Option<Vec<Point>>> {
+    let Ok(Some(schedstat)) = Proc::own().schedstat(pid, tid, true) else { return Ok(None) };
+    // Each with its passes a second in the last trial.
+    let mut left: Vec<(f64, Point)> = candidates.into_iter().map(|point| (0.0, point)).collect();
+    for trial in TRIALS {
+        let mut rare = Vec::new();
+        for tried in left.chunks(WATCHED_MAX) {
+            match rates(trial, tid, tried, &schedstat) {
+                Ok(found) => rare.extend(found),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        left = rare;
+    }
+    let rates: Vec<f64> = left.iter().map(|(rate, _)| *rate).collect();
+    let mut kept: Vec<&(f64, Point)> = affordable(&rates).into_iter().map(|index| &left[index]).collect();
+    // Sorted by that alone, they stay in the order of the candidates else.
+    kept.sort_by_key(|(rate, _)| *rate == 0.0);
+    Ok(Some(kept.into_iter().map(|(_, point)| point.clone()).collect()))
+}
+
+/// Those of at most [`WATCHED_MAX`] points that are passed seldom enough, with their passes a second.
+fn rates(
+    trial: Duration,
+    tid: u32,
+    tried: &[(f64, Point)],
+    schedstat: &SchedstatFile,
+) -> io::Result<Vec<(f64, Point)>> {
+    let watched: Vec<Counter> =
+        tried.iter().map(|(_, point)| Counter::watch(tid, point.address)).collect::<io::Result<_>>()?;
+    let run_ns = || schedstat.read().ok().flatten().map_or(0, |times| times.run_ns);
+    let (begin, before) = (Instant::now(), run_ns());
+    loop {
+        std::thread::sleep(trial);
+        if run_ns().saturating_sub(before) >= TRIAL_RUN_NS {
+            break;
+        }
+        if begin.elapsed() >= TRIAL_MAX {
+            return Ok(Vec::new());
+        }
+    }
+    let passed_s = begin.elapsed().as_secs_f64();
+    // A point near the limit is passed some more times by chance.
+    let most = 3.0 + RATE_TOO_HIGH * passed_s;
+    let mut rare = Vec::new();
+    for ((_, point), counter) in tried.iter().zip(watched) {
+        let passes = counter.read()? as f64;
+        if passes <= most {
+            rare.push((passes / passed_s, point.clone()));
+        }
+    }
+    Ok(rare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_testing::{needs, skip};
+    use std::hint::black_box;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
+
+    #[inline(never)]
+    fn often() {
+        black_box(1);
+    }
+
+    #[inline(never)]
+    fn seldom() {
+        black_box(2);
+    }
+
+    #[inline(never)]
+    fn never() {
+        black_box(3);
+    }
+
+    #[test]
+    fn what_is_passed_all_the_time_is_left_out_and_what_is_never_passed_comes_last() {
+        needs!(Perf);
+        static OVER: AtomicBool = AtomicBool::new(false);
+        let (sender, receiver) = channel();
+        let thread = std::thread::spawn(move || {
+            sender.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+            while !OVER.load(Ordering::Relaxed) {
+                (0..1_000_000).for_each(|_| black_box(often as fn())());
+                black_box(seldom as fn())();
+            }
+            black_box(never as fn())();
+        });
+        let point = |name: &str, function: fn()| Point {
+            module: 0,
+            offset: 0,
+            address: function as usize as u64,
+            name: name.to_owned(),
+        };
+        let points = vec![point("often", often), point("never", never), point("seldom", seldom)];
+        let found = rare(std::process::id(), receiver.recv().unwrap(), points);
+        OVER.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        let found = match found {
+            Ok(found) => found.expect("the thread runs"),
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => skip!(Perf, "{error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let names: Vec<&str> = found.iter().map(|point| point.name.as_str()).collect();
+        assert_eq!(names, ["seldom", "never"]);
+    }
+}
