@@ -98,8 +98,8 @@ pub enum Unknown {
     TooLittle,
 }
 
-/// The points, by index, that may be counted at the same time: the rarest ones. Each alone may cost little, but
-/// many slow the program down, and then all look rarer than they are.
+/// The points, by index, that may be counted at the same time: the rarest ones. Each alone may cost little,
+/// but many slow the program down, and then all look rarer than they are.
 pub fn affordable(rates: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rates.len()).collect();
     order.sort_by(|&a, &b| rates[a].total_cmp(&rates[b]));

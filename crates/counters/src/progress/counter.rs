@@ -1,10 +1,11 @@
-//! Counting how often a thread passes a place of its code, by a perf event of the thread, without a program in
-//! the kernel.
+//! Counting how often a thread passes a place of its code, by a perf event of the thread, without a program
+//! in the kernel.
 //!
-//! There are two ways. A uprobe is a breakpoint in the code of a file: there may be many, but the kernel takes
-//! some 50 ms to take one out, one after the other, and until then each pass costs a microsecond or two. An
-//! execute breakpoint is a register of the processor: a thread has four, they come and go at once, and nobody
-//! sees them in the code. So many points are tried by breakpoints, and the few that are fit counted by uprobes.
+//! There are two ways. A uprobe is a breakpoint in the code of a file: there may be many, but the kernel
+//! takes some 50 ms to take one out, one after the other, and until then each pass costs a microsecond or
+//! two. An execute breakpoint is a register of the processor: a thread has four, they come and go at once,
+//! and nobody sees them in the code. So many points are tried by breakpoints, and the few that are fit
+//! counted by uprobes.
 
 use corewise_sys::proc;
 use perf_event_open_sys::bindings as sys;

@@ -6,11 +6,11 @@
 //!
 //! Approach. Where a clock sample finds the thread, its stack is searched for return addresses. Candidates
 //! are the entry of each function that is on the stack, each address that a call there returns to, and the
-//! jumps backwards in those functions around a place where it was found. Most jumps are passed far too often or
-//! never, so they come last. What is always there (`main`), or stays of earlier calls, is not passed: of the
-//! others those come first of which most often one sample shows what the next does not. A function is decoded from its beginning, and counts only if each place where it was really
-//! found is where an instruction begins by that decoding; a return address only if the instruction before it
-//! is a call.
+//! jumps backwards in those functions around a place where it was found. Most jumps are passed far too often
+//! or never, so they come last. What is always there (`main`), or stays of earlier calls, is not passed: of
+//! the others those come first of which most often one sample shows what the next does not. A function is
+//! decoded from its beginning, and counts only if each place where it was really found is where an
+//! instruction begins by that decoding; a return address only if the instruction before it is a call.
 //!
 //! Limits. What is passed as often as samples are taken looks like what is passed a million times. Code in no
 //! file is not looked at. Functions beyond [`BYTES_MAX`] have no candidates inside.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// then, if that has not told that it is passed too often, for long enough to see it passed at all.
 const TRIALS: [Duration; 2] = [Duration::from_millis(3), Duration::from_millis(20)];
 
-/// How long at most until the thread has run at all meanwhile, and the least that it must have run for a trial
-/// to tell something, in nanoseconds.
+/// How long at most until the thread has run at all meanwhile, and the least that it must have run for a
+/// trial to tell something, in nanoseconds.
 const TRIAL_MAX: Duration = Duration::from_millis(60);
 const TRIAL_RUN_NS: u64 = 1_000_000;
 
