@@ -22,6 +22,7 @@ use corewise_discovery::{Discovery, NewThread, Root};
 use corewise_live::{Application, Ends, LiveWorld, Parts};
 use corewise_render::terminal::{describe_error, message};
 use corewise_sys::descriptors::leaving_free;
+use corewise_sys::environment;
 use corewise_sys::launch::{self, LaunchError, Output, Waiting};
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
@@ -155,8 +156,9 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let discovery = with_descriptors_left(16, open);
     // Without discovery nobody is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
-    let variables = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
-    let waiting = launch::prepare(&request.command, &mut signals, request.output, variables.as_slice())?;
+    let planted_variable = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
+    let variables: Vec<_> = [environment::placed()].into_iter().chain(planted_variable).collect();
+    let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     if !request.keep_descriptors {
         signals.let_go_of_descriptors(request.output == Output::ToStandardError);
     }
@@ -515,7 +517,7 @@ fn header(engine: &Engine, command: &[String], sources: &Sources, host: &Host) -
 /// Whether an outer corewise already places this process tree. Two that bind the same threads would fight, so
 /// the inner one only watches.
 fn nested(notes: &mut Vec<String>) -> bool {
-    let Some(outer) = corewise_sys::environment::outer_corewise() else { return false };
+    let Some(outer) = environment::outer_corewise() else { return false };
     notes.push(format!(
         "inside another `corewise run` (process {outer}), which places these threads: this one only watches"
     ));

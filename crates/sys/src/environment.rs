@@ -1,10 +1,13 @@
 //! What a process's surroundings say: its environment about the placement of its threads, its ancestors about
 //! nesting.
 
-use crate::launch::NESTED_VARIABLE;
 use crate::proc::{Environment, Proc};
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
+
+/// The variable by which a nested corewise knows that it runs inside another: the process id of the one that
+/// places threads.
+const NESTED_VARIABLE: &str = "COREWISE_PID";
 
 /// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
 /// LLVM's and Intel's OpenMP follow it at a time of their own choosing.
@@ -37,6 +40,11 @@ fn wishes(environment: &Environment) -> bool {
 /// The corewise that places a process, as its environment says; inherited by all that descend from it.
 pub fn started_by(proc: &Proc, pid: u32) -> Option<u32> {
     proc.environment(pid).ok()?.get(NESTED_VARIABLE)?.parse().ok()
+}
+
+/// What a command whose threads are placed gets into its environment, so that a corewise in it only watches.
+pub fn placed() -> (&'static str, String) {
+    (NESTED_VARIABLE, outer_corewise().unwrap_or_else(std::process::id).to_string())
 }
 
 /// The outermost corewise that this one runs inside of, by its process id. Its variable in the environment

@@ -4,7 +4,6 @@
 //! if it had been started alone: same process group, same terminal, same standard streams, and what else
 //! corewise has [`Inherited`].
 
-use crate::environment::outer_corewise;
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 use nix::errno::Errno;
@@ -14,10 +13,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-
-/// The variable by which a nested corewise knows that it runs inside another: the process id of the one that
-/// places threads.
-pub const NESTED_VARIABLE: &str = "COREWISE_PID";
 
 /// Where the command's standard output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +84,7 @@ pub fn prepare(
         .map_err(|error| LaunchError::ZeroByte(String::from_utf8_lossy(&error.into_vec()).into_owned()))?;
     let (wait, go) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (failure, report) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    let placing = outer_corewise().unwrap_or_else(std::process::id);
-    for (name, value) in [(NESTED_VARIABLE, placing.to_string())].iter().chain(variables) {
+    for (name, value) in variables {
         // SAFETY: this process has one thread, so nobody reads the environment meanwhile; the variables are
         // for the command and whatever it starts.
         unsafe { std::env::set_var(name, value) };

@@ -50,6 +50,26 @@ fn a_pe_is_slow_while_the_command_runs_and_its_exit_status_is_passed_on() {
     }
 }
 
+#[test]
+fn a_run_on_a_slow_machine_places_threads() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("report.json");
+    let output = emulate(|| {
+        let mut command = corewise();
+        command.args(["emulate-slow", "0", "--speed", "0.5", "--by", "threads", "-q", "--"]);
+        command.arg(env!("CARGO_BIN_EXE_corewise")).args(["run", "-q", "--report"]).arg(&report);
+        command.args(["sh", "-c", "exit 3"]);
+        command
+    });
+    if lacks_real_time(&output) {
+        skip!(RealTime, "{output:?}");
+    }
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert_eq!(report["dry_run"], false, "{report}");
+}
+
 /// An emulation until it is ended, once it is in force; `None` where the machine lacks what it takes.
 fn emulation() -> Option<Child> {
     wait_for(|| {
