@@ -56,7 +56,8 @@ fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_
     let mut lines = BufReader::new(meter.stderr.take().unwrap()).lines();
     let told = wait_for(|| {
         let line = lines.next().expect("the meter goes on").unwrap();
-        if line.contains("cannot be probed") || line.contains("cpu-clock event") {
+        let lacking = ["cannot be probed", "cpu-clock event", "execute breakpoints cannot be set"];
+        if lacking.iter().any(|text| line.contains(text)) {
             return Some(Err(line));
         }
         let line: Value = serde_json::from_str(&line).unwrap();

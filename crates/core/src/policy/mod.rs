@@ -105,7 +105,8 @@ pub struct Subject {
     pub placeable: bool,
     /// Whether it was bound so lately that it should stay where it is.
     pub resident: bool,
-    /// Where it is bound now and why, if it is.
+    /// Where it is bound and why, if it is; in [`Policy::answers`], where it was when a placement was last
+    /// asked for: an event costs no look at every thread.
     pub assignment: Option<Assignment>,
 }
 

@@ -50,6 +50,10 @@ const FINDS_MIN: usize = 20;
 const TRIED_MAX: usize = 400;
 const COUNTED_MAX: usize = 48;
 
+/// For how long the candidates of a process are tried for the first time, at most, and again as long for the
+/// second.
+const TRYING: Duration = Duration::from_secs(2);
+
 /// Passes a second above which a point is no longer counted.
 const RATE_TOO_HIGH: f64 = 2.0 * RATE_MAX;
 
@@ -150,13 +154,13 @@ impl Meter {
         busiest.truncate(THREADS_MAX);
         let mut meters = Vec::new();
         let threads = busiest.len().max(1);
+        let each = TRYING / threads as u32;
         for (tid, finds) in busiest {
             let mut candidates = modules.candidates(&finds);
             candidates.truncate(TRIED_MAX / threads);
             // It may have ended meanwhile.
-            let Some(mut rare) = trial::rare(pid, tid, candidates).map_err(MeterError::Watch)? else {
-                continue;
-            };
+            let rare = trial::rare(pid, tid, candidates, each).map_err(MeterError::Watch)?;
+            let Some(mut rare) = rare else { continue };
             rare.truncate(COUNTED_MAX / threads);
             if let Some(meter) = Meter::of_thread(pid, tid, rare, &modules)? {
                 meters.push(meter);

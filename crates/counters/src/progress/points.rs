@@ -124,7 +124,8 @@ impl Modules {
             }
         }
         weighted.sort();
-        weighted.dedup_by_key(|(_, point)| point.address);
+        let mut known = BTreeSet::new();
+        weighted.retain(|(_, point)| known.insert(point.address));
         weighted.into_iter().map(|(_, point)| point).collect()
     }
 
