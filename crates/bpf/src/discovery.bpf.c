@@ -23,6 +23,12 @@
  * after the last one; user space, which maps `apps`, looks by itself at the end of that time. So an
  * application whose threads switch a hundred thousand times a second wakes nobody more often than another.
  *
+ * Unwatched: that programs are attached to switches and wake-ups costs each of them some 100 ns, whatever they do;
+ * two processes that hand a byte to and fro lose an eighth of their time. So user space counts by `changes` and
+ * detaches these two while there are very many. It sets `unwatched` then, and runs `settle`; again when it has
+ * attached them. Meanwhile a thread's times are what the scheduler itself adds up, its end is told when it
+ * exits, and nobody is counted as runnable.
+ *
  * The clock's samples (perf events of a whole PE) pass through `on_clock`, which drops the strangers'.
  *
  * Times without tearing: user space reads an entry while it changes. So the clock is a single word: while it
@@ -49,10 +55,13 @@ struct thread {
 	__s64 runnable_clock;
 	__u64 generation; /* when it began to be followed, CLOCK_MONOTONIC ns */
 	__u64 run_base; /* its time on a CPU by then */
+	__u64 clock_base; /* what the scheduler had added up of it when it was no longer watched */
 	__u32 tid;
 	__u32 creator; /* 0: unknown */
 	__u32 stage;
 	__u32 app; /* the index in `apps` */
+	__u32 unwatched; /* whether its clock is the scheduler's, since `clock_base` */
+	__u32 reserved;
 };
 
 enum stage {
@@ -119,6 +128,8 @@ struct app {
 	__u32 told_runnable; /* and which it was */
 	__u32 asked; /* whether it is to be told */
 	__u32 runnable_max;
+	__u32 changes; /* of the number of runnable threads; some may be lost */
+	__u32 unwatched; /* whether nobody looks at switches and wake-ups */
 	__u32 reserved;
 };
 
@@ -234,6 +245,7 @@ static __always_inline void count_runnable(struct thread *thread, int change, __
 	if (runnable == 1)
 		__sync_fetch_and_add(&app->sequential_ns, elapsed_ns);
 	__sync_fetch_and_xor(&app->runnable_xor, thread->tid);
+	app->changes++;
 	note_runnable(app, runnable + change);
 	if (app->asked)
 		tell_runnable(app, index, runnable + change, now);
@@ -260,6 +272,36 @@ static __always_inline void rests(struct thread *thread, __u64 now)
 		count_runnable(thread, -1, now);
 }
 
+/*
+ * Newer kernels also pass prev_state to a switch, as this field may be overwritten by a concurrent waker. It
+ * is then TASK_WAKING: not 0 either, so that the answer to "does it sleep?" is the same on every kernel.
+ */
+static __always_inline unsigned int state_of(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return task->__state;
+	return task->state;
+}
+
+/* Without the time for which it has been waiting for a CPU by now. */
+static __always_inline __u64 runnable_so_far(struct task_struct *task)
+{
+	__u64 waited_ns = bpf_core_field_exists(task->sched_info) ? task->sched_info.run_delay : 0;
+
+	return task->se.sum_exec_runtime + waited_ns;
+}
+
+/* The clock's word as it would be if it was watched. */
+static __always_inline __s64 clock_of(struct task_struct *task, struct thread *thread)
+{
+	__s64 total;
+
+	if (!thread->unwatched)
+		return thread->runnable_clock;
+	total = thread->runnable_clock + runnable_so_far(task) - thread->clock_base;
+	return state_of(task) ? total : total - (__s64)bpf_ktime_get_ns();
+}
+
 static __always_inline __u32 pe_of(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->thread_info.cpu))
@@ -271,7 +313,7 @@ static __always_inline void describe(struct news *news, struct task_struct *task
 {
 	__u64 run_ns = task->se.sum_exec_runtime;
 
-	news->runnable_clock = thread->runnable_clock;
+	news->runnable_clock = clock_of(task, thread);
 	news->generation = thread->generation;
 	news->run_ns = run_ns - thread->run_base;
 	news->tid = thread->tid;
@@ -319,10 +361,9 @@ static __always_inline void end(struct task_struct *task, struct thread *thread,
 static __always_inline struct thread *follow(struct task_struct *task, __u32 index, __u32 creator, __u64 now)
 {
 	struct thread *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct app *app;
+	struct app *app = app_of(index);
 
-	if (!thread) {
-		app = app_of(index);
+	if (!thread || !app) {
 		if (app)
 			__sync_fetch_and_add(&app->threads_lost, 1);
 		return 0;
@@ -333,18 +374,16 @@ static __always_inline struct thread *follow(struct task_struct *task, __u32 ind
 	thread->creator = creator;
 	thread->stage = LIVES;
 	thread->app = index;
+	thread->unwatched = app->unwatched;
+	thread->clock_base = thread->unwatched ? runnable_so_far(task) : 0;
 	return thread;
 }
 
-/*
- * Newer kernels also pass prev_state, as this field may be overwritten by a concurrent waker. It is then
- * TASK_WAKING: not 0 either, so that the answer to "does it sleep?" is the same on every kernel.
- */
-static __always_inline unsigned int state_of(struct task_struct *task)
+/* It begins to be followed while it is runnable. */
+static __always_inline void begin(struct thread *thread, __u64 now)
 {
-	if (bpf_core_field_exists(task->__state))
-		return task->__state;
-	return task->state;
+	if (!thread->unwatched)
+		becomes_runnable(thread, now);
 }
 
 SEC("tp_btf/sched_switch")
@@ -397,7 +436,7 @@ int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
 	thread = follow(child, index, creator->pid, now);
 	if (!thread)
 		return 0;
-	becomes_runnable(thread, now);
+	begin(thread, now);
 	tell(child, thread, now);
 	return 0;
 }
@@ -425,7 +464,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 		return 0;
 	thread->run_base = task->se.sum_exec_runtime;
 	thread->runnable_clock = 0;
-	becomes_runnable(thread, now);
+	begin(thread, now);
 	tell(task, thread, now);
 	return 0;
 }
@@ -435,8 +474,12 @@ int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct thread *thread = followed(task);
 
-	if (thread)
-		thread->stage = ENDING;
+	if (!thread)
+		return 0;
+	thread->stage = ENDING;
+	/* Nobody looks when it runs for the last time. */
+	if (thread->unwatched)
+		end(task, thread, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -448,13 +491,6 @@ int on_clock(void *context)
 	struct thread *thread = followed(task);
 
 	return thread && thread->stage == LIVES;
-}
-
-static __always_inline __u64 runnable_so_far(struct task_struct *task)
-{
-	__u64 waited_ns = bpf_core_field_exists(task->sched_info) ? task->sched_info.run_delay : 0;
-
-	return task->se.sum_exec_runtime + waited_ns;
 }
 
 /* Follows every thread of the processes in `adopted` that is not followed yet. */
@@ -482,7 +518,46 @@ int adopt(struct bpf_iter__task *context)
 	} else {
 		thread->run_base = task->se.sum_exec_runtime;
 	}
+	if (thread->unwatched)
+		return 0;
 	/* It may go to sleep between the look and the note; then it has not been counted when it did. */
+	if (!state_of(task))
+		becomes_runnable(thread, now);
+	if (state_of(task))
+		rests(thread, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* Makes the clock of every followed thread the scheduler's, or again its own, as its application says. */
+SEC("iter/task")
+int settle(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+	struct thread *thread;
+	struct app *app;
+	__s64 meanwhile, clock;
+	__u64 now;
+
+	if (!task)
+		return 0;
+	thread = followed(task);
+	app = thread && thread->stage != ENDED ? app_of(thread->app) : 0;
+	if (!app || !thread->unwatched == !app->unwatched)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (app->unwatched) {
+		rests(thread, now);
+		thread->clock_base = runnable_so_far(task);
+		thread->unwatched = 1;
+		return 0;
+	}
+	meanwhile = runnable_so_far(task) - thread->clock_base;
+	thread->unwatched = 0;
+	for (int i = 0; i < ATTEMPTS; i++) {
+		clock = thread->runnable_clock;
+		if (set_clock(thread, clock, clock + meanwhile))
+			break;
+	}
 	if (!state_of(task))
 		becomes_runnable(thread, now);
 	if (state_of(task))

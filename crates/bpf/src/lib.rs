@@ -48,10 +48,16 @@ pub fn map(object: &Object, name: &str, value_size: usize) -> Result<MapHandle, 
 
 /// Attaches the programs to tracepoints, less those that are to be run by hand.
 pub fn attach(object: &Object) -> Result<Vec<Link>, String> {
+    attach_those(object, |_| true)
+}
+
+/// The same of those whose names are wanted.
+pub fn attach_those(object: &Object, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Link>, String> {
     use libbpf_rs::{ProgramAttachType, ProgramType};
     let traced = object.progs_mut().filter(|program| {
         program.prog_type() == ProgramType::Tracing
             && !matches!(program.attach_type(), ProgramAttachType::TraceIter)
+            && is_wanted(&program.name().to_string_lossy())
     });
     traced.map(|program| program.attach()).collect::<Result<_, _>>().map_err(reason)
 }

@@ -380,7 +380,7 @@ pub struct ApplicationReading {
     pub sequential_ns: u64,
     /// The largest number of threads that were runnable at once.
     pub runnable_max: u32,
-    /// Whether the numbers are integrated at every scheduler switch (`true`) or estimated by polling.
+    /// Whether the numbers are integrated at every scheduler switch (`true`) or estimated.
     pub exact: bool,
 }
 

@@ -87,7 +87,7 @@ pub struct ApplicationView {
     pub tlp_mean: f64,
     /// Share of the time with at least one runnable thread in which there was exactly one, 0..1.
     pub sequential_fraction: Option<f64>,
-    /// Whether the two are integrated exactly or estimated by polling.
+    /// Whether the two are integrated exactly or estimated.
     pub exact: bool,
     /// How many threads are runnable at this instant, where the world tells every change.
     pub runnable: Option<u32>,

@@ -28,6 +28,8 @@ pub(super) struct RawApp {
     pub told_runnable: u32,
     asked: u32,
     pub runnable_max: u32,
+    pub changes: u32,
+    unwatched: u32,
     reserved: u32,
 }
 
@@ -79,6 +81,12 @@ impl Apps {
     pub fn ask(&mut self, index: usize) {
         // SAFETY: as above; the kernel only reads this word.
         unsafe { addr_of_mut!((*self.place(index)).asked).write_volatile(1) };
+    }
+
+    /// Whether nobody looks at switches and wake-ups of the application's threads from now on.
+    pub fn leave_unwatched(&mut self, index: usize, unwatched: bool) {
+        // SAFETY: as above; the kernel only reads this word.
+        unsafe { addr_of_mut!((*self.place(index)).unwatched).write_volatile(unwatched.into()) };
     }
 
     /// The number of runnable threads was looked at and reported at this time.

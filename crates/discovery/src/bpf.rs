@@ -6,6 +6,7 @@
 use super::apps::{APPS_MAX, Apps, RawApp};
 use super::followed::Followed;
 use super::groups::Groups;
+use super::unwatched::{Estimated, Pace, Turn};
 use super::{
     Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, nobody_runnable,
 };
@@ -60,6 +61,9 @@ const WAKE: Duration = Duration::from_millis(20);
 /// microseconds.
 const PATIENCE: Duration = Duration::from_millis(5);
 
+/// The programs of `discovery.bpf.c` that look at every switch and wake-up.
+const AT_SWITCHES: [&str; 2] = ["on_switch", "on_wakeup"];
+
 /// What we remember of a living thread.
 #[derive(Debug)]
 struct Known {
@@ -72,6 +76,12 @@ struct Known {
 /// The BPF source. See the module's text.
 pub struct Bpf {
     links: Vec<Link>,
+    /// Those of the programs at switches, while these are watched.
+    at_switches: Vec<Link>,
+    pace: Pace,
+    /// Of each application, and for how long its ended threads were runnable.
+    estimated: Vec<Estimated>,
+    ended_ns: Vec<u64>,
     list: Link,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Vec<RawThread>>>,
@@ -126,8 +136,14 @@ impl Bpf {
         let inbox = Rc::new(RefCell::new(Vec::new()));
         let ring = ring(&bpf::map(&object, "events", 0).map_err(refused)?, Rc::clone(&inbox))?;
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
+        let now = Instant::now();
         let mut bpf = Bpf {
-            links: bpf::attach(&object).map_err(refused)?,
+            // The forks before the rest: who is followed is to be seen when it wakes up.
+            links: bpf::attach_those(&object, |name| !AT_SWITCHES.contains(&name)).map_err(refused)?,
+            at_switches: watch_switches(&object).map_err(refused)?,
+            pace: Pace::new(now),
+            estimated: options.roots.iter().map(|_| Estimated::default()).collect(),
+            ended_ns: vec![0; options.roots.len()],
             list: program(&object, "list").attach().map_err(bpf_error)?,
             ring,
             inbox,
@@ -198,12 +214,83 @@ impl Bpf {
         for (pid, app) in processes {
             adopted.update(&pid.to_ne_bytes(), &app.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
         }
-        let adopt = program(&self.object, "adopt").attach().map_err(bpf_error)?;
-        let mut run = Iter::new(&adopt).map_err(bpf_error)?;
-        run.read_to_end(&mut Vec::new()).map_err(DiscoveryError::bpf)?;
+        self.run("adopt")?;
         // A later owner of the number is another process.
         processes.keys().try_for_each(|pid| adopted.delete(&pid.to_ne_bytes())).map_err(bpf_error)?;
         self.list()
+    }
+
+    /// Runs a program over all threads of the machine.
+    fn run(&self, name: &str) -> Result<(), DiscoveryError> {
+        let link = program(&self.object, name).attach().map_err(bpf_error)?;
+        let mut run = Iter::new(&link).map_err(bpf_error)?;
+        run.read_to_end(&mut Vec::new()).map(drop).map_err(DiscoveryError::bpf)
+    }
+
+    /// Leaves switches unwatched while they are many, and watches them again after a while.
+    fn keep_pace(&mut self) -> Result<(), DiscoveryError> {
+        let now = Instant::now();
+        // Who wants to hear of every change is told.
+        if self.reported.is_some() && !self.at_switches.is_empty() {
+            return Ok(());
+        }
+        let changes = self.apps().fold(0u32, |sum, app| sum.wrapping_add(app.changes));
+        match self.pace.take(now, changes) {
+            None => Ok(()),
+            Some(Turn::Leave) => {
+                self.list()?;
+                for index in 0..self.roots {
+                    let (threads_ns, counted) = (self.threads_ns(index), self.counted(index));
+                    self.estimated[index].end_window(threads_ns, counted);
+                    self.apps.leave_unwatched(index, true);
+                }
+                self.at_switches.clear();
+                self.run("settle")
+            }
+            Some(Turn::Watch) => {
+                (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, false));
+                self.at_switches = match watch_switches(&self.object) {
+                    Ok(links) => links,
+                    // It was permitted at the start. What is known by estimates goes on.
+                    Err(_) => {
+                        (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, true));
+                        self.pace.give_up(now);
+                        return Ok(());
+                    }
+                };
+                self.run("settle")?;
+                self.list()?;
+                for index in 0..self.roots {
+                    let (threads_ns, counted) = (self.threads_ns(index), self.counted(index));
+                    self.estimated[index].begin_window(threads_ns, counted);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// For how long the threads of an application were runnable by their own clocks.
+    fn threads_ns(&self, index: usize) -> u64 {
+        let facts = self.known.values().map(|known| &known.facts);
+        let living =
+            facts.filter(|facts| facts.app.0 as usize == index).filter_map(|facts| facts.runnable_ns);
+        self.ended_ns[index] + living.sum::<u64>()
+    }
+
+    /// The parallelism of an application as far as its switches were watched.
+    fn counted(&self, index: usize) -> Parallelism {
+        let app = self.apps.read(index);
+        let runnable = app.present & COUNT_MASK;
+        let until = app.start + (app.present >> COUNT_BITS << TIME_SHIFT);
+        let open_ns = monotonic_ns().saturating_sub(until);
+        let while_runnable = |condition: bool| if condition { open_ns } else { 0 };
+        Parallelism {
+            runnable_thread_ns: app.runnable_thread_ns + open_ns * runnable,
+            active_ns: app.active_ns + while_runnable(runnable > 0),
+            sequential_ns: app.sequential_ns + while_runnable(runnable == 1),
+            runnable_max: app.runnable_max,
+            exact: true,
+        }
     }
 
     /// Remembers a thread and puts it into the answer of the next refresh, unless it is known.
@@ -244,6 +331,7 @@ impl Bpf {
     fn end(&mut self, tid: u32) {
         if let Some(known) = self.known.remove(&tid) {
             self.news.ended.push(known.facts.id());
+            self.ended_ns[known.facts.app.0 as usize] += known.facts.runnable_ns.unwrap_or(0);
             self.ended.push(ThreadFacts { ended: true, runnable: false, ..known.facts });
         }
     }
@@ -350,7 +438,8 @@ impl Discovery for Bpf {
 
     fn refresh_within(&self) -> Option<Duration> {
         let last = self.reported.iter().flatten().filter_map(|(_, at)| *at);
-        let next = last.map(|at| at + COALESCED_WITHIN).chain(self.look_again).min();
+        let pace = self.pace.due().filter(|_| self.reported.is_none() || self.at_switches.is_empty());
+        let next = last.map(|at| at + COALESCED_WITHIN).chain(self.look_again).chain(pace).min();
         let next = next.map(|due| due.saturating_duration_since(Instant::now()));
         next.into_iter().chain(self.groups.due_within()).min()
     }
@@ -361,6 +450,7 @@ impl Discovery for Bpf {
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
         self.consume()?;
+        self.keep_pace()?;
         if self.groups.due_within().is_some_and(|within| within.is_zero()) {
             self.take_in_groups()?;
         }
@@ -410,18 +500,8 @@ impl Discovery for Bpf {
     }
 
     fn parallelism(&mut self, app: AppId) -> Parallelism {
-        let app = self.apps.read(app.0 as usize);
-        let runnable = app.present & COUNT_MASK;
-        let until = app.start + (app.present >> COUNT_BITS << TIME_SHIFT);
-        let open_ns = monotonic_ns().saturating_sub(until);
-        let while_runnable = |condition: bool| if condition { open_ns } else { 0 };
-        Parallelism {
-            runnable_thread_ns: app.runnable_thread_ns + open_ns * runnable,
-            active_ns: app.active_ns + while_runnable(runnable > 0),
-            sequential_ns: app.sequential_ns + while_runnable(runnable == 1),
-            runnable_max: app.runnable_max,
-            exact: true,
-        }
+        let index = app.0 as usize;
+        self.estimated[index].complete(|| self.threads_ns(index), self.counted(index))
     }
 
     fn followed(&self) -> Option<std::io::Result<Followed>> {
@@ -507,6 +587,10 @@ fn unread_ring(changes: &MapHandle) -> Result<RingBuffer<'static>, DiscoveryErro
     let mut builder = RingBufferBuilder::new();
     builder.add(changes, |_| 0).map_err(bpf_error)?;
     builder.build().map_err(bpf_error)
+}
+
+fn watch_switches(object: &Object) -> Result<Vec<Link>, String> {
+    bpf::attach_those(object, |name| AT_SWITCHES.contains(&name))
 }
 
 fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {

@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod followed;
 mod groups;
 pub mod poll;
+mod unwatched;
 
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::RunnableThreads;
@@ -214,7 +215,7 @@ pub struct Parallelism {
     pub sequential_ns: u64,
     /// Most threads runnable at once.
     pub runnable_max: u32,
-    /// Integrated at every switch, or estimated by polling.
+    /// Integrated at every switch all the time, or estimated.
     pub exact: bool,
 }
 

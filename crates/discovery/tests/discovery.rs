@@ -16,6 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const SCENARIO: &str = "COREWISE_TEST_SCENARIO";
@@ -29,6 +30,7 @@ struct Live {
     alive: Vec<ThreadFacts>,
     ended: Vec<ThreadFacts>,
     runnable: Vec<RunnableThreads>,
+    parallelism: Parallelism,
 }
 
 impl Live {
@@ -50,9 +52,15 @@ impl Live {
             return None;
         };
         let (appeared, alive, ended, runnable) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut live = Live { supervisor, source, appeared, alive, ended, runnable };
-        live.supervisor.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let parallelism = Parallelism::default();
+        let mut live = Live { supervisor, source, appeared, alive, ended, runnable, parallelism };
+        live.say("go");
         Some(live)
+    }
+
+    fn say(&mut self, line: &str) {
+        let input = self.supervisor.stdin.as_mut().unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// From now on BPF is the source, which knows nothing yet. Whether it is permitted.
@@ -71,6 +79,7 @@ impl Live {
         let (ended, alive) = self.source.threads().unwrap().into_iter().partition(|thread| thread.ended);
         self.ended.extend::<Vec<_>>(ended);
         self.alive = alive;
+        self.parallelism = self.source.parallelism(AppId(0));
     }
 
     /// Looks again and again until `condition` holds.
@@ -117,10 +126,6 @@ impl Live {
 
     fn alive_named(&self, name: &str) -> usize {
         self.alive.iter().filter(|thread| &*thread.name == name).count()
-    }
-
-    fn parallelism(&mut self) -> Parallelism {
-        self.source.parallelism(AppId(0))
     }
 }
 
@@ -196,6 +201,7 @@ fn perform(scenario: &str) {
         "alternation" => alternation(),
         "dips" => dips(),
         "reuse" => reuse(),
+        "handover" => handover(),
         other => panic!("no scenario {other}"),
     }
 }
@@ -298,6 +304,37 @@ fn dips() {
         }
     });
     burn_until(Instant::now() + Duration::from_secs(60));
+}
+
+/// Two threads on one PE hand a byte to and fro until a line comes. At each line before the last, which is
+/// `rest`, a thread burns for 50 ms.
+fn handover() {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let here = nix::sched::sched_getcpu().unwrap();
+    let mut one = nix::sched::CpuSet::new();
+    one.set(here).unwrap();
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &one).unwrap();
+    let (there, back) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let hand_over = |mut from: std::io::PipeReader, mut to: std::io::PipeWriter| {
+        move || {
+            // The last one leaves its byte behind for the other.
+            while from.read_exact(&mut [0]).is_ok() && to.write_all(&[0]).is_ok() {
+                if OVER.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            sleep_ms(60_000);
+        }
+    };
+    back.1.try_clone().unwrap().write_all(&[0]).unwrap();
+    spawn_named("burner", hand_over(there.0, back.1));
+    spawn_named("burner", hand_over(back.0, there.1));
+    let lines = std::io::stdin().lines().map(Result::unwrap);
+    for _ in lines.take_while(|line| line != "rest") {
+        spawn_named("late", || burn_until(Instant::now() + Duration::from_millis(50)));
+    }
+    OVER.store(true, Ordering::Relaxed);
+    sleep_ms(60_000);
 }
 
 /// Makes the kernel give the id of an ended thread to a new one. Prints the id.
@@ -406,6 +443,34 @@ fn bpf_follows_what_has_begun_before_it() {
     });
 }
 
+/// Nobody looks at most of them, and yet nothing is lost but how many threads were runnable meanwhile.
+#[test]
+fn switches_that_are_too_many_are_estimated() {
+    with(&[Choice::Bpf], "handover", |live| {
+        live.until("they are too many", |live| !live.parallelism.exact);
+        live.say("late");
+        live.until("its end is told", |live| live.ended.iter().any(|thread| &*thread.name == "late"));
+        let late = live.ended.iter().find(|thread| &*thread.name == "late").unwrap();
+        assert!(late.cpu_ns > 0 && late.runnable_ns.unwrap() >= late.cpu_ns, "{late:?}");
+        live.say("rest");
+        live.until("they rest", |live| live.alive.iter().all(|thread| !thread.runnable));
+        assert_times_agree_with_proc(live);
+        // They are watched again, and nobody is runnable.
+        let (mut before, mut since) = (live.parallelism, Instant::now());
+        while since.elapsed() < Duration::from_millis(500) {
+            live.until("nobody runs", |live| live.alive.iter().all(|thread| !thread.runnable));
+            if live.parallelism != before {
+                (before, since) = (live.parallelism, Instant::now());
+            }
+        }
+        assert_times_agree_with_proc(live);
+        assert_eq!(live.alive_named("burner"), 2);
+        let busy_ns: u64 = live.alive.iter().map(|thread| thread.runnable_ns.unwrap()).sum();
+        let estimated = live.parallelism.runnable_thread_ns as f64 / busy_ns as f64;
+        assert!((0.3..3.0).contains(&estimated), "{estimated}: {:?}", live.parallelism);
+    });
+}
+
 #[test]
 fn bpf_sees_every_thread_that_lives_for_a_millisecond() {
     with(&[Choice::Bpf], "short threads", |live| {
@@ -431,7 +496,7 @@ fn parallelism_of_one_and_of_two_busy_threads() {
             live.until("they have burnt", |live| {
                 busy_ns(live).is_some_and(|ns| ns > 300_000_000) && live.alive.iter().all(|t| !t.runnable)
             });
-            let seen = live.parallelism();
+            let seen = live.parallelism;
             // The sum is exact by polling, too. How long they burnt is not: a hypervisor may take PEs away.
             let burnt: u64 = live.alive.iter().map(|thread| thread.runnable_ns.unwrap()).sum();
             let (sum, burnt) = (seen.runnable_thread_ns as f64 / 1e9, burnt as f64 / 1e9);
@@ -470,7 +535,7 @@ fn the_sequential_share_of_a_program_is_its_own_by_its_own_clock() {
     with(&[Choice::Bpf], "phases", |live| {
         let measured = live.finish();
         let (one, two) = (measured[0] as f64, measured[1] as f64);
-        let (seen, own) = (live.parallelism(), one / (one + two));
+        let (seen, own) = (live.parallelism, one / (one + two));
         let share = seen.sequential_ns as f64 / seen.active_ns as f64;
         assert!((share - own).abs() < 0.1, "{share} {own} {seen:?}");
         assert!(seen.runnable_max >= 2);

@@ -204,7 +204,8 @@ pub struct ApplicationReport {
     pub tlp_mean: f64,
     /// Share of its active time with exactly one runnable thread, 0..1.
     pub sequential_fraction: Option<f64>,
-    /// Whether the two are `exact` or `estimated` by polling.
+    /// Whether the two are `exact` or `estimated`: by polling, or because there were too many switches to be
+    /// watched all the time.
     pub parallelism_evidence: Cow<'static, str>,
     /// The most threads that were runnable at once.
     pub runnable_max: u32,

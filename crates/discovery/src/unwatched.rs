@@ -1,0 +1,244 @@
+//! Switches that are too many to be watched.
+//!
+//! Problem. That programs are attached to the scheduler's switches and wake-ups costs each of them some 100 ns,
+//! whatever these programs do: nothing for whoever computes, but two processes that hand a byte to and fro over
+//! a pipe switch 600,000 times a second and lose an eighth of their time.
+//!
+//! Approach. The changes of the number of runnable threads are counted while they are watched. From
+//! [`MANY`] a second on they are left unwatched, but for a window of [`WINDOW`] now and then: after one second,
+//! then after two, four and eight as long as they stay as many. How long each thread ran and waited in
+//! between the scheduler adds up itself, and an application is taken to be as parallel meanwhile as in the last
+//! window: of each second of its threads the same part with any, or with only one of them. That is sampling in time, as everybody does who counts in turns (`perf_event_open(2)` on multiplexing); the
+//! arrangement is ours.
+//!
+//! Limits. What an application does between two windows is not seen, so its parallelism is an estimate then.
+//! Who asks to be told of every change is told, whatever it costs.
+
+use super::Parallelism;
+use std::time::{Duration, Instant};
+
+/// So many changes a second are too many: watching them takes half a percent of a PE.
+const MANY: f64 = 50_000.0;
+
+/// For how long they are watched at least, to tell how many they are.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// For how long they are left unwatched at first, and at most.
+const UNWATCHED_MIN: Duration = Duration::from_secs(1);
+const UNWATCHED_MAX: Duration = Duration::from_secs(8);
+
+/// Whether switches are watched now, and until when.
+#[derive(Debug)]
+pub(super) struct Pace {
+    state: State,
+    /// For how long they are left unwatched next.
+    length: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Since then, when so many changes had been counted.
+    Watched {
+        since: Instant,
+        changes: u32,
+        is_urgent: bool,
+    },
+    Unwatched {
+        until: Instant,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// They are to be watched again.
+    Watch,
+    /// They are to be left unwatched.
+    Leave,
+}
+
+impl Pace {
+    /// They are watched from now on.
+    pub fn new(now: Instant) -> Pace {
+        Pace { state: State::Watched { since: now, changes: 0, is_urgent: true }, length: UNWATCHED_MIN }
+    }
+
+    /// When something may be to be done, if anything soon.
+    pub fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::Watched { since, is_urgent, .. } => is_urgent.then(|| since + WINDOW),
+            State::Unwatched { until } => Some(until),
+        }
+    }
+
+    /// Takes in the number of changes so far, which may begin anew after 2³². What is to be done now.
+    pub fn take(&mut self, now: Instant, changes: u32) -> Option<Turn> {
+        match self.state {
+            State::Watched { since, changes: before, .. } => {
+                let elapsed = now.saturating_duration_since(since);
+                if elapsed < WINDOW {
+                    return None;
+                }
+                if f64::from(changes.wrapping_sub(before)) < MANY * elapsed.as_secs_f64() {
+                    self.length = UNWATCHED_MIN;
+                    self.state = State::Watched { since: now, changes, is_urgent: false };
+                    return None;
+                }
+                self.state = State::Unwatched { until: now + self.length };
+                self.length = (2 * self.length).min(UNWATCHED_MAX);
+                Some(Turn::Leave)
+            }
+            State::Unwatched { until } if now >= until => {
+                self.state = State::Watched { since: now, changes, is_urgent: true };
+                Some(Turn::Watch)
+            }
+            State::Unwatched { .. } => None,
+        }
+    }
+
+    /// They are left unwatched for so long, as they cannot be watched.
+    pub fn give_up(&mut self, now: Instant) {
+        self.state = State::Unwatched { until: now + UNWATCHED_MAX };
+    }
+}
+
+/// The parallelism of an application while nobody counts. `threads_ns` is for how long its threads were
+/// runnable by the scheduler, all together, which is known at all times.
+#[derive(Debug, Default)]
+pub(super) struct Estimated {
+    /// What had been counted when the present window began.
+    window: Parallelism,
+    /// What is added to what was counted.
+    added: Parallelism,
+    /// The threads' time when nobody counted any more, and what was counted in the window before.
+    unwatched: Option<(u64, Parallelism)>,
+}
+
+impl Estimated {
+    /// A window begins: so much has been counted.
+    pub fn begin_window(&mut self, threads_ns: u64, counted: Parallelism) {
+        self.added = self.added_by(threads_ns);
+        (self.window, self.unwatched) = (counted, None);
+    }
+
+    /// The window is over.
+    pub fn end_window(&mut self, threads_ns: u64, counted: Parallelism) {
+        let window = Parallelism {
+            runnable_thread_ns: counted.runnable_thread_ns.saturating_sub(self.window.runnable_thread_ns),
+            active_ns: counted.active_ns.saturating_sub(self.window.active_ns),
+            sequential_ns: counted.sequential_ns.saturating_sub(self.window.sequential_ns),
+            ..Parallelism::default()
+        };
+        self.unwatched = Some((threads_ns, window));
+    }
+
+    /// What was counted, and what was not.
+    pub fn complete(&self, threads_ns: impl FnOnce() -> u64, counted: Parallelism) -> Parallelism {
+        let added = self.unwatched.map_or(self.added, |_| self.added_by(threads_ns()));
+        Parallelism {
+            runnable_thread_ns: counted.runnable_thread_ns + added.runnable_thread_ns,
+            active_ns: counted.active_ns + added.active_ns,
+            sequential_ns: counted.sequential_ns + added.sequential_ns,
+            exact: counted.exact && added == Parallelism::default(),
+            ..counted
+        }
+    }
+
+    fn added_by(&self, threads_ns: u64) -> Parallelism {
+        let Some((before_ns, window)) = self.unwatched else { return self.added };
+        let more_ns = threads_ns.saturating_sub(before_ns);
+        let share = |of_window: u64| {
+            (more_ns as f64 * of_window as f64 / window.runnable_thread_ns.max(1) as f64) as u64
+        };
+        Parallelism {
+            runnable_thread_ns: self.added.runnable_thread_ns + more_ns,
+            active_ns: self.added.active_ns + share(window.active_ns),
+            sequential_ns: self.added.sequential_ns + share(window.sequential_ns),
+            ..self.added
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A second per column, looked at whenever it is due and every second; `#` where it ends watched.
+    fn drawn(changes_each_second: &[u32]) -> String {
+        let start = Instant::now();
+        let (mut pace, mut now, mut changes, mut drawn) = (Pace::new(start), start, 0u32, String::new());
+        let mut is_watched = true;
+        for (second, rate) in (1..).zip(changes_each_second) {
+            let end = start + Duration::from_secs(second);
+            while now < end {
+                let next = pace.due().filter(|due| *due < end).unwrap_or(end);
+                if is_watched {
+                    let passed = (next - now).as_secs_f64();
+                    changes = changes.wrapping_add((f64::from(*rate) * passed) as u32);
+                }
+                now = next;
+                match pace.take(now, changes) {
+                    Some(Turn::Watch) => is_watched = true,
+                    Some(Turn::Leave) => is_watched = false,
+                    None => {}
+                }
+            }
+            drawn.push(if is_watched { '#' } else { '.' });
+        }
+        drawn
+    }
+
+    #[test]
+    fn many_changes_are_left_unwatched_ever_longer_and_few_are_watched() {
+        assert_eq!(drawn(&[1_000; 8]), "########");
+        assert_eq!(drawn(&[600_000; 8]), "........");
+        // They become few: that is seen in the next window.
+        let falls: Vec<u32> = [600_000; 4].into_iter().chain([1_000; 8]).collect();
+        assert_eq!(drawn(&falls), ".......#####");
+        // And many: after a second at the latest. The fifth ends in a window.
+        let rises: Vec<u32> = [1_000; 3].into_iter().chain([600_000; 3]).collect();
+        assert_eq!(drawn(&rises), "###.#.");
+    }
+
+    #[test]
+    fn the_windows_are_a_small_part_of_the_time() {
+        let start = Instant::now();
+        let (mut pace, mut now, mut watched) = (Pace::new(start), start, Duration::ZERO);
+        let mut changes = u32::MAX - 1_000;
+        while now < start + 100_000 * MS {
+            let due = pace.due().expect("many changes are looked at soon");
+            if matches!(pace.state, State::Watched { .. }) {
+                watched += due - now;
+                changes = changes.wrapping_add((600_000.0 * (due - now).as_secs_f64()) as u32);
+            }
+            now = due;
+            pace.take(now, changes);
+        }
+        assert!(watched < 2_000 * MS, "{watched:?}");
+    }
+
+    #[test]
+    fn what_nobody_counts_is_as_parallel_as_in_the_last_window() {
+        let counted = |threads_ns: u64, active_ns: u64, sequential_ns: u64| Parallelism {
+            runnable_thread_ns: threads_ns,
+            active_ns,
+            sequential_ns,
+            exact: true,
+            ..Parallelism::default()
+        };
+        let mut estimated = Estimated::default();
+        estimated.begin_window(500, counted(500, 400, 300));
+        assert_eq!(estimated.complete(|| 500, counted(500, 400, 300)), counted(500, 400, 300));
+        // Of 150 of threads 100 with any, and 50 with one.
+        estimated.end_window(650, counted(650, 500, 350));
+        let then = estimated.complete(|| 950, counted(650, 500, 350));
+        assert_eq!(then, Parallelism { exact: false, ..counted(950, 700, 450) });
+        let at_rest = estimated.complete(|| 950, counted(650, 500, 350));
+        assert_eq!(at_rest, then, "who sleeps meanwhile is not parallel");
+        estimated.begin_window(950, counted(650, 500, 350));
+        let later = estimated.complete(|| 1_000, counted(700, 540, 380));
+        assert_eq!(later, Parallelism { exact: false, ..counted(1_000, 740, 480) });
+    }
+}
