@@ -23,11 +23,11 @@
  * after the last one; user space, which maps `apps`, looks by itself at the end of that time. So an
  * application whose threads switch a hundred thousand times a second wakes nobody more often than another.
  *
- * Unwatched: that programs are attached to switches and wake-ups costs each of them some 100 ns, whatever they do;
- * two processes that hand a byte to and fro lose an eighth of their time. So user space counts by `changes` and
- * detaches these two while there are very many. It sets `unwatched` then, and runs `settle`; again when it has
- * attached them. Meanwhile a thread's times are what the scheduler itself adds up, its end is told when it
- * exits, and nobody is counted as runnable.
+ * Unwatched: that programs are attached to switches and wake-ups costs each of them some 100 ns, whatever
+ * they do; two processes that hand a byte to and fro lose an eighth of their time. So user space counts
+ * by `changes` and detaches these two while there are very many. It sets `unwatched` then, and runs
+ * `settle`; again when it has attached them. Meanwhile a thread's times are what the scheduler itself
+ * adds up, its end is told when it exits, and nobody is counted as runnable.
  *
  * The clock's samples (perf events of a whole PE) pass through `on_clock`, which drops the strangers'.
  *
@@ -70,7 +70,7 @@ enum stage {
 	ENDED, /* its end was told */
 };
 
-/* What is told of a thread. Mirrored by `RawThread` in discovery/bpf.rs. */
+/* What is told of a thread. Mirrored by `RawThread` in discovery/known.rs. */
 struct news {
 	__s64 runnable_clock;
 	__u64 generation;

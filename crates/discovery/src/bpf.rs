@@ -6,13 +6,14 @@
 use super::apps::{APPS_MAX, Apps, RawApp};
 use super::followed::Followed;
 use super::groups::Groups;
+use super::known::{ENDED, Known, RawThread};
 use super::unwatched::{Estimated, Pace, Turn};
 use super::{
     Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, nobody_runnable,
 };
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
-use corewise_core::ids::{AppId, PeId};
+use corewise_core::ids::AppId;
 use corewise_core::observe::{COALESCED_WITHIN, RunnableThreads};
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
@@ -24,27 +25,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// `struct news` of `discovery.bpf.c`, where its fields are explained.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RawThread {
-    runnable_clock: i64,
-    generation: u64,
-    run_ns: u64,
-    pub(super) tid: u32,
-    tgid: u32,
-    creator: u32,
-    last_pe: u32,
-    pub(super) stage: u32,
-    app: u32,
-    comm: [u8; 16],
-}
-
-/// The last of `enum stage` of `discovery.bpf.c`.
-pub(super) const ENDED: u32 = 2;
 
 /// `COUNT_BITS` and `TIME_SHIFT` of `discovery.bpf.c`.
 const COUNT_BITS: u32 = 18;
@@ -63,15 +44,6 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The programs of `discovery.bpf.c` that look at every switch and wake-up.
 const AT_SWITCHES: [&str; 2] = ["on_switch", "on_wakeup"];
-
-/// What we remember of a living thread.
-#[derive(Debug)]
-struct Known {
-    comm: [u8; 16],
-    facts: ThreadFacts,
-    /// The listing that had it last.
-    seen_in: u64,
-}
 
 /// The BPF source. See the module's text.
 pub struct Bpf {
@@ -520,51 +492,6 @@ impl Discovery for Bpf {
         }
         notes
     }
-}
-
-impl Known {
-    fn new(thread: &RawThread, seen_in: u64) -> Self {
-        let facts = ThreadFacts {
-            tid: thread.tid,
-            pid: thread.tgid,
-            app: AppId(thread.app),
-            generation: thread.generation,
-            name: name_of(&thread.comm),
-            cpu_ns: 0,
-            runnable_ns: Some(0),
-            runnable: false,
-            last_pe: None,
-            ended: false,
-        };
-        Known { comm: thread.comm, facts, seen_in }
-    }
-
-    /// The thread's values at `now`. A clock that was started after `now` was read would make them fall
-    /// behind earlier ones by the time the reading took, so they never go back. Whether it has another name.
-    fn update(&mut self, thread: &RawThread, now: u64) -> bool {
-        let facts = &mut self.facts;
-        let renamed = self.comm != thread.comm;
-        if renamed {
-            self.comm = thread.comm;
-            facts.name = name_of(&thread.comm);
-        }
-        facts.cpu_ns = facts.cpu_ns.max(thread.run_ns);
-        facts.runnable_ns = facts.runnable_ns.max(Some(clock_at(thread.runnable_clock, now)));
-        facts.runnable = thread.runnable_clock < 0;
-        facts.last_pe = (thread.last_pe != u32::MAX).then_some(PeId(thread.last_pe));
-        renamed
-    }
-}
-
-/// The total of a clock of `discovery.bpf.c`: negative while it runs.
-fn clock_at(clock: i64, now: u64) -> u64 {
-    let total = if clock < 0 { clock.saturating_add_unsigned(now) } else { clock };
-    total.max(0) as u64
-}
-
-fn name_of(comm: &[u8; 16]) -> Arc<str> {
-    let length = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
-    String::from_utf8_lossy(&comm[..length]).into()
 }
 
 fn ring(

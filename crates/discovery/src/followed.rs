@@ -3,7 +3,7 @@
 //! The list and the programs belong to descriptors: handed to another process (the guardian) they go on after
 //! the one that opened them, and every fork is still followed.
 
-use super::bpf::{ENDED, RawThread};
+use super::known::{ENDED, RawThread};
 use libbpf_rs::{Link, libbpf_sys};
 use std::fs::File;
 use std::io::{self, Read};

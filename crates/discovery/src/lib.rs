@@ -8,6 +8,7 @@ pub mod attach;
 pub mod bpf;
 pub mod followed;
 mod groups;
+mod known;
 pub mod poll;
 mod unwatched;
 

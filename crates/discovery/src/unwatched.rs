@@ -1,18 +1,19 @@
 //! Switches that are too many to be watched.
 //!
-//! Problem. That programs are attached to the scheduler's switches and wake-ups costs each of them some 100 ns,
-//! whatever these programs do: nothing for whoever computes, but two processes that hand a byte to and fro over
-//! a pipe switch 600,000 times a second and lose an eighth of their time.
+//! Problem. That programs are attached to the scheduler's switches and wake-ups costs each of them some
+//! 100 ns, whatever these programs do: nothing for whoever computes, but two processes that hand a byte
+//! to and fro over a pipe switch 600,000 times a second and lose an eighth of their time.
 //!
 //! Approach. The changes of the number of runnable threads are counted while they are watched. From
-//! [`MANY`] a second on they are left unwatched, but for a window of [`WINDOW`] now and then: after one second,
-//! then after two, four and eight as long as they stay as many. How long each thread ran and waited in
-//! between the scheduler adds up itself, and an application is taken to be as parallel meanwhile as in the last
-//! window: of each second of its threads the same part with any, or with only one of them. That is sampling in time, as everybody does who counts in turns (`perf_event_open(2)` on multiplexing); the
-//! arrangement is ours.
+//! [`MANY`] a second on they are left unwatched, but for a window of [`WINDOW`] now and then: after one
+//! second, then after two, four and eight as long as they stay as many. How long each thread ran and
+//! waited in between the scheduler adds up itself, and an application is taken to be as parallel
+//! meanwhile as in the last window: of each second of its threads the same part with any, or with only
+//! one of them. That is sampling in time, as everybody does who counts in turns (`perf_event_open(2)` on
+//! multiplexing); the arrangement is ours.
 //!
-//! Limits. What an application does between two windows is not seen, so its parallelism is an estimate then.
-//! Who asks to be told of every change is told, whatever it costs.
+//! Limits. What an application does between two windows is not seen, so its parallelism is an estimate
+//! then. Who asks to be told of every change is told, whatever it costs.
 
 use super::Parallelism;
 use std::time::{Duration, Instant};

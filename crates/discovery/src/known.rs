@@ -1,0 +1,79 @@
+//! What the BPF programs tell of a thread, and what is remembered of it.
+
+use super::ThreadFacts;
+use corewise_core::ids::{AppId, PeId};
+use std::sync::Arc;
+
+/// `struct news` of `discovery.bpf.c`, where its fields are explained.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawThread {
+    runnable_clock: i64,
+    pub generation: u64,
+    run_ns: u64,
+    pub tid: u32,
+    pub tgid: u32,
+    pub creator: u32,
+    last_pe: u32,
+    pub stage: u32,
+    app: u32,
+    comm: [u8; 16],
+}
+
+/// The last of `enum stage` of `discovery.bpf.c`.
+pub(super) const ENDED: u32 = 2;
+
+/// What we remember of a living thread.
+#[derive(Debug)]
+pub(super) struct Known {
+    comm: [u8; 16],
+    pub facts: ThreadFacts,
+    /// The listing that had it last.
+    pub seen_in: u64,
+}
+
+impl Known {
+    /// One that was met in this listing.
+    pub fn new(thread: &RawThread, seen_in: u64) -> Self {
+        let facts = ThreadFacts {
+            tid: thread.tid,
+            pid: thread.tgid,
+            app: AppId(thread.app),
+            generation: thread.generation,
+            name: name_of(&thread.comm),
+            cpu_ns: 0,
+            runnable_ns: Some(0),
+            runnable: false,
+            last_pe: None,
+            ended: false,
+        };
+        Known { comm: thread.comm, facts, seen_in }
+    }
+
+    /// The thread's values at `now`. A clock that was started after `now` was read would make them fall
+    /// behind earlier ones by the time the reading took, so they never go back. Whether it has another name.
+    pub fn update(&mut self, thread: &RawThread, now: u64) -> bool {
+        let facts = &mut self.facts;
+        let renamed = self.comm != thread.comm;
+        if renamed {
+            self.comm = thread.comm;
+            facts.name = name_of(&thread.comm);
+        }
+        facts.cpu_ns = facts.cpu_ns.max(thread.run_ns);
+        facts.runnable_ns = facts.runnable_ns.max(Some(clock_at(thread.runnable_clock, now)));
+        facts.runnable = thread.runnable_clock < 0;
+        facts.last_pe = (thread.last_pe != u32::MAX).then_some(PeId(thread.last_pe));
+        renamed
+    }
+}
+
+/// The total of a clock of `discovery.bpf.c`: negative while it runs.
+fn clock_at(clock: i64, now: u64) -> u64 {
+    let total = if clock < 0 { clock.saturating_add_unsigned(now) } else { clock };
+    total.max(0) as u64
+}
+
+fn name_of(comm: &[u8; 16]) -> Arc<str> {
+    let length = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..length]).into()
+}
