@@ -110,9 +110,9 @@ impl Bpf {
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
         let now = Instant::now();
         let mut bpf = Bpf {
-            // The forks before the rest: who is followed is to be seen when it wakes up.
-            links: bpf::attach_those(&object, |name| !AT_SWITCHES.contains(&name)).map_err(refused)?,
+            // First those at switches: whoever is followed is to be seen when it goes to sleep.
             at_switches: watch_switches(&object).map_err(refused)?,
+            links: bpf::attach_those(&object, |name| !AT_SWITCHES.contains(&name)).map_err(refused)?,
             pace: Pace::new(now),
             estimated: options.roots.iter().map(|_| Estimated::default()).collect(),
             ended_ns: vec![0; options.roots.len()],
