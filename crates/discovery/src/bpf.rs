@@ -210,14 +210,17 @@ impl Bpf {
         match self.pace.take(now, changes) {
             None => Ok(()),
             Some(Turn::Leave) => {
-                self.list()?;
-                for index in 0..self.roots {
-                    let (threads_ns, counted) = (self.threads_ns(index), self.counted(index));
-                    self.estimated[index].end_window(threads_ns, counted);
-                    self.apps.leave_unwatched(index, true);
-                }
+                let counted: Vec<Parallelism> = (0..self.roots).map(|index| self.counted(index)).collect();
+                (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, true));
                 self.at_switches.clear();
-                self.run("settle")
+                self.run("settle")?;
+                // Till now it was counted: what comes is estimated.
+                self.list()?;
+                for (index, counted) in counted.into_iter().enumerate() {
+                    let threads_ns = self.threads_ns(index);
+                    self.estimated[index].end_window(threads_ns, counted);
+                }
+                Ok(())
             }
             Some(Turn::Watch) => {
                 (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, false));

@@ -306,8 +306,8 @@ fn dips() {
     burn_until(Instant::now() + Duration::from_secs(60));
 }
 
-/// Two threads on one PE hand a byte to and fro until a line comes. At each line before the last, which is
-/// `rest`, a thread burns for 50 ms.
+/// Two threads on one PE hand a byte to and fro until the line `rest` comes. At each other line a thread burns
+/// for 50 ms.
 fn handover() {
     static OVER: AtomicBool = AtomicBool::new(false);
     let here = nix::sched::sched_getcpu().unwrap();
@@ -329,12 +329,13 @@ fn handover() {
     back.1.try_clone().unwrap().write_all(&[0]).unwrap();
     spawn_named("burner", hand_over(there.0, back.1));
     spawn_named("burner", hand_over(back.0, there.1));
-    let lines = std::io::stdin().lines().map(Result::unwrap);
-    for _ in lines.take_while(|line| line != "rest") {
-        spawn_named("late", || burn_until(Instant::now() + Duration::from_millis(50)));
+    for line in std::io::stdin().lines().map(Result::unwrap) {
+        if line == "rest" {
+            OVER.store(true, Ordering::Relaxed);
+        } else {
+            spawn_named("late", || burn_until(Instant::now() + Duration::from_millis(50)));
+        }
     }
-    OVER.store(true, Ordering::Relaxed);
-    sleep_ms(60_000);
 }
 
 /// Makes the kernel give the id of an ended thread to a new one. Prints the id.
@@ -455,19 +456,20 @@ fn switches_that_are_too_many_are_estimated() {
         live.say("rest");
         live.until("they rest", |live| live.alive.iter().all(|thread| !thread.runnable));
         assert_times_agree_with_proc(live);
-        // They are watched again, and nobody is runnable.
-        let (mut before, mut since) = (live.parallelism, Instant::now());
-        while since.elapsed() < Duration::from_millis(500) {
-            live.until("nobody runs", |live| live.alive.iter().all(|thread| !thread.runnable));
-            if live.parallelism != before {
-                (before, since) = (live.parallelism, Instant::now());
-            }
-        }
+        live.until("they are watched again", |live| live.source.refresh_within().is_none());
         assert_times_agree_with_proc(live);
         assert_eq!(live.alive_named("burner"), 2);
         let busy_ns: u64 = live.alive.iter().map(|thread| thread.runnable_ns.unwrap()).sum();
         let estimated = live.parallelism.runnable_thread_ns as f64 / busy_ns as f64;
         assert!((0.3..3.0).contains(&estimated), "{estimated}: {:?}", live.parallelism);
+        // What comes now is counted.
+        let before = live.parallelism.runnable_thread_ns;
+        live.ended.retain(|thread| &*thread.name != "late");
+        live.say("late");
+        live.until("its end is told", |live| live.ended.iter().any(|thread| &*thread.name == "late"));
+        let late = live.ended.iter().find(|thread| &*thread.name == "late").unwrap().runnable_ns.unwrap();
+        let counted = (live.parallelism.runnable_thread_ns - before) as f64 / late as f64;
+        assert!((0.9..2.0).contains(&counted), "{counted}: {late} {:?}", live.parallelism);
     });
 }
 
