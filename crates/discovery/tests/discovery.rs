@@ -306,8 +306,8 @@ fn dips() {
     burn_until(Instant::now() + Duration::from_secs(60));
 }
 
-/// Two threads on one PE hand a byte to and fro until the line `rest` comes. At each other line a thread burns
-/// for 50 ms.
+/// Two threads on one PE hand a byte to and fro until the line `rest` comes. At each other line a thread
+/// burns for 50 ms.
 fn handover() {
     static OVER: AtomicBool = AtomicBool::new(false);
     let here = nix::sched::sched_getcpu().unwrap();
