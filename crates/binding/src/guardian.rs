@@ -12,7 +12,7 @@ use super::journal::{self, Journal};
 use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;
 use super::members::{ByParentage, Members};
-use super::restore::{Remains, restore};
+use super::restore::{Remains, be_in_time, restore};
 use corewise_discovery::followed::Followed;
 use corewise_sys::helper;
 use corewise_sys::task::Task;
@@ -233,6 +233,8 @@ fn serve(socket: UnixStream, journal: &Journal) -> io::Result<()> {
     // SAFETY: the call takes no pointer; from here on this process uses the standard streams alone.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     helper::go_by_the_name(c"guardian");
+    // It sleeps until it is needed, and then must be there.
+    let _in_time = be_in_time();
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.write_all(b"!")?;
     let mut words = Vec::new();

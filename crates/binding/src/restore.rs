@@ -10,7 +10,8 @@
 //! it takes many of them ([`QUIET`]). When a cpuset shrinks, the kernel overrides a mask but remembers it for
 //! the time when it grows again: what it made of our mask counts as our mask ([`seen`]). The kernel changes
 //! one thread after the other: a mask that is neither ours nor the thread's own is looked at again for a
-//! moment. Limit: a thread that pins itself to just the PEs we had given to its creator, within two intervals
+//! moment. Whoever restores is real-time where that is permitted ([`be_in_time`]), else those that it is to
+//! find may hold it up. Limit: a thread that pins itself to just the PEs we had given to its creator, within two intervals
 //! before the end, is taken for one that inherited them.
 
 use super::frequency;
@@ -20,6 +21,7 @@ use super::members::{Members, Membership};
 use super::turns;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
+use corewise_sys::real_time::RealTime;
 use corewise_sys::task::Task;
 use nix::errno::Errno;
 use std::collections::{HashMap, HashSet};
@@ -60,6 +62,7 @@ pub fn restore(
     members: &mut dyn Members,
     within: Duration,
 ) -> io::Result<Remains> {
+    let _in_time = be_in_time();
     let started = Instant::now();
     let mut remains = Remains::default();
     let mut given = HashSet::new();
@@ -82,6 +85,15 @@ pub fn restore(
         }
     }
     Ok(remains)
+}
+
+/// This thread runs before all normal ones until the end of what is returned, where that is permitted.
+///
+/// Processes of which each starts the next and ends leave a thread of Linux' fair scheduler nothing: each new one
+/// comes with the average virtual run time and takes what it has used with it when it ends, so that the time of the others
+/// does not advance.
+pub fn be_in_time() -> Option<RealTime> {
+    RealTime::enter(1).ok()
 }
 
 /// What looks in a row that find nobody must be worth together. More than one is needed anyway, as a list

@@ -231,6 +231,9 @@ impl Engine {
         if self.is_policy_due() {
             self.asked = Some(now);
             self.ask(Cause::Interval);
+        } else {
+            // What it wanted when it was asked may have become impossible.
+            keep_to_limits(&mut self.intended, &self.intake);
         }
         if let Some(guard) = &mut self.guard {
             guard.take(now, &observation.threads, !self.intended.bound.is_empty());
@@ -369,7 +372,6 @@ impl Engine {
     /// The same where nothing alters what the policy wants: without a copy of its thousands of assignments.
     fn decide_as_intended(&mut self, actions: &mut Vec<Action>) {
         let mut wanted = std::mem::take(&mut self.intended);
-        keep_to_limits(&mut wanted, &self.intake);
         let settings = wanted.settings.clone();
         self.become_wanted(&mut wanted, actions);
         self.intended = Placement { settings, ..wanted };

@@ -215,19 +215,17 @@ pub const KINDS: [Kind; 32] = [
         ..with("environment cleared, kill", CLEARED, |round| signal(round, "run", SIGKILL))
     },
     within("nested, kill outer", Wrap::Nested, |round| {
-        let outermost = &round.corewise("run")[..1];
-        round.send(outermost, SIGKILL);
+        round.send(&[round.nested().0], SIGKILL);
         round.end();
     }),
     within("nested, kill outer, go on", Wrap::Nested, |round| {
-        let outermost = &round.corewise("run")[..1];
-        round.send(outermost, SIGKILL);
-        round.wait_ended(outermost);
+        let outer = round.nested().0;
+        round.send(&[outer], SIGKILL);
+        round.wait_ended(outer);
         round.wait_for_guardian();
     }),
     within("nested, kill inner", Wrap::Nested, |round| {
-        let inner = &round.corewise("run")[1..];
-        round.send(inner, SIGKILL);
+        round.send(&round.nested().1, SIGKILL);
         round.end();
     }),
     Kind {

@@ -111,8 +111,7 @@ pub fn carry_out(tools: &Tools, kind: &Kind, chance: Random) -> Outcome {
     }
     let threads = round.threads().len();
     if !narrow.is_empty() {
-        let said = fs::read_to_string(round.directory.path().join("said")).unwrap_or_default();
-        narrow[0] += &format!(" (of {threads}; said: {})", said.trim());
+        narrow[0] += &format!(" (of {threads}; said: {})", round.said());
     }
     Outcome { faults: 1, bound: usize::from(bound), threads, narrow, widened }
 }
@@ -189,6 +188,19 @@ impl<'a> Round<'a> {
         found
     }
 
+    /// The outer and the inner of two corewises, the inner with what is within it.
+    pub fn nested(&self) -> (u32, Vec<u32>) {
+        let both = || self.corewise("run").len() > 1;
+        assert!(wait_for(Duration::from_secs(60), both), "no inner corewise; said: {}", self.said());
+        let found = self.corewise("run");
+        (found[0], found[1..].to_vec())
+    }
+
+    /// What corewise has said.
+    fn said(&self) -> String {
+        fs::read_to_string(self.directory.path().join("said")).unwrap_or_default().trim().to_owned()
+    }
+
     /// The processes of the program.
     pub fn program(&self) -> Vec<u32> {
         self.cpuset.processes().into_iter().filter(|pid| name_of(*pid) == "burn").collect()
@@ -213,7 +225,7 @@ impl<'a> Round<'a> {
             self.send(&self.corewise("run"), Signal::SIGTERM);
             self.corewise("run").is_empty()
         });
-        assert!(ended, "corewise did not end");
+        assert!(ended, "corewise did not end; said: {}", self.said());
         self.wait_alone();
     }
 
@@ -223,9 +235,9 @@ impl<'a> Round<'a> {
         assert!(wait_for(Duration::from_secs(60), alone), "a guardian did not end");
     }
 
-    /// Waits until these processes of corewise's have ended.
-    pub fn wait_ended(&self, pids: &[u32]) {
-        let ended = || !pids.iter().any(|&pid| is_corewise(pid));
+    /// Waits until this process of corewise's has ended.
+    pub fn wait_ended(&self, pid: u32) {
+        let ended = || !is_corewise(pid);
         assert!(wait_for(Duration::from_secs(60), ended), "corewise did not end");
     }
 
