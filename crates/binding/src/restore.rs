@@ -7,11 +7,13 @@
 //! well. That is repeated until looks find nobody to restore: then everybody alive was seen wide, and whoever
 //! comes later descends from them. Processes may end before they are looked at and leave others behind, on a
 //! busy machine in every look, most of them strangers; so a look that misses somebody is not worthless, but
-//! it takes many of them ([`QUIET`]). When a cpuset shrinks, the kernel overrides a mask but remembers it for
+//! it takes many of them ([`QUIET`]). A thread may be given its mask back while it is creating another, which already
+//! has the narrow one and cannot be seen yet: looks count only when it has run since the last that did ([`Look::is_halfway`]). When a cpuset shrinks, the kernel overrides a mask but remembers it for
 //! the time when it grows again: what it made of our mask counts as our mask ([`seen`]). The kernel changes
 //! one thread after the other: a mask that is neither ours nor the thread's own is looked at again for a
 //! moment. Whoever restores is real-time where that is permitted ([`be_in_time`]), else those that it is to
-//! find may hold it up. Limit: a thread that pins itself to just the PEs we had given to its creator, within two intervals
+//! find may hold it up. Limits: where a cpuset has shrunk to a mask of ours nobody can be seen to have been
+//! given back its own, so after many looks a chain of processes is taken to have been caught. A thread that pins itself to just the PEs we had given to its creator, within two intervals
 //! before the end, is taken for one that inherited them.
 
 use super::frequency;
@@ -21,10 +23,11 @@ use super::members::{Members, Membership};
 use super::turns;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
+use corewise_sys::proc::Proc;
 use corewise_sys::real_time::RealTime;
 use corewise_sys::task::Task;
 use nix::errno::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -65,23 +68,25 @@ pub fn restore(
     let _in_time = be_in_time();
     let started = Instant::now();
     let mut remains = Remains::default();
-    let mut given = HashSet::new();
+    let mut given = HashMap::new();
     let mut quiet = 0;
     if !ledger.is_settled() {
         turns::restore(ledger, token);
         frequency::restore(Path::new(frequency::SYSTEM), ledger, token);
     }
     while !ledger.is_settled() {
-        let seen = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given }.take(members)?;
-        quiet = seen.quiet().map_or(0, |worth| quiet + worth);
+        let mut look = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given };
+        let seen = look.take(members)?;
+        let is_halfway = seen.found == 0 && look.is_halfway()?;
+        quiet = seen.quiet(is_halfway).map_or(0, |worth| quiet + worth);
         let elapsed = started.elapsed();
         let settled = seen.unsettled == 0 || elapsed > SETTLES_WITHIN;
         if quiet >= QUIET && settled || elapsed > within {
             remains = Remains { outrun: quiet < QUIET, refused: seen.refused };
             break;
         }
-        if !settled {
-            std::thread::sleep(SETTLES_WITHIN / 10);
+        if is_halfway || !settled {
+            std::thread::sleep(PAUSE);
         }
     }
     Ok(remains)
@@ -109,14 +114,17 @@ const MISSED_SOME: usize = 1;
 /// How long the kernel may take to change the masks of all threads of a cpuset.
 const SETTLES_WITHIN: Duration = Duration::from_millis(50);
 
+/// The time until it is looked again at threads that must go on first.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// One look at everybody, restoring who needs it.
 struct Look<'a> {
     ledger: &'a Ledger,
     token: &'a ActToken,
     /// What the cpuset allows.
     cpuset: CpuSet,
-    /// Who was given a mask back although that cannot be seen while the cpuset is narrow.
-    given: &'a mut HashSet<Task>,
+    /// Who was given a mask back, and for how long each had run by the last look, in ns.
+    given: &'a mut HashMap<Task, Option<u64>>,
 }
 
 /// What a look came to.
@@ -134,13 +142,18 @@ struct Seen {
 
 impl Seen {
     /// What it is worth if it found nobody.
-    fn quiet(&self) -> Option<usize> {
-        (self.found == 0).then_some(if self.missed { MISSED_SOME } else { SAW_ALL })
+    fn quiet(&self, is_halfway: bool) -> Option<usize> {
+        let worth = match (self.missed, is_halfway) {
+            (true, _) => MISSED_SOME,
+            (false, true) => 0,
+            (false, false) => SAW_ALL,
+        };
+        (self.found == 0).then_some(worth)
     }
 }
 
 impl Look<'_> {
-    fn take(mut self, members: &mut dyn Members) -> io::Result<Seen> {
+    fn take(&mut self, members: &mut dyn Members) -> io::Result<Seen> {
         let mut result = Seen::default();
         for bound in self.ledger.all_bound() {
             let tid = bound.thread.id;
@@ -170,6 +183,7 @@ impl Look<'_> {
             match handed_out.get(&mask) {
                 Some(original) if !self.has_pinned_itself(tid)? => match belongs {
                     Membership::Yes => self.give_back(tid, &mask, original, &mut result)?,
+                    Membership::Unknown if seen(original, &self.cpuset) == mask => result.missed = true,
                     Membership::Unknown => result.found += 1,
                 },
                 _ => {}
@@ -185,6 +199,29 @@ impl Look<'_> {
         Ok(Task::of(tid)? == Some(Task { id: tid, start }))
     }
 
+    /// Whether somebody who was given a mask back may be in the middle of creating a thread that has the old
+    /// one: who is ready to run and has not run since this was last denied.
+    fn is_halfway(&mut self) -> io::Result<bool> {
+        let proc = Proc::own();
+        let mut present = Vec::new();
+        for (&thread, ran) in self.given.iter_mut() {
+            if !matches!(thread.state()?, Some('R' | 'D')) {
+                continue;
+            }
+            // Where the kernel does not tell for how long a thread has run, nothing can be waited for.
+            let file = proc.schedstat(thread.id, thread.id, false)?;
+            let Some(times) = file.and_then(|file| file.read().transpose()).transpose()? else { continue };
+            present.push((ran, times.run_ns));
+        }
+        let is_halfway = present.iter().any(|(ran, now)| ran.is_none_or(|before| before == *now));
+        for (ran, now) in present {
+            if !is_halfway || ran.is_none() {
+                *ran = Some(now);
+            }
+        }
+        Ok(is_halfway)
+    }
+
     /// Gives a thread, which has the mask `ours`, the `original`.
     fn give_back(&mut self, tid: u32, ours: &CpuSet, original: &CpuSet, result: &mut Seen) -> io::Result<()> {
         let set = |mask: &CpuSet| mask::set(self.token, tid, mask);
@@ -195,11 +232,15 @@ impl Look<'_> {
             result => result,
         };
         match done {
-            Ok(()) if affinity::get(tid).as_ref() != Ok(ours) => result.found += 1,
-            // Nothing that can be seen has changed; but for the next look it must not count again.
             Ok(()) => {
-                let thread = Task::of(tid)?;
-                result.found += usize::from(thread.is_some_and(|thread| self.given.insert(thread)));
+                let known = self.given.len();
+                Task::of(tid)?.map(|thread| self.given.entry(thread).or_default());
+                let is_new = self.given.len() > known;
+                match affinity::get(tid).as_ref() == Ok(ours) {
+                    // Nothing that can be seen has changed, so what descends from it cannot be told, either.
+                    true => result.missed |= is_new,
+                    false => result.found += 1,
+                }
             }
             Err(Errno::ESRCH) => result.missed = true,
             Err(_) => result.refused.push(tid),
@@ -220,6 +261,7 @@ mod tests {
     use super::super::ledger::{Bound, Entry};
     use super::super::members::ByParentage;
     use super::*;
+    use corewise_testing::{Capability, or_skip};
     use std::sync::{Mutex, PoisonError};
 
     fn set(text: &str) -> CpuSet {
@@ -376,7 +418,9 @@ mod tests {
     fn restored_by(mut members: Busy, within_ms: u64) -> Remains {
         let own = affinity::get(0).unwrap();
         let mut ledger = Ledger::default();
-        ledger.note(Entry::HandedOut { original: own.clone(), ours: own });
+        // There it would be seen if its mask were given back.
+        let original = own.union(&CpuSet::single(affinity::of_cpuset().unwrap().last().unwrap()));
+        ledger.note(Entry::HandedOut { original, ours: own });
         restore(&ledger, &ActToken::mint(), &mut members, Duration::from_millis(within_ms)).unwrap()
     }
 
@@ -387,8 +431,47 @@ mod tests {
 
     #[test]
     fn who_is_never_caught_is_told() {
-        let tid = nix::unistd::gettid().as_raw() as u32;
-        assert!(restored_by(Busy(Some(tid), Duration::ZERO), 5).outrun);
+        corewise_testing::needs!(TwoPes);
+        std::thread::spawn(|| {
+            mask::set(&ActToken::mint(), 0, &CpuSet::single(affinity::get(0).unwrap().first().unwrap()))
+                .unwrap();
+            let tid = nix::unistd::gettid().as_raw() as u32;
+            assert!(restored_by(Busy(Some(tid), Duration::ZERO), 5).outrun);
+        })
+        .join()
+        .unwrap();
+    }
+
+    /// This thread is real-time and leaves the other no time on their PE.
+    #[test]
+    fn who_was_given_its_mask_back_and_has_not_run_since_may_be_creating_a_thread() {
+        let missing = |errno: &Errno| (*errno == Errno::EPERM).then_some(Capability::RealTime);
+        std::thread::spawn(move || {
+            let token = ActToken::mint();
+            mask::set(&token, 0, &CpuSet::single(affinity::get(0).unwrap().first().unwrap())).unwrap();
+            let _real_time = or_skip!(RealTime::enter(1), missing);
+            let mut child =
+                std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+            let busy = Task::of(child.id()).unwrap().unwrap();
+            let normal = libc::sched_param { sched_priority: 0 };
+            // SAFETY: the parameters live through the call, which only reads them.
+            assert_eq!(unsafe { libc::sched_setscheduler(busy.id as i32, libc::SCHED_OTHER, &normal) }, 0);
+            let mut given = HashMap::from([(busy, None)]);
+            let ledger = Ledger::default();
+            let cpuset = affinity::of_cpuset().unwrap();
+            let mut look = Look { ledger: &ledger, token: &token, cpuset, given: &mut given };
+            for _ in 0..3 {
+                assert!(look.is_halfway().unwrap());
+            }
+            while look.is_halfway().unwrap() {
+                std::thread::sleep(PAUSE);
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(!look.is_halfway().unwrap(), "it has ended");
+        })
+        .join()
+        .unwrap();
     }
 
     /// One look that found nobody does not make up for those for which there was no time.
