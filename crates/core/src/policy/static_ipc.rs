@@ -87,6 +87,14 @@ impl Standing {
             Standing::Last(_) => f64::NEG_INFINITY,
         }
     }
+
+    /// As it is told: thousands of threads differ by less, and each reason is put into words once.
+    fn rounded(self) -> Standing {
+        match self {
+            Standing::Ratio(ratio) => Standing::Ratio((ratio * 100.0).round() / 100.0),
+            Standing::First(_) | Standing::Last(_) => self,
+        }
+    }
 }
 
 impl Display for Standing {
@@ -125,8 +133,8 @@ pub fn place_by(scene: &Scene<'_>, mut standing: impl FnMut(&Amp, &Subject) -> S
         Err(placement) => return placement,
     };
     let ranked = candidates(scene).map(|subject| {
-        let reason = standing(&amp, subject);
-        Candidate { rank: Reverse(reason), subject, reason }
+        let standing = standing(&amp, subject);
+        Candidate { rank: Reverse(standing), subject, reason: standing.rounded() }
     });
     amp.place(scene, ranked.collect(), Rest::OnSlow)
 }
