@@ -173,7 +173,7 @@ impl Amp {
             Ranked { candidate, fast_pe, assignment: None }
         };
         let mut ranked: Vec<_> = candidates.into_iter().map(with_pe).collect();
-        ranked.sort_by(|a, b| {
+        ranked.sort_unstable_by(|a, b| {
             let among_equals = |r: &Ranked<'a, R, W>| (r.fast_pe.is_none(), r.candidate.subject.view.thread);
             a.candidate.rank.cmp(&b.candidate.rank).then_with(|| among_equals(a).cmp(&among_equals(b)))
         });

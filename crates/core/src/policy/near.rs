@@ -8,7 +8,8 @@ use super::Subject;
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use crate::topology::{Domain, DomainKind};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// How far a thread moves.
@@ -54,7 +55,7 @@ pub struct Pairing<'a> {
     /// For each group that can use an open PE the distance, its first thread's place, the PE, and the group.
     /// PEs that were closed since make entries too near, never too far, so the first whose PE is open is
     /// right.
-    queue: BTreeSet<(Distance, usize, PeId, usize)>,
+    queue: BinaryHeap<Reverse<(Distance, usize, PeId, usize)>>,
 }
 
 /// Threads that differ in nothing but their order.
@@ -78,40 +79,40 @@ impl<'a> Pairing<'a> {
             }
             groups[group].waiting.push_back(index);
         }
-        Self { around, groups, queue: BTreeSet::new() }
+        Self { around, groups, queue: BinaryHeap::new() }
     }
 
     /// From now on these PEs are open, and no others.
     pub fn open(&mut self, open: &CpuSet) {
-        self.queue.clear();
-        (0..self.groups.len()).for_each(|group| self.line_up(group, open));
+        let queue = (0..self.groups.len()).filter_map(|group| self.entry(group, open));
+        self.queue = queue.collect();
     }
 
     /// The closest pair, and its thread waits no more. Of the PEs that were open, `open` are left.
     pub fn next(&mut self, open: &CpuSet) -> Option<(usize, PeId)> {
-        while let Some((distance, index, pe, group)) = self.queue.pop_first() {
+        while let Some(Reverse((distance, index, pe, group))) = self.queue.pop() {
             if !open.contains(pe) {
-                self.line_up(group, open);
+                self.queue.extend(self.entry(group, open));
                 continue;
             }
             let waiting = &mut self.groups[group].waiting;
             waiting.pop_front();
-            self.queue.extend(waiting.front().map(|&next| (distance, next, pe, group)));
+            self.queue.extend(waiting.front().map(|&next| Reverse((distance, next, pe, group))));
             return Some((index, pe));
         }
         None
     }
 
-    fn line_up(&mut self, group: usize, open: &CpuSet) {
+    /// A group's place in the queue, if it can use an open PE.
+    fn entry(&self, group: usize, open: &CpuSet) -> Option<Reverse<(Distance, usize, PeId, usize)>> {
         let Alike { last_pe, permitted, waiting } = &self.groups[group];
-        let pe = if open.is_subset(permitted) {
+        let &index = waiting.front()?;
+        let (distance, pe) = if open.is_subset(permitted) {
             closest(self.around, open, *last_pe)
         } else {
             closest(self.around, &open.intersection(permitted), *last_pe)
-        };
-        if let (Some(&index), Some((distance, pe))) = (waiting.front(), pe) {
-            self.queue.insert((distance, index, pe, group));
-        }
+        }?;
+        Some(Reverse((distance, index, pe, group)))
     }
 }
 
