@@ -349,8 +349,8 @@ impl World for RecordedWorld {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::AppId;
-    use crate::observe::RunnableThreads;
+    use crate::ids::{AppId, PeId};
+    use crate::observe::{Hints, RunnableThreads};
     use crate::plan::{Setting, SettingKind, Weight};
 
     fn header() -> Header {
@@ -439,6 +439,50 @@ mod tests {
         assert_eq!(told(&[EventKind::TlpChanged]), (vec![tlp], Time(2)));
         assert_eq!(told(&[EventKind::Hint]), (Vec::new(), Time(2)));
         assert_eq!(told(EventKind::ALL).0.len(), 2);
+    }
+
+    /// A thread was bound then and is not now: what followed from that is undone, what users did is not.
+    #[test]
+    fn who_is_not_bound_any_more_is_free_and_who_placed_itself_still_has() {
+        let thread = |tid| ThreadId { tid, generation: 1 };
+        let (machine, own) = (CpuSet::first_n(2), Arc::new(CpuSet::first_n(2)));
+        let reading = |(tid, standing)| ThreadReading {
+            thread: thread(tid),
+            pid: 7,
+            app: AppId(0),
+            name: "test".into(),
+            cpu_ns: 0,
+            runnable_ns: None,
+            runnable: true,
+            last_pe: None,
+            standing,
+            permitted: own.clone(),
+            counters: None,
+            progress: None,
+            hints: Hints::default(),
+            ended: false,
+        };
+        let then = [
+            (7, Standing::Bound),
+            (8, Standing::Inherited),
+            (9, Standing::Free),
+            (10, Standing::SelfPinned),
+            (11, Standing::UserPlaced),
+        ];
+        let change = Change::Bind(CpuSet::single(PeId(0)));
+        let outcome = Outcome { thread: thread(7), change, result: OutcomeKind::Done };
+        let observation = Input::Observation(Observation {
+            at: Time(1),
+            allowed: machine,
+            threads: then.map(reading).into(),
+            outcomes: vec![outcome],
+            ..Observation::default()
+        });
+        let recording = Recording::parse(&(to_line(&header()) + &to_line(&observation))).unwrap();
+        let shown = RecordedWorld::new(recording, None).observe().unwrap();
+        let standings: Vec<Standing> = shown.threads.iter().map(|reading| reading.standing).collect();
+        use Standing::{Free, SelfPinned, UserPlaced};
+        assert_eq!(standings, [Free, Free, Free, SelfPinned, UserPlaced]);
     }
 
     #[test]

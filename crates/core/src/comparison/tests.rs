@@ -248,6 +248,17 @@ fn what_counts_as_detectable_is_found_that_often() {
     }
 }
 
+/// Noise by which a command sometimes takes much longer says as much about either of two.
+#[test]
+fn what_is_detectable_does_not_depend_on_which_of_two_is_the_first() {
+    let logs: Vec<f64> =
+        (0..20).map(|block| if block % 5 == 0 { 0.4 } else { 0.01 * f64::from(block % 3) }).collect();
+    let mirrored: Vec<f64> = logs.iter().map(|log| -log).collect();
+    let of = |logs: &[f64]| detectable_with(logs, 20).unwrap().ln_1p();
+    let ratio = of(&mirrored) / of(&logs);
+    assert!((0.8..1.25).contains(&ratio), "{ratio}");
+}
+
 #[test]
 fn more_blocks_tell_less() {
     let logs: Vec<f64> = (0..20).map(|block| 0.01 * f64::from(block % 5 - 2)).collect();

@@ -39,3 +39,17 @@ impl Measurement {
         if doubt.is_finite() { (1.0 - doubt).clamp(0.0, 1.0) } else { 0.0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::full;
+    use super::*;
+
+    #[test]
+    fn a_pair_is_of_the_class_of_the_closest_level_that_both_share() {
+        let class = |a, b| full().class_of(PeId(a), PeId(b));
+        assert_eq!((class(0, 1), class(3, 2)), (Some(0), Some(0)));
+        assert_eq!((class(0, 2), class(3, 1)), (Some(1), Some(1)));
+        assert_eq!(class(1, 1), None, "one PE is no pair");
+    }
+}

@@ -4,6 +4,7 @@ use crate::ids::{AppId, ThreadId};
 use crate::observe::{
     ApplicationReading, CounterReading, Hints, Input, Observation, SampleReading, ThreadReading,
 };
+use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::policy;
 use crate::time::Time;
 use std::sync::Arc;
@@ -65,6 +66,10 @@ fn report(config: EngineConfig, looks: impl IntoIterator<Item = Vec<ThreadReadin
         let actions = engine.step(&observation);
         builder.watch(&Input::Observation(observation), &actions, &engine);
     }
+    finish(builder, &engine)
+}
+
+fn finish(builder: ReportBuilder, engine: &Engine) -> Report {
     let circumstances = Circumstances {
         command: vec!["test".into()],
         dry_run: true,
@@ -75,7 +80,7 @@ fn report(config: EngineConfig, looks: impl IntoIterator<Item = Vec<ThreadReadin
         peak_memory_bytes: None,
         notes: Vec::new(),
     };
-    builder.finish(&engine, circumstances)
+    builder.finish(engine, circumstances)
 }
 
 #[test]
@@ -154,4 +159,42 @@ fn what_pes_share_is_told_once() {
     let shared: Vec<_> = report.shared.iter().map(|s| (s.resource, s.pes.to_string())).collect();
     let expected = [(DomainKind::Core, "0-1"), (DomainKind::Core, "2-3"), (DomainKind::NumaNode, "0-3")];
     assert_eq!(shared, expected.map(|(kind, pes)| (kind, pes.to_owned())));
+}
+
+#[test]
+fn what_became_of_each_decision_stands_with_it() {
+    let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
+    let engine = Engine::new(topology, policy::build("default").unwrap(), EngineConfig::default());
+    let change = Change::Bind(CpuSet::single(PeId(1)));
+    let action = |tid| Action {
+        thread: ThreadId { tid, generation: 0 },
+        change: change.clone(),
+        reason: "test".into(),
+    };
+    let kinds = [
+        (OutcomeKind::Done, "done"),
+        (OutcomeKind::Gone, "ended"),
+        (OutcomeKind::NotOurs, "left alone"),
+        (OutcomeKind::Refused("EPERM".into()), "refused: EPERM"),
+        (OutcomeKind::Unsupported, "not supported"),
+    ];
+    let outcomes = (1..).zip(&kinds).map(|(tid, (result, _))| {
+        let (thread, result) = (ThreadId { tid, generation: 0 }, result.clone());
+        Outcome { thread, change: change.clone(), result }
+    });
+    let look = |second, outcomes| {
+        let threads = (1..=6).map(|tid| reading(tid, 0)).collect();
+        Input::Observation(Observation { at: Time(second * SECOND), threads, outcomes, ..Default::default() })
+    };
+    let mut builder = ReportBuilder::default();
+    builder.watch(&look(1, Vec::new()), &(1..=6).map(action).collect::<Vec<_>>(), &engine);
+    builder.watch(&look(2, outcomes.collect()), &[], &engine);
+    let report = finish(builder, &engine);
+    let said = report.decisions.iter().map(|decision| decision.outcome.as_deref().unwrap_or_default());
+    for (said, (_, expected)) in said.clone().zip(&kinds) {
+        assert!(said.contains(expected), "{said}");
+    }
+    assert_eq!(said.last(), Some(""), "nothing was heard of the last one");
+    let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty());
+    assert_eq!(bound.map(|thread| thread.tid).collect::<Vec<_>>(), [1]);
 }

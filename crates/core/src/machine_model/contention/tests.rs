@@ -62,6 +62,20 @@ fn a_memory_stall_does_not_shrink_with_the_clock() {
 }
 
 #[test]
+fn what_another_node_serves_takes_so_many_times_as_long() {
+    let machine = machine();
+    let demand = Demand { l3_miss_share: 1.0, ..memory(1.0, 1e4) };
+    let per_work = |remote| {
+        let mut paces = Vec::new();
+        Solver::default().solve(&machine, &[Load { pe: 0, demand, remote }], &mut paces);
+        1.0 / paces[0].work_per_ns
+    };
+    let all_local = machine.memory.memory_latency_cycles * 0.01 * (1.0 - machine.memory.overlap);
+    let longer = (per_work(true) / per_work(false) - 1.0) / (machine.memory.remote_factor - 1.0);
+    assert!(longer > 0.0 && longer <= all_local.min(1.0) + 1e-9, "{longer} of {all_local}");
+}
+
+#[test]
 fn memory_never_delivers_more_than_its_bandwidth() {
     let mut machine = machine();
     (machine.memory.bandwidth_gb_per_s, machine.memory.overlap) = (4.0, 0.9);
