@@ -1,20 +1,22 @@
 //! How every mask is given back.
 //!
 //! Problem: a bound thread must get its own mask back whatever happens, threads that it created meanwhile
-//! have inherited the narrow mask without being in the journal, and a mask that somebody else set since must
-//! be kept. Approach: each bound thread is restored if its mask is still the one we set; then every thread of
-//! the run ([`super::members`]) that carries a mask we handed out, and did not set it itself, is restored as
-//! well. That is repeated until looks find nobody to restore: then everybody alive was seen wide, and whoever
-//! comes later descends from them. Processes may end before they are looked at and leave others behind, on a
-//! busy machine in every look, most of them strangers; so a look that misses somebody is not worthless, but
-//! it takes many of them ([`QUIET`]). A thread may be given its mask back while it is creating another, which already
-//! has the narrow one and cannot be seen yet: looks count only when it has run since the last that did ([`Look::is_halfway`]). When a cpuset shrinks, the kernel overrides a mask but remembers it for
-//! the time when it grows again: what it made of our mask counts as our mask ([`seen`]). The kernel changes
-//! one thread after the other: a mask that is neither ours nor the thread's own is looked at again for a
-//! moment. Whoever restores is real-time where that is permitted ([`be_in_time`]), else those that it is to
-//! find may hold it up. Limits: where a cpuset has shrunk to a mask of ours nobody can be seen to have been
-//! given back its own, so after many looks a chain of processes is taken to have been caught. A thread that pins itself to just the PEs we had given to its creator, within two intervals
-//! before the end, is taken for one that inherited them.
+//! have inherited the narrow mask without being in the journal, and a mask that somebody else set since
+//! must be kept. Approach: each bound thread is restored if its mask is still the one we set; then every
+//! thread of the run ([`super::members`]) that carries a mask we handed out, and did not set it itself,
+//! is restored as well. That is repeated until looks find nobody to restore: then everybody alive was
+//! seen wide, and whoever comes later descends from them. Processes may end before they are looked at and
+//! leave others behind, on a busy machine in every look, most of them strangers; so a look that misses
+//! somebody is not worthless, but it takes many of them ([`QUIET`]). A thread may be given its mask back
+//! while it is creating another, which already has the narrow one and cannot be seen yet: looks count
+//! only when it has run since the last that did ([`Look::is_halfway`]). When a cpuset shrinks, the kernel
+//! overrides a mask but remembers it for the time when it grows again: what it made of our mask counts as
+//! our mask ([`seen`]). The kernel changes one thread after the other: a mask that is neither ours nor
+//! the thread's own is looked at again for a moment. Whoever restores is real-time where that is
+//! permitted ([`be_in_time`]), else those that it is to find may hold it up. Limits: where a cpuset has
+//! shrunk to a mask of ours nobody can be seen to have been given back its own, so after many looks a
+//! chain of processes is taken to have been caught. A thread that pins itself to just the PEs we had
+//! given to its creator, within two intervals before the end, is taken for one that inherited them.
 
 use super::frequency;
 use super::ledger::Ledger;
@@ -94,9 +96,8 @@ pub fn restore(
 
 /// This thread runs before all normal ones until the end of what is returned, where that is permitted.
 ///
-/// Processes of which each starts the next and ends leave a thread of Linux' fair scheduler nothing: each new one
-/// comes with the average virtual run time and takes what it has used with it when it ends, so that the time of the others
-/// does not advance.
+/// On Linux 6.18 processes of which each starts the next and ends were seen to hold up everything else on
+/// their PE for more than a minute (`docs/faults.md`).
 pub fn be_in_time() -> Option<RealTime> {
     RealTime::enter(1).ok()
 }
