@@ -163,7 +163,8 @@ impl Actuator for AffinityActuator {
     }
 
     fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
-        let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, self.allowed.clone()) };
+        // It has ended since it was found: there is no PE on which it could be placed.
+        let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, Arc::default()) };
         self.with_binder(|binder| binder.meet(facts.tid, facts.generation));
         if let Some(binder) = &self.binder
             && let Some(bound) = binder.ledger().bound_as(facts.tid)
@@ -329,6 +330,19 @@ mod tests {
 
     /// In a thread of its own, which the actuator meets as the only one: for each step its mask is set, and
     /// what it is found to be then is returned. With `bound`, it was bound to the last PE before and freed.
+    #[test]
+    fn who_ends_while_it_is_looked_at_can_be_placed_nowhere() {
+        std::thread::spawn(|| {
+            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let (own, _) = affinity::own_and_cpuset().unwrap();
+            actuator.begin_look(&Arc::new(own));
+            let ended = facts_of(u32::MAX / 2, std::process::id());
+            assert_eq!(actuator.standing(&ended), (Standing::Free, Arc::default()));
+        })
+        .join()
+        .unwrap();
+    }
+
     fn standings(bound: bool, creator: Option<u32>, masks: fn(&CpuSet) -> Vec<CpuSet>) -> Vec<Standing> {
         let act = move || {
             let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();

@@ -79,7 +79,7 @@ pub fn restore(
     while !ledger.is_settled() {
         let mut look = Look { ledger, token, cpuset: affinity::of_cpuset()?, given: &mut given };
         let seen = look.take(members)?;
-        let is_halfway = seen.found == 0 && look.is_halfway()?;
+        let is_halfway = seen.found == 0 && look.is_halfway();
         quiet = seen.quiet(is_halfway).map_or(0, |worth| quiet + worth);
         let elapsed = started.elapsed();
         let settled = seen.unsettled == 0 || elapsed > SETTLES_WITHIN;
@@ -124,7 +124,7 @@ struct Look<'a> {
     token: &'a ActToken,
     /// What the cpuset allows.
     cpuset: CpuSet,
-    /// Who was given a mask back, and for how long each had run by the last look, in ns.
+    /// Who was given a mask back, and for how long each had run, in ns, when a look counted last.
     given: &'a mut HashMap<Task, Option<u64>>,
 }
 
@@ -202,25 +202,24 @@ impl Look<'_> {
 
     /// Whether somebody who was given a mask back may be in the middle of creating a thread that has the old
     /// one: who is ready to run and has not run since this was last denied.
-    fn is_halfway(&mut self) -> io::Result<bool> {
-        let proc = Proc::own();
-        let mut present = Vec::new();
-        for (&thread, ran) in self.given.iter_mut() {
-            if !matches!(thread.state()?, Some('R' | 'D')) {
-                continue;
+    fn is_halfway(&mut self) -> bool {
+        // Where it is not told, for want of descriptors or by the kernel, nothing can be waited for.
+        let run_ns = |thread: Task| match thread.state() {
+            Ok(Some('R' | 'D')) => {
+                let file = Proc::own().schedstat(thread.id, thread.id, false).ok()??;
+                Some(file.read().ok()??.run_ns)
             }
-            // Where the kernel does not tell for how long a thread has run, nothing can be waited for.
-            let file = proc.schedstat(thread.id, thread.id, false)?;
-            let Some(times) = file.and_then(|file| file.read().transpose()).transpose()? else { continue };
-            present.push((ran, times.run_ns));
-        }
+            _ => None,
+        };
+        let given = self.given.iter_mut();
+        let present: Vec<_> = given.filter_map(|(&thread, ran)| Some((ran, run_ns(thread)?))).collect();
         let is_halfway = present.iter().any(|(ran, now)| ran.is_none_or(|before| before == *now));
         for (ran, now) in present {
             if !is_halfway || ran.is_none() {
                 *ran = Some(now);
             }
         }
-        Ok(is_halfway)
+        is_halfway
     }
 
     /// Gives a thread, which has the mask `ours`, the `original`.
@@ -235,12 +234,14 @@ impl Look<'_> {
         match done {
             Ok(()) => {
                 let known = self.given.len();
-                Task::of(tid)?.map(|thread| self.given.entry(thread).or_default());
-                let is_new = self.given.len() > known;
-                match affinity::get(tid).as_ref() == Ok(ours) {
+                if let Ok(Some(thread)) = Task::of(tid) {
+                    self.given.entry(thread).or_default();
+                }
+                if affinity::get(tid).as_ref() != Ok(ours) {
+                    result.found += 1;
+                } else {
                     // Nothing that can be seen has changed, so what descends from it cannot be told, either.
-                    true => result.missed |= is_new,
-                    false => result.found += 1,
+                    result.missed |= self.given.len() > known;
                 }
             }
             Err(Errno::ESRCH) => result.missed = true,
@@ -462,14 +463,14 @@ mod tests {
             let cpuset = affinity::of_cpuset().unwrap();
             let mut look = Look { ledger: &ledger, token: &token, cpuset, given: &mut given };
             for _ in 0..3 {
-                assert!(look.is_halfway().unwrap());
+                assert!(look.is_halfway());
             }
-            while look.is_halfway().unwrap() {
+            while look.is_halfway() {
                 std::thread::sleep(PAUSE);
             }
             child.kill().unwrap();
             child.wait().unwrap();
-            assert!(!look.is_halfway().unwrap(), "it has ended");
+            assert!(!look.is_halfway(), "it has ended");
         })
         .join()
         .unwrap();
