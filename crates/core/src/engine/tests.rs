@@ -21,6 +21,7 @@ mod amp;
 mod cosched;
 mod events;
 mod gangs;
+mod guarded;
 mod replay;
 mod settings;
 

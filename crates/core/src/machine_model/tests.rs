@@ -1,6 +1,9 @@
 use super::contention::Demand;
 use super::*;
+use crate::calibrate::Kernel;
 use crate::classify::CONFIDENCE_MIN;
+use crate::profile::fixture::GOOD;
+use crate::profile::{self, Evidence, MachineProfile, Measurement, MemoryPoint};
 use proptest::prelude::*;
 
 /// Two nodes, each with an L3, two L2s and two modules of two cores with two PEs.
@@ -138,4 +141,17 @@ fn every_resource_that_is_shared_has_a_curve_that_rises() {
             "{resource}: {slowdowns:?}"
         );
     }
+}
+
+#[test]
+fn the_latency_of_the_l3_is_of_the_region_farthest_from_both_sizes() {
+    let mut profile = MachineProfile::empty(Topology::synthetic(SHAPE).unwrap(), Evidence::Simulated);
+    let mib = |mib: u64| profile::Load { kernel: Kernel::LoadLatency, region_bytes: mib << 20 };
+    let rate = |value| Measurement { value, ..GOOD };
+    let points = [(1, 1e9), (2, 5e8), (3, 2e8), (4, 1e8), (64, 1e7)];
+    profile.memory = points.map(|(size, value)| MemoryPoint { load: mib(size), rate: rate(value) }).into();
+    let model = MachineModel::from_profile(&profile);
+    let ns = |name| model.parameter(name).unwrap().value / model.ghz;
+    assert_eq!(ns("l3_latency_cycles").round(), 5.0);
+    assert_eq!(ns("memory_latency_cycles").round(), 100.0);
 }

@@ -1,6 +1,9 @@
 //! The registry and specifications of policies.
 
 use super::*;
+use crate::ids::ThreadId;
+use crate::observe::RunnableThreads;
+use crate::topology::Topology;
 
 fn error(text: &str) -> String {
     text.parse::<PolicySpec>().expect_err(text).to_string()
@@ -92,4 +95,24 @@ fn parameters_that_are_given_win_over_common_ones() {
     let spec: PolicySpec = "pa:turn=2s".parse().unwrap();
     let common = [("turn", "1s"), ("hp_threshold", "4")].map(|(a, b)| (a.to_owned(), b.to_owned())).into();
     assert_eq!(spec.or(&common).unwrap().to_string(), "pa:hp_threshold=4,turn=2s");
+}
+
+#[test]
+fn pa_answers_a_number_of_runnable_threads_once() {
+    let mut policy = build("pa").unwrap();
+    let machine = MachineModel::from(Topology::synthetic("core:2 pu:1").unwrap());
+    let mut answers = |count, only| {
+        let event = Event::TlpChanged(RunnableThreads { app: AppId(0), count, only });
+        policy.answers(&Scene {
+            now: Time(0),
+            cause: Cause::Events(&[event]),
+            machine: &machine,
+            allowed: &machine.topology.allowed,
+            threads: &[],
+            applications: &BTreeMap::new(),
+        })
+    };
+    let only = |tid| Some(ThreadId { tid, generation: 0 });
+    let told = [(1, only(1)), (1, only(1)), (1, only(2)), (0, None), (1, only(2)), (0, None)];
+    assert_eq!(told.map(|(count, only)| answers(count, only)), [true, false, true, false, false, false]);
 }
