@@ -195,7 +195,7 @@ impl Engine {
     /// A thread that the policy wants bound, if the guard is to tell what that gains. Who has PEs of its own
     /// only because its program takes turns is none.
     pub fn guarded(&self) -> Option<ThreadId> {
-        self.guard.as_ref().and_then(|_| self.intended.bound.keys().next().copied())
+        self.guard.as_ref().and_then(|_| self.intended.bound.keys().min().copied())
     }
 
     /// The class of a thread as last decided; of one that ended in the last step, by its last reading.

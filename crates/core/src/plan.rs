@@ -2,6 +2,7 @@
 
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +14,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placement {
     /// Each bound thread with its PEs and the reason.
-    pub bound: BTreeMap<ThreadId, Assignment>,
+    pub bound: FxHashMap<ThreadId, Assignment>,
     /// What else threads shall have.
     pub settings: BTreeMap<(ThreadId, SettingKind), WantedSetting>,
     /// Said once to the user when the policy has nothing to do on this machine, and why.
@@ -221,28 +222,24 @@ impl Placement {
     }
 
     /// The actions that turn `self` into `wanted`: PEs before settings, what is given back before what is
-    /// taken, so that PEs are empty before they are filled.
-    pub fn actions_towards(&self, wanted: &Placement) -> Vec<Action> {
-        let (mut frees, mut binds) = (Vec::new(), Vec::new());
+    /// taken, so that PEs are empty before they are filled. Of the threads that are `wanted` somewhere those
+    /// are bound that are among the `living`, in their order.
+    pub fn actions_towards(
+        &self,
+        wanted: &Placement,
+        living: impl IntoIterator<Item = ThreadId>,
+    ) -> Vec<Action> {
         let reason: Arc<str> = "no longer among the threads that the policy binds".into();
-        let free = |(&thread, _): (&ThreadId, &Assignment)| Action {
-            thread,
-            change: Change::Free,
-            reason: reason.clone(),
-        };
-        // Both are in the order of threads, so one way through is enough.
-        let mut present = self.bound.iter().peekable();
-        for (&thread, assignment) in &wanted.bound {
-            while let Some(before) = present.next_if(|(before, _)| **before < thread) {
-                frees.push(free(before));
-            }
-            let own = present.next_if(|(before, _)| **before == thread);
-            if own.is_none_or(|(_, own)| own.pes != assignment.pes) {
-                let change = Change::Bind(assignment.pes.clone());
-                binds.push(Action { thread, change, reason: assignment.reason.clone() });
-            }
-        }
-        frees.extend(present.map(free));
+        let free = |&thread: &ThreadId| Action { thread, change: Change::Free, reason: reason.clone() };
+        let mut frees: Vec<Action> =
+            self.bound.keys().filter(|thread| !wanted.bound.contains_key(thread)).map(free).collect();
+        frees.sort_unstable_by_key(|action| action.thread);
+        let binds = living.into_iter().filter_map(|thread| {
+            let Assignment { pes, reason } = wanted.bound.get(&thread)?;
+            let is_new = self.bound.get(&thread).is_none_or(|present| present.pes != *pes);
+            let change = || Change::Bind(pes.clone());
+            is_new.then(|| Action { thread, change: change(), reason: reason.clone() })
+        });
         let resets = self.settings.keys().filter(|key| !wanted.settings.contains_key(key));
         let resets = resets.map(|&(thread, kind)| Action {
             thread,

@@ -105,7 +105,7 @@ impl Early {
         let mut wanted = Placement::default();
         self.waits.add_to(&mut wanted);
         self.teams.add_to(&mut wanted);
-        let actions = self.present.actions_towards(&wanted);
+        let actions = self.present.actions_towards(&wanted, []);
         for outcome in actions.iter().filter_map(|action| self.runtimes.apply(action)) {
             self.waits.take_outcome(&outcome);
             self.teams.take_outcome(&outcome);

@@ -121,10 +121,14 @@ impl Present {
         actions: &mut Vec<Action>,
     ) {
         let (now, mut taken) = (known.now, 0);
-        let mut towards = self.placement.actions_towards(wanted);
+        let living = known.subjects.iter().map(|subject| subject.view.thread);
+        let mut towards = self.placement.actions_towards(wanted, living);
         if towards.iter().filter(|action| !action.change.gives_back()).nth(most).is_some() {
             let rests = |thread| known.subject(thread).is_some_and(|subject| !subject.runnable);
-            towards.sort_by_key(|action| !action.change.gives_back() && rests(action.thread));
+            let comes_first = |action: &Action| action.change.gives_back() || !rests(action.thread);
+            let (mut first, later): (Vec<_>, Vec<_>) = towards.into_iter().partition(comes_first);
+            first.extend(later);
+            towards = first;
         }
         for action in towards {
             if !action.change.gives_back() {
@@ -162,7 +166,7 @@ impl Present {
 
     /// The actions that give everything back.
     pub fn release_all(&mut self) -> Vec<Action> {
-        let mut actions = self.placement.actions_towards(&Placement::default());
+        let mut actions = self.placement.actions_towards(&Placement::default(), []);
         let over: Arc<str> = OVER.into();
         for action in &mut actions {
             action.reason = over.clone();

@@ -148,10 +148,16 @@ fn the_latency_of_the_l3_is_of_the_region_farthest_from_both_sizes() {
     let mut profile = MachineProfile::empty(Topology::synthetic(SHAPE).unwrap(), Evidence::Simulated);
     let mib = |mib: u64| profile::Load { kernel: Kernel::LoadLatency, region_bytes: mib << 20 };
     let rate = |value| Measurement { value, ..GOOD };
-    let points = [(1, 1e9), (2, 5e8), (3, 2e8), (4, 1e8), (64, 1e7)];
-    profile.memory = points.map(|(size, value)| MemoryPoint { load: mib(size), rate: rate(value) }).into();
-    let model = MachineModel::from_profile(&profile);
+    let mut model_of = |points: &[(u64, f64)]| {
+        let point = |&(size, value): &_| MemoryPoint { load: mib(size), rate: rate(value) };
+        profile.memory = points.iter().map(point).collect();
+        MachineModel::from_profile(&profile)
+    };
+    let model = model_of(&[(1, 1e9), (2, 5e8), (3, 2e8), (4, 1e8), (64, 1e7)]);
     let ns = |name| model.parameter(name).unwrap().value / model.ghz;
     assert_eq!(ns("l3_latency_cycles").round(), 5.0);
     assert_eq!(ns("memory_latency_cycles").round(), 100.0);
+    // The L2 holds half of the one, the L3 little more than the other.
+    let model = model_of(&[(1, 1e9), (6, 1e8)]);
+    assert_eq!(model.parameter("l3_latency_cycles").unwrap().from, None);
 }

@@ -9,6 +9,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use crate::topology::{Domain, DomainKind};
 use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -84,35 +85,45 @@ impl<'a> Pairing<'a> {
 
     /// From now on these PEs are open, and no others.
     pub fn open(&mut self, open: &CpuSet) {
-        let queue = (0..self.groups.len()).filter_map(|group| self.entry(group, open));
-        self.queue = queue.collect();
+        let entry = |(place, group): (usize, &Alike<'a>)| {
+            let (distance, pe) = group.closest(self.around, open)?;
+            Some(Reverse((distance, *group.waiting.front()?, pe, place)))
+        };
+        self.queue = self.groups.iter().enumerate().filter_map(entry).collect();
     }
 
     /// The closest pair, and its thread waits no more. Of the PEs that were open, `open` are left.
     pub fn next(&mut self, open: &CpuSet) -> Option<(usize, PeId)> {
-        while let Some(Reverse((distance, index, pe, group))) = self.queue.pop() {
-            if !open.contains(pe) {
-                self.queue.extend(self.entry(group, open));
+        while let Some(mut first) = self.queue.peek_mut() {
+            let Reverse((distance, index, pe, place)) = &mut *first;
+            let group = &mut self.groups[*place];
+            if !open.contains(*pe) {
+                match group.closest(self.around, open) {
+                    Some(closest) => (*distance, *pe) = closest,
+                    None => drop(PeekMut::pop(first)),
+                }
                 continue;
             }
-            let waiting = &mut self.groups[group].waiting;
-            waiting.pop_front();
-            self.queue.extend(waiting.front().map(|&next| Reverse((distance, next, pe, group))));
-            return Some((index, pe));
+            let pair = (*index, *pe);
+            group.waiting.pop_front();
+            match group.waiting.front() {
+                Some(&next) => *index = next,
+                None => drop(PeekMut::pop(first)),
+            }
+            return Some(pair);
         }
         None
     }
+}
 
-    /// A group's place in the queue, if it can use an open PE.
-    fn entry(&self, group: usize, open: &CpuSet) -> Option<Reverse<(Distance, usize, PeId, usize)>> {
-        let Alike { last_pe, permitted, waiting } = &self.groups[group];
-        let &index = waiting.front()?;
-        let (distance, pe) = if open.is_subset(permitted) {
-            closest(self.around, open, *last_pe)
+impl Alike<'_> {
+    /// The closest PE that they can use.
+    fn closest(&self, around: &[Vec<&Domain>], open: &CpuSet) -> Option<(Distance, PeId)> {
+        if open.is_subset(self.permitted) {
+            closest(around, open, self.last_pe)
         } else {
-            closest(self.around, &open.intersection(permitted), *last_pe)
-        }?;
-        Some(Reverse((distance, index, pe, group)))
+            closest(around, &open.intersection(self.permitted), self.last_pe)
+        }
     }
 }
 
