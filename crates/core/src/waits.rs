@@ -11,7 +11,10 @@
 //! multiprocessor", SOSP'91). When they have not been held up for a while, the library's own choice holds
 //! again; each relapse doubles that while ([`CALM_MIN`] to [`CALM_MAX`]), so that it does not go to and fro.
 //! It is the spin-then-notify of "parallelism-aware scheduling", section 3.2, for programs that know nothing
-//! of it.
+//! of it. That is done in two steps: who is still held up while its threads spin for a few blocks' time
+//! ([`SHORT_SPIN_COUNT`]) spins for no longer than one ([`SHORTEST_SPIN_COUNT`]), as whoever needs its PE is
+//! there at once. One that was held up by a disturbance stays with the first, which costs a lone program half
+//! as much.
 //!
 //! Some programs spin in their own code, too, or in a library whose waits cannot be changed. Where the
 //! threads of a process are held up and still spin ([`SPINNING_MIN`] by sampled code), it takes turns
@@ -35,8 +38,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Turns of its loop that an idle thread spins while its process is held up: some 5 to 10 µs on the
-/// processors of the last years (a turn is one PAUSE, 40 to 140 cycles), about what a block costs.
+/// processors of the last years (a turn is one PAUSE, 40 to 140 cycles), two or three times what a block
+/// costs.
 pub const SHORT_SPIN_COUNT: u64 = 200;
+
+/// The same while it is held up all the same: 1 to 3 µs.
+pub const SHORTEST_SPIN_COUNT: u64 = 50;
 
 /// Share of the time in which threads want a PE but wait for it, from which on they count as held up.
 pub const DELAYED_FROM: f64 = 0.1;
@@ -206,6 +213,7 @@ impl Waits {
                 };
                 let reason = format!("its threads waited for a PE for {:.0} % of their time", 100.0 * share);
                 process.state = State::Cured { cure, since: now, calm_since: None, reason: reason.into() };
+                process.waited = Duration::ZERO;
                 true
             }
             State::Own => {
@@ -215,10 +223,20 @@ impl Waits {
                 false
             }
             State::Left => false,
-            State::Cured { calm_since, cure, .. } => {
+            State::Cured { calm_since, cure, reason, .. } => {
                 if share >= CALM_BELOW {
                     *calm_since = None;
-                    return false;
+                    let is_held_up = share >= DELAYED_FROM && *cure == Setting::SpinCount(SHORT_SPIN_COUNT);
+                    if is_held_up {
+                        process.waited += delay.waited();
+                    }
+                    let is_too_long = is_held_up && process.waited >= WAITED_MIN;
+                    if is_too_long {
+                        *cure = Setting::SpinCount(SHORTEST_SPIN_COUNT);
+                        let still = format!("{:.0} % while its waits were short", 100.0 * share);
+                        *reason = format!("its threads waited for a PE for {still}").into();
+                    }
+                    return is_too_long;
                 }
                 let since = *calm_since.get_or_insert(now);
                 let least = if *cure == Setting::InTurns { TURNS_CALM_MIN } else { CALM_MIN };

@@ -5,7 +5,8 @@ const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
 const BOTH: Cures = Cures { spin: true, turns: true };
 
 /// Tells of a process every 10 ms: each letter is a look, at which its threads waited for a PE for a half of
-/// their time (`#`), for a twentieth (`-`) or not at all (`.`). What holds after each: `s` for short waits.
+/// their time (`#`), for a twentieth (`-`) or not at all (`.`). What holds after each: `s` for short waits,
+/// `S` for the shortest.
 fn drawn(looks: &str) -> String {
     let mut waits = Waits::new(BOTH);
     let states = looks.chars().zip(1u64..).map(|(look, index)| {
@@ -18,15 +19,26 @@ fn drawn(looks: &str) -> String {
         let delay = ProcessDelay { run_ns: 10_000_000, wait_ns, ..held_up(true) };
         let changed = waits.take(&delay, Time(index * 10_000_000));
         assert_eq!(changed, before != wanted(&waits), "look {index}");
-        if wanted(&waits).is_empty() { '.' } else { 's' }
+        match wanted(&waits)[..] {
+            [] => '.',
+            [Setting::SpinCount(SHORT_SPIN_COUNT)] => 's',
+            [Setting::SpinCount(SHORTEST_SPIN_COUNT)] => 'S',
+            ref other => panic!("{other:?}"),
+        }
     });
     states.collect()
 }
 
 #[test]
 fn who_is_held_up_spins_shortly_but_not_for_a_disturbance() {
-    assert_eq!(drawn("..--.#####"), "......ssss", "each has waited for 10 ms");
+    assert_eq!(drawn("..--.###"), "......ss", "each has waited for 10 ms");
     assert_eq!(drawn("#.#.--#.#"), ".........");
+}
+
+#[test]
+fn who_is_held_up_all_the_same_spins_for_the_shortest_time_till_it_is_calm() {
+    assert_eq!(drawn("#####---#..........."), ".ssSSSSSSSSSSSSSSSS.");
+    assert_eq!(drawn("##--#-.-.#."), ".ssssssssSS", "in the mean that was long enough");
 }
 
 #[test]
