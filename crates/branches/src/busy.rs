@@ -83,8 +83,13 @@ impl Sampler for Stepping {
                 trace.end(here, End::NoFile);
                 return Ok(None);
             };
-            float |= instruction.unit == Unit::Float;
-            vector |= matches!(instruction.unit, Unit::Float | Unit::Integer);
+            let (is_float, is_vector) = match instruction.unit {
+                Unit::None | Unit::Move => (false, false),
+                Unit::Integer => (false, true),
+                Unit::Float => (true, true),
+            };
+            float |= is_float;
+            vector |= is_vector;
             if float || instruction.flow == Flow::Kernel {
                 break;
             }

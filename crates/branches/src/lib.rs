@@ -194,7 +194,10 @@ pub fn record(
     {
         return Err(BranchError::NoProcess(pid));
     }
-    let is_many = matches!(target, Target::Cgroup(_) | Target::System);
+    let is_many = match target {
+        Target::Command(_) | Target::Pid(_) => false,
+        Target::Cgroup(_) | Target::System => true,
+    };
     let mut recorded = match options.backend {
         Backend::Auto | Backend::Shadow if is_many => record_many(target, options, on_progress),
         backend if is_many => Err(BranchError::OneProcessOnly(backend)),

@@ -14,6 +14,7 @@ use nix::sys::signal::{
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
 use nix::unistd::{Pid, gettid};
+use std::ffi::OsString;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -78,9 +79,9 @@ pub fn record(
     let seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id());
     let mut tracer = Tracer::new(sampler, limits, Periods::new(options.period, seed));
     let (words, mut command) = match target {
-        Target::Command(words) => {
-            let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            (words, Some(Command::start(target, options, &mut tracer)?))
+        Target::Command(command) => {
+            let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            (words, Some(Command::start(command, options, &mut tracer)?))
         }
         Target::Pid(pid) => {
             tracer.attach(pid as i32).map_err(|errno| match errno {
@@ -159,8 +160,7 @@ fn follow(
 }
 
 impl Command {
-    fn start(target: Target<'_>, options: &Options, tracer: &mut Tracer<'_>) -> Result<Command, BranchError> {
-        let Target::Command(words) = target else { unreachable!("only commands are started") };
+    fn start(words: &[OsString], options: &Options, tracer: &mut Tracer<'_>) -> Result<Command, BranchError> {
         let system = |what| move |errno| BranchError::System { what, errno };
         let mut signals = Signals::open().map_err(system("cannot open the signals"))?;
         let waiting = launch::prepare(words, &mut signals, options.output, &[])?;

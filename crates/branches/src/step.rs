@@ -63,35 +63,51 @@ impl Sampler for Stepper {
                     return Ok(Some(status));
                 }
             };
-            let target = |displacement: i64| here.wrapping_add_signed(displacement);
-            let is_possible = match instruction.flow {
-                // A repeated string operation stops after each element.
-                Flow::Next => to == next || to == here,
-                Flow::Jump(by) | Flow::Call(by) => to == target(by),
-                Flow::Branch(by) => to == target(by) || to == next,
-                Flow::JumpThrough(_)
-                | Flow::CallThrough(_)
-                | Flow::JumpAnywhere
-                | Flow::CallAnywhere
-                | Flow::Return
-                | Flow::Kernel => true,
-            };
-            if !is_possible {
+            if !may_lead(instruction.flow, (here, next), to) {
                 trace.end(here, End::Interrupted);
                 return Ok(None);
             }
             match instruction.flow {
                 Flow::Next if to == here => continue,
                 Flow::Next => trace.instructions += 1,
-                Flow::Branch(by) if to == next && target(by) != next => trace.branch(here, None),
-                _ if code.in_file(to).is_none() => {
-                    trace.end(here, End::NoFile);
-                    return Ok(None);
+                Flow::Branch(by) if to == next && here.wrapping_add_signed(by) != next => {
+                    trace.branch(here, None);
                 }
-                _ => trace.branch(here, Some(to)),
+                Flow::Jump(_)
+                | Flow::Branch(_)
+                | Flow::Call(_)
+                | Flow::JumpThrough(_)
+                | Flow::CallThrough(_)
+                | Flow::JumpAnywhere
+                | Flow::CallAnywhere
+                | Flow::Return
+                | Flow::Kernel => {
+                    if code.in_file(to).is_none() {
+                        trace.end(here, End::NoFile);
+                        return Ok(None);
+                    }
+                    trace.branch(here, Some(to));
+                }
             }
             here = to;
         }
+    }
+}
+
+/// Whether an instruction, with the address of the next, may lead to an address.
+fn may_lead(flow: Flow, (here, next): (u64, u64), to: u64) -> bool {
+    let target = |displacement: i64| here.wrapping_add_signed(displacement);
+    match flow {
+        // A repeated string operation stops after each element.
+        Flow::Next => to == next || to == here,
+        Flow::Jump(by) | Flow::Call(by) => to == target(by),
+        Flow::Branch(by) => to == target(by) || to == next,
+        Flow::JumpThrough(_)
+        | Flow::CallThrough(_)
+        | Flow::JumpAnywhere
+        | Flow::CallAnywhere
+        | Flow::Return
+        | Flow::Kernel => true,
     }
 }
 

@@ -52,7 +52,10 @@ pub struct Site {
 impl Site {
     /// Whether a path can go on from here in more ways than one.
     pub fn has_choice(&self) -> bool {
-        matches!(self.exit, Exit::Branch(_) | Exit::JumpAnywhere)
+        match self.exit {
+            Exit::Branch(_) | Exit::JumpAnywhere => true,
+            Exit::Jump(_) | Exit::Call(_) | Exit::Return | Exit::Unknown => false,
+        }
     }
 }
 
@@ -259,7 +262,9 @@ impl<'p> Graph<'p> {
                 (Exit::Branch(target), Some(Step::Taken)) => target,
                 (Exit::JumpAnywhere, Some(&Step::To(target))) => target,
                 (Exit::JumpAnywhere | Exit::Call(_) | Exit::Return, None) => return Some(blocks),
-                _ => return None,
+                (Exit::Branch(_) | Exit::JumpAnywhere | Exit::Call(_) | Exit::Return | Exit::Unknown, _) => {
+                    return None;
+                }
             };
             let to = Location { address, ..site.at };
             let edge = self.edge(block.site, to)?;

@@ -84,8 +84,11 @@ fn fall_to(
         if goal.address <= site.at.address {
             return Ok(id);
         }
-        if !matches!(site.exit, Exit::Branch(_)) {
-            return Err(Mismatch::NotReached(goal));
+        match site.exit {
+            Exit::Branch(_) => {}
+            Exit::Jump(_) | Exit::JumpAnywhere | Exit::Call(_) | Exit::Return | Exit::Unknown => {
+                return Err(Mismatch::NotReached(goal));
+            }
         }
         let next = Location { address: site.after, ..site.at };
         let edge = graph.edge(block.site, next).ok_or(Mismatch::NotReached(goal))?;

@@ -166,7 +166,10 @@ impl Program {
     pub fn new(steps: &[Step], demands: &BTreeMap<String, Demand>) -> Result<Self, ProgramError> {
         let mut builder = Builder { program: Program::default(), locks: BTreeMap::new(), demands };
         builder.steps(steps)?;
-        let takes_time = |op: &Op| matches!(op, Op::Serial(_) | Op::Share(_) | Op::Each(_) | Op::Sleep(_));
+        let takes_time = |op: &Op| match op {
+            Op::Serial(_) | Op::Share(_) | Op::Each(_) | Op::Sleep(_) => true,
+            Op::Barrier | Op::Lock(_) | Op::Unlock(_) | Op::Again { .. } => false,
+        };
         if !builder.program.ops.iter().any(takes_time) {
             return Err(ProgramError::Empty);
         }

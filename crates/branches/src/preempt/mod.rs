@@ -85,7 +85,10 @@ impl Preempting {
         };
         let (mut running, followed) = Running::start(target, options, attach)?;
         let mut looked_at = Instant::now();
-        let rests = if matches!(followed, Followed::Cgroup(_) | Followed::System) { RESTS } else { 0 };
+        let rests = match followed {
+            Followed::Command(_) | Followed::Process(_) => 0,
+            Followed::Cgroup(_) | Followed::System => RESTS,
+        };
         let is_over = AtomicBool::new(false);
         let mut collected = Collected::default();
         let ended = thread::scope(|scope| {

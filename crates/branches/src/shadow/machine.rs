@@ -192,7 +192,22 @@ impl Machine {
                 let value = self.state.gpr[usize::from(register)];
                 *self.base(segment) = if size == 4 { value & 0xffff_ffff } else { value };
             }
-            _ => unreachable!("{:?} is carried out elsewhere", operation.action),
+            Action::Thunk(_)
+            | Action::Nothing
+            | Action::Jump(_)
+            | Action::JumpIf(..)
+            | Action::JumpByCounter(_)
+            | Action::JumpTo(_)
+            | Action::Call(_)
+            | Action::CallTo(_)
+            | Action::Return(_)
+            | Action::Push(..)
+            | Action::Pop(..)
+            | Action::Leave
+            | Action::Address(..)
+            | Action::String(_)
+            | Action::SystemCall
+            | Action::Unsupported(_) => unreachable!("{:?} is carried out elsewhere", operation.action),
         }
         Ok(())
     }

@@ -109,10 +109,13 @@ enum Waits {
 
 impl Waits {
     fn cures(self) -> Cures {
-        Cures {
-            spin: matches!(self, Waits::Spin | Waits::Auto),
-            turns: matches!(self, Waits::Turns | Waits::Auto),
-        }
+        let (spin, turns) = match self {
+            Waits::Off => (false, false),
+            Waits::Spin => (true, false),
+            Waits::Turns => (false, true),
+            Waits::Auto => (true, true),
+        };
+        Cures { spin, turns }
     }
 }
 

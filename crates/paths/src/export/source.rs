@@ -167,6 +167,19 @@ fn place_of(
     Some((counts, line))
 }
 
+fn is_call(flow: Flow) -> bool {
+    match flow {
+        Flow::Call(_) | Flow::CallThrough(_) | Flow::CallAnywhere => true,
+        Flow::Next
+        | Flow::Jump(_)
+        | Flow::Branch(_)
+        | Flow::JumpThrough(_)
+        | Flow::JumpAnywhere
+        | Flow::Return
+        | Flow::Kernel => false,
+    }
+}
+
 /// How often each function was entered. Calls are written to their lines, too.
 fn entries(
     counts: &Counts,
@@ -184,8 +197,7 @@ fn entries(
             *heads.entry(callee.function).or_default() += count;
             continue;
         };
-        let flow = program.instruction(from).map(|instruction| instruction.flow);
-        let is_call = matches!(flow, Some(Flow::Call(_) | Flow::CallThrough(_) | Flow::CallAnywhere));
+        let is_call = program.instruction(from).is_some_and(|instruction| is_call(instruction.flow));
         // A loop may lead to a function's first instruction.
         if !is_call && program.function(from) == program.function(to) {
             continue;

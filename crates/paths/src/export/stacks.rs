@@ -103,11 +103,20 @@ fn runs_of(window: &Window) -> impl Iterator<Item = Run> {
         .chain(window.transfers.iter().map(|transfer| (Some(transfer.from), transfer.to)));
     let ends = window.transfers.iter().map(|transfer| transfer.from).chain(std::iter::once(window.end));
     let count = window.transfers.len();
+    let is_end_known = match window.ended {
+        // A branch-record unit does not tell where it was read; a signal leads to its handler.
+        End::Hardware | End::Interrupted => false,
+        End::Full
+        | End::SystemCall
+        | End::Unsupported(_)
+        | End::Memory
+        | End::InstructionCap
+        | End::NoFile => true,
+    };
     starts.zip(ends).enumerate().filter_map(move |(index, ((from, first), end))| {
         let is_run = first.module == end.module
             && if index == count {
-                // A branch-record unit does not tell where it was read; a signal leads to its handler.
-                !matches!(window.ended, End::Hardware | End::Interrupted) && first.address < end.address
+                is_end_known && first.address < end.address
             } else {
                 first.address <= end.address
             };

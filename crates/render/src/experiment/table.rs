@@ -15,10 +15,10 @@ pub fn render(result: &ExperimentResult) -> String {
 
 /// A figure of an experiment's measure: an effect has a sign.
 pub fn figure(measure: Measure, value: Option<f64>) -> String {
-    match (measure, value) {
-        (_, None) => "-".to_owned(),
-        (Measure::Spread | Measure::Sequential, Some(value)) => format!("{:.1} %", 100.0 * value),
-        (_, Some(value)) => signed_percent(value),
+    let Some(value) = value else { return "-".to_owned() };
+    match measure {
+        Measure::Spread | Measure::Sequential => format!("{:.1} %", 100.0 * value),
+        Measure::Speedup | Measure::AllDone | Measure::Throughput | Measure::Delta => signed_percent(value),
     }
 }
 

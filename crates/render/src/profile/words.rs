@@ -17,13 +17,13 @@ pub fn in_unit(kernel: Kernel, rate: Measurement) -> (String, Measurement) {
         let (a, b) = (f(rate.low), f(rate.high));
         Measurement { value: f(rate.value), low: a.min(b), high: a.max(b), ..rate }
     };
-    if kernel.focus() == Focus::Synchronisation || kernel == Kernel::LoadLatency {
-        let one = kernel.unit().trim_end_matches('s');
-        (format!("ns per {one}"), scaled(&|rate| 1e9 / rate))
-    } else if kernel.focus() == Focus::Memory {
-        ("GB/s".to_owned(), scaled(&|rate| rate / 1e9))
-    } else {
-        (format!("10⁹ {}/s", kernel.unit()), scaled(&|rate| rate / 1e9))
+    match kernel.focus() {
+        Focus::Memory if kernel != Kernel::LoadLatency => ("GB/s".to_owned(), scaled(&|rate| rate / 1e9)),
+        Focus::Synchronisation | Focus::Memory => {
+            let one = kernel.unit().trim_end_matches('s');
+            (format!("ns per {one}"), scaled(&|rate| 1e9 / rate))
+        }
+        Focus::Computation => (format!("10⁹ {}/s", kernel.unit()), scaled(&|rate| rate / 1e9)),
     }
 }
 

@@ -311,7 +311,9 @@ fn why_free(report: &Report, thread: &ThreadReport) -> String {
              is decided on a guess."
                 .to_owned()
         }
-        _ => "It is left to the kernel: the policy never asked to bind it.".to_owned(),
+        FpuClass::Intensive | FpuClass::Light | FpuClass::Unknown => {
+            "It is left to the kernel: the policy never asked to bind it.".to_owned()
+        }
     }
 }
 

@@ -140,7 +140,10 @@ impl Sim {
     /// The PE for a thread that became ready.
     fn choose(&mut self, thread: usize) -> usize {
         let warm = self.threads[thread].warm_pe.filter(|&pe| self.may_use(thread, pe));
-        let aware = self.os.scheduler == Kind::Capacity;
+        let aware = match self.os.scheduler {
+            Kind::Fair => false,
+            Kind::Capacity => true,
+        };
         if let Some(warm) = warm
             && self.loads.of(warm) == 0
             && (!aware || self.machine.reported[warm] == self.machine.fastest)
@@ -240,8 +243,9 @@ impl Sim {
         if self.queued > 0 {
             self.level_queues();
         }
-        if self.os.scheduler == Kind::Capacity {
-            self.move_misfits();
+        match self.os.scheduler {
+            Kind::Fair => {}
+            Kind::Capacity => self.move_misfits(),
         }
     }
 

@@ -54,7 +54,10 @@ impl Assumption {
 
     /// How many intervals of the recording are looked at together.
     pub fn window(&self) -> usize {
-        if self.waiting_for == WaitingFor::Others { WINDOW } else { 1 }
+        match self.waiting_for {
+            WaitingFor::Others => WINDOW,
+            WaitingFor::OthersClosely | WaitingFor::SomethingElse => 1,
+        }
     }
 
     /// It in words.

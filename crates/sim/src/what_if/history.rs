@@ -255,8 +255,11 @@ impl Reader {
         let stayed = stayed(earlier.as_ref(), reading, length_ns);
         thread.cpu_ns += segment.cpu_ns;
         thread.knows_queueing &= reading.runnable_ns.is_some();
-        if matches!(reading.standing, Standing::SelfPinned | Standing::UserPlaced) {
-            thread.pinned = Some((*reading.permitted).clone());
+        match reading.standing {
+            Standing::SelfPinned | Standing::UserPlaced => {
+                thread.pinned = Some((*reading.permitted).clone());
+            }
+            Standing::Free | Standing::Bound | Standing::Inherited => {}
         }
         thread.segments.push(segment);
         let held = reading.last_pe.filter(|_| stayed).map(CpuSet::single);

@@ -311,7 +311,10 @@ impl Case<'_> {
         }
         let is_bystander = |app: AppId, cpu_ns: u64| (cpu_ns as f64) < BYSTANDER_SHARE * of_app[&app] as f64;
         let threads = self.histories.threads.iter();
-        let follow = assumption.waiting_for != WaitingFor::SomethingElse;
+        let follow = match assumption.waiting_for {
+            WaitingFor::Others | WaitingFor::OthersClosely => true,
+            WaitingFor::SomethingElse => false,
+        };
         threads.map(|t| !follow && !is_bystander(t.app, t.cpu_ns)).collect()
     }
 

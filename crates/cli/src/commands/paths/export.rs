@@ -182,18 +182,17 @@ impl<'a> ModuleCounts<'a> {
             ));
         }
         let has_lines = elf.has_section(".debug_line") || elf.has_section(".pseudo_probe");
-        if format.needs == Needs::Lines && !has_lines {
-            warnings.push(format!(
+        match format.needs {
+            Needs::Lines if !has_lines => warnings.push(format!(
                 "{path} has no debug information, so llvm-profgen will find no function in it: compile it \
                  with -gline-tables-only -fdebug-info-for-profiling and record again, or give llvm-profgen \
                  the file that has it by --debug-binary"
-            ));
-        }
-        if format.needs == Needs::Relocations && !elf.has_section(".rela.text") {
-            warnings.push(format!(
+            )),
+            Needs::Relocations if !elf.has_section(".rela.text") => warnings.push(format!(
                 "{path} has no relocations, so BOLT cannot move its functions: link it with \
                  -Wl,--emit-relocs, do not strip it, and record again"
-            ));
+            )),
+            Needs::Nothing | Needs::Lines | Needs::Relocations => {}
         }
         warnings
     }

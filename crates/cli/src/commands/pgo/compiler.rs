@@ -79,29 +79,38 @@ impl Compiler {
             // Where the compiler's options are not the linker's, clang would warn.
             Compiler::Clang if links => options += &format!(" -Wno-unused-command-line-argument {LINKER}"),
             Compiler::Gcc if links => options += &format!(" {LINKER}"),
-            _ => {}
+            Compiler::Clang | Compiler::Gcc | Compiler::Go | Compiler::Rust { .. } => {}
         }
         match (profile, self) {
             (Some(profile), _) => options += &format!(" {option}{}", profile.display()),
             (None, Compiler::Go) => options += " -pgo=off",
-            (None, _) => {}
+            (None, Compiler::Clang | Compiler::Gcc | Compiler::Rust { .. }) => {}
         }
         options
     }
 
     /// Whether it takes sample profiles.
     pub fn takes_profiles(self) -> bool {
-        self != Compiler::Rust { takes_profiles: false }
+        match self {
+            Compiler::Clang | Compiler::Gcc | Compiler::Go => true,
+            Compiler::Rust { takes_profiles } => takes_profiles,
+        }
     }
 
     /// Whether `llvm-profgen` makes its profile.
     pub fn is_of_llvm(self) -> bool {
-        matches!(self, Compiler::Clang | Compiler::Rust { .. })
+        match self {
+            Compiler::Clang | Compiler::Rust { .. } => true,
+            Compiler::Gcc | Compiler::Go => false,
+        }
     }
 
     /// Whether its programs have relocations for BOLT.
     pub fn has_bolt(self) -> bool {
-        self != Compiler::Go
+        match self {
+            Compiler::Clang | Compiler::Gcc | Compiler::Rust { .. } => true,
+            Compiler::Go => false,
+        }
     }
 
     /// The profile that corewise itself writes for it, and the name of its file.

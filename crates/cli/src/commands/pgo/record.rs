@@ -195,7 +195,7 @@ impl Recorder {
         Ok(match self.who {
             Who::Process(_) if has_ended => Then::Over,
             Who::Service(_) if has_ended => self.await_restart(time),
-            _ => Then::More,
+            Who::Process(_) | Who::Service(_) | Who::System => Then::More,
         })
     }
 

@@ -97,7 +97,7 @@ fn focus(subject: Subject) -> Option<Focus> {
         Subject::Workload(Workload { first, second }) if first.kernel.focus() == second.kernel.focus() => {
             Some(first.kernel.focus())
         }
-        _ => None,
+        Subject::Workload(_) | Subject::Nas(..) => None,
     }
 }
 
