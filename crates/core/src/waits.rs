@@ -226,11 +226,7 @@ impl Waits {
             State::Cured { calm_since, cure, reason, .. } => {
                 if share >= CALM_BELOW {
                     *calm_since = None;
-                    let is_held_up = share >= DELAYED_FROM && *cure == Setting::SpinCount(SHORT_SPIN_COUNT);
-                    if is_held_up {
-                        process.waited += delay.waited();
-                    }
-                    let is_too_long = is_held_up && process.waited >= WAITED_MIN;
+                    let is_too_long = is_too_long(*cure, delay, &mut process.waited);
                     if is_too_long {
                         *cure = Setting::SpinCount(SHORTEST_SPIN_COUNT);
                         let still = format!("{:.0} % while its waits were short", 100.0 * share);
@@ -331,6 +327,15 @@ impl Waits {
     pub fn forget(&mut self, thread: ThreadId) {
         self.processes.remove(&thread);
     }
+}
+
+/// Whether threads that spin shortly have waited for PEs for long all the same, with what they waited now.
+fn is_too_long(cure: Setting, delay: &ProcessDelay, waited: &mut Duration) -> bool {
+    if cure != Setting::SpinCount(SHORT_SPIN_COUNT) || delay.share() < DELAYED_FROM {
+        return false;
+    }
+    *waited += delay.waited();
+    *waited >= WAITED_MIN
 }
 
 impl From<&SampleReading> for Samples {
