@@ -25,6 +25,15 @@ struct Team {
 impl Team {
     /// With `-q` there is no report, and the program is a shell's child.
     fn start(options: &[&str], variables: &[(&str, &str)]) -> Team {
+        Team::start_with(options, variables, &[])
+    }
+
+    /// One that has work for both threads all the time: held up while others need PEs, however it waits.
+    fn start_busy(options: &[&str]) -> Team {
+        Team::start_with(options, &[], &["busy"])
+    }
+
+    fn start_with(options: &[&str], variables: &[(&str, &str)], arguments: &[&str]) -> Team {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("waiting");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
@@ -33,11 +42,12 @@ impl Team {
         let mut command = corewise();
         command.arg("run").args(options);
         if options.contains(&"-q") {
-            command.args(["--", "sh", "-c", "echo $$; \"$0\"; true"]).arg(binary);
+            command.args(["--", "sh", "-c", "echo $$; \"$0\" \"$@\"; true"]).arg(binary);
         } else {
             command.arg("--report").arg(directory.path().join("report.json"));
-            command.args(["--", "sh", "-c", "echo $$; exec \"$0\""]).arg(binary);
+            command.args(["--", "sh", "-c", "echo $$; exec \"$0\" \"$@\""]).arg(binary);
         }
+        command.args(arguments);
         let chosen = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"].into_iter().chain(teams::WISHES);
         for name in chosen {
             command.env_remove(name);
@@ -263,8 +273,7 @@ fn who_has_decided_how_threads_wait_is_obeyed() {
 #[test]
 fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_says_so() {
     needs!(TwoPes);
-    let team = Team::start(&["--adapt-team"], &[]);
-    team.await_own(true, teams::find);
+    let team = Team::start_busy(&["--adapt-team"]);
     let crowd = crowd();
     team.await_own(false, teams::find);
     disperse(crowd);
@@ -275,7 +284,7 @@ fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_s
 #[test]
 fn after_a_kill_9_teams_are_as_their_library_chose_them() {
     needs!(TwoPes);
-    let mut team = Team::start(&["--adapt-team"], &[]);
+    let mut team = Team::start_busy(&["--adapt-team"]);
     let crowd = crowd();
     team.await_own(false, teams::find);
     let input = team.corewise.stdin.take();
