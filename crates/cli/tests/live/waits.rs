@@ -112,26 +112,64 @@ fn loaded(pid: u32) -> Loaded {
     Loaded::in_process(pid, &mut HashSet::new()).unwrap()
 }
 
-/// Twice as many busy threads as the machine has PEs.
-fn crowd() -> Child {
-    let threads = 2 * std::thread::available_parallelism().unwrap().get();
-    Command::new(burn()).args(["600", &format!("{threads}*int")]).stdout(Stdio::null()).spawn().unwrap()
+/// Twice as many busy threads as the machine has PEs. They end with this, also where a test fails: else they
+/// would hold up every later one.
+struct Crowd(Child);
+
+impl Crowd {
+    fn start() -> Crowd {
+        let threads = 2 * std::thread::available_parallelism().unwrap().get();
+        let mut command = Command::new(burn());
+        command.args(["600", &format!("{threads}*int")]).stdout(Stdio::null());
+        Crowd(command.spawn().unwrap())
+    }
 }
 
-fn disperse(mut crowd: Child) {
-    crowd.kill().unwrap();
-    crowd.wait().unwrap();
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// A run of a program that would never end; both end with this.
+struct Endless {
+    corewise: Child,
+    pid: u32,
+}
+
+impl Endless {
+    /// Starts the command, which tells its process's id in its first line.
+    fn start(mut command: Command) -> Endless {
+        let mut corewise = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut pid = String::new();
+        BufReader::new(corewise.stdout.as_mut().unwrap()).read_line(&mut pid).unwrap();
+        Endless { corewise, pid: pid.trim().parse().unwrap() }
+    }
+
+    fn kill_corewise(&mut self) {
+        self.corewise.kill().unwrap();
+        self.corewise.wait().unwrap();
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        // Not waited for by this process, nor by anybody who could give its number to another one.
+        let _ = kill(Pid::from_raw(self.pid as i32), Signal::SIGKILL);
+        self.kill_corewise();
+    }
 }
 
 #[test]
 fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so() {
     needs!(TwoPes);
     let mut team = Team::start(&[], &[]);
-    let crowd = crowd();
+    let crowd = Crowd::start();
     team.await_waits(false);
     let child = team.fork();
     team.await_waits_of(child, true);
-    disperse(crowd);
+    drop(crowd);
     let report = team.end();
     let decisions = report["decisions"].as_array().unwrap();
     let reasons = decisions.iter().filter(|decision| !decision["setting"].is_null());
@@ -144,7 +182,7 @@ fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so(
 #[test]
 fn what_is_changed_before_all_is_watched_is_given_back_to_who_is_not_held_up_any_more() {
     needs!(TwoPes, Perf, Root);
-    let crowd = crowd();
+    let crowd = Crowd::start();
     let mut team = Team::start(&["-q"], &[]);
     // The shell's child; if the shell itself were stopped, corewise would stop, too.
     let children = format!("/proc/{0}/task/{0}/children", team.pid);
@@ -158,7 +196,7 @@ fn what_is_changed_before_all_is_watched_is_given_back_to_who_is_not_held_up_any
     });
     let program = Pid::from_raw(team.pid as i32);
     kill(program, Signal::SIGSTOP).unwrap();
-    disperse(crowd);
+    drop(crowd);
     team.await_waits(true);
     kill(program, Signal::SIGCONT).unwrap();
     drop(team.corewise.stdin.take());
@@ -169,7 +207,7 @@ fn what_is_changed_before_all_is_watched_is_given_back_to_who_is_not_held_up_any
 fn after_a_kill_9_threads_spin_as_their_program_wants_it() {
     needs!(TwoPes);
     let mut team = Team::start(&[], &[]);
-    let crowd = crowd();
+    let crowd = Crowd::start();
     team.await_waits(false);
     // The program lives on: its standard input stays open.
     let input = team.corewise.stdin.take();
@@ -177,7 +215,7 @@ fn after_a_kill_9_threads_spin_as_their_program_wants_it() {
     team.corewise.wait().unwrap();
     team.await_waits(true);
     drop(input);
-    disperse(crowd);
+    drop(crowd);
 }
 
 /// Two programs that spin for each other in code of their own, each under its own corewise.
@@ -212,32 +250,23 @@ fn two_take_turns_until_a_kill_9(in_sessions: bool, has_no_turn: fn(u32) -> bool
             command.arg(program);
         }
         command.env("XDG_RUNTIME_DIR", directory.path()).args(["run", "-q", "--waits", "turns", "--"]);
-        let mut run = command.args(["sh", "-c", "echo $$; exec \"$0\" 1000000000"]).arg(&binary);
-        run = run.env_remove("OMP_WAIT_POLICY").stdout(Stdio::piped());
-        let mut corewise = run.spawn().unwrap();
-        let mut pid = String::new();
-        BufReader::new(corewise.stdout.as_mut().unwrap()).read_line(&mut pid).unwrap();
-        (corewise, pid.trim().parse::<u32>().unwrap())
+        command.args(["sh", "-c", "echo $$; exec \"$0\" 1000000000"]).arg(&binary);
+        command.env_remove("OMP_WAIT_POLICY");
+        Endless::start(command)
     });
-    for (_, pid) in &runs {
-        wait_for(|| has_no_turn(*pid).then_some(()));
-        wait_for(|| (!has_no_turn(*pid)).then_some(()));
+    for run in &runs {
+        wait_for(|| has_no_turn(run.pid).then_some(()));
+        wait_for(|| (!has_no_turn(run.pid)).then_some(()));
     }
-    for (corewise, _) in &mut runs {
-        corewise.kill().unwrap();
-        corewise.wait().unwrap();
-    }
-    for (_, pid) in &runs {
-        wait_for(|| (!has_no_turn(*pid)).then_some(()));
+    runs.iter_mut().for_each(Endless::kill_corewise);
+    for run in &runs {
+        wait_for(|| (!has_no_turn(run.pid)).then_some(()));
     }
     // Nobody changes them any more.
     let still_idle = (0..50).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
-        runs.iter().any(|(_, pid)| has_no_turn(*pid))
+        runs.iter().any(|run| has_no_turn(run.pid))
     });
-    for (_, pid) in &runs {
-        kill(Pid::from_raw(*pid as i32), Signal::SIGKILL).unwrap();
-    }
     assert!(!still_idle);
 }
 
@@ -274,9 +303,9 @@ fn who_has_decided_how_threads_wait_is_obeyed() {
 fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_says_so() {
     needs!(TwoPes);
     let team = Team::start_busy(&["--adapt-team"]);
-    let crowd = crowd();
+    let crowd = Crowd::start();
     team.await_own(false, teams::find);
-    disperse(crowd);
+    drop(crowd);
     let report = team.end();
     assert_eq!(report["waits"]["processes_with_smaller_teams"], 1, "{report:#}");
 }
@@ -285,24 +314,24 @@ fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_s
 fn after_a_kill_9_teams_are_as_their_library_chose_them() {
     needs!(TwoPes);
     let mut team = Team::start_busy(&["--adapt-team"]);
-    let crowd = crowd();
+    let crowd = Crowd::start();
     team.await_own(false, teams::find);
     let input = team.corewise.stdin.take();
     team.corewise.kill().unwrap();
     team.corewise.wait().unwrap();
     team.await_own(true, teams::find);
     drop(input);
-    disperse(crowd);
+    drop(crowd);
 }
 
 #[test]
 fn who_has_decided_of_how_many_threads_teams_are_is_obeyed_and_named() {
     needs!(TwoPes);
     let team = Team::start(&["--adapt-team"], &[("OMP_NUM_THREADS", "2")]);
-    let crowd = crowd();
+    let crowd = Crowd::start();
     // By then it is known that it is held up.
     team.await_waits(false);
-    disperse(crowd);
+    drop(crowd);
     let report = team.end();
     assert!(report["notes"].to_string().contains("teams stay as they are: OMP_NUM_THREADS"), "{report:#}");
 }
