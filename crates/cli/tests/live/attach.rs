@@ -1,33 +1,27 @@
 //! `corewise run --pid`: programs that run already are attached, placed and let go of.
 
-use crate::common::{burn, corewise, masks_of, shared_fpu, wait_for};
+use crate::common::{Running, burn, corewise, masks_of, shared_fpu, wait_for};
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-/// A program that is killed at the end, whatever becomes of the test.
-pub struct Program(Child);
+/// The test program.
+pub struct Program(Running);
 
 impl Program {
     /// Starts it; its first thread and the one that works are there then.
     pub fn start(arguments: &[&str]) -> Program {
-        let program = Program(Command::new(burn()).args(arguments).stdout(Stdio::null()).spawn().unwrap());
+        let child = Command::new(burn()).args(arguments).stdout(Stdio::null()).spawn().unwrap();
+        let program = Program(Running(child));
         wait_for(|| (masks_of(program.pid()).len() == 2).then_some(()));
         program
     }
 
     pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.0.id()
     }
 }
 

@@ -1,11 +1,14 @@
 //! What the tests of the command share: the command itself, the test program, reports.
 
+use corewise_sys::proc::Proc;
 use corewise_testing::{Capability, is_refusal};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -87,6 +90,27 @@ pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < end, "what was waited for did not happen within two minutes");
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A process that ends with the test, as does what it has started: what a failed test left running would hold
+/// up every later one.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(None)) {
+            return;
+        }
+        let proc = Proc::own();
+        let known = |pid: u32| (pid == self.0.id()).then_some(());
+        let processes = proc.processes().unwrap_or_default();
+        for pid in proc.descendants(&processes, known, &[]).unwrap_or_default().into_keys() {
+            // It may have ended; then there is nobody to kill.
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Policies that are other programs: the example, and programs that do all that they should not.
 
-use crate::common::{burn, corewise, masks_of, report_of, wait_for};
+use crate::common::{Running, burn, corewise, masks_of, report_of, wait_for};
 use corewise_sys::affinity;
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
@@ -188,7 +188,7 @@ fn what_the_program_has_started_ends_with_the_run() {
 
 /// A run of the test program in which a command has bound everything to PE 0 and has left its process id in a
 /// file.
-fn bound_run(directory: &Path) -> (std::process::Child, PathBuf) {
+fn bound_run(directory: &Path) -> (Running, PathBuf) {
     let file = directory.join("pid");
     let script = directory.join("all-on-0.py");
     let text = format!(
@@ -209,7 +209,7 @@ fn bound_run(directory: &Path) -> (std::process::Child, PathBuf) {
     let options = ["run", "--quiet", "--interval", "50ms", "--counters", "none", "--policy", &policy, "--"];
     let mut command = corewise();
     command.args(options).args([&burn(), "600", "int"]).stdout(Stdio::null());
-    (command.spawn().unwrap(), file)
+    (Running(command.spawn().unwrap()), file)
 }
 
 #[test]
@@ -222,17 +222,17 @@ fn a_killed_program_leaves_nothing_bound_and_a_killed_corewise_no_program() {
         // The guardian has corewise's command line, and so the command's in it, until it has another name.
         let is_burning = |pid: &u32| {
             let program = std::fs::read_link(format!("/proc/{pid}/exe"));
-            parent(*pid) == Some(run.id()) && program.is_ok_and(|program| program.ends_with("burn"))
+            parent(*pid) == Some(run.0.id()) && program.is_ok_and(|program| program.ends_with("burn"))
         };
         let burning: u32 = wait_for(|| processes_with("burn\x00600\x00int").into_iter().find(is_burning));
         wait_for(|| masks_of(burning).contains(&"0".to_owned()).then_some(()));
-        let victim = if kills_corewise { run.id() } else { program };
+        let victim = if kills_corewise { run.0.id() } else { program };
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim as i32), nix::sys::signal::SIGKILL).unwrap();
         wait_for(|| (!masks_of(burning).contains(&"0".to_owned())).then_some(()));
         wait_for(|| (!Path::new(&format!("/proc/{program}")).exists()).then_some(()));
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(burning as i32), nix::sys::signal::SIGKILL)
             .unwrap();
-        run.wait().unwrap();
+        run.0.wait().unwrap();
     }
 }
 

@@ -1,12 +1,12 @@
 //! What does not help the running program is taken back.
 
-use crate::common::{burn, corewise, masks_of, wait_for};
+use crate::common::{Running, burn, corewise, masks_of, wait_for};
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Two threads that do the same work again and again, for ever; some of their functions are called at a rate
@@ -33,17 +33,6 @@ for line in sys.stdin:
     bind = [{'thread': thread, 'pes': '0', 'reason': 'to do harm'} for thread in threads]
     print(json.dumps({'step': scene['step'], 'bind': bind}), flush=True)
 ";
-
-/// Ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended; then there is nobody to kill.
-        let _ = self.0.kill();
-        self.0.wait().unwrap();
-    }
-}
 
 fn child_of(pid: u32) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;

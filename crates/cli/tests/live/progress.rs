@@ -1,6 +1,6 @@
 //! How fast an unmodified program advances, by points of its own code.
 
-use crate::common::{corewise, wait_for};
+use crate::common::{Running, corewise, wait_for};
 use corewise_testing::{needs, skip};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ int main(void) { for (;;) top(); }
 ";
 
 struct Program {
-    child: Child,
+    running: Running,
     _directory: tempfile::TempDir,
 }
 
@@ -30,14 +30,7 @@ impl Program {
         std::fs::write(&source, STEADY).unwrap();
         let compiled = Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&binary).status().unwrap();
         assert!(compiled.success());
-        Program { child: Command::new(binary).spawn().unwrap(), _directory: directory }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        Program { running: Running(Command::new(binary).spawn().unwrap()), _directory: directory }
     }
 }
 
@@ -52,7 +45,7 @@ fn meter(pid: u32) -> Child {
 fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_killed() {
     needs!(Root);
     let mut program = Program::start();
-    let mut meter = meter(program.child.id());
+    let mut meter = meter(program.running.0.id());
     let mut lines = BufReader::new(meter.stderr.take().unwrap()).lines();
     let told = wait_for(|| {
         let line = lines.next().expect("the meter goes on").unwrap();
@@ -81,12 +74,12 @@ fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_
     }
     // A probe that was left, or placed within an instruction, would have ended it.
     let cpu_ticks = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.child.id())).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.running.0.id())).unwrap();
         stat.rsplit_once(')').unwrap().1.split_whitespace().nth(11).unwrap().parse::<u64>().unwrap()
     };
     let before = cpu_ticks();
     wait_for(|| (cpu_ticks() > before + 10).then_some(()));
-    assert!(program.child.try_wait().unwrap().is_none());
+    assert!(program.running.0.try_wait().unwrap().is_none());
 }
 
 #[test]

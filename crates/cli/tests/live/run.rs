@@ -1,6 +1,6 @@
 //! `corewise run` on real threads of this machine: transparency, placement, restoration, faults.
 
-use crate::common::{burn, corewise, masks_of, report_of, shared_fpu, wait_for};
+use crate::common::{Running, burn, corewise, masks_of, report_of, shared_fpu, wait_for};
 use corewise_testing::{needs, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -431,16 +431,16 @@ fn two_runs_do_not_choose_the_same_pe() {
         let decisions = report["decisions"].as_array().unwrap().iter();
         decisions.filter_map(|decision| Some(decision["pes"].as_str()?.to_owned())).collect::<Vec<_>>()
     };
-    let mut first = start("600", "first.json");
-    let children = format!("/proc/{0}/task/{0}/children", first.id());
+    let mut first = Running(start("600", "first.json"));
+    let children = format!("/proc/{0}/task/{0}/children", first.0.id());
     let pe = wait_for(|| {
         let children = std::fs::read_to_string(&children).unwrap();
         let masks = children.split_whitespace().flat_map(|child| masks_of(child.parse().unwrap()));
         masks.into_iter().find(|mask| mask.parse::<u32>().is_ok())
     });
     assert!(start("3", "second.json").wait().unwrap().success());
-    kill(Pid::from_raw(first.id() as i32), Signal::SIGTERM).unwrap();
-    first.wait().unwrap();
+    kill(Pid::from_raw(first.0.id() as i32), Signal::SIGTERM).unwrap();
+    first.0.wait().unwrap();
     assert!(binds("first.json").contains(&pe));
     assert!(!binds("second.json").contains(&pe), "{:?}", binds("second.json"));
 }

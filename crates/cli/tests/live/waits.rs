@@ -1,6 +1,6 @@
 //! How idle threads of a real OpenMP program wait, while others need their PEs and when they no longer do.
 
-use crate::common::{burn, corewise, threads_of, wait_for};
+use crate::common::{Running, burn, corewise, threads_of, wait_for};
 use corewise_binding::runtimes::loaded::Loaded;
 use corewise_binding::runtimes::variable::Variable;
 use corewise_binding::runtimes::{libgomp, teams};
@@ -112,52 +112,38 @@ fn loaded(pid: u32) -> Loaded {
     Loaded::in_process(pid, &mut HashSet::new()).unwrap()
 }
 
-/// Twice as many busy threads as the machine has PEs. They end with this, also where a test fails: else they
-/// would hold up every later one.
-struct Crowd(Child);
-
-impl Crowd {
-    fn start() -> Crowd {
-        let threads = 2 * std::thread::available_parallelism().unwrap().get();
-        let mut command = Command::new(burn());
-        command.args(["600", &format!("{threads}*int")]).stdout(Stdio::null());
-        Crowd(command.spawn().unwrap())
-    }
+/// Twice as many busy threads as the machine has PEs.
+fn crowd() -> Running {
+    let threads = 2 * std::thread::available_parallelism().unwrap().get();
+    let mut command = Command::new(burn());
+    Running(command.args(["600", &format!("{threads}*int")]).stdout(Stdio::null()).spawn().unwrap())
 }
 
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-/// A run of a program that would never end; both end with this.
+/// A run of a program that never ends, and outlives a corewise that is killed; both end with the test.
 struct Endless {
-    corewise: Child,
+    corewise: Running,
     pid: u32,
 }
 
 impl Endless {
     /// Starts the command, which tells its process's id in its first line.
     fn start(mut command: Command) -> Endless {
-        let mut corewise = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut corewise = Running(command.stdout(Stdio::piped()).spawn().unwrap());
         let mut pid = String::new();
-        BufReader::new(corewise.stdout.as_mut().unwrap()).read_line(&mut pid).unwrap();
+        BufReader::new(corewise.0.stdout.as_mut().unwrap()).read_line(&mut pid).unwrap();
         Endless { corewise, pid: pid.trim().parse().unwrap() }
     }
 
     fn kill_corewise(&mut self) {
-        self.corewise.kill().unwrap();
-        self.corewise.wait().unwrap();
+        self.corewise.0.kill().unwrap();
+        self.corewise.0.wait().unwrap();
     }
 }
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        // Not waited for by this process, nor by anybody who could give its number to another one.
+        // It has not ended before, so its number is nobody else's.
         let _ = kill(Pid::from_raw(self.pid as i32), Signal::SIGKILL);
-        self.kill_corewise();
     }
 }
 
@@ -165,7 +151,7 @@ impl Drop for Endless {
 fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so() {
     needs!(TwoPes);
     let mut team = Team::start(&[], &[]);
-    let crowd = Crowd::start();
+    let crowd = crowd();
     team.await_waits(false);
     let child = team.fork();
     team.await_waits_of(child, true);
@@ -182,7 +168,7 @@ fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so(
 #[test]
 fn what_is_changed_before_all_is_watched_is_given_back_to_who_is_not_held_up_any_more() {
     needs!(TwoPes, Perf, Root);
-    let crowd = Crowd::start();
+    let crowd = crowd();
     let mut team = Team::start(&["-q"], &[]);
     // The shell's child; if the shell itself were stopped, corewise would stop, too.
     let children = format!("/proc/{0}/task/{0}/children", team.pid);
@@ -207,7 +193,7 @@ fn what_is_changed_before_all_is_watched_is_given_back_to_who_is_not_held_up_any
 fn after_a_kill_9_threads_spin_as_their_program_wants_it() {
     needs!(TwoPes);
     let mut team = Team::start(&[], &[]);
-    let crowd = Crowd::start();
+    let crowd = crowd();
     team.await_waits(false);
     // The program lives on: its standard input stays open.
     let input = team.corewise.stdin.take();
@@ -303,7 +289,7 @@ fn who_has_decided_how_threads_wait_is_obeyed() {
 fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_says_so() {
     needs!(TwoPes);
     let team = Team::start_busy(&["--adapt-team"]);
-    let crowd = Crowd::start();
+    let crowd = crowd();
     team.await_own(false, teams::find);
     drop(crowd);
     let report = team.end();
@@ -314,7 +300,7 @@ fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_s
 fn after_a_kill_9_teams_are_as_their_library_chose_them() {
     needs!(TwoPes);
     let mut team = Team::start_busy(&["--adapt-team"]);
-    let crowd = Crowd::start();
+    let crowd = crowd();
     team.await_own(false, teams::find);
     let input = team.corewise.stdin.take();
     team.corewise.kill().unwrap();
@@ -328,7 +314,7 @@ fn after_a_kill_9_teams_are_as_their_library_chose_them() {
 fn who_has_decided_of_how_many_threads_teams_are_is_obeyed_and_named() {
     needs!(TwoPes);
     let team = Team::start(&["--adapt-team"], &[("OMP_NUM_THREADS", "2")]);
-    let crowd = Crowd::start();
+    let crowd = crowd();
     // By then it is known that it is held up.
     team.await_waits(false);
     drop(crowd);
