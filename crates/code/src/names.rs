@@ -118,6 +118,9 @@ const WAITS_WITHIN: &[&str] = &[
 /// What only runtimes of OpenMP export.
 const OPENMP: &[&str] = &["__kmpc_fork_call", "GOMP_parallel"];
 
+/// What a runtime exports whose idle threads give their PE away while they spin: LLVM's OpenMP, and Intel's.
+pub const GIVES_WAY: &str = "kmp_get_blocktime";
+
 /// Code of a runtime: LLVM's has 0.7 MB.
 const RUNTIME_BYTES_MAX: usize = 16 << 20;
 
@@ -183,6 +186,7 @@ pub struct Names {
     functions: Vec<(u64, u64, Role)>,
     /// Addresses as linked of the linker's slots, in order.
     slots: Vec<(u64, Role)>,
+    gives_way: bool,
 }
 
 impl Names {
@@ -219,7 +223,13 @@ impl Names {
         names.functions.sort_unstable_by_key(|&(start, ..)| start);
         names.functions.dedup_by_key(|&mut (start, ..)| start);
         names.slots = slots(&object);
+        names.gives_way = exports_one_of(&object, &[GIVES_WAY]);
         names
+    }
+
+    /// Whether it is a runtime whose idle threads give their PE away while they spin.
+    pub fn gives_way(&self) -> bool {
+        self.gives_way
     }
 
     fn offset(&self, address: u64) -> Option<u64> {
@@ -252,11 +262,14 @@ impl Names {
     }
 }
 
+fn exports_one_of<'a, R: ReadRef<'a>>(object: &object::File<'a, R>, names: &[&str]) -> bool {
+    let mut exported = object.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    exported.any(|symbol| symbol.name().is_ok_and(|name| names.contains(&name)))
+}
+
 /// The functions that wait of a stripped runtime of OpenMP: first address and the one behind the last.
 fn unnamed_waits<'a, R: ReadRef<'a>>(object: &object::File<'a, R>, isa: Option<Isa>) -> Vec<(u64, u64)> {
-    let mut exported = object.dynamic_symbols().filter(|symbol| symbol.is_definition());
-    let is_openmp = exported.any(|symbol| symbol.name().is_ok_and(|name| OPENMP.contains(&name)));
-    if object.symbols().next().is_some() || !is_openmp {
+    if object.symbols().next().is_some() || !exports_one_of(object, OPENMP) {
         return Vec::new();
     }
     let (Some(isa), Some(text)) = (isa, object.section_by_name(".text")) else { return Vec::new() };

@@ -382,6 +382,12 @@ impl<'a, D: Decoder> CodeView<'a, D> {
             && bytes.is_some_and(|(bytes, filled)| bytes[..filled].starts_with(&YIELD))
     }
 
+    /// Whether code is of a file that says by what it exports that its idle threads give way.
+    pub fn gives_way(&mut self, address: u64) -> bool {
+        let file = self.mapping(address).and_then(|(_, file)| file);
+        file.is_some_and(|file| self.store.files[file].names().gives_way())
+    }
+
     /// The mapping and whether its file can be read: where code may be emulated and recorded.
     pub fn in_file(&mut self, address: u64) -> Option<&'a Mapping> {
         let (mapping, file) = self.mapping(address)?;

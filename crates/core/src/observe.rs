@@ -127,6 +127,9 @@ pub struct ProcessDelay {
     pub elapsed_ns: u64,
     /// Whether it can be changed how long its idle threads spin.
     pub adaptable: bool,
+    /// Whether its idle threads give their PE away while they spin, as its library wants it.
+    #[serde(default)]
+    pub gives_way: bool,
     /// How many turns they spin, if not as many as its library has chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spin_count: Option<u64>,
@@ -429,6 +432,10 @@ pub struct SampleReading {
     pub judged: u64,
     /// Samples in a busy-wait loop. Kept apart: they say nothing about what the thread computes.
     pub spinning: u64,
+    /// Those of the spinning ones in which the PE was given away for a moment, or would be from time to time
+    /// as a runtime's idle threads do.
+    #[serde(default)]
+    pub giving_way: u64,
     /// Samples in the kernel.
     pub kernel: u64,
     /// Samples in user code that could not be read or decoded.

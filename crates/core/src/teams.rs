@@ -162,6 +162,7 @@ mod tests {
         wait_ns: 0,
         elapsed_ns: 100_000_000,
         adaptable: true,
+        gives_way: false,
         spin_count: None,
         team_size: None,
     };

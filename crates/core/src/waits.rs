@@ -26,6 +26,9 @@
 //! Turns help only if all who contend take them. Where the share of spinning does not fall
 //! ([`TURNS_HELP_BELOW`]), they are given up for a while.
 //!
+//! LLVM's OpenMP lets its idle threads give their PE away while they spin, and loses by turns. So those waits
+//! do not count there, only what the program spins in code of its own.
+//!
 //! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing by this,
 //! and loses next to nothing.
 
@@ -128,6 +131,8 @@ struct Process {
     state: State,
     /// Whether its library's waits can be changed.
     adaptable: bool,
+    /// Whether they need no change.
+    gives_way: bool,
     /// Whether it spins although its library's waits were short, or cannot be.
     spins: Spins,
     /// Since when it is held up, if its waits are its own, and for how long a thread has waited since then.
@@ -148,6 +153,8 @@ pub struct Samples {
     pub all: u64,
     /// Those in which it spun.
     pub spinning: u64,
+    /// Those of them in which it gave its PE away meanwhile.
+    pub giving_way: u64,
 }
 
 #[derive(Debug)]
@@ -181,7 +188,7 @@ impl Waits {
         let (share, cures) = (delay.share(), self.cures);
         let is_new = !self.processes.contains_key(&delay.leader);
         let process = self.processes.entry(delay.leader).or_insert_with(Process::new);
-        process.adaptable = delay.adaptable;
+        (process.adaptable, process.gives_way) = (delay.adaptable, delay.gives_way);
         if let Some(count) = delay.spin_count.filter(|_| is_new) {
             process.state = State::Cured {
                 cure: Setting::SpinCount(count),
@@ -283,6 +290,10 @@ impl Waits {
             let before = before.get(thread).copied().unwrap_or_default();
             all += now.all.saturating_sub(before.all);
             spinning += now.spinning.saturating_sub(before.spinning);
+            // Whom others need gives way by itself.
+            if process.gives_way {
+                spinning = spinning.saturating_sub(now.giving_way.saturating_sub(before.giving_way));
+            }
         }
         let (share, over) = (spinning as f64 / all as f64, now.since(from));
         let is_clear = share >= CLEAR_FROM && over >= CLEAR_OVER && all >= CLEAR_BY && !process.takes_turns();
@@ -340,8 +351,8 @@ fn is_too_long(cure: Setting, delay: &ProcessDelay, waited: &mut Duration) -> bo
 
 impl From<&SampleReading> for Samples {
     fn from(reading: &SampleReading) -> Samples {
-        let SampleReading { judged, spinning, kernel, unknown, .. } = *reading;
-        Samples { all: judged + spinning + kernel + unknown, spinning }
+        let SampleReading { judged, spinning, giving_way, kernel, unknown, .. } = *reading;
+        Samples { all: judged + spinning + kernel + unknown, spinning, giving_way }
     }
 }
 
@@ -353,6 +364,7 @@ impl Process {
         Self {
             state: State::Own,
             adaptable: false,
+            gives_way: false,
             spins: Spins::No,
             delayed_since: None,
             waited: Duration::ZERO,

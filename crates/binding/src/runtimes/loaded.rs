@@ -2,8 +2,9 @@
 //! hundred files: they are looked through once, for all runtimes together.
 
 use super::variable::Variable;
-use super::{GIVES_WAY, libgomp, openmpi, teams};
+use super::{libgomp, openmpi, teams};
 use corewise_code::library::{self, Library};
+use corewise_code::names;
 use corewise_code::referenced::BYTES_MAX;
 use corewise_code::space::FileKey;
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 /// What such libraries export, one of these at least.
 const EXPORTED: [&str; 5] =
-    [GIVES_WAY, libgomp::EXPORTED, openmpi::EXPORTED, teams::OPENBLAS, teams::LIBGOMP];
+    [names::GIVES_WAY, libgomp::EXPORTED, openmpi::EXPORTED, teams::OPENBLAS, teams::LIBGOMP];
 
 /// See the module's text.
 #[derive(Debug)]

@@ -22,6 +22,7 @@ pub mod teams;
 pub mod variable;
 
 use crate::guardian::{Guardian, Words};
+use corewise_code::names;
 use corewise_code::space::FileKey;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
@@ -56,9 +57,6 @@ const DELAYED_MIN: f64 = 0.02;
 /// every one. (A library can be loaded at any time.)
 const SEARCH_AFTER: Duration = Duration::from_millis(50);
 const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
-
-/// What a runtime exports whose idle threads give their PE away while they spin: LLVM's OpenMP, and Intel's.
-const GIVES_WAY: &str = "kmp_get_blocktime";
 
 /// Over which time it is added up at least whether threads want PEs all the time, and from which share on
 /// they do. (What a thread waits is known when it waits no longer.)
@@ -315,7 +313,7 @@ impl Runtimes {
                 process.search_again_later();
                 searching += own_cpu_time() - before;
             }
-            if is_delayed && process.threads.len() > 1 && !process.gives_way {
+            if is_delayed && process.threads.len() > 1 {
                 process.told_until = began + TOLD_FOR;
                 if delay.share() >= DELAYED_FROM {
                     self.eventful_at = began;
@@ -324,7 +322,8 @@ impl Runtimes {
             }
             // As long as something is changed, it is told, too, that they wait no longer.
             if process.is_changed() || began < process.told_until {
-                delays.push(ProcessDelay { adaptable: !process.copies.is_empty(), ..delay });
+                let (adaptable, gives_way) = (!process.copies.is_empty(), process.gives_way);
+                delays.push(ProcessDelay { adaptable, gives_way, ..delay });
             }
             !process.threads.is_empty()
         });
@@ -439,7 +438,8 @@ impl Process {
         let (leader, adaptable) = (self.leader, !self.copies.is_empty());
         let spin_count = self.wanted.filter(|_| adaptable);
         let team_size = self.team_size.filter(|_| !self.teams.is_empty());
-        ProcessDelay { leader, run_ns, wait_ns, elapsed_ns, adaptable, spin_count, team_size }
+        let gives_way = self.gives_way;
+        ProcessDelay { leader, run_ns, wait_ns, elapsed_ns, adaptable, gives_way, spin_count, team_size }
     }
 
     fn note_whether_busy(&mut self, run_ns: u64, wait_ns: u64) {
@@ -506,7 +506,7 @@ impl Process {
         let of_waits = if wanted.spin { self.search_waits(&loaded, wanted.planted, guardian) } else { None };
         let of_teams = if wanted.teams { self.search_teams(&loaded, guardian) } else { None };
         let is_alone = self.copies.is_empty() && self.teams.is_empty();
-        self.gives_way = is_alone && loaded.defining(GIVES_WAY).next().is_some();
+        self.gives_way = is_alone && loaded.defining(names::GIVES_WAY).next().is_some();
         of_waits.into_iter().chain(of_teams).collect()
     }
 

@@ -78,6 +78,7 @@ fn held_up(adaptable: bool) -> ProcessDelay {
         wait_ns: 1,
         elapsed_ns: 10_000_000,
         adaptable,
+        gives_way: false,
         spin_count: None,
         team_size: None,
     }
@@ -100,7 +101,8 @@ fn wanted(waits: &Waits) -> Vec<Setting> {
 /// before, and sleeps since.
 fn samples(all: u64, spinning: u64) -> HashMap<ThreadId, Samples> {
     let asleep = ThreadId { tid: 8, generation: 1 };
-    [(LEADER, Samples { all, spinning }), (asleep, Samples { all: 1000, spinning: 1000 })].into()
+    let slept = Samples { all: 1000, spinning: 1000, giving_way: 0 };
+    [(LEADER, Samples { all, spinning, giving_way: 0 }), (asleep, slept)].into()
 }
 
 #[test]
@@ -153,6 +155,18 @@ fn a_clear_case_takes_turns_sooner() {
         waits.judge(LEADER, samples(100, 100), at(100));
         waits.judge(LEADER, samples(samples_then.0, samples_then.1), at(ms));
         assert_eq!(!wanted(&waits).is_empty(), found, "{samples_then:?} after {ms} ms");
+    }
+}
+
+#[test]
+fn waits_that_give_way_count_unless_that_is_how_the_library_wants_it() {
+    for (gives_way, giving_way, found) in [(false, 60, true), (true, 60, false), (true, 20, true)] {
+        let mut waits = Waits::new(BOTH);
+        waits.take(&ProcessDelay { gives_way, ..held_up(false) }, at(0));
+        waits.judge(LEADER, samples(0, 0), at(100));
+        let later = Samples { all: 100, spinning: 70, giving_way };
+        waits.judge(LEADER, [(LEADER, later)].into(), at(2_000));
+        assert_eq!(!wanted(&waits).is_empty(), found, "{gives_way} {giving_way}");
     }
 }
 

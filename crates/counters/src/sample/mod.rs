@@ -282,18 +282,25 @@ impl CounterSource for SampleSource {
 impl Tally {
     /// Adds a sample in the kernel. Who gives its PE away for a moment waits for somebody.
     fn add_in_kernel(&mut self, yields: bool) {
-        let samples = if yields { &mut self.reading.spinning } else { &mut self.reading.kernel };
-        *samples += 1;
+        if yields {
+            self.reading.spinning += 1;
+            self.reading.giving_way += 1;
+        } else {
+            self.reading.kernel += 1;
+        }
     }
 
-    /// Adds a sample in user code.
-    fn add(&mut self, Said { wait, work }: Said) {
+    /// Adds a sample in user code; whether that is of a runtime whose idle threads give way.
+    fn add(&mut self, Said { wait, work }: Said, gives_way: bool) {
         let waits = match wait {
             Some((point, shape)) => self.history.may_wait(point, shape),
             None => self.history.work(),
         };
         match work {
-            _ if waits => self.reading.spinning += 1,
+            _ if waits => {
+                self.reading.spinning += 1;
+                self.reading.giving_way += u64::from(gives_way);
+            }
             None => self.reading.unknown += 1,
             Some(work) => self.work(&work),
         }
@@ -372,7 +379,8 @@ impl Sampling {
             }
             EventKind::Sample { ip, pe, stand, .. } => {
                 let said = self.said_at_a_cost(pid, ip, stand.as_deref());
-                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(said));
+                let gives_way = said.wait.is_some() && self.gives_way(pid, ip);
+                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(said, gives_way));
             }
             EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
             EventKind::Name { name, by_exec } => {
@@ -411,6 +419,11 @@ impl Sampling {
         let returns_to = stand.in_system_call();
         let code = self.spaces.get(&pid).map(|space| self.code.view(pid, space));
         returns_to.zip(code).is_some_and(|(address, mut code)| code.follows_yield(address))
+    }
+
+    /// Whether code is a runtime's whose idle threads give their PE away from time to time.
+    fn gives_way(&mut self, pid: u32, ip: u64) -> bool {
+        self.spaces.get(&pid).is_some_and(|space| self.code.view(pid, space).gives_way(ip))
     }
 
     /// What a sample says; what it costs to tell is spent.

@@ -44,6 +44,7 @@ fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end(
         wait_ns: 1,
         elapsed_ns: 100_000_000,
         adaptable: false,
+        gives_way: false,
         spin_count: None,
         team_size: None,
     };
