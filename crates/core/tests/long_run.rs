@@ -142,6 +142,7 @@ impl Run {
                     wait_ns,
                     elapsed_ns: 10_000_000,
                     adaptable: true,
+                    gives_way: false,
                     spin_count: None,
                     team_size: None,
                 };

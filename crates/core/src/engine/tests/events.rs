@@ -248,6 +248,7 @@ fn waits_are_changed_between_observations_also_before_the_first() {
         wait_ns: 1,
         elapsed_ns: 10_000_000,
         adaptable: true,
+        gives_way: false,
         spin_count: None,
         team_size: None,
     };
