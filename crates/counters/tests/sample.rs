@@ -79,6 +79,7 @@ fn threads_that_wait_in_libomp_are_spinning() {
     let mut shares = |kind: &str| -> (f64, u64) {
         let Some(CounterReading::Sample(reading)) = source.read(tids[kind]) else { panic!("{kind}") };
         let user = reading.judged + reading.spinning + reading.unknown;
+        assert!(2 * reading.giving_way >= reading.spinning, "that runtime's waits give way: {reading:?}");
         (reading.spinning as f64 / user as f64, user)
     };
     let (waiting, samples) = shares("waiting");
@@ -103,6 +104,7 @@ fn threads_of_one_process_are_told_apart() {
     let (float, integer, waiting) = (reading("float"), reading("integer"), reading("waiting"));
     let (indirect, copying) = (reading("indirect"), reading("copying"));
     let share = |sum: f64, reading: &SampleReading| sum / reading.judged as f64;
+    assert_eq!(waiting.giving_way, 0, "it waits in code of its own: {waiting:?}");
     for burning in [&float, &integer, &indirect, &copying] {
         assert!(burning.judged > RATE_HZ / 4, "half a second of CPU time gives samples: {burning:?}");
         assert!(burning.spinning <= burning.judged / 20, "{burning:?}");
