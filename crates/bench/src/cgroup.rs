@@ -1,5 +1,6 @@
 //! The limits that control groups set to this process, in both versions of their hierarchy.
 
+use corewise_sys::limits::{self, number};
 use corewise_sys::proc::Proc;
 use std::path::{Path, PathBuf};
 
@@ -23,44 +24,17 @@ pub fn memory_left(root: &Path) -> Option<u64> {
 /// How many PEs' worth of time the process may take by its groups' quotas (`docker run --cpus`); `None`
 /// without a quota.
 pub fn pe_quota(root: &Path) -> Option<f64> {
-    let of_folder = |folder: &PathBuf| -> Option<f64> {
-        if let Ok(text) = std::fs::read_to_string(folder.join("cpu.max")) {
-            let (quota, period) = text.trim().split_once(' ')?;
-            return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
-        }
-        // Version 1 says -1 where there is no quota, which is no unsigned number.
-        let quota = number(folder, "cpu.cfs_quota_us")?;
-        Some(quota as f64 / number(folder, "cpu.cfs_period_us")? as f64)
-    };
-    folders(root, "cpu").iter().filter_map(of_folder).reduce(f64::min)
+    folders(root, "cpu").iter().filter_map(|folder| limits::pe_quota(folder)).reduce(f64::min)
 }
 
-fn number(folder: &Path, file: &str) -> Option<u64> {
-    std::fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
-}
-
-/// The folders of the groups that the process is in, for one controller, up to the root of each hierarchy.
 fn folders(root: &Path, controller: &str) -> Vec<PathBuf> {
-    let groups = Proc::of_machine(root).own_control_groups();
-    let mut folders = Vec::new();
-    for (controllers, group) in groups.all() {
-        let mount = match controllers {
-            "" => "sys/fs/cgroup".to_owned(),
-            list if list.split(',').any(|name| name == controller) => format!("sys/fs/cgroup/{list}"),
-            _ => continue,
-        };
-        // A group's path may be seen from outside of a container, where it does not exist here; its ancestors
-        // then do not either, except for the mount itself, which is the container's own group.
-        let group = Path::new(group.trim_start_matches('/'));
-        folders.extend(group.ancestors().map(|group| root.join(&mount).join(group)));
-    }
-    folders
+    limits::folders(root, controller, &Proc::of_machine(root).own_control_groups())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_root::root;
+    use corewise_testing::machine::root;
 
     #[test]
     fn the_narrowest_limit_of_all_levels_counts() {

@@ -219,8 +219,8 @@ pub(crate) fn frequency(root: &Path, pes: &CpuSet) -> (Option<String>, Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_root::root;
     use corewise_sys::proc::pe_times::parse;
+    use corewise_testing::machine::root;
 
     const ONLINE: (&str, &str) = ("sys/devices/system/cpu/online", "0-2\n");
     const PRESENT: (&str, &str) = ("sys/devices/system/cpu/present", "0-3\n");

@@ -10,7 +10,5 @@ pub mod executor;
 pub mod kernels;
 mod memory;
 pub mod nas;
-#[cfg(test)]
-mod test_root;
 pub mod virtualisation;
 mod workers;

@@ -19,7 +19,7 @@ pub(super) fn allowance(root: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_root::root;
+    use corewise_testing::machine::root;
 
     #[test]
     fn the_group_may_allow_less_than_the_machine_has() {

@@ -82,7 +82,7 @@ pub fn in_words(root: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_root::root;
+    use corewise_testing::machine::root;
 
     const GUEST: (&str, &str) = ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu hypervisor lm\n");
     const HOST: (&str, &str) = ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu lm\n");

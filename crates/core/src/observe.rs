@@ -113,15 +113,18 @@ pub enum Event {
     Delayed(ProcessDelay),
 }
 
-/// For how long the threads of a process ran, and wanted a PE but waited for it, since that was told last.
+/// For how long the threads of a process ran, and wanted a PE but had none, since that was told last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessDelay {
     /// The process, by its first thread.
     pub leader: ThreadId,
     /// Time on a PE, all threads together, in nanoseconds.
     pub run_ns: u64,
-    /// Time waiting for a PE, all threads together, in nanoseconds.
+    /// Time waiting for a PE that others had, all threads together, in nanoseconds.
     pub wait_ns: u64,
+    /// Time for which a control group's quota kept them from PEs, all threads together, in nanoseconds.
+    #[serde(default)]
+    pub throttled_ns: u64,
     /// The time that has passed meanwhile, in nanoseconds.
     #[serde(default = "ten_ms")]
     pub elapsed_ns: u64,
@@ -144,15 +147,25 @@ fn ten_ms() -> u64 {
 }
 
 impl ProcessDelay {
-    /// The share of the time in which threads wanted a PE that they waited for it, 0..1.
+    /// The share of the time in which threads wanted a PE and their quota let them have one that they waited
+    /// for it, as others had it, 0..1.
     pub fn share(&self) -> f64 {
-        if self.wait_ns == 0 { 0.0 } else { self.wait_ns as f64 / (self.run_ns as f64 + self.wait_ns as f64) }
+        share(self.wait_ns, self.run_ns)
+    }
+
+    /// The share of the time in which threads wanted a PE that they had none, whoever took it from them, 0..1.
+    pub fn share_without_pe(&self) -> f64 {
+        share(self.wait_ns + self.throttled_ns, self.run_ns)
     }
 
     /// For how long a thread that wanted a PE waited for one, in the mean.
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.elapsed_ns).mul_f64(self.share())
     }
+}
+
+fn share(without_ns: u64, with_ns: u64) -> f64 {
+    if without_ns == 0 { 0.0 } else { without_ns as f64 / (with_ns as f64 + without_ns as f64) }
 }
 
 /// How often a change of an application's number of runnable threads is told at most.

@@ -106,7 +106,7 @@ impl Process {
     }
 
     fn take(&mut self, delay: &ProcessDelay, pes: usize, now: Time) -> bool {
-        let share = delay.share();
+        let share = delay.share_without_pe();
         if share < CALM_BELOW {
             self.held_up = None;
             return self.rest(now);
@@ -160,6 +160,7 @@ mod tests {
         leader: LEADER,
         run_ns: 0,
         wait_ns: 0,
+        throttled_ns: 0,
         elapsed_ns: 100_000_000,
         adaptable: true,
         gives_way: false,
@@ -174,7 +175,9 @@ mod tests {
         let sizes = looks.chars().zip(1u64..).map(|(look, index)| {
             let pes = u64::from(look.to_digit(10).unwrap());
             let run_ns = pes * 100_000_000;
-            let delay = ProcessDelay { run_ns, wait_ns: run_ns, ..DELAY };
+            // Half of it as others have the PEs, half by a quota.
+            let delay =
+                ProcessDelay { run_ns, wait_ns: run_ns / 2, throttled_ns: run_ns.div_ceil(2), ..DELAY };
             let before = size(&teams);
             let changed = teams.take(&delay, 8, Time(index * 100_000_000));
             assert_eq!(changed, before != size(&teams), "look {index}");

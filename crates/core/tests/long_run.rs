@@ -140,6 +140,7 @@ impl Run {
                     leader: new,
                     run_ns,
                     wait_ns,
+                    throttled_ns: 0,
                     elapsed_ns: 10_000_000,
                     adaptable: true,
                     gives_way: false,

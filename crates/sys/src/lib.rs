@@ -12,6 +12,7 @@ pub mod helper;
 pub mod inherited;
 pub mod input;
 pub mod launch;
+pub mod limits;
 pub mod niceness;
 pub mod privileged;
 pub mod proc;

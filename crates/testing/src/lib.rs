@@ -7,6 +7,8 @@
 //!
 //! Only what is not permitted or not present skips a test; any other error is one of corewise and fails it.
 
+pub mod machine;
+
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::panic::Location;

@@ -54,7 +54,7 @@ fn number(path: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_root::root;
+    use corewise_testing::machine::root;
 
     #[test]
     fn packages_are_added_up_also_where_a_counter_begins_anew() {

@@ -45,7 +45,7 @@ fn scheduler(root: &Path, release: Option<&str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_root::root;
+    use corewise_testing::machine::root;
 
     #[test]
     fn what_the_machine_tells_is_read_and_what_it_does_not_is_not_known() {

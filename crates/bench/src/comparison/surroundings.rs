@@ -54,7 +54,7 @@ impl Surroundings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_root::root;
+    use corewise_testing::machine::root;
 
     #[test]
     fn what_is_not_ones_own_is_that_of_others() {

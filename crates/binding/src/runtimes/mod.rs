@@ -5,7 +5,8 @@
 //! program needs their PEs, that harms both; where nobody does, it helps. Programs choose at their start.
 //!
 //! Approach: of every process with several threads it is added up, every [`PERIOD`] (less often while all is
-//! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever. Only then is
+//! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever, but for a quota
+//! of their control group ([`Throttling`]), which gives nobody else their PEs. Only then is
 //! it looked for a runtime library whose variable is known ([`libgomp`], [`openmpi`]), and the process told
 //! of ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
 //! ([`corewise_core::waits`]); how long threads spin is changed here, and given back: also by the guardian,
@@ -32,10 +33,12 @@ use corewise_core::waits::{CALM_MAX, DELAYED_FROM};
 use corewise_discovery::NewThread;
 use corewise_sys::clock::{own_cpu_time, process_cpu_time};
 use corewise_sys::environment;
+use corewise_sys::limits::Throttling;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
 use loaded::Loaded;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use variable::{Variable, WriteError};
 
@@ -138,6 +141,9 @@ struct Process {
     looked_at: Instant,
     /// The CPU time of corewise by then.
     by_us: Duration,
+    /// For how long quotas keep it from its PEs, and how much of that its threads have not been seen to wait.
+    throttling: Throttling,
+    throttled_ns: u64,
     /// Since when it is added up what its threads wanted, that time, and how long of it they waited.
     busy: (Instant, u64, u64),
     /// Whether they wanted PEs all the time lately, and were held up.
@@ -225,6 +231,8 @@ impl Runtimes {
             search_after: SEARCH_AFTER,
             looked_at: now,
             by_us: process_cpu_time(),
+            throttling: Throttling::default(),
+            throttled_ns: 0,
             busy: (now, 0, 0),
             is_busy: false,
             most_threads: 0,
@@ -247,6 +255,7 @@ impl Runtimes {
         }
         if process.threads.len() == 2 {
             // What it did alone is no matter of teams.
+            process.throttling = Throttling::of(Path::new("/"), thread.pid);
             process.delay();
             self.eventful_at = now;
         }
@@ -306,7 +315,7 @@ impl Runtimes {
             let delay = process.delay();
             kept_open +=
                 process.threads.values().filter(|t| matches!(t.file, SchedstatFile::Open(_))).count();
-            let is_delayed = delay.share() >= DELAYED_MIN;
+            let is_delayed = delay.share_without_pe() >= DELAYED_MIN;
             if is_delayed && began >= process.search_at {
                 let before = own_cpu_time();
                 notes.extend(process.search(pid, wanted, self.guardian.as_ref()));
@@ -315,9 +324,9 @@ impl Runtimes {
             }
             if is_delayed && process.threads.len() > 1 {
                 process.told_until = began + TOLD_FOR;
-                if delay.share() >= DELAYED_FROM {
+                if delay.share_without_pe() >= DELAYED_FROM {
                     self.eventful_at = began;
-                    is_pressing |= !process.is_changed();
+                    is_pressing |= !process.is_changed() && delay.share() >= DELAYED_FROM;
                 }
             }
             // As long as something is changed, it is told, too, that they wait no longer.
@@ -431,17 +440,40 @@ impl Process {
             watched.last = now;
             true
         });
+        let throttled_ns = self.throttled(wait_ns);
+        wait_ns -= throttled_ns;
         let by_us = process_cpu_time();
         wait_ns = wait_ns.saturating_sub(by_us.saturating_sub(self.by_us).as_nanos() as u64);
         self.by_us = by_us;
-        self.note_whether_busy(run_ns, wait_ns);
+        self.note_whether_busy(run_ns + throttled_ns, wait_ns);
         let (leader, adaptable) = (self.leader, !self.copies.is_empty());
         let spin_count = self.wanted.filter(|_| adaptable);
         let team_size = self.team_size.filter(|_| !self.teams.is_empty());
         let gives_way = self.gives_way;
-        ProcessDelay { leader, run_ns, wait_ns, elapsed_ns, adaptable, gives_way, spin_count, team_size }
+        ProcessDelay {
+            leader,
+            run_ns,
+            wait_ns,
+            throttled_ns,
+            elapsed_ns,
+            adaptable,
+            gives_way,
+            spin_count,
+            team_size,
+        }
     }
 
+    /// How much of what its threads waited was their quota's doing: as if each PE that a quota closed had one
+    /// of them. What a thread waited is known when it runs again: at the latest by the next look.
+    fn throttled(&mut self, wait_ns: u64) -> u64 {
+        let new = self.throttling.since_last().as_nanos() as u64;
+        let all = self.throttled_ns + new;
+        let waited = wait_ns.min(all);
+        self.throttled_ns = new.min(all - waited);
+        waited
+    }
+
+    /// With the time in which they waited for nobody else, and that in which they did.
     fn note_whether_busy(&mut self, run_ns: u64, wait_ns: u64) {
         let (since, wanted_ns, waited_ns) = &mut self.busy;
         (*wanted_ns, *waited_ns) = (*wanted_ns + run_ns + wait_ns, *waited_ns + wait_ns);

@@ -1,8 +1,10 @@
 use super::*;
-use corewise_testing::needs;
+use corewise_testing::{Capability, is_refusal, needs, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 const PLANTED: u64 = 300_123;
@@ -37,28 +39,21 @@ impl Program {
     }
 
     fn compiled_by(compiler: &str, variables: &[(&str, &str)]) -> Program {
-        let directory = tempfile::tempdir().unwrap();
-        let binary = directory.path().join("waiting");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waiting.c");
-        let built = Command::new(compiler).args(["-fopenmp", source, "-o"]).arg(&binary).status();
-        assert!(built.unwrap().success());
-        let mut command = Command::new(&binary);
+        let (_directory, mut command) = compiled(compiler);
         command.env(libgomp::VARIABLE, PLANTED.to_string()).env_remove("OMP_WAIT_POLICY");
         for wish in teams::WISHES {
             command.env_remove(wish);
         }
         command.envs(variables.iter().copied());
+        Program::watched(command)
+    }
+
+    fn watched(mut command: Command) -> Program {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
-        let config = EngineConfig { adapt_team: true, ..EngineConfig::default() };
-        let mut runtimes = Runtimes::new(&config, Some(PLANTED));
-        runtimes.may_write(&Guardian::idle()).unwrap();
-        let pid = child.id();
-        for tid in runtimes.proc.threads(pid).unwrap().unwrap() {
-            let created = Instant::now();
-            runtimes.watch(&NewThread { tid, pid, creator_tid: None, generation: 0, created });
-        }
-        Program { child, runtimes, leader: ThreadId { tid: pid, generation: 0 } }
+        let runtimes = watching(child.id());
+        let leader = ThreadId { tid: child.id(), generation: 0 };
+        Program { child, runtimes, leader }
     }
 
     fn apply(&mut self, change: Change) {
@@ -85,6 +80,59 @@ impl Program {
     }
 }
 
+fn compiled(compiler: &str) -> (tempfile::TempDir, Command) {
+    let directory = tempfile::tempdir().unwrap();
+    let binary = directory.path().join("waiting");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waiting.c");
+    let built = Command::new(compiler).args(["-fopenmp", source, "-o"]).arg(&binary).status();
+    assert!(built.unwrap().success());
+    (directory, Command::new(binary))
+}
+
+/// Who watches all threads of a process.
+fn watching(pid: u32) -> Runtimes {
+    let config = EngineConfig { adapt_team: true, ..EngineConfig::default() };
+    let mut runtimes = Runtimes::new(&config, Some(PLANTED));
+    runtimes.may_write(&Guardian::idle()).unwrap();
+    for tid in runtimes.proc.threads(pid).unwrap().unwrap() {
+        let created = Instant::now();
+        runtimes.watch(&NewThread { tid, pid, creator_tid: None, generation: 0, created });
+    }
+    runtimes
+}
+
+/// A control group that gets a twentieth of a PE.
+struct Limited(PathBuf);
+
+impl Limited {
+    fn new() -> io::Result<Limited> {
+        let v1 = Path::new("/sys/fs/cgroup/cpu");
+        let above = if v1.is_dir() { v1 } else { Path::new("/sys/fs/cgroup") };
+        let group = Limited(above.join(format!("corewise-test-{}", std::process::id())));
+        fs::create_dir(&group.0)?;
+        match v1.is_dir() {
+            true => fs::write(group.0.join("cpu.cfs_quota_us"), "5000")?,
+            false => fs::write(group.0.join("cpu.max"), "5000 100000")?,
+        }
+        Ok(group)
+    }
+
+    fn times_throttled(&self) -> u64 {
+        let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
+        let times = stat.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+        times.unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        // A process that has been killed is in its group for a moment longer.
+        while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -104,6 +152,7 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
         leader: program.leader,
         run_ns: 0,
         wait_ns: 0,
+        throttled_ns: 0,
         elapsed_ns: delays[0].elapsed_ns,
         adaptable: true,
         gives_way: false,
@@ -131,6 +180,26 @@ fn a_program_of_a_runtime_that_gives_way_is_told_so_and_cannot_be_changed() {
     assert!(delays.len() == 1 && delays[0].gives_way && !delays[0].adaptable, "{delays:?}");
     assert!(!program.runtimes.never_sleep(), "samples of it are in no hurry");
     assert!(!Program::start().runtimes.processes.values().any(|process| process.gives_way));
+}
+
+/// Nobody else wants its PEs meanwhile: waits that are short would only cost it time.
+#[test]
+fn what_a_quota_keeps_a_program_from_is_no_time_that_others_need_its_pes() {
+    let group = or_skip!(Limited::new(), |error| is_refusal(error).then_some(Capability::Cgroup));
+    let (_directory, mut command) = compiled("cc");
+    command.arg("busy");
+    let mut program = Program::watched(command);
+    fs::write(group.0.join("cgroup.procs"), program.child.id().to_string()).unwrap();
+    program.runtimes = watching(program.child.id());
+    let (mut waited_ns, mut throttled_ns) = (0, 0);
+    while group.times_throttled() < 8 {
+        for delay in program.look() {
+            waited_ns += delay.wait_ns;
+            throttled_ns += delay.throttled_ns;
+        }
+    }
+    drop(program);
+    assert!(throttled_ns > 2 * waited_ns, "{throttled_ns} by the quota, {waited_ns} by others");
 }
 
 #[test]

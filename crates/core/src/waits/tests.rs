@@ -67,6 +67,18 @@ fn what_holds_already_holds_until_it_is_calm() {
     assert!(!waits.take(&shortened, at(130)), "its own choice is about to hold");
 }
 
+/// Nobody gains by short waits then.
+#[test]
+fn who_is_held_up_by_a_quota_alone_keeps_its_own_waits() {
+    let mut waits = Waits::new(BOTH);
+    let throttled = ProcessDelay { wait_ns: 0, throttled_ns: 9, ..held_up(true) };
+    assert!((1..100).all(|look| !waits.take(&throttled, at(10 * look))));
+    assert_eq!(wanted(&waits), []);
+    assert!(waits.to_judge().is_empty());
+    let by_others_too = ProcessDelay { wait_ns: 1, ..throttled };
+    assert!((100..110).any(|look| waits.take(&by_others_too, at(10 * look))));
+}
+
 fn at(ms: u64) -> Time {
     Time(ms * 1_000_000)
 }
@@ -76,6 +88,7 @@ fn held_up(adaptable: bool) -> ProcessDelay {
         leader: LEADER,
         run_ns: 1,
         wait_ns: 1,
+        throttled_ns: 0,
         elapsed_ns: 10_000_000,
         adaptable,
         gives_way: false,

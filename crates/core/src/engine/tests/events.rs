@@ -246,6 +246,7 @@ fn waits_are_changed_between_observations_also_before_the_first() {
         leader,
         run_ns: 1,
         wait_ns: 1,
+        throttled_ns: 0,
         elapsed_ns: 10_000_000,
         adaptable: true,
         gives_way: false,

@@ -1,0 +1,118 @@
+//! The limits that control groups (cgroups(7)) set to a process, in both versions of their hierarchy.
+
+use crate::proc::{ControlGroups, Proc};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The folders of these groups, for one controller, up to the root of each hierarchy.
+pub fn folders(root: &Path, controller: &str, groups: &ControlGroups) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for (controllers, group) in groups.all() {
+        let mount = match controllers {
+            "" => "sys/fs/cgroup".to_owned(),
+            list if list.split(',').any(|name| name == controller) => format!("sys/fs/cgroup/{list}"),
+            _ => continue,
+        };
+        // A group's path may be seen from outside of a container, where it does not exist here; its ancestors
+        // then do not either, except for the mount itself, which is the container's own group.
+        let group = Path::new(group.trim_start_matches('/'));
+        folders.extend(group.ancestors().map(|group| root.join(&mount).join(group)));
+    }
+    folders
+}
+
+/// How many PEs' worth of time a group's quota allows (`docker run --cpus`); `None` without a quota.
+pub fn pe_quota(folder: &Path) -> Option<f64> {
+    if let Ok(text) = std::fs::read_to_string(folder.join("cpu.max")) {
+        let (quota, period) = text.trim().split_once(' ')?;
+        return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
+    }
+    // Version 1 says -1 where there is no quota, which is no unsigned number.
+    let quota = number(folder, "cpu.cfs_quota_us")?;
+    Some(quota as f64 / number(folder, "cpu.cfs_period_us")? as f64)
+}
+
+/// What a file of a group says, if it is a number.
+pub fn number(folder: &Path, file: &str) -> Option<u64> {
+    std::fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
+}
+
+/// For how long quotas have kept a process from its PEs. The kernel tells of each such time when it is over,
+/// as it does of what a thread waits.
+#[derive(Debug, Default)]
+pub struct Throttling {
+    /// Of each group that has a quota.
+    stats: Vec<File>,
+    so_far: Duration,
+}
+
+impl Throttling {
+    /// Of a process, from now on. Groups without a quota are left out, also if they get one later; nothing is
+    /// known of a process that has ended.
+    pub fn of(root: &Path, pid: u32) -> Throttling {
+        let groups = Proc::of_machine(root).control_groups(pid);
+        let folders = groups.map_or_else(|_| Vec::new(), |groups| folders(root, "cpu", &groups));
+        let limited = folders.iter().filter(|folder| pe_quota(folder).is_some());
+        let stats = limited.filter_map(|folder| File::open(folder.join("cpu.stat")).ok()).collect();
+        let mut throttling = Throttling { stats, so_far: Duration::ZERO };
+        throttling.since_last();
+        throttling
+    }
+
+    /// Since this was asked last, of all PEs together.
+    pub fn since_last(&mut self) -> Duration {
+        let so_far: Duration = self.stats.iter().filter_map(throttled).sum();
+        so_far.saturating_sub(std::mem::replace(&mut self.so_far, so_far))
+    }
+}
+
+/// From `cpu.stat`; `None` once the group is gone.
+fn throttled(stat: &File) -> Option<Duration> {
+    let mut buffer = [0; 1024];
+    let length = stat.read_at(&mut buffer, 0).ok()?;
+    let text = std::str::from_utf8(&buffer[..length]).ok()?;
+    text.lines().find_map(|line| match line.split_once(' ')? {
+        ("throttled_usec", us) => us.parse().ok().map(Duration::from_micros),
+        // Version 1.
+        ("throttled_time", ns) => ns.parse().ok().map(Duration::from_nanos),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_testing::machine;
+
+    #[test]
+    fn throttled_is_who_is_in_a_group_with_a_quota_or_below_one() {
+        let version_2 = machine::root(&[
+            ("proc/7/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/cpu.stat", "usage_usec 5\n"),
+            ("sys/fs/cgroup/a/cpu.max", "50000 100000\n"),
+            ("sys/fs/cgroup/a/cpu.stat", "usage_usec 5\nnr_throttled 9\nthrottled_usec 1000\nnr_bursts 0\n"),
+            ("sys/fs/cgroup/a/b/cpu.max", "max 100000\n"),
+            ("sys/fs/cgroup/a/b/cpu.stat", "usage_usec 5\nthrottled_usec 70\n"),
+        ]);
+        let mut throttling = Throttling::of(version_2.path(), 7);
+        assert_eq!(throttling.since_last(), Duration::ZERO, "only what comes from now on");
+        let stat = version_2.path().join("sys/fs/cgroup/a/cpu.stat");
+        std::fs::write(&stat, "usage_usec 6\nthrottled_usec 3500\n").unwrap();
+        assert_eq!(throttling.since_last(), Duration::from_micros(2500));
+        assert_eq!(throttling.since_last(), Duration::ZERO);
+        assert_eq!(Throttling::of(version_2.path(), 8).stats.len(), 0, "it has ended");
+
+        let version_1 = machine::root(&[
+            ("proc/7/cgroup", "1:cpu,cpuacct:/c\n0::/\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_quota_us", "50000"),
+            ("sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_period_us", "100000"),
+            ("sys/fs/cgroup/cpu,cpuacct/c/cpu.stat", "nr_periods 2\nthrottled_time 10\n"),
+        ]);
+        let mut throttling = Throttling::of(version_1.path(), 7);
+        let stat = version_1.path().join("sys/fs/cgroup/cpu,cpuacct/c/cpu.stat");
+        std::fs::write(&stat, "nr_periods 3\nthrottled_time 4010\n").unwrap();
+        assert_eq!(throttling.since_last(), Duration::from_nanos(4000));
+    }
+}
