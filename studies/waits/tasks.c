@@ -1,5 +1,7 @@
-/* Trees of tasks, each of some µs: who finds none waits for one. */
+/* Trees of tasks, each of some µs: who finds none waits for one. The argument is how many times as many
+ * there are. */
 #include <stdio.h>
+#include <stdlib.h>
 
 static double work(int seed)
 {
@@ -21,12 +23,14 @@ static double tree(int depth, int seed)
 	return left + right + work(seed);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	int rounds = 500 * (argc > 1 ? atoi(argv[1]) : 1);
 	double sum = 0;
+
 #pragma omp parallel
 #pragma omp single
-	for (int round = 0; round < 500; round++)
+	for (int round = 0; round < rounds; round++)
 		sum += tree(5, round);
 	printf("%.6f\n", sum);
 	return 0;
