@@ -147,13 +147,13 @@ fn ten_ms() -> u64 {
 }
 
 impl ProcessDelay {
-    /// The share of the time in which threads wanted a PE and their quota let them have one that they waited
-    /// for it, as others had it, 0..1.
+    /// The share in which they waited, as others had it, of the time in which threads wanted a PE that their
+    /// quota let them have, 0..1.
     pub fn share(&self) -> f64 {
         share(self.wait_ns, self.run_ns)
     }
 
-    /// The share of the time in which threads wanted a PE that they had none, whoever took it from them, 0..1.
+    /// The share of the time in which threads wanted a PE and had none, whoever took it from them, 0..1.
     pub fn share_without_pe(&self) -> f64 {
         share(self.wait_ns + self.throttled_ns, self.run_ns)
     }

@@ -5,10 +5,10 @@
 //! program needs their PEs, that harms both; where nobody does, it helps. Programs choose at their start.
 //!
 //! Approach: of every process with several threads it is added up, every [`PERIOD`] (less often while all is
-//! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever, but for a quota
-//! of their control group ([`Throttling`]), which gives nobody else their PEs. Only then is
-//! it looked for a runtime library whose variable is known ([`libgomp`], [`openmpi`]), and the process told
-//! of ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
+//! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever, but for a
+//! quota of their control group ([`Throttling`]), which gives nobody else their PEs. Only then is it looked
+//! for a runtime library whose variable is known ([`libgomp`], [`openmpi`]), and the process told of
+//! ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
 //! ([`corewise_core::waits`]); how long threads spin is changed here, and given back: also by the guardian,
 //! which is handed the memory that was written to.
 //!
