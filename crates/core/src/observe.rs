@@ -164,7 +164,8 @@ impl ProcessDelay {
     }
 }
 
-fn share(without_ns: u64, with_ns: u64) -> f64 {
+/// The share of the first of two times in both, 0..1.
+pub(crate) fn share(without_ns: u64, with_ns: u64) -> f64 {
     if without_ns == 0 { 0.0 } else { without_ns as f64 / (with_ns as f64 + without_ns as f64) }
 }
 

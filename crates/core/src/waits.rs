@@ -33,7 +33,7 @@
 //! and loses next to nothing.
 
 use crate::ids::ThreadId;
-use crate::observe::{ProcessDelay, SampleReading};
+use crate::observe::{ProcessDelay, SampleReading, share};
 use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
 use crate::time::Time;
 use std::collections::HashMap;
@@ -55,8 +55,10 @@ pub const DELAYED_FROM: f64 = 0.1;
 /// starts beside them, corewise too, takes PEs for some milliseconds.
 pub const WAITED_MIN: Duration = Duration::from_millis(6);
 
-/// And below which they count as not held up.
-pub const CALM_BELOW: f64 = 0.03;
+/// And below which they count as not held up, over [`CALM_MIN`]. A thread that sleeps often waits for a
+/// moment at each wake-up, on an idle PE too: that was up to 0.03 of the time of programs that were alone
+/// while their waits were short; programs that shared the PEs waited for 0.3 and more.
+pub const CALM_BELOW: f64 = 0.06;
 
 /// For how long they must not be held up at least before the library's own choice holds again.
 pub const CALM_MIN: Duration = Duration::from_millis(100);
@@ -171,10 +173,37 @@ enum Spins {
 enum State {
     /// The library's own choice.
     Own,
-    /// A cure, since then; and since when it is calm.
-    Cured { cure: Setting, since: Time, calm_since: Option<Time>, reason: Arc<str> },
+    /// A cure, since then; and for how long it is calm.
+    Cured { cure: Setting, since: Time, calm: Calm, reason: Arc<str> },
     /// The library's own choice for good: somebody else has decided.
     Left,
+}
+
+/// For how long a process has hardly been held up. That is judged by stretches of [`CALM_MIN`]: a thread of
+/// the system that takes a PE for a moment is too much for one look, but for no stretch.
+#[derive(Debug, Default)]
+struct Calm {
+    /// The calm stretches so far.
+    lasted: Duration,
+    /// The present one, and for how long its threads ran and waited for a PE.
+    stretch: Duration,
+    run_ns: u64,
+    wait_ns: u64,
+}
+
+impl Calm {
+    /// Takes in a look; for how long it has been calm.
+    fn take(&mut self, delay: &ProcessDelay) -> Duration {
+        self.stretch += Duration::from_nanos(delay.elapsed_ns);
+        self.run_ns += delay.run_ns;
+        self.wait_ns += delay.wait_ns;
+        if self.stretch >= CALM_MIN {
+            let is_calm = share(self.wait_ns, self.run_ns) < CALM_BELOW;
+            let lasted = if is_calm { self.lasted + self.stretch } else { Duration::ZERO };
+            *self = Calm { lasted, ..Calm::default() };
+        }
+        self.lasted
+    }
 }
 
 impl Waits {
@@ -193,7 +222,7 @@ impl Waits {
             process.state = State::Cured {
                 cure: Setting::SpinCount(count),
                 since: now,
-                calm_since: None,
+                calm: Calm::default(),
                 reason: "it was held up before all was watched".into(),
             };
             return true;
@@ -219,7 +248,7 @@ impl Waits {
                     _ => CALM_MIN,
                 };
                 let reason = format!("its threads waited for a PE for {:.0} % of their time", 100.0 * share);
-                process.state = State::Cured { cure, since: now, calm_since: None, reason: reason.into() };
+                process.state = State::Cured { cure, since: now, calm: Calm::default(), reason: reason.into() };
                 process.waited = Duration::ZERO;
                 true
             }
@@ -230,25 +259,20 @@ impl Waits {
                 false
             }
             State::Left => false,
-            State::Cured { calm_since, cure, reason, .. } => {
-                if share >= CALM_BELOW {
-                    *calm_since = None;
-                    let is_too_long = is_too_long(*cure, delay, &mut process.waited);
-                    if is_too_long {
-                        *cure = Setting::SpinCount(SHORTEST_SPIN_COUNT);
-                        let still = format!("{:.0} % while its waits were short", 100.0 * share);
-                        *reason = format!("its threads waited for a PE for {still}").into();
-                    }
-                    return is_too_long;
-                }
-                let since = *calm_since.get_or_insert(now);
+            State::Cured { calm, cure, reason, .. } => {
                 let least = if *cure == Setting::InTurns { TURNS_CALM_MIN } else { CALM_MIN };
-                let is_calm = now.since(since) >= process.calm.max(least);
-                if is_calm {
+                if calm.take(delay) >= process.calm.max(least) {
                     (process.state, process.calm_from) = (State::Own, Some(now));
                     process.be_held_up_no_longer();
+                    return true;
                 }
-                is_calm
+                let is_too_long = is_too_long(*cure, delay, &mut process.waited);
+                if is_too_long {
+                    *cure = Setting::SpinCount(SHORTEST_SPIN_COUNT);
+                    let still = format!("{:.0} % while its waits were short", 100.0 * share);
+                    *reason = format!("its threads waited for a PE for {still}").into();
+                }
+                is_too_long
             }
         }
     }
@@ -419,7 +443,7 @@ impl Process {
         )
         .into();
         self.state = match may_take_turns {
-            true => State::Cured { cure: Setting::InTurns, since: now, calm_since: None, reason },
+            true => State::Cured { cure: Setting::InTurns, since: now, calm: Calm::default(), reason },
             false => State::Own,
         };
     }

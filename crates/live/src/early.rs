@@ -96,6 +96,11 @@ impl Early {
         self.runtimes.never_sleep()
     }
 
+    /// Whether threads are held up that want PEs all the time.
+    pub fn is_held_up(&self) -> bool {
+        self.runtimes.are_busy()
+    }
+
     /// For whoever goes on.
     pub fn into_runtimes(self) -> Runtimes {
         self.runtimes

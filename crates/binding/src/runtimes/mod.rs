@@ -279,8 +279,12 @@ impl Runtimes {
         self.processes.values().any(|process| process.threads.len() > 1)
     }
 
-    /// Whether the threads of a process are held up and want PEs all the time, as if they never slept: they
-    /// may wait in code of their own, which samples tell.
+    /// Whether the threads of a process are held up and want PEs all the time.
+    pub fn are_busy(&self) -> bool {
+        self.processes.values().any(|process| process.is_busy)
+    }
+
+    /// The same, and they do not give way: they may wait in code of their own, which samples tell.
     pub fn never_sleep(&self) -> bool {
         self.processes.values().any(|process| process.is_busy && !process.gives_way)
     }

@@ -38,8 +38,13 @@ use std::time::{Duration, Instant};
 /// How long a command runs before it is looked at as a whole.
 const UNWATCHED: Duration = Duration::from_millis(300);
 
-/// For how long after its start what is made ready gives way to all others.
-const PATIENT_FOR: Duration = Duration::from_secs(1);
+/// For how long after its start what is made ready gives way to all others. It is some 40 ms of CPU time: what
+/// a program loses by that, all its threads waiting for the one whose PE is taken, is to be next to nothing
+/// of the time that it has run by then.
+const PATIENT_FOR: Duration = Duration::from_secs(4);
+
+/// The same where threads are held up.
+const PATIENT_WHILE_HELD_UP_FOR: Duration = Duration::from_secs(1);
 
 /// What was begun for the command before all is ready.
 #[derive(Default)]
@@ -83,7 +88,10 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let niceness = Niceness::of_this_thread();
     let besides = || {
         let due = early.as_mut().map_or(PATIENT_FOR, Early::look);
-        let is_urgent = began.elapsed() >= PATIENT_FOR || early.as_ref().is_some_and(Early::needs_samples);
+        let is_held_up = early.as_ref().is_some_and(Early::is_held_up);
+        let patient_for = if is_held_up { PATIENT_WHILE_HELD_UP_FOR } else { PATIENT_FOR };
+        let needs_samples = early.as_ref().is_some_and(Early::needs_samples);
+        let is_urgent = needs_samples || began.elapsed() >= patient_for;
         niceness.iter().filter(|_| is_urgent).for_each(|level| level.raise());
         due
     };
