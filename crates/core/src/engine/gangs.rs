@@ -1,10 +1,10 @@
-//! Seats of the threads of programs that take turns.
+//! PEs for the threads of programs that take turns.
 //!
-//! Problem: in its turn a program is to have its threads on different PEs, or one spins on the PE that the
-//! other needs. The system's scheduler balances load, and sees too little of it within a turn of 100 ms: it
-//! was seen to leave two threads on one PE for whole turns. Approach: the threads that want a PE are spread
-//! over the allowed ones, as evenly as their number allows; who has such an assignment keeps it. Seats of the
-//! policy come first. Limit: what the machine's PEs share is not looked at.
+//! Problem: during a program's turn each of its threads should have a PE of its own; otherwise one thread
+//! spins on the PE that another needs. The system's load balancer sees too little within a turn of 100 ms: we
+//! have observed it leave two threads on one PE for whole turns. Approach: spread the threads that want a PE
+//! over the allowed PEs as evenly as their number permits, and keep existing assignments where possible.
+//! Assignments by the policy take precedence. Limit: what the PEs share is ignored.
 
 use super::intake::Intake;
 use crate::cpuset::CpuSet;
@@ -13,22 +13,22 @@ use crate::plan::{Assignment, Placement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The threads of each process that takes turns, by its first thread.
+/// The threads of each process that takes turns, keyed by its first thread.
 #[derive(Debug, Default)]
 pub struct Gangs(BTreeMap<ThreadId, Vec<ThreadId>>);
 
 impl Gangs {
-    /// Those that take turns from now on.
+    /// Replaces the processes that take turns.
     pub fn become_those(&mut self, gangs: BTreeMap<ThreadId, Vec<ThreadId>>) {
         self.0 = gangs;
     }
 
-    /// Whether nobody takes turns.
+    /// Returns whether no process takes turns.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds an assignment for each of their threads that wants a PE.
+    /// Adds an assignment for each thread that takes turns and wants a PE.
     pub fn assignment(&self, wanted: &mut Placement, present: &Placement, known: &Intake) {
         let wants = |thread: &&ThreadId| known.subject(**thread).is_some_and(|subject| subject.runnable);
         for gang in self.0.values() {
