@@ -1,8 +1,7 @@
 //! The predictor: how fast threads run side by side.
 //!
-//! Problem: a thread's speed depends on what its neighbours leave of each resource, and theirs on what it
-//! leaves. Approach: each running thread has a demand as it is seen when it runs alone at speed 1; one work
-//! cycle then takes
+//! Problem: a thread's speed depends on what its neighbours leave of each resource, and vice versa. Approach:
+//! each running thread has the demand that it shows when it runs alone at speed 1; one work cycle then takes
 //!
 //! ```text
 //! t = (c + w) / s + l        cycles of the machine's clock; s: the PE's speed
@@ -11,28 +10,29 @@
 //! l = m μ [(1-ρ) L3 + ρ M R λ(U)/λ(U0)] (1 - overlap)     stall of the L2 misses; m per cycle when alone
 //! ```
 //!
-//! *Units.* A unit is found busy by j with probability `u_j`. For two threads and κ = 1 no unit serves more
-//! than it can: `(1-u)(1-v) ≥ 0`. An SMT thread's demand for issue slots is its IPC divided by the width.
+//! *Units.* Neighbour j keeps a unit busy with probability `u_j`. For two threads and κ = 1 no unit serves
+//! more than it can: `(1-u)(1-v) ≥ 0`. An SMT thread's demand for issue slots is its IPC divided by the
+//! width.
 //!
-//! *Caches* are divided by insertion rate (misses per cycle), no share larger than the working set; a thread
-//! that has `a` instead of `a0` bytes misses `μ = (a0/a)^θ` times as often, and of its L2 misses the L3 lets
-//! `ρ = ρ0 (a0/a)^θ` through. θ is a parameter of the phase; 0.5 is the power law of Hartstein, Srinivasan,
-//! Puzak, Emma ("Cache miss behavior: is it √2?", 2006). Shares and miss rates depend on each other: a few
-//! rounds settle them.
+//! *Caches* are divided by insertion rate (misses per cycle), with no share larger than the working set. A
+//! thread that has `a` instead of `a0` bytes misses `μ = (a0/a)^θ` times as often, and the L3 misses the
+//! share `ρ = ρ0 (a0/a)^θ` of its L2 misses. θ is a parameter of the phase; 0.5 is the power law of
+//! Hartstein, Srinivasan, Puzak, Emma ("Cache miss behavior: is it √2?", 2006). Shares and miss rates depend
+//! on each other and are iterated a few rounds.
 //!
-//! *Memory.* A node's utilisation U is the sum of the traffic of its threads at the speed that U leaves
-//! them: the fixed point is found by bisection with secants (the right side falls with U, so there is just
-//! one). The latency grows as the mean wait of an M/D/1 queue, `λ(U) = 1 + U / 2(1-U)`. U0 is the
-//! utilisation of the thread alone, so that a lone thread takes exactly its work (unless it asks for more
-//! than the node can deliver: then it gets that).
+//! *Memory.* A node's utilisation U is the sum of the traffic of its threads at the speed that U leaves them.
+//! The fixed point is found by bisection with secants; it is unique, as the right side falls with U. The
+//! latency grows as the mean wait of an M/D/1 queue, `λ(U) = 1 + U / 2(1-U)`. U0 is the utilisation of the
+//! thread alone, so that a lone thread takes exactly its work (unless it asks for more than the node can
+//! deliver, which then limits it).
 //!
-//! Parameters come from the machine's model ([`super`]) and the phase's ([`Demand`]).
+//! Parameters come from the machine model ([`super`]) and from the phase ([`Demand`]).
 //!
 //! Limits: a thread without misses when alone never has any, so a phase that just fits must be given a small
 //! miss rate and a large θ. Insertion rates are those at full speed. Remote accesses load the node where the
-//! thread runs, not the one that serves it. Helpful sharing (a neighbour that fetches what I need) is
-//! absent, so are prefetchers, TLBs, way conflicts, and a front end that cores of a module share.
-//! Frequencies are fixed.
+//! thread runs, not the one that serves it. Constructive sharing (a neighbour fetches data that the thread
+//! needs), prefetchers, TLBs, way conflicts, and a front end shared by the cores of a module are not
+//! modelled. Frequencies are fixed.
 
 use super::MachineModel;
 

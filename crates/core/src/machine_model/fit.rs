@@ -1,8 +1,8 @@
 //! The model of a calibrated machine.
 //!
-//! Problem: a calibration tells what two threads do to each other, the predictor asks for parameters of
-//! units, caches and memory. Approach: each parameter is taken from the measurement that depends on it and
-//! on little else.
+//! Problem: a calibration measures how two threads affect each other, while the predictor needs parameters of
+//! units, caches and memory. Approach: each parameter is taken from the measurement that depends on it and on
+//! little else.
 //!
 //! | parameter | from |
 //! | --- | --- |
@@ -12,23 +12,23 @@
 //! | `issue_width` | independent integer additions per cycle |
 //! | `issue_conflict` | slowdown of two threads of independent integer additions on one core: 1 + κ |
 //! | `fpu_conflict` | the same for floating-point additions on what shares an FPU |
-//! | `l3_latency_cycles` | time of a load from a region that the L2 does not hold and the L3 does |
-//! | `memory_latency_cycles` | time of a load from the largest region, twice any cache or more |
+//! | `l3_latency_cycles` | time of a load from a region that fits into the L3 but not into the L2 |
+//! | `memory_latency_cycles` | time of a load from the largest region, at least twice any cache |
 //! | `bandwidth_gb_per_s` | slowdown of two readers of such a region |
 //! | latencies | hand-overs, else alternating writes, of single pairs |
-//! | curves | the contention curves, each for the pairs that share just what its pair shares |
+//! | curves | the contention curves, each for the pairs that share exactly what its pair shares |
 //!
-//! The bandwidth is the one with which the predictor gives the two readers the slowdown that was measured,
-//! found by bisection, on the most distant pair of one memory node.
+//! The bandwidth is the one for which the predictor reproduces the measured slowdown of the two readers, on
+//! the most distant pair of one memory node. It is found by bisection.
 //!
-//! Two threads cannot tell: `overlap`, which belongs to programs more than to machines; the bandwidth, where
-//! two threads do not slow each other down (it is then given as the least that it can be); `remote_factor`,
-//! as each thread's memory is local. These keep their round numbers. Latencies of loads in random order
-//! include misses of the TLB.
+//! Measurements of two threads do not determine `overlap`, which depends on programs more than on machines;
+//! the bandwidth, if two threads do not slow each other down (the smallest possible value is then used); and
+//! `remote_factor`, as each thread's memory is local. These keep their round defaults. Latencies of loads in
+//! random order include misses of the TLB.
 //!
-//! A kernel's demand is its traffic when alone; each of its lines comes from memory, and nothing but memory
-//! makes it wait (`overlap` 0). That a line that is written is fetched before and stored after
-//! ([`Kernel::traffic`]) is an assumption.
+//! A kernel's demand is its traffic when alone; each of its lines comes from memory, and it waits for nothing
+//! but memory (`overlap` 0). We assume that a written line is fetched before and stored afterwards
+//! ([`Kernel::traffic`]).
 
 use super::contention::{Demand, LINE_BYTES, Load};
 use super::{ASSUMED_CONFIDENCE, Figure, MachineModel, Parameter, Pe, Source};

@@ -1,18 +1,17 @@
 //! Which PEs are fast and which are slow: sources vote.
 //!
-//! Problem: the core type, the kernel's capacity, the highest frequency and hwloc's ranking each say
-//! something about speed, none is always there, and firmware makes each of them wrong at times.
+//! Problem: the core type, the kernel's capacity, the highest frequency and hwloc's ranking all tell
+//! something about speed, but none is always available, and firmware makes each of them wrong at times.
 //!
 //! Approach: a source orders the PEs in classes from slow to fast, so each PE gets one rank per source. PE
-//! `a` is at most as fast as `b` if no source ranks it higher. Where this makes a chain of all groups of
-//! equal rank, the groups are the kinds; a source that sees no difference between two PEs does not object to
-//! another that does. Where two groups cannot be compared (one source ranks the first higher, another the
-//! second), the sources contradict each other: the answer is one kind `unknown`, with a note that says who
-//! said what.
+//! `a` is at most as fast as `b` if no source ranks it higher. If this makes a chain of all groups of equal
+//! rank, the groups are the kinds; a source that does not distinguish two PEs does not object to another that
+//! does. If two groups cannot be compared (one source ranks the first higher, another the second), the
+//! sources contradict each other: the result is one kind `unknown`, with a note about the sources.
 //!
-//! Limits: numbers that differ by less than [`TOLERANCE_PERCENT`] are one class. Cores of one design differ
-//! that much in their highest frequency (Intel's and AMD's "favoured cores"), and that makes no kind of its
-//! own.
+//! Limits: numbers that differ by less than [`TOLERANCE_PERCENT`] form one class. Cores of one design differ
+//! by that much in their highest frequency (Intel's and AMD's "favoured cores"), which does not make a kind
+//! of its own.
 
 use super::CpuKind;
 use crate::cpuset::CpuSet;
