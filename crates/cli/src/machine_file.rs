@@ -1,4 +1,4 @@
-//! Simulated machines as people name them: in a line, or by a file.
+//! Simulated machines as users name them: in a line, or by a file.
 
 use crate::profile_file;
 use anyhow::{Context, Result, bail};
@@ -11,8 +11,8 @@ use corewise_topology as topology;
 use corewise_topology::Source;
 use std::path::Path;
 
-/// The machine of that name: a machine profile (`.json`), the machine of a scenario (`.toml`), a machine that
-/// hwloc exported or that was recorded, or one in a line.
+/// Returns the machine of a name: a machine profile (`.json`), the machine of a scenario (`.toml`), a machine
+/// that hwloc exported or that was recorded, or one in a line.
 pub fn named(name: &str) -> Result<MachineSpec> {
     let path = Path::new(name);
     Ok(match path.extension().and_then(|extension| extension.to_str()) {
@@ -28,8 +28,8 @@ pub fn named(name: &str) -> Result<MachineSpec> {
     })
 }
 
-/// Puts into a scenario the machine that it names by a file: a profile or a topology, by its path from the
-/// scenario's folder.
+/// Replaces the file that a scenario names as its machine by the file's contents: a profile or a topology,
+/// relative to the scenario's directory.
 pub fn complete(scenario: &mut toml::Table, folder: &Path) -> Result<()> {
     if let Some(profile) = measured::take_name(scenario) {
         let profile = profile_file::read(&folder.join(profile))?;
@@ -66,7 +66,8 @@ fn of_shape(name: &str, shape: Topology) -> MachineSpec {
     MachineSpec { name: name.to_owned(), shape: Some(shape.clone()), ..MachineSpec::plain(&shape.origin) }
 }
 
-/// A topology tells which PEs are fast, but not how fast: without speeds all of them are simulated alike.
+/// Warns about missing speeds: a topology tells which PEs are fast but not how fast, so without speeds all
+/// are simulated as equal.
 fn warn_of_speeds(shape: &Topology) {
     if let [fastest, .., slowest] = shape.kinds.as_slice() {
         terminal::message(format_args!(

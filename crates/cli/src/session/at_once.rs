@@ -1,15 +1,15 @@
 //! A run whose command starts at once, before anything watches it.
 //!
-//! Problem: to read the topology, load the BPF programs and open the clocks takes some 40 ms of CPU time,
-//! more than many a command runs; and who runs thousands of short ones waits for it every time. Approach: the
-//! command goes first. One that is over within [`UNWATCHED`] costs next to nothing more; no decision could
-//! have been taken for it in that time, but for its waits, which are [looked after](Early) from the start.
-//! One that lives longer is attached with what it has started, as processes that run already are, and what it
-//! has done since its start counts. All is made ready at the lowest priority, so that a program that uses
-//! every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held up that
-//! may need more than a change of their waits; and no further when the command has ended. Limits: threads
-//! that have ended by then are never heard of, and usage by clock samples is that of the time since. So where
-//! a report is asked for, all is ready before the start.
+//! Problem: reading the topology, loading the BPF programs and opening the clocks takes about 40 ms of CPU
+//! time, more than many commands run; scripts that run thousands of short commands wait for it every time.
+//! Approach: the command starts first. A command that ends within [`UNWATCHED`] costs next to nothing extra;
+//! no decision could have been made for it in that time, except for its waits, which are [handled](Early)
+//! from the start. A command that lives longer is attached with its children, like processes that run
+//! already, and its activity since the start counts. The setup runs at the lowest priority, so that a program
+//! that uses every PE hardly notices it. The priority is raised after [`PATIENT_FOR`], or when threads are
+//! delayed and may need more than a change of their waits; the setup stops when the command has ended.
+//! Limits: threads that have ended by then are not seen, and usage by clock samples covers only the time
+//! since. If a report is requested, everything is therefore ready before the start.
 
 use super::{
     Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,
@@ -35,13 +35,13 @@ use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a command runs before it is looked at as a whole.
+/// How long a command runs before it is watched as a whole.
 const UNWATCHED: Duration = Duration::from_millis(300);
 
-/// For how long after its start what is made ready gives way to all others.
+/// How long after the start the setup yields to all other work.
 const PATIENT_FOR: Duration = Duration::from_secs(1);
 
-/// What was begun for the command before all is ready.
+/// What was started for the command before everything is ready.
 #[derive(Default)]
 struct Begun {
     early: Option<Early>,
@@ -121,7 +121,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
 
 impl Begun {
     /// Follows the command for [`UNWATCHED`], or until its threads need more than a change of their waits,
-    /// which are looked after. How it ended, if it did.
+    /// which are handled meanwhile. Returns its exit status if it ended.
     fn follow(
         &mut self,
         signals: &mut Signals,
@@ -143,7 +143,7 @@ impl Begun {
         }
     }
 
-    /// Without a guardian, nothing is changed.
+    /// Starts the guardian; without it, nothing is changed.
     fn start_guardian(&mut self, notes: &mut Vec<String>) {
         self.guardian = guard(notes);
         let entrusted = |early: &mut Early| early.may_write(self.guardian.as_ref()?).ok();
@@ -151,7 +151,7 @@ impl Begun {
     }
 }
 
-/// Begins to watch what runs by now, unless the command has ended meanwhile.
+/// Begins to watch the running processes, unless the command has ended meanwhile.
 fn attach(
     request: &SessionRequest,
     excluded: Vec<u32>,
