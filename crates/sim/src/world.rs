@@ -23,18 +23,18 @@ pub struct SimWorld {
     by_id: HashMap<ThreadId, usize>,
     known: usize,
     outcomes: Vec<Outcome>,
-    /// Apart from the simulation's own chance, so that looking does not change what happens.
+    /// A separate random stream, so that observing does not change what happens.
     noise: Random,
-    /// The chance of faults at the seam, apart again.
+    /// The random stream of faults at the interface.
     bad_luck: Random,
-    /// The chance of errors of progress, apart again.
+    /// The random stream of errors of progress.
     progress_noise: Random,
-    /// By how much the clock is ahead of the simulation, in nanoseconds: the sum of its jumps.
+    /// How far the clock is ahead of the simulation, in nanoseconds: the sum of its jumps.
     ahead_ns: u64,
 }
 
 impl SimWorld {
-    /// A world around a simulation.
+    /// Creates a world around a simulation.
     pub fn new(sim: Sim, seed: u64) -> Self {
         Self {
             sim,
@@ -48,7 +48,7 @@ impl SimWorld {
         }
     }
 
-    /// The simulation, for its results.
+    /// Returns the simulation, for its results.
     pub fn sim(&self) -> &Sim {
         &self.sim
     }
@@ -57,12 +57,12 @@ impl SimWorld {
         &mut self.sim
     }
 
-    /// What became of the actions since the last observation.
+    /// Returns the outcomes of the actions since the last observation.
     pub(crate) fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// Whether a fault happens that has this share. One that is switched off draws no number.
+    /// Returns whether a fault with this probability happens. A fault that is switched off draws no number.
     fn happens(&mut self, share: f64) -> bool {
         share > 0.0 && self.bad_luck.unit() < share
     }
@@ -105,7 +105,7 @@ impl SimWorld {
         }
     }
 
-    /// Takes note of the identities of new threads.
+    /// Registers the IDs of new threads.
     fn meet(&mut self) {
         for index in self.known..self.sim.threads.len() {
             self.by_id.insert(self.sim.threads[index].id, index);
@@ -113,7 +113,7 @@ impl SimWorld {
         self.known = self.sim.threads.len();
     }
 
-    /// What the simulation has to tell, in the words of an observer.
+    /// Returns the simulation's news as events.
     fn events(&mut self) -> Vec<Event> {
         self.meet();
         let items = std::mem::take(&mut self.sim.news.items);
