@@ -1,35 +1,35 @@
 //! What if the threads of a recording had run under another policy, or on another machine?
 //!
-//! Problem: a recording tells what threads did where they were; users want to know what they would gain
+//! Problem: a recording shows what threads did where they were; users want to know what they would gain
 //! elsewhere. Approach: each recorded thread becomes a program of the simulator, and both the recorded case
-//! and the wished one are simulated.
+//! and the target case are simulated.
 //!
-//! 1. *Programs* ([`history`]). In every interval a thread worked (its CPU time), waited for a PE (the
-//!    simulated system makes that anew) and waited for something else. Work is counted in core cycles: as
-//!    counted, else the CPU time at the clock of the PE where the thread was seen. Its demand is what the
-//!    counters tell in that interval, else over the whole run, else it is unknown.
-//! 2. *Reproduction.* The recording is simulated on its own machine with the binds that corewise made then.
-//!    As recorded cycles include waits for neighbours, each thread's work is scaled until its simulated
-//!    cycles are those that were recorded. The duration is not fitted: its error is told.
-//! 3. *Prediction.* The same programs on the wished machine, under the wished policy and the real engine.
-//!    The speedup is the ratio of the two simulated times, so what the model gets wrong in both cancels.
-//! 4. *Uncertainty.* Both are run with several seeds and under several [`Assumption`]s about what is not
-//!    known; the interval holds nine tenths of the pairs of seeds under each, and is widened on both sides by
-//!    the relative error of the reproduction and by half an interval of the recording, as it tells no time
-//!    more exactly. Beyond [`REPRODUCTION_ERROR_MAX`] no interval is wide enough, and none is given.
+//! 1. *Programs* ([`history`]). In every interval a thread worked (its CPU time), waited for a PE (which the
+//!    simulated system recreates) and waited for something else. Work is counted in core cycles: as measured,
+//!    else the CPU time at the clock of the PE where the thread was seen. Its demand is what the counters
+//!    show in that interval, else over the whole run, else it is unknown.
+//! 2. *Reproduction.* The recording is simulated on its own machine with the bindings that corewise made
+//!    then. As recorded cycles include waits for neighbours, each thread's work is scaled until its simulated
+//!    cycles equal the recorded ones. The duration is not fitted; its error is reported.
+//! 3. *Prediction.* The same programs run on the target machine, under the target policy and the real
+//!    engine. The speedup is the ratio of the two simulated times, so errors of the model that affect both
+//!    cancel out.
+//! 4. *Uncertainty.* Both cases run with several seeds and under several [`Assumption`]s about unknowns. The
+//!    interval contains nine tenths of the pairs of seeds under each assumption. It is widened on both sides
+//!    by the relative error of the reproduction and by half an interval of the recording, which is its time
+//!    resolution. Beyond [`REPRODUCTION_ERROR_MAX`] no interval is wide enough, and none is given.
 //!
 //! Waits: barriers, locks and joins are not in a recording. While no thread of an application was runnable,
 //! its threads waited for input, output or timers: those times stay. A thread that waited while others of
 //! its application worked may have waited for them, or not; both are assumed. In the first case the waits
 //! follow the busiest thread ([`waits`]). Threads with less than [`BYSTANDER_SHARE`] of their application's
-//! CPU time (a shell, a master that only joins) are always taken to wait for the others.
+//! CPU time (a shell, a master that only joins) are always assumed to wait for the others.
 //!
-//! Source: trace-driven simulation, as in any textbook. Limits: which thread waits for which is not known,
-//! and the waits of an interval are seen as a whole, so a policy that reacts to a program's serial parts
-//! gains only as far as these last for intervals; within an
-//! interval, work and waiting alternate at an assumed pace; busy-waiting counts as work; other load of the
-//! recorded machine is absent, which shows as an error of the reproduction; working sets are never known;
-//! misses and IPC are taken to another machine unchanged.
+//! Source: trace-driven simulation, as in any textbook. Limits: which thread waits for which is unknown, and
+//! the waits of an interval are treated as a whole, so a policy that reacts to a program's serial parts gains
+//! only if these last for intervals. Within an interval, work and waiting alternate at an assumed pace.
+//! Busy-waiting counts as work. Other load of the recorded machine is missing, which shows as an error of the
+//! reproduction. Working sets are never known. Misses and IPC are transferred to another machine unchanged.
 
 pub mod assume;
 pub mod history;
