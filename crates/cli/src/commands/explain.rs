@@ -18,7 +18,7 @@ pub struct Explain {
     /// The report
     #[arg(value_name = "REPORT")]
     file: PathBuf,
-    /// One thread, with everything that was decided of it
+    /// One thread, with everything that was decided about it
     #[arg(long, value_name = "TID")]
     tid: Option<u32>,
 }

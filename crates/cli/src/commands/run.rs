@@ -240,5 +240,5 @@ fn waits_in_words(waits: &WaitsReport) -> String {
     let words: Vec<String> = done.map(|(count, what)| format!("; {} {what}", processes(count))).collect();
     let spun = waits.spinning_cpu_seconds.filter(|_| !words.is_empty());
     words.concat()
-        + &spun.map_or(String::new(), |seconds| format!(" ({seconds:.1} s of CPU time waited busily)"))
+        + &spun.map_or(String::new(), |seconds| format!(" ({seconds:.1} s of CPU time spent busy-waiting)"))
 }

@@ -216,14 +216,14 @@ fn a_report_is_explained_thread_by_thread() {
         ("fp", "Why: it was bound to PE "),
         ("fp", "FPU-intensive threads: number 1 of them on the FPU module of PEs"),
         ("int", "it uses floating point too little to disturb others"),
-        ("pin", "It chose its PEs itself, and is left alone."),
+        ("pin", "It set its own PEs, so it is left alone."),
     ] {
         let (well, said) = of_thread(name);
         assert!(well && said.contains(words), "{name}: no `{words}` in {said}");
     }
     let (well, said) = explain(&[]);
     assert!(well && said.contains("a floating-point unit (PEs 0-1)"), "{said}");
-    assert!(said.contains("Nobody measured that") && said.contains("pin "), "{said}");
+    assert!(said.contains("Not measured") && said.contains("pin "), "{said}");
     let (well, said) = explain(&["--tid", "1"]);
     assert!(!well && said.contains("lists no thread 1") && said.contains("fp "), "{said}");
 }
