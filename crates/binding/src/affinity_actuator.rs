@@ -264,7 +264,7 @@ impl Actuator for AffinityActuator {
 
     fn give_back(&mut self) {
         if let Some(binder) = self.binder.take() {
-            binder.let_go();
+            binder.restore_all();
         }
     }
 

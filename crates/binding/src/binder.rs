@@ -318,7 +318,7 @@ impl Binder {
     }
 
     /// Restores everything. What cannot be restored is left to the guardian and the next corewise.
-    pub fn let_go(mut self) {
+    pub fn restore_all(mut self) {
         self.guardian.look();
         let within = if self.guardian.is_there() { WITHIN } else { WITHIN_ALONE };
         if let Some(followed) = &mut self.followed {

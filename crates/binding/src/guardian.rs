@@ -226,13 +226,13 @@ impl Word {
 /// Runs the guardian process: detaches itself, waits for corewise's end, and restores what is left.
 fn serve(socket: UnixStream, journal: &Journal) -> io::Result<()> {
     nix::unistd::setsid()?;
-    ignore_polite_signals()?;
+    ignore_termination_signals()?;
     // It must not keep open any other inherited descriptor.
     nix::unistd::dup2_stdin(socket)?;
     nix::unistd::dup2_stdout(journal.descriptor()?)?;
     // SAFETY: the call takes no pointer; from here on this process uses only the standard streams.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
-    helper::go_by_the_name(c"guardian");
+    helper::take_name(c"guardian");
     // It sleeps until it is needed, and must then run at once.
     let _in_time = be_in_time();
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -300,11 +300,11 @@ fn wait(socket: &UnixStream, entrust: &mut impl FnMut(File, Word)) -> io::Result
 }
 
 /// Ignores termination signals: a signal to all of corewise's processes must not stop the one that restores.
-pub fn ignore_polite_signals() -> io::Result<()> {
+pub fn ignore_termination_signals() -> io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
-    for polite in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+    for termination in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         // SAFETY: ignoring a signal installs no handler that could run.
-        unsafe { signal(polite, SigHandler::SigIgn) }?;
+        unsafe { signal(termination, SigHandler::SigIgn) }?;
     }
     Ok(())
 }

@@ -100,7 +100,7 @@ impl<'a> ByParentage<'a> {
             return self.ended.insert((pid, stat.start_ticks));
         }
         let arguments = self.proc.arguments(pid);
-        !stat.is_kernels() && arguments.is_ok_and(|arguments| arguments.is_empty())
+        !stat.is_kernel_thread() && arguments.is_ok_and(|arguments| arguments.is_empty())
     }
 }
 

@@ -42,7 +42,7 @@ pub fn complete(scenario: &mut toml::Table, folder: &Path) -> Result<()> {
     if let Some(file) = file.filter(|file| file.exists()) {
         let shape = recorded(&file)?;
         if !machine.contains_key("speeds") {
-            warn_of_speeds(&shape);
+            warn_about_speeds(&shape);
         }
         machine.insert("topology".to_owned(), shape.origin.clone().into());
         machine.insert("shape".to_owned(), toml::Value::try_from(shape)?);
@@ -62,13 +62,13 @@ fn recorded(path: &Path) -> Result<Topology> {
 }
 
 fn of_shape(name: &str, shape: Topology) -> MachineSpec {
-    warn_of_speeds(&shape);
+    warn_about_speeds(&shape);
     MachineSpec { name: name.to_owned(), shape: Some(shape.clone()), ..MachineSpec::plain(&shape.origin) }
 }
 
 /// Warns about missing speeds: a topology tells which PEs are fast but not how fast, so without speeds all
 /// are simulated as equal.
-fn warn_of_speeds(shape: &Topology) {
+fn warn_about_speeds(shape: &Topology) {
     if let [fastest, .., slowest] = shape.kinds.as_slice() {
         terminal::message(format_args!(
             "{}: the PEs {} ({}) and {} ({}) are taken to be equally fast; a scenario can give their \

@@ -145,7 +145,7 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let guardian = if request.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     let cures = &mut request.config.cures;
-    cures.spin &= guardian.is_some() && one_kind && !waits_are_decided(&mut notes);
+    cures.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
     cures.turns &= guardian.is_some();
     let planted = cures.spin.then(runtimes::planted_value);
     request.config.adapt_team &= guardian.is_some();
@@ -199,7 +199,7 @@ fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
 }
 
 /// Returns whether the user has configured how threads wait, which takes precedence.
-fn waits_are_decided(notes: &mut Vec<String>) -> bool {
+fn user_decides_waits(notes: &mut Vec<String>) -> bool {
     let wish = runtimes::wish();
     notes.extend(wish.map(|name| format!("waits stay as they are: {name} says how idle threads wait")));
     wish.is_some()
@@ -441,7 +441,7 @@ fn runtimes_of(
     planted: Option<u64>,
     guardian: Option<&Guardian>,
 ) -> Result<Option<Runtimes>> {
-    let Some(guardian) = guardian.filter(|_| config.hears_of_delays()) else { return Ok(None) };
+    let Some(guardian) = guardian.filter(|_| config.uses_delays()) else { return Ok(None) };
     let mut runtimes = Runtimes::new(config, planted);
     runtimes.may_write(guardian).context("cannot talk to the guardian")?;
     Ok(Some(runtimes))

@@ -96,7 +96,7 @@ impl EngineConfig {
     }
 
     /// Returns whether any decision depends on how long threads wait for a PE.
-    pub fn hears_of_delays(&self) -> bool {
+    pub fn uses_delays(&self) -> bool {
         self.cures.any() || self.adapt_team
     }
 }
@@ -157,7 +157,7 @@ impl Engine {
     /// Returns the kinds of events to subscribe to: those that the policy needs, and delays if they can be
     /// acted on.
     pub fn event_kinds(&self) -> Vec<EventKind> {
-        let waits = self.config.hears_of_delays().then_some(EventKind::Delayed);
+        let waits = self.config.uses_delays().then_some(EventKind::Delayed);
         self.policy.needs().events.iter().copied().chain(waits).collect()
     }
 
@@ -238,7 +238,7 @@ impl Engine {
             self.ask(Cause::Interval);
         } else {
             // A placement that was valid when the policy chose it may have become impossible.
-            keep_to_limits(&mut self.intended, &self.intake);
+            drop_invalid(&mut self.intended, &self.intake);
         }
         if let Some(guard) = &mut self.guard {
             guard.take(now, &observation.threads, !self.intended.bound.is_empty());
@@ -294,7 +294,7 @@ impl Engine {
             self.decide(&mut actions);
         } else if waits_change {
             let mut wanted = self.present.placement().clone();
-            self.become_wanted(&mut wanted, &mut actions);
+            self.apply_wanted(&mut wanted, &mut actions);
         }
         actions
     }
@@ -319,7 +319,7 @@ impl Engine {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid && !reading.ended);
             (leader, of_process.map(|reading| reading.thread).collect())
         };
-        self.gangs.become_those(self.waits.in_turns().map(threads_of).collect());
+        self.gangs.set_members(self.waits.in_turns().map(threads_of).collect());
     }
 
     /// Takes in the reading of a living thread.
@@ -343,7 +343,7 @@ impl Engine {
                 wanted.bound.entry(subject.view.thread).or_insert_with(|| assignment.clone());
             }
         }
-        keep_to_limits(&mut wanted, &self.intake);
+        drop_invalid(&mut wanted, &self.intake);
         self.intended = wanted;
     }
 
@@ -364,10 +364,10 @@ impl Engine {
             }
             InForce::Nothing => wanted.bound.clear(),
         }
-        self.gangs.assignment(&mut wanted, self.present.placement(), &self.intake);
-        keep_to_limits(&mut wanted, &self.intake);
+        self.gangs.add_assignments(&mut wanted, self.present.placement(), &self.intake);
+        drop_invalid(&mut wanted, &self.intake);
         let before = actions.len();
-        self.become_wanted(&mut wanted, actions);
+        self.apply_wanted(&mut wanted, actions);
         if let (false, Some(guard)) = (is_placed, &self.guard) {
             let frees = actions[before..].iter_mut().filter(|action| action.change == Change::Free);
             let reason: Arc<str> = guard.reason().into();
@@ -380,21 +380,21 @@ impl Engine {
     fn decide_as_intended(&mut self, actions: &mut Vec<Action>) {
         let mut wanted = std::mem::take(&mut self.intended);
         let settings = wanted.settings.clone();
-        self.become_wanted(&mut wanted, actions);
+        self.apply_wanted(&mut wanted, actions);
         self.intended = Placement { settings, ..wanted };
     }
 
     /// Adds the actions towards a placement that already satisfies the rules, together with the settings for
     /// waits and teams.
-    fn become_wanted(&mut self, wanted: &mut Placement, actions: &mut Vec<Action>) {
+    fn apply_wanted(&mut self, wanted: &mut Placement, actions: &mut Vec<Action>) {
         self.waits.add_to(wanted);
         self.teams.add_to(wanted);
         let known = &self.intake;
-        self.present.guard_settings(wanted, &known.subjects, known.now);
+        self.present.drop_impossible_settings(wanted, &known.subjects, known.now);
         // Before the first observation no PE is known to be allowed, but settings for waits may already be
         // due.
         let most = BINDS_PER_PE_MAX * known.allowed.len().max(1);
-        self.present.become_wanted(wanted, most, known, actions);
+        self.present.apply_wanted(wanted, most, known, actions);
     }
 
     /// Returns the actions that restore everything that is still changed.
@@ -403,19 +403,19 @@ impl Engine {
     }
 }
 
-fn lets_place(guard: Option<&Guard>) -> bool {
+fn permits_placement(guard: Option<&Guard>) -> bool {
     guard.is_none_or(|guard| guard.in_force() == InForce::Placement)
 }
 
 /// Returns the placement that the policy should see as in force. While the guard measures without the
 /// placement, that is the intended one: the guard's trials are invisible to policies.
 fn shown<'a>(guard: Option<&Guard>, present: &'a Present, intended: &'a Placement) -> &'a Placement {
-    if lets_place(guard) { present.placement() } else { intended }
+    if permits_placement(guard) { present.placement() } else { intended }
 }
 
 /// Drops assignments that violate a rule: unknown or unplaceable threads, and PEs that are not allowed or
 /// permitted.
-fn keep_to_limits(wanted: &mut Placement, known: &Intake) {
+fn drop_invalid(wanted: &mut Placement, known: &Intake) {
     wanted.bound.retain(|&thread, assignment| {
         known.subject(thread).is_some_and(|subject| {
             subject.placeable

@@ -9,7 +9,7 @@ use super::groups::Groups;
 use super::known::{ENDED, Known, RawThread};
 use super::unwatched::{Estimated, Pace, Turn};
 use super::{
-    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, nobody_runnable,
+    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, none_runnable,
 };
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
@@ -168,11 +168,11 @@ impl Bpf {
             new.retain(|pid, _| !members.contains_key(pid));
             members.extend(&new);
         }
-        self.take_in_groups()
+        self.follow_group_members()
     }
 
     /// Follows the processes that have joined a control group, unless they are followed already.
-    fn take_in_groups(&mut self) -> Result<(), DiscoveryError> {
+    fn follow_group_members(&mut self) -> Result<(), DiscoveryError> {
         let mut new = self.groups.look()?;
         new.retain(|pid, _| !self.known.contains_key(pid));
         self.follow(&new.into_iter().map(|(pid, app)| (pid, app.0)).collect())
@@ -202,7 +202,7 @@ impl Bpf {
     }
 
     /// Stops watching switches while there are too many, and resumes after a while.
-    fn keep_pace(&mut self) -> Result<(), DiscoveryError> {
+    fn adjust_watching(&mut self) -> Result<(), DiscoveryError> {
         let now = Instant::now();
         // If changes must be reported, watch every switch, whatever it costs.
         if self.reported.is_some() && !self.at_switches.is_empty() {
@@ -353,7 +353,7 @@ impl Bpf {
 
     /// Treats threads that are gone without a notice (the ring buffer was full) as ended, with their last
     /// known values.
-    fn give_up_missing(&mut self) {
+    fn end_missing(&mut self) {
         let listings = self.listings;
         let missing: Vec<(u32, u64)> = self
             .known
@@ -429,9 +429,9 @@ impl Discovery for Bpf {
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
         self.consume()?;
-        self.keep_pace()?;
+        self.adjust_watching()?;
         if self.groups.due_within().is_some_and(|within| within.is_zero()) {
-            self.take_in_groups()?;
+            self.follow_group_members()?;
         }
         let events_lost = self.apps().map(|app| app.events_lost).sum();
         if events_lost != self.events_lost {
@@ -446,7 +446,7 @@ impl Discovery for Bpf {
     }
 
     fn report_tlp(&mut self) {
-        let nobody = nobody_runnable(self.roots).into_iter();
+        let nobody = none_runnable(self.roots).into_iter();
         self.reported = Some(nobody.map(|runnable| (runnable, None)).collect());
         (0..self.roots).for_each(|index| self.apps.ask(index));
     }
@@ -464,7 +464,7 @@ impl Discovery for Bpf {
             }
             std::thread::sleep(Duration::from_micros(50));
         }
-        self.give_up_missing();
+        self.end_missing();
         let mut facts = std::mem::take(&mut self.ended);
         facts.extend(self.known.values().map(|known| known.facts.clone()));
         Ok(facts)

@@ -235,7 +235,7 @@ impl DiscoveryError {
 }
 
 /// Returns for each application that it has no runnable thread.
-fn nobody_runnable(applications: usize) -> Vec<RunnableThreads> {
+fn none_runnable(applications: usize) -> Vec<RunnableThreads> {
     (0..applications as u32).map(|app| RunnableThreads { app: AppId(app), count: 0, only: None }).collect()
 }
 

@@ -30,7 +30,7 @@
 
 use super::groups::Groups;
 use super::{
-    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, nobody_runnable,
+    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, none_runnable,
 };
 use corewise_core::ids::{AppId, PeId};
 use corewise_core::observe::RunnableThreads;
@@ -333,7 +333,7 @@ impl Poll {
     fn tlp_changes(&mut self, now: Instant, cost: Duration) -> Vec<RunnableThreads> {
         let Some((reported, due)) = &mut self.reported else { return Vec::new() };
         *due = now + cost.div_f64(SHARE_TLP).clamp(TLP_INTERVAL, INTERVAL_LIMIT);
-        let mut present = nobody_runnable(self.roots.len());
+        let mut present = none_runnable(self.roots.len());
         for thread in self.threads.values().filter(|thread| thread.facts.runnable) {
             let app = &mut present[thread.facts.app.0 as usize];
             app.count += 1;
@@ -478,7 +478,7 @@ impl Discovery for Poll {
     }
 
     fn report_tlp(&mut self) {
-        self.reported = Some((nobody_runnable(self.roots.len()), self.sampled_at));
+        self.reported = Some((none_runnable(self.roots.len()), self.sampled_at));
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {

@@ -123,7 +123,7 @@ impl PolicyCommand {
 
     /// Returns why the command no longer reads. An ending command closes its input first, and its output a
     /// moment later.
-    fn why_it_reads_no_more(&mut self) -> io::Error {
+    fn why_reading_stopped(&mut self) -> io::Error {
         self.unsent.clear();
         let read = self.wait(ENDS_WITHIN).and_then(|()| self.read_line());
         read.err().unwrap_or_else(|| io::Error::other("it reads no more"))
@@ -154,7 +154,7 @@ impl Peer for PolicyCommand {
                 }
                 match self.write_some() {
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                        return Err(self.why_it_reads_no_more());
+                        return Err(self.why_reading_stopped());
                     }
                     written => written?,
                 }
@@ -179,8 +179,8 @@ pub fn main(command: &str) -> io::Result<()> {
         nix::unistd::ForkResult::Parent { .. } => return Ok(()),
         nix::unistd::ForkResult::Child => setsid()?,
     };
-    corewise_binding::guardian::ignore_polite_signals()?;
-    give_up_rights()?;
+    corewise_binding::guardian::ignore_termination_signals()?;
+    drop_rights()?;
     prctl::set_child_subreaper(true)?;
     io::stdout().write_all(&std::process::id().to_ne_bytes())?;
     io::stdout().flush()?;
@@ -190,7 +190,7 @@ pub fn main(command: &str) -> io::Result<()> {
     // SAFETY: both are open, and nothing in this process reads its standard input.
     unsafe { libc::dup2(nothing.as_raw_fd(), 0) };
     let child = Pid::from_raw(child? as i32);
-    wait_for_an_end(child)?;
+    wait_for_end(child)?;
     end_all(child);
     Ok(())
 }
@@ -202,22 +202,22 @@ fn start(command: &str) -> io::Result<u32> {
     // SAFETY: the closure makes system calls only.
     unsafe {
         shell.pre_exec(|| {
-            polite_signals_again()?;
+            restore_termination_signals()?;
             prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
         });
     }
     Ok(shell.spawn()?.id())
 }
 
-fn polite_signals_again() -> io::Result<()> {
-    for polite in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
-        corewise_sys::inherited::reset_disposition(polite)?;
+fn restore_termination_signals() -> io::Result<()> {
+    for termination in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        corewise_sys::inherited::reset_disposition(termination)?;
     }
     Ok(())
 }
 
 /// Turns root by `sudo` into the calling user, and prevents gaining rights from here on.
-fn give_up_rights() -> io::Result<()> {
+fn drop_rights() -> io::Result<()> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     if geteuid().is_root()
         && let (Some(uid), Some(gid)) = (number("SUDO_UID"), number("SUDO_GID"))
@@ -235,7 +235,7 @@ fn give_up_rights() -> io::Result<()> {
 }
 
 /// Waits until the command has ended or nobody reads its answers any more.
-fn wait_for_an_end(child: Pid) -> io::Result<()> {
+fn wait_for_end(child: Pid) -> io::Result<()> {
     // SAFETY: the call takes no pointer.
     let raw = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, child.as_raw(), 0) })?;
     // SAFETY: the kernel has just opened it for this process, and it is not used elsewhere.

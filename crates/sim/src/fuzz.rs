@@ -87,7 +87,7 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
         steps += 1;
     });
     let sim = world.sim();
-    checker.borrow_mut().compare_with_the_start(sim);
+    checker.borrow_mut().compare_with_start(sim);
     let mut hasher = DefaultHasher::new();
     for (name, completions, cpu_ns, fast_ns) in sim.applications() {
         let completions: Vec<u64> = completions.iter().map(|seconds| seconds.to_bits()).collect();

@@ -167,7 +167,7 @@ impl Checker {
     }
 
     /// Checks at the end, after everything was restored.
-    pub fn compare_with_the_start(&mut self, sim: &Sim) {
+    pub fn compare_with_start(&mut self, sim: &Sim) {
         for thread in sim.threads.iter().filter(|thread| !thread.ended) {
             if thread.bound || thread.mask != *thread.permitted {
                 self.complain(Rule::Restored, format!("thread {} is left on {}", thread.id, thread.mask));

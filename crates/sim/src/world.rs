@@ -26,7 +26,7 @@ pub struct SimWorld {
     /// A separate random stream, so that observing does not change what happens.
     noise: Random,
     /// The random stream of faults at the interface.
-    bad_luck: Random,
+    fault_random: Random,
     /// The random stream of errors of progress.
     progress_noise: Random,
     /// How far the clock is ahead of the simulation, in nanoseconds: the sum of its jumps.
@@ -42,7 +42,7 @@ impl SimWorld {
             known: 0,
             outcomes: Vec::new(),
             noise: Random::new(seed, 1),
-            bad_luck: Random::new(seed, 3),
+            fault_random: Random::new(seed, 3),
             progress_noise: Random::new(seed, 4),
             ahead_ns: 0,
         }
@@ -64,7 +64,7 @@ impl SimWorld {
 
     /// Returns whether a fault with this probability happens. A fault that is switched off draws no number.
     fn happens(&mut self, share: f64) -> bool {
-        share > 0.0 && self.bad_luck.unit() < share
+        share > 0.0 && self.fault_random.unit() < share
     }
 
     fn reading(&mut self, index: usize) -> ThreadReading {
@@ -226,11 +226,11 @@ impl World for SimWorld {
         let Faults { late_looks, late, clock_jumps, clock_jump, .. } = self.sim.faults;
         let mut until = Time(deadline.0.saturating_sub(self.ahead_ns));
         if self.happens(late_looks) {
-            until = until + late.mul_f64(self.bad_luck.unit());
+            until = until + late.mul_f64(self.fault_random.unit());
         }
         let finished = self.sim.run_until(until);
         if self.happens(clock_jumps) {
-            self.ahead_ns += clock_jump.mul_f64(self.bad_luck.unit()).as_nanos() as u64;
+            self.ahead_ns += clock_jump.mul_f64(self.fault_random.unit()).as_nanos() as u64;
         }
         if finished {
             return Ok(Wake::Finished);

@@ -20,7 +20,7 @@ pub fn fork() -> Result<Option<Pid>, Errno> {
 
 /// Renames a helper and leaves the directory: it keeps no directory in use, and `pkill corewise` does not
 /// match it.
-pub fn go_by_the_name(name: &CStr) {
+pub fn take_name(name: &CStr) {
     // Failures are harmless.
     let _ = nix::unistd::chdir("/");
     let _ = nix::sys::prctl::set_name(name);

@@ -23,9 +23,9 @@ const STANDARD_STREAMS: std::ops::RangeInclusive<RawFd> = 0..=2;
 #[used]
 // SAFETY: the section holds pointers to functions of exactly this type.
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = look_at_start;
+static BEFORE_MAIN: extern "C" fn() = record_start;
 
-extern "C" fn look_at_start() {
+extern "C" fn record_start() {
     let mut found = 0;
     for stream in STANDARD_STREAMS {
         // SAFETY: the call takes no pointer and changes nothing.
@@ -78,7 +78,7 @@ impl Inherited {
     }
 
     /// Restores all attributes, in the process that is about to execute the command.
-    pub(crate) fn hand_on(&self) -> Result<(), Errno> {
+    pub(crate) fn restore_for_command(&self) -> Result<(), Errno> {
         let at_start = AT_START.load(Ordering::Relaxed);
         let disposition = |ignored| if ignored { SigHandler::SigIgn } else { SigHandler::SigDfl };
         set_disposition(Signal::SIGPIPE, disposition(at_start & PIPE_IGNORED != 0))?;

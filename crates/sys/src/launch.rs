@@ -92,7 +92,7 @@ pub fn prepare(
     // SAFETY: this process has one thread, so the child may run any code before it executes the command.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
-            signals.command_is_there(child)?;
+            signals.command_created(child)?;
             Ok(Waiting { pid: child, go: go.into(), failure: failure.into() })
         }
         ForkResult::Child => {
@@ -113,7 +113,7 @@ fn become_command(
     let mut go = [0u8];
     // An end of file means that corewise died before the start: do not run the command.
     if File::from(wait).read_exact(&mut go).is_ok() {
-        let ready = redirect(output).and_then(|()| inherited.hand_on());
+        let ready = redirect(output).and_then(|()| inherited.restore_for_command());
         let errno = match ready.and_then(|()| nix::unistd::execvp(&words[0], words)) {
             Ok(never) => match never {},
             Err(errno) => errno,

@@ -79,7 +79,7 @@ impl Signals {
     }
 
     /// Must be called when the command has just been created: it did not get the group's earlier signals.
-    pub(crate) fn command_is_there(&mut self, command: Pid) -> Result<(), Errno> {
+    pub(crate) fn command_created(&mut self, command: Pid) -> Result<(), Errno> {
         let _ = self.heard();
         self.take_signals(Some(command)).map(drop)
     }
@@ -110,7 +110,7 @@ impl Signals {
     /// signals to merge. Returns the result of the work, and the command's exit status if it ended; a flag
     /// tells the work that the command has ended. The thread also calls `besides` repeatedly, which returns
     /// the time until its next call.
-    pub fn follow_beside<T>(
+    pub fn follow_during<T>(
         &mut self,
         command: Pid,
         mut besides: impl FnMut() -> Duration + Send,

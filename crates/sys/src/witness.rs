@@ -132,7 +132,7 @@ impl Request {
 /// Runs the witness.
 fn serve(mut line: UnixStream, corewise: Pid) -> ! {
     close_all_but(&line);
-    helper::go_by_the_name(c"witness");
+    helper::take_name(c"witness");
     let mut request = [0; 4];
     // The end of the line means the end of corewise.
     while line.read_exact(&mut request).is_ok() {

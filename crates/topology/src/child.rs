@@ -45,12 +45,12 @@ fn run_within<T: Serialize + DeserializeOwned>(
         }
         ForkResult::Parent { child } => {
             drop(theirs);
-            let heard = hear(ours.into(), time);
+            let heard = receive(ours.into(), time);
             if heard.is_err() {
                 // The child may have ended by itself.
                 let _ = kill(child, Signal::SIGKILL);
             }
-            understood(heard, child)
+            parse_answer(heard, child)
         }
     }
 }
@@ -71,7 +71,7 @@ fn answer<T: Serialize>(work: impl FnOnce() -> Result<T, String>, mut pipe: File
 }
 
 /// Reads everything that the child writes.
-fn hear(mut pipe: File, time: Duration) -> Result<Vec<u8>, String> {
+fn receive(mut pipe: File, time: Duration) -> Result<Vec<u8>, String> {
     let end = Instant::now() + time;
     let (mut said, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
@@ -93,7 +93,7 @@ fn hear(mut pipe: File, time: Duration) -> Result<Vec<u8>, String> {
 }
 
 /// Returns the result, once the child has ended.
-fn understood<T: DeserializeOwned>(heard: Result<Vec<u8>, String>, child: Pid) -> Result<T, String> {
+fn parse_answer<T: DeserializeOwned>(heard: Result<Vec<u8>, String>, child: Pid) -> Result<T, String> {
     let ended = loop {
         match waitpid(child, None) {
             Err(Errno::EINTR) => {}

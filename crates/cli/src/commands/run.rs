@@ -160,7 +160,7 @@ impl Run {
         };
         let Some(report) = report else {
             if !self.quiet {
-                tell_of_core_dump(exit_status);
+                report_core_dump(exit_status);
                 terminal::message(format_args!("{:.2} s; not watched", wall.as_secs_f64()));
             }
             return Ok(exit_status);
@@ -168,7 +168,7 @@ impl Run {
         if self.json {
             terminal::message_json(&serde_json::to_string(&report)?);
         } else if !self.quiet {
-            tell_of_core_dump(exit_status);
+            report_core_dump(exit_status);
             terminal::message(summary(&report));
         }
         let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
@@ -190,7 +190,7 @@ fn may_name_descriptor(path: &Path) -> bool {
 
 /// Reports the command's core dump. A shell reports only its own child, and corewise dies without a core
 /// dump.
-fn tell_of_core_dump(status: ExitStatus) {
+fn report_core_dump(status: ExitStatus) {
     if status.core_dumped() {
         terminal::message("the command dumped core");
     }

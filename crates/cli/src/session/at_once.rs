@@ -13,7 +13,7 @@
 
 use super::{
     Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,
-    runtimes_of, waits_are_decided, warn,
+    runtimes_of, user_decides_waits, warn,
 };
 use anyhow::{Context, Result, bail};
 use corewise_binding::guardian::Guardian;
@@ -55,7 +55,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     request.act &= !nested(&mut notes);
     let cures = &mut request.config.cures;
-    cures.spin &= request.act && topology::is_of_one_kind() && !waits_are_decided(&mut notes);
+    cures.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
     let planted = cures.spin.then(runtimes::planted_value);
     let planted_variable = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
     let variables: Vec<_> = [environment::placed()].into_iter().chain(planted_variable).collect();
@@ -66,7 +66,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let unwatched = |exit_status| Ended { report: None, wall: began.elapsed(), exit_status, failure: None };
     let cannot_follow = "cannot follow the command";
     let mut begun = Begun::default();
-    if request.act && request.config.hears_of_delays() {
+    if request.act && request.config.uses_delays() {
         begun.early = Some(Early::new(command.as_raw() as u32, &request.config, planted));
     }
     if let Some(exit_status) = begun.follow(&mut signals, command, &mut notes).context(cannot_follow)? {
@@ -93,7 +93,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         niceness.iter().for_each(|level| level.raise());
         attached
     };
-    let attached = signals.follow_beside(command, besides, prepare);
+    let attached = signals.follow_during(command, besides, prepare);
     let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {
         (Ok(attached), None) => attached,
         (_, Some(exit_status)) => return Ok(unwatched(exit_status)),

@@ -19,7 +19,7 @@ pub struct Gangs(BTreeMap<ThreadId, Vec<ThreadId>>);
 
 impl Gangs {
     /// Replaces the processes that take turns.
-    pub fn become_those(&mut self, gangs: BTreeMap<ThreadId, Vec<ThreadId>>) {
+    pub fn set_members(&mut self, gangs: BTreeMap<ThreadId, Vec<ThreadId>>) {
         self.0 = gangs;
     }
 
@@ -29,38 +29,38 @@ impl Gangs {
     }
 
     /// Adds an assignment for each thread that takes turns and wants a PE.
-    pub fn assignment(&self, wanted: &mut Placement, present: &Placement, known: &Intake) {
+    pub fn add_assignments(&self, wanted: &mut Placement, present: &Placement, known: &Intake) {
         let wants = |thread: &&ThreadId| known.subject(**thread).is_some_and(|subject| subject.runnable);
         for gang in self.0.values() {
             let threads: Vec<ThreadId> = gang.iter().filter(wants).copied().collect();
             if threads.len() > 1 && !known.allowed.is_empty() {
-                assign_one(&threads, wanted, present, known);
+                assign_gang(&threads, wanted, present, known);
             }
         }
     }
 }
 
-fn assign_one(threads: &[ThreadId], wanted: &mut Placement, present: &Placement, known: &Intake) {
+fn assign_gang(threads: &[ThreadId], wanted: &mut Placement, present: &Placement, known: &Intake) {
     let most = threads.len().div_ceil(known.allowed.len());
-    let mut sitting: BTreeMap<PeId, usize> = known.allowed.iter().map(|pe| (pe, 0)).collect();
-    let (mut assignments, mut standing) = (Vec::new(), Vec::new());
+    let mut load: BTreeMap<PeId, usize> = known.allowed.iter().map(|pe| (pe, 0)).collect();
+    let (mut assignments, mut unassigned) = (Vec::new(), Vec::new());
     for &thread in threads {
         let of_policy = wanted.bound.get(&thread);
         let assignment =
             of_policy.or_else(|| present.bound.get(&thread)).filter(|assignment| assignment.pes.len() == 1);
         let count = assignment
             .and_then(|assignment| assignment.pes.first())
-            .and_then(|pe| Some((pe, sitting.get_mut(&pe)?)));
+            .and_then(|pe| Some((pe, load.get_mut(&pe)?)));
         match count {
             Some((pe, count)) if of_policy.is_some() || *count < most => {
                 *count += 1;
                 assignments.push((thread, pe));
             }
-            _ => standing.push(thread),
+            _ => unassigned.push(thread),
         }
     }
-    for thread in standing {
-        let (&pe, count) = sitting.iter_mut().min_by_key(|(_, count)| **count).expect("there are PEs");
+    for thread in unassigned {
+        let (&pe, count) = load.iter_mut().min_by_key(|(_, count)| **count).expect("there are PEs");
         *count += 1;
         assignments.push((thread, pe));
     }

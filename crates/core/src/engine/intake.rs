@@ -35,7 +35,7 @@ pub(super) struct Intake {
     /// The runnable threads of each application, where the world reports every change.
     runnable: BTreeMap<AppId, RunnableThreads>,
     /// For each subject, whether it wanted a PE for half of the last window.
-    wanted_lately: Vec<bool>,
+    wanted_recently: Vec<bool>,
     /// The last class of the threads that ended in the last step.
     ended: FxHashMap<ThreadId, FpuClass>,
     /// The time of the observation before the last.
@@ -59,7 +59,7 @@ impl Intake {
         self.allowed = allowed;
         self.ended.clear();
         self.subjects.clear();
-        self.wanted_lately.clear();
+        self.wanted_recently.clear();
         self.subjects.reserve(threads);
         self.threads.reserve(threads.saturating_sub(self.threads.len()));
     }
@@ -75,7 +75,7 @@ impl Intake {
         }
         let before = if self.now == self.observed { self.before } else { self.observed };
         let demand = window.take_demand(reading, before, self.now, config.window);
-        self.wanted_lately.push(demand.runnable);
+        self.wanted_recently.push(demand.runnable);
         self.subjects.push(Subject {
             view: ThreadView {
                 thread: reading.thread,
@@ -164,7 +164,7 @@ impl Intake {
             return;
         };
         self.subjects.swap_remove(index);
-        self.wanted_lately.swap_remove(index);
+        self.wanted_recently.swap_remove(index);
         if let Some(moved) = self.subjects.get(index).and_then(|s| self.threads.get_mut(&s.view.thread)) {
             moved.index = Some(index);
         }
@@ -176,9 +176,9 @@ impl Intake {
         if self.runnable.is_empty() {
             return;
         }
-        for (subject, &wanted_lately) in self.subjects.iter_mut().zip(&self.wanted_lately) {
+        for (subject, &wanted_recently) in self.subjects.iter_mut().zip(&self.wanted_recently) {
             let only = self.runnable.get(&subject.view.app).and_then(|runnable| runnable.only);
-            subject.runnable = only.map_or(wanted_lately, |only| only == subject.view.thread);
+            subject.runnable = only.map_or(wanted_recently, |only| only == subject.view.thread);
         }
     }
 
@@ -191,8 +191,8 @@ impl Intake {
 
     /// Returns the threads that wanted a PE during the last window but rest at this instant.
     pub fn resting(&self) -> impl Iterator<Item = &Subject> {
-        let subjects = self.subjects.iter().zip(&self.wanted_lately);
-        subjects.filter(|(s, wanted_lately)| **wanted_lately && !s.runnable).map(|(subject, _)| subject)
+        let subjects = self.subjects.iter().zip(&self.wanted_recently);
+        subjects.filter(|(s, wanted_recently)| **wanted_recently && !s.runnable).map(|(subject, _)| subject)
     }
 
     /// Returns the policy's view of the state.

@@ -106,13 +106,13 @@ impl Present {
     }
 
     /// Drops the settings that are not permitted or not possible now.
-    pub fn guard_settings(&self, wanted: &mut Placement, subjects: &[Subject], now: Time) {
-        self.settings.guard(&mut wanted.settings, subjects, now);
+    pub fn drop_impossible_settings(&self, wanted: &mut Placement, subjects: &[Subject], now: Time) {
+        self.settings.drop_impossible(&mut wanted.settings, subjects, now);
     }
 
     /// Makes the wanted placement the present one, with at most `most` binds and settings, and adds the
     /// actions for that. If not all fit, threads that want a PE come first.
-    pub fn become_wanted(
+    pub fn apply_wanted(
         &mut self,
         wanted: &Placement,
         most: usize,
@@ -136,12 +136,12 @@ impl Present {
                 }
                 taken += 1;
             }
-            self.take_up(&action, now);
+            self.record_request(&action, now);
             actions.push(action);
         }
     }
 
-    fn take_up(&mut self, action: &Action, now: Time) {
+    fn record_request(&mut self, action: &Action, now: Time) {
         let (thread, placement) = (action.thread, &mut self.placement);
         match &action.change {
             Change::Free => {

@@ -57,7 +57,12 @@ impl Settings {
     }
 
     /// Drops the settings that are not permitted or not possible now.
-    pub fn guard(&self, wanted: &mut BTreeMap<Key, WantedSetting>, subjects: &[Subject], now: Time) {
+    pub fn drop_impossible(
+        &self,
+        wanted: &mut BTreeMap<Key, WantedSetting>,
+        subjects: &[Subject],
+        now: Time,
+    ) {
         if wanted.is_empty() {
             return;
         }

@@ -87,12 +87,12 @@ struct Exec {
     peer: Option<Box<dyn Peer>>,
     deadline: Duration,
     /// Whether the command is also asked at events.
-    hears_events: bool,
+    wants_events: bool,
     /// The placement of the last answer.
     wanted: Placement,
     step: u64,
     /// Whether the answer to the last scene is outstanding.
-    is_owed: bool,
+    is_outstanding: bool,
     late: u32,
     failure: Option<String>,
 }
@@ -102,17 +102,17 @@ impl Exec {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         let late = "how long an answer may take (at least 10s where time is simulated)";
         let deadline = parameters.duration("deadline", Duration::from_millis(100), range, late);
-        let hears_events = Cell::new(false);
-        let greet = |peer: &mut dyn Peer| greet(peer).map(|events| hears_events.set(events));
+        let wants_events = Cell::new(false);
+        let greet = |peer: &mut dyn Peer| greet(peer).map(|events| wants_events.set(events));
         let peer =
             parameters.command("command", "the program that decides, see docs/policy-protocol.md", greet);
         Self {
             peer,
             deadline,
-            hears_events: hears_events.get(),
+            wants_events: wants_events.get(),
             wanted: Placement::default(),
             step: 0,
-            is_owed: false,
+            is_outstanding: false,
             late: 0,
             failure: None,
         }
@@ -120,22 +120,22 @@ impl Exec {
 
     fn ask(&mut self, scene: &Scene<'_>) -> Result<(), String> {
         let peer = self.peer.as_mut().ok_or("it was not started")?;
-        if self.is_owed {
+        if self.is_outstanding {
             // The outstanding answer belongs to an older scene: drop it.
-            self.is_owed = peer.exchange("", Duration::ZERO)?.is_none();
-            if self.is_owed && matches!(scene.cause, Cause::Events(_)) {
+            self.is_outstanding = peer.exchange("", Duration::ZERO)?.is_none();
+            if self.is_outstanding && matches!(scene.cause, Cause::Events(_)) {
                 // Events can be frequent, so only scenes at intervals count as late.
                 return Ok(());
             }
         }
-        if !self.is_owed {
+        if !self.is_outstanding {
             self.step += 1;
             if let Some(answer) = peer.exchange(&line_of(self.step, scene)?, self.deadline)? {
                 self.wanted = placement_of(&answer, self.step, scene)?;
                 self.late = 0;
                 return Ok(());
             }
-            self.is_owed = true;
+            self.is_outstanding = true;
         }
         self.late += 1;
         if self.late < LATE_MAX {
@@ -152,13 +152,13 @@ impl Policy for Exec {
 
     fn needs(&self) -> Needs {
         use Reading::*;
-        let events = if self.hears_events { EVENTS } else { &[] };
+        let events = if self.wants_events { EVENTS } else { &[] };
         Needs { used: &[FpuUsage, Ipc, L2Misses, Branches, Tlp, Spinning, Master], events, ..Needs::NONE }
     }
 
     fn answers(&mut self, scene: &Scene<'_>) -> bool {
         let Cause::Events(events) = scene.cause else { return true };
-        self.hears_events && events.iter().any(|event| EVENTS.contains(&event.kind()))
+        self.wants_events && events.iter().any(|event| EVENTS.contains(&event.kind()))
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {

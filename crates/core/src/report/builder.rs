@@ -107,7 +107,7 @@ impl ReportBuilder {
             self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
         }
         if self.ended > 2 * ENDED_LISTED_MAX {
-            self.sum_up_the_small();
+            self.group_small_threads();
         }
         self.applications.clone_from(&observation.applications);
         self.last = observation.at;
@@ -201,7 +201,7 @@ impl ReportBuilder {
     }
 
     /// Keeps the ended threads with the most CPU time and groups the others.
-    fn sum_up_the_small(&mut self) {
+    fn group_small_threads(&mut self) {
         let mut ended: Vec<(u64, ThreadId)> =
             self.lives.values().filter(|l| l.last.ended).map(|l| (l.last.cpu_ns, l.last.thread)).collect();
         ended.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));

@@ -27,7 +27,7 @@ impl Sim {
 
     /// Returns an exponentially distributed random number of mean 1.
     fn exponential(&mut self) -> f64 {
-        -(1.0 - self.bad_luck.unit()).ln()
+        -(1.0 - self.fault_random.unit()).ln()
     }
 
     /// Kills a thread, and schedules the next kill.
@@ -35,7 +35,7 @@ impl Sim {
         let alive: Vec<usize> =
             self.present.iter().copied().filter(|&thread| !self.threads[thread].ended).collect();
         if !alive.is_empty() {
-            let victim = alive[self.bad_luck.below(alive.len())];
+            let victim = alive[self.fault_random.below(alive.len())];
             self.kill(victim);
         }
         self.enter_fault(self.faults.kills_per_s, Event::Kill);
@@ -69,7 +69,7 @@ impl Sim {
     pub(super) fn unplug_one(&mut self) {
         if self.online.len() > 1 {
             let online: Vec<PeId> = self.online.iter().collect();
-            let pe = online[self.bad_luck.below(online.len())];
+            let pe = online[self.fault_random.below(online.len())];
             self.online.remove(pe);
             self.follow_online_pes();
             let away = self.faults.unplugged.mul_f64(self.exponential());

@@ -100,7 +100,7 @@ pub struct Sim {
     stop: Stop,
     chance: Random,
     /// A separate random stream, so that faults change nothing but what they hit.
-    bad_luck: Random,
+    fault_random: Random,
     audit: Option<audit::Audit>,
     finished: bool,
     all_done: Option<Time>,
@@ -152,7 +152,7 @@ impl Sim {
             memory: machine.model.nodes.iter().map(|_| MemoryNode::default()).collect(),
             stop,
             chance: Random::new(seed, 0),
-            bad_luck: Random::new(seed, 2),
+            fault_random: Random::new(seed, 2),
             audit: None,
             finished: false,
             all_done: None,
@@ -232,7 +232,7 @@ impl Sim {
             }
             Event::Wake { thread } => self.released.push_back(thread as usize),
             Event::Start { app } => self.start(app as usize),
-            Event::ReportTlp { app } => self.report_at_last(app as usize),
+            Event::ReportTlp { app } => self.report_coalesced(app as usize),
             Event::Balance => {
                 self.balance();
                 if let Some(audit) = &mut self.audit {
@@ -259,7 +259,7 @@ impl Sim {
         }
         let cpu = &self.cpus[pe];
         if cpu.running == Some(thread) && cpu.slice_end <= self.now && !cpu.queue.is_empty() {
-            self.line_up(thread, pe);
+            self.insert_queued(thread, pe);
             self.vacate(pe);
         }
     }

@@ -82,7 +82,7 @@ impl Sim {
     }
 
     /// Reports changes of an application when its coalescing time has passed.
-    pub(super) fn report_at_last(&mut self, app: usize) {
+    pub(super) fn report_coalesced(&mut self, app: usize) {
         self.news.reported[app].is_due = false;
         self.news.note_tlp(app);
     }

@@ -110,7 +110,7 @@ impl Sim {
             self.threads[thread].vtime_ns = mean - lag * (others + 1) / others;
         }
         self.threads[thread].pe = Some(pe);
-        self.line_up(thread, pe);
+        self.insert_queued(thread, pe);
         self.loads.add(pe);
         if self.cpus[pe].running.is_none() {
             self.vacant.push_back(pe);
@@ -119,7 +119,7 @@ impl Sim {
     }
 
     /// Adds a thread to a queue, behind all that have had no more CPU time.
-    pub(super) fn line_up(&mut self, thread: usize, pe: usize) {
+    pub(super) fn insert_queued(&mut self, thread: usize, pe: usize) {
         let vtime = self.threads[thread].vtime_ns;
         let queue = &mut self.cpus[pe].queue;
         let place = queue.partition_point(|&other| self.threads[other].vtime_ns <= vtime);

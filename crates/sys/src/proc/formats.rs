@@ -46,7 +46,7 @@ impl Stat {
     }
 
     /// Returns whether it is a kernel thread.
-    pub fn is_kernels(&self) -> bool {
+    pub fn is_kernel_thread(&self) -> bool {
         self.flags & KERNELS != 0
     }
 
@@ -187,9 +187,9 @@ mod tests {
             (stat.state, stat.parent, stat.cpu_ticks, stat.start_ticks, stat.last_pe),
             ('S', 5, 42, 9001, 3)
         );
-        assert!(!stat.is_kernels() && !stat.has_ended());
+        assert!(!stat.is_kernel_thread() && !stat.has_ended());
         let with_flags = |flags: u32| Stat::parse(&text.replace("4194560", &flags.to_string())).unwrap();
-        assert!(with_flags(KERNELS).is_kernels() && with_flags(EXITING).has_ended());
+        assert!(with_flags(KERNELS).is_kernel_thread() && with_flags(EXITING).has_ended());
         assert!(Stat::parse(&text.replace(") S", ") Z")).unwrap().is_zombie());
         assert_eq!(Stat::parse("7 (x"), None);
     }
