@@ -334,7 +334,7 @@ impl Binder {
         // Otherwise it sees the socket close and continues.
         if !self.guardian.is_there() {
             // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "corewise: not all PEs could be given back: {remains}");
+            let _ = writeln!(io::stderr(), "corewise: not all affinity masks could be restored: {remains}");
         }
     }
 }

@@ -52,7 +52,7 @@ pub enum FrequencyError {
         lowest_ghz: f64,
     },
     /// Other PEs share the clock.
-    #[error("PE {pe} has one clock with {others}, which are not to be slowed")]
+    #[error("PE {pe} shares its clock with {others}, which should not be slowed down")]
     Shared {
         /// The PE.
         pe: PeId,
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(planned("0-1", 0.5).unwrap(), [limit(0, 2_000_000), limit(1, 2_000_000)]);
         assert_eq!(planned("2-3", 0.7).unwrap(), [limit(2, 2_800_000), limit(3, 2_800_000)]);
         let why_not = |text, speed| planned(text, speed).unwrap_err().to_string();
-        assert_eq!(why_not("2", 0.7), "PE 2 has one clock with 3, which are not to be slowed");
+        assert_eq!(why_not("2", 0.7), "PE 2 shares its clock with 3, which should not be slowed down");
         assert!(why_not("0", 0.1).contains("need 0.40 GHz, and its clock does not go below 0.80 GHz"));
         assert!(why_not("4", 0.5).contains("cpu4/cpufreq/scaling_max_freq"));
         let table = machine.path().join("cpu0/cpufreq/scaling_available_frequencies");

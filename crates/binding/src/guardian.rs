@@ -105,7 +105,7 @@ impl Guardian {
         let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(b"!")], &message, flags, None);
         if let Err(errno) = sent {
             self.failure
-                .get_or_insert(format!("the guardian cannot be told of the followed threads: {errno}"));
+                .get_or_insert(format!("cannot hand the followed threads over to the guardian: {errno}"));
         }
     }
 
@@ -135,7 +135,7 @@ impl Guardian {
             // If `/proc` cannot be read (for want of descriptors), no thread is bound either.
             Ok(Some(_)) | Err(_) => return,
         };
-        let failure = || format!("the guardian that gives everything back after a crash is {what}");
+        let failure = || format!("the guardian, which restores everything after a crash, is {what}");
         self.failure.get_or_insert_with(failure);
         self.is_there = false;
     }

@@ -252,8 +252,8 @@ impl Directory {
         let recovered = |name: Name| match self.recover_one(&name) {
             Ok(note) => note,
             Err(error) => Some(format!(
-                "the run of process {} was killed along with its guardian, and what it has left changed \
-                 cannot be given back: {}: {error}",
+                "the run of process {} was killed along with its guardian, and its changes cannot be \
+                 restored: {}: {error}",
                 name.corewise.id,
                 self.path.join(name.to_string()).display()
             )),
@@ -292,7 +292,7 @@ impl Directory {
             return Ok(Some(format!("{what}: {remains}")));
         }
         remove()?;
-        Ok(Some(format!("{what}: what it had left changed was given back now")))
+        Ok(Some(format!("{what}: its changes have been restored now")))
     }
 
     fn read(&self, name: &Name) -> io::Result<Ledger> {
@@ -411,7 +411,10 @@ mod tests {
         let orphaned =
             left_behind(&directory, &gone(), &[Entry::Guardian(gone().corewise), bind(u32::MAX / 2)]);
         let said = directory.recover();
-        assert!(said.len() == 1 && said[0].contains("given back now") && !orphaned.exists(), "{said:?}");
+        assert!(
+            said.len() == 1 && said[0].contains("have been restored now") && !orphaned.exists(),
+            "{said:?}"
+        );
     }
 
     #[test]
@@ -428,7 +431,10 @@ mod tests {
             let path = left_behind(&directory, &name, &[Entry::Guardian(guardian), bind(u32::MAX / 2)]);
             children.iter_mut().for_each(|child| child.kill().unwrap());
             let said = directory.recover();
-            assert!(said.len() == 1 && said[0].contains("given back now") && !path.exists(), "{said:?}");
+            assert!(
+                said.len() == 1 && said[0].contains("have been restored now") && !path.exists(),
+                "{said:?}"
+            );
             children.iter_mut().for_each(|child| _ = child.wait().unwrap());
         }
     }
@@ -440,7 +446,7 @@ mod tests {
         let secret = parent.path().join("secret");
         std::fs::write(&secret, bind(8).to_line()).unwrap();
         symlink(&secret, &path).unwrap();
-        assert!(directory.recover()[0].contains("cannot be given back"));
+        assert!(directory.recover()[0].contains("cannot be restored"));
         assert!(secret.exists());
         std::fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();

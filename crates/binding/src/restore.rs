@@ -51,11 +51,17 @@ impl fmt::Display for Remains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.refused.is_empty() {
             let threads: Vec<String> = self.refused.iter().map(u32::to_string).collect();
-            write!(f, "the system does not let us give back the PEs of the threads {}", threads.join(", "))?;
+            write!(
+                f,
+                "the system does not permit restoring the affinity masks of the threads {}",
+                threads.join(", ")
+            )?;
         }
         if self.outrun {
             f.write_str(if self.refused.is_empty() { "" } else { "; " })?;
-            f.write_str("processes that may use few PEs only start others faster than they can be found")?;
+            f.write_str(
+                "processes with restricted affinity masks start others faster than they can be found",
+            )?;
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ pub fn load(name: &str) -> Result<Experiment> {
     let folder = folder.canonicalize().with_context(|| format!("cannot read {name}"))?;
     let own_name = folder.file_name().and_then(|name| name.to_str());
     let (Some(root), Some(own_name)) = (folder.parent(), own_name) else {
-        bail!("{name} is no name for an experiment");
+        bail!("{name} is not a valid name for an experiment");
     };
     let read = |file: &str| {
         input::read_text(&root.join(file), input::DOCUMENT_MAX).map_err(|error| error.to_string())

@@ -54,7 +54,7 @@ pub fn read(path: &Path) -> Result<Recording> {
     let shown = Name(&shown);
     let bytes =
         input::read(path, input::DATA_MAX).with_context(|| format!("cannot read the recording {shown}"))?;
-    parse(bytes).with_context(|| format!("{shown} is no usable recording"))
+    parse(bytes).with_context(|| format!("{shown} is not a usable recording"))
 }
 
 /// Parses a recording, compressed or not.

@@ -47,8 +47,9 @@ pub fn parse(bytes: &[u8]) -> Result<Report> {
             "it is packed, as recordings are: make a report of one by `corewise replay FILE --report R.json`"
         );
     }
-    serde_json::from_slice(bytes)
-        .context("it is no report by this version: make one by `corewise run --report FILE.json -- COMMAND`")
+    serde_json::from_slice(bytes).context(
+        "it is not a report of this version: make one with `corewise run --report FILE.json -- COMMAND`",
+    )
 }
 
 /// Returns the format by the extension; JSON without one, for pipes and devices.

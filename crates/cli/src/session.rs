@@ -201,7 +201,7 @@ fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
 /// Returns whether the user has configured how threads wait, which takes precedence.
 fn user_decides_waits(notes: &mut Vec<String>) -> bool {
     let wish = runtimes::wish();
-    notes.extend(wish.map(|name| format!("waits stay as they are: {name} says how idle threads wait")));
+    notes.extend(wish.map(|name| format!("waits are not changed: {name} sets how idle threads wait")));
     wish.is_some()
 }
 
@@ -223,7 +223,7 @@ fn discover(
 ) -> Result<Box<dyn Discovery>> {
     let proc = Proc::own();
     if !proc.is_of_this_namespace().context("there is no /proc")? {
-        bail!("/proc is that of another PID namespace: mount one of its own");
+        bail!("/proc belongs to another PID namespace: mount the /proc of this one");
     }
     let options = discovery::Options { roots, excluded, proc, choice: request.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
@@ -312,7 +312,9 @@ fn open_counters(
         let how = how_to_get(*reading);
         warn(
             notes,
-            format!("the policy {policy} needs {needed}, and counters `{source}` do not tell it: {how}"),
+            format!(
+                "the policy {policy} needs {needed}, which the counters `{source}` do not provide: {how}"
+            ),
         );
     }
     Ok(counters)
@@ -492,7 +494,7 @@ fn finish(world: &mut LiveWorld) -> Result<ExitStatus> {
     loop {
         match (world.exit_status(), wake) {
             (Some(status), _) => return Ok(status),
-            (None, Wake::Finished) => bail!("somebody else was told how the command ended"),
+            (None, Wake::Finished) => bail!("another process has collected the command's exit status"),
             (None, Wake::Deadline | Wake::Events(_)) => {}
         }
         let tomorrow = world.now() + Duration::from_secs(86_400);

@@ -21,7 +21,7 @@ pub struct CpuSet {
 
 /// Why a text is not a set of PEs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no set of PEs: {problem}; write for instance 0-3,8 or 0-15:2/4 or 0xff")]
+#[error("`{text}` is not a set of PEs: {problem}; write for instance 0-3,8 or 0-15:2/4 or 0xff")]
 pub struct CpuSetError {
     /// The given text.
     pub text: String,
@@ -242,7 +242,7 @@ fn parse_mask(text: &str) -> Result<CpuSet, String> {
     }
     let mut words = Vec::new();
     for (position, digit) in digits.chars().rev().enumerate() {
-        let value = digit.to_digit(16).ok_or_else(|| format!("`{digit}` is no hexadecimal digit"))?;
+        let value = digit.to_digit(16).ok_or_else(|| format!("`{digit}` is not a hexadecimal digit"))?;
         for bit in 0..4 {
             if value >> bit & 1 == 1 {
                 add(&mut words, PeId(position as u32 * 4 + bit));
@@ -279,7 +279,7 @@ fn parse_list(text: &str) -> Result<CpuSet, String> {
             }
         };
         if group == 0 || used == 0 || used > group {
-            return Err(format!("of the stride {used}/{group}, 0 < {used} <= {group} does not hold"));
+            return Err(format!("the stride {used}/{group} violates 0 < {used} <= {group}"));
         }
         for index in (first..=last).filter(|index| (index - first) % group < used) {
             add(&mut words, PeId(index));
@@ -292,7 +292,7 @@ fn parse_index(text: &str) -> Result<u32, String> {
     match text.trim().parse::<u32>() {
         Ok(index) if index <= PARSED_INDEX_MAX => Ok(index),
         Ok(index) => Err(format!("index {index} is above {PARSED_INDEX_MAX}")),
-        Err(_) => Err(format!("`{text}` is no index")),
+        Err(_) => Err(format!("`{text}` is not an index")),
     }
 }
 

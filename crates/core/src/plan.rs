@@ -244,7 +244,7 @@ impl Placement {
         let resets = resets.map(|&(thread, kind)| Action {
             thread,
             change: Change::Reset(kind),
-            reason: "what called for it is over".into(),
+            reason: "it is no longer needed".into(),
         });
         let sets = wanted.settings.iter().filter(|(key, wanted)| {
             self.settings.get(key).map(|present| present.setting) != Some(wanted.setting)

@@ -75,10 +75,10 @@ pub enum RecordingError {
     #[error("the recording is empty")]
     Empty,
     /// The first line is not a header.
-    #[error("line 1 is no header of a corewise recording: {0}")]
+    #[error("line 1 is not the header of a corewise recording: {0}")]
     Header(serde_json::Error),
     /// The topology in the header is invalid.
-    #[error("its machine contradicts itself: {0}")]
+    #[error("its machine is inconsistent: {0}")]
     Machine(TopologyError),
     /// The machine profile in the header is invalid.
     #[error("its machine profile cannot be used: {0}")]
@@ -503,7 +503,7 @@ mod tests {
         check(&format!("{}\nnoise\n{}", lines[0], lines[1]), "line 2");
         check(&format!("{}\n{}\nnoise\n", lines[0], lines[1]), "line 3");
         check(&text().replace("\"version\":3", "\"version\":9"), "version 9");
-        check(&text().replace("\"pes\":\"0-1\"", "\"pes\":\"0-9\""), "its machine contradicts itself");
+        check(&text().replace("\"pes\":\"0-1\"", "\"pes\":\"0-9\""), "its machine is inconsistent");
         check(&text().replacen("{\"at\":1", "{\"at\":x", 1), "line 2 is damaged");
         check(&text().replacen("{\"at\":1,", "{\"at\":7,", 1), "line 3 is damaged");
     }

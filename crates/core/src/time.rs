@@ -29,7 +29,9 @@ impl std::ops::Add<Duration> for Time {
 
 /// Why a text is not a valid duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no duration: write a number and a unit (ns, us, ms, s, min, h, d), for instance 250ms")]
+#[error(
+    "`{text}` is not a duration: write a number and a unit (ns, us, ms, s, min, h, d), for instance 250ms"
+)]
 pub struct DurationError {
     /// The given text.
     pub text: String,

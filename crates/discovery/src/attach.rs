@@ -77,7 +77,7 @@ pub enum AttachError {
         corewise: u32,
     },
     /// `/proc` cannot be read.
-    #[error("cannot look at process {pid}: {reason}")]
+    #[error("cannot read process {pid}: {reason}")]
     Unreadable {
         /// The process.
         pid: u32,

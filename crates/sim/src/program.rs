@@ -311,7 +311,7 @@ mod tests {
             ("{ each = { mcycles = 1, demand = 'int', imbalance = 1.0 } }", "imbalance is 1"),
             ("{ repeat = { times = 0, steps = [] } }", "times is 0"),
             ("{ repeat = { times = 9, steps = ['barrier'] } }", "hold no work"),
-            ("{ sleep = '5' }", "`5` is no duration"),
+            ("{ sleep = '5' }", "`5` is not a duration"),
             ("{ wait = 1 }", "unknown variant"),
         ] {
             let error = program(steps).expect_err(steps);

@@ -392,7 +392,11 @@ impl Scenario {
             if let Some(app) =
                 variant.pin.keys().find(|pin| !self.applications.iter().any(|a| a.name == **pin))
             {
-                return fault("variant", &variant.name, &format!("pins `{app}`, which is no application"));
+                return fault(
+                    "variant",
+                    &variant.name,
+                    &format!("pins `{app}`, which is not an application"),
+                );
             }
         }
         let Scale { work, serial, l2_misses, working_set } = self.scale;
@@ -457,12 +461,13 @@ pub(crate) fn set(table: &mut toml::Table, setting: &str) -> Result<(), Scenario
     let (path, value) = setting.split_once('=').ok_or_else(|| fault("write PATH=VALUE"))?;
     let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {value}"));
     let value = parsed.ok().and_then(|mut table| table.remove("value"));
-    let value = value.ok_or_else(|| fault("the value is no TOML; a text needs quotes"))?;
+    let value = value.ok_or_else(|| fault("the value is not TOML; texts need quotes"))?;
     let mut table = table;
     let (parents, key) = path.rsplit_once('.').map_or((None, path), |(parents, key)| (Some(parents), key));
     for parent in parents.into_iter().flat_map(|parents| parents.split('.')) {
         let entry = table.entry(parent.trim()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        table = entry.as_table_mut().ok_or_else(|| fault("it leads through something that is no table"))?;
+        table =
+            entry.as_table_mut().ok_or_else(|| fault("it leads through something that is not a table"))?;
     }
     table.insert(key.trim().to_owned(), value);
     Ok(())

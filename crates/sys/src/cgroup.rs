@@ -60,7 +60,7 @@ pub enum GroupError {
         root: String,
     },
     /// The text is not the name of a suitable unit.
-    #[error("{name} is no name of a unit that holds processes: those end with {}", UNIT_KINDS.join(", "))]
+    #[error("{name} is not the name of a unit that contains processes: those end with {}", UNIT_KINDS.join(", "))]
     NoUnitName {
         /// The text as given by the user.
         name: String,
@@ -256,7 +256,7 @@ mod tests {
         let both = "/user.slice/1/own.service, /user.slice/2/own.service";
         assert!(error("own.service").ends_with(both), "{}", error("own.service"));
         for name in ["web", ".service", "a/web.service", "web.socket"] {
-            assert!(error(name).contains("is no name of a unit"), "{}", error(name));
+            assert!(error(name).contains("is not the name of a unit"), "{}", error(name));
         }
     }
 }

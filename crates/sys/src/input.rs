@@ -39,7 +39,7 @@ pub fn open_with(path: &Path, follow: OFlag, also_pipes: bool) -> Result<File> {
     let kind = seen.metadata()?.file_type();
     let is_wanted = kind.is_file() || (also_pipes && kind.is_fifo());
     if !is_wanted {
-        let kinds = if also_pipes { "no file and no pipe" } else { "no regular file" };
+        let kinds = if also_pipes { "neither a file nor a pipe" } else { "not a regular file" };
         return Err(Error::new(ErrorKind::InvalidInput, format!("it is {kinds}")));
     }
     // Do not wait for a writer, nor for a lease on the file.
@@ -136,7 +136,7 @@ mod tests {
     fn a_pipe_is_read_to_its_end_and_is_no_regular_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = fifo(&directory);
-        assert!(open_regular(&path).unwrap_err().to_string().contains("no regular file"));
+        assert!(open_regular(&path).unwrap_err().to_string().contains("not a regular file"));
         let writer = std::thread::spawn({
             let path = path.clone();
             move || std::fs::write(path, vec![7; 200_000]).unwrap()
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn devices_are_not_opened() {
         let error = read(Path::new("/dev/zero"), DOCUMENT_MAX).unwrap_err().to_string();
-        assert!(error.contains("no file and no pipe"), "{error}");
+        assert!(error.contains("neither a file nor a pipe"), "{error}");
     }
 
     #[test]

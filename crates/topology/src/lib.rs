@@ -48,7 +48,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// A file has the wrong content.
-    #[error("{} is no {expected}: {problem}", path.display())]
+    #[error("{} is not a {expected}: {problem}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -68,7 +68,7 @@ pub enum LoadError {
         problem: String,
     },
     /// The topology violates an invariant.
-    #[error("the topology of {what} contradicts itself: {source}")]
+    #[error("the topology of {what} is inconsistent: {source}")]
     Contradiction {
         /// The source in words.
         what: String,

@@ -68,7 +68,7 @@ pub struct Wish {
 #[derive(Debug, thiserror::Error)]
 pub enum SlowError {
     /// There is no such PE.
-    #[error("PE {pe} is not there ({SYSTEM}/cpu{pe}: {error})")]
+    #[error("PE {pe} does not exist ({SYSTEM}/cpu{pe}: {error})")]
     NoPe {
         /// The PE.
         pe: PeId,
@@ -76,7 +76,7 @@ pub enum SlowError {
         error: io::Error,
     },
     /// Another emulation holds the PE.
-    #[error("PE {pe} is made slower by another `corewise emulate-slow` already: end that one first")]
+    #[error("PE {pe} is already slowed down by another `corewise emulate-slow`: end that one first")]
     Taken {
         /// The PE.
         pe: PeId,
@@ -85,7 +85,7 @@ pub enum SlowError {
     #[error(transparent)]
     Frequency(#[from] FrequencyError),
     /// The clock could not be limited.
-    #[error("the clock cannot be limited: {0}; it takes root, real-time threads (`--by threads`) may not")]
+    #[error("the clock cannot be limited: {0}; this needs root, unlike real-time threads (`--by threads`)")]
     Limit(#[source] io::Error),
     /// The kernel stops real-time threads before they have taken their share.
     #[error(

@@ -175,7 +175,7 @@ fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(speed) if (SPEED_MIN..1.0).contains(&speed) => Ok(speed),
         _ => Err(format!(
-            "`{text}` is no speed: write a share of the present one from {SPEED_MIN} (less would leave a PE \
+            "`{text}` is not a valid speed: write a share of the present one from {SPEED_MIN} (less would leave a PE \
              no time for what the kernel has to do there) to below 1, such as 0.5"
         )),
     }
@@ -189,6 +189,6 @@ fn period(text: &str) -> Result<Duration, String> {
     if PERIODS.contains(&period) {
         Ok(period)
     } else {
-        Err(format!("`{text}` is no period: choose one from 1ms to 100ms"))
+        Err(format!("`{text}` is not a valid period: choose one from 1ms to 100ms"))
     }
 }

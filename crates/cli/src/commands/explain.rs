@@ -50,7 +50,7 @@ fn listed(report: &Report) -> String {
         all => format!("there are {all}, the busiest are {}", named.join(", ")),
     };
     if summed_up > 0 {
-        text += &format!("; of {summed_up} that ended after little work only sums are kept");
+        text += &format!("; only sums are kept of {summed_up} that ended after little work");
     }
     text
 }

@@ -217,6 +217,6 @@ fn interval(text: &str) -> Result<Duration, String> {
 fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("`{text}` is no share: write a number from 0 to 1")),
+        _ => Err(format!("`{text}` is not a share: write a number from 0 to 1")),
     }
 }

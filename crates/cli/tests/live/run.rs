@@ -372,9 +372,9 @@ fn bad_input_is_named_and_nothing_is_run() {
         assert!(output.stdout.is_empty(), "{arguments:?} was run");
     };
     check(&["--policy", "best"], "there is no policy `best`");
-    check(&["--interval", "1"], "`1` is no duration");
+    check(&["--interval", "1"], "`1` is not a duration");
     check(&["--interval", "1ms"], "too short");
-    check(&["--fpu-threshold", "2"], "`2` is no share");
+    check(&["--fpu-threshold", "2"], "`2` is not a share");
     check(&["--counters", "magic"], "magic");
     check(&["--discovery", "magic"], "magic");
     check(&["--report", "/no/such/directory/r.json"], "/no/such/directory");

@@ -82,12 +82,12 @@ impl Amp {
         let why = match kinds.as_slice() {
             [] => "nothing is known about the speed of the PEs".to_owned(),
             [only] if only.name == "unknown" => {
-                "what is known about the speed of the PEs contradicts itself".to_owned()
+                "the sources for the speed of the PEs contradict each other".to_owned()
             }
             [_] => "all PEs are equally fast".to_owned(),
             _ => format!("the PEs that may be used ({}) are all of one kind", scene.allowed),
         };
-        Err(Placement::without_gain(format!("{why}, so no thread gains by another kind of PE")))
+        Err(Placement::without_gain(format!("{why}, so no thread gains from another kind of PE")))
     }
 
     /// Returns the number of fast PEs.

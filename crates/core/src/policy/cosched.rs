@@ -314,7 +314,7 @@ impl Display for Reason {
             ),
             Reason::Stays => f.write_str("stays: no other dealing sets those who meet enough further apart"),
             Reason::Overdue { skips } => write!(f, "passed over {skips} times before"),
-            Reason::First => f.write_str("first in the queue, nobody is beside it yet"),
+            Reason::First => f.write_str("first in the queue, with no thread beside it yet"),
             Reason::Differs { value, beside, of } => {
                 write!(f, "differs most (v = {value:.3}) from thread {beside} beside it, of {of}")
             }

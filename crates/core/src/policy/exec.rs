@@ -141,7 +141,7 @@ impl Exec {
         if self.late < LATE_MAX {
             return Ok(());
         }
-        Err(format!("{LATE_MAX} answers in a row were not there after {:?}", self.deadline))
+        Err(format!("{LATE_MAX} answers in a row took longer than {:?}", self.deadline))
     }
 }
 
@@ -166,7 +166,7 @@ impl Policy for Exec {
             && let Err(problem) = self.ask(scene)
         {
             self.failure =
-                Some(format!("the policy's command is given up, and nothing is bound any more: {problem}"));
+                Some(format!("the policy's command was given up, and nothing is bound any more: {problem}"));
             self.peer = None;
         }
         match &self.failure {
@@ -394,7 +394,7 @@ fn key(thread: ThreadId) -> String {
 fn placement_of(answer: &str, step: u64, scene: &Scene<'_>) -> Result<Placement, String> {
     let AnswerLine { step: answered, bind, nothing_to_gain } = parse(answer)?;
     if answered != step {
-        return Err(format!("it answered to step {answered} instead of step {step}"));
+        return Err(format!("it answered step {answered} instead of step {step}"));
     }
     let known: BTreeMap<String, &Subject> =
         scene.threads.iter().map(|subject| (key(subject.view.thread), subject)).collect();
@@ -402,7 +402,8 @@ fn placement_of(answer: &str, step: u64, scene: &Scene<'_>) -> Result<Placement,
         Placement { nothing_to_gain: nothing_to_gain.map(|why| clipped(&why)), ..Placement::default() };
     for BindLine { thread, pes, reason } in bind {
         let shown = clipped(&thread);
-        let subject = known.get(&thread).ok_or_else(|| format!("it binds `{shown}`, which is no thread"))?;
+        let subject =
+            known.get(&thread).ok_or_else(|| format!("it binds `{shown}`, which is not a thread"))?;
         let usable = subject.view.permitted.intersection(scene.allowed);
         if !subject.placeable {
             return Err(format!("it binds thread {shown}, which is not placeable"));

@@ -82,7 +82,7 @@ impl Display for Why {
         match self {
             Why::Works(Some(tlp)) => write!(f, "its application has {tlp} runnable threads"),
             Why::Works(None) => f.write_str("the parallelism of its application is unknown"),
-            Why::Spins => f.write_str("it spins, and nobody wants its fast PE"),
+            Why::Spins => f.write_str("it spins, and no other thread wants its fast PE"),
         }
     }
 }

@@ -233,7 +233,7 @@ impl Why {
 impl Display for Why {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let (class, tlp) = match self {
-            Why::Spins => return f.write_str("it spins, but nobody with a claim wants its fast PE"),
+            Why::Spins => return f.write_str("it spins, but no thread with a claim wants its fast PE"),
             Why::Class(Class::Sp, _) => {
                 return f.write_str("SP: its application has just entered a sequential phase");
             }

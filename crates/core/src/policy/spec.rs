@@ -99,7 +99,9 @@ pub enum PolicyError {
         values: String,
     },
     /// The text is not a list of parameters.
-    #[error("the policy {policy}: `{text}` is no parameter: write NAME=VALUE, once for each, between commas")]
+    #[error(
+        "the policy {policy}: `{text}` is not a parameter: write NAME=VALUE, each once, separated by commas"
+    )]
     Syntax {
         /// The policy.
         policy: &'static str,

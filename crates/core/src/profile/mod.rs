@@ -329,7 +329,7 @@ pub struct Missing {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     /// It is not JSON, or JSON of something else.
-    #[error("it is no machine profile ({problem}): corewise calibrate makes one")]
+    #[error("it is not a machine profile ({problem}): make one with `corewise calibrate`")]
     NotAProfile {
         /// What is wrong.
         problem: String,

@@ -41,7 +41,7 @@ impl MachineProfile {
     fn check(&self) -> Result<(), String> {
         self.reported.check().map_err(|error| error.to_string())?;
         if !self.circumstances.seconds.is_finite() || !self.circumstances.lost_share.is_finite() {
-            return Err("the circumstances hold a figure that is no number".to_owned());
+            return Err("the circumstances hold a figure that is not a number".to_owned());
         }
         self.classes.iter().try_for_each(|class| self.check_class(class))?;
         self.check_discovery()?;
@@ -65,7 +65,7 @@ impl MachineProfile {
         let Some(discovery) = &self.discovered else { return Ok(()) };
         for (index, (kind, pes)) in discovery.groups.iter().enumerate() {
             if !pes.is_subset(&self.reported.pes) || pes.len() < 2 {
-                return Err(format!("the discovered {} {{{pes}}} is no group of PEs", kind.word()));
+                return Err(format!("the discovered {} {{{pes}}} is not a group of PEs", kind.word()));
             }
             let same_kind = discovery.groups[..index].iter().filter(|(other, _)| other == kind);
             if let Some((_, other)) = same_kind.into_iter().find(|(_, other)| other.intersects(pes)) {

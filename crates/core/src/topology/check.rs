@@ -15,7 +15,7 @@ pub enum TopologyError {
         origin: String,
     },
     /// A set is empty or contains a PE that is not online.
-    #[error("{what} is {{{pes}}}, which is no non-empty part of the online PEs {{{online}}}")]
+    #[error("{what} is {{{pes}}}, which is not a non-empty subset of the online PEs {{{online}}}")]
     NotOnline {
         /// The domain, the kind or `the allowed set`.
         what: String,
@@ -55,7 +55,7 @@ pub enum TopologyError {
         pes: CpuSet,
     },
     /// The list is not sorted by kind and logical index, or the indices have gaps.
-    #[error("{domain} stands at the wrong place of the list")]
+    #[error("{domain} is at the wrong position in the list")]
     Order {
         /// The first domain at the wrong position.
         domain: String,
@@ -201,8 +201,8 @@ mod tests {
         check("core 0 is {}", |t| t.domains[0].pes = CpuSet::new());
         check("core 1 {1-3} overlap", |t| t.domains[1].pes = set("1-3"));
         check("core 3 {6-9}", |t| t.domains[3].pes = set("6-9"));
-        check("stands at the wrong place", |t| t.domains.swap(0, 1));
-        check("stands at the wrong place", |t| t.domains.reverse());
+        check("is at the wrong position", |t| t.domains.swap(0, 1));
+        check("is at the wrong position", |t| t.domains.reverse());
         check("{0-1} belong to no core", |t| {
             t.domains.remove(0);
             t.domains.iter_mut().filter(|d| d.kind == DomainKind::Core).for_each(|d| d.logical -= 1);

@@ -111,7 +111,7 @@ fn parse_level(word: &str) -> Result<Level, String> {
     };
     match count.parse() {
         Ok(count) if count > 0 => Ok(Level { sort, count, bytes }),
-        _ => Err(format!("`{count}` is no number above 0")),
+        _ => Err(format!("`{count}` is not a number above 0")),
     }
 }
 
@@ -130,7 +130,7 @@ fn parse_attributes(text: &str) -> Result<u64, String> {
         _ => return Err(format!("`{unit}` is none of kB, MB, GB")),
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    bytes.ok_or_else(|| format!("`{value}` is no size"))
+    bytes.ok_or_else(|| format!("`{value}` is not a size"))
 }
 
 /// Checks the position of a level: it may occur once (groups any number of times) and must be outside of what

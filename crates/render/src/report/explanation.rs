@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 /// Threads of a whole run that are explained: the busiest.
 const THREADS_MAX: usize = 8;
 
-/// What of one thread's history is told: the first, as many as a screen holds.
+/// The maximum number of events of a thread's history that are listed, from the first on: as many as a screen
+/// holds.
 const EVENTS_MAX: usize = 20;
 
 /// Sets of PEs that are named of those that share one thing.
@@ -30,7 +31,7 @@ const SHARED_MAX: usize = 4;
 /// Threads that are named in one sentence.
 const NAMES_MAX: usize = 3;
 
-/// What was decided of a thread, and what became of it: the same thing is told once.
+/// What was decided about a thread, and the outcome: repeated events are listed once.
 type Event<'a> = (String, &'a str, Option<&'a str>);
 
 /// The whole run.

@@ -244,7 +244,7 @@ pub enum ExperimentError {
         source: ScenarioError,
     },
     /// A name does not refer to a scenario or variant.
-    #[error("{place} names `{name}`, which is no {kind}")]
+    #[error("{place} names `{name}`, which is not a {kind}")]
     NoSuch {
         /// Where it is used.
         place: String,

@@ -101,7 +101,7 @@ impl<'a> Phase<'a> {
             Some("run") => self.run(number(here, &value, 1.0..=US_MAX)?),
             Some("runtime") if self.global.is_uniform => self.run(number(here, &value, 1.0..=US_MAX)?),
             Some("runtime") => {
-                let words = "on a machine with fast and slow PEs a time is no amount of work: use `run`";
+                let words = "on a machine with fast and slow PEs a time is not an amount of work: use `run`";
                 return Err(at(here, words));
             }
             Some("sleep") => self.sleep(number(here, &value, 1.0..=US_MAX)?),

@@ -54,7 +54,7 @@ const LONGEST: f64 = 20.0;
 #[derive(Debug, thiserror::Error)]
 pub enum RtAppError {
     /// It is not JSON.
-    #[error("it is no strict JSON (rt-app's `workgen` makes it so): {0}")]
+    #[error("it is not strict JSON (rt-app's `workgen` makes it so): {0}")]
     Json(#[from] serde_json::Error),
     /// Something in it is wrong or cannot be simulated.
     #[error("{path}: {problem}")]
@@ -149,7 +149,7 @@ impl Global {
             let number = calibrated_on.strip_prefix("CPU").and_then(|number| number.parse().ok());
             let pe = number.filter(|&number: &u32| built.model.topology.pes.contains(PeId(number)));
             let pe = pe.ok_or_else(|| {
-                at("global.calibration", format!("`{calibrated_on}` is no PE of the machine: write CPU0"))
+                at("global.calibration", format!("`{calibrated_on}` is not a PE of the machine: write CPU0"))
             })?;
             global.mcycles_per_us *= built.model.pes[pe as usize].speed;
         }

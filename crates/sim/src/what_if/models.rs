@@ -126,7 +126,7 @@ fn by_recording(
             }
             Some(_) => {}
             None => notes.push(format!(
-                "nobody was seen on the PEs {} for long: they are taken to be as fast as the fastest",
+                "no thread ran on the PEs {} for long: they are assumed to be as fast as the fastest",
                 kind.pes
             )),
         }

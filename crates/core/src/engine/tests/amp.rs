@@ -367,7 +367,7 @@ fn an_asymmetric_machine_is_needed_and_the_reason_is_said() {
     for (kinds, allowed, expected) in [
         (vec![], "0-3", "nothing is known about the speed"),
         (vec![kind("all", "0-3")], "0-3", "all PEs are equally fast"),
-        (vec![kind("unknown", "0-3")], "0-3", "contradicts itself"),
+        (vec![kind("unknown", "0-3")], "0-3", "contradict each other"),
         (vec![kind("fast", "0"), kind("slow", "1-3")], "1-3", "(1-3) are all of one kind"),
         (vec![kind("fast", "0-1"), kind("slow", "2-3")], "0-1", "(0-1) are all of one kind"),
     ] {

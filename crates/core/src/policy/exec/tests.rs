@@ -182,7 +182,7 @@ fn after_five_late_answers_in_a_row_everything_is_given_back() {
     let (drawn, failure) = run(&peer, 8);
     assert_eq!(drawn, ["2", "2", "2", "2", "2", "", "", ""]);
     let failure = failure.expect("it is given up");
-    assert!(failure.contains("5 answers in a row were not there after 20ms"), "{failure}");
+    assert!(failure.contains("5 answers in a row took longer than 20ms"), "{failure}");
 }
 
 #[test]
@@ -193,13 +193,13 @@ fn an_answer_that_breaks_a_rule_ends_it_and_everything_is_given_back() {
         ("", "it answered ``"),
         ("hello", "it answered `hello`"),
         ("[]", "it answered `[]`"),
-        (&bind(7, &[]), "it answered to step 7 instead of step 2"),
-        (&bind(2, &[("999-0", "1")]), "it binds `999-0`, which is no thread"),
-        (&bind(2, &[("100", "1")]), "it binds `100`, which is no thread"),
+        (&bind(7, &[]), "it answered step 7 instead of step 2"),
+        (&bind(2, &[("999-0", "1")]), "it binds `999-0`, which is not a thread"),
+        (&bind(2, &[("100", "1")]), "it binds `100`, which is not a thread"),
         (&bind(2, &[("100-0", "")]), "to the PEs ``"),
         (&bind(2, &[("100-0", "4")]), "to the PEs `4`, of which it may use `0-3`"),
         (&bind(2, &[("101-0", "1-2")]), "to the PEs `1-2`, of which it may use `0-1`"),
-        (&bind(2, &[("101-0", "9999999999")]), "is no set of PEs"),
+        (&bind(2, &[("101-0", "9999999999")]), "is not a set of PEs"),
         (&bind(2, &[("100-0", "1"), ("100-0", "2")]), "it binds thread 100-0 twice"),
         (r#"{"step":2,"bind":[],"wish":1}"#, "unknown field `wish`"),
         (&"x".repeat(10_000), "x…`"),
