@@ -86,7 +86,7 @@ struct Read {
     region: Region,
     slices: Slices,
     unit: Vector,
-    /// Of all that was read, modulo 2⁶⁴; proves that it was.
+    /// Sum of all words read, modulo 2⁶⁴; proves that they were read.
     sum: u64,
 }
 

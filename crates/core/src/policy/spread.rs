@@ -239,11 +239,11 @@ struct Unit {
 }
 
 /// Returns for each kind of domain larger than `kind`, the largest first, the index of the domain that
-/// contains a PE. `nobody` stands for PEs without one.
-fn larger(topology: &Topology, kind: DomainKind, nobody: &[Option<usize>]) -> Vec<Vec<Option<usize>>> {
+/// contains a PE. `none` stands for PEs without one.
+fn larger(topology: &Topology, kind: DomainKind, none: &[Option<usize>]) -> Vec<Vec<Option<usize>>> {
     let mut larger = BTreeMap::new();
     for (place, domain) in topology.domains.iter().enumerate().filter(|(_, domain)| domain.kind > kind) {
-        let holders = larger.entry(Reverse(domain.kind)).or_insert_with(|| nobody.to_vec());
+        let holders = larger.entry(Reverse(domain.kind)).or_insert_with(|| none.to_vec());
         domain.pes.iter().for_each(|pe| holders[pe.0 as usize] = Some(place));
     }
     larger.into_values().collect()

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// Neighbouring values that differ by at most this share are one class. hwloc merges frequencies by the same.
 pub const TOLERANCE_PERCENT: u64 = 10;
 
-/// What one source says.
+/// The vote of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vote {
     /// Name of the source: `max frequency`.
@@ -31,8 +31,8 @@ pub struct Vote {
 }
 
 impl Vote {
-    /// A vote from one number per PE, larger is faster. Numbers within `tolerance_percent` of their neighbour
-    /// are one class. `words` shows a number.
+    /// Creates a vote from one number per PE, where larger is faster. Numbers within `tolerance_percent` of
+    /// their neighbour are one class. `words` formats a number.
     pub fn from_numbers(
         source: &str,
         numbers: &BTreeMap<PeId, u64>,
@@ -60,7 +60,7 @@ impl Vote {
         Vote { source: source.to_owned(), classes: ranges.into_iter().map(describe).collect() }
     }
 
-    /// Whether the source knows all of some PEs.
+    /// Returns whether the source knows all of some PEs.
     pub fn covers(&self, pes: &CpuSet) -> bool {
         pes.iter().all(|pe| self.rank(pe).is_some())
     }
@@ -70,7 +70,8 @@ impl Vote {
     }
 }
 
-/// The kinds (fastest first) and notes for the user. A source that does not know every PE has no vote.
+/// Returns the kinds (fastest first) and notes for the user. A source that does not know every PE has no
+/// vote.
 pub fn decide(pes: &CpuSet, votes: &[Vote]) -> (Vec<CpuKind>, Vec<String>) {
     let mut notes = Vec::new();
     let (votes, partial): (Vec<&Vote>, Vec<&Vote>) = votes.iter().partition(|vote| vote.covers(pes));
@@ -102,7 +103,7 @@ pub fn decide(pes: &CpuSet, votes: &[Vote]) -> (Vec<CpuKind>, Vec<String>) {
     (kinds.collect(), notes)
 }
 
-/// Two groups that two sources put in opposite order, in words.
+/// Describes two groups that two sources put in opposite order.
 fn contradiction(votes: &[&Vote], groups: &BTreeMap<Vec<usize>, CpuSet>) -> Option<String> {
     let groups: Vec<_> = groups.iter().collect();
     for (index, (low, low_pes)) in groups.iter().enumerate() {

@@ -74,7 +74,7 @@ impl LineChart {
 struct Drawn<'a> {
     panel: &'a Panel,
     names: &'a [String],
-    /// Of the part between the axes.
+    /// Width of the area between the axes.
     width: f64,
 }
 

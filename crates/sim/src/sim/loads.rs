@@ -58,8 +58,8 @@ impl Loads {
         self.with.iter().position(|pes| !pes.is_empty()).unwrap_or(0)
     }
 
-    /// Of the least loaded members of a set, if their load is not above a limit, that with the smallest key;
-    /// among equals the one with the smallest index.
+    /// Returns, among the least loaded members of a set whose load is within a limit, the one with the
+    /// smallest key, and among equals the one with the smallest index.
     pub fn least_loaded<K: Ord>(
         &self,
         pes: &CpuSet,
