@@ -485,8 +485,8 @@ mod tests {
         assert_eq!(scenario.machine.units.fpu_conflict, 0.25);
         for (setting, words) in [
             ("runs", "setting `runs`: write PATH=VALUE"),
-            ("name=x y", "a text needs quotes"),
-            ("name.x=1", "no table"),
+            ("name=x y", "texts need quotes"),
+            ("name.x=1", "not a table"),
             ("machine.colour=1", "unknown field `colour`"),
             ("machine.units.fpu_conflict=2", "fpu_conflict is 2"),
         ] {
