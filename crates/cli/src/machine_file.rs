@@ -21,8 +21,8 @@ pub fn named(name: &str) -> Result<MachineSpec> {
         _ if path.exists() => of_shape(name, recorded(path)?),
         _ if name.contains(':') => MachineSpec::plain(name),
         _ => bail!(
-            "`{name}` is neither a machine nor a file: write a machine profile (.json), a scenario (.toml), a \
-             machine of hwloc (.xml), a recorded one (a directory, .tar.gz or .tar.bz2), or one in a line, \
+            "`{name}` is neither a machine nor a file: write a machine profile (.json), a scenario (.toml), \
+             a machine of hwloc (.xml), a recorded one (a directory, .tar.gz or .tar.bz2), or one in a line, \
              such as \"pack:1 l2:4 core:2 pu:1\""
         ),
     })

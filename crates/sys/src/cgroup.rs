@@ -60,7 +60,7 @@ pub enum GroupError {
         root: String,
     },
     /// The text is not the name of a suitable unit.
-    #[error("{name} is not the name of a unit that contains processes: those end with {}", UNIT_KINDS.join(", "))]
+    #[error("{name} is not the name of a unit with processes: those end with {}", UNIT_KINDS.join(", "))]
     NoUnitName {
         /// The text as given by the user.
         name: String,

@@ -175,8 +175,8 @@ fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(speed) if (SPEED_MIN..1.0).contains(&speed) => Ok(speed),
         _ => Err(format!(
-            "`{text}` is not a valid speed: write a share of the present one from {SPEED_MIN} (less would leave a PE \
-             no time for what the kernel has to do there) to below 1, such as 0.5"
+            "`{text}` is not a valid speed: write a share of the present one from {SPEED_MIN} (less would \
+             leave the kernel no time on the PE) to below 1, such as 0.5"
         )),
     }
 }

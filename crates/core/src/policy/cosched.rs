@@ -396,8 +396,7 @@ impl<'a> Deal<'a> {
         Placement { bound: self.reasons.iter().map(assignment).collect(), ..Placement::default() }
     }
 
-    /// Returns whether the PEs are used more evenly, or equally so with a greater difference between threads
-    /// on sibling PEs.
+    /// Returns whether PEs are used more evenly, or equally so and threads on sibling PEs differ more.
     fn is_better(&self, other: &Self, gain_min: f64) -> bool {
         match self.crowding().cmp(&other.crowding()) {
             Ordering::Less => true,
