@@ -1,17 +1,17 @@
-//! The limits that control groups set to this process, in both versions of their hierarchy.
+//! The limits that control groups impose on this process, in both versions of their hierarchy.
 
 use corewise_sys::limits::{self, number};
 use corewise_sys::proc::Proc;
 use std::path::{Path, PathBuf};
 
-/// How much memory may still be taken before a group's limit; `None` without a limit. Pages of files that
-/// were not used lately count as free, since the kernel drops them first.
+/// Returns how many bytes may still be allocated before a group's limit; `None` without a limit. Recently
+/// unused pages of files count as free, since the kernel drops them first.
 pub fn memory_left(root: &Path) -> Option<u64> {
     let left = |folder: &PathBuf| {
         let limit = number(folder, "memory.max").or(number(folder, "memory.limit_in_bytes"))?;
         let used = number(folder, "memory.current").or(number(folder, "memory.usage_in_bytes"))?;
         let stat = std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-        // Version 1 has a sum over the subgroups beside the group's own figure.
+        // Version 1 has a sum over the subgroups besides the group's own figure.
         let of_stat = |name: &str| {
             stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
         };
@@ -21,8 +21,8 @@ pub fn memory_left(root: &Path) -> Option<u64> {
     folders(root, "memory").iter().filter_map(left).min()
 }
 
-/// How many PEs' worth of time the process may take by its groups' quotas (`docker run --cpus`); `None`
-/// without a quota.
+/// Returns the number of PEs whose time the process may use by its groups' quotas (`docker run --cpus`);
+/// `None` without a quota.
 pub fn pe_quota(root: &Path) -> Option<f64> {
     folders(root, "cpu").iter().filter_map(|folder| limits::pe_quota(folder)).reduce(f64::min)
 }

@@ -1,8 +1,8 @@
-//! Under which conditions a machine would be measured: which PEs may be used, what else runs on them, in what
-//! the machine itself runs, and how its clock is governed.
+//! The conditions of a measurement: which PEs may be used, the load by others, virtualisation, and the
+//! control of the clock.
 //!
-//! Everything is read below a root directory, so a recorded machine is a test. What makes figures wrong is a
-//! [`Refusal`]; what a reader of the figures should merely know is a note.
+//! Everything is read below a root directory, so that recorded machines serve as tests. Conditions that
+//! falsify figures are a [`Refusal`]; conditions that a reader should merely know are notes.
 
 use super::{cgroup, kernels, virtualisation};
 use corewise_core::cpuset::CpuSet;
@@ -16,23 +16,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Above this share of a PE's time, the work of others is no noise any more but a part of what is measured.
+/// The share of a PE's time above which the load by others is not noise any more but part of the measurement.
 const BUSY_SHARE_MAX: f64 = 0.10;
 
-/// From this share on a hypervisor's steal time is worth a note; repetitions that it hits are discarded
-/// anyway.
+/// The steal time of a hypervisor from which a note is added; affected repetitions are discarded anyway.
 const STEAL_SHARE_NOTED: f64 = 0.01;
 
-/// How long to watch the load of others. `/proc/stat` counts in steps of 10 ms, so this sees steps of 3 %.
+/// How long to watch the load by others. `/proc/stat` counts in steps of 10 ms, so this resolves 3 %.
 pub const WATCH: Duration = Duration::from_millis(300);
 
 /// Why a machine should not be measured now.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// No PE is left of those that are online and allowed.
+    /// None of the online PEs is allowed.
     #[error("no PE to be measured is online and allowed to this process: widen its affinity mask or cpuset")]
     NoPe,
-    /// Others use the PEs.
+    /// Other processes use the PEs.
     #[error(
         "PE {pe} is {:.0} % busy with other work, so its figures would be wrong: end that work (`top` shows \
          who does it), wait for its end (--when-quiet), leave the PE out (--pes), or measure the machine \
@@ -43,7 +42,7 @@ pub enum Refusal {
     Load {
         /// The busiest PE.
         pe: PeId,
-        /// The share of its time that others take, 0..1.
+        /// The share of its time that other processes use, 0..1.
         share: f64,
     },
     /// A control group throttles the process.
@@ -53,12 +52,12 @@ pub enum Refusal {
          PEs (--pes), or measure the machine as it is (--under-load)"
     )]
     Quota {
-        /// PEs' worth of time.
+        /// The quota, in PEs.
         quota: f64,
         /// The usable PEs.
         pes: usize,
     },
-    /// Real-time scheduling was asked for and is not permitted.
+    /// Real-time scheduling was requested and is not permitted.
     #[error(
         "real-time scheduling is not permitted: raise the limit (`ulimit -r 1`, RLIMIT_RTPRIO), give \
          CAP_SYS_NICE, or measure without it"
@@ -66,22 +65,23 @@ pub enum Refusal {
     RealTime,
 }
 
-/// What was found before the start.
+/// The conditions before the start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conditions {
-    /// The PEs that are online and that this process may use.
+    /// The online PEs that this process may use.
     pub usable: CpuSet,
-    /// What the usable PEs did while they were watched.
+    /// The times of the usable PEs while they were watched.
     pub loads: BTreeMap<PeId, PeTimes>,
-    /// How many PEs' worth of time a control group allows; `None` without a limit.
+    /// The quota of a control group, in PEs; `None` without a limit.
     pub quota: Option<f64>,
     /// Whether a hypervisor may take time.
     pub is_virtual: bool,
-    /// What goes into the profile: the machine and the notes. What comes of measuring is left at nothing.
+    /// The circumstances for the profile: the machine and the notes. Fields about the measurement are left
+    /// empty.
     pub circumstances: Circumstances,
 }
 
-/// Looks at a machine for as long as `watch`, in which the caller should do nothing.
+/// Examines a machine for the time `watch`, in which the caller should be idle.
 pub fn examine(root: &Path, watch: Duration) -> Result<Conditions, Refusal> {
     let proc = Proc::of_machine(root);
     let before = proc.pe_times();
@@ -89,7 +89,7 @@ pub fn examine(root: &Path, watch: Duration) -> Result<Conditions, Refusal> {
     judge(root, &before, &proc.pe_times())
 }
 
-/// Judges by two readings of `/proc/stat` and what else there is.
+/// Judges by two readings of `/proc/stat` and the other files.
 fn judge(
     root: &Path,
     before: &BTreeMap<PeId, PeTimes>,
@@ -138,14 +138,14 @@ fn judge(
 }
 
 impl Conditions {
-    /// Leaves out all other PEs.
+    /// Excludes all other PEs.
     pub fn limit_to(&mut self, pes: &CpuSet) -> Result<(), Refusal> {
         self.usable = self.usable.intersection(pes);
         self.loads.retain(|&pe, _| pes.contains(pe));
         if self.usable.is_empty() { Err(Refusal::NoPe) } else { Ok(()) }
     }
 
-    /// Refuses a machine that would not show what it can do, because others use it or a quota throttles us.
+    /// Refuses a machine whose figures would be wrong because of other load or a quota.
     pub fn check_load(&self) -> Result<(), Refusal> {
         let shares = self.loads.iter().filter_map(|(&pe, times)| Some((pe, times.busy_share()?)));
         let busiest = shares.max_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -161,7 +161,7 @@ impl Conditions {
     }
 }
 
-/// What the load of others and the hypervisor's share tell a reader of the figures.
+/// Returns notes about the load by others and the hypervisor's share.
 fn load_notes(loads: &BTreeMap<PeId, PeTimes>, usable: &CpuSet) -> Vec<String> {
     let mut notes = Vec::new();
     for (&pe, times) in loads {
@@ -179,7 +179,7 @@ fn load_notes(loads: &BTreeMap<PeId, PeTimes>, usable: &CpuSet) -> Vec<String> {
     notes
 }
 
-/// Governor, limits and boost in words, and what follows from them.
+/// Returns governor, limits and boost in words, and notes about them.
 pub(crate) fn frequency(root: &Path, pes: &CpuSet) -> (Option<String>, Vec<String>) {
     let cpu = root.join("sys/devices/system/cpu");
     let text = |path: &str| Some(std::fs::read_to_string(cpu.join(path)).ok()?.trim().to_owned());

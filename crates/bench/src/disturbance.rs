@@ -1,15 +1,15 @@
-//! What kept a thread from running.
+//! Times in which a thread was kept from running.
 //!
-//! Three sources, none of which tells all. The time of the thread's own clock falls behind the wall's
-//! whenever something else runs on its PE: another thread, and with the kernel's accounting of interrupts and
-//! steal time also these. `schedstat` tells the part of it in which the thread waited in the queue.
-//! `/proc/stat` tells the steal time of the PE, in steps of 10 ms.
+//! There are three sources, none of which is complete. The thread's own clock falls behind the wall clock
+//! whenever something else runs on its PE: another thread and, if the kernel accounts for interrupts and
+//! steal time, also these. `schedstat` contains the part of it in which the thread waited in the queue.
+//! `/proc/stat` contains the steal time of the PE, in steps of 10 ms.
 
 use corewise_sys::proc::{Proc, SchedstatFile};
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// The times of the thread that opened it.
+/// Watches the times of the thread that opened it.
 pub(super) struct Watch {
     schedstat: Option<SchedstatFile>,
 }
@@ -17,32 +17,32 @@ pub(super) struct Watch {
 /// A thread's cumulative times.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reading {
-    /// On a PE.
+    /// Time on a PE.
     on_pe: Duration,
-    /// Runnable in the queue; `None` on a kernel without `schedstat`.
+    /// Time runnable in the queue; `None` on a kernel without `schedstat`.
     queued: Option<Duration>,
 }
 
 impl Watch {
-    /// For the calling thread. The file stays open: to open it takes longer than to read it.
+    /// Watches the calling thread. The file stays open, as opening it takes longer than reading it.
     pub fn open() -> Watch {
         Watch { schedstat: Proc::own().own_schedstat() }
     }
 
     pub fn read(&self) -> Reading {
         let times = self.schedstat.as_ref().and_then(|file| file.read().ok().flatten());
-        // The calling thread's own clock is always there.
+        // The calling thread's own clock is always available.
         let on_pe = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
         Reading { on_pe, queued: times.map(|times| Duration::from_nanos(times.wait_ns)) }
     }
 }
 
-/// How the thread's own times passed while the wall's clock went on by `elapsed`.
+/// The thread's absence while the wall clock advanced by `elapsed`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Absence {
-    /// Time of the wall without time of the thread.
+    /// Wall-clock time without progress of the thread's clock.
     off_pe: Duration,
-    /// The part of it in the queue; zero if the kernel does not tell.
+    /// The part of it in the queue; zero if the kernel does not report it.
     queued: Duration,
 }
 
@@ -55,9 +55,10 @@ impl Absence {
         }
     }
 
-    /// The time lost, at most `elapsed`. Kernels differ in whether a thread's own clock goes on while a
-    /// hypervisor has the PE. Where it stops, `off_pe` holds everything; where it goes on, the queue and the
-    /// steal time are the sum. The larger of both is right in either case, and counts nothing twice.
+    /// Returns the lost time, at most `elapsed`. Kernels differ in whether a thread's own clock advances
+    /// while a hypervisor has the PE. If it stops, `off_pe` contains everything; if it advances, the loss is
+    /// the sum of queueing and steal time. The larger of both is correct in either case, and counts nothing
+    /// twice.
     pub fn lost(&self, steal: Duration, elapsed: Duration) -> Duration {
         self.off_pe.max(self.queued + steal).min(elapsed)
     }

@@ -1,6 +1,6 @@
-//! The real machine as calibration sees it.
+//! The real machine as the calibration's executor.
 //!
-//! Changes nothing that outlives it: only its own threads are bound or made real-time, and they end with it.
+//! It leaves no lasting changes: only its own threads are bound or made real-time, and they end with it.
 
 use super::conditions::{self, Conditions, Refusal};
 use super::kernels::{Role, SharedLines};
@@ -26,21 +26,21 @@ use std::time::{Duration, Instant};
 /// A user's binary that runs longer has hung, or its problem is too large to be repeated.
 const NPB_LIMIT: Duration = Duration::from_secs(600);
 
-/// How long the threads of a repetition may take beyond its windows, most of it to make regions ready.
+/// How long the threads of a repetition may take beyond its windows, mostly to prepare regions.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How to measure.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The PEs to measure; `None`: all that may be used.
+    /// The PEs to measure; `None`: all usable ones.
     pub pes: Option<CpuSet>,
-    /// Measure the machine as it is, also under the load of others or a control group's quota.
+    /// Measure the machine as it is, even with other load or a control group's quota.
     pub under_load: bool,
     /// Measure with real-time scheduling, so that ordinary threads do not disturb.
     pub realtime: bool,
-    /// A directory of the user's own NPB binaries, to run in place of the benchmarks that are built in.
+    /// A directory of the user's own NPB binaries, which replace the built-in benchmarks.
     pub npb: Option<PathBuf>,
-    /// Set by whoever hears the user's wish to stop; see [`corewise_sys::signals::asked_to_end`].
+    /// Set when the user wants to stop; see [`corewise_sys::signals::asked_to_end`].
     pub interrupted: Arc<AtomicBool>,
 }
 
@@ -53,7 +53,7 @@ pub struct LiveExecutor {
 }
 
 impl LiveExecutor {
-    /// Looks at the machine for [`conditions::WATCH`] and refuses one whose figures would be wrong.
+    /// Examines the machine for [`conditions::WATCH`] and refuses one whose figures would be wrong.
     pub fn open(options: Options) -> Result<LiveExecutor, Refusal> {
         let mut conditions = conditions::examine(Path::new("/"), conditions::WATCH)?;
         if let Some(pes) = &options.pes {
@@ -62,19 +62,19 @@ impl LiveExecutor {
         if !options.under_load {
             conditions.check_load()?;
         }
-        // The calling thread tries it out and goes back at once.
+        // Try it out on the calling thread.
         if options.realtime && RealTime::enter(PRIORITY + 1).is_err() {
             return Err(Refusal::RealTime);
         }
         Ok(LiveExecutor { started: Instant::now(), options, conditions, workers: BTreeMap::new() })
     }
 
-    /// What was found before the start.
+    /// Returns the conditions before the start.
     pub fn conditions(&self) -> &Conditions {
         &self.conditions
     }
 
-    /// Refuses what cannot work, before anything is touched.
+    /// Rejects tasks that cannot run, before anything is changed.
     fn check(&mut self, tasks: &[Task]) -> Result<(), ExecutorError> {
         for task in tasks {
             if !self.conditions.usable.contains(task.pe) {
@@ -82,8 +82,8 @@ impl LiveExecutor {
                 return Err(ExecutorError::Pe { pe: task.pe, why });
             }
         }
-        // A worker's old region is given back before it takes the new one. Rather than to refuse, all that is
-        // kept ready is given back.
+        // A worker frees its old region before it allocates a new one. If memory is short, free all idle
+        // regions before refusing.
         let keeps = |worker: &Worker, task: &Task| worker.kept == Some((task.kernel, task.region_bytes));
         let is_new = |task: &&Task| !self.workers.get(&task.pe).is_some_and(|worker| keeps(worker, task));
         let needed: u64 = tasks.iter().filter(is_new).map(|task| task.region_bytes).sum();
@@ -105,7 +105,7 @@ impl LiveExecutor {
         })
     }
 
-    /// The worker of each task's PE is there afterwards.
+    /// Ensures that each task's PE has a worker.
     fn start_workers(&mut self, tasks: &[Task]) -> Result<(), ExecutorError> {
         for task in tasks {
             if let Entry::Vacant(vacant) = self.workers.entry(task.pe) {
@@ -117,12 +117,12 @@ impl LiveExecutor {
         Ok(())
     }
 
-    /// Has all tasks done at the same time.
+    /// Runs all tasks at the same time.
     fn meet(&mut self, tasks: &[Task], window: Duration) -> Result<Vec<Part>, ExecutorError> {
         let partnerships = pair_up(tasks)?;
         self.start_workers(tasks)?;
         let meeting = Meeting::of(tasks.len());
-        // Above the workers, so that it can call an end to a meeting where one of them spins.
+        // Above the workers, so that this thread can end a repetition in which one of them spins.
         let realtime = self.options.realtime.then(|| RealTime::enter(PRIORITY + 1)).transpose();
         let _realtime = realtime.map_err(|errno| never_met(tasks, &errno.to_string()))?;
         let deadline = Instant::now() + PATIENCE + window * 4;
@@ -149,7 +149,8 @@ impl LiveExecutor {
         self.workers.get_mut(&pe).expect("the workers of all tasks were started")
     }
 
-    /// Steal time of each PE so far; nothing on a bare machine, which spares us a file that is long there.
+    /// Returns each PE's steal time so far; empty on a bare machine, which saves reading a file that is long
+    /// there.
     fn pe_times(&self) -> BTreeMap<PeId, PeTimes> {
         if !self.conditions.is_virtual {
             return BTreeMap::new();
@@ -188,7 +189,7 @@ impl Executor for LiveExecutor {
         Ok(Repetition { runs: tasks.iter().zip(&parts).map(run).collect() })
     }
 
-    /// A worker's memory goes with it; the next repetition starts new ones.
+    /// A worker's memory is freed with it; the next repetition starts new ones.
     fn renew_memory(&mut self) {
         self.workers.clear();
     }
@@ -217,7 +218,8 @@ fn never_met(tasks: &[Task], why: &str) -> ExecutorError {
     ExecutorError::Unavailable { what: format!("PEs {pes} at the same time"), why: why.to_owned() }
 }
 
-/// Memory for the tasks that need a partner: the first two of a kernel share some, then the next two.
+/// Allocates memory for the tasks that need a partner: the first two of a kernel share some, then the next
+/// two.
 fn pair_up(tasks: &[Task]) -> Result<Vec<Option<Partnership>>, ExecutorError> {
     let mut waiting: BTreeMap<Kernel, Arc<SharedLines>> = BTreeMap::new();
     let mut shared = Vec::new();
@@ -251,7 +253,7 @@ mod tests {
         LiveExecutor::open(Options { under_load: true, ..options }).unwrap()
     }
 
-    /// The first PEs that may be used.
+    /// Returns the first usable PEs.
     fn usable<const N: usize>(executor: &LiveExecutor) -> [PeId; N] {
         let pes: Vec<PeId> = executor.conditions().usable.iter().take(N).collect();
         pes.try_into().expect("there are so many")
@@ -351,7 +353,7 @@ mod tests {
                 nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(tid), &mask).unwrap();
             }
         };
-        // Again and again, as it may have happened between two runs, or before the worker's start.
+        // Repeatedly, as it may have happened between two runs, or before the worker's start.
         let is_over = AtomicBool::new(false);
         let error = std::thread::scope(|scope| {
             scope.spawn(|| {

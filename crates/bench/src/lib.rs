@@ -1,6 +1,6 @@
-//! Measuring the real machine: the kernels' code, and the executor that runs them on chosen PEs.
+//! Measuring the real machine: the code of the kernels, and the executor that runs them on chosen PEs.
 //!
-//! What is measured, how often, and what it means is decided in `corewise_core::calibrate`.
+//! `corewise_core::calibrate` decides what is measured and how often, and evaluates the results.
 
 mod cgroup;
 pub mod comparison;

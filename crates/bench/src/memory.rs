@@ -1,12 +1,12 @@
-//! How much memory may be taken without driving anybody out.
+//! How much memory can be allocated without displacing other processes.
 
 use super::cgroup;
 use std::path::Path;
 
-/// This much of what is available stays: it changes while we measure.
+/// The share of available memory that is left free, as availability changes while we measure.
 const KEPT_SHARE: f64 = 0.1;
 
-/// Bytes that may be allocated; `None` if the machine does not tell.
+/// Returns the bytes that may be allocated; `None` if the machine does not report it.
 pub(super) fn allowance(root: &Path) -> Option<u64> {
     let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,12 +1,12 @@
-//! The threads that measure: one a PE, bound to it, and how they work at the same time.
+//! The measuring threads, one per PE and bound to it, and how they work at the same time.
 //!
-//! A repetition must answer what a task does *while the others work*. Threads neither start nor end at the
-//! same instant, so each has a window of its own: it works, uncounted, until all others work too; then counts
-//! until its window has passed; then works on, uncounted, until the windows of all have passed. Before, each
-//! goes once over its region alone, and all work together for a short while, so that caches and clocks are as
-//! they will be.
+//! A repetition must measure what a task does *while the others work*. Threads neither start nor end at the
+//! same instant, so each has a window of its own: it works, uncounted, until all others work, too; then
+//! counts until its window has passed; then continues, uncounted, until the windows of all have passed.
+//! Before that, each traverses its region once alone, and all work together for a short while, so that caches
+//! and clocks settle.
 //!
-//! Between that and the window, and once more at the end, a spell of dependent additions tells the clock.
+//! Before the window, and again after it, a short series of dependent additions measures the clock.
 //!
 //! Limits: a thread that waits (a duty below 1) polls the time with the processor's pause instruction, which
 //! on an SMT sibling still takes some issue slots.
@@ -26,25 +26,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long additions are timed to tell the clock.
+/// How long additions are timed to measure the clock.
 const CLOCK_SPELL: Duration = Duration::from_micros(100);
 
-/// Bounds of the time that all work together before they count; in between, a tenth of the window.
+/// Limits of the time that all work together before they count; in between it is a tenth of the window.
 const SETTLING: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
 
-/// The lowest of the real-time priorities: above all ordinary threads, below what others run in real time.
+/// The lowest real-time priority: above all ordinary threads, below other real-time threads.
 pub(super) const PRIORITY: i32 = 1;
 
-/// Below this, a task would hardly do anything within a window.
+/// The minimum duty: with less, a task would hardly do anything within a window.
 const DUTY_MIN: f64 = 0.01;
 
-/// No chunk takes longer. One that seems to was interrupted, which calls for no longer rest.
+/// The maximum time of a chunk. A chunk that seems longer was interrupted, and is not followed by a longer
+/// rest.
 const CHUNK_MAX: Duration = Duration::from_millis(1);
 
-/// What two tasks with one kernel need: common memory, and which of the two each is.
+/// What two tasks with one kernel need: shared memory, and the role of each.
 pub(super) type Partnership = (Arc<SharedLines>, Role);
 
-/// What one worker has to do in a repetition.
+/// The work of one worker in a repetition.
 pub(super) struct Assignment {
     pub task: Task,
     pub partnership: Option<Partnership>,
@@ -53,7 +54,7 @@ pub(super) struct Assignment {
     pub meeting: Arc<Meeting>,
 }
 
-/// What it did.
+/// The result of one worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub work: f64,
@@ -63,20 +64,20 @@ pub(super) struct Part {
     pub clock_ghz: Option<f64>,
 }
 
-/// Why it did nothing.
+/// Why a worker did no work.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Another task of the repetition failed.
     Abandoned,
-    /// Its own reason.
+    /// The worker's own error.
     Error(ExecutorError),
 }
 
-/// A thread bound to one PE. Dropped, it ends and its memory is given back.
+/// A thread bound to one PE. On drop it ends and frees its memory.
 pub(super) struct Worker {
     /// The kernel and the region that it keeps ready.
     pub kept: Option<(Kernel, u64)>,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     orders: Option<Sender<Assignment>>,
     answers: Receiver<Result<Part, Failure>>,
     thread: Option<JoinHandle<()>>,
@@ -101,15 +102,15 @@ impl Worker {
         Ok(Worker { kept: None, orders: Some(orders), answers, thread: Some(thread) })
     }
 
-    /// Gives it work. [`Worker::answer`] must follow.
+    /// Assigns work. [`Worker::answer`] must follow.
     pub fn order(&mut self, assignment: Assignment) {
         self.kept = Some((assignment.task.kernel, assignment.task.region_bytes));
-        // A worker that is gone has no answer either, which is where it is told.
+        // A worker that is gone gives no answer either, and `answer` reports that.
         let _ = self.orders.as_ref().map(|orders| orders.send(assignment));
     }
 
-    /// Waits until it is done. From the deadline on nobody at the meeting waits for anybody any more: a
-    /// thread that another program keeps from its PE must not make the others spin for ever.
+    /// Waits until the work is done. From the deadline on no worker of the meeting waits for others: a thread
+    /// that another program keeps from its PE must not make the others spin forever.
     pub fn answer(&mut self, meeting: &Meeting, deadline: Instant) -> Result<Part, Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         if let Ok(answer) = self.answers.recv_timeout(left) {
@@ -127,7 +128,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // A panic was or will be told by `answer`.
+            // A panic is reported by `answer`.
             let _ = thread.join();
         }
     }
@@ -143,12 +144,12 @@ pub(super) struct Meeting {
     measuring: Stage,
 }
 
-/// A time in which all work.
+/// A period in which all work.
 #[derive(Debug, Default)]
 struct Stage {
     working: AtomicUsize,
     finished: AtomicUsize,
-    /// Everybody's window has passed, or somebody left.
+    /// All windows have passed, or a worker has left.
     over: AtomicBool,
 }
 
@@ -163,7 +164,7 @@ impl Meeting {
         self.measuring.over.store(true, Ordering::Release);
     }
 
-    /// Waits until every worker is ready; false if one will never be.
+    /// Waits until every worker is ready; returns `false` if one will never be.
     fn gather(&self) -> bool {
         self.gathered.fetch_add(1, Ordering::AcqRel);
         while self.gathered.load(Ordering::Acquire) < self.tasks {
@@ -176,7 +177,7 @@ impl Meeting {
     }
 }
 
-/// Whoever leaves a meeting, at its end or by an error or a panic, lets all others go.
+/// Releases all others when a worker leaves a meeting, whether at its end or by an error or a panic.
 struct Leaving(Arc<Meeting>);
 
 impl Drop for Leaving {
@@ -185,15 +186,15 @@ impl Drop for Leaving {
     }
 }
 
-/// A loop that works for a share of the time and rests for the remainder.
+/// A loop that works for a share of the time and rests otherwise.
 struct DutyCycle<'a> {
     looping: &'a mut dyn Loop,
-    /// Time to wait after each unit of time worked.
+    /// Rest time per unit of working time.
     rest: f64,
 }
 
 impl DutyCycle<'_> {
-    /// One chunk of work and the rest that follows from it. Returns the work and when it was over.
+    /// Runs one chunk of work and the rest that follows. Returns the work and when it ended.
     fn once(&mut self, begin: Instant, over: &AtomicBool) -> (f64, Instant) {
         let work = self.looping.chunk(over);
         let mut now = Instant::now();
@@ -220,7 +221,7 @@ struct Counted {
 }
 
 impl Stage {
-    /// Works with all others; `None` if somebody left.
+    /// Works with all others; returns `None` if one has left.
     fn work(
         &self,
         tasks: usize,
@@ -256,11 +257,11 @@ impl Stage {
     }
 }
 
-/// What a worker keeps on its own thread.
+/// The state that a worker keeps on its own thread.
 struct Bench {
     pe: PeId,
     watch: Watch,
-    /// Tells the clock; `None` where there is no such kernel.
+    /// Measures the clock; `None` if there is no such kernel.
     additions: Option<Box<dyn Loop>>,
     ready: Option<(Kernel, u64, Box<dyn Loop>)>,
 }
@@ -307,8 +308,7 @@ impl Bench {
         Failure::Error(ExecutorError::Pe { pe: self.pe, why })
     }
 
-    /// Binds this thread to its PE, unless it is bound. The kernel takes a mask away when the PE goes
-    /// offline.
+    /// Binds this thread to its PE, unless it is bound. The kernel resets the mask when the PE goes offline.
     fn bind(&self) -> Result<(), Failure> {
         let mask = CpuSet::single(self.pe);
         if affinity::get(0).as_ref() == Ok(&mask) {
@@ -333,11 +333,11 @@ impl Bench {
         }
     }
 
-    /// The loop of the repetition before, if it is the same. Synchronisation starts afresh every time: its
-    /// loops must begin together.
+    /// Returns the loop of the repetition before, if it is the same. Synchronisation loops are always new, as
+    /// they must begin together.
     fn prepare(&mut self, assignment: &Assignment) -> Result<Box<dyn Loop>, Failure> {
         let Task { kernel, region_bytes, .. } = assignment.task;
-        // Taken out, so that its memory is free before new memory is taken.
+        // Taken out, so that its memory is freed before new memory is allocated.
         match self.ready.take() {
             Some((same, bytes, looping))
                 if (same, bytes) == (kernel, region_bytes) && !kernel.needs_partner() =>
@@ -355,8 +355,8 @@ impl Bench {
         })
     }
 
-    /// The clock, from the fastest of a few chunks of additions: an interrupt makes one slower, nothing makes
-    /// one faster.
+    /// Returns the clock, from the fastest of a few chunks of additions: an interrupt makes a chunk slower,
+    /// nothing makes one faster.
     fn clock_ghz(&mut self) -> Option<f64> {
         let additions = self.additions.as_mut()?;
         let never = AtomicBool::new(false);
@@ -373,10 +373,10 @@ impl Bench {
     }
 }
 
-/// Goes once over a region, but for no longer than the window. A synchronisation kernel would wait for its
+/// Traverses a region once, but for no longer than the window. A synchronisation kernel would wait for its
 /// partner.
 fn warm_up(task: &Task, looping: &mut dyn Loop, window: Duration) {
-    /// A chain of loads has at most one in a cache line.
+    /// The size of a cache line; a chain of loads has at most one element per line.
     const LINE_BYTES: f64 = 64.0;
     let pass = match task.kernel {
         Kernel::LoadLatency => task.region_bytes as f64 / LINE_BYTES,
@@ -395,7 +395,7 @@ fn warm_up(task: &Task, looping: &mut dyn Loop, window: Duration) {
 mod tests {
     use super::*;
 
-    /// Notes when it worked.
+    /// Records when it worked.
     #[derive(Default)]
     struct Noting(Vec<(Instant, Instant)>);
 

@@ -1,9 +1,10 @@
-//! How threads are changed: the seam between the live world, which knows who is there, and what acts on them.
+//! The interface for changing threads, between the live world, which knows the threads, and the parts that
+//! act on them.
 //!
 //! An actuator knows who decides about a thread (its user, the thread itself, corewise), carries out changes,
-//! and gives everything back. A change that it has no means for is [`OutcomeKind::Unsupported`], one that the
-//! system does not permit [`OutcomeKind::Refused`]: both are observations. What it changes must be given back
-//! also after the death of corewise; [`crate`], the one of affinity masks, shows how.
+//! and restores everything. A change that it does not support is [`OutcomeKind::Unsupported`], one that the
+//! system does not permit [`OutcomeKind::Refused`]: both are observations. Its changes must be restored even
+//! after the death of corewise; [`crate`], for affinity masks, shows how.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::Standing;
@@ -15,40 +16,41 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What changes threads, and gives back what it has changed. See the module's text.
+/// Changes threads, and restores what it has changed; see the module documentation.
 pub trait Actuator {
-    /// A thread is new.
+    /// Registers a new thread.
     fn meet(&mut self, thread: &NewThread);
 
-    /// A look at all threads begins. What is decided next rests on what they are found to be from now on.
-    /// `allowed` are the PEs that corewise itself may use: what user and cpuset allow the whole application.
+    /// Begins a pass over all threads; later decisions rest on the state found from now on. `allowed` are the
+    /// PEs that corewise itself may use: those that user and cpuset allow for the whole application.
     fn begin_look(&mut self, allowed: &Arc<CpuSet>);
 
-    /// These are the processes that live.
+    /// Forgets all processes but the living ones.
     fn retain_processes(&mut self, living: &HashSet<u32>);
 
-    /// Who decides where the thread runs, and where its user lets it run. It lives, and has been found since
-    /// the look began.
+    /// Returns who decides where the thread runs, and the PEs that its user permits. The thread lives and was
+    /// found since the pass began.
     fn standing(&mut self, thread: &ThreadFacts) -> (Standing, Arc<CpuSet>);
 
-    /// The thread has ended.
+    /// Forgets a thread that has ended.
     fn forget(&mut self, thread: &ThreadFacts);
 
-    /// Carries out changes; what became of each. One that only looks on does nothing and answers nothing.
+    /// Carries out changes and returns their outcomes. A dry-run actuator does nothing and returns no
+    /// outcomes.
     fn apply(&mut self, actions: &[Action]) -> Vec<Outcome>;
 
-    /// The PEs on which others, who tell so, have bound threads.
+    /// Returns the PEs to which other runs of corewise have bound threads.
     fn taken(&self) -> CpuSet;
 
-    /// Until when something is due that it does by itself, in the course of time; `None`: nothing.
+    /// Returns the time until the actuator's own next action is due; `None` if there is none.
     fn due_within(&self) -> Option<Duration>;
 
-    /// Does what is due.
+    /// Carries out the actuator's own actions that are due.
     fn act_in_time(&mut self);
 
-    /// Gives everything back. From then on it only looks on.
+    /// Restores everything, and only observes from then on.
     fn give_back(&mut self);
 
-    /// What a user should know, in words.
+    /// Returns notes for the user.
     fn notes(&self) -> Vec<String>;
 }

@@ -1,14 +1,14 @@
-//! The [`Actuator`] of affinity masks: whose decision a thread's mask is, and how it is set.
+//! The [`Actuator`] of affinity masks: who has set a thread's mask, and how to change it.
 //!
-//! Problem: a mask does not tell who set it. Approach: one that corewise has set is in the ledger; one that
-//! is the process's own, or all that is allowed, is nobody's decision; one that corewise handed out to
-//! another thread was inherited from that; any other is the thread's own wish, and stays. The kernel
-//! changes the masks of a cpuset one after the other, so a surprise counts only if it is still there at the
-//! next look.
+//! Problem: a mask does not tell who set it. Approach: a mask that corewise has set is in the ledger. A mask
+//! that equals the process's own, or everything that is allowed, is nobody's decision. A mask that corewise
+//! gave to another thread was inherited from that thread. Any other mask is the thread's own wish and stays.
+//! The kernel changes the masks of a cpuset one after the other, so an unexpected mask counts only if it is
+//! still there at the next observation.
 //!
-//! Limits: a thread that pins itself to just the PEs that corewise has given another is taken for one that
-//! inherited them, unless it was seen with them before, or it is known that nobody it descends from was ever
-//! bound (by BPF, which tells who has created a thread). See [`super::restore`] for the end.
+//! Limits: a thread that pins itself to exactly the PEs that corewise has given to another thread is mistaken
+//! for one that inherited them, unless it had the mask before, or none of its ancestors was ever bound (known
+//! with BPF, which reports the creator of a thread). See [`super::restore`] for the end.
 
 use super::binder::{Basis, Binder};
 use super::guardian::Guardian;
@@ -28,38 +28,38 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// See the module's text.
+/// The actuator of affinity masks; see the module documentation.
 pub struct AffinityActuator {
-    /// `None`: it only looks on.
+    /// `None` for a dry run.
     binder: Option<Binder>,
     /// The PEs that corewise itself may use.
     allowed: Arc<CpuSet>,
     processes: HashMap<u32, Process>,
-    /// When the threads were looked at last, as a time of start.
+    /// When the threads were last observed, in units of start times.
     observed: u64,
-    /// The free threads whose user lets them have fewer PEs than corewise, with these.
+    /// The free threads to which their user permits fewer PEs than corewise has, with these PEs.
     limited: HashMap<u32, Arc<CpuSet>>,
-    /// Whether a thread was ever bound. `false`: nor was anybody that it descends from, so it cannot have
-    /// inherited a mask of ours either. Of others it is not known.
+    /// Whether a thread was ever bound. `false` implies that no ancestor was bound either, so it cannot have
+    /// inherited a mask from us. Unknown for threads that are missing.
     was_bound: HashMap<u32, bool>,
-    /// The masks that were a surprise, by the threads with their generations; and those of the last look.
+    /// The unexpected masks of this pass, by thread and generation, and those of the last pass.
     doubts: HashMap<(u32, u64), CpuSet>,
     earlier_doubts: HashMap<(u32, u64), CpuSet>,
 }
 
-/// What is remembered of a process.
+/// The remembered state of a process.
 struct Process {
     /// The name of its first thread when its environment was read: another name means another program.
     name: Arc<str>,
     /// Whether its user placed its threads by an environment variable.
     user_placed: bool,
-    /// The mask that the process started with: what its user gave it.
+    /// The mask with which the process started, as set by its user.
     permitted: Arc<CpuSet>,
 }
 
 impl AffinityActuator {
-    /// With a guardian it may set masks, without it only looks on. `followed` is the kernel's own list of the
-    /// threads, where there is one.
+    /// Creates the actuator. It sets masks only with a guardian, otherwise this is a dry run. `followed` is
+    /// the kernel's list of the threads, if there is one.
     pub fn new(guardian: Option<Guardian>, followed: Option<io::Result<Followed>>) -> io::Result<Self> {
         let binder = guardian.map(|guardian| Binder::new(guardian, followed)).transpose()?;
         let mut actuator = Self {
@@ -87,9 +87,9 @@ impl AffinityActuator {
         }
     }
 
-    /// Whether this mask of the thread's was no surprise at the last look. The kernel changes the masks of a
-    /// cpuset one after the other, also while we look: only what is still so at the next look is somebody's
-    /// wish.
+    /// Returns whether this unexpected mask of the thread is new. The kernel changes the masks of a cpuset
+    /// one after the other, even during a pass: only a mask that is still there at the next pass is a
+    /// decision.
     fn is_first_doubt(&mut self, facts: &ThreadFacts, mask: &CpuSet) -> bool {
         let is_first = !self.was_in_doubt(facts, mask);
         if is_first {
@@ -102,7 +102,8 @@ impl AffinityActuator {
         self.earlier_doubts.get(&(facts.tid, facts.generation)) == Some(mask)
     }
 
-    /// What is known of the thread's process; looked up when it is new or has become another program.
+    /// Returns the state of the thread's process, which is read when the process is new or runs another
+    /// program.
     fn process(&mut self, facts: &ThreadFacts) -> &Process {
         let leads = facts.tid == facts.pid;
         let known = self.processes.get(&facts.pid);
@@ -163,7 +164,7 @@ impl Actuator for AffinityActuator {
     }
 
     fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
-        // It has ended since it was found: there is no PE on which it could be placed.
+        // It has ended since it was found and cannot be placed.
         let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, Arc::default()) };
         self.with_binder(|binder| binder.meet(facts.tid, facts.generation));
         if let Some(binder) = &self.binder
@@ -173,7 +174,7 @@ impl Actuator for AffinityActuator {
             if seen(&bound.ours, binder.cpuset()) == mask || self.is_first_doubt(facts, &mask) {
                 return (Standing::Bound, permitted);
             }
-            // Somebody else has set it since: it is no longer ours to give back.
+            // Somebody else has set the mask since: we must not restore it.
             self.with_binder(|binder| binder.note(Entry::Free(facts.tid)));
         }
         let process = self.process(facts);
@@ -198,8 +199,8 @@ impl Actuator for AffinityActuator {
             }
             return (Standing::Free, mask);
         }
-        // Who had this mask before we handed it out has it from somebody else; but who was bound may have put
-        // back what it found then.
+        // A thread that had this mask before we gave it to another has it from somebody else, except for a
+        // formerly bound thread, which may have restored the mask that it found while bound.
         let had_it_before = was_bound != Some(true) && self.was_in_doubt(facts, &mask);
         if handed_out && !is_pinned && !had_it_before {
             return (Standing::Inherited, permitted);
@@ -212,7 +213,7 @@ impl Actuator for AffinityActuator {
 
     fn forget(&mut self, facts: &ThreadFacts) {
         self.with_binder(|binder| binder.forget(facts.tid, facts.generation));
-        // Should its number have another owner already, that one may have inherited a mask.
+        // A new thread with the same ID may have inherited a mask.
         self.was_bound.remove(&facts.tid);
     }
 
@@ -236,7 +237,7 @@ impl Actuator for AffinityActuator {
                 Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
             };
             if (&action.change, &result) == (&Change::Free, &OutcomeKind::Done) {
-                // It may be bound again before the next look.
+                // It may be bound again before the next observation.
                 match affinity::get(tid).ok().filter(|mask| *mask != *self.allowed) {
                     Some(mask) => self.limited.insert(tid, Arc::new(mask)),
                     None => self.limited.remove(&tid),
@@ -263,7 +264,7 @@ impl Actuator for AffinityActuator {
 
     fn give_back(&mut self) {
         if let Some(binder) = self.binder.take() {
-            binder.let_go();
+            binder.restore_all();
         }
     }
 
@@ -286,7 +287,7 @@ mod tests {
         let changes = [Change::Set(Setting::Weight(Weight::Idle)), Change::Reset(SettingKind::SpinCount)];
         let thread = ThreadId { tid: std::process::id(), generation: 0 };
         let actions = changes.map(|change| Action { thread, change, reason: "".into() });
-        // In a thread of its own, whose mask is looked at to tell what its user allows.
+        // In a thread of its own, whose mask tells what its user permits.
         std::thread::spawn(move || {
             let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
             let results = actuator.apply(&actions).into_iter().map(|outcome| outcome.result);
@@ -298,7 +299,7 @@ mod tests {
         .unwrap();
     }
 
-    /// One whose user lets it have fewer PEs than corewise.
+    /// A thread to which its user permits fewer PEs than corewise has.
     #[test]
     fn whoever_was_freed_may_be_bound_again_before_the_next_look() {
         needs!(TwoPes);
@@ -328,8 +329,8 @@ mod tests {
         other.join().unwrap();
     }
 
-    /// In a thread of its own, which the actuator meets as the only one: for each step its mask is set, and
-    /// what it is found to be then is returned. With `bound`, it was bound to the last PE before and freed.
+    /// Runs in a thread of its own, the only one that the actuator meets. Sets its mask for each step and
+    /// returns the standing that is found. With `bound`, it was bound to the last PE before and freed.
     #[test]
     fn who_ends_while_it_is_looked_at_can_be_placed_nowhere() {
         std::thread::spawn(|| {
@@ -404,7 +405,7 @@ mod tests {
         CpuSet::single(own.last().unwrap())
     }
 
-    /// As hwloc does: it binds itself here and there, and puts back the mask that it has found.
+    /// As hwloc does: it binds itself here and there, and restores the mask that it has found.
     #[test]
     fn who_puts_a_mask_of_ours_back_has_not_pinned_itself() {
         needs!(TwoPes);
@@ -412,7 +413,7 @@ mod tests {
         assert_eq!(found, [SelfPinned, Inherited, Inherited]);
     }
 
-    /// A cpuset that shrinks and grows shows a thread with an inherited mask with another one for a moment.
+    /// A cpuset that shrinks and grows briefly gives a thread with an inherited mask another mask.
     #[test]
     fn an_heir_that_had_another_mask_meanwhile_is_still_one() {
         needs!(TwoPes);

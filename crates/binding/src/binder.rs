@@ -1,8 +1,9 @@
-//! Setting masks so that each can be given back: with leave to act, the journal of changes and the guardian.
+//! Setting masks so that each can be restored: with permission to act, the journal of changes and the
+//! guardian.
 //!
-//! Between a look at a thread and the change of its mask everything may happen: its cpuset shrinks, the
-//! thread pins itself, it ends and its number is given to another. So a thread is bound only while its mask
-//! is the one that the decision rests on, and only if it had started by then.
+//! Between the observation of a thread and the change of its mask anything may happen: its cpuset shrinks,
+//! the thread pins itself, it ends and its ID is reused. So a thread is bound only while its mask is the one
+//! that the decision is based on, and only if it had started by then.
 
 use super::group::Slowed;
 use super::guardian::Guardian;
@@ -24,50 +25,49 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the end of a run may be held up by threads that inherited a mask. If that is not enough, the
-/// guardian goes on.
+/// How long threads that inherited a mask may delay the end of a run; after that, the guardian continues.
 const WITHIN: Duration = Duration::from_millis(300);
 
-/// How long, if there is no guardian.
+/// The same limit without a guardian.
 const WITHIN_ALONE: Duration = Duration::from_secs(5);
 
-/// More than any machine has: PEs with numbers below this are told to others.
+/// More than any machine has: PEs with indices below this are announced to other runs.
 const PES_MAX: i64 = 1 << 20;
 
-/// See the module's text.
+/// Sets masks and records them; see the module documentation.
 pub struct Binder {
     token: ActToken,
     ledger: Ledger,
     guardian: Guardian,
     followed: Option<Followed>,
-    /// What is given back to a thread that nobody has narrowed, so that it follows its cpuset when that grows
-    /// later: every PE.
+    /// All PEs: the mask to restore for a thread that nobody has restricted, so that it follows its cpuset
+    /// when that grows later.
     all_pes: CpuSet,
-    /// What the cpuset allows.
+    /// The PEs that the cpuset allows.
     cpuset: CpuSet,
-    /// Whether a user has narrowed corewise.
+    /// Whether a user has restricted corewise.
     narrowed: bool,
     turns: Turns,
-    /// The PEs on each of which this corewise has bound a thread alone, for others to know.
+    /// The PEs to each of which this corewise has bound a thread alone, announced to other runs.
     claimed: Slots,
-    /// When threads were seen to be bound to each of them last.
+    /// When threads were last seen to be bound to each of them.
     bound_at: HashMap<i64, Instant>,
-    /// By what discovery tells the noted threads from later owners of their numbers.
+    /// The generation of each recorded thread, to tell it from later threads with the same ID.
     generations: HashMap<u32, u64>,
 }
 
-/// What a decision rests on.
+/// The basis of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Basis<'a> {
-    /// What corewise itself was allowed: what user and cpuset allow the whole application.
+    /// The PEs that corewise itself was allowed: those that user and cpuset allow for the whole application.
     pub baseline: &'a CpuSet,
     /// The mask that the thread had, if it was not bound.
     pub mask: &'a CpuSet,
-    /// When the threads were looked at, as a time of start.
+    /// When the thread was observed, in units of start times.
     pub at: u64,
 }
 
-/// For how long a PE stays claimed on which no thread is bound any more.
+/// How long a PE stays claimed after its last thread was freed.
 const CLAIMED_FOR: Duration = Duration::from_secs(2);
 
 impl Binder {
@@ -75,7 +75,7 @@ impl Binder {
     pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> io::Result<Binder> {
         let token = ActToken::mint();
         let (own, cpuset) = affinity::own_and_cpuset()?;
-        // Without the kernel's list, threads that inherited a mask are looked for by their parentage.
+        // Without the kernel's list, threads that inherited a mask are found by their parents.
         let followed = followed.and_then(Result::ok);
         let mut binder = Binder {
             token,
@@ -97,36 +97,36 @@ impl Binder {
         Ok(binder)
     }
 
-    /// The journal.
+    /// Returns the journal.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// What the cpuset allowed at the last look.
+    /// Returns the PEs that the cpuset allowed at the last observation.
     pub fn cpuset(&self) -> &CpuSet {
         &self.cpuset
     }
 
-    /// To be called when corewise's own mask has changed: by its cpuset, or by its user.
+    /// Must be called when corewise's own mask has changed, by its cpuset or by its user.
     pub fn own_mask_changed(&mut self) {
-        // If it cannot be told, masks are surprises, and who has one is not bound.
+        // If this cannot be read, masks will be unexpected, and threads with such masks are not bound.
         if let Ok((own, cpuset)) = affinity::own_and_cpuset() {
             (self.narrowed, self.cpuset) = (own != cpuset, cpuset);
         }
     }
 
-    /// What a user should know, in words.
+    /// Returns notes for the user.
     pub fn notes(&self) -> Vec<String> {
         self.guardian.notes()
     }
 
-    /// Notes a change in the journal.
+    /// Records a change in the journal.
     pub fn note(&mut self, entry: Entry) {
         self.ledger.note(entry.clone());
         self.guardian.write(&entry, &self.ledger);
     }
 
-    /// Notes a process of the application; one that has ended needs no note.
+    /// Records a process of the application, unless it has ended.
     pub fn note_member(&mut self, pid: u32) {
         if let Ok(Some(process)) = Task::of(pid)
             && self.ledger.members().get(&pid) != Some(&process.start)
@@ -135,7 +135,7 @@ impl Binder {
         }
     }
 
-    /// Notes that somebody else decides where the thread runs.
+    /// Records that somebody else decides where the thread runs.
     pub fn note_pinned(&mut self, tid: u32, generation: u64) {
         if !self.ledger.is_pinned(tid)
             && let Ok(Some(thread)) = Task::of(tid)
@@ -145,7 +145,7 @@ impl Binder {
         }
     }
 
-    /// A thread has this number now: what was noted of an earlier owner is no longer true.
+    /// Registers a thread; records about an earlier thread with the same ID become invalid.
     pub fn meet(&mut self, tid: u32, generation: u64) {
         if let Some(&noted) = self.generations.get(&tid)
             && noted != generation
@@ -154,7 +154,7 @@ impl Binder {
         }
     }
 
-    /// A thread has ended, or has undone its own pinning.
+    /// Forgets a thread that has ended, or has undone its own pinning.
     pub fn forget(&mut self, tid: u32, generation: u64) {
         if self.generations.get(&tid) == Some(&generation) {
             self.generations.remove(&tid);
@@ -162,13 +162,13 @@ impl Binder {
         }
     }
 
-    /// The PEs on which other corewise of this user have bound threads.
+    /// Returns the PEs to which other runs of this user have bound threads.
     pub fn taken(&self) -> CpuSet {
         self.claimed.others().into_iter().map(|slot| PeId(slot as u32)).collect()
     }
 
-    /// Lets others know on which PEs threads are bound, or were a moment ago: the guard frees them for an
-    /// epoch. (If two have bound threads on the same one, the second sees that it is taken.)
+    /// Announces the PEs to which threads are bound, or were a moment ago: the guard frees them for an epoch.
+    /// (If two runs have bound threads to the same PE, the second sees that it is taken.)
     pub fn claim_bound_pes(&mut self) {
         let now = Instant::now();
         for bound in self.ledger.all_bound().filter(|bound| bound.ours.len() == 1) {
@@ -187,7 +187,7 @@ impl Binder {
         });
     }
 
-    /// To be called before a round of binding: whether the guardian is at its place.
+    /// Must be called before a round of binding: checks that the guardian runs.
     pub fn prepare(&mut self) {
         self.guardian.look();
     }
@@ -196,7 +196,7 @@ impl Binder {
     pub fn bind(&mut self, tid: u32, generation: u64, basis: Basis, pes: &CpuSet) -> OutcomeKind {
         let thread = match Task::of(tid) {
             Ok(Some(thread)) if thread.start < basis.at => thread,
-            // It has ended, whoever has its number now.
+            // The thread has ended, and its ID has been reused.
             Ok(_) => {
                 self.forget(tid, generation);
                 return OutcomeKind::Gone;
@@ -210,7 +210,7 @@ impl Binder {
         let bound = self.ledger.bound(thread);
         let expected = bound.map_or(basis.mask.clone(), |bound| seen(&bound.ours, &self.cpuset));
         if mask != expected || own != *basis.baseline || self.ledger.is_pinned(tid) {
-            // Somebody else has set it, or the cpuset changes just now: the next look will tell.
+            // Somebody else has set the mask, or the cpuset is changing: the next observation will tell.
             return OutcomeKind::NotOurs;
         }
         if let Some(why) = self.guardian.failure() {
@@ -218,7 +218,7 @@ impl Binder {
         }
         let original = if mask == own && !self.narrowed { &self.all_pes } else { &mask }.clone();
         let before = bound.cloned();
-        // Written before it is done: whenever we are killed, the journal has every change.
+        // Write before acting, so that the journal has every change whenever we are killed.
         self.note(Entry::Bind { thread, original: original.clone(), ours: pes.clone() });
         self.generations.insert(tid, generation);
         if let Some(why) = self.guardian.failure() {
@@ -231,7 +231,7 @@ impl Binder {
             return refusal(errno);
         }
         if Task::of(tid).is_ok_and(|now| now != Some(thread)) {
-            // It ended meanwhile. Should its number have an owner already, that one was bound.
+            // It ended meanwhile. If its ID was reused, the new thread was bound.
             let _ = mask::set(&self.token, tid, &original);
             self.forget(tid, generation);
             return OutcomeKind::Gone;
@@ -239,7 +239,7 @@ impl Binder {
         OutcomeKind::Done
     }
 
-    /// A thread could not be bound: it is as it was before.
+    /// Records that a thread could not be bound and is as it was before.
     fn unbound(&mut self, tid: u32, before: Option<Bound>) {
         self.note(match before {
             None => Entry::Free(tid),
@@ -247,7 +247,7 @@ impl Binder {
         });
     }
 
-    /// Gives a thread its mask back.
+    /// Restores a thread's mask.
     pub fn free(&mut self, tid: u32, generation: u64) -> OutcomeKind {
         self.meet(tid, generation);
         let mask = match affinity::get(tid) {
@@ -302,27 +302,27 @@ impl Binder {
         OutcomeKind::Done
     }
 
-    /// A process is new.
+    /// Registers a new process.
     pub fn meet_process(&self, pid: u32) {
         self.turns.meet(&self.token, pid);
     }
 
-    /// Until when a turn begins, if any process takes turns.
+    /// Returns the time until the next turn begins, if any process takes turns.
     pub fn due_within(&self) -> Option<Duration> {
         self.turns.due_within()
     }
 
-    /// Does what is due.
+    /// Carries out what is due.
     pub fn act_in_time(&mut self) {
         self.turns.act(&self.token);
     }
 
-    /// Gives everything back. What cannot be is left to the guardian and the next corewise.
-    pub fn let_go(mut self) {
+    /// Restores everything. What cannot be restored is left to the guardian and the next corewise.
+    pub fn restore_all(mut self) {
         self.guardian.look();
         let within = if self.guardian.is_there() { WITHIN } else { WITHIN_ALONE };
         if let Some(followed) = &mut self.followed {
-            // Parentage is the second look in any case.
+            // The search by parents covers what this misses.
             let _ = restore(&self.ledger, &self.token, followed, within);
         }
         let mut by_parentage = ByParentage::new(self.ledger.members());
@@ -331,10 +331,10 @@ impl Binder {
             Ok(remains) => remains.to_string(),
             Err(error) => error.to_string(),
         };
-        // Else it sees the socket close and goes on.
+        // Otherwise it sees the socket close and continues.
         if !self.guardian.is_there() {
-            // Nobody may be there to read it.
-            let _ = writeln!(io::stderr(), "corewise: not all PEs could be given back: {remains}");
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "corewise: not all affinity masks could be restored: {remains}");
         }
     }
 }
@@ -352,15 +352,14 @@ mod tests {
     use corewise_sys::task;
     use corewise_testing::needs;
 
-    /// In a thread of its own, for which `act` is called with its number and its mask; `None` with one PE
-    /// only.
+    /// Calls `act` in a thread of its own with its ID and its mask; returns `None` if there is only one PE.
     fn with_thread<T: Send + 'static>(
         act: impl FnOnce(&mut Binder, u32, CpuSet) -> T + Send + 'static,
     ) -> (T, CpuSet) {
         let in_thread = move || {
             let mut binder = Binder::new(Guardian::idle(), None).unwrap();
             let own = affinity::get(0).unwrap();
-            // It is judged a tick after its start at the earliest.
+            // A thread is judged at least a tick after its start.
             let tid = nix::unistd::gettid().as_raw() as u32;
             while task::now() <= Task::of(tid).unwrap().unwrap().start {
                 std::thread::yield_now();
@@ -377,7 +376,7 @@ mod tests {
         CpuSet::single(own.last().unwrap())
     }
 
-    // The thread binds itself, so that with it "corewise" is narrow, too: that is no matter for one bind.
+    // The thread binds itself, which restricts "corewise", too; this is harmless for one bind.
 
     #[test]
     fn a_thread_is_bound_and_given_back_every_pe() {
@@ -396,7 +395,7 @@ mod tests {
         needs!(TwoPes);
         let (outcomes, mask) = with_thread(|binder, tid, own| {
             let before = own.union(&CpuSet::single(corewise_core::ids::PeId(4000)));
-            // corewise has the smaller set already, the thread has it before corewise.
+            // corewise has the smaller set already, or the thread has it before corewise.
             [(&before, &before), (&before, &own), (&own, &before)].map(|(baseline, mask)| {
                 binder.bind(tid, 1, Basis { baseline, mask, at: task::now() }, &last(&own))
             })
@@ -405,7 +404,7 @@ mod tests {
         assert!(mask.len() > 1);
     }
 
-    /// As an earlier run had bound it, whose guardian gives its PEs back only now.
+    /// As an earlier run had bound it, whose guardian restores it only now.
     #[test]
     fn what_corewise_gets_back_after_its_start_its_threads_get_back_too() {
         needs!(TwoPes);

@@ -1,10 +1,10 @@
-//! Limits on the clock of PEs, with nothing left lowered.
+//! Limits on the clock of PEs, which are always restored.
 //!
-//! Problem: `scaling_max_freq` outlives whoever writes it. Approach: as with masks, each change is in the
-//! journal before it is made; what was there is written back at the end, by the guardian should corewise die,
-//! by the next start should both. A limit is given back only while it is still ours. Drivers round what is
-//! written to them, so ours is what differs by less than [`STEP`]. Limits: PEs that share one clock can
-//! only be slowed together; somebody else's limit within a step of ours is taken for ours.
+//! Problem: `scaling_max_freq` outlives its writer. Approach: as with masks, each change is in the journal
+//! before it is made. The previous value is written back at the end, by the guardian if corewise dies, or by
+//! the next start if both do. A limit is restored only while it is still ours. Drivers round the written
+//! values, so a limit counts as ours if it differs by less than [`STEP`]. Limits: PEs that share one clock
+//! can only be slowed together; another writer's limit within a step of ours is mistaken for ours.
 
 use super::guardian::Guardian;
 use super::ledger::{Entry, Ledger, Lowered};
@@ -14,13 +14,13 @@ use corewise_core::ids::PeId;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel keeps its PEs.
+/// The kernel's directory of PEs.
 pub const SYSTEM: &str = "/sys/devices/system/cpu";
 
-/// Drivers without a table of frequencies round to steps of 100 MHz at most. In kHz.
+/// The maximum rounding, in kHz: drivers without a table of frequencies round to steps of 100 MHz at most.
 const STEP: u64 = 100_000;
 
-/// A limit that may be set.
+/// A limit that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     pe: PeId,
@@ -28,40 +28,41 @@ pub struct Limit {
     khz: u64,
 }
 
-/// Why the clock cannot make a PE as slow as that.
+/// Why a PE cannot be slowed down by its clock.
 #[derive(Debug, thiserror::Error)]
 pub enum FrequencyError {
-    /// The machine has no such means.
+    /// The machine has no means to limit the clock.
     #[error("the clock of PE {pe} cannot be limited here ({path}: {error})")]
     None {
         /// The PE.
         pe: PeId,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
-    /// It does not go so low.
+    /// The clock does not go that low.
     #[error("PE {pe} would need {wanted_ghz:.2} GHz, and its clock does not go below {lowest_ghz:.2} GHz")]
     TooLow {
         /// The PE.
         pe: PeId,
-        /// In GHz.
+        /// The required clock, in GHz.
         wanted_ghz: f64,
-        /// In GHz.
+        /// The lowest clock, in GHz.
         lowest_ghz: f64,
     },
-    /// Others share its clock.
-    #[error("PE {pe} has one clock with {others}, which are not to be slowed")]
+    /// Other PEs share the clock.
+    #[error("PE {pe} shares its clock with {others}, which should not be slowed down")]
     Shared {
         /// The PE.
         pe: PeId,
-        /// Those with the same clock.
+        /// The other PEs with the same clock.
         others: CpuSet,
     },
 }
 
-/// What would make PEs run at this share of their present speed. Changes nothing.
+/// Returns the limits that would make PEs run at this share of their present speed, without changing
+/// anything.
 pub fn plan(system: &Path, pes: &CpuSet, speed: f64) -> Result<Vec<Limit>, FrequencyError> {
     pes.iter().map(|pe| plan_one(system, pe, pes, speed)).collect()
 }
@@ -78,7 +79,7 @@ fn plan_one(system: &Path, pe: PeId, pes: &CpuSet, speed: f64) -> Result<Limit, 
         return Err(FrequencyError::TooLow { pe, wanted_ghz, lowest_ghz });
     }
     let text = |name: &str| std::fs::read_to_string(file(system, pe, name)).unwrap_or_default();
-    // Numbers with spaces between, where the kernel's other lists have commas.
+    // A list separated by spaces, unlike the kernel's other lists, which use commas.
     let related: CpuSet =
         text("affected_cpus").split_whitespace().filter_map(|pe| pe.parse().ok()).map(PeId).collect();
     let others = related.difference(pes);
@@ -91,19 +92,19 @@ fn plan_one(system: &Path, pe: PeId, pes: &CpuSet, speed: f64) -> Result<Limit, 
     Ok(Limit { pe, original_khz, khz: nearest.unwrap_or(wanted as u64) })
 }
 
-/// Limits that are set on and off. Dropped, everything is given back.
+/// Limits that are set on and off. Dropping restores everything.
 #[derive(Debug)]
 pub struct Limits {
     system: PathBuf,
     limits: Vec<Limit>,
     token: ActToken,
     ledger: Ledger,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     guardian: Option<Guardian>,
 }
 
 impl Limits {
-    /// Starts a guardian and writes down what will be changed. Changes nothing yet.
+    /// Starts a guardian and records what will be changed. Changes nothing yet.
     pub fn open(system: &Path, limits: Vec<Limit>) -> io::Result<Limits> {
         let (mut guardian, mut ledger) = (Guardian::start()?, Ledger::default());
         for &Limit { pe, original_khz, khz } in &limits {
@@ -118,7 +119,7 @@ impl Limits {
         Ok(Limits { system, limits, token, ledger, guardian: Some(guardian) })
     }
 
-    /// Sets the limits, or what was there before.
+    /// Sets the limits, or the previous values.
     pub fn set(&self, on: bool) -> io::Result<()> {
         for limit in &self.limits {
             let khz = if on { limit.khz } else { limit.original_khz };
@@ -137,7 +138,7 @@ impl Drop for Limits {
     }
 }
 
-/// Gives back every limit that is still ours.
+/// Restores every limit that is still ours.
 pub(super) fn restore(system: &Path, ledger: &Ledger, token: &ActToken) {
     for Lowered { pe, original_khz, ours_khz } in ledger.lowered() {
         let path = file(system, *pe, "scaling_max_freq");
@@ -158,7 +159,7 @@ fn read_khz(path: &Path) -> io::Result<u64> {
 }
 
 fn write_khz(_: &ActToken, path: &Path, khz: u64) -> io::Result<()> {
-    // In one piece, and only into a file that is there: the kernel takes each write for itself.
+    // A single write to an existing file, as the kernel handles each write separately.
     let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
     io::Write::write_all(&mut file, khz.to_string().as_bytes())
 }
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(planned("0-1", 0.5).unwrap(), [limit(0, 2_000_000), limit(1, 2_000_000)]);
         assert_eq!(planned("2-3", 0.7).unwrap(), [limit(2, 2_800_000), limit(3, 2_800_000)]);
         let why_not = |text, speed| planned(text, speed).unwrap_err().to_string();
-        assert_eq!(why_not("2", 0.7), "PE 2 has one clock with 3, which are not to be slowed");
+        assert_eq!(why_not("2", 0.7), "PE 2 shares its clock with 3, which should not be slowed down");
         assert!(why_not("0", 0.1).contains("need 0.40 GHz, and its clock does not go below 0.80 GHz"));
         assert!(why_not("4", 0.5).contains("cpu4/cpufreq/scaling_max_freq"));
         let table = machine.path().join("cpu0/cpufreq/scaling_available_frequencies");

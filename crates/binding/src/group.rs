@@ -1,14 +1,14 @@
 //! Groups of processes among which the kernel divides the PEs before it divides them among threads.
 //!
 //! Problem: a thread that wants only what is left over (`SCHED_IDLE`) wants that of its group's part. Two
-//! programs in two terminals are in two groups, each with half of the PEs whatever its threads want: of a
-//! session each (`sched_autogroup_enabled`), or of a control group each. Approach: the group's own part is
+//! programs in two terminals are in two groups, each with half of the PEs whatever its threads want: a
+//! session each (`sched_autogroup_enabled`), or a control group each. Approach: the group's own part is
 //! changed along with its threads: the nice level of the session ([`Group::Session`], proc(5)), or the weight
 //! of the control group ([`Group::Cgroup`], cgroup v2's `cpu.weight`).
 //!
-//! Limits: everything else in the group gets less along with the program, the terminal's shell for instance,
-//! as long as the PEs are wanted by others. Of control groups only the innermost with a weight is changed:
-//! that decides only among its siblings.
+//! Limits: everything else in the group gets less along with the program, for instance the terminal's shell,
+//! while others want the PEs. Of nested control groups only the innermost with a weight is changed, which
+//! decides only among its siblings.
 
 use super::mask::ActToken;
 use corewise_sys::privileged;
@@ -19,11 +19,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A session's nice level while it has no turn: 1.8 % of the part of one at level 0. Nobody else sets it, so
-/// one that is found at it was set so by another corewise, and its own was 0.
+/// A session's nice level while it has no turn: 1.8 % of the part of a session at level 0. Nobody else uses
+/// this level, so a session found at it was set by another corewise, and its own level was 0.
 const SLOW_NICE: i64 = 18;
 
-/// The weight of a control group meanwhile; the usual one is [`WEIGHT`].
+/// A control group's weight while it has no turn; the usual one is [`WEIGHT`].
 const SLOW_WEIGHT: i64 = 1;
 
 const WEIGHT: i64 = 100;
@@ -34,9 +34,9 @@ pub const GROUPS_MAX: u64 = 1 << 24;
 /// A group of processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
-    /// Those of a session, by the kernel's number of its group.
+    /// A session, by the kernel's number of its group.
     Session(u64),
-    /// Those of a control group, by its folder.
+    /// A control group, by its directory.
     Cgroup(PathBuf),
 }
 
@@ -45,25 +45,25 @@ pub enum Group {
 pub struct Slowed {
     /// The group.
     pub group: Group,
-    /// Its nice level or weight before corewise touched it.
+    /// Its nice level or weight before corewise changed it.
     pub original: i64,
 }
 
 impl Group {
-    /// The group whose part decides how much a process gets, if that may be changed. `root` is the folder in
-    /// which `proc` and `sys` lie.
+    /// Returns the group whose part decides how much a process gets, if that may be changed. `root` is the
+    /// directory that contains `proc` and `sys`.
     pub fn of(root: &Path, pid: u32) -> Option<Group> {
         Group::cgroup_of(root, pid).or_else(|| {
             let number = Proc::of_machine(root).autogroup(pid)?.number;
             let enabled = fs::read_to_string(root.join("proc/sys/kernel/sched_autogroup_enabled")).ok()?;
             let is_sys_admin = privileged::effective(&Proc::of_machine(root)) & privileged::SYS_ADMIN != 0;
-            // Number 0 is nobody's session. Without this capability the kernel accepts a change ten times a
-            // second, whoever makes it.
+            // Number 0 is not a session. Without this capability the kernel accepts only ten changes a
+            // second, over all processes.
             (enabled.trim() != "0" && number != 0 && is_sys_admin).then_some(Group::Session(number))
         })
     }
 
-    /// The innermost control group with a weight.
+    /// Returns the innermost control group with a weight.
     fn cgroup_of(root: &Path, pid: u32) -> Option<Group> {
         let groups = Proc::of_machine(root).control_groups(pid).ok()?;
         let path = groups.unified()?.strip_prefix('/')?;
@@ -71,13 +71,13 @@ impl Group {
         let folder = top.join(path);
         let has_weight = |folder: &&Path| folder.join("cpu.weight").exists();
         let group = folder.ancestors().take_while(|folder| *folder != top).find(has_weight)?;
-        // The journal's lines are made of words.
+        // The lines of the journal are split at white space.
         let is_word = group.to_str()?.bytes().all(|byte| byte.is_ascii_graphic());
         let is_inside = !path.split('/').any(|part| part == "..");
         (is_word && is_inside).then(|| Group::Cgroup(group.to_owned()))
     }
 
-    /// A number by which several corewise tell groups apart.
+    /// Returns the number by which several runs identify the group.
     pub fn number(&self) -> u64 {
         let number = match self {
             Group::Session(number) => *number,
@@ -86,7 +86,7 @@ impl Group {
         number % GROUPS_MAX
     }
 
-    /// Its nice level or weight now. `pid` is one of its processes.
+    /// Returns its present nice level or weight. `pid` is one of its processes.
     fn part(&self, root: &Path, pid: u32) -> Option<i64> {
         match self {
             Group::Session(number) => {
@@ -117,7 +117,7 @@ impl Group {
 }
 
 impl Slowed {
-    /// What is to be noted before the part of the group of a process is changed.
+    /// Returns what must be recorded before the part of a process's group is changed.
     pub fn of(root: &Path, pid: u32) -> Option<Slowed> {
         let group = Group::of(root, pid)?;
         let usual = match group {
@@ -129,19 +129,19 @@ impl Slowed {
         Some(Slowed { group, original })
     }
 
-    /// Gives the group its own part, or the least one. `pid` is one of its processes; if that has left it
-    /// since, nothing is changed.
+    /// Gives the group its own part, or the smallest one. `pid` is one of its processes; if it has left the
+    /// group since, nothing is changed.
     pub fn let_run(&self, _: &ActToken, root: &Path, pid: u32, runs: bool) {
         let wanted = if runs { self.original } else { self.group.slow() };
-        // Only between these two: any other part is somebody else's decision.
+        // Switch only between these two: any other part is somebody else's decision.
         let is_ours = |part: i64| part == self.original || self.group.is_slow(part);
         if self.group.part(root, pid).is_some_and(|part| part != wanted && is_ours(part)) {
-            // It may have ended; and what cannot be changed takes its turns by its threads alone.
+            // The process may have ended; and if the part cannot be changed, turns affect only threads.
             let _ = self.group.set_part(root, pid, wanted);
         }
     }
 
-    /// Gives the group its own part whoever is in it.
+    /// Restores the group's own part, whichever processes are in it.
     pub fn give_back(&self, token: &ActToken, root: &Path) {
         let in_it =
             |pid: &u32| matches!(self.group, Group::Cgroup(_)) || self.group.part(root, *pid).is_some();
@@ -162,7 +162,7 @@ impl fmt::Display for Slowed {
 }
 
 impl Slowed {
-    /// Reads what [`Display`](fmt::Display) writes, word by word.
+    /// Parses the output of [`Display`](fmt::Display), word by word.
     pub fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Slowed> {
         let group = match words.next()? {
             "session" => Group::Session(words.next()?.parse().ok()?),
@@ -183,7 +183,7 @@ pub(super) mod tests {
 
     const ROOT: &str = "/";
 
-    /// A process that only waits, in a session of its own. It ends with this.
+    /// A process that only waits, in a session of its own; killed on drop.
     pub struct Session(pub Child);
 
     impl Session {
@@ -226,7 +226,7 @@ pub(super) mod tests {
         assert_eq!(process.nice(), 5, "that is its user's decision");
     }
 
-    /// A folder with a process 7 in this control group, and these weights.
+    /// A directory with a process 7 in this control group, and these weights.
     fn machine(cgroup: &str, weights: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("proc/7")).unwrap();

@@ -1,12 +1,12 @@
-//! The guardian: a small process that gives every mask back when corewise dies without doing so itself.
+//! The guardian: a small process that restores every mask when corewise dies without doing so itself.
 //!
 //! corewise writes each change to a file before it makes it ([`super::journal`]) and holds one end of a
-//! socket. When that closes without the word in the journal that all is given back, corewise was killed, and
-//! the guardian restores what the journal says. So it has nothing to do until then, and corewise never waits
+//! socket. When that closes without the entry in the journal that everything is restored, corewise was
+//! killed, and the guardian restores what the journal lists. Until then it is idle, and corewise never waits
 //! for it. It lives in a session of its own, out of reach of the terminal's signals, and is a [`helper`]:
-//! neither followed nor waited for. Where BPF programs follow the threads, it is given their descriptors:
-//! they go on after corewise's end and know of every thread that inherited a mask. It is also entrusted with
-//! the words that corewise writes into programs' memory ([`Words`]).
+//! neither followed nor waited for. If BPF programs follow the threads, it receives their descriptors: the
+//! programs then outlive corewise and know every thread that inherited a mask. The guardian also restores the
+//! words that corewise writes into programs' memory ([`Words`]).
 
 use super::journal::{self, Journal};
 use super::ledger::{Entry, Ledger};
@@ -27,26 +27,26 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the guardian tries to give everything back.
+/// How long the guardian tries to restore everything.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// How many descriptors are handed over at most.
+/// The maximum number of descriptors that are handed over.
 const DESCRIPTORS_MAX: usize = 32;
 
-/// The guardian process and the journal that it reads when corewise is gone.
+/// The guardian process, and the journal that it reads when corewise has died.
 #[derive(Debug)]
 pub struct Guardian {
     process: Task,
     socket: UnixStream,
     journal: Journal,
-    /// Why what was done would not be given back after a crash: nothing more may be bound then.
+    /// Why changes would not be restored after a crash: nothing more may be bound then.
     failure: Option<String>,
     is_there: bool,
     notes: Vec<String>,
 }
 
 impl Guardian {
-    /// Starts it. This process must have one thread.
+    /// Starts the guardian. This process must have only one thread.
     pub fn start() -> io::Result<Guardian> {
         let (journal, why_unnamed) = Journal::create()?;
         let (mut socket, theirs) = UnixStream::pair()?;
@@ -56,9 +56,9 @@ impl Guardian {
             }
             helper::end()
         };
-        // Or it would never be closed.
+        // Otherwise it would never be closed.
         drop(theirs);
-        // When it is out of reach.
+        // The guardian sends a byte when it has detached itself.
         socket.read_exact(&mut [0])?;
         let process = Task::of(pid.as_raw() as u32)?.ok_or(io::Error::other("the guardian has ended"))?;
         let unnamed =
@@ -67,11 +67,11 @@ impl Guardian {
         Ok(Guardian { process, socket, journal, failure: None, is_there: true, notes })
     }
 
-    /// For tests: a guardian that is this process and does nothing.
+    /// Returns a guardian for tests that is this process and does nothing.
     #[cfg(test)]
     pub fn idle() -> Guardian {
         let (socket, ear) = UnixStream::pair().unwrap();
-        // Open to the end of the test: to speak to a closed one is an error.
+        // Keep it open to the end of the test: sending to a closed socket is an error.
         std::mem::forget(ear);
         let journal = Journal::without_name().unwrap();
         Guardian {
@@ -84,20 +84,20 @@ impl Guardian {
         }
     }
 
-    /// For tests: its journal can hold nothing more.
+    /// Returns the guardian with a journal that can hold nothing more, for tests.
     #[cfg(test)]
     pub fn without_space(mut self) -> Guardian {
         self.journal.limit = 0;
         self
     }
 
-    /// The guardian's process.
+    /// Returns the guardian's process.
     pub fn process(&self) -> Task {
         self.process
     }
 
-    /// Hands the kernel's list of the followed threads over, if there is one. Without it, the guardian looks
-    /// for threads that inherited a mask by their parentage.
+    /// Hands over the kernel's list of the followed threads, if there is one. Without it, the guardian
+    /// searches threads that inherited a mask by their parents.
     pub fn hand_over(&mut self, followed: &Followed) {
         let descriptors: Vec<_> = followed.descriptors().map(|fd| fd.as_raw_fd()).collect();
         let message = [ControlMessage::ScmRights(&descriptors)];
@@ -105,16 +105,16 @@ impl Guardian {
         let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(b"!")], &message, flags, None);
         if let Err(errno) = sent {
             self.failure
-                .get_or_insert(format!("the guardian cannot be told of the followed threads: {errno}"));
+                .get_or_insert(format!("cannot hand the followed threads over to the guardian: {errno}"));
         }
     }
 
-    /// A way to entrust it with words in memory.
+    /// Returns a handle for entrusting it with words in memory.
     pub fn words(&self) -> io::Result<Words> {
         Ok(Words(self.socket.try_clone()?))
     }
 
-    /// Writes a change that is about to be made into the journal. The ledger has been told of it already.
+    /// Writes a change that is about to be made into the journal. The ledger has it already.
     pub fn write(&mut self, entry: &Entry, ledger: &Ledger) {
         if let Err(error) = self.journal.write(entry, ledger) {
             let path = self.journal.path().unwrap_or(Path::new("the journal of changes")).display();
@@ -122,36 +122,36 @@ impl Guardian {
         }
     }
 
-    /// Why nothing may be bound any more, if so.
+    /// Returns why nothing may be bound any more, if so.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Looks whether the guardian process is there and not stopped.
+    /// Checks that the guardian process exists and is not stopped.
     pub fn look(&mut self) {
         let what = match self.process.state() {
             Ok(Some('T' | 't')) => "stopped",
             Ok(None) => "gone",
-            // Where `/proc` cannot be read (for want of descriptors) nobody is bound either.
+            // If `/proc` cannot be read (for want of descriptors), no thread is bound either.
             Ok(Some(_)) | Err(_) => return,
         };
-        let failure = || format!("the guardian that gives everything back after a crash is {what}");
+        let failure = || format!("the guardian, which restores everything after a crash, is {what}");
         self.failure.get_or_insert_with(failure);
         self.is_there = false;
     }
 
-    /// Whether the guardian was at its place at the last look.
+    /// Returns whether the guardian was running at the last check.
     pub fn is_there(&self) -> bool {
         self.is_there
     }
 
-    /// What a user should know, in words.
+    /// Returns notes for the user.
     pub fn notes(&self) -> Vec<String> {
         let failure = self.failure.iter().map(|why| format!("{why}: from then on nothing was bound"));
         self.notes.iter().cloned().chain(failure).collect()
     }
 
-    /// Everything is given back: the guardian ends and the journal goes.
+    /// Ends the guardian and deletes the journal, after everything was restored.
     pub fn dismiss(mut self, ledger: &mut Ledger) {
         ledger.note(Entry::Done);
         self.write(&Entry::Done, ledger);
@@ -159,26 +159,27 @@ impl Guardian {
     }
 }
 
-/// The guardian's ear for words that are about to be written into a program's memory.
+/// A handle for announcing words that are about to be written into a program's memory.
 #[derive(Debug)]
 pub struct Words(UnixStream);
 
-/// A word in a program's memory, what stood there, and what corewise writes.
+/// A word in a program's memory, with its original value and the one that corewise writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word {
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// What stood there at first.
+    /// Its original value.
     pub own: u64,
-    /// What corewise is about to write.
+    /// The value that corewise is about to write.
     pub ours: u64,
-    /// Bytes that it has: at most 8, the lowest of those values.
+    /// Its width in bytes: at most 8, the lowest ones of the values.
     pub width: usize,
 }
 
 impl Words {
-    /// Entrusts the guardian with a word: after corewise's death it writes what stood there at first, if
-    /// there still is what corewise wrote. The descriptor `memory` stays with the program through an `exec`.
+    /// Entrusts the guardian with a word: after corewise's death it restores the original value, if the word
+    /// still has the value that corewise wrote. The descriptor `memory` stays with the program through an
+    /// `exec`.
     pub fn entrust(&self, memory: BorrowedFd<'_>, word: Word) -> io::Result<()> {
         let descriptors = [memory.as_raw_fd()];
         let message = [ControlMessage::ScmRights(&descriptors)];
@@ -190,7 +191,7 @@ impl Words {
 }
 
 impl Word {
-    /// Bytes of a message that tells of a word.
+    /// The size of a message about a word, in bytes.
     const LENGTH: usize = 32;
 
     fn to_bytes(self) -> [u8; Self::LENGTH] {
@@ -207,7 +208,7 @@ impl Word {
         Some(Word { address, own, ours, width: (next()? as usize).min(8) })
     }
 
-    /// What stands there; `None` if the program's memory is no more.
+    /// Returns the present value; `None` if the program's memory no longer exists.
     pub fn read(self, memory: &File) -> Option<u64> {
         let mut present = [0; 8];
         let is_read = memory.read_at(&mut present[..self.width], self.address);
@@ -222,24 +223,23 @@ impl Word {
     }
 }
 
-/// What the guardian process does: detaches itself, waits for corewise's end, and restores what is to be
-/// restored.
+/// Runs the guardian process: detaches itself, waits for corewise's end, and restores what is left.
 fn serve(socket: UnixStream, journal: &Journal) -> io::Result<()> {
     nix::unistd::setsid()?;
-    ignore_polite_signals()?;
-    // Whatever else it has inherited, it must not keep open.
+    ignore_termination_signals()?;
+    // It must not keep open any other inherited descriptor.
     nix::unistd::dup2_stdin(socket)?;
     nix::unistd::dup2_stdout(journal.descriptor()?)?;
-    // SAFETY: the call takes no pointer; from here on this process uses the standard streams alone.
+    // SAFETY: the call takes no pointer; from here on this process uses only the standard streams.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
-    helper::go_by_the_name(c"guardian");
-    // It sleeps until it is needed, and then must be there.
+    helper::take_name(c"guardian");
+    // It sleeps until it is needed, and must then run at once.
     let _in_time = be_in_time();
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.write_all(b"!")?;
     let mut words = Vec::new();
     let followed = wait(&socket, &mut |memory: File, word: Word| {
-        // Programs end, and descriptors are few.
+        // Drop the memory of ended programs, as descriptors are scarce.
         words.retain(|(memory, word): &(File, Word)| word.read(memory).is_some());
         words.push((memory, word));
     })?;
@@ -249,7 +249,7 @@ fn serve(socket: UnixStream, journal: &Journal) -> io::Result<()> {
     if remains == Remains::default() {
         return journal.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
     }
-    // Nobody may be there to read it.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "corewise: after its process was killed: {remains}");
     Ok(())
 }
@@ -261,13 +261,14 @@ fn not_there(error: io::Error) -> io::Result<()> {
 fn give_back(ledger: &Ledger, followed: Option<Followed>) -> io::Result<Remains> {
     let token = ActToken::mint();
     if let Some(mut followed) = followed {
-        // What the kernel cannot list is looked for by parentage; it is the second look in any case.
+        // Processes that the kernel cannot list are found by their parents, which is the second search in any
+        // case.
         let _ = restore(ledger, &token, &mut followed as &mut dyn Members, WITHIN);
     }
     restore(ledger, &token, &mut ByParentage::new(ledger.members()), WITHIN)
 }
 
-/// Waits for the end of corewise. The descriptors that it has handed over; words are entrusted.
+/// Waits for the end of corewise. Returns the descriptors handed over; words go to `entrust`.
 fn wait(socket: &UnixStream, entrust: &mut impl FnMut(File, Word)) -> io::Result<Option<Followed>> {
     let mut descriptors = Vec::new();
     loop {
@@ -283,8 +284,8 @@ fn wait(socket: &UnixStream, entrust: &mut impl FnMut(File, Word)) -> io::Result
         let (length, mut received) = (message.bytes, Vec::new());
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(numbers) = part {
-                // SAFETY: the kernel has just put these descriptors into this process, and nobody else knows
-                // of them.
+                // SAFETY: the kernel has just created these descriptors in this process, and they are not
+                // used elsewhere.
                 received.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
             }
         }
@@ -298,12 +299,12 @@ fn wait(socket: &UnixStream, entrust: &mut impl FnMut(File, Word)) -> io::Result
     }
 }
 
-/// Whoever stops corewise with a signal to all its processes must not stop the one that tidies up.
-pub fn ignore_polite_signals() -> io::Result<()> {
+/// Ignores termination signals: a signal to all of corewise's processes must not stop the one that restores.
+pub fn ignore_termination_signals() -> io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
-    for polite in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+    for termination in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         // SAFETY: ignoring a signal installs no handler that could run.
-        unsafe { signal(polite, SigHandler::SigIgn) }?;
+        unsafe { signal(termination, SigHandler::SigIgn) }?;
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! The file in which the journal of changes stands, so that it outlives whoever keeps it.
+//! The file of the journal of changes, which outlives the process that writes it.
 //!
-//! Problem: what corewise has bound must be given back even if corewise and its guardian are both killed.
+//! Problem: what corewise has bound must be restored even if corewise and its guardian are both killed.
 //! Approach: corewise writes each change, before it makes it, to a file in a directory that only its user can
-//! enter and that does not outlive the machine's uptime. If corewise is killed, its guardian reads the file;
-//! if that is dead too, the next corewise of the same user ([`recover`]). The file's name tells whose it is:
-//! boot, namespace of process ids, process and start. A journal that has grown is written once more at its
-//! end, and what stands before is given back to the system, so that its size follows what is bound, not how
-//! long the run lasts. Limits: where there is no such directory (a user without `XDG_RUNTIME_DIR`) the file
-//! has no name: it serves the guardian, and goes with it.
+//! enter and that does not survive a reboot. If corewise is killed, its guardian reads the file; if the
+//! guardian is dead, too, the next corewise of the same user does ([`recover`]). The file name identifies the
+//! run: boot, namespace of process IDs, process and start. A journal that has grown is rewritten at its end,
+//! and the space before is released, so that its size depends on what is bound, not on the duration of the
+//! run. Limits: without such a directory (a user without `XDG_RUNTIME_DIR`) the file has no name: it serves
+//! the guardian, and ends with it.
 
 use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;
@@ -27,30 +27,30 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How far a journal may grow before it is written anew.
+/// How far a journal may grow before it is rewritten.
 const GROWTH: u64 = 1 << 16;
 
-/// More than this no journal holds; what is larger is none of ours.
+/// The maximum size of a journal; larger files are not journals.
 const SIZE_MAX: u64 = 1 << 26;
 
-/// How long the next corewise tries to give back what an earlier one has left: as long as a guardian, as
-/// nobody does it afterwards.
+/// How long the next corewise tries to restore what an earlier one has left: as long as a guardian, as no
+/// other attempt follows.
 const RECOVER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The file in which a run's changes are written down.
+/// The file with a run's changes.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     path: Option<PathBuf>,
     length: u64,
-    /// How long it may become before it is written anew.
+    /// The length at which it is rewritten.
     length_max: u64,
-    /// How long this process's limit lets a file become. To go beyond is punished by a signal.
+    /// The file size limit of this process; exceeding it raises a signal.
     pub(super) limit: u64,
 }
 
 impl Journal {
-    /// A new journal in the runtime directory, or without a name and the reason why.
+    /// Creates a journal in the runtime directory, or one without a name and the reason.
     pub fn create() -> io::Result<(Journal, Option<String>)> {
         let own = Task::own()?;
         let why_not = match Directory::to_write() {
@@ -72,24 +72,24 @@ impl Journal {
         Ok(Journal { file: file.into(), path, length: 0, length_max: GROWTH, limit })
     }
 
-    /// Where it stands, if it has a name.
+    /// Returns its path, if it has a name.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// A descriptor of its own for the same file.
+    /// Returns another descriptor of the same file.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.file.as_fd().try_clone_to_owned()
     }
 
-    /// Writes an entry, which the ledger has been told of already.
+    /// Writes an entry; the ledger has it already.
     pub fn write(&mut self, entry: &Entry, ledger: &Ledger) -> io::Result<()> {
         self.append(&entry.to_line())?;
         if self.length > self.length_max {
             let outdated = self.length;
             self.append(&ledger.to_lines())?;
             self.length_max = self.length + (self.length - outdated).max(GROWTH);
-            // Where the file system cannot do that, the file grows.
+            // If the file system does not support this, the file grows.
             let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             let _ = fallocate(&self.file, punch, 0, outdated as i64);
         }
@@ -103,15 +103,15 @@ impl Journal {
         let result = self.file.write_all_at(lines.as_bytes(), self.length);
         match result {
             Ok(()) => self.length += lines.len() as u64,
-            // Half a line would spoil the next one.
+            // Half a line would corrupt the next one.
             Err(_) => drop(self.file.set_len(self.length)),
         }
         result
     }
 
-    /// Everything is given back: the file goes.
+    /// Deletes the file, after everything was restored.
     pub fn close(self) {
-        // If it stays, it says that nothing is to be done.
+        // If it stays, it says that nothing is left to do.
         let _ = self.path.map(std::fs::remove_file);
     }
 }
@@ -121,7 +121,7 @@ pub fn read(file: BorrowedFd) -> io::Result<Ledger> {
     let size = lseek(file, 0, Whence::SeekEnd)? as u64;
     let start = match lseek(file, 0, Whence::SeekData) {
         Ok(start) => start as u64,
-        // Nothing in it.
+        // The file is empty.
         Err(nix::errno::Errno::ENXIO) => size,
         Err(errno) => return Err(errno.into()),
     };
@@ -132,17 +132,17 @@ pub fn read(file: BorrowedFd) -> io::Result<Ledger> {
     let mut bytes = vec![0; length as usize];
     File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, start)?;
     let text = String::from_utf8_lossy(&bytes);
-    // Zeros are what is left of a page whose beginning was given back.
+    // Zeros remain of a page whose beginning was released.
     Ok(Ledger::parse(text.lines().map(|line| line.trim_start_matches('\0'))))
 }
 
-/// Gives back what earlier runs of this user have left bound, as corewise and guardian were both killed (or
-/// the guardian was stopped). What was done and what remains, in words.
+/// Restores what earlier runs of this user have left bound because corewise and guardian were both killed (or
+/// the guardian was stopped). Returns messages about what was done and what remains.
 pub fn recover() -> Vec<String> {
     Directory::all().iter().flat_map(Directory::recover).collect()
 }
 
-/// A file that all corewise of this user share; where there is no runtime directory, one that nobody shares.
+/// Opens a file that all runs of this user share; without a runtime directory, a private one.
 pub(super) fn shared(name: &str) -> io::Result<File> {
     let Ok(directory) = Directory::to_write() else {
         return Ok(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?.into());
@@ -157,11 +157,11 @@ struct Directory {
     descriptor: OwnedFd,
 }
 
-/// Whose a journal is, as its name tells.
+/// The owner of a journal, as in its name.
 #[derive(Debug, PartialEq, Eq)]
 struct Name {
     boot: String,
-    /// The inode of the namespace in which the numbers hold.
+    /// The inode of the namespace of the process IDs.
     namespace: u64,
     corewise: Task,
 }
@@ -191,7 +191,8 @@ impl std::fmt::Display for Name {
 }
 
 impl Directory {
-    /// Where journals may be: the user's runtime directory, and root's if it had none.
+    /// Returns the directories that may contain journals: the user's runtime directory, and root's if it had
+    /// none.
     fn candidates() -> Vec<PathBuf> {
         let of_user =
             std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -204,7 +205,7 @@ impl Directory {
         Directory::candidates().into_iter().filter_map(open).collect()
     }
 
-    /// The first that can be used; else why none can.
+    /// Returns the first usable directory, or why there is none.
     fn to_write() -> Result<Directory, String> {
         let mut why_not = "XDG_RUNTIME_DIR is not set".to_owned();
         for parent in Directory::candidates() {
@@ -223,7 +224,7 @@ impl Directory {
         Err(why_not)
     }
 
-    /// Opens it if nobody else can enter it.
+    /// Opens the directory if nobody else can enter it.
     fn open(path: PathBuf) -> io::Result<Directory> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let descriptor = open(&path, flags, Mode::empty())?;
@@ -239,7 +240,7 @@ impl Directory {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&self.descriptor, name.as_str(), flags, Mode::from_bits_truncate(0o600))?;
         let mut journal = Journal::new(file, Some(self.path.join(name)))?;
-        // Where there is no space, better to know it now.
+        // Find out now if there is no space.
         let first = journal.append(&Entry::Member(corewise).to_line());
         first.inspect_err(|_| journal.path.iter().for_each(|path| drop(std::fs::remove_file(path))))?;
         Ok(journal)
@@ -251,8 +252,8 @@ impl Directory {
         let recovered = |name: Name| match self.recover_one(&name) {
             Ok(note) => note,
             Err(error) => Some(format!(
-                "the run of process {} was killed along with its guardian, and what it has left changed \
-                 cannot be given back: {}: {error}",
+                "the run of process {} was killed along with its guardian, and its changes cannot be \
+                 restored: {}: {error}",
                 name.corewise.id,
                 self.path.join(name.to_string()).display()
             )),
@@ -260,7 +261,7 @@ impl Directory {
         names.filter_map(recovered).collect()
     }
 
-    /// `None` if nothing was to be done.
+    /// Returns `None` if nothing was to be done.
     fn recover_one(&self, name: &Name) -> io::Result<Option<String>> {
         let present = Name::own(name.corewise)?;
         if (&name.boot, name.namespace) == (&present.boot, present.namespace) {
@@ -271,12 +272,12 @@ impl Directory {
         }
         let remove = || std::fs::remove_file(self.path.join(name.to_string()));
         if name.boot != present.boot {
-            // No mask of that time is left.
+            // No mask of that boot is left.
             return remove().map(|()| None);
         }
         let ledger = self.read(name)?;
         ledger.guardian().map_or(Ok(()), wait_while_dying)?;
-        // A guardian that is stopped would do it too late; done twice it does no harm.
+        // A stopped guardian would do it too late; doing it twice is harmless.
         let state = ledger.guardian().map_or(Ok(None), Task::state)?;
         if state.is_some_and(|state| !matches!(state, 'T' | 't')) {
             return Ok(None);
@@ -291,7 +292,7 @@ impl Directory {
             return Ok(Some(format!("{what}: {remains}")));
         }
         remove()?;
-        Ok(Some(format!("{what}: what it had left changed was given back now")))
+        Ok(Some(format!("{what}: its changes have been restored now")))
     }
 
     fn read(&self, name: &Name) -> io::Result<Ledger> {
@@ -305,7 +306,8 @@ impl Directory {
     }
 }
 
-/// Who was just killed looks after nothing any more, but lives until the machine gets to it.
+/// Waits for the end of a process: a process that was just killed does nothing any more, but still exists for
+/// a while.
 fn wait_while_dying(task: Task) -> io::Result<()> {
     let started = Instant::now();
     while task.is_dying()? && started.elapsed() < RECOVER_WITHIN {
@@ -314,7 +316,7 @@ fn wait_while_dying(task: Task) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a directory belongs to this user, and nobody else can put something into it.
+/// Checks that a directory belongs to this user, and that nobody else can write to it.
 fn owned_by_user(path: &Path) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
     if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
@@ -380,7 +382,7 @@ mod tests {
         assert!(read.bound_as(8).is_some() && read.bound_as(9).is_none() && read.is_pinned(10));
     }
 
-    /// The journal of a run that is over; its processes are those given.
+    /// Writes the journal of a run that is over, with the given processes.
     fn left_behind(directory: &Directory, name: &Name, entries: &[Entry]) -> PathBuf {
         let path = directory.path.join(name.to_string());
         let lines: String = entries.iter().map(Entry::to_line).collect();
@@ -409,13 +411,16 @@ mod tests {
         let orphaned =
             left_behind(&directory, &gone(), &[Entry::Guardian(gone().corewise), bind(u32::MAX / 2)]);
         let said = directory.recover();
-        assert!(said.len() == 1 && said[0].contains("given back now") && !orphaned.exists(), "{said:?}");
+        assert!(
+            said.len() == 1 && said[0].contains("have been restored now") && !orphaned.exists(),
+            "{said:?}"
+        );
     }
 
     #[test]
     fn who_was_killed_a_moment_ago_is_waited_for() {
         let (_parent, directory) = directory();
-        // On the same PE, the killed ones get to their end only when we wait.
+        // On the same PE, the killed processes only end when we wait.
         let pe = affinity::get(0).unwrap().iter().next().unwrap();
         mask::set(&ActToken::mint(), 0, &CpuSet::from_iter([pe])).unwrap();
         for _ in 0..20 {
@@ -426,7 +431,10 @@ mod tests {
             let path = left_behind(&directory, &name, &[Entry::Guardian(guardian), bind(u32::MAX / 2)]);
             children.iter_mut().for_each(|child| child.kill().unwrap());
             let said = directory.recover();
-            assert!(said.len() == 1 && said[0].contains("given back now") && !path.exists(), "{said:?}");
+            assert!(
+                said.len() == 1 && said[0].contains("have been restored now") && !path.exists(),
+                "{said:?}"
+            );
             children.iter_mut().for_each(|child| _ = child.wait().unwrap());
         }
     }
@@ -438,7 +446,7 @@ mod tests {
         let secret = parent.path().join("secret");
         std::fs::write(&secret, bind(8).to_line()).unwrap();
         symlink(&secret, &path).unwrap();
-        assert!(directory.recover()[0].contains("cannot be given back"));
+        assert!(directory.recover()[0].contains("cannot be restored"));
         assert!(secret.exists());
         std::fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();

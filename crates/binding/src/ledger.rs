@@ -1,10 +1,9 @@
-//! The journal of what corewise changed.
+//! The ledger: what corewise has changed and must restore.
 //!
-//! It holds each bound thread with the mask it had and the mask it got, the processes that were followed,
-//! every mask that was ever handed out, and every clock that was limited: what [`super::restore`] needs to
-//! give everything back. The entries have a line form, in which they stand in a file ([`super::journal`]).
-//! Limit: a thread that inherited a mask which we gave to two threads with different masks of their own gets
-//! the PEs of both.
+//! It contains each bound thread with its original mask and ours, the processes that were followed, every
+//! mask that was ever handed out, and every clock that was limited: everything that [`super::restore`] needs.
+//! Entries have a line format for storage in a file ([`super::journal`]). Limit: a thread that inherited a
+//! mask which we gave to two threads with different original masks gets the PEs of both.
 
 use super::group::Slowed;
 use corewise_core::cpuset::CpuSet;
@@ -17,61 +16,61 @@ use std::collections::HashMap;
 pub enum Entry {
     /// The guardian of the run.
     Guardian(Task),
-    /// A process belongs to the application; or is corewise, to which its orphans belong.
+    /// A process belongs to the application, or is corewise, which adopts orphans.
     Member(Task),
-    /// A process has ended: its number may be given to another.
+    /// A process has ended: its ID may be reused.
     Left(u32),
     /// A thread is about to be bound.
     Bind {
         /// The thread.
         thread: Task,
-        /// Its mask before corewise touched it.
+        /// Its mask before corewise changed it.
         original: CpuSet,
         /// The mask that it gets.
         ours: CpuSet,
     },
-    /// A mask was handed out, with the mask to give back for it to threads that inherited it.
+    /// A mask was handed out; `original` is restored for threads that inherited it.
     HandedOut {
-        /// The mask to give back.
+        /// The mask to restore.
         original: CpuSet,
         /// The mask that was handed out.
         ours: CpuSet,
     },
-    /// A thread has its own mask again, or is somebody else's now.
+    /// A thread has its own mask again, or somebody else decides about it now.
     Free(u32),
-    /// A thread is nobody's special case any more: it has ended (its number may be given to another), or
-    /// has undone its own pinning.
+    /// A thread needs no special treatment any more: it has ended (its ID may be reused), or has undone its
+    /// own pinning.
     Forget(u32),
     /// A thread pinned itself.
     Pinned(Task),
     /// The threads of a process are about to take turns: some may be `SCHED_IDLE` at times.
     InTurns(Task),
-    /// The threads of a process take no turns any more.
+    /// The threads of a process do not take turns any more.
     NoTurns(u32),
-    /// The part of the PEs that a group of processes gets is about to be changed.
+    /// A process group's share of the PEs is about to be changed.
     Slowed(Slowed),
     /// The clock of a PE is about to be limited.
     Lowered(Lowered),
-    /// From here on to `Complete` the whole journal is written once more.
+    /// From here to `Complete` the whole journal is written once more.
     Anew,
-    /// What stands before `Anew` counts no longer.
+    /// Everything before `Anew` is obsolete.
     Complete,
-    /// Everything was given back.
+    /// Everything was restored.
     Done,
 }
 
-/// The journal.
+/// The changes that are to be restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     guardian: Option<Task>,
-    /// Processes, with their starts.
+    /// Processes, with their start times.
     members: HashMap<u32, u64>,
     bound: HashMap<u32, Bound>,
-    /// Threads, with their starts.
+    /// Threads, with their start times.
     pinned: HashMap<u32, u64>,
-    /// Every mask that was handed out, with the mask to give back for it.
+    /// Every mask that was handed out, with the mask to restore for it.
     handed_out: HashMap<CpuSet, CpuSet>,
-    /// Processes whose threads take turns, with their starts.
+    /// Processes whose threads take turns, with their start times.
     in_turns: HashMap<u32, u64>,
     slowed: Vec<Slowed>,
     lowered: Vec<Lowered>,
@@ -83,7 +82,7 @@ pub struct Ledger {
 pub struct Lowered {
     /// The PE.
     pub pe: PeId,
-    /// The limit before corewise touched it, in kHz.
+    /// The limit before corewise changed it, in kHz.
     pub original_khz: u64,
     /// The limit that corewise sets, in kHz.
     pub ours_khz: u64,
@@ -94,14 +93,14 @@ pub struct Lowered {
 pub struct Bound {
     /// The thread.
     pub thread: Task,
-    /// Its mask before corewise touched it.
+    /// Its mask before corewise changed it.
     pub original: CpuSet,
     /// The mask that corewise set.
     pub ours: CpuSet,
 }
 
 impl Entry {
-    /// The line, with its end.
+    /// Returns the entry as a line, including the line end.
     pub fn to_line(&self) -> String {
         match self {
             Entry::Guardian(process) => format!("guardian {process}\n"),
@@ -124,7 +123,7 @@ impl Entry {
         }
     }
 
-    /// Reads a line; `None` if it is cut off or not one of ours.
+    /// Parses a line; `None` if it is incomplete or invalid.
     pub fn parse(line: &str) -> Option<Entry> {
         let mut words = line.split_ascii_whitespace();
         let entry = match words.next()? {
@@ -160,7 +159,7 @@ impl Entry {
 }
 
 impl Ledger {
-    /// Reads the lines of a journal. What is cut off or not one of ours is passed over.
+    /// Parses the lines of a journal. Incomplete and invalid lines are skipped.
     pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Ledger {
         let mut ledger = Ledger::default();
         let mut anew = None;
@@ -174,7 +173,7 @@ impl Ledger {
         ledger
     }
 
-    /// The lines of a journal with the same content, to stand in the place of all that was written so far.
+    /// Returns a journal with the same content, which replaces everything written so far.
     pub fn to_lines(&self) -> String {
         let task = |(&id, &start): (&u32, &u64)| Task { id, start };
         let bind = |bound: &Bound| {
@@ -200,14 +199,14 @@ impl Ledger {
             .collect()
     }
 
-    /// Takes note of an entry.
+    /// Applies an entry.
     pub fn note(&mut self, entry: Entry) {
         match entry {
             Entry::Guardian(process) => self.guardian = Some(process),
             Entry::Member(process) => drop(self.members.insert(process.id, process.start)),
             Entry::Left(pid) => drop(self.members.remove(&pid)),
             Entry::Bind { thread, original, ours } => {
-                // Bound again: what is given back is the mask from before the first time.
+                // If bound again, the mask to restore is the one from before the first time.
                 let original = self.bound(thread).map_or(original, |bound| bound.original.clone());
                 self.hand_out(&original, &ours);
                 self.bound.insert(thread.id, Bound { thread, original, ours });
@@ -234,67 +233,67 @@ impl Ledger {
         *known = known.union(original);
     }
 
-    /// The guardian.
+    /// Returns the guardian.
     pub fn guardian(&self) -> Option<Task> {
         self.guardian
     }
 
-    /// The processes that belong to the run, with their starts.
+    /// Returns the processes that belong to the run, with their start times.
     pub fn members(&self) -> &HashMap<u32, u64> {
         &self.members
     }
 
-    /// What is noted of a bound thread.
+    /// Returns the record of a bound thread.
     pub fn bound(&self, thread: Task) -> Option<&Bound> {
         self.bound.get(&thread.id).filter(|bound| bound.thread == thread)
     }
 
-    /// What is noted of the thread that had this number when it was bound.
+    /// Returns the record of the thread that had this ID when it was bound.
     pub fn bound_as(&self, tid: u32) -> Option<&Bound> {
         self.bound.get(&tid)
     }
 
-    /// Whether the thread that had this number when it was noted has pinned itself.
+    /// Returns whether the thread that had this ID when it was recorded has pinned itself.
     pub fn is_pinned(&self, tid: u32) -> bool {
         self.pinned.contains_key(&tid)
     }
 
-    /// If the mask is one that corewise handed out: the mask to give back for it.
+    /// Returns the mask to restore if `mask` is one that corewise handed out.
     pub fn original_of(&self, mask: &CpuSet) -> Option<&CpuSet> {
         self.handed_out.get(mask)
     }
 
-    /// Every bound thread.
+    /// Returns every bound thread.
     pub fn all_bound(&self) -> impl Iterator<Item = &Bound> {
         self.bound.values()
     }
 
-    /// The start of the thread that had this number when it pinned itself.
+    /// Returns the start time of the thread that had this ID when it pinned itself.
     pub fn pinned_start(&self, tid: u32) -> Option<u64> {
         self.pinned.get(&tid).copied()
     }
 
-    /// Every mask that was handed out, with the mask to give back for it to threads that inherited it.
+    /// Returns every mask that was handed out, with the mask to restore for threads that inherited it.
     pub fn handed_out(&self) -> impl Iterator<Item = (&CpuSet, &CpuSet)> {
         self.handed_out.iter()
     }
 
-    /// The processes whose threads take turns.
+    /// Returns the processes whose threads take turns.
     pub fn in_turns(&self) -> impl Iterator<Item = Task> {
         self.in_turns.iter().map(|(&id, &start)| Task { id, start })
     }
 
-    /// The groups whose part may have been changed.
+    /// Returns the groups whose part may have been changed.
     pub fn slowed(&self) -> &[Slowed] {
         &self.slowed
     }
 
-    /// The limits on clocks.
+    /// Returns the limits on clocks.
     pub fn lowered(&self) -> &[Lowered] {
         &self.lowered
     }
 
-    /// Whether there is nothing to give back.
+    /// Returns whether there is nothing to restore.
     pub fn is_settled(&self) -> bool {
         let nothing_lowered = self.slowed.is_empty() && self.lowered.is_empty();
         self.done || (self.handed_out.is_empty() && self.in_turns.is_empty() && nothing_lowered)

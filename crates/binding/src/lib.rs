@@ -1,8 +1,8 @@
-//! What corewise changes on a machine: the PEs of threads ([`binder`]), clocks ([`frequency`]), whose turn it
-//! is ([`turns`]), how long idle threads of a runtime spin ([`runtimes`]), the speed of PEs ([`slow`]).
+//! What corewise changes on a machine: the PEs of threads ([`binder`]), clocks ([`frequency`]), turns
+//! ([`turns`]), how long idle threads of a runtime spin ([`runtimes`]), the speed of PEs ([`slow`]).
 //!
 //! Nothing stays changed: each change is written down before it is made ([`journal`]), and the [`guardian`]
-//! gives everything back should corewise die.
+//! restores everything if corewise dies.
 
 pub mod actuator;
 pub mod affinity_actuator;

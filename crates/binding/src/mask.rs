@@ -1,11 +1,10 @@
-//! Changing the affinity mask of a thread that is not corewise's own.
+//! Changing the affinity masks of other threads.
 
 use corewise_core::cpuset::CpuSet;
 use nix::errno::Errno;
 
-/// Leave to change what is not corewise's own. It can be made in this crate only, where every change is
-/// written down before it is made: by the binder, the guardian, and the start that recovers what an earlier
-/// one left.
+/// Permission to change what does not belong to corewise. It can only be created in this crate, where every
+/// change is written down before it is made: by the binder, the guardian, and the recovery at startup.
 #[derive(Debug)]
 pub struct ActToken(());
 
@@ -15,7 +14,7 @@ impl ActToken {
     }
 }
 
-/// Lets a thread use these PEs only. `ESRCH` when there is no such thread.
+/// Restricts a thread to these PEs. Fails with `ESRCH` if there is no such thread.
 pub fn set(_: &ActToken, tid: u32, pes: &CpuSet) -> Result<(), Errno> {
     let words = pes.words();
     // SAFETY: the kernel reads the given number of bytes from the slice, which is that long.

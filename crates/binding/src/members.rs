@@ -1,10 +1,11 @@
-//! Who belongs to a run: the threads that may have inherited a mask of corewise's.
+//! The threads of a run, which may have inherited a mask from corewise.
 //!
-//! Two sources: the kernel's own list, where the BPF programs follow every fork
-//! ([`corewise_discovery::followed`]), and, for everybody, parentage in `/proc`. A process whose parent has
-//! ended says in its environment whose it is. It has none while it becomes another program, and when it ends:
-//! then it cannot be told whether it belongs, and it is asked again at the next look. Limit of the second
-//! source: an orphan that has cleared its environment and was not met before.
+//! There are two sources: the kernel's list, if BPF programs follow every fork
+//! ([`corewise_discovery::followed`]), and otherwise the parents in `/proc`. A process whose parent has ended
+//! has a variable in its environment that names its run. The environment is missing while a process executes
+//! another program, and when it ends: its membership is unknown then, and it is checked again at the next
+//! pass. Limit of the second source: an orphan that has cleared its environment and was not met before is
+//! missed.
 
 use corewise_discovery::followed::Followed;
 use corewise_sys::environment::started_by;
@@ -14,34 +15,34 @@ use std::io;
 
 /// A source of the threads of a run.
 pub trait Members {
-    /// Calls `see` for every thread that lives now, the latest first and each as soon as it is known: a chain
-    /// of processes that each start the next and end is caught at its end, if at all. Returns whether one
-    /// ended before it was seen, who may have left another behind.
+    /// Calls `see` for every thread that lives now, the latest first and each as soon as it is known, to
+    /// catch the end of a chain of processes that each start the next and end. Returns whether a thread ended
+    /// before it was seen, which may have left another one behind.
     fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool>;
 }
 
 /// Whether a thread belongs to the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Membership {
-    /// It does.
+    /// It belongs to the run.
     Yes,
-    /// It cannot be told now.
+    /// It cannot be determined now.
     Unknown,
 }
 
-/// By parents and environments in `/proc`.
+/// Members found by parents and environments in `/proc`.
 pub struct ByParentage<'a> {
     proc: Proc,
-    /// Processes that are known to belong to it, with their starts.
+    /// Known members, with their start times.
     members: &'a HashMap<u32, u64>,
-    /// What was found out of other processes.
+    /// The membership of other processes, where it was determined.
     known: HashMap<u32, bool>,
     /// Processes that had ended when they were met.
     ended: HashSet<(u32, u64)>,
 }
 
 impl<'a> ByParentage<'a> {
-    /// The members and everything that descends from them or was started by them.
+    /// Searches the members, everything that descends from them, and everything that was started by them.
     pub fn new(members: &'a HashMap<u32, u64>) -> Self {
         Self::at(Proc::own(), members)
     }
@@ -50,8 +51,8 @@ impl<'a> ByParentage<'a> {
         Self { proc, members, known: HashMap::new(), ended: HashSet::new() }
     }
 
-    /// Whether a process belongs to the run; `None` if it cannot be told, as it has ended or has no
-    /// environment just now.
+    /// Returns whether a process belongs to the run; `None` if this cannot be determined, because it has
+    /// ended or has no environment at present.
     fn belongs(&mut self, pid: u32) -> io::Result<Option<bool>> {
         let mut line = Vec::new();
         let mut above = pid;
@@ -63,7 +64,8 @@ impl<'a> ByParentage<'a> {
             let stat = match self.proc.task(above) {
                 Ok(Some(stat)) => stat,
                 Ok(None) => return Ok(None),
-                // Hidden, as another user's: a process of ours is not, but for what it has become.
+                // Hidden, as another user's process: it is not ours, except for programs with another user's
+                // rights.
                 Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => break false,
                 Err(error) => return Err(error.into()),
             };
@@ -90,15 +92,15 @@ impl<'a> ByParentage<'a> {
         by.is_some_and(|&start| start <= stat.start_ticks)
     }
 
-    /// Whether the environment, in which nothing was found, is not there: the process becomes another program
-    /// just now (it has no arguments either, then), or has ended. Of the ended that is said once: it does not
-    /// change.
+    /// Returns whether the environment is missing rather than without our variable: the process is executing
+    /// another program (it then has no arguments either), or has ended. For an ended process `true` is
+    /// returned only once, as it does not change.
     fn lacks_environment(&mut self, pid: u32, stat: &Stat) -> bool {
         if stat.has_ended() {
             return self.ended.insert((pid, stat.start_ticks));
         }
         let arguments = self.proc.arguments(pid);
-        !stat.is_kernels() && arguments.is_ok_and(|arguments| arguments.is_empty())
+        !stat.is_kernel_thread() && arguments.is_ok_and(|arguments| arguments.is_empty())
     }
 }
 
@@ -203,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Killed, corewise has the number 7. Its orphan was met while it became another program.
+    /// corewise, which was killed, has the ID 7. Its orphan was met while it executed another program.
     #[test]
     fn an_orphan_without_environment_is_asked_again() {
         let proc = Made::new();
@@ -231,7 +233,7 @@ mod tests {
         proc.process(42, 'S', 1, 0, "sleep", "");
         assert_eq!(seen(&mut members), (vec![(41, Membership::Unknown), (40, Membership::Unknown)], false));
         assert_eq!(seen(&mut members), (vec![], false), "once");
-        // Gone between the listing and the look.
+        // Gone between the listing and the read.
         std::fs::create_dir(proc.0.path().join("43")).unwrap();
         assert_eq!(seen(&mut members), (vec![], true));
     }

@@ -1,22 +1,25 @@
-//! How every mask is given back.
+//! Restoring every mask.
 //!
-//! Problem: a bound thread must get its own mask back whatever happens, threads that it created meanwhile
-//! have inherited the narrow mask without being in the journal, and a mask that somebody else set since
-//! must be kept. Approach: each bound thread is restored if its mask is still the one we set; then every
-//! thread of the run ([`super::members`]) that carries a mask we handed out, and did not set it itself,
-//! is restored as well. That is repeated until looks find nobody to restore: then everybody alive was
-//! seen wide, and whoever comes later descends from them. Processes may end before they are looked at and
-//! leave others behind, on a busy machine in every look, most of them strangers; so a look that misses
-//! somebody is not worthless, but it takes many of them ([`QUIET`]). A thread may be given its mask back
-//! while it is creating another, which already has the narrow one and cannot be seen yet: looks count
-//! only when it has run since the last that did ([`Look::is_halfway`]). When a cpuset shrinks, the kernel
-//! overrides a mask but remembers it for the time when it grows again: what it made of our mask counts as
-//! our mask ([`seen`]). The kernel changes one thread after the other: a mask that is neither ours nor
-//! the thread's own is looked at again for a moment. Whoever restores is real-time where that is
-//! permitted ([`be_in_time`]), else those that it is to find may hold it up. Limits: where a cpuset has
-//! shrunk to a mask of ours nobody can be seen to have been given back its own, so after many looks a
-//! chain of processes is taken to have been caught. A thread that pins itself to just the PEs we had
-//! given to its creator, within two intervals before the end, is taken for one that inherited them.
+//! Problem: a bound thread must get its own mask back whatever happens; threads that it created meanwhile
+//! have inherited the narrow mask without being in the journal; and a mask that somebody else has set since
+//! must be kept. Approach: each bound thread is restored if its mask is still the one we set. Then every
+//! thread of the run ([`super::members`]) that has a mask we handed out, and did not set it itself, is
+//! restored as well. This is repeated until passes find no thread to restore: then everybody alive was seen
+//! with a wide mask, and later threads descend from these.
+//!
+//! Processes may end before they are seen and leave others behind, on a busy machine in every pass, most of
+//! them unrelated. So a pass that misses a process still counts, but many of them are needed ([`QUIET`]). A
+//! thread may be restored while it is creating another, which already has the narrow mask and is not visible
+//! yet: passes count only if the thread has run since the last one that did ([`Look::is_halfway`]). When a
+//! cpuset shrinks, the kernel overrides a mask but remembers it for the time when the cpuset grows again: the
+//! overridden form of our mask counts as our mask ([`seen`]). The kernel changes one thread after the other,
+//! so a mask that is neither ours nor the thread's own is checked again for a moment. The restoring thread is
+//! real-time if permitted ([`be_in_time`]); otherwise the threads that it is looking for may delay it.
+//!
+//! Limits: where a cpuset has shrunk to a mask of ours, restored threads look like unrestored ones, so after
+//! many passes a chain of processes is assumed to have been caught. A thread that pins itself to exactly the
+//! PEs we had given to its creator, within two intervals before the end, is mistaken for one that inherited
+//! them.
 
 use super::frequency;
 use super::ledger::Ledger;
@@ -35,12 +38,12 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What could not be given back.
+/// What could not be restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remains {
-    /// Threads that the system does not let us change: they run a program with another user's rights.
+    /// Threads that the system does not let us change, as they run a program with another user's rights.
     pub refused: Vec<u32>,
-    /// There was no time left to make sure that no inherited masks are left.
+    /// Whether time ran out before it was certain that no inherited masks are left.
     pub outrun: bool,
 }
 
@@ -48,19 +51,24 @@ impl fmt::Display for Remains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.refused.is_empty() {
             let threads: Vec<String> = self.refused.iter().map(u32::to_string).collect();
-            write!(f, "the system does not let us give back the PEs of the threads {}", threads.join(", "))?;
+            write!(
+                f,
+                "the system does not permit restoring the affinity masks of the threads {}",
+                threads.join(", ")
+            )?;
         }
         if self.outrun {
             f.write_str(if self.refused.is_empty() { "" } else { "; " })?;
-            f.write_str("processes that may use few PEs only start others faster than they can be found")?;
+            f.write_str(
+                "processes with restricted affinity masks start others faster than they can be found",
+            )?;
         }
         Ok(())
     }
 }
 
-/// Gives back every mask and limit that is still ours, and says what could not be; who takes turns no longer
-/// does.
-/// Nobody may bind meanwhile.
+/// Restores every mask and limit that is still ours, ends all turns, and returns what could not be restored.
+/// No thread may be bound meanwhile.
 pub fn restore(
     ledger: &Ledger,
     token: &ActToken,
@@ -94,47 +102,47 @@ pub fn restore(
     Ok(remains)
 }
 
-/// This thread runs before all normal ones until the end of what is returned, where that is permitted.
+/// Makes this thread run before all normal ones until the result is dropped, if permitted.
 ///
-/// On Linux 6.18 processes of which each starts the next and ends were seen to hold up everything else on
-/// their PE for more than a minute (`docs/faults.md`).
+/// On Linux 6.18 we have seen processes that each start the next and end delay everything else on their PE
+/// for more than a minute (`docs/faults.md`).
 pub fn be_in_time() -> Option<RealTime> {
     RealTime::enter(1).ok()
 }
 
-/// What looks in a row that find nobody must be worth together. More than one is needed anyway, as a list
-/// is not read in one instant.
+/// The required total value of consecutive passes that find nothing. A single pass is never sufficient, as a
+/// list is not read in one instant.
 const QUIET: usize = 30;
 
-/// What a look is worth that saw everybody.
+/// The value of a pass that saw every thread.
 const SAW_ALL: usize = 10;
 
-/// What a look is worth that missed somebody who ended.
+/// The value of a pass that missed a thread that ended.
 const MISSED_SOME: usize = 1;
 
 /// How long the kernel may take to change the masks of all threads of a cpuset.
 const SETTLES_WITHIN: Duration = Duration::from_millis(50);
 
-/// The time until it is looked again at threads that must go on first.
+/// The pause before the next pass when threads must first continue.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// One look at everybody, restoring who needs it.
+/// One pass over all threads, restoring those that need it.
 struct Look<'a> {
     ledger: &'a Ledger,
     token: &'a ActToken,
-    /// What the cpuset allows.
+    /// The PEs that the cpuset allows.
     cpuset: CpuSet,
-    /// Who was given a mask back, and for how long each had run, in ns, when a look counted last.
+    /// The threads that were restored, and how long each had run, in ns, at the last pass that counted.
     given: &'a mut HashMap<Task, Option<u64>>,
 }
 
-/// What a look came to.
+/// The result of a pass.
 #[derive(Default)]
 struct Seen {
-    /// Those who were given a mask back, and those who look as if they had inherited one but may be
-    /// strangers.
+    /// The number of restored threads, plus those that look as if they had inherited a mask but may be
+    /// unrelated.
     found: usize,
-    /// Somebody ended before it was looked at, and may have left a thread with an inherited mask.
+    /// Whether a thread ended before it was seen and may have left a thread with an inherited mask.
     missed: bool,
     /// Bound threads whose mask is neither ours nor their own.
     unsettled: usize,
@@ -142,7 +150,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// What it is worth if it found nobody.
+    /// Returns the value of the pass if it found nothing.
     fn quiet(&self, is_halfway: bool) -> Option<usize> {
         let worth = match (self.missed, is_halfway) {
             (true, _) => MISSED_SOME,
@@ -170,8 +178,8 @@ impl Look<'_> {
         }
         let ledger = self.ledger;
         let as_seen = ledger.handed_out().map(|(ours, original)| (ours, seen(ours, &self.cpuset), original));
-        // Where the cpuset overrides our mask, others may have the same without us: to them, ours must be
-        // no loss.
+        // Where the cpuset overrides our mask, others may have the same mask without us: restoring ours must
+        // not narrow theirs.
         let handed_out: HashMap<CpuSet, &CpuSet> = as_seen
             .filter(|(ours, seen, original)| *ours == seen || seen.is_subset(original))
             .map(|(_, seen, original)| (seen, original))
@@ -200,10 +208,11 @@ impl Look<'_> {
         Ok(Task::of(tid)? == Some(Task { id: tid, start }))
     }
 
-    /// Whether somebody who was given a mask back may be in the middle of creating a thread that has the old
-    /// one: who is ready to run and has not run since this was last denied.
+    /// Returns whether a restored thread may be in the middle of creating a thread with the old mask: one
+    /// that is ready to run and has not run since this was last denied.
     fn is_halfway(&mut self) -> bool {
-        // Where it is not told, for want of descriptors or by the kernel, nothing can be waited for.
+        // If the run time is not available, for want of descriptors or from the kernel, there is nothing to
+        // wait for.
         let run_ns = |thread: Task| match thread.state() {
             Ok(Some('R' | 'D')) => {
                 let file = Proc::own().schedstat(thread.id, thread.id, false).ok()??;
@@ -222,12 +231,12 @@ impl Look<'_> {
         is_halfway
     }
 
-    /// Gives a thread, which has the mask `ours`, the `original`.
+    /// Restores `original` for a thread that has the mask `ours`.
     fn give_back(&mut self, tid: u32, ours: &CpuSet, original: &CpuSet, result: &mut Seen) -> io::Result<()> {
         let set = |mask: &CpuSet| mask::set(self.token, tid, mask);
         let done = match set(original) {
-            // None of the original PEs is left (taken offline, or out of the cpuset): everything is the
-            // nearest.
+            // None of the original PEs is left (offline, or out of the cpuset): all PEs are the closest
+            // substitute.
             Err(Errno::EINVAL) => set(&affinity::all_pes()),
             result => result,
         };
@@ -240,7 +249,7 @@ impl Look<'_> {
                 if affinity::get(tid).as_ref() != Ok(ours) {
                     result.found += 1;
                 } else {
-                    // Nothing that can be seen has changed, so what descends from it cannot be told, either.
+                    // Nothing visible has changed, so its descendants cannot be identified either.
                     result.missed |= self.given.len() > known;
                 }
             }
@@ -251,8 +260,7 @@ impl Look<'_> {
     }
 }
 
-/// What the kernel makes of a mask where this is the cpuset: what both have in common; if that is nothing,
-/// the cpuset.
+/// Returns how the kernel shows a mask under this cpuset: the common PEs, or the cpuset if there are none.
 pub fn seen(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
     let common = mask.intersection(cpuset);
     if common.is_empty() { cpuset.clone() } else { common }
@@ -277,7 +285,7 @@ mod tests {
         assert_eq!(seen(&set("5"), &set("0-3")), set("0-3"));
     }
 
-    /// Whoever the test says.
+    /// The members that the test lists.
     struct Listed(Vec<Vec<u32>>);
 
     impl Members for Listed {
@@ -294,13 +302,13 @@ mod tests {
         restore_from(affinity::all_pes(), then)
     }
 
-    /// The same, where whoever restores may use these PEs.
+    /// Like [`restore_after`], with the PEs that the restoring thread may use.
     fn restore_from(
         restorer: CpuSet,
         then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static,
     ) -> (CpuSet, CpuSet) {
-        // The other tests' threads are of the same process: one that is restored may take this one for
-        // one that inherited its mask.
+        // The other tests' threads belong to the same process: a concurrent restoration may mistake this
+        // thread for one that inherited its mask.
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::spawn(move || {
@@ -312,7 +320,7 @@ mod tests {
             ledger.note(Entry::Bind { thread, original: original.clone(), ours: ours.clone() });
             mask::set(&token, 0, &ours).unwrap();
             then(&mut ledger, &token, thread);
-            // As the guardian, which is not bound.
+            // Like the guardian, which is not bound.
             let restored = std::thread::spawn(move || {
                 let token = ActToken::mint();
                 mask::set(&token, 0, &restorer).unwrap();
@@ -381,8 +389,7 @@ mod tests {
         }
     }
 
-    /// A thread that is on the roll and ends before it is looked at may have left a thread with an inherited
-    /// mask.
+    /// A listed thread that ends before it is seen may have left a thread with an inherited mask.
     #[test]
     fn it_is_looked_again_until_everybody_was_seen() {
         std::thread::spawn(|| {
@@ -406,7 +413,7 @@ mod tests {
         .unwrap();
     }
 
-    /// In every look there is somebody of whom it cannot be told; the looks take this long.
+    /// Every pass has a thread that cannot be judged; passes take this long.
     struct Busy(Option<u32>, Duration);
 
     impl Members for Busy {
@@ -420,7 +427,7 @@ mod tests {
     fn restored_by(mut members: Busy, within_ms: u64) -> Remains {
         let own = affinity::get(0).unwrap();
         let mut ledger = Ledger::default();
-        // There it would be seen if its mask were given back.
+        // A restored mask would be visible there.
         let original = own.union(&CpuSet::single(affinity::of_cpuset().unwrap().last().unwrap()));
         ledger.note(Entry::HandedOut { original, ours: own });
         restore(&ledger, &ActToken::mint(), &mut members, Duration::from_millis(within_ms)).unwrap()
@@ -476,7 +483,7 @@ mod tests {
         .unwrap();
     }
 
-    /// One look that found nobody does not make up for those for which there was no time.
+    /// One pass without findings does not make up for those for which there was no time.
     #[test]
     fn a_slow_look_is_not_enough() {
         assert!(restored_by(Busy(None, Duration::from_millis(10)), 5).outrun);

@@ -1,8 +1,8 @@
-//! Numbered places that the corewise of one user share, each of which at most one of them has.
+//! Numbered slots shared by all runs of one user; each slot is held by at most one of them.
 //!
-//! Problem: several runs must not choose the same PE, and must know whose turn it is, though none of them
-//! leads. Approach: a place is the lock of one byte in a file in the user's runtime directory. A lock goes
-//! with its holder, however that ends, so nothing is ever left behind. Limits: without a runtime directory
+//! Problem: several runs must not choose the same PE, and must agree on turns, though none of them leads.
+//! Approach: a slot is the lock of one byte in a file in the user's runtime directory. A lock is released
+//! when its holder ends, however it ends, so nothing is ever left behind. Limits: without a runtime directory
 //! nothing is shared; different users share nothing.
 
 use super::journal;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-/// The places of one kind. Numbers are from 0 to below `most`.
+/// The slots of one kind, numbered from 0 to below `most`.
 #[derive(Debug)]
 pub struct Slots {
     file: File,
@@ -21,7 +21,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Those whose locks stand in the runtime directory's file of this name.
+    /// Opens the slots whose locks are in the runtime directory's file of this name.
     pub fn open(name: &str, most: i64) -> io::Result<Slots> {
         Ok(Slots::of(journal::shared(name)?, most))
     }
@@ -30,7 +30,7 @@ impl Slots {
         Slots { file, most, own: BTreeSet::new() }
     }
 
-    /// Takes a place; `false` if another corewise has it.
+    /// Takes a slot; returns `false` if another run holds it.
     pub fn take(&mut self, slot: i64) -> bool {
         let is_ours = self.own.contains(&slot) || self.set(libc::F_WRLCK, slot);
         if is_ours {
@@ -39,27 +39,27 @@ impl Slots {
         is_ours
     }
 
-    /// Takes one of these that nobody has, this corewise neither.
+    /// Takes one of these slots that no run holds, including this one.
     pub fn take_any(&mut self, mut of: Range<i64>) -> Option<i64> {
         of.find(|slot| !self.own.contains(slot) && self.take(*slot))
     }
 
-    /// Leaves a place to others.
+    /// Releases a slot.
     pub fn leave(&mut self, slot: i64) {
         if self.own.remove(&slot) {
-            // If that fails, it is free when this corewise ends.
+            // If that fails, the slot is released when this run ends.
             self.set(libc::F_UNLCK, slot);
         }
     }
 
-    /// The own places.
+    /// Returns the slots of this run.
     pub fn own(&self) -> &BTreeSet<i64> {
         &self.own
     }
 
-    /// The places of other corewise, in order.
+    /// Returns the slots of other runs, in order.
     pub fn others(&self) -> Vec<i64> {
-        // Asked for the locks in a range, the kernel tells one of somebody else's, not the first.
+        // For a range, the kernel returns one lock of another process, not necessarily the first.
         let (mut slots, mut ranges) = (Vec::new(), vec![]);
         ranges.push(0..self.most);
         while let Some(range) = ranges.pop() {
@@ -72,7 +72,7 @@ impl Slots {
             {
                 continue;
             }
-            // Locks side by side are one.
+            // Adjacent locks are merged.
             let end = if found.l_len == 0 { self.most } else { found.l_start + found.l_len };
             let taken = found.l_start.max(range.start)..end.min(range.end);
             ranges.extend([range.start..taken.start, taken.end..range.end]);

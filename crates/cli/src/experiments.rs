@@ -1,4 +1,4 @@
-//! Where experiments come from, and running their many simulations in parallel.
+//! Loads experiments, and runs their simulations in parallel.
 
 use crate::parallel::in_parallel;
 use anyhow::{Context, Result, bail};
@@ -11,15 +11,15 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The files of `experiments/` by their path in it: they are part of the command.
+/// The files of `experiments/` by their relative path; they are part of the command.
 const BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/experiments.rs"));
 
-/// The names of the experiments that are built in.
+/// Returns the names of the built-in experiments.
 pub fn names() -> Vec<&'static str> {
     BUILT_IN.iter().filter_map(|(path, _)| path.strip_suffix("/experiment.toml")).collect()
 }
 
-/// The experiment of a name, or of a folder.
+/// Loads the experiment with this name or directory.
 pub fn load(name: &str) -> Result<Experiment> {
     if names().contains(&name) {
         let read = |file: &str| {
@@ -38,7 +38,7 @@ pub fn load(name: &str) -> Result<Experiment> {
     let folder = folder.canonicalize().with_context(|| format!("cannot read {name}"))?;
     let own_name = folder.file_name().and_then(|name| name.to_str());
     let (Some(root), Some(own_name)) = (folder.parent(), own_name) else {
-        bail!("{name} is no name for an experiment");
+        bail!("{name} is not a valid name for an experiment");
     };
     let read = |file: &str| {
         input::read_text(&root.join(file), input::DOCUMENT_MAX).map_err(|error| error.to_string())
@@ -46,7 +46,7 @@ pub fn load(name: &str) -> Result<Experiment> {
     Ok(Experiment::load(own_name, read)?)
 }
 
-/// Runs everything that an experiment needs on so many threads. Their number changes nothing in the result.
+/// Runs everything that an experiment needs on `workers` threads. Their number does not change the result.
 pub fn run(experiment: &Experiment, workers: NonZeroUsize) -> Result<ExperimentResult> {
     let jobs = experiment.jobs();
     let (bar, done) = (ProgressBar::start(), AtomicUsize::new(0));

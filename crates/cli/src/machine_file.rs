@@ -1,4 +1,4 @@
-//! Simulated machines as people name them: in a line, or by a file.
+//! Simulated machines as users name them: in a line, or by a file.
 
 use crate::profile_file;
 use anyhow::{Context, Result, bail};
@@ -11,8 +11,8 @@ use corewise_topology as topology;
 use corewise_topology::Source;
 use std::path::Path;
 
-/// The machine of that name: a machine profile (`.json`), the machine of a scenario (`.toml`), a machine that
-/// hwloc exported or that was recorded, or one in a line.
+/// Returns the machine of a name: a machine profile (`.json`), the machine of a scenario (`.toml`), a machine
+/// that hwloc exported or that was recorded, or one in a line.
 pub fn named(name: &str) -> Result<MachineSpec> {
     let path = Path::new(name);
     Ok(match path.extension().and_then(|extension| extension.to_str()) {
@@ -21,15 +21,15 @@ pub fn named(name: &str) -> Result<MachineSpec> {
         _ if path.exists() => of_shape(name, recorded(path)?),
         _ if name.contains(':') => MachineSpec::plain(name),
         _ => bail!(
-            "`{name}` is no machine and no file: write a machine profile (.json), a scenario (.toml), a \
-             machine of hwloc (.xml), a recorded one (a directory, .tar.gz or .tar.bz2), or one in a line, \
+            "`{name}` is neither a machine nor a file: write a machine profile (.json), a scenario (.toml), \
+             a machine of hwloc (.xml), a recorded one (a directory, .tar.gz or .tar.bz2), or one in a line, \
              such as \"pack:1 l2:4 core:2 pu:1\""
         ),
     })
 }
 
-/// Puts into a scenario the machine that it names by a file: a profile or a topology, by its path from the
-/// scenario's folder.
+/// Replaces the file that a scenario names as its machine by the file's contents: a profile or a topology,
+/// relative to the scenario's directory.
 pub fn complete(scenario: &mut toml::Table, folder: &Path) -> Result<()> {
     if let Some(profile) = measured::take_name(scenario) {
         let profile = profile_file::read(&folder.join(profile))?;
@@ -42,7 +42,7 @@ pub fn complete(scenario: &mut toml::Table, folder: &Path) -> Result<()> {
     if let Some(file) = file.filter(|file| file.exists()) {
         let shape = recorded(&file)?;
         if !machine.contains_key("speeds") {
-            warn_of_speeds(&shape);
+            warn_about_speeds(&shape);
         }
         machine.insert("topology".to_owned(), shape.origin.clone().into());
         machine.insert("shape".to_owned(), toml::Value::try_from(shape)?);
@@ -62,12 +62,13 @@ fn recorded(path: &Path) -> Result<Topology> {
 }
 
 fn of_shape(name: &str, shape: Topology) -> MachineSpec {
-    warn_of_speeds(&shape);
+    warn_about_speeds(&shape);
     MachineSpec { name: name.to_owned(), shape: Some(shape.clone()), ..MachineSpec::plain(&shape.origin) }
 }
 
-/// A topology tells which PEs are fast, but not how fast: without speeds all of them are simulated alike.
-fn warn_of_speeds(shape: &Topology) {
+/// Warns about missing speeds: a topology tells which PEs are fast but not how fast, so without speeds all
+/// are simulated as equal.
+fn warn_about_speeds(shape: &Topology) {
     if let [fastest, .., slowest] = shape.kinds.as_slice() {
         terminal::message(format_args!(
             "{}: the PEs {} ({}) and {} ({}) are taken to be equally fast; a scenario can give their \

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 }
 
 fn run_command() -> ExitCode {
-    // An error of a run is told apart from a failure of its command, as in env(1) and timeout(1).
+    // Errors of corewise have other exit statuses than failures of its command, as in env(1) and timeout(1).
     let (result, failure): (_, fn(&anyhow::Error) -> u8) = match Cli::parse().command {
         Command::Run(run) => (run.execute(), session::exit_status_of),
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),

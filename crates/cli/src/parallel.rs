@@ -1,9 +1,9 @@
-//! Independent work on several threads. Rayon hands it out; results come in the order of the work.
+//! Runs independent work on several threads with Rayon; results keep the order of the work.
 
 use anyhow::{Context, Result};
 use std::num::NonZeroUsize;
 
-/// Runs `work`, whose parallel iterators have so many threads.
+/// Runs `work`, whose parallel iterators use this many threads.
 pub fn in_parallel<T: Send>(threads: NonZeroUsize, work: impl FnOnce() -> T + Send) -> Result<T> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.get());
     let pool = pool.build().with_context(|| format!("cannot start {threads} threads: ask for fewer"))?;

@@ -1,4 +1,4 @@
-//! What is made of a machine profile for people and for other programs: options that several commands have.
+//! Output formats of a machine profile, as options that several commands share.
 
 use crate::whole_file;
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ pub struct Views {
 }
 
 impl Views {
-    /// Fails early if something could not be written at the end.
+    /// Fails early if an output could not be written at the end.
     pub fn check(&self) -> Result<()> {
         self.html.iter().chain(&self.csv).try_for_each(|path| whole_file::check_writable(path))?;
         match &self.svg {

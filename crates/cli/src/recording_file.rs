@@ -1,4 +1,4 @@
-//! Recordings on disk: gzip-compressed lines, written so that what was seen before a crash can be read.
+//! Recordings on disk: gzip-compressed lines, written so that everything before a crash stays readable.
 
 use crate::whole_file::{self, Stream};
 use anyhow::{Context, Result, bail};
@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes a recording line by line. The first failure (a full disk) ends the recording but not the run.
+/// Writes a recording line by line. The first error (a full disk) ends the recording but not the run.
 pub struct RecordingWriter {
     path: PathBuf,
     state: Result<GzEncoder<Stream>, std::io::Error>,
@@ -33,14 +33,14 @@ impl RecordingWriter {
 
     fn write_line(&mut self, line: &str) {
         if let Ok(file) = &mut self.state
-            // Flushed, so that a reader finds every whole line even if we are killed.
+            // Flush, so that a reader finds every whole line even if we are killed.
             && let Err(error) = file.write_all(line.as_bytes()).and_then(|()| file.flush())
         {
             self.state = Err(error);
         }
     }
 
-    /// Ends the recording; the error of the first write that failed.
+    /// Ends the recording; returns the first write error.
     pub fn finish(self) -> Result<()> {
         let context =
             || format!("cannot write the recording {}: check space and permission", self.path.display());
@@ -54,10 +54,10 @@ pub fn read(path: &Path) -> Result<Recording> {
     let shown = Name(&shown);
     let bytes =
         input::read(path, input::DATA_MAX).with_context(|| format!("cannot read the recording {shown}"))?;
-    parse(bytes).with_context(|| format!("{shown} is no usable recording"))
+    parse(bytes).with_context(|| format!("{shown} is not a usable recording"))
 }
 
-/// Understands a recording, compressed or not.
+/// Parses a recording, compressed or not.
 pub fn parse(bytes: Vec<u8>) -> Result<Recording> {
     let (text, cut) = if input::is_packed(&bytes) {
         input::unpack(&bytes, input::DATA_MAX).context("it cannot be unpacked")?

@@ -8,7 +8,7 @@ use corewise_render::terminal;
 use corewise_sys::input;
 use std::path::Path;
 
-/// How a report is written.
+/// The format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Page,
@@ -16,13 +16,13 @@ enum Format {
     Json,
 }
 
-/// Fails early, before a command of hours runs, if the report could not be written at its end.
+/// Fails before a possibly long run if the report could not be written at its end.
 pub fn check(path: &Path) -> Result<()> {
     format_of(path)?;
     whole_file::check_writable(path)
 }
 
-/// Writes the report, as the file's name asks for.
+/// Writes the report in the format of the file's extension.
 pub fn write(path: &Path, report: &Report) -> Result<()> {
     let text = match format_of(path)? {
         Format::Page => page::render(report),
@@ -40,18 +40,19 @@ pub fn read(path: &Path) -> Result<Report> {
     parse(&bytes).with_context(|| shown.to_string())
 }
 
-/// What [`read`] makes of a file's bytes.
+/// Parses the bytes of a report; see [`read`].
 pub fn parse(bytes: &[u8]) -> Result<Report> {
     if input::is_packed(bytes) {
         bail!(
             "it is packed, as recordings are: make a report of one by `corewise replay FILE --report R.json`"
         );
     }
-    serde_json::from_slice(bytes)
-        .context("it is no report by this version: make one by `corewise run --report FILE.json -- COMMAND`")
+    serde_json::from_slice(bytes).context(
+        "it is not a report of this version: make one with `corewise run --report FILE.json -- COMMAND`",
+    )
 }
 
-/// The format by the name's ending; JSON without one, for pipes and devices.
+/// Returns the format by the extension; JSON without one, for pipes and devices.
 fn format_of(path: &Path) -> Result<Format> {
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
     Ok(match ending.as_deref() {

@@ -1,5 +1,5 @@
-//! One watched run: everything that `run` and `characterize` have in common. A command that is started before
-//! it can be watched ([`at_once`]) and running processes ([`attached`]) are runs of their own kinds.
+//! A watched run: the common part of `run` and `characterize`. Commands that start before they can be watched
+//! ([`at_once`]) and running processes ([`attached`]) are variants of it.
 
 use crate::commands::ThisMachine;
 use crate::recording_file::RecordingWriter;
@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 mod at_once;
 pub mod attached;
 
-/// What a session is asked to do.
+/// The parameters of a session.
 pub struct SessionRequest {
     /// The command and its arguments.
     pub command: Vec<OsString>,
@@ -59,25 +59,25 @@ pub struct SessionRequest {
     pub act: bool,
     /// Where the command's standard output goes.
     pub output: Output,
-    /// Where to write a recording.
+    /// Where to write a recording, if requested.
     pub record: Option<PathBuf>,
-    /// Whether what outlives the command is followed to its end.
+    /// Whether processes that outlive the command are followed to their end.
     pub wait: bool,
-    /// Whether the descriptors that corewise was given stay open in it.
+    /// Whether the descriptors that corewise was started with stay open in it.
     pub keep_descriptors: bool,
-    /// Whether all that watches is to be ready before the command starts, as somebody will want to read
-    /// about it from its first instruction on.
+    /// Whether everything must be ready before the command starts, because its first instructions will be
+    /// part of a report.
     pub ready_first: bool,
 }
 
-/// The machine that corewise runs on, which is looked at when it is first asked for.
+/// The machine that corewise runs on, loaded on first use.
 pub struct Machine {
     options: ThisMachine,
     model: OnceCell<MachineModel>,
 }
 
 impl Machine {
-    /// What files say of it is read at once.
+    /// Creates it; files about the machine are read at once.
     pub fn of(options: ThisMachine) -> Result<Machine> {
         let is_as_found = options.is_as_found();
         let machine = Machine { options, model: OnceCell::new() };
@@ -97,8 +97,8 @@ impl Machine {
 }
 
 impl SessionRequest {
-    /// Whether the command starts before anything watches it. (Without BPF, clocks of all its threads can
-    /// only be had from its start on.)
+    /// Returns whether the command starts before anything watches it. (Without BPF, clocks of all its threads
+    /// are only available from its start on.)
     fn begins_at_once(&self) -> bool {
         let bpf = self.discovery == discovery::Choice::Auto && discovery::bpf::seems_permitted();
         bpf && !self.ready_first && !is_demanded(self)
@@ -108,27 +108,27 @@ impl SessionRequest {
         self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
-    /// What the application is called: its program's name.
+    /// Returns the application's name: that of its program.
     fn name(&self) -> String {
         let program = self.command[0].to_string_lossy();
         program.rsplit('/').next().unwrap_or(&program).to_owned()
     }
 }
 
-/// How a session ended.
+/// The result of a session.
 pub struct Ended {
     /// The report; `None` if the command was not watched.
     pub report: Option<Report>,
-    /// How long it ran.
+    /// The duration of the run.
     pub wall: Duration,
     /// How the command ended.
     pub exit_status: ExitStatus,
-    /// What could not be written.
+    /// An error about what could not be written.
     pub failure: Option<anyhow::Error>,
 }
 
-/// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start. Where
-/// it cannot be watched, it runs all the same.
+/// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start. If the
+/// command cannot be watched, it still runs.
 pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let mut notes = Vec::new();
     note_privileges(&request, &mut notes);
@@ -145,16 +145,16 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let guardian = if request.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     let cures = &mut request.config.cures;
-    cures.spin &= guardian.is_some() && one_kind && !waits_are_decided(&mut notes);
+    cures.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
     cures.turns &= guardian.is_some();
     let planted = cures.spin.then(runtimes::planted_value);
     request.config.adapt_team &= guardian.is_some();
-    // Before the command's process is made, so that it is seen to be.
+    // Before the command's process is created, so that it is found.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others).collect();
     let open = || discover(&request, roots, excluded, &mut notes);
     let discovery = with_descriptors_left(16, open);
-    // Without discovery nobody is bound, and its descriptors may be needed.
+    // Without discovery no thread is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
     let planted_variable = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
     let variables: Vec<_> = [environment::placed()].into_iter().chain(planted_variable).collect();
@@ -173,8 +173,8 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     }
 }
 
-/// Who opens as many descriptors as it can leaves some free: to start the command, to look at threads, and to
-/// write what was asked for.
+/// Runs `open`, which may open as many descriptors as it can, and keeps some free: to start the command, to
+/// read about threads, and to write the output.
 fn with_descriptors_left<T>(count: usize, open: impl FnOnce() -> Result<T>) -> Result<T> {
     leaving_free(count, open).context("too few descriptors may be open (`ulimit -n`)")?
 }
@@ -189,7 +189,7 @@ fn note_privileges(request: &SessionRequest, notes: &mut Vec<String>) {
     }
 }
 
-/// Without a guardian, nothing is bound.
+/// Starts the guardian; without it, nothing is bound.
 fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
     let guardian = Guardian::start();
     if let Err(error) = &guardian {
@@ -198,14 +198,14 @@ fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
     guardian.ok()
 }
 
-/// Whether the user has decided how threads wait: that wins.
-fn waits_are_decided(notes: &mut Vec<String>) -> bool {
+/// Returns whether the user has configured how threads wait, which takes precedence.
+fn user_decides_waits(notes: &mut Vec<String>) -> bool {
     let wish = runtimes::wish();
-    notes.extend(wish.map(|name| format!("waits stay as they are: {name} says how idle threads wait")));
+    notes.extend(wish.map(|name| format!("waits are not changed: {name} sets how idle threads wait")));
     wish.is_some()
 }
 
-/// Whether the user wants just what cannot be had.
+/// Returns whether the user explicitly requires the source that is not available.
 fn is_demanded(request: &SessionRequest) -> bool {
     request.counters.is_demanded() || request.discovery == discovery::Choice::Bpf
 }
@@ -223,7 +223,7 @@ fn discover(
 ) -> Result<Box<dyn Discovery>> {
     let proc = Proc::own();
     if !proc.is_of_this_namespace().context("there is no /proc")? {
-        bail!("/proc is that of another PID namespace: mount one of its own");
+        bail!("/proc belongs to another PID namespace: mount the /proc of this one");
     }
     let options = discovery::Options { roots, excluded, proc, choice: request.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
@@ -231,13 +231,13 @@ fn discover(
     Ok(discovery)
 }
 
-/// The children that this process has had from whoever it was before it became corewise.
+/// Returns the children that this process had before it executed corewise.
 fn children() -> Vec<u32> {
     // Without `/proc`, nothing is watched anyway.
     Proc::own().children(std::process::id()).unwrap_or_default()
 }
 
-/// Corewise and its helpers.
+/// Returns the processes of corewise and its helpers.
 fn own_processes(
     request: &SessionRequest,
     signals: &Signals,
@@ -248,11 +248,11 @@ fn own_processes(
     [std::process::id()].into_iter().chain(witness).chain(others.collect::<Vec<_>>())
 }
 
-/// What a command is watched by.
+/// The sources that watch a command.
 struct Attached {
     discovery: Box<dyn Discovery>,
     counters: Box<dyn CounterSource>,
-    /// The threads that were there already.
+    /// The threads that existed already.
     appeared: Vec<NewThread>,
 }
 
@@ -274,8 +274,8 @@ fn attach(
     Ok(Attached { discovery, counters, appeared: Vec::new() })
 }
 
-/// Opens what watches processes that run already: discovery with what descends from `roots`, and counters, as
-/// long as it is worth it.
+/// Opens the sources for running processes: discovery of the descendants of `roots`, and counters, if that is
+/// still useful.
 fn attach_running(
     request: &SessionRequest,
     roots: Vec<Root>,
@@ -312,13 +312,15 @@ fn open_counters(
         let how = how_to_get(*reading);
         warn(
             notes,
-            format!("the policy {policy} needs {needed}, and counters `{source}` do not tell it: {how}"),
+            format!(
+                "the policy {policy} needs {needed}, which the counters `{source}` do not provide: {how}"
+            ),
         );
     }
     Ok(counters)
 }
 
-/// What a user can do about a reading that the counters in use do not give.
+/// Returns what a user can do about a reading that the counters in use do not provide.
 fn how_to_get(reading: Reading) -> &'static str {
     match reading {
         Reading::FpuUsage => {
@@ -343,13 +345,13 @@ fn watch(
     planted: Option<u64>,
     notes: Vec<String>,
 ) -> Result<Ended> {
-    // The first process of a container adopts all there is, and all end with it.
+    // The first process of a container adopts all orphans, and all end with it.
     let wait = request.wait && std::process::id() != 1;
     let words = request.words();
     let first = waiting.pid().as_raw() as u32;
     let application = Application::new(Target::Command, &request.name(), first);
     let ends = Ends::WithCommand { command: waiting.pid(), wait };
-    // Before the command begins: its time is that of the report.
+    // Before the command begins: the report has this time.
     let host = host::read(Path::new("/"));
 
     let began = Instant::now();
@@ -363,21 +365,21 @@ fn watch(
     watch.run(request, signals, attached, notes, start)
 }
 
-/// What a run is about, whatever it was started by.
+/// The subject of a run, however it was started.
 struct Watch {
-    /// What the report calls it.
+    /// The command in the report.
     words: Vec<String>,
     applications: Vec<Application>,
     ends: Ends,
     guardian: Option<Guardian>,
-    /// The programs' runtime libraries, if something of them may be changed.
+    /// The programs' runtime libraries, if their settings may be changed.
     runtimes: Option<Runtimes>,
     host: Host,
     began: Instant,
 }
 
 impl Watch {
-    /// Watches to the end. `start` is called when all is ready.
+    /// Watches the run to its end. Calls `start` when everything is ready.
     fn run(
         self,
         request: SessionRequest,
@@ -398,7 +400,7 @@ impl Watch {
         let mut world = LiveWorld::new(parts, began)?;
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;
-        // Not before the command is known to exist: an older recording is lost by it.
+        // Only when the command is known to exist, as this overwrites an older recording.
         let mut recorder = request
             .record
             .map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
@@ -434,20 +436,20 @@ impl Watch {
     }
 }
 
-/// The runtime libraries of programs that were started with the value `planted`, if something of them may be
-/// changed.
+/// Returns the runtime libraries of programs that were started with the value `planted`, if their settings
+/// may be changed.
 fn runtimes_of(
     config: &EngineConfig,
     planted: Option<u64>,
     guardian: Option<&Guardian>,
 ) -> Result<Option<Runtimes>> {
-    let Some(guardian) = guardian.filter(|_| config.hears_of_delays()) else { return Ok(None) };
+    let Some(guardian) = guardian.filter(|_| config.uses_delays()) else { return Ok(None) };
     let mut runtimes = Runtimes::new(config, planted);
     runtimes.may_write(guardian).context("cannot talk to the guardian")?;
     Ok(Some(runtimes))
 }
 
-/// Gives back what earlier runs have left bound.
+/// Restores what earlier runs have left bound.
 fn recover(notes: &mut Vec<String>) {
     corewise_binding::journal::recover().into_iter().for_each(|note| warn(notes, note));
 }
@@ -480,19 +482,19 @@ fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: V
         host: None,
         sources,
         rounds: Vec::new(),
-        // Not `getrusage`'s maximum, which begins with that of the process that started this one.
+        // Not the maximum of `getrusage`, which begins with that of the process that started this one.
         peak_memory_bytes: Proc::own().own_status().bytes("VmHWM"),
         notes,
     }
 }
 
-/// If watching failed, the command still runs to its end, unwatched.
+/// If watching failed, lets the command run to its end, unwatched.
 fn finish(world: &mut LiveWorld) -> Result<ExitStatus> {
     let mut wake = Wake::Deadline;
     loop {
         match (world.exit_status(), wake) {
             (Some(status), _) => return Ok(status),
-            (None, Wake::Finished) => bail!("somebody else was told how the command ended"),
+            (None, Wake::Finished) => bail!("another process has collected the command's exit status"),
             (None, Wake::Deadline | Wake::Events(_)) => {}
         }
         let tomorrow = world.now() + Duration::from_secs(86_400);
@@ -514,8 +516,8 @@ fn header(engine: &Engine, command: &[String], sources: &Sources, host: &Host) -
     }
 }
 
-/// Whether an outer corewise already places this process tree. Two that bind the same threads would fight, so
-/// the inner one only watches.
+/// Returns whether an outer corewise already places this process tree. Two that bind the same threads would
+/// fight, so the inner one only watches.
 fn nested(notes: &mut Vec<String>) -> bool {
     let Some(outer) = environment::outer_corewise() else { return false };
     notes.push(format!(
@@ -524,12 +526,12 @@ fn nested(notes: &mut Vec<String>) -> bool {
     true
 }
 
-/// To end with this exit status.
+/// Returns an exit status with this code.
 pub fn exited(code: u8) -> ExitStatus {
     ExitStatus::from_raw(i32::from(code) << 8)
 }
 
-/// The exit status for an error: the shell's for a command that did not start, else 125.
+/// Returns the exit status for an error: the shell's for a command that did not start, else 125.
 pub fn exit_status_of(error: &anyhow::Error) -> u8 {
     error.downcast_ref::<LaunchError>().map_or(125, LaunchError::exit_status)
 }

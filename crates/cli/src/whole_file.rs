@@ -1,9 +1,9 @@
-//! Files that are written whole or not at all, so that a full disk costs nothing that was there before.
+//! Files that are written as a whole or not at all, so that a full disk never destroys existing content.
 //!
-//! Whatever the name leads to stays what it is: a link a link, somebody's file theirs, with its permissions;
-//! a new file gets those that the user's mask leaves. A file that cannot be replaced without losing that
-//! (another owner's, one with several names) is overwritten, once the disk has promised the space. Pipes are
-//! never waited for without an end. Limit: access lists of a replaced file are lost.
+//! The target keeps its nature: a link stays a link, and a file keeps its owner and permissions; a new file
+//! gets those that the user's umask leaves. A file that cannot be replaced without losing these (another
+//! owner's, or one with several names) is overwritten after its space has been reserved. Waiting for a pipe
+//! has a time limit. Limit: access control lists of a replaced file are lost.
 
 use anyhow::{Context, Result, bail};
 use corewise_render::terminal::Name;
@@ -16,18 +16,18 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What the names of files begin with that are not ended yet.
+/// The name prefix of files that are not complete yet.
 pub const BEGUN: &str = ".corewise-";
-/// How long the reader of a pipe may take nothing, in ms.
+/// How long the reader of a pipe may be inactive, in ms.
 const PATIENCE_MS: u16 = 10_000;
 
-/// Fails early, before a command of hours runs, if the file could not be written at its end.
+/// Fails before a possibly long run if the file could not be written at its end.
 pub fn check_writable(path: &Path) -> Result<()> {
     if path.is_dir() {
         bail!("{} is a directory: name a file in it", path.display());
     }
     match open(path) {
-        // A pipe stays open to our end: its reader would take a closed one for the end of the file.
+        // Keep a pipe open until the end: its reader would see the end of the file.
         Ok(stream) if stream.metadata()?.file_type().is_fifo() => std::mem::forget(stream),
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -59,7 +59,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     written.map_err(|error| refused(path, error))
 }
 
-/// A file that is written as it grows: what it held is gone.
+/// Opens a file that is written as it grows; its previous content is lost.
 pub fn start(path: &Path) -> std::io::Result<Stream> {
     let mut options = options();
     let file = options.create(true).append(is_descriptor(path)).open(path)?;
@@ -69,13 +69,14 @@ pub fn start(path: &Path) -> std::io::Result<Stream> {
     Ok(Stream(file))
 }
 
-/// Whether it is a file, or none yet: one that may grow, and be replaced in the end.
+/// Returns whether it is a regular file or does not exist yet, so that it may grow and be replaced at the
+/// end.
 pub fn may_grow(path: &Path) -> bool {
     let is_file = path.metadata().map_or(true, |metadata| metadata.is_file());
     is_file && !is_descriptor(path)
 }
 
-/// A file to which more is written.
+/// Opens a file for appending.
 pub fn append(path: &Path) -> std::io::Result<Stream> {
     options().append(true).open(path).map(Stream)
 }
@@ -95,12 +96,12 @@ fn options() -> std::fs::OpenOptions {
     options
 }
 
-/// Opens what is there, and leaves it as it is.
+/// Opens an existing file and leaves it unchanged.
 fn open(path: &Path) -> std::io::Result<File> {
     options().append(is_descriptor(path)).open(path)
 }
 
-/// Whether the path names an open descriptor of ours (`/dev/stdout`): whatever that is, others write to it
+/// Returns whether the path names one of our open descriptors (`/dev/stdout`), to which others may write,
 /// too.
 fn is_descriptor(path: &Path) -> bool {
     const LINKS_MAX: usize = 8;
@@ -121,7 +122,7 @@ fn create(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if path.is_symlink() {
         return start(path)?.write_all(bytes);
     }
-    // The user's mask narrows them.
+    // The user's umask restricts them.
     let permissions = Permissions::from_mode(0o666);
     let mut file = temporary().permissions(permissions).tempfile_in(directory_of(path))?;
     file.write_all(bytes)?;
@@ -130,19 +131,19 @@ fn create(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Replaces a file that was opened, wherever its name leads.
+/// Replaces an open file, wherever its name leads.
 fn replace(file: &File, old: &Metadata, bytes: &[u8]) -> std::io::Result<()> {
     let path = std::fs::read_link(proc::descriptor(file))?;
     match replacement(&path, old, bytes) {
         Ok(new) if old.nlink() == 1 => new.persist(&path).map(drop).map_err(|error| error.error),
-        // Where a second file could be written, there is space; where none may be, it is asked for.
+        // If the second file can be written, there is space; if it may not be created, reserve the space.
         Ok(_) => overwrite(file, bytes),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => overwrite(file, bytes),
         Err(error) => Err(error),
     }
 }
 
-/// The new content beside the old, with its owner and permissions.
+/// Creates the new content next to the old, with its owner and permissions.
 fn replacement(path: &Path, old: &Metadata, bytes: &[u8]) -> std::io::Result<tempfile::NamedTempFile> {
     let mut new = temporary().tempfile_in(directory_of(path))?;
     new.write_all(bytes)?;
@@ -158,7 +159,7 @@ fn replacement(path: &Path, old: &Metadata, bytes: &[u8]) -> std::io::Result<tem
 fn overwrite(mut file: &File, bytes: &[u8]) -> std::io::Result<()> {
     let length = bytes.len() as u64;
     match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, (length.max(1)) as i64) {
-        // Not every file system can promise.
+        // Not every file system can reserve space.
         Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
         Err(errno) => return Err(errno.into()),
     }
@@ -180,7 +181,7 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-/// A file, a device, or a pipe that its reader may leave full.
+/// A file, a device, or a pipe whose reader may be inactive.
 pub struct Stream(File);
 
 impl Write for Stream {

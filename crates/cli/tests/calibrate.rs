@@ -141,9 +141,9 @@ fn bad_files_are_named_with_a_remedy() {
     let mut half = good.to_string();
     half.truncate(half.len() / 2);
     let cases = [
-        ("nothing", String::new(), "it is no machine profile"),
-        ("binary", "\u{0}\u{1}".to_owned(), "it is no machine profile"),
-        ("half", half, "it is no machine profile"),
+        ("nothing", String::new(), "it is not a machine profile"),
+        ("binary", "\u{0}\u{1}".to_owned(), "it is not a machine profile"),
+        ("half", half, "it is not a machine profile"),
         ("other", with("format", "a shopping list".into()), "its format is `a shopping list`"),
         ("newer", with("version", 99.into()), "use a newer corewise"),
         ("damaged", with("classes", serde_json::json!([])), "it is damaged"),

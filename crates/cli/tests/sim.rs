@@ -263,7 +263,7 @@ fn a_workload_that_cannot_be_simulated_is_refused_with_its_key() {
     let machine = ["--machine", "core:2 pu:1"];
     let workload = documented_workload();
     refused(workload, &[], "say on which machine with --machine");
-    refused(workload, &["--machine", "nowhere"], "`nowhere` is no machine");
+    refused(workload, &["--machine", "nowhere"], "`nowhere` is neither a machine");
     refused(workload, &["--machine", "core:x"], "core:x");
     refused(&workload.replace("\"run1\"", "\"suspend\""), &machine, "tasks.tick.suspend");
     refused(&workload.replace("\"cpus\": [1]", "\"priority\": -5"), &machine, "tasks.tick.priority: -5");

@@ -129,8 +129,8 @@ fn bad_input_is_named() {
         let said = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
         assert!(said.contains(words), "no `{words}` in: {said}");
     };
-    refused(&[&file, "--machine", "nowhere"], "`nowhere` is no machine");
-    refused(&[&file, "--machine", &file], "run.cwr is no recorded machine");
+    refused(&[&file, "--machine", "nowhere"], "`nowhere` is neither a machine");
+    refused(&[&file, "--machine", &file], "run.cwr is not a recorded machine");
     refused(&[&file, "--machine", "/nonexistent/machine.json"], "/nonexistent/machine.json");
     refused(&[&file, "--machine", "/nonexistent/machine.toml"], "/nonexistent/machine.toml");
     refused(&[&file, "--machine", "core:0 pu:1"], "core:0");

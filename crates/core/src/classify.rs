@@ -1,4 +1,4 @@
-//! From rates to classes, with "unknown" as a class of its own: no decision is taken on a guess.
+//! Classes by rates. "Unknown" is a class of its own, so that no decision rests on a guess.
 
 use crate::view::{Estimate, Usage};
 use serde::{Deserialize, Serialize};
@@ -7,33 +7,34 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FpuClass {
-    /// Above the threshold.
+    /// At or above the threshold.
     Intensive,
-    /// Below it.
+    /// Below the threshold.
     Light,
-    /// Too little is known.
+    /// Not enough is known.
     #[default]
     Unknown,
 }
 
-/// The BulldOver daemon only ranks; a threshold keeps threads that hardly use the FPU from being bound at
-/// all. 0.4 lies in the wide gap of the paper's Table I between h264ref (0.15) and povray (0.72).
+/// The default threshold of FPU usage. The BulldOver daemon only ranks; a threshold keeps threads that hardly
+/// use the FPU from being bound at all. 0.4 lies in the wide gap of the paper's Table I between h264ref
+/// (0.15) and povray (0.72).
 pub const FPU_THRESHOLD: f64 = 0.4;
 
-/// Half the width of the band around the threshold in which a thread keeps the class it had.
+/// Half the width of the band around the threshold in which a thread keeps its previous class.
 const FPU_HYSTERESIS: f64 = 0.1;
 
-/// Below this an estimate decides nothing. Reached by some 20 (clear cases) to 60 clock samples, and by the
-/// formulas of the event files that are fair.
+/// The minimum confidence of an estimate for a decision. It is reached by about 20 (clear cases) to 60 clock
+/// samples, and by formulas that their event files rate as fair.
 pub const CONFIDENCE_MIN: f64 = 0.5;
 
-/// Share of the active time that counts, 0..1 (parallelism-aware scheduling, §4: the 7 % are the paper's).
-/// The paper has it for the sequential part of a parallel program; we take the same for the parallel part of
-/// a sequential one: a helper thread that wakes now and then, or a shell that waits for a PE beside the
-/// command that it has just started, makes no parallel program.
+/// The share of the active time above which a phase counts, 0..1 (parallelism-aware scheduling §4 gives the 7
+/// %). The paper applies it to the sequential part of a parallel program. We also apply it to the parallel
+/// part of a sequential program: a helper thread that wakes occasionally, or a shell that waits for a PE next
+/// to the command it has just started, does not make a program parallel.
 const NOTABLE_SHARE: f64 = 0.07;
 
-/// How a program's threads run in time (parallelism-aware scheduling, §4).
+/// How parallel a program is over time (parallelism-aware scheduling, §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ParallelismClass {
     /// Single-threaded: more than one runnable thread for at most 7 % of its active time.
@@ -42,12 +43,12 @@ pub enum ParallelismClass {
     /// Partially sequential: more than 7 % of its active time with one runnable thread.
     #[serde(rename = "PS")]
     PartiallySequential,
-    /// Highly parallel: the rest.
+    /// Highly parallel: everything else.
     #[serde(rename = "HP")]
     HighlyParallel,
 }
 
-/// What limits a program: computing or memory.
+/// What limits a program: computation or memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IntensityClass {
     /// Compute-intensive.
@@ -58,22 +59,22 @@ pub enum IntensityClass {
     Memory,
 }
 
-/// L2 misses per 100 cycles from which a program counts as memory-intensive: in Table I of BulldOver the
-/// programs known as memory-bound (mcf 1.62, milc 1.74, soplex 2.14, bwaves 0.98) lie above it, the
+/// L2 misses per 100 cycles at or above which a program counts as memory-intensive. In Table I of BulldOver
+/// the programs known as memory-bound (mcf 1.62, milc 1.74, soplex 2.14, bwaves 0.98) lie above it, the
 /// compute-bound ones (hmmer 0.07, gobmk 0.08, gromacs 0.05) far below.
 pub const MEMORY_INTENSIVE_L2_MISSES: f64 = 0.7;
 
-/// FPU usage, if it is known well enough to decide by.
+/// Returns FPU usage if its confidence suffices for a decision.
 pub fn known_fpu_usage(usage: &Usage) -> Option<Estimate> {
     usage.fpu.filter(|estimate| estimate.confidence >= CONFIDENCE_MIN)
 }
 
-/// The FPU class by FPU usage and the class before, which a thread keeps while it is near the threshold. It
-/// goes by floating-point work alone: comparing strings and searching hash tables with integer vectors is no
-/// reason to keep a thread away from others.
+/// Returns the FPU class by FPU usage and the previous class, which a thread keeps while it is near the
+/// threshold. Only floating-point work counts: comparing strings or searching hash tables with integer
+/// vectors is no reason to separate threads.
 pub fn fpu_class(usage: &Usage, threshold: f64, before: FpuClass) -> FpuClass {
     let Some(estimate) = known_fpu_usage(usage) else {
-        // A thread that slept through the interval is what it was.
+        // A thread that slept through the interval keeps its class.
         return before;
     };
     let needed = match before {
@@ -84,8 +85,8 @@ pub fn fpu_class(usage: &Usage, threshold: f64, before: FpuClass) -> FpuClass {
     if estimate.value >= needed { FpuClass::Intensive } else { FpuClass::Light }
 }
 
-/// The class of an application by the fraction of its active time with exactly one runnable thread and the
-/// most threads that were runnable at once; `None` if it was never active.
+/// Returns the class of an application by the fraction of its active time with exactly one runnable thread
+/// and by the maximum number of threads that were runnable at once; `None` if it was never active.
 pub fn parallelism_class(sequential_fraction: Option<f64>, runnable_max: u32) -> Option<ParallelismClass> {
     let sequential = sequential_fraction?;
     Some(if runnable_max <= 1 || sequential >= 1.0 - NOTABLE_SHARE {
@@ -97,7 +98,8 @@ pub fn parallelism_class(sequential_fraction: Option<f64>, runnable_max: u32) ->
     })
 }
 
-/// Compute- or memory-intensive by L2 misses per 100 cycles; `None` without that counter.
+/// Returns whether a program is compute- or memory-intensive by its L2 misses per 100 cycles; `None` without
+/// that counter.
 pub fn intensity_class(l2_misses_per_100_cycles: Option<f64>) -> Option<IntensityClass> {
     let misses = l2_misses_per_100_cycles?;
     Some(if misses >= MEMORY_INTENSIVE_L2_MISSES { IntensityClass::Memory } else { IntensityClass::Compute })

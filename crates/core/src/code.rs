@@ -1,17 +1,17 @@
-//! What a machine instruction does, as plain data: the same for every architecture.
+//! What a machine instruction does, as plain data that is the same for every architecture.
 //!
-//! Bytes are decoded elsewhere (`corewise-code`); what needs the result without a machine, as stitching path
-//! profiles does, stays pure.
+//! Bytes are decoded elsewhere (`corewise-code`), so that code that only needs the result, such as stitching
+//! path profiles, stays pure.
 
-/// What one instruction does, as far as corewise wants to know. Relative to its own address, so that it
-/// holds wherever the code is mapped.
+/// The properties of an instruction that corewise uses. All are relative to its own address, so that they
+/// hold wherever the code is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
     /// Length in bytes.
     pub length: u8,
-    /// Which instruction comes next.
+    /// Which instruction is next.
     pub flow: Flow,
-    /// What it asks of the floating-point and vector unit.
+    /// Its use of the floating-point and vector unit.
     pub unit: Unit,
     /// Whether it reads memory.
     pub loads: bool,
@@ -21,69 +21,69 @@ pub struct Instruction {
     pub reads: u32,
     /// General registers written, one bit each.
     pub writes: u32,
-    /// Those of [`Instruction::reads`] that the address of the memory accessed is made of.
+    /// Those of [`Instruction::reads`] that form the address of the memory access.
     pub address: u32,
-    /// Displacement of the memory accessed from the stack or frame pointer, if it is on the stack.
+    /// Displacement of the memory access from the stack or frame pointer, if it is on the stack.
     pub slot: Option<i32>,
-    /// Whether it tells the core that the program waits (PAUSE, YIELD, WFE).
+    /// Whether it is a spin-wait hint (PAUSE, YIELD, WFE).
     pub waits: bool,
-    /// Whether it repeats itself (`rep movs`): then it fills the processor for long.
+    /// Whether it repeats itself (`rep movs`) and may therefore run for long.
     pub repeats: bool,
-    /// What it does to the stack pointer, if it is no call or return.
+    /// Its effect on the stack pointer, unless it is a call or return.
     pub stack: StackMove,
 }
 
-/// What an instruction does to the stack pointer.
+/// The effect of an instruction on the stack pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackMove {
-    /// Moves it by so many bytes.
+    /// Moves it by this many bytes.
     By(i32),
-    /// Sets it to the frame pointer plus so many bytes.
+    /// Sets it to the frame pointer plus this many bytes.
     ToFrame(i32),
-    /// Takes the frame pointer from where it points to, and moves on.
+    /// Pops the frame pointer.
     PopFrame,
     /// Sets it to the frame pointer, then [`StackMove::PopFrame`] (`leave`).
     Leave,
-    /// Sets it to what only the running program knows.
+    /// Sets it to a value that is known only at run time.
     Unknown,
 }
 
 impl StackMove {
-    /// It stays as it is.
+    /// No change.
     pub const NONE: StackMove = StackMove::By(0);
 }
 
-/// Where control goes after an instruction. Displacements count from the instruction's own address.
+/// Where control continues after an instruction. Displacements are relative to the instruction's own address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// To the next instruction.
     Next,
-    /// Always elsewhere.
+    /// Always at the target.
     Jump(i64),
-    /// Elsewhere or to the next instruction.
+    /// At the target or at the next instruction.
     Branch(i64),
     /// Into a function that returns to the next instruction.
     Call(i64),
-    /// To the address that a memory slot holds (a jump through the linkage table).
+    /// At the address in a memory slot (a jump through the linkage table).
     JumpThrough(i64),
-    /// Into the function whose address a memory slot holds.
+    /// Into the function whose address is in a memory slot.
     CallThrough(i64),
-    /// To an address that only the running program knows.
+    /// At an address that is known only at run time.
     JumpAnywhere,
-    /// Into a function that only the running program knows.
+    /// Into a function that is known only at run time.
     CallAnywhere,
     /// Back to the caller.
     Return,
-    /// Into the kernel: nothing of user code is in flight meanwhile.
+    /// Into the kernel: no user code is in flight meanwhile.
     Kernel,
 }
 
-/// What an instruction asks of the floating-point and vector unit.
+/// An instruction's use of the floating-point and vector unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Nothing; also zeroing a register, which register renaming does.
+    /// None; this includes zeroing a register, which register renaming does.
     None,
-    /// Passing data through its registers without computing.
+    /// Passes data through its registers without computing.
     Move,
     /// Integer, logic and shuffle work.
     Integer,
@@ -100,6 +100,6 @@ pub enum Store {
     Stack,
     /// Elsewhere.
     Data,
-    /// Elsewhere, as an atomic exchange, which may be conditional: an attempt to take what others may hold.
+    /// Elsewhere, by an atomic exchange that may be conditional: an attempt to acquire something.
     Exchange,
 }

@@ -1,8 +1,9 @@
-//! A set of processing elements by OS index, and the one parser for the ways people write it.
+//! A set of processing elements by OS index, and the parser for its notations.
 //!
-//! Here: kernel lists (`0-3,8`), strides (`0-15:2/4`: of each four, the first two), hexadecimal masks
-//! (`0xff`, the kernel's `ffffffff,00000000`). What needs a machine to be understood (`core:0-3`, `S0:0-3`,
-//! `fast`) is resolved by [`crate::topology::Topology::locate`], which calls this parser for the rest.
+//! The parser understands kernel lists (`0-3,8`), strides (`0-15:2/4`: of each four, the first two) and
+//! hexadecimal masks (`0xff`, the kernel's `ffffffff,00000000`). Notations that depend on a machine
+//! (`core:0-3`, `S0:0-3`, `fast`) are resolved by [`crate::topology::Topology::locate`], which calls this
+//! parser for the rest.
 
 use crate::ids::PeId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A set of PEs (OS indices), of any size. Copies share their memory, as thousands of threads have the same.
+/// A set of PEs (OS indices) of any size. Clones share their memory, as thousands of threads have equal sets.
 ///
 /// Equality does not depend on how the set was made: trailing zero words are never kept.
 #[derive(Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
@@ -18,38 +19,38 @@ pub struct CpuSet {
     words: Arc<[u64]>,
 }
 
-/// Why a text is no set of PEs.
+/// Why a text is not a set of PEs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no set of PEs: {problem}; write for instance 0-3,8 or 0-15:2/4 or 0xff")]
+#[error("`{text}` is not a set of PEs: {problem}; write for instance 0-3,8 or 0-15:2/4 or 0xff")]
 pub struct CpuSetError {
-    /// The text as it was given.
+    /// The given text.
     pub text: String,
     /// What is wrong with it.
     pub problem: String,
 }
 
-/// The largest OS index that the parser accepts. Not a limit of the set: it keeps a typing error such as
-/// `0-99999999999` from taking all memory.
+/// The largest OS index that the parser accepts. This is not a limit of the set: it keeps a typing error such
+/// as `0-99999999999` from allocating all memory.
 const PARSED_INDEX_MAX: u32 = (1 << 20) - 1;
 
 impl CpuSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The set of one PE.
+    /// Returns the set of one PE.
     pub fn single(pe: PeId) -> Self {
         Self::from_iter([pe])
     }
 
-    /// The PEs `0..count`.
+    /// Returns the set of the PEs `0..count`.
     pub fn first_n(count: u32) -> Self {
         (0..count).map(PeId).collect()
     }
 
-    /// The set whose bit `i` of word `w` says whether PE `64 w + i` is a member (`sched_setaffinity`'s
-    /// layout).
+    /// Returns the set whose bit `i` of word `w` tells whether PE `64 w + i` is a member (the layout of
+    /// `sched_setaffinity`).
     pub fn from_words(words: &[u64]) -> Self {
         Self::trimmed(words.iter().copied())
     }
@@ -59,7 +60,7 @@ impl CpuSet {
         Self { words: words.take(end).collect() }
     }
 
-    /// The words of [`CpuSet::from_words`], without trailing zeros.
+    /// Returns the words as in [`CpuSet::from_words`], without trailing zeros.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
@@ -72,7 +73,7 @@ impl CpuSet {
         }
     }
 
-    /// Takes a PE out.
+    /// Removes a PE.
     pub fn remove(&mut self, pe: PeId) {
         if let Some(word) = Arc::make_mut(&mut self.words).get_mut(word_of(pe)) {
             *word &= !bit_of(pe);
@@ -82,22 +83,22 @@ impl CpuSet {
         }
     }
 
-    /// Whether the PE is a member.
+    /// Returns whether the PE is a member.
     pub fn contains(&self, pe: PeId) -> bool {
         self.word(word_of(pe)) & bit_of(pe) != 0
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there are no members.
+    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The members in ascending order.
+    /// Returns the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = PeId> + '_ {
         self.words.iter().enumerate().flat_map(|(index, &word)| {
             let mut rest = word;
@@ -111,29 +112,29 @@ impl CpuSet {
         })
     }
 
-    /// The lowest member.
+    /// Returns the lowest member.
     pub fn first(&self) -> Option<PeId> {
         self.iter().next()
     }
 
-    /// The highest member.
+    /// Returns the highest member.
     pub fn last(&self) -> Option<PeId> {
         let word = *self.words.last()?;
         Some(PeId(self.words.len() as u32 * 64 - 1 - word.leading_zeros()))
     }
 
-    /// Members of both.
+    /// Returns the members of both sets.
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
         Self::trimmed(self.words.iter().zip(&*other.words).map(|(a, b)| a & b))
     }
 
-    /// Members of either.
+    /// Returns the members of either set.
     pub fn union(&self, other: &CpuSet) -> CpuSet {
         let (long, short) = if self.words.len() >= other.words.len() { (self, other) } else { (other, self) };
         Self::trimmed(long.words.iter().enumerate().map(|(index, word)| word | short.word(index)))
     }
 
-    /// Members of `self` that are not in `other`.
+    /// Returns the members of `self` that are not in `other`.
     pub fn difference(&self, other: &CpuSet) -> CpuSet {
         Self::trimmed(self.words.iter().enumerate().map(|(index, word)| word & !other.word(index)))
     }
@@ -142,13 +143,13 @@ impl CpuSet {
         self.words.get(index).copied().unwrap_or(0)
     }
 
-    /// Whether every member is in `other`.
+    /// Returns whether every member is in `other`.
     pub fn is_subset(&self, other: &CpuSet) -> bool {
         self.words.len() <= other.words.len()
             && self.words.iter().zip(&*other.words).all(|(a, b)| a & !b == 0)
     }
 
-    /// The lowest member of both.
+    /// Returns the lowest common member.
     pub fn first_common(&self, other: &CpuSet) -> Option<PeId> {
         let common = |(index, word): (usize, &u64)| {
             let both = word & other.word(index);
@@ -157,7 +158,7 @@ impl CpuSet {
         self.words.iter().enumerate().find_map(common)
     }
 
-    /// Whether the sets have a member in common.
+    /// Returns whether the sets have a member in common.
     pub fn intersects(&self, other: &CpuSet) -> bool {
         self.words.iter().zip(&*other.words).any(|(a, b)| a & b != 0)
     }
@@ -241,7 +242,7 @@ fn parse_mask(text: &str) -> Result<CpuSet, String> {
     }
     let mut words = Vec::new();
     for (position, digit) in digits.chars().rev().enumerate() {
-        let value = digit.to_digit(16).ok_or_else(|| format!("`{digit}` is no hexadecimal digit"))?;
+        let value = digit.to_digit(16).ok_or_else(|| format!("`{digit}` is not a hexadecimal digit"))?;
         for bit in 0..4 {
             if value >> bit & 1 == 1 {
                 add(&mut words, PeId(position as u32 * 4 + bit));
@@ -278,7 +279,7 @@ fn parse_list(text: &str) -> Result<CpuSet, String> {
             }
         };
         if group == 0 || used == 0 || used > group {
-            return Err(format!("of the stride {used}/{group}, 0 < {used} <= {group} does not hold"));
+            return Err(format!("the stride {used}/{group} violates 0 < {used} <= {group}"));
         }
         for index in (first..=last).filter(|index| (index - first) % group < used) {
             add(&mut words, PeId(index));
@@ -291,7 +292,7 @@ fn parse_index(text: &str) -> Result<u32, String> {
     match text.trim().parse::<u32>() {
         Ok(index) if index <= PARSED_INDEX_MAX => Ok(index),
         Ok(index) => Err(format!("index {index} is above {PARSED_INDEX_MAX}")),
-        Err(_) => Err(format!("`{text}` is no index")),
+        Err(_) => Err(format!("`{text}` is not an index")),
     }
 }
 

@@ -1,22 +1,22 @@
-//! The engine: from one observation to the next actions.
+//! The engine: turns one observation into the next actions.
 //!
-//! Problem: a policy says what would be best now; carried out blindly that makes threads flap, fights with
-//! users who placed their own threads, and repeats what the system has refused. Approach: what the
-//! world tells becomes what is known of each thread and application (`intake`), as rates and averages over
-//! time (`windows`); the policy is asked, and of what it wants only that is let through which stays within
-//! the rules of the [module invariants](#what-the-engine-guarantees) and differs from what is in force
+//! Problem: a policy states the best placement for this instant. Applied blindly, it makes threads flap,
+//! overrides users who placed their own threads, and repeats what the system has refused. Approach: `intake`
+//! turns the readings of the world into the state of each thread and application, with rates and averages
+//! over time (`windows`). The engine then asks the policy, drops what violates the
+//! [guarantees](#what-the-engine-guarantees) below, and emits the difference to the placement in force
 //! (`present`). Sources: the one-second control loop and the caching of BulldOver §IV and §V.C; the
 //! guarantees are ours.
 //!
 //! # What the engine guarantees
 //!
-//! - A thread is bound only to PEs that its user lets it have and that are allowed now; not to those that
-//!   another run of corewise has taken, as long as others are left.
-//! - A thread that placed itself, or was placed by its user, is never touched.
-//! - A thread that inherited corewise's mask is given back its own.
+//! - A thread is bound only to PEs that its user permits and that are allowed now. PEs taken by another run
+//!   of corewise are avoided as long as others are left.
+//! - A thread that set its own mask, or was placed by its user, is never touched.
+//! - A thread that inherited a mask set by corewise gets its own mask back.
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
-//! - At most [`BINDS_PER_PE_MAX`] binds and settings per allowed PE and step.
-//! - With a [guard](crate::guard), what hurts the program is taken back.
+//! - One step binds and sets at most [`BINDS_PER_PE_MAX`] times per allowed PE.
+//! - With a [guard](crate::guard), a placement that hurts the program is reverted.
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 
@@ -44,19 +44,20 @@ mod present;
 mod settings;
 mod windows;
 
-/// How long a thread that the system refused to bind is left alone.
+/// How long the engine leaves a thread alone after the system refused to bind it.
 pub const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// The most binds and settings in one step, per allowed PE: a bound on the work that a step may ask for.
+/// The maximum number of binds and settings in one step per allowed PE; it bounds the work of a step.
 pub const BINDS_PER_PE_MAX: usize = 4;
 
-/// The reason of who is freed because the run ends.
+/// The reason given when a thread is freed because the run ends.
 pub const OVER: &str = "the run is over";
 
-/// Time between two observations while a process may be found to spin: enough samples for a share.
+/// Time between two observations while a process is being checked for spinning: long enough to collect
+/// samples for a share.
 const JUDGING_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The least time between two observations for the guard, should it be late.
+/// The minimum time between two observations for the guard, even if it is overdue.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 
 /// The engine's parameters.
@@ -64,23 +65,24 @@ const LOOK_MIN: Duration = Duration::from_millis(2);
 pub struct EngineConfig {
     /// Time between two steps (BulldOver: one second).
     pub interval: Duration,
-    /// The time over which rates and averages are taken, however close the steps are.
+    /// The time over which rates and averages are taken, independent of the time between steps.
     pub window: Duration,
-    /// FPU usage from which a thread counts as FPU-intensive, 0..1.
+    /// FPU usage at or above which a thread counts as FPU-intensive, 0..1.
     pub fpu_threshold: f64,
-    /// For how long a bound thread counts as [resident](crate::policy::Subject::resident): a policy that
-    /// answers to usage leaves it where it is, one that shares PEs in turns has a period of its own.
+    /// How long a bound thread counts as [resident](crate::policy::Subject::resident). Policies that respond
+    /// to usage do not move a resident thread; policies that rotate PEs have a period of their own.
     pub min_residence: Duration,
-    /// What may be done where threads are held up by others that wait.
+    /// What the engine may change when threads are delayed by others that busy-wait.
     pub cures: Cures,
-    /// Whether teams of threads may be made smaller.
+    /// Whether the engine may reduce the size of thread teams.
     pub adapt_team: bool,
-    /// The seed of the [guard](crate::guard) that measures what the placement gains; `None`: nobody does.
+    /// The random seed of the [guard](crate::guard), which measures what the placement gains; `None` runs
+    /// without a guard.
     pub guard: Option<u64>,
 }
 
 impl EngineConfig {
-    /// The parameters for steps at an interval: what is long or short follows from it.
+    /// Returns the parameters for steps at `interval`; the other durations are derived from it.
     pub fn with_interval(interval: Duration) -> Self {
         Self {
             interval,
@@ -93,8 +95,8 @@ impl EngineConfig {
         }
     }
 
-    /// Whether anything follows from how long threads wait for a PE.
-    pub fn hears_of_delays(&self) -> bool {
+    /// Returns whether any decision depends on how long threads wait for a PE.
+    pub fn uses_delays(&self) -> bool {
         self.cures.any() || self.adapt_team
     }
 }
@@ -105,7 +107,7 @@ impl Default for EngineConfig {
     }
 }
 
-/// The decision maker: one machine, one policy, and what is known of each thread.
+/// Decides for one machine with one policy, and holds the state of each thread.
 pub struct Engine {
     machine: MachineModel,
     policy: Box<dyn Policy>,
@@ -116,15 +118,16 @@ pub struct Engine {
     teams: Teams,
     gangs: Gangs,
     guard: Option<Guard>,
-    /// What the policy wants, whether or not the guard lets it have it.
+    /// What the policy wants, whether or not the guard permits it.
     intended: Placement,
-    /// When the policy was asked last because the interval was over.
+    /// When the policy was last asked because the interval had elapsed.
     asked: Option<Time>,
     nothing_to_gain: Option<String>,
 }
 
 impl Engine {
-    /// An engine for one machine and one policy. A topology will do; more is known of a calibrated machine.
+    /// Creates an engine for one machine and one policy. A topology is sufficient; a calibrated machine model
+    /// gives better decisions.
     pub fn new(machine: impl Into<MachineModel>, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
         Self {
             machine: machine.into(),
@@ -142,8 +145,8 @@ impl Engine {
         }
     }
 
-    /// Time until the next observation; shorter for a moment when a process may be found to spin, and while
-    /// the guard measures.
+    /// Returns the time until the next observation. It is shorter while a process is being checked for
+    /// spinning and while the guard measures.
     pub fn interval(&self) -> Duration {
         let now = self.intake.now;
         let waits = self.waits.is_judged_soon(now).then_some(JUDGING_INTERVAL);
@@ -151,59 +154,61 @@ impl Engine {
         waits.into_iter().chain(guard).fold(self.config.interval, Duration::min)
     }
 
-    /// The events that the policy wants to hear of, and those that tell who is held up.
+    /// Returns the kinds of events to subscribe to: those that the policy needs, and delays if they can be
+    /// acted on.
     pub fn event_kinds(&self) -> Vec<EventKind> {
-        let waits = self.config.hears_of_delays().then_some(EventKind::Delayed);
+        let waits = self.config.uses_delays().then_some(EventKind::Delayed);
         self.policy.needs().events.iter().copied().chain(waits).collect()
     }
 
-    /// What is known of the machine.
+    /// Returns the machine model.
     pub fn machine(&self) -> &MachineModel {
         &self.machine
     }
 
-    /// What the machine's PEs share.
+    /// Returns the machine's topology.
     pub fn topology(&self) -> &Topology {
         &self.machine.topology
     }
 
-    /// The policy's name, with its parameters.
+    /// Returns the policy's name, with its parameters.
     pub fn policy_name(&self) -> &str {
         self.policy.name()
     }
 
-    /// Who is bound where, as far as the engine knows.
+    /// Returns where threads are bound, as far as the engine knows.
     pub fn present(&self) -> &Placement {
         self.present.placement()
     }
 
-    /// Why the policy does nothing on this machine, if it said so.
+    /// Returns why the policy does nothing on this machine, if it gave a reason.
     pub fn nothing_to_gain(&self) -> Option<&str> {
         self.nothing_to_gain.as_deref()
     }
 
-    /// Why the policy has given up, if it has.
+    /// Returns why the policy has given up, if it has.
     pub fn policy_failure(&self) -> Option<&str> {
         self.policy.failure()
     }
 
-    /// What the guard has found; `None` without one.
+    /// Returns what the guard has found; `None` without a guard.
     pub fn findings(&self) -> Option<&Findings> {
         self.guard.as_ref().map(Guard::findings)
     }
 
-    /// A thread that the policy wants bound, if the guard is to tell what that gains. Who has PEs of its own
-    /// only because its program takes turns is none.
+    /// Returns a thread that the policy wants bound, if a guard is to measure what that gains. Threads that
+    /// have their own PEs only because their program takes turns do not count.
     pub fn guarded(&self) -> Option<ThreadId> {
         self.guard.as_ref().and_then(|_| self.intended.bound.keys().min().copied())
     }
 
-    /// The class of a thread as last decided; of one that ended in the last step, by its last reading.
+    /// Returns the last FPU class of a thread. For a thread that ended in the last step, this is the class
+    /// from its last reading.
     pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
         self.intake.fpu_class(thread)
     }
 
-    /// Takes in an observation and says what to change.
+    /// Takes in an observation and returns the actions that follow from it.
     pub fn step(&mut self, observation: &Observation) -> Vec<Action> {
         let now = observation.at;
         for outcome in &observation.outcomes {
@@ -211,9 +216,9 @@ impl Engine {
             self.waits.take_outcome(outcome);
             self.teams.take_outcome(outcome);
         }
-        // A PE that came after the machine was read is none of its PEs.
+        // The machine model does not cover PEs that came online after it was made.
         let allowed = observation.allowed.intersection(&self.machine.topology.pes);
-        // Two runs that know nothing of each other would choose the same PEs first.
+        // Avoid the PEs of other runs: independent runs of one policy would choose the same PEs first.
         let untaken = allowed.difference(&observation.taken);
         let allowed = if untaken.is_empty() { allowed } else { untaken };
         self.intake.begin(now, allowed, observation.threads.len());
@@ -232,8 +237,8 @@ impl Engine {
             self.asked = Some(now);
             self.ask(Cause::Interval);
         } else {
-            // What it wanted when it was asked may have become impossible.
-            keep_to_limits(&mut self.intended, &self.intake);
+            // A placement that was valid when the policy chose it may have become impossible.
+            drop_invalid(&mut self.intended, &self.intake);
         }
         if let Some(guard) = &mut self.guard {
             guard.take(now, &observation.threads, !self.intended.bound.is_empty());
@@ -242,14 +247,14 @@ impl Engine {
         actions
     }
 
-    /// Whether the interval is over: the guard looks more often than that.
+    /// Returns whether the policy's interval has elapsed. The guard observes more often than that.
     fn is_policy_due(&self) -> bool {
         let (now, interval) = (self.intake.now, self.config.interval);
         self.guard.is_none() || self.asked.is_none_or(|asked| now.since(asked) >= interval - interval / 8)
     }
 
-    /// Takes in events and says what to change. What they are not about is not looked at, and the policy is
-    /// asked only if it [answers](Policy::answers) to one of them.
+    /// Takes in events and returns the actions that follow from them. Only the threads and applications named
+    /// in the events are updated, and the policy is asked only if it [answers](Policy::answers) one of them.
     pub fn react(&mut self, batch: &EventBatch) -> Vec<Action> {
         let now = batch.at;
         self.intake.now = now;
@@ -289,7 +294,7 @@ impl Engine {
             self.decide(&mut actions);
         } else if waits_change {
             let mut wanted = self.present.placement().clone();
-            self.become_wanted(&mut wanted, &mut actions);
+            self.apply_wanted(&mut wanted, &mut actions);
         }
         actions
     }
@@ -300,7 +305,7 @@ impl Engine {
         self.teams.forget(thread);
     }
 
-    /// Looks which of the processes that are held up spin, and who takes turns.
+    /// Determines which of the delayed processes spin, and which processes take turns.
     fn judge_waits(&mut self, threads: &[ThreadReading]) {
         for leader in self.waits.to_judge() {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid);
@@ -314,7 +319,7 @@ impl Engine {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid && !reading.ended);
             (leader, of_process.map(|reading| reading.thread).collect())
         };
-        self.gangs.become_those(self.waits.in_turns().map(threads_of).collect());
+        self.gangs.set_members(self.waits.in_turns().map(threads_of).collect());
     }
 
     /// Takes in the reading of a living thread.
@@ -331,17 +336,18 @@ impl Engine {
         self.intake.settle_assignments(shown(self.guard.as_ref(), &self.present, &self.intended));
         let mut wanted = self.policy.place(&self.intake.scene(cause, &self.machine));
         self.nothing_to_gain = wanted.nothing_to_gain.take();
-        // Who rests for a moment will be back, and its assignment costs nobody anything till then.
+        // A thread that rests briefly will want its PE again, and keeping its assignment costs nothing until
+        // then.
         for subject in self.intake.resting() {
             if let Some(assignment) = &subject.assignment {
                 wanted.bound.entry(subject.view.thread).or_insert_with(|| assignment.clone());
             }
         }
-        keep_to_limits(&mut wanted, &self.intake);
+        drop_invalid(&mut wanted, &self.intake);
         self.intended = wanted;
     }
 
-    /// Adds the actions towards what the policy wants, as far as the guard and the rules let it.
+    /// Adds the actions towards the policy's placement, within the limits of the guard and the rules.
     fn decide(&mut self, actions: &mut Vec<Action>) {
         let in_force = self.guard.as_ref().map_or(InForce::Placement, Guard::in_force);
         let is_placed = in_force == InForce::Placement;
@@ -358,10 +364,10 @@ impl Engine {
             }
             InForce::Nothing => wanted.bound.clear(),
         }
-        self.gangs.assignment(&mut wanted, self.present.placement(), &self.intake);
-        keep_to_limits(&mut wanted, &self.intake);
+        self.gangs.add_assignments(&mut wanted, self.present.placement(), &self.intake);
+        drop_invalid(&mut wanted, &self.intake);
         let before = actions.len();
-        self.become_wanted(&mut wanted, actions);
+        self.apply_wanted(&mut wanted, actions);
         if let (false, Some(guard)) = (is_placed, &self.guard) {
             let frees = actions[before..].iter_mut().filter(|action| action.change == Change::Free);
             let reason: Arc<str> = guard.reason().into();
@@ -369,43 +375,47 @@ impl Engine {
         }
     }
 
-    /// The same where nothing alters what the policy wants: without a copy of its thousands of assignments.
+    /// Like [`Self::decide`] when nothing modifies the policy's placement; avoids copying thousands of
+    /// assignments.
     fn decide_as_intended(&mut self, actions: &mut Vec<Action>) {
         let mut wanted = std::mem::take(&mut self.intended);
         let settings = wanted.settings.clone();
-        self.become_wanted(&mut wanted, actions);
+        self.apply_wanted(&mut wanted, actions);
         self.intended = Placement { settings, ..wanted };
     }
 
-    /// Adds the actions towards a placement that keeps to the rules, and to the waits as they should be.
-    fn become_wanted(&mut self, wanted: &mut Placement, actions: &mut Vec<Action>) {
+    /// Adds the actions towards a placement that already satisfies the rules, together with the settings for
+    /// waits and teams.
+    fn apply_wanted(&mut self, wanted: &mut Placement, actions: &mut Vec<Action>) {
         self.waits.add_to(wanted);
         self.teams.add_to(wanted);
         let known = &self.intake;
-        self.present.guard_settings(wanted, &known.subjects, known.now);
-        // Before the first observation no PE is known to be allowed, but waits can be changed.
+        self.present.drop_impossible_settings(wanted, &known.subjects, known.now);
+        // Before the first observation no PE is known to be allowed, but settings for waits may already be
+        // due.
         let most = BINDS_PER_PE_MAX * known.allowed.len().max(1);
-        self.present.become_wanted(wanted, most, known, actions);
+        self.present.apply_wanted(wanted, most, known, actions);
     }
 
-    /// The actions that give back everything that is still changed.
+    /// Returns the actions that restore everything that is still changed.
     pub fn release_all(&mut self) -> Vec<Action> {
         self.present.release_all()
     }
 }
 
-fn lets_place(guard: Option<&Guard>) -> bool {
+fn permits_placement(guard: Option<&Guard>) -> bool {
     guard.is_none_or(|guard| guard.in_force() == InForce::Placement)
 }
 
-/// The placement that the policy takes to be in force: that the guard measures without it is no matter of
-/// the policy's.
+/// Returns the placement that the policy should see as in force. While the guard measures without the
+/// placement, that is the intended one: the guard's trials are invisible to policies.
 fn shown<'a>(guard: Option<&Guard>, present: &'a Present, intended: &'a Placement) -> &'a Placement {
-    if lets_place(guard) { present.placement() } else { intended }
+    if permits_placement(guard) { present.placement() } else { intended }
 }
 
-/// Drops from a wanted placement the assignments that no policy may want.
-fn keep_to_limits(wanted: &mut Placement, known: &Intake) {
+/// Drops assignments that violate a rule: unknown or unplaceable threads, and PEs that are not allowed or
+/// permitted.
+fn drop_invalid(wanted: &mut Placement, known: &Intake) {
     wanted.bound.retain(|&thread, assignment| {
         known.subject(thread).is_some_and(|subject| {
             subject.placeable

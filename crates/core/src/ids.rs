@@ -1,4 +1,4 @@
-//! Identifiers, so that a thread is never mistaken for a PE or an application.
+//! Identifiers as distinct types, so that threads, PEs and applications cannot be confused.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct PeId(pub u32);
 
-/// One thread over its whole life. Linux reuses thread ids, so the id alone names no thread.
+/// One thread over its whole life. Linux reuses thread IDs, so an ID alone does not identify a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadId {
-    /// The kernel's thread id (`gettid`).
+    /// The kernel's thread ID (`gettid`).
     pub tid: u32,
-    /// Tells two users of the same `tid` apart: when the thread started, in a unit of the world's choice.
+    /// Distinguishes threads with the same `tid`: the start time, in a unit that the world chooses.
     pub generation: u64,
 }
 

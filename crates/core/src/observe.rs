@@ -1,10 +1,10 @@
-//! What a world tells: everything at one instant ([`Observation`]), or what has happened since ([`Event`]).
+//! What a world reports: everything at one instant ([`Observation`]), or what has happened since ([`Event`]).
 //!
-//! Readings are raw, cumulative and monotonic. Rates are made of two of these in [`crate::view`]; a raw
-//! reading and a derived view are different types, so that they are never mixed up. Events come between
-//! observations, as soon as they happen, and cost in proportion to what has changed. They are told only to
-//! those who ask for their [kind](EventKind); the callbacks of ghOSt (Humphries et al., SOSP'21) are the
-//! model.
+//! Readings are raw, cumulative and monotonic. [`crate::view`] derives rates from pairs of readings; raw
+//! readings and derived views have different types, so that they cannot be confused. Events arrive between
+//! observations, as soon as they happen, and cost time in proportion to what has changed. The world reports
+//! only the [kinds](EventKind) that were subscribed to; the model for this are the callbacks of ghOSt
+//! (Humphries et al., SOSP'21).
 
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
@@ -14,38 +14,38 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything a world reports at one instant.
+/// Everything that a world reports at one instant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Observation {
-    /// When.
+    /// The time of the observation.
     pub at: Time,
     /// The PEs that are online and allowed for the whole application now.
     pub allowed: CpuSet,
-    /// Those on which others, such as another run of corewise, have bound threads.
+    /// The PEs to which others, such as another run of corewise, have bound threads.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub taken: CpuSet,
     /// Every living thread, and each ended thread exactly once with its last readings.
     pub threads: Vec<ThreadReading>,
     /// Every application.
     pub applications: Vec<ApplicationReading>,
-    /// What became of the actions applied since the last observation.
+    /// The outcomes of the actions applied since the last observation.
     pub outcomes: Vec<Outcome>,
     /// CPU time that corewise itself has used so far, in nanoseconds.
     pub own_cpu_ns: u64,
 }
 
-/// What a world tells at one time.
+/// One report of a world.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// Everything.
+    /// The complete state.
     Observation(Observation),
     /// What has happened since the last input.
     Events(EventBatch),
 }
 
 impl Input {
-    /// The observation, if it is one.
+    /// Returns the observation, if this is one.
     pub fn observation(&self) -> Option<&Observation> {
         match self {
             Input::Observation(observation) => Some(observation),
@@ -53,7 +53,7 @@ impl Input {
         }
     }
 
-    /// When it was told.
+    /// Returns the time of the report.
     pub fn at(&self) -> Time {
         match self {
             Input::Observation(observation) => observation.at,
@@ -61,7 +61,7 @@ impl Input {
         }
     }
 
-    /// What became of the actions applied since the last input.
+    /// Returns the outcomes of the actions applied since the last input.
     pub fn outcomes(&self) -> &[Outcome] {
         match self {
             Input::Observation(observation) => &observation.outcomes,
@@ -70,95 +70,96 @@ impl Input {
     }
 }
 
-/// Events that are told together.
+/// Events that are reported together.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EventBatch {
-    /// When they are told.
+    /// The time of the report.
     pub at: Time,
-    /// What has happened, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
-    /// What became of the actions applied since the last input.
+    /// The outcomes of the actions applied since the last input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outcomes: Vec<Outcome>,
 }
 
-/// Something that has happened.
+/// A change that the world reports when it happens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A thread was created; its first reading.
+    /// A thread was created; holds its first reading.
     ThreadStarted(Box<ThreadReading>),
     /// A thread has ended. Its last reading comes with the next observation.
     ThreadEnded(ThreadId),
-    /// A thread has another name.
+    /// A thread has changed its name.
     ThreadRenamed {
         /// The thread.
         thread: ThreadId,
-        /// Its name now.
+        /// Its new name.
         name: Arc<str>,
     },
-    /// An application has another number of runnable threads than was told last, or another only one. What
-    /// changes to and fro within [`COALESCED_WITHIN`] is told at most once.
+    /// The number of runnable threads of an application has changed since the last report, or the identity of
+    /// its only one. Reported at most once per [`COALESCED_WITHIN`].
     TlpChanged(RunnableThreads),
-    /// A runtime library told something of a thread.
+    /// A runtime library has given hints about a thread.
     Hint {
         /// The thread.
         thread: ThreadId,
-        /// What holds from now on.
+        /// The hints from now on.
         hints: Hints,
     },
-    /// Other PEs are allowed for the applications.
+    /// The PEs allowed for the applications have changed.
     AllowedChanged(CpuSet),
-    /// Threads of a process are held up, or are no longer.
+    /// Threads of a process are delayed, or no longer so.
     Delayed(ProcessDelay),
 }
 
-/// For how long the threads of a process ran, and wanted a PE but had none, since that was told last.
+/// How long the threads of a process ran, and how long they wanted a PE without having one, since the last
+/// report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessDelay {
-    /// The process, by its first thread.
+    /// The process, identified by its first thread.
     pub leader: ThreadId,
-    /// Time on a PE, all threads together, in nanoseconds.
+    /// Time on a PE, summed over all threads, in nanoseconds.
     pub run_ns: u64,
-    /// Time waiting for a PE that others had, all threads together, in nanoseconds.
+    /// Time waiting for a PE that other threads occupied, summed over all threads, in nanoseconds.
     pub wait_ns: u64,
-    /// Time for which a control group's quota kept them from PEs, all threads together, in nanoseconds.
+    /// Time throttled by a control group's quota, summed over all threads, in nanoseconds.
     #[serde(default)]
     pub throttled_ns: u64,
-    /// The time that has passed meanwhile, in nanoseconds.
+    /// Wall-clock time since the last report, in nanoseconds.
     #[serde(default = "ten_ms")]
     pub elapsed_ns: u64,
-    /// Whether it can be changed how long its idle threads spin.
+    /// Whether the spin count of its idle threads can be changed.
     pub adaptable: bool,
-    /// Whether its idle threads give their PE away while they spin, as its library wants it.
+    /// Whether its idle threads yield their PE while they spin, as configured by its runtime library.
     #[serde(default)]
     pub gives_way: bool,
-    /// How many turns they spin, if not as many as its library has chosen.
+    /// The spin count, if it differs from the library's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spin_count: Option<u64>,
-    /// Of how many threads its teams are, if not of as many as its libraries have chosen.
+    /// The size of its teams, if it differs from the libraries' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team_size: Option<u32>,
 }
 
-/// The time between two looks when recordings did not tell it.
+/// The time between two reports in recordings that lack `elapsed_ns`.
 fn ten_ms() -> u64 {
     10_000_000
 }
 
 impl ProcessDelay {
-    /// The share in which they waited, as others had it, of the time in which threads wanted a PE that their
-    /// quota let them have, 0..1.
+    /// Returns the share of waiting in the time in which threads wanted a PE and their quota permitted it,
+    /// 0..1.
     pub fn share(&self) -> f64 {
         share(self.wait_ns, self.run_ns)
     }
 
-    /// The share of the time in which threads wanted a PE and had none, whoever took it from them, 0..1.
+    /// Returns the share of the time in which threads wanted a PE and had none, for whatever reason, 0..1.
     pub fn share_without_pe(&self) -> f64 {
         share(self.wait_ns + self.throttled_ns, self.run_ns)
     }
 
-    /// For how long a thread that wanted a PE waited for one, in the mean.
+    /// Returns how long a thread that wanted a PE waited for one, on average.
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.elapsed_ns).mul_f64(self.share())
     }
@@ -169,7 +170,7 @@ pub(crate) fn share(without_ns: u64, with_ns: u64) -> f64 {
     if without_ns == 0 { 0.0 } else { without_ns as f64 / (with_ns as f64 + without_ns as f64) }
 }
 
-/// How often a change of an application's number of runnable threads is told at most.
+/// The minimum time between two reports of an application's number of runnable threads.
 pub const COALESCED_WITHIN: Duration = Duration::from_millis(2);
 
 /// An application's runnable threads at one instant.
@@ -177,28 +178,28 @@ pub const COALESCED_WITHIN: Duration = Duration::from_millis(2);
 pub struct RunnableThreads {
     /// The application.
     pub app: AppId,
-    /// How many there are.
+    /// Their number.
     pub count: u32,
-    /// The only one, where there is just one and the world can tell which.
+    /// The only runnable thread, if there is exactly one and the world can identify it.
     pub only: Option<ThreadId>,
 }
 
-/// What an [`Event`] is of.
+/// The kind of an [`Event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// The number of runnable threads of an application changed.
+    /// The number of runnable threads of an application has changed.
     TlpChanged,
     /// A thread was created.
     ThreadStarted,
     /// A thread has ended.
     ThreadEnded,
-    /// A thread has another name.
+    /// A thread has changed its name.
     ThreadRenamed,
-    /// A runtime library told something of a thread.
+    /// A runtime library has given hints about a thread.
     Hint,
-    /// Other PEs are allowed.
+    /// The allowed PEs have changed.
     AllowedChanged,
-    /// Threads of a process are held up.
+    /// Threads of a process are delayed.
     Delayed,
 }
 
@@ -214,7 +215,7 @@ impl EventKind {
         EventKind::Delayed,
     ];
 
-    /// In words.
+    /// Returns the kind in words.
     pub fn words(self) -> &'static str {
         match self {
             EventKind::TlpChanged => "changes of TLP",
@@ -229,7 +230,7 @@ impl EventKind {
 }
 
 impl Event {
-    /// What it is of.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> EventKind {
         match self {
             Event::ThreadStarted(_) => EventKind::ThreadStarted,
@@ -246,7 +247,7 @@ impl Event {
 /// One thread at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReading {
-    /// Which thread.
+    /// The thread.
     pub thread: ThreadId,
     /// Its process (thread group).
     pub pid: u32,
@@ -256,54 +257,55 @@ pub struct ThreadReading {
     pub name: Arc<str>,
     /// CPU time used since its start, in nanoseconds.
     pub cpu_ns: u64,
-    /// Time it has been runnable since its start: running or waiting for a PE. `None` where unknown.
+    /// Time for which it has been runnable (running or waiting for a PE) since its start, in nanoseconds.
+    /// `None` if unknown.
     pub runnable_ns: Option<u64>,
     /// Whether it ran or waited for a PE at this instant.
     pub runnable: bool,
-    /// The PE it runs on or ran on last.
+    /// The PE that it runs on or ran on last.
     pub last_pe: Option<PeId>,
     /// Whether it may be placed, and if not, why.
     pub standing: Standing,
-    /// The PEs that its user lets it have: its mask before corewise touched it, within the cpuset.
+    /// The PEs that its user permits: its mask before corewise changed it, within the cpuset.
     pub permitted: Arc<CpuSet>,
-    /// Counters, where a source gives them.
+    /// Counters, if a source provides them.
     pub counters: Option<CounterReading>,
-    /// How much it has done, where that is known.
+    /// Its progress, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressReading>,
-    /// What its runtime library told of it.
+    /// The hints of its runtime library.
     #[serde(default, skip_serializing_if = "Hints::none")]
     pub hints: Hints,
     /// Whether this is its last reading.
     pub ended: bool,
 }
 
-/// How much a thread has done since it is watched.
+/// The progress of a thread since it has been watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressReading {
-    /// Work, in units that are the same for all threads of an application. It only grows.
+    /// Work, in a unit that is the same for all threads of an application. Monotonic.
     pub work: u64,
     /// What was counted.
     pub source: ProgressSource,
 }
 
-/// By what it is told how much a thread has done.
+/// What progress is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgressSource {
-    /// Heartbeats of the program itself.
+    /// Heartbeats reported by the program.
     #[serde(alias = "told")]
     Heartbeat,
-    /// Instructions that it has executed outside of the kernel; those of busy-waits are among them.
+    /// Instructions executed in user mode, including those of busy-waits.
     Instructions,
-    /// How often it has passed a point of its code, as CPU time at the speed that it had at first.
+    /// How often the thread has passed a point of its code, as CPU time at its initial speed.
     Points,
-    /// The simulation itself.
+    /// Work counted by the simulation.
     Simulated,
 }
 
 impl ProgressSource {
-    /// In words.
+    /// Returns the source in words.
     pub fn words(self) -> &'static str {
         match self {
             ProgressSource::Heartbeat => "heartbeats of the program",
@@ -314,21 +316,21 @@ impl ProgressSource {
     }
 }
 
-/// What a thread's program or runtime library tells of it (parallelism-aware scheduling §2.2); nothing where
-/// it has no such extension.
+/// Hints of a thread's program or runtime library (parallelism-aware scheduling §2.2); empty without such an
+/// extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Hints {
-    /// It busy-waits and does nothing useful (§2.2.1). Such a thread counts as runnable nowhere.
+    /// The thread busy-waits and does no useful work (§2.2.1). Such a thread never counts as runnable.
     pub spinning: bool,
-    /// It is its application's master thread, who does the serial parts (§2.2.2).
+    /// The thread is its application's master thread, which executes the serial parts (§2.2.2).
     pub master: bool,
-    /// The phase of its work that it has begun last. Equal numbers are phases of the same kind.
+    /// The phase of work that it began last. Phases with equal numbers are of the same kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<u32>,
 }
 
 impl Hints {
-    /// Whether nothing was told.
+    /// Returns whether there are no hints.
     pub fn none(&self) -> bool {
         *self == Self::default()
     }
@@ -340,41 +342,42 @@ impl Hints {
 pub enum Standing {
     /// Nobody yet: corewise may place it.
     Free,
-    /// corewise bound it.
+    /// corewise has bound it.
     Bound,
-    /// It inherited corewise's mask from the thread that created it and must be given back its own.
+    /// It inherited a mask set by corewise from the thread that created it, and must get its own mask back.
     Inherited,
-    /// It set its own mask. It is left alone.
+    /// It set its own mask; corewise leaves it alone.
     SelfPinned,
-    /// Its user placed it by `OMP_PLACES`, `GOMP_CPU_AFFINITY`, `KMP_AFFINITY` or the like. It is left alone.
+    /// Its user placed it by `OMP_PLACES`, `GOMP_CPU_AFFINITY`, `KMP_AFFINITY` or the like; corewise leaves
+    /// it alone.
     UserPlaced,
 }
 
-/// What belongs to an application.
+/// What an application consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
-    /// A command that was started to be watched, and what descends from it.
+    /// A command started by corewise, and its descendants.
     #[default]
     Command,
-    /// A process that ran already, by its number, and what descends from it.
+    /// A running process, by its process ID, and its descendants.
     Process(u32),
-    /// What is in a control group and those below it, by its path from the root of the hierarchy, and what
-    /// descends from that.
+    /// The processes of a control group and the groups below it, by its path from the root of the hierarchy,
+    /// and their descendants.
     ControlGroup(Arc<str>),
 }
 
-/// One application at one instant, cumulative since it is watched.
+/// One application at one instant; cumulative since it has been watched.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ApplicationReading {
-    /// Which application.
+    /// The application.
     pub app: AppId,
-    /// What belongs to it.
+    /// What it consists of.
     #[serde(default)]
     pub target: Target,
-    /// Its name: that of the program that it began with.
+    /// Its name: the name of its first program.
     pub name: Arc<str>,
-    /// The PEs that its first process may use; `None` where that is not known.
+    /// The PEs that its first process may use; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed: Option<CpuSet>,
     /// Its living processes.
@@ -383,10 +386,10 @@ pub struct ApplicationReading {
     /// Its living threads.
     #[serde(default)]
     pub threads: u32,
-    /// Since when it is watched.
+    /// When watching began.
     #[serde(default)]
     pub began: Time,
-    /// When it was seen to have ended: none of its threads lives.
+    /// When it was found to have ended, that is, to have no living thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Time>,
     /// Integral over time of the number of runnable threads, in thread-nanoseconds.
@@ -401,7 +404,7 @@ pub struct ApplicationReading {
     pub exact: bool,
 }
 
-/// A thread's counters: cumulative since the source began to watch it.
+/// A thread's counters; cumulative since the source began to watch it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum CounterReading {
@@ -411,10 +414,11 @@ pub enum CounterReading {
     Sample(SampleReading),
 }
 
-/// Hardware counters of one thread, already scaled for multiplexing. What a machine lacks is `None`, never 0.
+/// Hardware counters of one thread, already scaled for multiplexing. A counter that the machine lacks is
+/// `None`, never 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PmuReading {
-    /// The event file that was used, for instance `amd_fam15h`.
+    /// The event file used, for instance `amd_fam15h`.
     pub events: Arc<str>,
     /// Core cycles.
     pub cycles: u64,
@@ -424,7 +428,7 @@ pub struct PmuReading {
     pub fpu_busy_cycles: Option<u64>,
     /// Cycles in which the shared vector unit was busy by the event file's formula.
     pub vector_busy_cycles: Option<u64>,
-    /// How far the formula can be trusted, 0..1, as its event file says (1: the event counts just this).
+    /// How far the formula can be trusted, 0..1, as its event file states (1: the event counts exactly this).
     pub formula_confidence: f32,
     /// L2 misses.
     pub l2_misses: Option<u64>,
@@ -432,29 +436,31 @@ pub struct PmuReading {
     pub branches: Option<u64>,
     /// Mispredicted retired branches.
     pub branch_misses: Option<u64>,
-    /// Time the events wanted to count, in nanoseconds.
+    /// Time for which the events were enabled, in nanoseconds.
     pub enabled_ns: u64,
-    /// Time they did count; less than `enabled_ns` when the PMU was shared out in turns.
+    /// Time for which they actually counted, in nanoseconds; less than `enabled_ns` when the PMU was
+    /// multiplexed.
     pub running_ns: u64,
 }
 
-/// Statistics of clock samples of one thread. All are counts of samples; fractional where a sample adds a
-/// probability.
+/// Statistics of the clock samples of one thread. All fields count samples; they are fractional where each
+/// sample contributes a probability.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SampleReading {
     /// Samples in user code that could be judged and were not spinning. The sums below are over these.
     pub judged: u64,
-    /// Samples in a busy-wait loop. Kept apart: they say nothing about what the thread computes.
+    /// Samples in a busy-wait loop. Kept apart, as they tell nothing about what the thread computes.
     pub spinning: u64,
-    /// Those of the spinning ones in which the PE was given away for a moment, or would be from time to time
-    /// as a runtime's idle threads do.
+    /// Spinning samples in loops that yield the PE, each time or occasionally as idle threads of runtime
+    /// libraries do.
     #[serde(default)]
     pub giving_way: u64,
     /// Samples in the kernel.
     pub kernel: u64,
     /// Samples in user code that could not be read or decoded.
     pub unknown: u64,
-    /// Sum of the shares of their windows that could not be seen, and were taken from the thread's others.
+    /// Sum over samples of the share of the window that could not be seen and was filled in from other
+    /// samples of the thread.
     #[serde(default)]
     pub unseen: f64,
     /// Sum of the probabilities that floating-point arithmetic is in flight at a sample.

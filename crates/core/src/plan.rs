@@ -1,4 +1,4 @@
-//! Where threads shall run, where they run now, and the difference: the actions.
+//! Where threads should run, where they run now, and the difference: the actions.
 
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
@@ -9,53 +9,53 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a policy wants: the bound threads and their settings. A thread that is not mentioned is free, a
-/// setting that is not mentioned is the system's own.
+/// What a policy wants: the bound threads and their settings. Threads that are not listed are free; settings
+/// that are not listed keep the system's value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placement {
     /// Each bound thread with its PEs and the reason.
     pub bound: FxHashMap<ThreadId, Assignment>,
-    /// What else threads shall have.
+    /// The settings of threads.
     pub settings: BTreeMap<(ThreadId, SettingKind), WantedSetting>,
-    /// Said once to the user when the policy has nothing to do on this machine, and why.
+    /// Why the policy has nothing to do on this machine; reported to the user once.
     pub nothing_to_gain: Option<String>,
 }
 
 /// Where one thread is bound and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// The PEs that it may use.
+    /// The PEs that the thread may use.
     pub pes: CpuSet,
-    /// The rule and the numbers that led here, and what else was considered.
+    /// The rule and the numbers that led to this decision, and the alternatives considered.
     pub reason: Arc<str>,
 }
 
-/// How one thread shall be treated, beside where it runs, and why.
+/// A setting that a thread should have, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedSetting {
     /// The setting.
     pub setting: Setting,
-    /// The rule and the numbers that led here.
+    /// The rule and the numbers that led to this decision.
     pub reason: Arc<str>,
 }
 
-/// How a thread is treated, beside where it runs. Which of these can be changed depends on the world's
+/// How a thread is treated, apart from where it runs. Which of these can be changed depends on the world's
 /// actuator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
-    /// Its share of a PE that others want, too.
+    /// The thread's share of a PE that others want, too.
     Weight(Weight),
-    /// How long it may run before others that wait for its PE get their turn.
+    /// How long the thread may run before others that wait for its PE get their turn, in nanoseconds.
     SliceNs(u64),
-    /// How many turns of their loop the idle threads of its process spin before they sleep. It holds for the
-    /// whole process.
+    /// The spin count: how often the idle threads of the thread's process check for work before they sleep.
+    /// Applies to the whole process.
     SpinCount(u64),
-    /// The threads of its process run, all together, in turns with those of other processes that have this
-    /// setting, also under other runs of corewise.
+    /// The threads of the process run together, in turns with those of other processes that have this
+    /// setting, including those under other runs of corewise.
     InTurns,
-    /// Of how many threads the runtime libraries of its process make their teams at most. It holds for the
-    /// whole process.
+    /// The maximum number of threads in the teams of the process's runtime libraries. Applies to the whole
+    /// process.
     TeamSize(u32),
 }
 
@@ -63,14 +63,14 @@ pub enum Setting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
-    /// What nobody else wants (Linux: `SCHED_IDLE`).
+    /// Only PE time that no other thread wants (Linux: `SCHED_IDLE`).
     Idle,
-    /// In proportion to this: 100 is normal, as for `cpu.weight` of control groups (sched(7): a nice level is
+    /// A proportional share: 100 is normal, as for `cpu.weight` of control groups (sched(7): a nice level is
     /// a factor of about 1.25).
     Percent(u32),
 }
 
-/// Which setting a [`Setting`] is of.
+/// The kind of a [`Setting`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingKind {
@@ -96,7 +96,7 @@ impl SettingKind {
         SettingKind::TeamSize,
     ];
 
-    /// Whether it is one of a whole process, named by its first thread, wherever that may run.
+    /// Returns whether the setting applies to a whole process, which is identified by its first thread.
     pub fn is_of_process(self) -> bool {
         match self {
             SettingKind::Weight | SettingKind::Slice => false,
@@ -106,7 +106,7 @@ impl SettingKind {
 }
 
 impl Setting {
-    /// Of which kind it is.
+    /// Returns the kind of the setting.
     pub fn kind(self) -> SettingKind {
         match self {
             Setting::Weight(_) => SettingKind::Weight,
@@ -144,14 +144,14 @@ impl fmt::Display for SettingKind {
     }
 }
 
-/// One change that the engine asks of the world.
+/// One change that the engine requests from the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
     /// The thread to change.
     pub thread: ThreadId,
     /// What to change.
     pub change: Change,
-    /// Why, in words.
+    /// Why, for people.
     pub reason: Arc<str>,
 }
 
@@ -159,18 +159,18 @@ pub struct Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// Let the thread run on these PEs only.
+    /// Restrict the thread to these PEs.
     Bind(CpuSet),
-    /// Give the thread back the PEs that its user lets it have.
+    /// Restore the PEs that the thread's user permits.
     Free,
-    /// Treat the thread so.
+    /// Apply the setting to the thread.
     Set(Setting),
-    /// Give the thread back the setting that it had.
+    /// Restore the setting that the thread had before.
     Reset(SettingKind),
 }
 
 impl Change {
-    /// Whether it gives something back.
+    /// Returns whether the change restores an original state.
     pub fn gives_back(&self) -> bool {
         match self {
             Change::Free | Change::Reset(_) => true,
@@ -178,7 +178,7 @@ impl Change {
         }
     }
 
-    /// The setting that it changes; `None` for the PEs.
+    /// Returns the kind of the changed setting; `None` for a change of PEs.
     pub fn setting_kind(&self) -> Option<SettingKind> {
         match *self {
             Change::Bind(_) | Change::Free => None,
@@ -188,18 +188,18 @@ impl Change {
     }
 }
 
-/// What became of an action.
+/// The outcome of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The thread that was to be changed.
     pub thread: ThreadId,
-    /// What was asked.
+    /// The requested change.
     pub change: Change,
-    /// How it went.
+    /// The result.
     pub result: OutcomeKind,
 }
 
-/// How an action went. A failure is an observation, not an error of the program.
+/// The result of an action. A failure is an observation, not a program error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeKind {
@@ -207,23 +207,23 @@ pub enum OutcomeKind {
     Done,
     /// The thread had ended.
     Gone,
-    /// The thread's mask was no longer what corewise had left: someone else decides now.
+    /// The thread's mask was no longer the one set by corewise: someone else decides now.
     NotOurs,
-    /// The system refused; its words.
+    /// The system refused, with its error message.
     Refused(String),
-    /// The world's actuator cannot change this setting, of whatever thread.
+    /// The world's actuator cannot change this setting for any thread.
     Unsupported,
 }
 
 impl Placement {
-    /// Nobody bound, as there is nothing to gain, and why.
+    /// Returns a placement that binds no thread because there is nothing to gain, with the reason.
     pub fn without_gain(reason: impl Into<String>) -> Placement {
         Placement { nothing_to_gain: Some(reason.into()), ..Placement::default() }
     }
 
-    /// The actions that turn `self` into `wanted`: PEs before settings, what is given back before what is
-    /// taken, so that PEs are empty before they are filled. Of the threads that are `wanted` somewhere those
-    /// are bound that are among the `living`, in their order.
+    /// Returns the actions that turn `self` into `wanted`: PEs before settings, and restoring before
+    /// changing, so that PEs are vacated before they are filled. Binds follow the order of `living`; wanted
+    /// threads that are not among these are left out.
     pub fn actions_towards(
         &self,
         wanted: &Placement,
@@ -244,7 +244,7 @@ impl Placement {
         let resets = resets.map(|&(thread, kind)| Action {
             thread,
             change: Change::Reset(kind),
-            reason: "what called for it is over".into(),
+            reason: "it is no longer needed".into(),
         });
         let sets = wanted.settings.iter().filter(|(key, wanted)| {
             self.settings.get(key).map(|present| present.setting) != Some(wanted.setting)

@@ -1,4 +1,4 @@
-//! Seeded randomness: the only source of chance in simulations and in the order of measurements.
+//! Seeded random numbers, the only source of chance in simulations and in the order of measurements.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -8,24 +8,24 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The stream of that number of a seed. Streams are independent of each other.
+    /// Returns the stream of that number of a seed. Streams are independent of each other.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut generator = ChaCha8Rng::seed_from_u64(seed);
         generator.set_stream(stream);
         Self(generator)
     }
 
-    /// Uniform in 0..1, 1 excluded.
+    /// Returns a number that is uniform in 0..1, 1 excluded.
     pub fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform among the first `count` integers, `count` at least 1.
+    /// Returns one of the first `count` integers, uniformly; `count` is at least 1.
     pub fn below(&mut self, count: usize) -> usize {
         ((self.unit() * count as f64) as usize).min(count - 1)
     }
 
-    /// Brings the items into random order; every order is equally likely (Fisher, Yates).
+    /// Shuffles the items; every order is equally likely (Fisher, Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let chosen = self.below(last + 1);
@@ -33,7 +33,7 @@ impl Random {
         }
     }
 
-    /// Close to a standard normal (the sum of 12 uniforms), never beyond ±6.
+    /// Returns an approximately standard normal number (the sum of 12 uniforms), never beyond ±6.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }

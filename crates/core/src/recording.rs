@@ -1,9 +1,9 @@
-//! Recordings: a header and one [input](Input) of the engine per line, as JSON; and the World that plays one
-//! back.
+//! Recordings: a header and one [input](Input) of the engine per line, as JSON; and the World that replays
+//! one.
 //!
-//! A recording holds everything the engine saw, so the same or another policy, on the same or another
-//! machine, can be run over it. What it cannot show: how the threads would have behaved under the other
-//! policy. Replaying answers "what would have been decided", not "how fast would it have been".
+//! A recording holds everything that the engine saw, so the same or another policy can be replayed over it,
+//! on the same or another machine. A replay cannot show how the threads would have behaved under the other
+//! policy: it answers "what would have been decided", not "how fast would it have been".
 
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
@@ -19,16 +19,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The word that every recording starts with.
+/// The format name at the start of every recording.
 pub const FORMAT: &str = "corewise-recording";
 
-/// The version of the format that this code writes.
+/// The format version that this code writes.
 pub const VERSION: u32 = 3;
 
-/// The oldest version that it reads.
+/// The oldest format version that this code reads.
 const VERSION_MIN: u32 = 1;
 
-/// Up to this version all lines are observations; up to the next one no header has a machine profile.
+/// The last version in which all lines are observations. Up to the version after it, headers have no machine
+/// profile.
 const WITHOUT_EVENTS: u32 = 1;
 
 /// The first line of a recording.
@@ -36,22 +37,22 @@ const WITHOUT_EVENTS: u32 = 1;
 pub struct Header {
     /// Always [`FORMAT`].
     pub format: String,
-    /// [`VERSION`] where it was written by this code.
+    /// The format version; [`VERSION`] if written by this code.
     pub version: u32,
     /// The machine that was recorded.
     pub topology: Topology,
-    /// What was known of it by measuring, if it was scheduled by that.
+    /// The machine profile that the run was scheduled by, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Arc<MachineProfile>>,
     /// The command that ran.
     pub command: Vec<String>,
     /// The time between two observations, in nanoseconds.
     pub interval_ns: u64,
-    /// The name of the source of threads.
+    /// The name of the thread source.
     pub discovery: String,
-    /// The name of the source of counters.
+    /// The name of the counter source.
     pub counters: String,
-    /// The computer and the time of the recording.
+    /// The host and the time of the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
 }
@@ -61,36 +62,36 @@ pub struct Header {
 pub struct Recording {
     /// What was recorded.
     pub header: Header,
-    /// What was told, in order of time.
+    /// The recorded inputs, ordered by time.
     pub inputs: Vec<Input>,
-    /// Whether the end is missing: the recorder was killed, or the disk was full.
+    /// Whether the end is missing because the recorder was killed or the disk was full.
     pub truncated: bool,
 }
 
-/// Why a text is no recording.
+/// Why a text is not a valid recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// Nothing in it.
+    /// The text is empty.
     #[error("the recording is empty")]
     Empty,
     /// The first line is not a header.
-    #[error("line 1 is no header of a corewise recording: {0}")]
+    #[error("line 1 is not the header of a corewise recording: {0}")]
     Header(serde_json::Error),
-    /// The machine in it is none.
-    #[error("its machine contradicts itself: {0}")]
+    /// The topology in the header is invalid.
+    #[error("its machine is inconsistent: {0}")]
     Machine(TopologyError),
-    /// The machine profile in it is none.
+    /// The machine profile in the header is invalid.
     #[error("its machine profile cannot be used: {0}")]
     Profile(#[from] ProfileError),
-    /// The machine profile in it is of another machine.
+    /// The machine profile in the header belongs to another machine.
     #[error("its machine has the PEs {topology}, its machine profile those of another one: {profile}")]
     OtherMachine {
         /// The PEs of the topology.
         topology: CpuSet,
-        /// Those of the profile.
+        /// The PEs of the profile.
         profile: CpuSet,
     },
-    /// It is of another format or version.
+    /// The format or version is not supported.
     #[error(
         "this is a `{format}` of version {version}; this corewise reads `{FORMAT}` of version \
          {VERSION_MIN} to {VERSION}"
@@ -111,7 +112,7 @@ pub enum RecordingError {
     },
 }
 
-/// One line of a recording, with its line end.
+/// Returns a value as one line of a recording, including the line end.
 pub fn to_line<T: Serialize>(value: &T) -> String {
     let mut line = serde_json::to_string(value).expect("plain data with string keys is always valid JSON");
     line.push('\n');
@@ -119,7 +120,7 @@ pub fn to_line<T: Serialize>(value: &T) -> String {
 }
 
 impl Header {
-    /// The machine as it was known to whoever decided.
+    /// Returns the machine as the recorded engine knew it.
     pub fn machine(&self) -> MachineModel {
         let Some(profile) = &self.profile else { return self.topology.clone().into() };
         let mut machine = MachineModel::from_profile(profile);
@@ -129,12 +130,13 @@ impl Header {
 }
 
 impl Recording {
-    /// What was seen, without the events in between.
+    /// Returns the observations, without the events in between.
     pub fn observations(&self) -> impl DoubleEndedIterator<Item = &Observation> {
         self.inputs.iter().filter_map(Input::observation)
     }
 
-    /// Reads a recording. A last line that breaks off is left out and noted; damage before it is an error.
+    /// Parses a recording. An incomplete last line is dropped and reported by `truncated`; damage before it
+    /// is an error.
     pub fn parse(text: &str) -> Result<Recording, RecordingError> {
         let mut lines = text.lines().enumerate().peekable();
         let (_, first) = lines.next().ok_or(RecordingError::Empty)?;
@@ -167,7 +169,7 @@ fn parse_observation(line: &str) -> serde_json::Result<Input> {
 }
 
 fn parse_header(line: &str) -> Result<Header, RecordingError> {
-    // The version is looked at before the rest, which another version may have laid out otherwise.
+    // Check the version first: other versions may have a different layout.
     let mut value: serde_json::Value = serde_json::from_str(line).map_err(RecordingError::Header)?;
     let format = value["format"].as_str().unwrap_or("").to_owned();
     let version = value["version"].as_u64().unwrap_or(0);
@@ -185,26 +187,26 @@ fn parse_header(line: &str) -> Result<Header, RecordingError> {
     Ok(Header { profile: profile.map(Arc::new), ..header })
 }
 
-/// A World that plays a recording back. It carries out actions only in its own books. As long as the same
-/// actions are asked for as in the recorded run, everything is as it was then; who is bound otherwise is
-/// shown as if that had been so.
+/// A World that replays a recording. It carries out actions only in its own records. As long as the engine
+/// requests the same actions as in the recorded run, the recording is replayed unchanged; threads that are
+/// bound differently are shown as if they had been bound so.
 pub struct RecordedWorld {
     inputs: VecDeque<Input>,
-    /// How many of them are observations.
+    /// The number of observations among them.
     observations: usize,
     now: Time,
     kinds: Vec<EventKind>,
     machine: Option<Topology>,
     bound: HashMap<ThreadId, CpuSet>,
-    /// The same in the recorded run.
+    /// The bindings in the recorded run.
     bound_then: HashMap<ThreadId, CpuSet>,
-    /// What is to be carried out, and what became of the recorded run's actions meanwhile.
+    /// The actions to carry out, and the outcomes of the recorded run since the last input.
     actions: Vec<Action>,
     outcomes_then: Vec<Outcome>,
 }
 
 impl RecordedWorld {
-    /// Plays the recording on the machine it was made on, or on `machine` in its place.
+    /// Replays the recording on its own machine, or on `machine` if given.
     pub fn new(recording: Recording, machine: Option<Topology>) -> Self {
         Self {
             observations: recording.observations().count(),
@@ -219,7 +221,7 @@ impl RecordedWorld {
         }
     }
 
-    /// Carries out the actions. What was done in the recorded run, too, comes to the same.
+    /// Carries out the actions. An action that the recorded run took as well has the recorded outcome.
     fn outcomes(&mut self) -> Vec<Outcome> {
         let then = std::mem::take(&mut self.outcomes_then);
         then.iter().for_each(|outcome| take(outcome, &mut self.bound_then));
@@ -242,8 +244,8 @@ impl RecordedWorld {
         self.machine.is_none() && self.bound == self.bound_then
     }
 
-    /// Shows a reading as if the engine had been there, and on the machine that takes the place of the
-    /// recorded one, of whose PEs `everywhere` are allowed.
+    /// Adjusts a reading to the bindings of this replay, and to the machine that replaces the recorded one,
+    /// if any; `everywhere` are its allowed PEs.
     fn show(&self, reading: &mut ThreadReading, everywhere: &Arc<CpuSet>) {
         if reading.standing == Standing::Bound || reading.standing == Standing::Inherited {
             reading.standing = Standing::Free;
@@ -258,14 +260,14 @@ impl RecordedWorld {
         }
     }
 
-    /// The next events before the next observation, less those that nobody wants to hear of.
+    /// Returns the next events before the next observation, restricted to the subscribed kinds.
     fn events(&mut self) -> Option<EventBatch> {
         while let Some(Input::Events(_)) = self.inputs.front() {
             let Some(Input::Events(mut batch)) = self.inputs.pop_front() else { break };
             self.outcomes_then.append(&mut batch.outcomes);
             let elsewhere = self.machine.as_ref().map(|machine| Arc::new(machine.allowed.clone()));
             batch.events.retain(|event| {
-                // The PEs of another machine do not change.
+                // The PEs of a replacement machine do not change.
                 self.kinds.contains(&event.kind())
                     && !(elsewhere.is_some() && event.kind() == EventKind::AllowedChanged)
             });
@@ -287,7 +289,7 @@ impl RecordedWorld {
     }
 }
 
-/// Takes note of whom an action has bound or freed.
+/// Records which thread an action has bound or freed.
 fn take(outcome: &Outcome, bound: &mut HashMap<ThreadId, CpuSet>) {
     match (&outcome.change, &outcome.result) {
         (Change::Bind(pes), OutcomeKind::Done) => drop(bound.insert(outcome.thread, pes.clone())),
@@ -304,7 +306,7 @@ impl World for RecordedWorld {
     }
 
     fn observe(&mut self) -> Result<Observation, Self::Error> {
-        // Whoever looks at once does not wait for events.
+        // An immediate observation skips pending events.
         let mut observation = loop {
             match self.inputs.pop_front() {
                 Some(Input::Observation(observation)) => break observation,
@@ -337,7 +339,7 @@ impl World for RecordedWorld {
         self.kinds = kinds.to_vec();
     }
 
-    /// Goes on to the next recorded events or observation, whenever the engine wanted to look.
+    /// Advances to the next recorded events or observation, regardless of the deadline.
     fn wait_until(&mut self, _: Time) -> Result<Wake, Self::Error> {
         if let Some(batch) = self.events() {
             return Ok(Wake::Events(batch));
@@ -441,7 +443,8 @@ mod tests {
         assert_eq!(told(EventKind::ALL).0.len(), 2);
     }
 
-    /// A thread was bound then and is not now: what followed from that is undone, what users did is not.
+    /// A thread that was bound in the recording but is not bound in the replay: consequences of the binding
+    /// are undone, placements by users are kept.
     #[test]
     fn who_is_not_bound_any_more_is_free_and_who_placed_itself_still_has() {
         let thread = |tid| ThreadId { tid, generation: 1 };
@@ -494,13 +497,13 @@ mod tests {
         check("", "empty");
         check("{}\n", "`` of version 0");
         check("nonsense\n", "line 1");
-        // Not the last line, or not one that breaks off.
+        // Neither the last line, nor an incomplete one.
         let whole = text();
         let lines: Vec<&str> = whole.lines().collect();
         check(&format!("{}\nnoise\n{}", lines[0], lines[1]), "line 2");
         check(&format!("{}\n{}\nnoise\n", lines[0], lines[1]), "line 3");
         check(&text().replace("\"version\":3", "\"version\":9"), "version 9");
-        check(&text().replace("\"pes\":\"0-1\"", "\"pes\":\"0-9\""), "its machine contradicts itself");
+        check(&text().replace("\"pes\":\"0-1\"", "\"pes\":\"0-9\""), "its machine is inconsistent");
         check(&text().replacen("{\"at\":1", "{\"at\":x", 1), "line 2 is damaged");
         check(&text().replacen("{\"at\":1,", "{\"at\":7,", 1), "line 3 is damaged");
     }

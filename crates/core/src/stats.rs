@@ -1,10 +1,10 @@
-//! The few statistics that decisions and reports rest on.
+//! The statistics behind decisions and reports.
 
-/// Half the width of the 95 % Wilson score interval of a proportion `p` seen in `n` trials.
+/// Returns half the width of the 95 % Wilson score interval of a proportion `p` seen in `n` trials.
 ///
-/// `p` in 0..=1; the result is in 0..=0.5, and 0.5 where `n` is 0: nothing is known.
-/// Source: E. B. Wilson, "Probable Inference", JASA 22 (1927). It stays honest at `p` near 0 and 1 and at
-/// small `n`, where the textbook interval shrinks to nothing.
+/// `p` is in 0..=1; the result is in 0..=0.5, and 0.5 if `n` is 0, when nothing is known. Source: E. B.
+/// Wilson, "Probable Inference", JASA 22 (1927). The interval stays valid for `p` near 0 and 1 and for small
+/// `n`, where the textbook interval shrinks to nothing.
 pub fn wilson_half_width(p: f64, n: u64) -> f64 {
     const Z: f64 = 1.96;
     if n == 0 {
@@ -15,18 +15,18 @@ pub fn wilson_half_width(p: f64, n: u64) -> f64 {
     (Z / (1.0 + Z * Z / n) * spread).min(0.5)
 }
 
-/// How far a proportion can be trusted, 0..1: 1 when it is known exactly, 0.5 when its 95 % interval is
-/// ±0.125, 0 when that is ±0.25 or wider.
+/// Returns the confidence of a proportion, 0..1: 1 if it is known exactly, 0.5 if its 95 % interval is
+/// ±0.125, 0 if that is ±0.25 or wider.
 pub fn proportion_confidence(p: f64, n: u64) -> f64 {
     (1.0 - 4.0 * wilson_half_width(p.clamp(0.0, 1.0), n)).max(0.0)
 }
 
-/// The median, `None` of nothing. The values need no order; the middle two are averaged.
+/// Returns the median, or `None` without values. The values need not be sorted; the middle two are averaged.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The `q` quantile (0..=1) with linear interpolation between neighbours, `None` of nothing.
+/// Returns the `q` quantile (0..=1) with linear interpolation between neighbours, or `None` without values.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -42,36 +42,37 @@ pub struct Interval {
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// From so many values.
+    /// The number of values.
     pub count: usize,
 }
 
 impl Interval {
-    /// The interval around a value with that standard error and degrees of freedom.
+    /// Returns the interval around a value with this standard error and degrees of freedom.
     pub fn around(value: f64, standard_error: f64, degrees: usize, count: usize) -> Self {
         let half = t_quantile_975(degrees) * standard_error;
         Self { value, low: value - half, high: value + half, count }
     }
 
-    /// From end to end.
+    /// Returns the width of the interval.
     pub fn width(&self) -> f64 {
         self.high - self.low
     }
 }
 
-/// The share of the values that a trimmed mean leaves out at each end.
+/// The share of the values that a trimmed mean drops at each end.
 const TRIMMED: f64 = 0.2;
 
-/// The fewest values of which an interval is believed.
+/// The minimum number of values for an interval.
 pub const VALUES_MIN: usize = 3;
 
-/// The mean of the values without the lowest and the highest fifth, `None` of fewer than [`VALUES_MIN`].
+/// Returns the mean of the values without the lowest and the highest fifth, or `None` for fewer than
+/// [`VALUES_MIN`].
 ///
-/// The interval rests on the winsorised variance, as the values left out still tell how much they scatter.
-/// Below five values nothing is left out and it is the textbook's. Source: J. W. Tukey, D. H. McLaughlin,
-/// Sankhyā A 25(3), 1963; K. K. Yuen, Biometrika 61(1), 1974, compares two means by it.
+/// The interval is based on the winsorised variance, as the dropped values still tell about the scatter.
+/// Below five values nothing is dropped and the interval is the textbook's. Source: J. W. Tukey, D. H.
+/// McLaughlin, Sankhyā A 25(3), 1963; K. K. Yuen, Biometrika 61(1), 1974, compares two means by it.
 pub fn trimmed_mean(values: &[f64]) -> Option<Interval> {
     let count = values.len();
     if count < VALUES_MIN {
@@ -92,18 +93,18 @@ pub fn trimmed_mean(values: &[f64]) -> Option<Interval> {
     Some(Interval::around(mean, standard_error, count - 2 * cut - 1, count))
 }
 
-/// The value about which the values lie symmetrically, with its 95 % interval; `None` of fewer than
+/// Returns the centre of symmetry of the values with its 95 % interval, or `None` for fewer than
 /// [`VALUES_MIN`].
 ///
-/// Problem: intervals that rest on a standard error are wrong where that is known badly, as of few values
-/// that are skewed or hold outliers; resampling few values makes it worse, not better. Approach: if values
-/// lie symmetrically about a centre, each is as likely above as below it, whatever the shape of the
-/// distribution. So the ranks of their distances have a known distribution (Wilcoxon's signed ranks), and the
-/// centres that are compatible with it are the interval. It is found among the means of all pairs of values
-/// (each with itself, too); their median is the estimate. So neither leaves the range of the values. Sources:
-/// J. L. Hodges, E. L. Lehmann, Ann. Math. Stat. 34(2), 1963; J. W. Tukey's interval in M. Hollander, D. A.
-/// Wolfe, "Nonparametric Statistical Methods", chapter 3. Limits: below six values no interval has 95 %, and
-/// it is the range of the values.
+/// Problem: intervals based on a standard error are wrong if that is poorly known, as for few values that are
+/// skewed or contain outliers; resampling few values makes it worse. Approach: if values lie symmetrically
+/// about a centre, each is as likely above as below it, whatever the shape of the distribution. So the ranks
+/// of their distances have a known distribution (Wilcoxon's signed ranks), and the interval contains the
+/// centres that are compatible with it. It is found among the means of all pairs of values (each with itself,
+/// too); their median is the estimate. So neither leaves the range of the values. Sources: J. L. Hodges, E.
+/// L. Lehmann, Ann. Math. Stat. 34(2), 1963; J. W. Tukey's interval in M. Hollander, D. A. Wolfe,
+/// "Nonparametric Statistical Methods", chapter 3. Limits: fewer than six values do not give a 95 % interval;
+/// the range of the values is used instead.
 pub fn symmetric_centre(values: &[f64]) -> Option<Interval> {
     let count = values.len();
     if count < VALUES_MIN {
@@ -121,28 +122,28 @@ pub fn symmetric_centre(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// The intervals of [`symmetric_centre`] of many sets of so many values.
+/// Computes the intervals of [`symmetric_centre`] for many sets of the same number of values.
 #[derive(Debug, Clone, Copy)]
 pub struct SignedRanks {
     outside: usize,
 }
 
 impl SignedRanks {
-    /// Of so many values, at least one.
+    /// Prepares for sets of `count` values, at least one.
     pub fn of(count: usize) -> Self {
         Self { outside: signed_rank_outside(count) }
     }
 
-    /// The lower end of the interval of values in ascending order.
+    /// Returns the lower end of the interval of values in ascending order.
     pub fn low(self, sorted: &[f64]) -> f64 {
         pair_mean(sorted, self.outside + 1)
     }
 }
 
-/// The mean of two values (or of one with itself) that comes at this place, from 1, in the order of all of
-/// them. By halving a range: there may be too many of them to keep.
+/// Returns the mean of two values (or of one with itself) at a place, from 1, in the order of all such means.
+/// Bisects a range, as there may be too many means to store.
 fn pair_mean(sorted: &[f64], place: usize) -> f64 {
-    /// To less than a rounding error of the range.
+    /// The error is below a rounding error of the range.
     const STEPS: u32 = 60;
     let up_to = |mean: f64| {
         let mut end = sorted.len();
@@ -165,17 +166,17 @@ fn pair_mean(sorted: &[f64], place: usize) -> f64 {
     high
 }
 
-/// How many means of pairs lie beyond each end of the interval: the largest sum of ranks that so many values,
-/// each above or below with equal probability, stay within in at most 2.5 % of all cases.
+/// Returns how many means of pairs lie beyond each end of the interval: the largest sum of ranks that `count`
+/// values, each above or below with equal probability, reach in at most 2.5 % of all cases.
 fn signed_rank_outside(count: usize) -> usize {
-    /// From here on the normal distribution tells it to a rank or two.
+    /// From here on the normal distribution is exact to a rank or two.
     const NORMAL_FROM: usize = 100;
     let n = count as f64;
     if count >= NORMAL_FROM {
         let (mean, variance) = (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0);
         return (mean - t_quantile_975(usize::MAX) * variance.sqrt() - 0.5) as usize;
     }
-    // The probability of each sum: every rank is part of it or not.
+    // The probability of each sum: every rank contributes or not.
     let mut sums = vec![0.0; count * (count + 1) / 2 + 1];
     sums[0] = 1.0;
     for rank in 1..=count {
@@ -192,10 +193,11 @@ fn signed_rank_outside(count: usize) -> usize {
     sums.iter().take_while(is_rare).count().saturating_sub(1)
 }
 
-/// The value that a variable of Student's t distribution exceeds in 2.5 % of all cases; `degrees` at least 1.
+/// Returns the value that a variable of Student's t distribution exceeds in 2.5 % of all cases; `degrees` is
+/// at least 1.
 ///
-/// Bisection of the exact probability, a finite sum for whole degrees of freedom (Abramowitz, Stegun,
-/// "Handbook of Mathematical Functions", 26.7.3 and 26.7.4).
+/// Bisects the exact probability, a finite sum for whole degrees of freedom (Abramowitz, Stegun, "Handbook of
+/// Mathematical Functions", 26.7.3 and 26.7.4).
 pub fn t_quantile_975(degrees: usize) -> f64 {
     /// From here on it differs from the normal distribution's 1.96 by less than 0.3 %.
     const NORMAL_FROM: usize = 500;
@@ -210,12 +212,12 @@ pub fn t_quantile_975(degrees: usize) -> f64 {
     (low + high) / 2.0
 }
 
-/// The probability that a t-distributed variable lies within ±t.
+/// Returns the probability that a t-distributed variable lies within ±t.
 fn t_within(t: f64, degrees: usize) -> f64 {
     let angle = (t / (degrees as f64).sqrt()).atan();
     let (sin, cos) = angle.sin_cos();
     let odd = degrees % 2 == 1;
-    // Term k is the one before times cos² (k-1)/k, with k even below odd degrees' formula shifted by one.
+    // Term k is the term before it times cos² (k-1)/k; for odd degrees the formula is shifted by one.
     let (mut term, first) = if odd { (cos, 3) } else { (1.0, 2) };
     let mut sum = 0.0;
     if degrees > 1 {
@@ -241,7 +243,7 @@ mod tests {
         assert!((at(60) - 0.5).abs() < 0.02, "sixty samples in the middle: about ±0.125");
         // The textbook value for p = 0.5, n = 100: interval 0.404..0.596.
         assert!((wilson_half_width(0.5, 100) - 0.096).abs() < 0.001);
-        // Ten samples that all say "yes" are still no proof: the interval is 0.72..1.
+        // Ten samples that all say "yes" are no proof: the interval is 0.72..1.
         assert!((proportion_confidence(1.0, 10) - 0.44).abs() < 0.01);
     }
 
@@ -302,12 +304,12 @@ mod tests {
         let found = symmetric_centre(&data).unwrap();
         let digits = [found.value, found.low, found.high].map(|value| (value * 1e3).round() / 1e3);
         assert_eq!(digits, [-0.46, -0.786, -0.01]);
-        // Of the tables of the signed-rank statistic: the largest sum of at most 2.5 %.
+        // From the tables of the signed-rank statistic: the largest sum of at most 2.5 %.
         let table = [(6, 0), (7, 2), (8, 3), (9, 5), (10, 8), (15, 25), (20, 52), (50, 434)];
         for (count, outside) in table {
             assert_eq!(signed_rank_outside(count), outside, "{count} values");
         }
-        // There the exact sum and the normal distribution's meet.
+        // Here the exact sum and that of the normal distribution meet.
         assert!(signed_rank_outside(100).abs_diff(1955) <= 2, "{}", signed_rank_outside(100));
     }
 
@@ -318,7 +320,7 @@ mod tests {
         assert_eq!((equal.value, equal.low, equal.high), (2.0, 2.0, 2.0));
         let few = symmetric_centre(&[3.0, 1.0, 2.0]).unwrap();
         assert_eq!((few.value, few.low, few.high), (2.0, 1.0, 3.0), "the range of the values");
-        // Five that agree and one far off: resampled standard errors made this zero to thousands.
+        // Five values that agree and one outlier: resampled standard errors made this zero to thousands.
         let skewed = symmetric_centre(&[0.69, 0.70, 0.69, 0.71, 0.70, 2.3]).unwrap();
         assert!(skewed.low == 0.69 && skewed.high == 2.3 && (skewed.value - 0.70).abs() < 0.01, "{skewed:?}");
     }
@@ -347,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Noise with outliers in one of ten values, half of them up: the truth is 0.
+    /// Noise with outliers in one of ten values, half of them up: the true value is 0.
     #[test]
     fn intervals_cover_the_truth_and_outliers_do_not_matter() {
         const TRIALS: usize = 4000;

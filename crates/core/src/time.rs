@@ -1,4 +1,4 @@
-//! Time as the engine sees it: nanoseconds since a start that the world chooses, never a clock.
+//! Time as the engine sees it: nanoseconds since a start that the world chooses; never a clock.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use std::time::Duration;
 pub struct Time(pub u64);
 
 impl Time {
-    /// The time that passed since `earlier`, zero if that is in the future.
+    /// Returns the time that passed since `earlier`, or zero if that is in the future.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Seconds since the world's start.
+    /// Returns the seconds since the world's start.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -27,15 +27,18 @@ impl std::ops::Add<Duration> for Time {
     }
 }
 
-/// What is wrong with a duration that a user wrote.
+/// Why a text is not a valid duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no duration: write a number and a unit (ns, us, ms, s, min, h, d), for instance 250ms")]
+#[error(
+    "`{text}` is not a duration: write a number and a unit (ns, us, ms, s, min, h, d), for instance 250ms"
+)]
 pub struct DurationError {
-    /// The text as it was given.
+    /// The given text.
     pub text: String,
 }
 
-/// Parses `250ms`, `2s`, `1.5s`, `100us`, `5min`, `1h`, `30d`. A unit is required: a bare number is a riddle.
+/// Parses `250ms`, `2s`, `1.5s`, `100us`, `5min`, `1h`, `30d`. A unit is required, as a bare number is
+/// ambiguous.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let error = || DurationError { text: text.to_owned() };
     let split = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(error)?;

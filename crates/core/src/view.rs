@@ -1,11 +1,11 @@
-//! Rates from two readings: what a thread did between them, and how well that is known.
+//! Rates from pairs of readings: what a thread did between them, and with which confidence.
 //!
-//! Problem: a policy wants "how much does this thread use the FPU now", the world gives ever-growing counts,
+//! Problem: a policy needs to know how much a thread uses the FPU now; the world provides cumulative counts
 //! from sources of very different quality. Approach: a view is a pure function of two readings of the same
-//! thread; every number carries the confidence that its source deserves, and what a source lacks stays
-//! absent. Sources: FPU usage is equation 1 of BulldOver §V.B (`1 - empty cycles / cycles`), the L2 miss
-//! ratio is misses per 100 cycles as in its Table I. Limits: a sampled estimate is a proportion of clock
-//! samples; its confidence is the statistical one and knows nothing of a systematic error of the estimator.
+//! thread. Each number carries the confidence of its source, and numbers that the source lacks are absent.
+//! Sources: FPU usage is equation 1 of BulldOver §V.B (`1 - empty cycles / cycles`), the L2 miss ratio is
+//! misses per 100 cycles as in its Table I. Limits: a sampled estimate is a proportion of clock samples; its
+//! confidence is statistical and does not cover a systematic error of the estimator.
 
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
@@ -20,20 +20,20 @@ use std::time::Duration;
 /// What one thread did in one interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadView {
-    /// Which thread.
+    /// The thread.
     pub thread: ThreadId,
     /// Its application.
     pub app: AppId,
-    /// The share of the time, lately, in which it ran or waited for a PE, 0..1: what it wants, not what it
-    /// got.
+    /// The recent share of the time in which it ran or waited for a PE, 0..1: its demand, not what it
+    /// received.
     pub runnable_share: f64,
     /// The PE it ran on last.
     pub last_pe: Option<PeId>,
     /// Whether it may be placed.
     pub standing: Standing,
-    /// Where its user lets it run.
+    /// The PEs that its user permits.
     pub permitted: Arc<CpuSet>,
-    /// What its counters say.
+    /// Its usage of the hardware, from its counters.
     pub usage: Usage,
 }
 
@@ -58,25 +58,25 @@ pub struct Usage {
     pub branch_misses_per_100: Option<Estimate>,
 }
 
-/// A number, how far it can be trusted, and where it comes from.
+/// A number with its confidence and source.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The number.
     pub value: f64,
-    /// 0 (a guess) to 1 (counted).
+    /// Its confidence, 0 (a guess) to 1 (counted).
     pub confidence: f64,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
 }
 
-/// Where a number comes from.
+/// The source of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Hardware counters, in turns where there are too few: its confidence is the share of the time that was
-    /// counted, times how far the formula can be trusted.
+    /// Hardware counters, multiplexed where there are too few. The confidence is the share of the time that
+    /// was counted, times the confidence of the formula.
     Counters,
-    /// Clock samples: its confidence is that of a proportion of so many samples.
+    /// Clock samples. The confidence is that of a proportion of so many samples.
     Samples,
 }
 
@@ -87,15 +87,15 @@ pub struct ApplicationView {
     pub tlp_mean: f64,
     /// Share of the time with at least one runnable thread in which there was exactly one, 0..1.
     pub sequential_fraction: Option<f64>,
-    /// Whether the two are integrated exactly or estimated.
+    /// Whether these two figures are integrated exactly or estimated.
     pub exact: bool,
-    /// How many threads are runnable at this instant, where the world tells every change.
+    /// The number of threads that are runnable at this instant, if the world reports every change.
     pub runnable: Option<u32>,
 }
 
 impl Usage {
-    /// The usage between two readings of one thread. Readings of different sources have nothing in common:
-    /// the later one then counts from its start.
+    /// Returns the usage between two readings of one thread. If the readings come from different sources they
+    /// are not comparable, and the later one counts from its start.
     pub fn between(earlier: Option<&CounterReading>, later: &CounterReading) -> Usage {
         match (earlier, later) {
             (Some(CounterReading::Pmu(a)), CounterReading::Pmu(b)) => pmu_usage(Some(a), b),
@@ -107,7 +107,7 @@ impl Usage {
 }
 
 fn pmu_usage(earlier: Option<&PmuReading>, later: &PmuReading) -> Usage {
-    // Scaled values of a multiplexed group may step back a little: that is no negative work.
+    // Scaled values of a multiplexed group may decrease slightly; this is not negative work.
     let change = |of: fn(&PmuReading) -> Option<u64>| -> Option<f64> {
         Some(of(later)?.saturating_sub(earlier.and_then(of).unwrap_or(0)) as f64)
     };
@@ -149,7 +149,7 @@ fn sample_usage(earlier: &SampleReading, later: &SampleReading) -> Usage {
             Estimate { value, confidence: proportion_confidence(value, seen), source: Source::Samples }
         })
     };
-    // What was taken from other samples is no evidence of its own.
+    // What was filled in from other samples is no independent evidence.
     let seen = (judged as f64 - (later.unseen - earlier.unseen)).max(0.0).round() as u64;
     let fpu = share(later.fp - earlier.fp, judged, seen);
     Usage {
@@ -162,7 +162,7 @@ fn sample_usage(earlier: &SampleReading, later: &SampleReading) -> Usage {
     }
 }
 
-/// Floating-point work occupies the vector unit, so its usage is never below that of the FPU.
+/// Raises vector usage to at least FPU usage, since floating-point work occupies the vector unit.
 fn at_least(vector: Option<Estimate>, fpu: Option<Estimate>) -> Option<Estimate> {
     match (vector, fpu) {
         (Some(vector), Some(fpu)) if vector.value < fpu.value => Some(fpu),
@@ -170,13 +170,13 @@ fn at_least(vector: Option<Estimate>, fpu: Option<Estimate>) -> Option<Estimate>
     }
 }
 
-/// Time for which a thread has wanted a PE so far: running or waiting for one. Where waiting is unknown, the
-/// time that it ran.
+/// Returns the time for which a thread has wanted a PE so far (running or waiting for one), in nanoseconds.
+/// Without waiting times this is the time that it ran.
 pub fn wanted_ns(reading: &ThreadReading) -> u64 {
     reading.runnable_ns.unwrap_or(reading.cpu_ns)
 }
 
-/// The share of an interval in which a thread wanted a PE, 0..1.
+/// Returns the share of an interval in which a thread wanted a PE, 0..1.
 pub fn runnable_share(earlier_wanted_ns: u64, later: &ThreadReading, interval: Duration) -> f64 {
     let interval_ns = interval.as_nanos() as f64;
     if interval_ns == 0.0 {
@@ -186,7 +186,8 @@ pub fn runnable_share(earlier_wanted_ns: u64, later: &ThreadReading, interval: D
 }
 
 impl ApplicationView {
-    /// What an application did between two readings `interval` apart; since its start without `earlier`.
+    /// Returns what an application did between two readings `interval` apart, or since its start without
+    /// `earlier`.
     pub fn between(
         earlier: Option<&ApplicationReading>,
         later: &ApplicationReading,

@@ -1,6 +1,6 @@
-//! The seam between decision and machine, and the only control loop.
+//! The interface between decisions and a machine, and the only control loop.
 //!
-//! The real machine, a recording and a model machine implement [`World`]. A policy that was tried in one
+//! The real machine, recordings and simulated machines implement [`World`]. A policy that was tried in one
 //! runs unchanged in the others.
 
 use crate::engine::Engine;
@@ -13,50 +13,50 @@ pub mod scripted;
 
 /// A machine with threads on it.
 pub trait World {
-    /// What can go wrong with the world as a whole. (A single thread's trouble is an observation.)
+    /// An error of the world as a whole. (Trouble with a single thread is an observation.)
     type Error;
 
-    /// The time now.
+    /// Returns the present time.
     fn now(&self) -> Time;
 
-    /// Looks at everything once.
+    /// Observes the complete state.
     fn observe(&mut self) -> Result<Observation, Self::Error>;
 
     /// Carries out actions. Their outcomes are part of the next observation.
     fn apply(&mut self, actions: &[Action]);
 
-    /// From now on events of these kinds end a wait as soon as they happen, as far as the world sees them.
+    /// Subscribes to events: from now on events of these kinds end a wait as soon as the world sees them.
     fn subscribe(&mut self, kinds: &[EventKind]);
 
-    /// Somebody wants to know from now on how much the threads of this one's process do. What a world knows
-    /// anyway it tells unasked.
+    /// Requests progress readings for the threads of the process of `_of`. Worlds that measure progress
+    /// anyway need not implement this.
     fn measure(&mut self, _of: ThreadId) {}
 
-    /// Lets time pass until `deadline`, or less if something happened that was asked for.
+    /// Waits until `deadline`, or until a subscribed event happens.
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error>;
 }
 
 /// Why a wait ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wake {
-    /// The deadline came.
+    /// The deadline was reached.
     Deadline,
-    /// Something happened before.
+    /// Events happened before the deadline.
     Events(EventBatch),
-    /// Every application has ended, or the world was told to stop: observe once more, then restore.
+    /// Every application has ended, or the world was stopped: observe once more, then restore.
     Finished,
 }
 
-/// Runs the loop until the world is finished, then gives back every mask and setting that is still changed.
+/// Runs the loop until the world is finished, then restores every mask and setting that is still changed.
 ///
-/// `watch` sees each input and the actions that followed from it: the recorder and the report listen here.
+/// `watch` receives each input with the actions that followed from it, for recorders and reports.
 pub fn control_loop<W: World>(
     world: &mut W,
     engine: &mut Engine,
     mut watch: impl FnMut(&Input, &[Action], &Engine),
 ) -> Result<(), W::Error> {
     let result = steps(world, engine, &mut watch);
-    // Also after an error: what was changed is given back.
+    // Restore after an error, too.
     world.apply(&engine.release_all());
     result
 }
@@ -83,7 +83,8 @@ fn steps<W: World>(
         let observation = world.observe()?;
         let mut actions = engine.step(&observation);
         if finished {
-            // Nobody is bound any more, but whom this step frees the engine no longer counts as bound.
+            // The run is over: keep only the actions that restore. A thread freed in this step no longer
+            // counts as bound.
             actions.retain(|action| action.change.gives_back());
             world.apply(&actions);
             actions.clear();

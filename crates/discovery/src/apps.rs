@@ -1,6 +1,6 @@
-//! What the BPF programs keep of each application, in memory that they share with us.
+//! The state that the BPF programs keep for each application, in shared memory.
 //!
-//! An array of structures is mapped, so that to look at it is no system call. Words are written by the kernel
+//! The array of structures is mapped, so that reading it takes no system call. The kernel may write words
 //! while they are read here.
 
 use libbpf_rs::MapHandle;
@@ -34,7 +34,7 @@ pub(super) struct RawApp {
 }
 
 impl RawApp {
-    /// Of an application that is followed from this time of CLOCK_MONOTONIC on.
+    /// Returns the state of an application that is followed from this time of CLOCK_MONOTONIC on.
     pub fn since(start: u64) -> RawApp {
         RawApp { start, ..RawApp::default() }
     }
@@ -55,16 +55,17 @@ impl Apps {
     /// Maps the array, whose values must have the size of [`RawApp`].
     pub fn map(apps: &MapHandle) -> io::Result<Apps> {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: the kernel chooses the place, so nothing else is mapped over.
+        // SAFETY: the kernel chooses the address, so no other mapping is replaced.
         let first = unsafe { mmap(None, Self::BYTES, access, MapFlags::MAP_SHARED, apps.as_fd(), 0) }?;
         Ok(Apps { first: first.cast() })
     }
 
-    /// What is kept of an application. The words may be of before and after a change: twice the same is of
-    /// one time; where it never is, changes are frequent, and what one of them makes wrong is short.
+    /// Returns the state of an application. A read may mix words from before and after a change, so it is
+    /// repeated until two reads agree. If they never do, changes are so frequent that the error of a single
+    /// change is short-lived.
     pub fn read(&self, index: usize) -> RawApp {
         let place = self.place(index);
-        // SAFETY: the place is within the mapping (see `place`), and every value of its bytes is a RawApp.
+        // SAFETY: the address is within the mapping (see `place`), and every value of its bytes is a RawApp.
         let once = || unsafe { place.read_volatile() };
         let mut app = once();
         for _ in 0..4 {
@@ -77,23 +78,23 @@ impl Apps {
         app
     }
 
-    /// From now on changes of the application's number of runnable threads are reported.
+    /// Enables reports of changes of the application's number of runnable threads.
     pub fn ask(&mut self, index: usize) {
         // SAFETY: as above; the kernel only reads this word.
         unsafe { addr_of_mut!((*self.place(index)).asked).write_volatile(1) };
     }
 
-    /// Whether nobody looks at switches and wake-ups of the application's threads from now on.
+    /// Sets whether switches and wake-ups of the application's threads are left unwatched.
     pub fn leave_unwatched(&mut self, index: usize, unwatched: bool) {
         // SAFETY: as above; the kernel only reads this word.
         unsafe { addr_of_mut!((*self.place(index)).unwatched).write_volatile(unwatched.into()) };
     }
 
-    /// The number of runnable threads was looked at and reported at this time.
+    /// Records that the number of runnable threads was read and reported at this time.
     pub fn note_reported(&mut self, index: usize, count: u32, at: u64) {
         let place = self.place(index);
-        // SAFETY: as above; the kernel may write both words at this moment, and either value is good: what it
-        // tells too early or too late is looked at anyway.
+        // SAFETY: as above. The kernel may write both words concurrently, and either value is valid: a report
+        // that is too early or too late only leads to an additional read.
         unsafe {
             addr_of_mut!((*place).told_runnable).write_volatile(count);
             addr_of_mut!((*place).told).write_volatile(at);
@@ -109,7 +110,7 @@ impl Apps {
 
 impl Drop for Apps {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this size, and no reference into it is ever given out.
+        // SAFETY: the memory was mapped with this size, and no reference into it was ever handed out.
         let _ = unsafe { munmap(self.first.cast::<c_void>(), Self::BYTES.get()) };
     }
 }

@@ -1,7 +1,7 @@
-//! Whether corewise may and should follow a process that runs already.
+//! Checks whether corewise may and should follow a running process.
 //!
-//! Everything is asked before anything is changed, so that the user hears of every process that cannot be
-//! attached, and why, while all still run as they did.
+//! All checks are made before anything is changed, so that the user learns about every process that cannot be
+//! attached, and why, while all of them are still untouched.
 
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
@@ -9,7 +9,7 @@ use corewise_sys::proc::Proc;
 /// A process that can be attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
     /// The name of its first thread.
     pub name: String,
@@ -18,13 +18,13 @@ pub struct Running {
 /// Why a process cannot be attached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
-    /// Nobody has this number.
+    /// No process has this ID.
     #[error("there is no process {pid}")]
     Gone {
-        /// The number.
+        /// The process ID.
         pid: u32,
     },
-    /// It has ended, and its parent has not asked for its status yet.
+    /// The process has ended, and its parent has not collected its status yet.
     #[error("process {pid} (`{name}`) has ended already")]
     Ended {
         /// The process.
@@ -32,7 +32,7 @@ pub enum AttachError {
         /// Its name.
         name: String,
     },
-    /// The number is that of a thread.
+    /// The ID is that of a thread.
     #[error("{tid} is a thread of process {pid}: a process is attached as a whole, with `--pid {pid}`")]
     Thread {
         /// The thread.
@@ -40,7 +40,7 @@ pub enum AttachError {
         /// Its process.
         pid: u32,
     },
-    /// It belongs to the kernel.
+    /// The process belongs to the kernel.
     #[error("process {pid} (`{name}`) is a thread of the kernel, which places it itself")]
     Kernel {
         /// The process.
@@ -48,7 +48,7 @@ pub enum AttachError {
         /// Its name.
         name: String,
     },
-    /// It belongs to somebody else.
+    /// The process belongs to another user.
     #[error(
         "process {pid} (`{name}`) belongs to user {owner}: only root may place the threads of other users"
     )]
@@ -57,31 +57,31 @@ pub enum AttachError {
         pid: u32,
         /// Its name.
         name: String,
-        /// Its user's number.
+        /// The ID of its user.
         owner: u32,
     },
-    /// It is this one, or one of its helpers.
+    /// The process is corewise itself, or one of its helpers.
     #[error("process {pid} is corewise itself")]
     Own {
         /// The process.
         pid: u32,
     },
-    /// Another corewise places its threads.
+    /// Another corewise places the threads of the process.
     #[error("process {pid} (`{name}`) was started by another corewise (process {corewise}), which places it")]
     Placed {
         /// The process.
         pid: u32,
         /// Its name.
         name: String,
-        /// The other.
+        /// The other corewise.
         corewise: u32,
     },
-    /// `/proc` does not tell.
-    #[error("cannot look at process {pid}: {reason}")]
+    /// `/proc` cannot be read.
+    #[error("cannot read process {pid}: {reason}")]
     Unreadable {
         /// The process.
         pid: u32,
-        /// The system's answer.
+        /// The system's error.
         reason: String,
     },
 }
@@ -89,12 +89,12 @@ pub enum AttachError {
 /// The parent of the kernel's threads.
 const KTHREADD: u32 = 2;
 
-/// Looks whether a process can be attached by this one, whose own processes are `own`.
+/// Checks whether a process can be attached by this one, whose own processes are `own`.
 pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     check_in(&Proc::own(), pid, own)
 }
 
-/// The same, as `proc` tells it.
+/// Like [`check`], with the given `proc`.
 pub(super) fn check_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     if own.contains(&pid) {
         return Err(AttachError::Own { pid });
@@ -110,7 +110,7 @@ pub(super) fn check_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, At
     let stat = proc.stat(pid, pid).map_err(|error| unreadable(error.to_string()))?;
     let Some(stat) = stat else { return Err(AttachError::Gone { pid }) };
     let name = stat.name;
-    // Threads of the kernel never have memory of their own, what is about to end has none any more.
+    // Kernel threads never have memory of their own, and exiting processes have released theirs.
     if status.field("VmSize").is_none() {
         return Err(match stat.parent {
             0 | KTHREADD => AttachError::Kernel { pid, name },

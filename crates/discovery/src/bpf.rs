@@ -1,7 +1,7 @@
-//! Threads from the scheduler's own tracepoints: every thread, at once, with exact times.
+//! Threads from the scheduler's tracepoints: every thread, immediately, with exact times.
 //!
-//! The kernel side and what it costs nobody else stand in `discovery.bpf.c` of the crate `bpf`. Here its
-//! notices are taken in and its list of threads is read.
+//! The kernel side and its cost are described in `discovery.bpf.c` of the crate `bpf`. This module processes
+//! its notices and reads its list of threads.
 
 use super::apps::{APPS_MAX, Apps, RawApp};
 use super::followed::Followed;
@@ -9,7 +9,7 @@ use super::groups::Groups;
 use super::known::{ENDED, Known, RawThread};
 use super::unwatched::{Estimated, Pace, Turn};
 use super::{
-    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, nobody_runnable,
+    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, none_runnable,
 };
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
@@ -35,52 +35,53 @@ const TIME_SHIFT: u32 = 6;
 /// `SINCE_START` of `discovery.bpf.c`.
 const SINCE_START: u32 = 1 << 31;
 
-/// `WAKE_NS` of `discovery.bpf.c`: what follows news within this time wakes nobody and is looked for.
+/// `WAKE_NS` of `discovery.bpf.c`: notices within this time after another one wake nobody and must be polled.
 const WAKE: Duration = Duration::from_millis(20);
 
-/// How long those are waited for who are gone but have not run for the last time: mostly it takes
+/// How long to wait for threads that are gone but have not run for the last time; usually it takes
 /// microseconds.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// The programs of `discovery.bpf.c` that look at every switch and wake-up.
+/// The programs of `discovery.bpf.c` that run at every switch and wake-up.
 const AT_SWITCHES: [&str; 2] = ["on_switch", "on_wakeup"];
 
-/// The BPF source. See the module's text.
+/// The BPF source; see the module documentation.
 pub struct Bpf {
     links: Vec<Link>,
-    /// Those of the programs at switches, while these are watched.
+    /// The links of the programs at switches, while these are watched.
     at_switches: Vec<Link>,
     pace: Pace,
-    /// Of each application, and for how long its ended threads were runnable.
+    /// For each application, the estimate, and the time for which its ended threads were runnable.
     estimated: Vec<Estimated>,
     ended_ns: Vec<u64>,
     list: Link,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Vec<RawThread>>>,
-    /// Wakes at changes of the number of runnable threads.
+    /// Wakes on changes of the number of runnable threads.
     changes: RingBuffer<'static>,
     apps: Apps,
     groups: Groups,
-    /// How many of them there are.
+    /// The number of roots.
     roots: usize,
     object: Object,
     clock_filter: OwnedFd,
-    /// When to look for what woke nobody.
+    /// When to poll for notices that woke nobody.
     look_again: Option<Instant>,
     known: HashMap<u32, Known>,
-    /// What the next refresh tells.
+    /// The result of the next refresh.
     news: News,
     ended: Vec<ThreadFacts>,
-    /// Of each application, what was reported of its runnable threads, and when; `None`: nobody asked.
+    /// For each application, the runnable threads that were last reported, and when; `None` if nobody has
+    /// asked.
     reported: Option<Vec<(RunnableThreads, Option<Instant>)>>,
-    /// Those whose end did not come in time: it is no news any more.
+    /// Threads whose end did not arrive in time; a late end is not reported again.
     given_up: HashSet<(u32, u64)>,
     listings: u64,
     events_lost: u64,
     text: Vec<u8>,
 }
 
-/// Whether BPF may be used, as far as is to be told without loading anything.
+/// Returns whether BPF may be used, as far as this can be told without loading anything.
 pub fn seems_permitted() -> bool {
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
     let effective = privileged::effective(&Proc::own());
@@ -110,7 +111,7 @@ impl Bpf {
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
         let now = Instant::now();
         let mut bpf = Bpf {
-            // First those at switches: whoever is followed is to be seen when it goes to sleep.
+            // Attach those at switches first, so that the sleep of a followed thread is not missed.
             at_switches: watch_switches(&object).map_err(refused)?,
             links: bpf::attach_those(&object, |name| !AT_SWITCHES.contains(&name)).map_err(refused)?,
             pace: Pace::new(now),
@@ -139,7 +140,7 @@ impl Bpf {
         Ok(bpf)
     }
 
-    /// Follows processes that run already, be they roots or children of one. What they start meanwhile is
+    /// Follows processes that run already, whether roots or children of one. Anything they start meanwhile is
     /// followed by then, or is found in the next round.
     fn adopt(&mut self, options: &Options) -> Result<(), DiscoveryError> {
         let child_of = |parent: u32| {
@@ -167,17 +168,18 @@ impl Bpf {
             new.retain(|pid, _| !members.contains_key(pid));
             members.extend(&new);
         }
-        self.take_in_groups()
+        self.follow_group_members()
     }
 
-    /// Follows who has come into a control group, unless he is followed.
-    fn take_in_groups(&mut self) -> Result<(), DiscoveryError> {
+    /// Follows the processes that have joined a control group, unless they are followed already.
+    fn follow_group_members(&mut self) -> Result<(), DiscoveryError> {
         let mut new = self.groups.look()?;
         new.retain(|pid, _| !self.known.contains_key(pid));
         self.follow(&new.into_iter().map(|(pid, app)| (pid, app.0)).collect())
     }
 
-    /// Follows processes with all their threads; each is of an application, with [`SINCE_START`] perhaps.
+    /// Follows processes with all their threads; each belongs to an application, possibly with
+    /// [`SINCE_START`].
     fn follow(&mut self, processes: &HashMap<u32, u32>) -> Result<(), DiscoveryError> {
         if processes.is_empty() {
             return Ok(());
@@ -187,7 +189,7 @@ impl Bpf {
             adopted.update(&pid.to_ne_bytes(), &app.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
         }
         self.run("adopt")?;
-        // A later owner of the number is another process.
+        // A later process with the same ID is another process.
         processes.keys().try_for_each(|pid| adopted.delete(&pid.to_ne_bytes())).map_err(bpf_error)?;
         self.list()
     }
@@ -199,10 +201,10 @@ impl Bpf {
         run.read_to_end(&mut Vec::new()).map(drop).map_err(DiscoveryError::bpf)
     }
 
-    /// Leaves switches unwatched while they are many, and watches them again after a while.
-    fn keep_pace(&mut self) -> Result<(), DiscoveryError> {
+    /// Stops watching switches while there are too many, and resumes after a while.
+    fn adjust_watching(&mut self) -> Result<(), DiscoveryError> {
         let now = Instant::now();
-        // Who wants to hear of every change is told.
+        // If changes must be reported, watch every switch, whatever it costs.
         if self.reported.is_some() && !self.at_switches.is_empty() {
             return Ok(());
         }
@@ -214,7 +216,7 @@ impl Bpf {
                 (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, true));
                 self.at_switches.clear();
                 self.run("settle")?;
-                // Till now it was counted: what comes is estimated.
+                // Up to now changes were counted; from here on they are estimated.
                 self.list()?;
                 for (index, counted) in counted.into_iter().enumerate() {
                     let threads_ns = self.threads_ns(index);
@@ -226,7 +228,7 @@ impl Bpf {
                 (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, false));
                 self.at_switches = match watch_switches(&self.object) {
                     Ok(links) => links,
-                    // It was permitted at the start. What is known by estimates goes on.
+                    // It was permitted at the start. Continue with estimates.
                     Err(_) => {
                         (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, true));
                         self.pace.give_up(now);
@@ -244,7 +246,7 @@ impl Bpf {
         }
     }
 
-    /// For how long the threads of an application were runnable by their own clocks.
+    /// Returns the time for which the threads of an application were runnable by their own clocks.
     fn threads_ns(&self, index: usize) -> u64 {
         let facts = self.known.values().map(|known| &known.facts);
         let living =
@@ -252,7 +254,7 @@ impl Bpf {
         self.ended_ns[index] + living.sum::<u64>()
     }
 
-    /// The parallelism of an application as far as its switches were watched.
+    /// Returns the parallelism of an application in the time that its switches were watched.
     fn counted(&self, index: usize) -> Parallelism {
         let app = self.apps.read(index);
         let runnable = app.present & COUNT_MASK;
@@ -268,7 +270,7 @@ impl Bpf {
         }
     }
 
-    /// Remembers a thread and puts it into the answer of the next refresh, unless it is known.
+    /// Registers a thread and adds it to the result of the next refresh, unless it is known.
     fn meet(&mut self, thread: &RawThread) {
         let generation = thread.generation;
         if self.known.get(&thread.tid).is_some_and(|known| known.facts.generation == generation) {
@@ -284,7 +286,7 @@ impl Bpf {
         });
     }
 
-    /// Takes in what was told of a thread at `now`. An ended one is forgotten, but for its last values.
+    /// Takes in the values of a thread at `now`. An ended thread is forgotten, except for its last values.
     fn take(&mut self, thread: &RawThread, now: u64) {
         if self.given_up.contains(&(thread.tid, thread.generation)) {
             if thread.stage == ENDED {
@@ -322,13 +324,13 @@ impl Bpf {
             self.look_again = None;
         }
         for thread in events {
-            // The clock of one that was created just now has only begun.
+            // The clock of a thread that was just created has only begun.
             self.take(&thread, thread.generation);
         }
         Ok(())
     }
 
-    /// Asks the kernel for every followed thread and takes in what it tells.
+    /// Lists all followed threads in the kernel and takes in their values.
     fn list(&mut self) -> Result<(), DiscoveryError> {
         self.listings += 1;
         let now = monotonic_ns();
@@ -344,13 +346,14 @@ impl Bpf {
         Ok(())
     }
 
-    /// Whether some thread is gone, and its last values have not come yet.
+    /// Returns whether the last values of a thread that is gone are still outstanding.
     fn awaits_ends(&self) -> bool {
         self.known.values().any(|known| known.seen_in < self.listings)
     }
 
-    /// Who is gone without a word (the ring buffer was full) has ended, with the values that he had last.
-    fn give_up_missing(&mut self) {
+    /// Treats threads that are gone without a notice (the ring buffer was full) as ended, with their last
+    /// known values.
+    fn end_missing(&mut self) {
         let listings = self.listings;
         let missing: Vec<(u32, u64)> = self
             .known
@@ -366,11 +369,11 @@ impl Bpf {
         (0..self.roots).map(|index| self.apps.read(index))
     }
 
-    /// Reports the applications whose runnable threads are others than was reported. One that was reported a
-    /// moment ago has to wait.
+    /// Reports the applications whose runnable threads differ from the last report. An application that was
+    /// reported less than the coalescing time ago has to wait.
     fn report_changes(&mut self) {
         let Some(reported) = &mut self.reported else { return };
-        // The kernel's rest must not last longer than ours: what changes in between would be told by nobody.
+        // The kernel's pause must not last longer than ours: changes in between would be reported by nobody.
         let (now_ns, now) = (monotonic_ns(), Instant::now());
         for (index, (last, at)) in reported.iter_mut().enumerate() {
             if at.is_some_and(|at| now.duration_since(at) < COALESCED_WITHIN) {
@@ -379,7 +382,7 @@ impl Bpf {
             *at = None;
             let app = self.apps.read(index);
             let count = (app.present & COUNT_MASK) as u32;
-            // The two words are not of one time: where they contradict each other nobody is named.
+            // The two words may be of different times: if they contradict each other, name no thread.
             let only = self.known.get(&(app.runnable_xor as u32)).filter(|_| count == 1);
             let runnable = RunnableThreads {
                 app: last.app,
@@ -387,7 +390,8 @@ impl Bpf {
                 only: only.filter(|known| known.facts.app == last.app).map(|known| known.facts.id()),
             };
             let is_new = runnable != *last;
-            // Also if it is again what was reported, the kernel must know, which has told another one.
+            // Even if the count equals the last report, the kernel must learn of it, as it has reported
+            // another one.
             if is_new || app.told_runnable != count {
                 (*last, *at) = (runnable, Some(now));
                 self.apps.note_reported(index, count, now_ns);
@@ -425,9 +429,9 @@ impl Discovery for Bpf {
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
         self.consume()?;
-        self.keep_pace()?;
+        self.adjust_watching()?;
         if self.groups.due_within().is_some_and(|within| within.is_zero()) {
-            self.take_in_groups()?;
+            self.follow_group_members()?;
         }
         let events_lost = self.apps().map(|app| app.events_lost).sum();
         if events_lost != self.events_lost {
@@ -442,7 +446,7 @@ impl Discovery for Bpf {
     }
 
     fn report_tlp(&mut self) {
-        let nobody = nobody_runnable(self.roots).into_iter();
+        let nobody = none_runnable(self.roots).into_iter();
         self.reported = Some(nobody.map(|runnable| (runnable, None)).collect());
         (0..self.roots).for_each(|index| self.apps.ask(index));
     }
@@ -450,8 +454,8 @@ impl Discovery for Bpf {
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
         let until = Instant::now() + PATIENCE;
         loop {
-            // The notices before the listing, as ids are reused; and after it, as what ends in between is in
-            // both.
+            // Take notices before the listing, as IDs are reused, and after it, as threads that end in
+            // between are in both.
             self.consume()?;
             self.list()?;
             self.consume()?;
@@ -460,7 +464,7 @@ impl Discovery for Bpf {
             }
             std::thread::sleep(Duration::from_micros(50));
         }
-        self.give_up_missing();
+        self.end_missing();
         let mut facts = std::mem::take(&mut self.ended);
         facts.extend(self.known.values().map(|known| known.facts.clone()));
         Ok(facts)
@@ -512,7 +516,7 @@ fn ring(
     builder.build().map_err(bpf_error)
 }
 
-/// A ring that only wakes.
+/// Creates a ring that is only used to wake.
 fn unread_ring(changes: &MapHandle) -> Result<RingBuffer<'static>, DiscoveryError> {
     let mut builder = RingBufferBuilder::new();
     builder.add(changes, |_| 0).map_err(bpf_error)?;
@@ -533,7 +537,7 @@ fn instant_of(monotonic: u64) -> Instant {
     now.checked_sub(age).unwrap_or(now)
 }
 
-/// The bytes of a value that a map takes.
+/// Returns the bytes of a value for a map.
 fn bytes_of(start: &RawApp) -> &[u8] {
     // SAFETY: the structure is `repr(C)` and has no padding; every byte of it is initialised.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(start).cast(), size_of::<RawApp>()) }

@@ -1,7 +1,7 @@
-//! The kernel's own list of the threads that the BPF programs follow, for whoever looks for inherited masks.
+//! The kernel's list of the threads that the BPF programs follow, for finding inherited masks.
 //!
-//! The list and the programs belong to descriptors: handed to another process (the guardian) they go on after
-//! the one that opened them, and every fork is still followed.
+//! The list and the programs belong to descriptors. When these are handed to another process (the guardian),
+//! they outlive the process that opened them, and every fork is still followed.
 
 use super::known::{ENDED, RawThread};
 use libbpf_rs::{Link, libbpf_sys};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// See the module's text.
+/// The kernel's list; see the module documentation.
 #[derive(Debug)]
 pub struct Followed {
     list: OwnedFd,
@@ -17,7 +17,7 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// From the links of the program that lists the threads and of those that follow them.
+    /// Creates it from the links of the program that lists the threads and of those that follow them.
     pub(super) fn new(list: &Link, programs: &[Link]) -> io::Result<Followed> {
         let programs = programs.iter().map(|link| link.as_fd().try_clone_to_owned());
         Ok(Followed {
@@ -26,25 +26,25 @@ impl Followed {
         })
     }
 
-    /// From what [`Followed::descriptors`] gave.
+    /// Creates it from the result of [`Followed::descriptors`].
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Followed> {
         let mut descriptors = descriptors.into_iter();
         Some(Followed { list: descriptors.next()?, programs: descriptors.collect() })
     }
 
-    /// What another process needs to go on with it.
+    /// Returns the descriptors that another process needs to continue.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(&self.list).chain(&self.programs).map(AsFd::as_fd)
     }
 
-    /// The threads that live now, the highest number first.
+    /// Returns the threads that live now, the highest ID first.
     pub fn living(&self) -> io::Result<Vec<u32>> {
-        // SAFETY: the call takes no pointer; it makes a new descriptor or answers with an error.
+        // SAFETY: the call takes no pointer; it returns a new descriptor or an error.
         let reading = unsafe { libbpf_sys::bpf_iter_create(self.list.as_raw_fd()) };
         if reading < 0 {
             return Err(io::Error::from_raw_os_error(-reading));
         }
-        // SAFETY: the descriptor is new, and nobody else knows of it.
+        // SAFETY: the descriptor is new and not used elsewhere.
         let mut reading = unsafe { File::from_raw_fd(reading) };
         let mut bytes = Vec::new();
         reading.read_to_end(&mut bytes)?;

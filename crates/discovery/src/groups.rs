@@ -1,7 +1,7 @@
-//! Who has come into the control groups that are followed.
+//! Processes that join the followed control groups.
 //!
-//! The kernel tells nobody in user space that a process has come into a group, so the lists are looked at
-//! every [`LOOKED_WITHIN`]. What a followed process starts is followed anyway, and one that has left its
+//! The kernel does not report to user space that a process has joined a group, so the lists are read every
+//! [`LOOKED_WITHIN`]. Children of followed processes are followed anyway, and a process that has left its
 //! group is followed to its end.
 
 use crate::attach;
@@ -11,7 +11,7 @@ use corewise_sys::proc::Proc;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// How often the lists are looked at.
+/// The interval at which the lists are read.
 const LOOKED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The groups that are applications.
@@ -19,9 +19,9 @@ const LOOKED_WITHIN: Duration = Duration::from_millis(100);
 pub(super) struct Groups {
     proc: Proc,
     groups: Vec<(AppId, ControlGroup)>,
-    /// Processes that are none of theirs, wherever they are.
+    /// Processes that are never followed.
     excluded: Vec<u32>,
-    /// Those that were in a group at the last look, also those that cannot be followed.
+    /// The processes found in a group at the last read, including those that cannot be followed.
     listed: HashSet<u32>,
     looked_at: Option<Instant>,
 }
@@ -31,14 +31,14 @@ impl Groups {
         Groups { proc, groups, excluded, listed: HashSet::new(), looked_at: None }
     }
 
-    /// How long until the next look; `None` if there are no groups.
+    /// Returns the time until the next read; `None` if there are no groups.
     pub fn due_within(&self) -> Option<Duration> {
         let passed = self.looked_at.map_or(LOOKED_WITHIN, |at| at.elapsed());
         (!self.groups.is_empty()).then(|| LOOKED_WITHIN.saturating_sub(passed))
     }
 
-    /// The processes that have come since the last look and may be followed, with their applications. A
-    /// process that is in several of the groups is of the first.
+    /// Returns the processes that have joined since the last read and may be followed, with their
+    /// applications. A process in several of the groups belongs to the first.
     pub fn look(&mut self) -> Result<HashMap<u32, AppId>, GroupError> {
         if self.groups.is_empty() {
             return Ok(HashMap::new());
@@ -51,7 +51,7 @@ impl Groups {
             }
         }
         let listed: HashSet<u32> = present.keys().copied().collect();
-        // Of the others, such as those of the kernel, it was said at the beginning why they are left out.
+        // The others, such as kernel threads, were reported at the start with the reason.
         let may_be_followed = |pid| attach::check_in(&self.proc, pid, &self.excluded).is_ok();
         present.retain(|&pid, _| !self.listed.contains(&pid) && may_be_followed(pid));
         self.listed = listed;

@@ -1,4 +1,4 @@
-//! What the BPF programs tell of a thread, and what is remembered of it.
+//! Thread values reported by the BPF programs, and what is remembered of each thread.
 
 use super::ThreadFacts;
 use corewise_core::ids::{AppId, PeId};
@@ -23,17 +23,17 @@ pub(super) struct RawThread {
 /// The last of `enum stage` of `discovery.bpf.c`.
 pub(super) const ENDED: u32 = 2;
 
-/// What we remember of a living thread.
+/// The remembered state of a living thread.
 #[derive(Debug)]
 pub(super) struct Known {
     comm: [u8; 16],
     pub facts: ThreadFacts,
-    /// The listing that had it last.
+    /// The last listing that contained it.
     pub seen_in: u64,
 }
 
 impl Known {
-    /// One that was met in this listing.
+    /// Registers a thread found in this listing.
     pub fn new(thread: &RawThread, seen_in: u64) -> Self {
         let facts = ThreadFacts {
             tid: thread.tid,
@@ -50,8 +50,8 @@ impl Known {
         Known { comm: thread.comm, facts, seen_in }
     }
 
-    /// The thread's values at `now`. A clock that was started after `now` was read would make them fall
-    /// behind earlier ones by the time the reading took, so they never go back. Whether it has another name.
+    /// Updates the thread's values at `now`; returns whether its name has changed. A clock that was started
+    /// after `now` was read would make values fall behind earlier ones, so they never decrease.
     pub fn update(&mut self, thread: &RawThread, now: u64) -> bool {
         let facts = &mut self.facts;
         let renamed = self.comm != thread.comm;
@@ -67,7 +67,7 @@ impl Known {
     }
 }
 
-/// The total of a clock of `discovery.bpf.c`: negative while it runs.
+/// Returns the total of a clock of `discovery.bpf.c`, which is negative while it runs.
 fn clock_at(clock: i64, now: u64) -> u64 {
     let total = if clock < 0 { clock.saturating_add_unsigned(now) } else { clock };
     total.max(0) as u64

@@ -1,7 +1,7 @@
 //! Which threads applications have, from the first instant of each to its last.
 //!
-//! Two sources behind one interface: [`bpf`] (exact, at once, needs privileges) and [`poll`] (`/proc`, for
-//! everybody). Which one is in use is part of every report.
+//! Two sources implement one interface: [`bpf`] (exact, immediate, needs privileges) and [`poll`] (`/proc`,
+//! for every user). Every report names the source in use.
 
 mod apps;
 pub mod attach;
@@ -21,12 +21,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Whom to follow, and how.
+/// What to follow, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What the applications begin with; the number of each is its [`AppId`].
+    /// The roots of the applications, in order of their [`AppId`]s.
     pub roots: Vec<Root>,
-    /// Processes that are not followed, nor what descends from them: corewise itself, its guardian. They must
+    /// Processes that are not followed, including their descendants: corewise itself, its guardian. They must
     /// run already.
     pub excluded: Vec<u32>,
     /// Where `/proc` is, for polling.
@@ -35,27 +35,27 @@ pub struct Options {
     pub choice: Choice,
 }
 
-/// What an application begins with. It is followed with all its descendants.
+/// The start of an application, which is followed with all its descendants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Root {
     /// Each child of this process: the command that corewise starts, or has just started. What it did before
-    /// the source was opened counts, but for threads that had ended by then.
+    /// the source was opened counts, except for threads that had ended by then.
     ChildrenOf(u32),
-    /// This process, which runs already.
+    /// This running process.
     Process(u32),
-    /// Each process that is in this control group or one below it, or comes into it. Of those that are there
-    /// at first, only what they start from then on is followed elsewhere: services start sessions that are
-    /// none of theirs.
+    /// Each process that is in this control group or one below it, or joins it. Of the processes that are
+    /// there at first, existing children elsewhere are not followed, only those started from then on:
+    /// services start sessions that do not belong to them.
     Group(ControlGroup),
 }
 
 impl Options {
-    /// The roots with the numbers of their applications.
+    /// Returns the roots with their application IDs.
     fn roots(&self) -> impl Iterator<Item = (AppId, &Root)> {
         self.roots.iter().zip(0..).map(|(root, index)| (AppId(index), root))
     }
 
-    /// The control groups among the roots.
+    /// Returns the control groups among the roots.
     fn groups(&self) -> Groups {
         let group = |(app, root): (AppId, &Root)| match root {
             Root::Group(group) => Some((app, group.clone())),
@@ -65,13 +65,13 @@ impl Options {
     }
 }
 
-/// Which source of threads to use.
+/// The choice of a source of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// BPF where it is permitted, else polling.
+    /// BPF if it is permitted, else polling.
     #[default]
     Auto,
-    /// BPF or nothing.
+    /// BPF, or an error.
     Bpf,
     /// Polling.
     Poll,
@@ -90,7 +90,7 @@ impl std::str::FromStr for Choice {
     }
 }
 
-/// Opens the source that `options.choice` asks for. Returns with it why BPF is not used, if it was tried.
+/// Opens the source that `options.choice` requests. Also returns why BPF is not used, if it was tried.
 pub fn open(options: &Options) -> Result<(Box<dyn Discovery>, Vec<String>), DiscoveryError> {
     let mut why_not_bpf = Vec::new();
     if options.choice != Choice::Poll {
@@ -103,102 +103,103 @@ pub fn open(options: &Options) -> Result<(Box<dyn Discovery>, Vec<String>), Disc
     Ok((Box::new(poll::Poll::open(options)?), why_not_bpf))
 }
 
-/// A source of threads. It follows process trees: every descendant of a root, also those whose parent has
-/// ended (corewise is a child subreaper, so its own become its children and stay visible; of a process that
-/// ran already only BPF, or a look while the parent lived, tells).
+/// A source of threads. It follows process trees: every descendant of a root, including those whose parent
+/// has ended. (corewise is a child subreaper, so its own orphans become its children and stay visible.
+/// Orphans of a process that ran already are only found by BPF, or if they were seen while the parent lived.)
 pub trait Discovery {
-    /// The name for reports: `bpf` or `poll`.
+    /// Returns the name for reports: `bpf` or `poll`.
     fn name(&self) -> &'static str;
 
-    /// Descriptors that become readable when there is something new; none if the source must be asked, or
-    /// just now wants to be only after [`Discovery::refresh_within`]: ask for them before every wait.
+    /// Returns descriptors that become readable when there is news. Empty if the source must be polled, or at
+    /// present needs to be called only after [`Discovery::refresh_within`]; the result must be renewed before
+    /// every wait.
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// How long the source may go without a call of [`Discovery::refresh`].
+    /// Returns the maximum time between two calls of [`Discovery::refresh`].
     fn refresh_within(&self) -> Option<Duration>;
 
-    /// A BPF program that lets the samples of followed threads pass, for a clock that samples all.
+    /// Returns a BPF program that passes the samples of followed threads, for a clock that samples all.
     fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Takes in what is new since the last call. Cheap: called at every wake-up. Among it are the threads
-    /// that appeared, so that counters can be opened at once.
+    /// Takes in what is new since the last call. Cheap, as it is called at every wake-up. The result includes
+    /// new threads, so that counters can be opened at once.
     fn refresh(&mut self) -> Result<News, DiscoveryError>;
 
-    /// Reports changes of the number of runnable threads from now on, at most once per application and
+    /// Enables reports of changes of the number of runnable threads, at most one per application and
     /// [`COALESCED_WITHIN`](corewise_core::observe::COALESCED_WITHIN).
     fn report_tlp(&mut self);
 
-    /// Every living thread, and each ended one exactly once.
+    /// Returns every living thread, and each ended one exactly once.
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError>;
 
-    /// What is known of a living thread.
+    /// Returns the facts of a living thread.
     fn facts(&self, tid: u32) -> Option<ThreadFacts>;
 
-    /// Whether no followed thread lives, as far as is known.
+    /// Returns whether no followed thread is known to live.
     fn is_idle(&self) -> bool;
 
-    /// An application's runnable threads integrated over time so far.
+    /// Returns the integrals of an application's runnable threads so far.
     fn parallelism(&mut self, app: AppId) -> Parallelism;
 
-    /// The kernel's own list of the followed threads, if that is the source.
+    /// Returns the kernel's list of the followed threads, if the source has one.
     fn followed(&self) -> Option<std::io::Result<followed::Followed>> {
         None
     }
 
-    /// What could not be seen, in words: lost events, more threads than the map holds.
+    /// Returns what could not be seen, in words: lost events, more threads than the map holds.
     fn notes(&self) -> Vec<String>;
 }
 
-/// What is new.
+/// The changes since the last call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct News {
     /// Threads that appeared.
     pub appeared: Vec<NewThread>,
-    /// Threads that ended: they are among the next [`Discovery::threads`].
+    /// Threads that ended; they are among the next [`Discovery::threads`].
     pub ended: Vec<ThreadId>,
-    /// Threads that have another name.
+    /// Threads with a new name.
     pub renamed: Vec<(ThreadId, Arc<str>)>,
-    /// Applications that have another number of runnable threads than was reported.
+    /// Applications whose number of runnable threads differs from the last report.
     pub runnable: Vec<RunnableThreads>,
 }
 
-/// A thread that was not known before.
+/// A newly found thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewThread {
-    /// Kernel thread id.
+    /// Kernel thread ID.
     pub tid: u32,
     /// Its process.
     pub pid: u32,
-    /// The thread that created it, where the source knows it.
+    /// The thread that created it, if the source knows it.
     pub creator_tid: Option<u32>,
-    /// Tells it from an earlier user of the same id.
+    /// Distinguishes it from an earlier thread with the same ID.
     pub generation: u64,
     /// When it was created, as far as the source knows.
     pub created: Instant,
 }
 
-/// What is known of one thread; times are cumulative since its start.
+/// The facts of one thread; times are cumulative since its start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadFacts {
-    /// Kernel thread id.
+    /// Kernel thread ID.
     pub tid: u32,
     /// Its process.
     pub pid: u32,
     /// Its application.
     pub app: AppId,
-    /// Tells it from an earlier user of the same id.
+    /// Distinguishes it from an earlier thread with the same ID.
     pub generation: u64,
     /// Its name (`comm`).
     pub name: Arc<str>,
-    /// CPU time since it is followed, in nanoseconds.
+    /// CPU time since it has been followed, in nanoseconds.
     pub cpu_ns: u64,
-    /// Time runnable (running or waiting for a PE) in nanoseconds, where known.
+    /// Time runnable (running or waiting for a PE) in nanoseconds, if known.
     pub runnable_ns: Option<u64>,
     /// Whether it is runnable now.
     pub runnable: bool,
-    /// The PE it runs on or ran on last.
+    /// The PE that it runs on or ran on last.
     pub last_pe: Option<PeId>,
     /// Whether it has ended.
     pub ended: bool,
@@ -208,20 +209,20 @@ pub struct ThreadFacts {
 /// [`corewise_core::observe::ApplicationReading`] for the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Parallelism {
-    /// Integral of the number of runnable threads, thread-nanoseconds.
+    /// Integral of the number of runnable threads, in thread-nanoseconds.
     pub runnable_thread_ns: u64,
-    /// Time with at least one runnable thread, nanoseconds.
+    /// Time with at least one runnable thread, in nanoseconds.
     pub active_ns: u64,
-    /// Time with exactly one runnable thread, nanoseconds.
+    /// Time with exactly one runnable thread, in nanoseconds.
     pub sequential_ns: u64,
-    /// Most threads runnable at once.
+    /// Maximum number of threads runnable at once.
     pub runnable_max: u32,
-    /// Integrated at every switch all the time, or estimated.
+    /// Whether it was integrated at every switch all the time, as opposed to estimated.
     pub exact: bool,
 }
 
 impl ThreadFacts {
-    /// The thread's identity.
+    /// Returns the thread's identity.
     pub fn id(&self) -> ThreadId {
         ThreadId { tid: self.tid, generation: self.generation }
     }
@@ -233,8 +234,8 @@ impl DiscoveryError {
     }
 }
 
-/// Of each application that it has no runnable thread.
-fn nobody_runnable(applications: usize) -> Vec<RunnableThreads> {
+/// Returns for each application that it has no runnable thread.
+fn none_runnable(applications: usize) -> Vec<RunnableThreads> {
     (0..applications as u32).map(|app| RunnableThreads { app: AppId(app), count: 0, only: None }).collect()
 }
 
@@ -244,13 +245,13 @@ pub enum DiscoveryError {
     /// A file under `/proc` could not be read.
     #[error(transparent)]
     Proc(#[from] ProcError),
-    /// A control group could not be looked at.
+    /// A control group could not be read.
     #[error(transparent)]
     Group(#[from] GroupError),
     /// BPF is not permitted, or the kernel lacks something.
     #[error("BPF cannot be used: {reason}")]
     Bpf {
-        /// What was refused and what would help.
+        /// What was refused, and what would help.
         reason: String,
     },
 }

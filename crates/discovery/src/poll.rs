@@ -1,36 +1,36 @@
-//! Threads by polling `/proc`: for everybody, on every kernel, with estimates where BPF has facts.
+//! Threads by polling `/proc`: works for every user on every kernel, with estimates where BPF has facts.
 //!
-//! Problem: learn of new threads soon, of the times of 10,000 threads within a tenth of a second, and use
-//! next to no CPU time while nothing happens.
+//! Problem: find new threads soon, read the times of 10,000 threads within a tenth of a second, and use
+//! hardly any CPU time while nothing happens.
 //!
 //! Approach:
-//! - *New threads.* `/proc/loadavg` tells which id the kernel gave out last. While it stays the same nothing
-//!   was created anywhere, and one small read has settled the matter. Otherwise `/proc` and the task
-//!   directories of the followed processes are listed; only what was not listed before is read. A process is
-//!   followed if it is a root itself, if its parent is, or if it is a child of corewise; as corewise is a
-//!   child subreaper, a daemon whose parent ended before we looked is one too. Once followed, always
-//!   followed. Control groups have lists of their processes, which are looked at then, too.
-//! - *Times* come from `schedstat`, whose descriptors are kept open while there are enough. Only of threads
-//!   whose times moved is `stat` read, too: the others still do what they did, wait or sleep.
-//! - *Parallelism.* The times runnable (running and waiting) of all threads add up to the exact integral of
-//!   the number of runnable threads, up to what died between two polls. How much of an interval had none or
-//!   just one runnable is estimated, over [`WINDOW`] or more: the state at its end stands for it, corrected
-//!   to lie within what the threads' times allow (see [`estimate`]).
-//! - *When.* The last id is read every [`GLANCE`], and a new one makes for a full poll. Without one, full
-//!   polls come [`INTERVAL_MIN`] after a change, then ever more rarely up to [`INTERVAL_MAX`]. Neither comes
-//!   so often that polling costs more than [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
-//! - *Changes of TLP*, while somebody asks for them: the known threads are read every [`TLP_INTERVAL`], less
-//!   often where that would cost more than [`SHARE_TLP`] of one CPU, and those that are runnable at that
-//!   instant are counted.
+//! - *New threads.* `/proc/loadavg` contains the last thread ID that the kernel assigned. While it does not
+//!   change, nothing was created, which one small read confirms. Otherwise `/proc` and the task directories
+//!   of the followed processes are listed, and only new entries are read. A process is followed if it is a
+//!   root, if its parent is followed, or if it is a child of corewise. As corewise is a child subreaper, this
+//!   includes daemons whose parent ended before we looked. A followed process stays followed. The process
+//!   lists of control groups are read at the same times.
+//! - *Times* come from `schedstat`, whose descriptors are kept open while enough are available. `stat` is
+//!   only read for threads whose times have changed: the others still wait or sleep as before.
+//! - *Parallelism.* The runnable times (running and waiting) of all threads add up to the exact integral of
+//!   the number of runnable threads, except for threads that ended between two polls. How much of an interval
+//!   had none or exactly one runnable thread is estimated over [`WINDOW`] or more: the state at its end
+//!   stands for the interval, corrected to lie within the bounds that the threads' times give (see
+//!   [`estimate`]).
+//! - *When.* The last ID is read every [`GLANCE`], and a new one triggers a full poll. Otherwise full polls
+//!   come [`INTERVAL_MIN`] after a change, then at growing intervals up to [`INTERVAL_MAX`]. Both are limited
+//!   so that polling costs at most [`SHARE_CHANGING`] or [`SHARE_QUIET`] of one CPU.
+//! - *Changes of TLP*, if requested: the known threads are read every [`TLP_INTERVAL`], less often if that
+//!   would cost more than [`SHARE_TLP`] of one CPU, and those that are runnable at that instant are counted.
 //!
-//! Limits: threads that live between two polls are not seen, and an ended thread's last interval is lost. A
-//! change of TLP is reported late by the time between two counts, and one that ends before the next is not.
-//! The kernel brings `schedstat` of a running thread up to date at its clock tick, that of a waiting one when
-//! the wait ends. Kernels without `schedstat` have ticks of `stat` only, and no waiting times.
+//! Limits: threads that live between two polls are not seen, and the last interval of an ended thread is
+//! lost. A change of TLP is reported late by up to the time between two counts, and a shorter one is missed.
+//! The kernel updates `schedstat` of a running thread at its clock tick, and that of a waiting thread when
+//! the wait ends. Kernels without `schedstat` provide only the ticks of `stat` and no waiting times.
 
 use super::groups::Groups;
 use super::{
-    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, nobody_runnable,
+    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, none_runnable,
 };
 use corewise_core::ids::{AppId, PeId};
 use corewise_core::observe::RunnableThreads;
@@ -39,30 +39,30 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How often to look for a new id.
+/// How often the last ID is read.
 const GLANCE: Duration = Duration::from_millis(25);
 /// The interval after a change.
 const INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// The longest interval, unless polling costs too much.
 const INTERVAL_MAX: Duration = Duration::from_millis(250);
-/// The longest interval whatever polling costs.
+/// The longest interval, regardless of the cost of polling.
 const INTERVAL_LIMIT: Duration = Duration::from_secs(1);
-/// Threads are listed at least this often, as the last id does not tell of every creation (`clone3` with
+/// The maximum time between two listings, as the last ID does not cover every creation (`clone3` with
 /// `set_tid`).
 const LISTED_WITHIN: Duration = Duration::from_secs(1);
-/// The shortest interval that parallelism is estimated for: many ticks of the kernel's clock, at which the
-/// times of running threads move.
+/// The shortest interval for which parallelism is estimated: many ticks of the kernel's clock, at which the
+/// times of running threads are updated.
 const WINDOW: Duration = Duration::from_millis(50);
 /// The shortest interval between two counts of runnable threads: a scheduling tick of the PA paper (§2.1).
 const TLP_INTERVAL: Duration = Duration::from_millis(10);
-/// Share of one CPU that counting them may cost.
+/// Share of one CPU that counting runnable threads may cost.
 const SHARE_TLP: f64 = 0.01;
 /// Share of one CPU that polling may cost while threads come and go.
 const SHARE_CHANGING: f64 = 0.02;
 /// Share of one CPU that polling may cost while nothing happens.
 const SHARE_QUIET: f64 = 0.002;
 
-/// The polling source. See the module's text.
+/// The polling source; see the module documentation.
 pub struct Poll {
     proc: Proc,
     roots: Vec<Root>,
@@ -78,27 +78,27 @@ pub struct Poll {
     listed_at: Option<Instant>,
     sampled_at: Instant,
     interval: Duration,
-    /// When the next full poll may be, if something was created.
+    /// The earliest time of the next full poll if something was created.
     earliest: Instant,
-    /// When the next full poll is, if nothing was.
+    /// The time of the next full poll if nothing was created.
     due: Instant,
     opened_at: Instant,
     estimated_at: Instant,
     /// By application.
     tallies: Vec<Tally>,
-    /// Of each application its runnable threads as reported last, and when they are to be counted next;
-    /// `None`: nobody asked.
+    /// For each application its runnable threads as last reported, and when they are counted next; `None` if
+    /// nobody has asked.
     reported: Option<(Vec<RunnableThreads>, Instant)>,
-    /// How many more `schedstat` files may be kept open.
+    /// The number of further `schedstat` files that may be kept open.
     descriptors_left: usize,
     ns_per_tick: u64,
 }
 
-/// What is added up of an application.
+/// Sums of an application.
 #[derive(Debug, Clone, Default)]
 struct Tally {
     parallelism: Parallelism,
-    /// Time runnable of threads that ended, not yet part of the estimate.
+    /// Runnable time of ended threads that is not yet part of the estimate.
     left_over_ns: Vec<u64>,
 }
 
@@ -108,15 +108,15 @@ struct Thread {
     facts: ThreadFacts,
     file: Option<SchedstatFile>,
     times: Option<Schedstat>,
-    /// What it had done before it was followed.
+    /// Its times before it was followed.
     before: Before,
-    /// Time that it was runnable, not yet part of the estimate.
+    /// Its runnable time that is not yet part of the estimate.
     unestimated_ns: u64,
-    /// It has ended and its parent has not asked for its status, or it is the leader of living threads.
+    /// Whether it has ended and waits for its parent, or is the leader of living threads.
     is_zombie: bool,
 }
 
-/// What a thread had done at some time.
+/// The times of a thread at some instant.
 #[derive(Debug, Clone, Copy, Default)]
 struct Before {
     run_ns: u64,
@@ -124,16 +124,16 @@ struct Before {
     cpu_ticks: u64,
 }
 
-/// What one reading of a thread came to.
+/// The result of reading a thread.
 struct Reading {
     times: Option<Schedstat>,
-    /// `None` if its times have not moved.
+    /// `None` if its times have not changed.
     stat: Option<Stat>,
 }
 
 impl Poll {
-    /// Takes in what descends from `options.roots`. Half of the descriptors that this process may open (its
-    /// soft limit) are used to keep files open.
+    /// Starts following the descendants of `options.roots`. Half of this process's descriptors (its soft
+    /// limit) are used to keep files open.
     pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
         let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
         let descriptors = limit.map_or(0, |(soft, _)| soft / 2) as usize;
@@ -170,7 +170,7 @@ impl Poll {
         })
     }
 
-    /// What is to be done at `now`: a poll, a count of the runnable threads, or nothing.
+    /// Does what is due at `now`: a poll, a count of the runnable threads, or nothing.
     fn refresh_at(&mut self, now: Instant) -> Result<News, DiscoveryError> {
         let reported_ends = self.ended.len();
         let wanted = now >= self.due || self.proc.last_created() != self.last_created;
@@ -187,7 +187,7 @@ impl Poll {
         Ok(News { appeared, ended, runnable, ..News::default() })
     }
 
-    /// One poll at `now`.
+    /// Polls once at `now`.
     fn poll(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
         let created = self.proc.last_created();
         let stale = self.listed_at.is_none_or(|at| now.duration_since(at) >= LISTED_WITHIN);
@@ -212,7 +212,7 @@ impl Poll {
         self.due = now + self.interval.max(affordable);
     }
 
-    /// Finds processes and threads that were not there at the last listing.
+    /// Finds processes and threads that are new since the last listing.
     fn list(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
         let processes = self.proc.processes()?;
         let unlisted: Vec<u32> = processes.iter().copied().filter(|pid| !self.listed.contains(pid)).collect();
@@ -224,9 +224,9 @@ impl Poll {
         let app_of = |pid: u32| self.members.get(&pid).copied().or_else(|| parent_of(pid));
         let joined = self.proc.descendants(&unlisted, app_of, &self.excluded)?;
         let mut arrived = self.groups.look()?;
-        // Started there, it was followed from its start on.
+        // A process started there has been followed from its start.
         arrived.retain(|pid, _| !joined.contains_key(pid) && !self.members.contains_key(pid));
-        // One that is a root itself stays what it is.
+        // A process that is a root keeps its application.
         for (&pid, &app) in joined.iter().chain(&arrived) {
             self.members.entry(pid).or_insert(app);
         }
@@ -255,8 +255,8 @@ impl Poll {
         Ok(appeared)
     }
 
-    /// Reads a thread for the first time. What it did before the first listing, or before it `arrived` from
-    /// elsewhere, is no part of the parallelism.
+    /// Reads a thread for the first time. Its times before the first listing, or before it `arrived` from
+    /// elsewhere, do not count towards parallelism.
     fn meet(
         &mut self,
         app: AppId,
@@ -317,7 +317,7 @@ impl Poll {
                 self.descriptors_left += thread.end(&mut self.ended);
                 self.tallies[thread.facts.app.0 as usize].left_over_ns.push(thread.unestimated_ns);
             }
-            // Its id may be in use again already: have a look at the next poll.
+            // Its ID may be in use again already: force a listing at the next poll.
             self.last_created = None;
         }
         if now.duration_since(self.estimated_at) >= WINDOW {
@@ -328,11 +328,12 @@ impl Poll {
         Ok(())
     }
 
-    /// The applications whose runnable threads are others than was reported. `cost` is that of reading them.
+    /// Returns the applications whose runnable threads differ from the last report. `cost` is the time that
+    /// reading the threads took.
     fn tlp_changes(&mut self, now: Instant, cost: Duration) -> Vec<RunnableThreads> {
         let Some((reported, due)) = &mut self.reported else { return Vec::new() };
         *due = now + cost.div_f64(SHARE_TLP).clamp(TLP_INTERVAL, INTERVAL_LIMIT);
-        let mut present = nobody_runnable(self.roots.len());
+        let mut present = none_runnable(self.roots.len());
         for thread in self.threads.values().filter(|thread| thread.facts.runnable) {
             let app = &mut present[thread.facts.app.0 as usize];
             app.count += 1;
@@ -353,8 +354,8 @@ impl Poll {
         let mut threads: Vec<&mut Thread> = self.threads.values_mut().filter(own).collect();
         let times = threads.iter().map(|thread| thread.unestimated_ns);
         let longest_ns = times.chain(runnable_ns.iter().copied()).max().unwrap_or(0);
-        // Threads that we met late, or whose times the kernel told late, ran for longer than the window. They
-        // ran in time that was taken for inactive before, as far as there is such time.
+        // Threads found late, or whose times the kernel updated late, ran for longer than the window. They
+        // ran in time that was counted as inactive before, if there is such time.
         let elapsed_ns = longest_ns.clamp(window_ns, inactive_ns.max(window_ns));
         let mut runnable_now = 0;
         for thread in &mut threads {
@@ -371,7 +372,7 @@ impl Poll {
 }
 
 impl Thread {
-    /// What `/proc` says of it now; `None` if it is no more, even if another thread has its id.
+    /// Returns the thread's present values; `None` if it has ended, even if another thread has its ID.
     fn read(&self, proc: &Proc) -> Result<Option<Reading>, DiscoveryError> {
         let times = match &self.file {
             Some(file) => match file.read()? {
@@ -390,7 +391,7 @@ impl Thread {
         Ok(still_it.map(|stat| Reading { times, stat: Some(stat) }))
     }
 
-    /// Takes over a reading; returns the time that it was runnable since the last one.
+    /// Applies a reading; returns the runnable time since the last one.
     fn take_in(&mut self, reading: Reading, elapsed_ns: u64, ns_per_tick: u64) -> u64 {
         if let Some(stat) = reading.stat {
             self.is_zombie = stat.is_zombie();
@@ -419,7 +420,7 @@ impl Thread {
         added_ns
     }
 
-    /// Reports the end, once. Returns the number of descriptors that this sets free.
+    /// Reports the end once; returns the number of descriptors that this frees.
     fn end(&mut self, ended: &mut Vec<ThreadFacts>) -> usize {
         if !self.facts.ended {
             self.facts.ended = true;
@@ -430,13 +431,13 @@ impl Thread {
     }
 }
 
-/// Estimates how long at least one and how long exactly one thread was runnable in an interval, from the time
-/// that each was runnable in it and from how many were at its end.
+/// Estimates how long at least one and how long exactly one thread was runnable in an interval, from the
+/// runnable time of each thread and the number of runnable threads at the end.
 ///
-/// The state at the end is taken for the whole interval, which is right in the mean over many. What the times
-/// tell for certain corrects it: at least one thread was runnable for as long as the busiest was (`first`)
-/// and for no longer than all together (`sum`). Of the active time, at least `2·active - sum` had just one,
-/// since the rest had two or more; and the busiest two overlapped for at least `first + second - elapsed`.
+/// The state at the end stands for the whole interval, which is correct on average. Certain bounds from the
+/// times correct it: at least one thread was runnable for as long as the busiest was (`first`) and for no
+/// longer than all together (`sum`). Of the active time, at least `2·active - sum` had exactly one, since the
+/// rest had two or more; and the busiest two overlapped for at least `first + second - elapsed`.
 fn estimate(runnable_ns: &[u64], runnable_now: u32, elapsed_ns: u64) -> (u64, u64) {
     let (mut first, mut second, mut sum) = (0, 0, 0u64);
     for &ns in runnable_ns {
@@ -477,7 +478,7 @@ impl Discovery for Poll {
     }
 
     fn report_tlp(&mut self) {
-        self.reported = Some((nobody_runnable(self.roots.len()), self.sampled_at));
+        self.reported = Some((none_runnable(self.roots.len()), self.sampled_at));
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {

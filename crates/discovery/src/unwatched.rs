@@ -1,30 +1,29 @@
-//! Switches that are too many to be watched.
+//! Suspends the tracing of switches when there are too many.
 //!
-//! Problem. That programs are attached to the scheduler's switches and wake-ups costs each of them some
-//! 100 ns, whatever these programs do: nothing for whoever computes, but two processes that hand a byte
-//! to and fro over a pipe switch 600,000 times a second and lose an eighth of their time.
+//! Problem. The programs attached to the scheduler's switches and wake-ups cost about 100 ns each time,
+//! whatever they do. This is negligible for programs that compute, but two processes that pass a byte back
+//! and forth over a pipe switch 600,000 times a second and lose an eighth of their time.
 //!
-//! Approach. The changes of the number of runnable threads are counted while they are watched. From
-//! [`MANY`] a second on they are left unwatched, but for a window of [`WINDOW`] now and then: after one
-//! second, then after two, four and eight as long as they stay as many. How long each thread ran and
-//! waited in between the scheduler adds up itself, and an application is taken to be as parallel
-//! meanwhile as in the last window: of each second of its threads the same part with any, or with only
-//! one of them. That is sampling in time, as everybody does who counts in turns (`perf_event_open(2)` on
-//! multiplexing); the arrangement is ours.
+//! Approach. While watching, changes of the number of runnable threads are counted. At more than [`MANY`] per
+//! second watching is suspended, except for windows of [`WINDOW`]: after one second, then after two, four and
+//! eight, as long as there are as many changes. The scheduler itself sums up how long each thread ran and
+//! waited in between, and an application is assumed to be as parallel as in the last window: of each second
+//! of its threads, the same share with any, or with exactly one of them. This is sampling in time, as in
+//! counter multiplexing (`perf_event_open(2)`); the arrangement is ours.
 //!
-//! Limits. What an application does between two windows is not seen, so its parallelism is an estimate
-//! then. Who asks to be told of every change is told, whatever it costs.
+//! Limits. What an application does between two windows is not seen, so its parallelism is an estimate then.
+//! If every change must be reported, watching is never suspended, whatever it costs.
 
 use super::Parallelism;
 use std::time::{Duration, Instant};
 
-/// So many changes a second are too many: watching them takes half a percent of a PE.
+/// The number of changes per second that is too many: watching them takes half a percent of a PE.
 const MANY: f64 = 50_000.0;
 
-/// For how long they are watched at least, to tell how many they are.
+/// The minimum duration of a window, to measure the rate of changes.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// For how long they are left unwatched at first, and at most.
+/// The initial and the maximum duration of a suspension.
 const UNWATCHED_MIN: Duration = Duration::from_secs(1);
 const UNWATCHED_MAX: Duration = Duration::from_secs(8);
 
@@ -32,13 +31,13 @@ const UNWATCHED_MAX: Duration = Duration::from_secs(8);
 #[derive(Debug)]
 pub(super) struct Pace {
     state: State,
-    /// For how long they are left unwatched next.
+    /// The duration of the next suspension.
     length: Duration,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Since then, when so many changes had been counted.
+    /// The start of watching, and the count of changes at that time.
     Watched {
         since: Instant,
         changes: u32,
@@ -49,22 +48,22 @@ enum State {
     },
 }
 
-/// What is to be done.
+/// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// They are to be watched again.
+    /// Resume watching.
     Watch,
-    /// They are to be left unwatched.
+    /// Suspend watching.
     Leave,
 }
 
 impl Pace {
-    /// They are watched from now on.
+    /// Starts watching.
     pub fn new(now: Instant) -> Pace {
         Pace { state: State::Watched { since: now, changes: 0, is_urgent: true }, length: UNWATCHED_MIN }
     }
 
-    /// When something may be to be done, if anything soon.
+    /// Returns when the next decision is due, if any.
     pub fn due(&self) -> Option<Instant> {
         match self.state {
             State::Watched { since, is_urgent, .. } => is_urgent.then(|| since + WINDOW),
@@ -72,7 +71,7 @@ impl Pace {
         }
     }
 
-    /// Takes in the number of changes so far, which may begin anew after 2³². What is to be done now.
+    /// Takes in the number of changes so far, which wraps at 2³²; returns what to do now.
     pub fn take(&mut self, now: Instant, changes: u32) -> Option<Turn> {
         match self.state {
             State::Watched { since, changes: before, .. } => {
@@ -97,32 +96,32 @@ impl Pace {
         }
     }
 
-    /// They are left unwatched for so long, as they cannot be watched.
+    /// Suspends watching for the full duration, as it is not possible.
     pub fn give_up(&mut self, now: Instant) {
         self.state = State::Unwatched { until: now + UNWATCHED_MAX };
     }
 }
 
-/// The parallelism of an application while nobody counts. `threads_ns` is for how long its threads were
-/// runnable by the scheduler, all together, which is known at all times.
+/// The parallelism of an application while watching is suspended. `threads_ns` is the total time for which
+/// its threads were runnable by the scheduler's accounting, which is always available.
 #[derive(Debug, Default)]
 pub(super) struct Estimated {
-    /// What had been counted when the present window began.
+    /// The counts at the start of the present window.
     window: Parallelism,
-    /// What is added to what was counted.
+    /// What is added to the counts.
     added: Parallelism,
-    /// The threads' time when nobody counted any more, and what was counted in the window before.
+    /// The threads' time when counting stopped, and the counts in the window before.
     unwatched: Option<(u64, Parallelism)>,
 }
 
 impl Estimated {
-    /// A window begins: so much has been counted.
+    /// Begins a window with the present counts.
     pub fn begin_window(&mut self, threads_ns: u64, counted: Parallelism) {
         self.added = self.added_by(threads_ns);
         (self.window, self.unwatched) = (counted, None);
     }
 
-    /// The window is over.
+    /// Ends the window.
     pub fn end_window(&mut self, threads_ns: u64, counted: Parallelism) {
         let window = Parallelism {
             runnable_thread_ns: counted.runnable_thread_ns.saturating_sub(self.window.runnable_thread_ns),
@@ -133,7 +132,7 @@ impl Estimated {
         self.unwatched = Some((threads_ns, window));
     }
 
-    /// What was counted, and what was not.
+    /// Returns the counts plus the estimate for suspended times.
     pub fn complete(&self, threads_ns: impl FnOnce() -> u64, counted: Parallelism) -> Parallelism {
         let added = self.unwatched.map_or(self.added, |_| self.added_by(threads_ns()));
         Parallelism {
@@ -166,7 +165,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A second per column, looked at whenever it is due and every second; `#` where it ends watched.
+    /// Draws one column per second, where the state is checked whenever it is due and every second; `#` if
+    /// the second ends watched.
     fn drawn(changes_each_second: &[u32]) -> String {
         let start = Instant::now();
         let (mut pace, mut now, mut changes, mut drawn) = (Pace::new(start), start, 0u32, String::new());
@@ -195,10 +195,10 @@ mod tests {
     fn many_changes_are_left_unwatched_ever_longer_and_few_are_watched() {
         assert_eq!(drawn(&[1_000; 8]), "########");
         assert_eq!(drawn(&[600_000; 8]), "........");
-        // They become few: that is seen in the next window.
+        // A drop is seen in the next window.
         let falls: Vec<u32> = [600_000; 4].into_iter().chain([1_000; 8]).collect();
         assert_eq!(drawn(&falls), ".......#####");
-        // And many: after a second at the latest. The fifth ends in a window.
+        // A rise is seen after at most a second. The fifth second ends in a window.
         let rises: Vec<u32> = [1_000; 3].into_iter().chain([600_000; 3]).collect();
         assert_eq!(drawn(&rises), "###.#.");
     }
@@ -232,7 +232,7 @@ mod tests {
         let mut estimated = Estimated::default();
         estimated.begin_window(500, counted(500, 400, 300));
         assert_eq!(estimated.complete(|| 500, counted(500, 400, 300)), counted(500, 400, 300));
-        // Of 150 of threads 100 with any, and 50 with one.
+        // Of 150 thread-nanoseconds, 100 with any thread and 50 with exactly one.
         estimated.end_window(650, counted(650, 500, 350));
         let then = estimated.complete(|| 950, counted(650, 500, 350));
         assert_eq!(then, Parallelism { exact: false, ..counted(950, 700, 450) });

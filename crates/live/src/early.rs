@@ -96,8 +96,8 @@ impl Early {
         self.runtimes.never_sleep()
     }
 
-    /// Whether threads are held up that want PEs all the time.
-    pub fn is_held_up(&self) -> bool {
+    /// Whether threads that want PEs all the time are delayed.
+    pub fn is_delayed(&self) -> bool {
         self.runtimes.are_busy()
     }
 

@@ -1,4 +1,4 @@
-//! The real machine as a World: observes the threads of applications and changes them by an actuator.
+//! The real machine as a World: observes the threads of applications and changes them with an actuator.
 
 pub mod early;
 pub mod policy_command;
@@ -31,12 +31,12 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The kernel tells nobody that an affinity mask or a cpuset has changed: it is looked at so often.
+/// The interval at which the allowed PEs are read, as the kernel does not report changes of masks and
+/// cpusets.
 const ALLOWED_WITHIN: Duration = Duration::from_millis(100);
 
-/// The counters' buffers are emptied whenever one is half full and wakes, and at a wake-up if that was not
-/// done for so long; sooner when threads come or go, as the code of one that has ended is not to be had any
-/// more.
+/// The maximum time between two drains of the counters' buffers. A buffer that is half full wakes earlier,
+/// and threads that start or end cause a drain sooner, as the code of an ended thread is no longer available.
 const DRAINED_WITHIN: Duration = Duration::from_millis(100);
 const DRAINED_AT_NEWS_WITHIN: Duration = Duration::from_millis(10);
 
@@ -47,33 +47,33 @@ pub struct LiveWorld {
     /// The command, while it runs.
     command: Option<Pid>,
     exit_status: Option<ExitStatus>,
-    /// The events that were asked for, and those that have happened.
+    /// The subscribed events, and those that have happened.
     kinds: Vec<EventKind>,
     events: Vec<Event>,
-    /// What programs report of their threads, and the applications that report how much is done.
+    /// Reports by programs about their threads, and the applications that report progress.
     reports: ProgramReports,
     reporting: HashSet<AppId>,
-    /// The processes of each application at the last look, for whom only the counters know.
+    /// The processes of each application at the last observation, for threads that only the counters know.
     members: HashMap<u32, AppId>,
-    /// The PEs that corewise itself may use: what user and cpuset allow the whole application.
+    /// The PEs that corewise itself may use: those that user and cpuset allow for the whole application.
     baseline: Arc<CpuSet>,
     outcomes: Vec<Outcome>,
     watching: bool,
     finished: bool,
-    /// When the counters' buffers were emptied last.
+    /// When the counters' buffers were last drained.
     drained: Option<Instant>,
-    /// When it was looked last, between two observations, which PEs are allowed.
+    /// When the allowed PEs were last read between two observations.
     allowed_read: Option<Instant>,
-    /// Since when the present round is under way.
+    /// The start of the present round.
     woken: Option<Instant>,
     rounds: Rounds,
 }
 
-/// What a live world is made of.
+/// The parts of a live world.
 pub struct Parts {
-    /// The applications; the number of each is its [`AppId`].
+    /// The applications, in order of their [`AppId`]s.
     pub applications: Vec<Application>,
-    /// Who ends the run.
+    /// What ends the run.
     pub ends: Ends,
     /// The source of threads.
     pub discovery: Box<dyn Discovery>,
@@ -81,9 +81,9 @@ pub struct Parts {
     pub counters: Box<dyn CounterSource>,
     /// What changes threads.
     pub actuator: Box<dyn Actuator>,
-    /// The programs' runtime libraries, if their waits may be changed.
+    /// The programs' runtime libraries, if their settings may be changed.
     pub runtimes: Option<Runtimes>,
-    /// What tells how much threads do, where the counters do not; `None` if nobody wants to know.
+    /// Measures progress if the counters do not; `None` if progress is not needed.
     pub work: Option<WorkMeter>,
     /// The signals.
     pub signals: Signals,
@@ -96,56 +96,56 @@ pub struct Application {
     pub target: Target,
     /// Its name.
     pub name: Arc<str>,
-    /// The process that it began with.
+    /// Its first process.
     pub first: u32,
-    /// The PEs that its user lets that process have, once it was looked at.
+    /// The PEs that its user permits to that process, once read.
     pub allowed: Option<Arc<CpuSet>>,
-    /// When it was seen to have ended.
+    /// When it was found to have ended.
     pub ended: Option<Time>,
 }
 
 impl Application {
-    /// One that has not been looked at.
+    /// Creates an application that has not been observed yet.
     pub fn new(target: Target, name: &str, first: u32) -> Application {
         Application { target, name: name.into(), first, allowed: None, ended: None }
     }
 }
 
-/// When a run is over.
+/// When a run ends.
 #[derive(Debug, Clone, Copy)]
 pub enum Ends {
-    /// With this command; if `wait`, with whatever outlives it.
+    /// When this command ends; with `wait`, when everything that outlives it ends, too.
     WithCommand {
         /// The command's process.
         command: Pid,
-        /// Whether what outlives the command is followed to its end.
+        /// Whether processes that outlive the command are followed to their end.
         wait: bool,
     },
-    /// When nothing that is followed lives any more, when somebody asks corewise to end, or at this time.
+    /// When nothing that is followed lives any more, when corewise is asked to end, or at this time.
     WithTargets {
-        /// At the latest.
+        /// The latest end.
         at: Option<Time>,
     },
 }
 
-/// What can go wrong with the machine as a whole.
+/// An error of the machine as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// Threads cannot be discovered any more.
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
-    /// A system call that cannot fail did.
+    /// A system call failed that should not.
     #[error("{call} failed: {errno}")]
     System {
-        /// The call.
+        /// The system call.
         call: &'static str,
-        /// The system's answer.
+        /// The system's error.
         errno: Errno,
     },
 }
 
 impl LiveWorld {
-    /// The world around a command that is about to run, or around processes that do.
+    /// Creates the world around a command that is about to run, or around running processes.
     pub fn new(parts: Parts, started: Instant) -> Result<Self, LiveError> {
         let command = match parts.ends {
             Ends::WithCommand { command, .. } => Some(command),
@@ -172,18 +172,18 @@ impl LiveWorld {
         })
     }
 
-    /// How the command ended, once it has.
+    /// Returns the command's exit status, once it has ended.
     pub fn exit_status(&self) -> Option<ExitStatus> {
         self.exit_status
     }
 
-    /// How long rounds took, from waking up to the last action carried out: all, or some of very many with
-    /// the longest of all.
+    /// Returns the durations of rounds, from wake-up to the last action carried out: all, or a sample of very
+    /// many with the longest.
     pub fn rounds(&self) -> Vec<Duration> {
         self.rounds.sample()
     }
 
-    /// What the sources could not see, in words.
+    /// Returns what the sources could not see, in words.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.parts.discovery.notes();
         notes.extend(self.parts.counters.notes());
@@ -195,7 +195,7 @@ impl LiveWorld {
         notes
     }
 
-    /// After an error: gives everything back, and from then on only follows the command to its end.
+    /// Restores everything after an error; from then on only follows the command to its end.
     pub fn stop_watching(&mut self) {
         self.watching = false;
         self.give_back();
@@ -210,7 +210,7 @@ impl LiveWorld {
         move |errno| LiveError::System { call, errno }
     }
 
-    /// Takes note of a thread that has appeared.
+    /// Registers a thread that has appeared.
     pub fn meet(&mut self, thread: &NewThread) {
         self.parts.counters.watch(thread);
         self.reports.watch(thread.pid);
@@ -218,7 +218,7 @@ impl LiveWorld {
         self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
     }
 
-    /// Takes in whatever has happened.
+    /// Takes in everything that has happened.
     fn refresh(&mut self) -> Result<(), LiveError> {
         if self.watching {
             let news = self.parts.discovery.refresh()?;
@@ -235,7 +235,7 @@ impl LiveWorld {
             self.command = None;
         }
         self.finished |= match self.parts.ends {
-            // As long as the command runs, a signal is its matter.
+            // While the command runs, it handles signals itself.
             Ends::WithCommand { wait, .. } => {
                 news.no_children || (self.command.is_none() && (!wait || news.asked_to_end))
             }
@@ -248,7 +248,7 @@ impl LiveWorld {
         Ok(())
     }
 
-    /// Notes what somebody wants to hear of.
+    /// Records the events that were subscribed to.
     fn note_events(&mut self, news: News, hints: Vec<(u32, u32, Hints)>) {
         if self.kinds.is_empty() {
             return;
@@ -263,7 +263,7 @@ impl LiveWorld {
         }
         if self.hears_of_allowed() && self.allowed_read.is_none_or(|at| at.elapsed() >= ALLOWED_WITHIN) {
             self.allowed_read = Some(Instant::now());
-            // Where it cannot be read now, the next observation says why.
+            // If it cannot be read now, the next observation reports the error.
             if let Ok(allowed) = own_mask()
                 && allowed != *self.baseline
             {
@@ -299,7 +299,7 @@ impl LiveWorld {
         self.kinds.contains(&EventKind::AllowedChanged)
     }
 
-    /// Empties the counters' buffers, if that was done so long ago: they hold more than that.
+    /// Drains the counters' buffers if the last drain is that long ago; they hold more than this.
     fn drain_after(&mut self, time: Duration) {
         if self.drained.is_none_or(|at| at.elapsed() >= time) {
             self.parts.counters.drain();
@@ -343,7 +343,7 @@ impl LiveWorld {
 }
 
 impl LiveWorld {
-    /// How much a thread has done: as its program reports, else by its instructions, else by points of its
+    /// Returns a thread's progress: as reported by its program, else by instructions, else by points of its
     /// code.
     fn progress(&mut self, of: &ThreadFacts, counters: Option<&CounterReading>) -> Option<ProgressReading> {
         let reported = self.reports.work(of.pid, of.tid);
@@ -413,13 +413,14 @@ impl World for LiveWorld {
         self.parts.actuator.retain_processes(&processes);
         self.reports.retain(&processes);
         self.reports.look();
-        // What the counters know of those who have ended is complete now.
+        // The counters of ended threads are complete now.
         self.parts.counters.drain();
         let living: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.tid).collect();
         self.members = facts.iter().map(|facts| (facts.pid, facts.app)).collect();
         let mut threads: Vec<ThreadReading> = facts.into_iter().map(|facts| self.reading(facts)).collect();
         for (mut facts, reading) in self.parts.counters.unclaimed(&living) {
-            // Counters know no applications: one that came and went unseen is of that of its process.
+            // Counters do not know applications: a thread that came and went unseen belongs to that of its
+            // process.
             facts.app = self.members.get(&facts.pid).copied().unwrap_or_default();
             threads.push(self.reading_with(facts, Some(reading)));
         }
@@ -470,7 +471,7 @@ impl World for LiveWorld {
             }
             let left = deadline.since(self.now());
             if left.is_zero() {
-                // Events wait: else a flood of events would put off every look.
+                // Leave events pending; otherwise a flood of events would postpone every observation.
                 return Ok(Wake::Deadline);
             }
             if !self.events.is_empty() {
@@ -507,7 +508,7 @@ impl World for LiveWorld {
     }
 }
 
-/// Whatever ended the run, nothing stays bound.
+/// However the run ends, no thread stays bound.
 impl Drop for LiveWorld {
     fn drop(&mut self) {
         self.give_back();

@@ -1,21 +1,21 @@
-//! The command of a policy that is another program ([`corewise_core::policy::exec`]): starting it, moving
-//! lines to and fro, and ending it with all that it has started.
+//! The command of a policy that is another program ([`corewise_core::policy::exec`]): starts it, transfers
+//! lines, and ends it with all its descendants.
 //!
-//! Problem: the command is not corewise's own. It may be slow, crash, never read, write without end, start
-//! others and leave them behind; it must not be taken for a part of the application, outlive corewise, or
-//! have rights that it does not need. Approach: corewise starts itself anew as a *keeper* ([`SUBCOMMAND`]),
-//! which detaches itself, gives up rights, and starts the command in a process group of its own.
+//! Problem: the command is foreign code. It may be slow, crash, never read, write without end, or start
+//! others and leave them behind. It must not be mistaken for a part of the application, outlive corewise, or
+//! have rights that it does not need. Approach: corewise runs itself again as a *keeper* ([`SUBCOMMAND`]),
+//! which detaches itself, drops rights, and starts the command in a process group of its own.
 //!
-//! - The keeper is a child of nobody in the application, like the [guardian](corewise_binding::guardian), so
-//!   neither it nor the command is followed or waited for.
-//! - It holds the writing end of the pipe of answers and nothing else. When corewise closes the reading end,
-//!   or dies, the kernel tells it; when the command ends, its own end closes the pipe. Either way it kills
-//!   the command's group, and all that has left the group, which it has adopted.
-//! - Rights: those of the command that is placed at most. It can gain none (`no_new_privs`), inherits no
-//!   descriptor but its three streams, and where root has come by `sudo`, it runs as the user who called.
+//! - The keeper is not a child of the application, like the [guardian](corewise_binding::guardian), so
+//!   neither the keeper nor the command is followed or waited for.
+//! - It holds only the writing end of the pipe of answers. The kernel notifies it when corewise closes the
+//!   reading end, or dies; when the command ends, its own end closes the pipe. In either case it kills the
+//!   command's group, and all processes that have left the group, which it has adopted.
+//! - Rights: at most those of the placed command. It can gain none (`no_new_privs`), inherits no descriptors
+//!   but its three streams, and if root was reached by `sudo`, it runs as the calling user.
 //!
-//! Both pipes are read and written without blocking: corewise waits for the given time and no longer, and
-//! keeps at most [`LINE_MAX`] of what comes.
+//! Both pipes are non-blocking: corewise waits no longer than the given time, and keeps at most [`LINE_MAX`]
+//! bytes of input.
 //!
 //! Limits: what the command starts may be killed a moment after corewise has ended.
 
@@ -36,16 +36,16 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The hidden subcommand under which the binary runs as keeper.
+/// The hidden subcommand that runs the binary as keeper.
 pub const SUBCOMMAND: &str = "policy-keeper";
 
 /// The longest line that is accepted, in bytes.
 pub const LINE_MAX: usize = 16 << 20;
 
-/// How long it is waited for the end of a command that reads no more, to say which of the two it is.
+/// How long to wait for the end of a command that no longer reads, to distinguish the two cases.
 const ENDS_WITHIN: Duration = Duration::from_millis(300);
 
-/// A policy's command that runs. It is killed when this is dropped.
+/// The running command of a policy; killed on drop.
 #[derive(Debug)]
 pub struct PolicyCommand {
     keeper: u32,
@@ -57,15 +57,14 @@ pub struct PolicyCommand {
 }
 
 impl PolicyCommand {
-    /// Gives the command to a shell. It is waited for at least for `patience` whenever it is waited for at
-    /// all.
+    /// Runs the command in a shell. Every wait for it lasts at least `patience`.
     pub fn start(command: &str, patience: Duration) -> io::Result<PolicyCommand> {
         let (their_scenes, scenes) = pipe2(OFlag::O_CLOEXEC)?;
         let (answers, their_answers) = pipe2(OFlag::O_CLOEXEC)?;
         let mut keeper = Command::new(proc::PROGRAM);
         keeper.args([SUBCOMMAND, command]).stdin(their_scenes).stdout(their_answers);
         let status = keeper.status()?;
-        // It would keep the pipes open.
+        // The handle would keep the pipes open.
         drop(keeper);
         if !status.success() {
             return Err(io::Error::other(format!("its keeper did not start: {status}")));
@@ -80,12 +79,12 @@ impl PolicyCommand {
         Ok(PolicyCommand { keeper, scenes, answers, unsent: Vec::new(), received: Vec::new(), patience })
     }
 
-    /// The process id of the keeper, which belongs to corewise and not to the application.
+    /// Returns the process ID of the keeper, which belongs to corewise and not to the application.
     pub fn keeper(&self) -> u32 {
         self.keeper
     }
 
-    /// Writes what the pipe takes.
+    /// Writes as much as the pipe takes.
     fn write_some(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             match self.scenes.write(&self.unsent) {
@@ -98,7 +97,7 @@ impl PolicyCommand {
         Ok(())
     }
 
-    /// Reads what is there, as far as the end of a line.
+    /// Reads what is available, up to the end of a line.
     fn read_line(&mut self) -> io::Result<Option<String>> {
         let mut looked_at = 0;
         loop {
@@ -122,8 +121,9 @@ impl PolicyCommand {
         }
     }
 
-    /// Who ends closes its input first, and its output a moment later.
-    fn why_it_reads_no_more(&mut self) -> io::Error {
+    /// Returns why the command no longer reads. An ending command closes its input first, and its output a
+    /// moment later.
+    fn why_reading_stopped(&mut self) -> io::Error {
         self.unsent.clear();
         let read = self.wait(ENDS_WITHIN).and_then(|()| self.read_line());
         read.err().unwrap_or_else(|| io::Error::other("it reads no more"))
@@ -154,7 +154,7 @@ impl Peer for PolicyCommand {
                 }
                 match self.write_some() {
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                        return Err(self.why_it_reads_no_more());
+                        return Err(self.why_reading_stopped());
                     }
                     written => written?,
                 }
@@ -169,8 +169,8 @@ impl Peer for PolicyCommand {
     }
 }
 
-/// What the keeper does: detaches itself, gives up rights, starts the command, and kills it when it is no
-/// longer wanted. Its standard input is the pipe of scenes, its standard output that of answers.
+/// Runs the keeper: detaches itself, drops rights, starts the command, and kills it when it is no longer
+/// needed. Standard input is the pipe of scenes, standard output that of answers.
 pub fn main(command: &str) -> io::Result<()> {
     // SAFETY: the call takes no pointer, and this process has opened nothing yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
@@ -179,45 +179,45 @@ pub fn main(command: &str) -> io::Result<()> {
         nix::unistd::ForkResult::Parent { .. } => return Ok(()),
         nix::unistd::ForkResult::Child => setsid()?,
     };
-    corewise_binding::guardian::ignore_polite_signals()?;
-    give_up_rights()?;
+    corewise_binding::guardian::ignore_termination_signals()?;
+    drop_rights()?;
     prctl::set_child_subreaper(true)?;
     io::stdout().write_all(&std::process::id().to_ne_bytes())?;
     io::stdout().flush()?;
     let child = start(command);
-    // The command alone reads the scenes.
+    // Only the command reads the scenes.
     let nothing = File::open("/dev/null")?;
     // SAFETY: both are open, and nothing in this process reads its standard input.
     unsafe { libc::dup2(nothing.as_raw_fd(), 0) };
     let child = Pid::from_raw(child? as i32);
-    wait_for_an_end(child)?;
+    wait_for_end(child)?;
     end_all(child);
     Ok(())
 }
 
-/// Runs it in a process group of its own; with its keeper it ends.
+/// Runs the command in a process group of its own; it is killed with its keeper.
 fn start(command: &str) -> io::Result<u32> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command]).stdin(Stdio::inherit()).stdout(Stdio::inherit()).process_group(0);
     // SAFETY: the closure makes system calls only.
     unsafe {
         shell.pre_exec(|| {
-            polite_signals_again()?;
+            restore_termination_signals()?;
             prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
         });
     }
     Ok(shell.spawn()?.id())
 }
 
-fn polite_signals_again() -> io::Result<()> {
-    for polite in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
-        corewise_sys::inherited::reset_disposition(polite)?;
+fn restore_termination_signals() -> io::Result<()> {
+    for termination in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        corewise_sys::inherited::reset_disposition(termination)?;
     }
     Ok(())
 }
 
-/// Root by `sudo` becomes the user who called, and nobody can gain rights from here on.
-fn give_up_rights() -> io::Result<()> {
+/// Turns root by `sudo` into the calling user, and prevents gaining rights from here on.
+fn drop_rights() -> io::Result<()> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     if geteuid().is_root()
         && let (Some(uid), Some(gid)) = (number("SUDO_UID"), number("SUDO_GID"))
@@ -234,11 +234,11 @@ fn give_up_rights() -> io::Result<()> {
     Ok(prctl::set_no_new_privs()?)
 }
 
-/// Waits until the command has ended or nobody wants its answers any more.
-fn wait_for_an_end(child: Pid) -> io::Result<()> {
+/// Waits until the command has ended or nobody reads its answers any more.
+fn wait_for_end(child: Pid) -> io::Result<()> {
     // SAFETY: the call takes no pointer.
     let raw = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, child.as_raw(), 0) })?;
-    // SAFETY: the kernel has just opened it for this process, and nobody else knows of it.
+    // SAFETY: the kernel has just opened it for this process, and it is not used elsewhere.
     let ended = unsafe { OwnedFd::from_raw_fd(raw as i32) };
     let answers = io::stdout();
     let mut both =
@@ -251,7 +251,7 @@ fn wait_for_an_end(child: Pid) -> io::Result<()> {
     }
 }
 
-/// Kills the command's group, then whatever has left it and was adopted, until nobody is left.
+/// Kills the command's group, then all adopted processes that have left it, until none is left.
 fn end_all(group: Pid) {
     let _ = killpg(group, Signal::SIGKILL);
     loop {

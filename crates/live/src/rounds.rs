@@ -1,17 +1,17 @@
-//! How long the rounds of a run took, in bounded memory: of very many every second one is kept, then every
-//! fourth, and so on; and always the longest.
+//! Durations of rounds in bounded memory: of very many, every second one is kept, then every fourth, and so
+//! on; the longest is always kept.
 
 use std::time::Duration;
 
-/// The most that are kept.
+/// The maximum number that is kept.
 const KEPT_MAX: usize = 4096;
 
-/// See the module's text.
+/// A sample of durations; see the module documentation.
 #[derive(Debug)]
 pub struct Rounds {
     kept: Vec<Duration>,
     longest: Option<Duration>,
-    /// One of so many is kept.
+    /// One in this many rounds is kept.
     stride: u64,
     seen: u64,
 }
@@ -40,7 +40,7 @@ impl Rounds {
         }
     }
 
-    /// Those that were kept, and the longest of all.
+    /// Returns the kept durations and the longest.
     pub fn sample(&self) -> Vec<Duration> {
         let longest = self.longest.filter(|longest| !self.kept.contains(longest));
         self.kept.iter().copied().chain(longest).collect()

@@ -1,6 +1,6 @@
-//! Tables for spreadsheets and scripts, as RFC 4180 has them.
+//! Tables for spreadsheets and scripts, in the format of RFC 4180.
 
-/// A heading and its rows, which all have as many cells.
+/// Returns a heading and its rows, which all have the same number of cells.
 pub(crate) fn table<'a, Row: IntoIterator<Item = String>>(
     heading: impl IntoIterator<Item = &'a str>,
     rows: impl IntoIterator<Item = Row>,

@@ -1,8 +1,8 @@
-//! A table for a terminal: the one place where columns of text are aligned.
+//! Tables for terminals: the only module that aligns columns of text.
 
 use std::fmt::{Display, Formatter, Result};
 
-/// What stands between two columns, and before the first one.
+/// The gap between two columns, and before the first one.
 const GAP: &str = "  ";
 
 /// Rows of cells. A column is as wide as its widest cell.
@@ -26,14 +26,14 @@ enum Line {
 }
 
 impl Table {
-    /// Without rows, by the alignment of its columns: `<` for left, `>` for right, as in a format string.
+    /// Creates a table without rows; `columns` gives their alignment: `<` for left, `>` for right, as in a
+    /// format string.
     pub fn new(columns: &str) -> Table {
         let align = |letter| if letter == '>' { Align::Right } else { Align::Left };
         Table { columns: columns.chars().map(align).collect(), lines: Vec::new() }
     }
 
-    /// Adds a row. Cells that it lacks at its end are empty; one that it has beyond the columns is to the
-    /// left.
+    /// Adds a row. Missing cells at its end are empty; a cell beyond the columns is left-aligned.
     pub fn row<T: ToString>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.lines.push(Line::Cells(cells.into_iter().map(|cell| cell.to_string()).collect()));
     }
@@ -43,7 +43,7 @@ impl Table {
         self.lines.push(Line::Words(words.to_owned()));
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.lines.iter().filter(|line| matches!(line, Line::Cells(_))).count()
     }

@@ -1,15 +1,15 @@
-//! One scenario, its variants, several seeds: who completed when, and how that compares with the default.
+//! One scenario with its variants and several seeds: completion times, and how they compare with the default.
 //!
 //! The baseline is the operating system's own scheduler without pins. Every variant runs with its seeds (or
-//! the first of them: [`Scenario::baseline_runs`]). An application's time in one run is the geometric mean
-//! of its completions, as in parallelism-aware scheduling §3; copies of one name count together. A speedup
-//! is the ratio of the means over all seeds; its spread is the standard deviation of the time over the
-//! seeds, relative to its mean. Fairness is the smallest progress of an application divided by the largest,
-//! progress being its time alone on the machine over its time here: 1 is perfectly fair.
+//! the first of them: [`Scenario::baseline_runs`]). An application's time in one run is the geometric mean of
+//! its completions, as in parallelism-aware scheduling §3; copies of one name count together. A speedup is
+//! the ratio of the means over all seeds; its spread is the standard deviation of the time over the seeds,
+//! relative to its mean. Fairness is the smallest progress of an application divided by the largest, where
+//! progress is its time alone on the machine over its time here: 1 is perfectly fair.
 //!
-//! A comparison is made of [`Task`]s, one a run, that depend on nothing but the scenario: [`tasks`] lists
-//! them, each is run wherever there is time, and [`combine`] puts the results together in the order of the
-//! list. So it does not matter how many workers there are.
+//! A comparison consists of [`Task`]s, one per run, that depend only on the scenario: [`tasks`] lists them,
+//! they can run anywhere, and [`combine`] merges the results in the order of the list. So the number of
+//! workers does not matter.
 
 use crate::machine::Machine;
 use crate::scenario::{Scenario, ScenarioError, StopSpec, Variant};
@@ -35,11 +35,11 @@ const TIMELINE_COLUMNS: usize = 72;
 pub struct Comparison {
     /// The scenario's name.
     pub scenario: String,
-    /// `simulated`, always.
+    /// Always `simulated`.
     pub evidence: &'static str,
-    /// The machine in words.
+    /// A description of the machine.
     pub machine: String,
-    /// The first seed and how many there were.
+    /// The first seed.
     pub seed: u64,
     /// Number of seeds.
     pub runs: u32,
@@ -60,23 +60,23 @@ pub struct VariantResult {
     pub applications: Vec<AppResult>,
     /// Geometric mean of the applications' speedups over the baseline; `null` if one did not complete.
     pub speedup: Option<f64>,
-    /// Mean over the seeds of the time until every application has completed once.
+    /// Mean time until every application has completed once, over the seeds.
     pub all_done_seconds: Option<f64>,
-    /// The baseline's such time divided by this one.
+    /// The baseline's `all_done_seconds` divided by this one.
     pub all_done_speedup: Option<f64>,
-    /// Instructions of all applications a second, mean over the seeds; busy-waits count too.
+    /// Instructions of all applications per second, mean over the seeds; includes busy-waits.
     pub instructions_per_second: f64,
-    /// The same divided by the baseline's; `null` where the baseline did nothing.
+    /// `instructions_per_second` divided by the baseline's; `null` if the baseline did nothing.
     pub throughput_speedup: Option<f64>,
     /// Smallest progress divided by the largest, 0..1.
     pub fairness: Option<f64>,
     /// Migrations per run, by the closest thing that both PEs share.
     pub migrations: BTreeMap<&'static str, f64>,
-    /// What the guard found in the first run; `null` without a guard.
+    /// The findings of the guard in the first run; `null` without a guard.
     pub guard: Option<Findings>,
-    /// Who ran where in the first run.
+    /// The timeline of the first run: which thread ran where.
     pub timeline: String,
-    /// How long that run lasted.
+    /// The duration of that run.
     pub timeline_seconds: f64,
 }
 
@@ -91,11 +91,11 @@ pub struct AppResult {
     pub spread: Option<f64>,
     /// Mean time of the baseline divided by the mean time here.
     pub speedup: Option<f64>,
-    /// Mean share of its active time in which just one thread was seen to be runnable, 0..1.
+    /// Mean share of its active time in which exactly one thread was seen to be runnable, 0..1.
     pub sequential_fraction: Option<f64>,
-    /// Its instructions a second of the whole run, mean over the seeds.
+    /// Its instructions per second of the whole run, mean over the seeds.
     pub instructions_per_second: f64,
-    /// Share of its CPU time on the fastest PEs, 0..1; `null` where all PEs are equally fast.
+    /// Share of its CPU time on the fastest PEs, 0..1; `null` if all PEs are equally fast.
     pub fast_share: Option<f64>,
 }
 
@@ -111,14 +111,14 @@ enum Kind {
     Together(Variant, u64),
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
     /// By name.
     apps: BTreeMap<String, AppRun>,
-    /// When the last of the first completions was, in seconds.
+    /// The time of the last first completion, in seconds.
     all_done: Option<f64>,
-    /// When it ended, in seconds.
+    /// The end of the run, in seconds.
     seconds: f64,
     migrations: BTreeMap<Distance, u64>,
     guard: Option<Findings>,
@@ -138,24 +138,24 @@ struct AppRun {
     sequential_ns: u64,
 }
 
-/// Runs a scenario. `commands` starts those of policies that are other programs.
+/// Runs a scenario. `commands` starts the commands of policies that are other programs.
 pub fn compare(scenario: &Scenario, commands: Option<StartCommand<'_>>) -> Result<Comparison, ScenarioError> {
     let tasks = tasks(scenario);
     let runs: Vec<Run> = tasks.iter().map(|task| task.run(scenario, commands)).collect::<Result<_, _>>()?;
     Ok(combine(scenario, &runs))
 }
 
-/// The seeds of so many runs, from the first one on; after the largest comes 0.
+/// Returns the seeds of `runs` runs, starting with the first; 0 follows the largest seed.
 pub fn seeds(first: u64, runs: u32) -> impl Iterator<Item = u64> + Clone {
     (0..runs).map(move |number| first.wrapping_add(number.into()))
 }
 
-/// The last of them.
+/// Returns the last of these seeds.
 pub fn last_seed(first: u64, runs: u32) -> u64 {
     first.wrapping_add(u64::from(runs)).wrapping_sub(1)
 }
 
-/// The runs that a comparison needs, in the order in which [`combine`] wants their results.
+/// Returns the runs that a comparison needs, in the order that [`combine`] expects.
 pub fn tasks(scenario: &Scenario) -> Vec<Task> {
     let alone = names(scenario).into_iter().map(|name| Task(Kind::Alone(name.to_owned())));
     let together = variants(scenario).into_iter().flat_map(|(variant, runs)| {
@@ -164,7 +164,7 @@ pub fn tasks(scenario: &Scenario) -> Vec<Task> {
     alone.chain(together).collect()
 }
 
-/// The comparison of a scenario from the results of all its [`tasks`].
+/// Returns the comparison of a scenario from the results of all its [`tasks`].
 pub fn combine(scenario: &Scenario, runs: &[Run]) -> Comparison {
     let names = names(scenario);
     let (alone_runs, mut rest) = runs.split_at(names.len());
@@ -192,7 +192,7 @@ pub fn combine(scenario: &Scenario, runs: &[Run]) -> Comparison {
     }
 }
 
-/// The names of the applications, each once.
+/// Returns the names of the applications, each once.
 fn names(scenario: &Scenario) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for app in &scenario.applications {
@@ -208,7 +208,7 @@ fn baseline() -> Variant {
     Variant::policy(PolicySpec::from(&policy::DEFAULT))
 }
 
-/// The variants with the numbers of their runs, the baseline first.
+/// Returns the variants with the numbers of their runs, the baseline first.
 fn variants(scenario: &Scenario) -> Vec<(Variant, u32)> {
     let baseline = baseline();
     let others = scenario.variants.iter().filter(|variant| **variant != baseline);
@@ -218,7 +218,7 @@ fn variants(scenario: &Scenario) -> Vec<(Variant, u32)> {
 }
 
 impl Task {
-    /// Runs it.
+    /// Executes the run.
     pub fn run(&self, scenario: &Scenario, commands: Option<StartCommand<'_>>) -> Result<Run, ScenarioError> {
         match &self.0 {
             Kind::Alone(name) => simulate(&only(scenario, name), &baseline(), scenario.seed, None),
@@ -227,7 +227,7 @@ impl Task {
     }
 }
 
-/// The scenario with a single copy of one of its applications.
+/// Returns the scenario reduced to a single copy of one of its applications.
 fn only(scenario: &Scenario, name: &str) -> Scenario {
     let mut single = scenario.clone();
     single.applications.retain(|app| app.name == name);
@@ -248,7 +248,7 @@ fn simulate(
         sim.timeline = Some(Timeline::new(sim.machine.model.pes.len()));
     }
     let mut world = SimWorld::new(sim, seed);
-    // Nothing is decided under `default`, so it need not be looked at often.
+    // Nothing is decided under `default`, so rare observations suffice.
     let rarely = if variant.policy.name() == "default" { Duration::from_secs(1) } else { Duration::ZERO };
     let interval = scenario.interval.max(rarely);
     let guard = scenario.guard.map(|_| seed);
@@ -282,7 +282,7 @@ fn simulate(
     })
 }
 
-/// The policy of a variant. One that goes by ratios is told those of this scenario.
+/// Returns the policy of a variant. A policy that uses ratios gets those of this scenario.
 fn policy_of(
     scenario: &Scenario,
     variant: &Variant,
@@ -302,9 +302,9 @@ fn fault(variant: &Variant, problem: impl ToString) -> ScenarioError {
     ScenarioError::Item { item: "variant", name: variant.name.clone(), problem: problem.to_string() }
 }
 
-/// What `static-ipc` is told: how much faster one thread of each application is on a fast PE than on a slow
-/// one when it is alone there, "measured a priori" (parallelism-aware scheduling §2.3). By CPU time, which
-/// the waits between steps do not change.
+/// Returns the ratios for `static-ipc`: how much faster one thread of each application is on a fast PE than
+/// on a slow one when it is alone there, "measured a priori" (parallelism-aware scheduling §2.3). Measured by
+/// CPU time, which does not depend on waits between steps.
 fn ipc_ratios(scenario: &Scenario) -> Result<BTreeMap<String, f64>, ScenarioError> {
     let machine = Machine::new(scenario.machine.clone())?;
     let on = |pe: &PeId| machine.model.topology.allowed.contains(*pe);

@@ -1,24 +1,23 @@
-//! What can go wrong with a machine while somebody schedules it, and how often it does.
+//! Faults of a machine while it is being scheduled, and their rates.
 //!
 //! Problem: on a real machine readings are lost, binds fail, PEs come and go, threads are killed, and
-//! corewise itself is suspended or late; what a policy and the engine make of that must be known before they
-//! meet it.
-//! Approach: each kind of fault has a rate. Those of threads and PEs come as events of the simulation, those
-//! of looking and acting happen at the seam ([`crate::world`]). All chance is seeded, in streams of its own,
-//! so a fault that is switched off changes nothing else. Source: the faults that `docs/faults.md` tries on a
-//! real machine. Limits: faults are independent of each other and of what runs; memory, disk and the
-//! observer's own crash are not in it (see `docs/faults.md`).
+//! corewise itself is suspended or late. How a policy and the engine react must be known in advance.
+//! Approach: each kind of fault has a rate. Faults of threads and PEs are events of the simulation, faults of
+//! observing and acting happen at the interface ([`crate::world`]). All random numbers are seeded, in
+//! separate streams, so switching one fault off does not change the rest. Source: the faults that
+//! `docs/faults.md` tests on a real machine. Limits: faults are independent of each other and of what runs;
+//! memory, disk and the observer's own crash are not covered (see `docs/faults.md`).
 //!
-//! What the machine makes of them is Linux's way: a thread on a PE that goes is moved within its mask; where
-//! the mask has no other PE it is widened to all of them and stays so, whoever had set it
-//! (`select_fallback_rq`). A thread that is killed leaves its locks to the next in line, nobody waits for it
-//! at a barrier, and the application's run no longer counts as a completion.
+//! The machine reacts like Linux: a thread on a PE that goes offline is moved within its mask. If the mask
+//! has no other PE it is widened to all PEs and stays so, whoever had set it (`select_fallback_rq`). A killed
+//! thread leaves its locks to the next in line, no thread waits for it at a barrier, and the application's
+//! run no longer counts as a completion.
 
 use crate::program::duration;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// How often what goes wrong; by default nothing does.
+/// The rates of faults; by default there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
@@ -26,7 +25,7 @@ pub struct Faults {
     pub lost_readings: f64,
     /// Share of the binds that the system refuses, 0..1.
     pub refused_binds: f64,
-    /// Share of the binds that come too late, 0..1: the thread was killed since it was looked at.
+    /// Share of the binds that come too late, 0..1: the thread was killed since it was observed.
     pub late_binds: f64,
     /// Threads killed per second.
     pub kills_per_s: f64,
@@ -35,20 +34,20 @@ pub struct Faults {
     /// Mean time until an unplugged PE returns.
     #[serde(deserialize_with = "duration")]
     pub unplugged: Duration,
-    /// Share of the looks at the machine that come late, 0..1.
+    /// Share of the observations that come late, 0..1.
     pub late_looks: f64,
-    /// The most by which they do.
+    /// The maximum delay.
     #[serde(deserialize_with = "duration")]
     pub late: Duration,
-    /// Share of the looks before which the clock has jumped ahead while no thread ran, as after a suspend.
+    /// Share of the observations before which the clock jumps ahead while no thread ran, as after a suspend.
     pub clock_jumps: f64,
-    /// The most by which it does.
+    /// The maximum jump.
     #[serde(deserialize_with = "duration")]
     pub clock_jump: Duration,
 }
 
 impl Faults {
-    /// The first parameter that is out of its range, with the range.
+    /// Returns the first parameter that is out of its range, with the range.
     pub fn fault(&self) -> Option<(&'static str, &'static str)> {
         let share = |x: f64| (0.0..=1.0).contains(&x);
         let rate = |x: f64| (0.0..=1e6).contains(&x);

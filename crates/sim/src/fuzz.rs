@@ -1,14 +1,14 @@
-//! Random scenarios, run under the eyes of the [invariants](crate::invariants).
+//! Random scenarios, checked by the [invariants](crate::invariants).
 //!
 //! Problem: nobody thinks of every machine, program and mishap that a policy will meet. Approach: a seed
-//! makes a scenario: the machine's shape, speeds and parameters, the system's scheduler, programs of all
-//! steps and ways to wait, pins and faults; a second stream of the same seed draws the policy, so that
+//! makes a scenario: the machine's shape, speeds and parameters, the system's scheduler, programs with all
+//! kinds of steps and waits, pins and faults. A second stream of the same seed draws the policy, so that
 //! another choice of policies leaves the scenario as it was. The scenario is written out as TOML and read
-//! like a user's own. One policy, [`WILD`], is there only to be held back: it asks for nonsense. Source: the
+//! like a user's own. One policy, [`WILD`], makes invalid requests that must be rejected. Source: the
 //! simulation testing of FoundationDB ("Testing Distributed Systems w/ Deterministic Simulation", Wilson,
-//! 2014): a failure is a seed. Limits: a run is checked for what must never happen, not for being fast; what
-//! the generator does not draw is not tried, such as working sets so large that refilling caches takes
-//! longer than a step.
+//! 2014): a failure is a seed. Limits: a run is checked for what must never happen, not for performance. What
+//! the generator does not draw is not tried, such as working sets so large that refilling caches takes longer
+//! than a step.
 
 use crate::invariants::{Checked, Checker, Violation};
 use crate::random::Random;
@@ -25,43 +25,43 @@ use std::cell::RefCell;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The policy that asks for nonsense; only here.
+/// The policy that makes invalid requests; only used here.
 pub const WILD: &str = "wild";
 
-/// What one run was.
+/// Statistics of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
-    /// Decisions of the engine.
+    /// The number of decisions of the engine.
     pub steps: u64,
-    /// Events of the simulation.
+    /// The number of events of the simulation.
     pub events: u64,
-    /// Simulated time, in nanoseconds.
+    /// The simulated time, in nanoseconds.
     pub simulated_ns: u64,
-    /// A number that differs where anything that happened differs.
+    /// A hash of everything that happened.
     pub fingerprint: u64,
 }
 
 /// Why a run failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FuzzError {
-    /// A rule was broken.
+    /// An invariant was violated.
     #[error(transparent)]
     Broken(#[from] Violation),
-    /// The generator wrote what is no scenario.
+    /// The generator wrote an invalid scenario.
     #[error("the generator is at fault: {0}")]
     Scenario(#[from] ScenarioError),
-    /// There is no such policy.
+    /// The policy does not exist.
     #[error("there is no policy `{0}`")]
     Policy(String),
 }
 
-/// The policies that are drawn from when none are asked for.
+/// Returns the policies to draw from if none are given.
 pub fn policies() -> Vec<&'static str> {
     let chosen = policy::KINDS.iter().filter(|kind| !kind.takes_command()).map(|kind| kind.name);
     chosen.chain([WILD]).collect()
 }
 
-/// The policy that a seed draws from a list, which must not be empty.
+/// Returns the policy that a seed draws from a list, which must not be empty.
 pub fn policy_of<'a>(seed: u64, names: &[&'a str]) -> &'a str {
     names[Random::new(seed, STREAM_POLICY).below(names.len())]
 }
@@ -80,14 +80,14 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
     let mut world = Checked::new(SimWorld::new(sim, seed), &checker);
     let mut steps = 0;
     let Ok(()) = control_loop(&mut world, &mut engine, |input, _, engine| {
-        // What became of a thread since the last observation the engine cannot know.
+        // The engine cannot know what happened to a thread since the last observation.
         if input.observation().is_some() {
             checker.borrow_mut().compare(engine.present());
         }
         steps += 1;
     });
     let sim = world.sim();
-    checker.borrow_mut().compare_with_the_start(sim);
+    checker.borrow_mut().compare_with_start(sim);
     let mut hasher = DefaultHasher::new();
     for (name, completions, cpu_ns, fast_ns) in sim.applications() {
         let completions: Vec<u64> = completions.iter().map(|seconds| seconds.to_bits()).collect();
@@ -112,7 +112,7 @@ const STREAM_SCENARIO: u64 = 100;
 const STREAM_POLICY: u64 = 101;
 const STREAM_WILD: u64 = 102;
 
-/// Binds whomever it likes to whatever it likes: threads that are not there, PEs that are not there, none.
+/// Binds arbitrary threads to arbitrary PEs, including threads and PEs that do not exist.
 struct Wild {
     chance: Random,
     pes: usize,
@@ -121,7 +121,7 @@ struct Wild {
 impl Wild {
     fn assignment(&mut self) -> Assignment {
         let share = self.chance.unit();
-        // Two PEs more than there are.
+        // Two more PEs than exist.
         let pes: CpuSet = (0..self.pes as u32 + 2).map(PeId).filter(|_| self.chance.unit() < share).collect();
         Assignment { pes, reason: "for no reason".into() }
     }
@@ -153,7 +153,7 @@ impl Policy for Wild {
     }
 }
 
-/// The scenario of a seed, as a user would write it.
+/// Returns the scenario of a seed, as a user would write it.
 pub fn scenario(seed: u64) -> String {
     let mut writer = Writer { chance: Random::new(seed, STREAM_SCENARIO), text: String::new() };
     // Writing to a string cannot fail.
@@ -175,13 +175,13 @@ impl Writer {
         self.chance.unit() < share
     }
 
-    /// Uniform between two numbers, with three digits.
+    /// Returns a number that is uniform between two numbers, with three digits.
     fn within(&mut self, low: f64, high: f64) -> f64 {
         let value = low + (high - low) * self.chance.unit();
         (value * 1e3).round() / 1e3
     }
 
-    /// 0 in half of the cases, else up to that.
+    /// Returns 0 in half of the cases, else a number up to `high`.
     fn seldom(&mut self, high: f64) -> f64 {
         if self.happens(0.5) { 0.0 } else { self.within(0.001, high) }
     }
@@ -193,7 +193,7 @@ impl Writer {
         let events = !seed.is_multiple_of(2);
         writeln!(self.text, "name = 'seed {seed}'\nevents = {events}\ninterval = '{interval_ms}ms'")?;
         let faulty = self.happens(0.67);
-        // Without faults all programs must come to their ends; where threads are killed some never do.
+        // Without faults all programs must complete; where threads are killed some never do.
         let time = if faulty { "10s" } else { "10min" };
         writeln!(self.text, "stop = {{ completions = {completions}, time = '{time}' }}")?;
         writeln!(
@@ -238,7 +238,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the machine; the number of its PEs.
+    /// Writes the machine; returns the number of its PEs.
     fn machine(&mut self) -> Result<usize, std::fmt::Error> {
         let (numa, l3) = (1 + self.chance.below(2), 1 + self.chance.below(2));
         let (l2, core, pu) = (1 + self.chance.below(3), 1 + self.chance.below(2), 1 + self.chance.below(2));
@@ -283,7 +283,7 @@ impl Writer {
         )
     }
 
-    /// Writes an application; the number of its copies.
+    /// Writes an application; returns the number of its copies.
     fn application(&mut self, app: usize) -> Result<usize, std::fmt::Error> {
         let (copies, threads) = (1 + self.chance.below(3), 1 + self.chance.below(6));
         let wait = self.from(&[
@@ -295,7 +295,7 @@ impl Writer {
             "{ spin_then_notify = { notify_after = '5ms', block_after = '1ms' } }",
         ]);
         let (start_ms, variation) = (self.from(&[0, 0, 7, 400]), self.seldom(0.3));
-        // Something to do for everybody, so that no program ends in no time and is started without end.
+        // Give every thread some work, so that no program ends immediately and restarts without end.
         let steps = format!("{{ each = {{ mcycles = 3, demand = 'int' }} }}, {}", self.steps(2));
         writeln!(
             self.text,

@@ -1,12 +1,12 @@
-//! How good the guard is: random programs under policies that do harm, and under policies that help.
+//! Evaluates the guard: random programs under harmful and under helpful policies.
 //!
-//! Problem: that [the guard](corewise_core::guard) takes back what hurts soon, and keeps what helps, must
-//! hold for whatever programs, machines and policies. Approach: a seed makes a machine (with slow PEs, shared
-//! FPUs, caches, several memory nodes, or none of it), one to three applications that run all the time in
-//! parallel and serial phases, and for policies that do harm one of [`Foe`]. The same seed is run for a
-//! minute without a policy, with it, and with it under the guard; the progress is the mean over the
-//! applications of the logarithm of their work. Source: ours. Limits: it is all simulated; programs neither
-//! sleep for long nor end.
+//! Problem: [the guard](corewise_core::guard) must revert soon what hurts and keep what helps, for any
+//! programs, machines and policies. Approach: a seed makes a machine (with slow PEs, shared FPUs, caches,
+//! several memory nodes, or none of these), one to three applications that run all the time in parallel and
+//! serial phases, and for harmful policies one of [`Foe`]. The same seed is run for a minute without a
+//! policy, with it, and with it under the guard; the progress is the mean over the applications of the
+//! logarithm of their work. Source: ours. Limits: everything is simulated; programs neither sleep for long
+//! nor end.
 
 use crate::random::Random;
 use crate::scenario::{GuardSpec, Scenario, ScenarioError, Variant};
@@ -25,24 +25,24 @@ use std::time::Duration;
 const STREAM_SCENARIO: u64 = 200;
 const STREAM_FOE: u64 = 201;
 
-/// How a policy does harm.
+/// A harmful policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foe {
-    /// It binds anybody anywhere, and others elsewhere the next time.
+    /// Binds threads at random, differently each time.
     Random,
-    /// It binds all to the slowest PE.
+    /// Binds all to the slowest PE.
     Worst,
-    /// It binds all to the slowest PE and frees them again, in turns.
+    /// Alternates between binding all to the slowest PE and freeing them.
     Flapping,
-    /// It does what a good policy does for some time, and then its worst.
+    /// Acts like a good policy for some time, and then does its worst.
     Turncoat,
 }
 
 impl Foe {
-    /// All of them.
+    /// All harmful policies.
     pub const ALL: [Foe; 4] = [Foe::Random, Foe::Worst, Foe::Flapping, Foe::Turncoat];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Foe::Random => "random",
@@ -56,29 +56,29 @@ impl Foe {
 /// Policies that help some programs on some machines.
 pub const FRIENDS: [&str; 4] = ["spread", "busyfcs", "pa", "mintlp"];
 
-/// What the runs of a seed gave.
+/// The results of a seed's runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
-    /// The progress with the policy over that without, less 1.
+    /// The progress with the policy over that without it, less 1.
     pub unguarded: f64,
-    /// The same under the guard.
+    /// The progress under the guard, likewise.
     pub guarded: f64,
-    /// What the guard has found.
+    /// The findings of the guard.
     pub findings: Findings,
 }
 
-/// Why a seed could not be run: the generator is at fault.
+/// Why a seed could not be run: an error of the generator.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GuardingError {
-    /// It wrote what is no scenario.
+    /// It wrote an invalid scenario.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// It named what is no policy.
+    /// It named an unknown policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
 }
 
-/// Runs a seed under a policy that does harm.
+/// Runs a seed under a harmful policy.
 pub fn against(seed: u64, foe: Foe, time: Duration) -> Result<Outcome, GuardingError> {
     compare(seed, time, |scenario| {
         let topology = scenario.simulation(&default(), seed)?.machine.reported_model().topology;
@@ -110,7 +110,7 @@ fn compare(
     Ok(Outcome { unguarded: gain(&with), guarded: gain(&guarded), findings: findings.unwrap_or_default() })
 }
 
-/// The work of each application, and what the guard has found.
+/// Returns the work of each application, and the findings of the guard.
 fn run(
     scenario: &Scenario,
     seed: u64,
@@ -131,7 +131,7 @@ fn default() -> Variant {
     Variant::policy(PolicySpec::from(&policy::DEFAULT))
 }
 
-/// Binds nobody.
+/// Binds no thread.
 struct Nothing;
 
 impl Policy for Nothing {
@@ -158,7 +158,7 @@ struct Harmful {
 }
 
 impl Harmful {
-    /// Whether it does harm now.
+    /// Returns whether it does harm now.
     fn is_bad(&mut self, now: Time) -> bool {
         let (from_s, to_s) = match self.foe {
             Foe::Random | Foe::Worst => return true,
@@ -208,7 +208,7 @@ impl Policy for Harmful {
     }
 }
 
-/// The scenario of a seed, as a user would write it.
+/// Returns the scenario of a seed, as a user would write it.
 pub fn scenario(seed: u64, time: Duration) -> String {
     let mut chance = Random::new(seed, STREAM_SCENARIO);
     let mut from = |choices: &[&'static str]| choices[chance.below(choices.len())];

@@ -1,11 +1,11 @@
-//! What must hold whatever happens: checked after every step of a simulated run.
+//! Invariants that are checked after every step of a simulated run.
 //!
-//! Problem: a mistake of a policy, the engine or the simulator need not show in a result; it may only make it
-//! a little wrong. Approach: a [`Checked`] world stands between engine and simulation, sees every observation
-//! and every action, and compares them with what the simulation really did; the simulation checks its own
-//! books at every instant ([`crate::sim`]). The first [`Violation`] is kept. Source: the guarantees that
-//! [`corewise_core::engine`] and `ARCHITECTURE.md` give. Limits: the bounds on waiting and on migrations are
-//! generous, they find what is broken and not what is poor.
+//! Problem: a mistake of a policy, the engine or the simulator need not be visible in a result; it may only
+//! make it slightly wrong. Approach: a [`Checked`] world sits between engine and simulation, sees every
+//! observation and every action, and compares them with what the simulation really did; the simulation checks
+//! its own state at every instant ([`crate::sim`]). The first [`Violation`] is kept. Source: the guarantees
+//! that [`corewise_core::engine`] and `ARCHITECTURE.md` give. Limits: the bounds on waiting and on migrations
+//! are generous; they find errors, not poor performance.
 
 use crate::faults::Faults;
 use crate::sim::Sim;
@@ -24,38 +24,38 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-/// A runnable thread gets its turn before everybody has had so many.
+/// A runnable thread gets a PE before every other thread has had this many turns.
 const TURNS_MAX: f64 = 3.0;
 
-/// Migrations per second and thread that no policy or balancer needs.
+/// The number of migrations per second and thread that no policy or balancer needs.
 const MIGRATIONS_PER_S_MAX: f64 = 2000.0;
 
-/// What must hold.
+/// An invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Time and everything that is counted over it only grow.
+    /// Time and everything counted over it are monotonic.
     Time,
-    /// Nobody runs, and nobody is bound, outside of the PEs that are allowed.
+    /// No thread runs or is bound outside of the allowed PEs.
     AllowedPes,
-    /// Who decides for itself is left alone, and what was refused is not tried again at once.
+    /// Threads that decide for themselves are left alone, and refused actions are not repeated at once.
     LeftAlone,
-    /// A step asks for a bounded number of binds, one for each thread at most.
+    /// A step requests a bounded number of binds, at most one per thread.
     Binds,
-    /// A thread is in one place just while it wants to run.
+    /// A thread is in exactly one place while it wants to run.
     Places,
-    /// No PE is idle while a thread waits that could have it.
+    /// No PE is idle while a thread waits that could use it.
     Idle,
     /// Every runnable thread gets a PE in bounded time.
     Starvation,
     /// Threads move a bounded number of times per second.
     Migrations,
-    /// All work is done, once, and no time is lost.
+    /// All work is done exactly once, and no time is lost.
     Work,
-    /// Every program comes to its end.
+    /// Every program completes.
     Progress,
-    /// What the engine takes for bound is bound so, and nothing else is.
+    /// Engine and world agree on which threads are bound where.
     Agreement,
-    /// In the end nobody is bound any more.
+    /// At the end no thread is bound any more.
     Restored,
 }
 
@@ -78,30 +78,30 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A broken rule.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("after {:.6} s: {rule}: {detail}", at.as_secs_f64())]
 pub struct Violation {
-    /// When, in simulated time.
+    /// The simulated time.
     pub at: Time,
-    /// The rule.
+    /// The invariant.
     pub rule: Rule,
-    /// How it was broken.
+    /// How it was violated.
     pub detail: String,
 }
 
-/// What the checks know of one thread.
+/// The checks' state of one thread.
 struct Seen {
     cpu_ns: u64,
     wanted_ns: u64,
     cycles: u64,
-    /// Time that it has waited since it last ran.
+    /// The time that it has waited since it last ran.
     waited_ns: u64,
     standing: Standing,
     permitted: CpuSet,
 }
 
-/// The checks and what they remember from step to step.
+/// The checks and their state between steps.
 pub struct Checker {
     /// Time between two decisions.
     interval: Duration,
@@ -115,14 +115,14 @@ pub struct Checker {
     migrations: u64,
     /// Where threads are bound after a step.
     bound: BTreeMap<ThreadId, CpuSet>,
-    /// Those of whom the engine cannot know yet: their action failed, or they have ended.
+    /// Threads that the engine cannot know about yet: their action failed, or they have ended.
     undecided: BTreeSet<ThreadId>,
     finished: bool,
     violation: Option<Violation>,
 }
 
 impl Checker {
-    /// Checks of a run that has not begun.
+    /// Creates the checks of a run that has not begun.
     pub fn new(interval: Duration) -> Self {
         Self {
             interval,
@@ -140,15 +140,15 @@ impl Checker {
         }
     }
 
-    /// The first broken rule.
+    /// Returns the first violation as an error.
     pub fn verdict(self) -> Result<(), Violation> {
         self.violation.map_or(Ok(()), Err)
     }
 
-    /// After each step: the engine's placement is the world's.
+    /// Checks after each step that the engine's placement is the world's.
     pub fn compare(&mut self, present: &Placement) {
         if self.finished {
-            // What the last step wants is not carried out any more.
+            // The actions of the last step are not carried out any more.
             return;
         }
         let known = |thread: &&ThreadId| !self.undecided.contains(*thread);
@@ -166,8 +166,8 @@ impl Checker {
         }
     }
 
-    /// At the end, after everything was given back.
-    pub fn compare_with_the_start(&mut self, sim: &Sim) {
+    /// Checks at the end, after everything was restored.
+    pub fn compare_with_start(&mut self, sim: &Sim) {
         for thread in sim.threads.iter().filter(|thread| !thread.ended) {
             if thread.bound || thread.mask != *thread.permitted {
                 self.complain(Rule::Restored, format!("thread {} is left on {}", thread.id, thread.mask));
@@ -191,7 +191,7 @@ impl Checker {
     }
 
     fn see(&mut self, observation: &Observation, sim: &Sim) {
-        // All of them may have been ready since the last look, even if none is any more.
+        // All of them may have been ready since the last observation, even if none is any more.
         let rivals = observation.threads.len() as f64;
         let turn_ns = 1.5 * sim.os.slice.as_nanos() as f64;
         let pause_ns = (self.interval + sim.os.balance + sim.faults.late).as_nanos() as f64;
@@ -213,7 +213,7 @@ impl Checker {
         }
     }
 
-    /// What is told between two observations.
+    /// Checks the events between two observations.
     fn hear(&mut self, batch: &EventBatch) {
         self.at = batch.at;
         self.take_outcomes(&batch.outcomes);
@@ -269,7 +269,7 @@ impl Checker {
         self.threads.insert(thread, seen);
     }
 
-    /// Before the actions of a step are carried out.
+    /// Checks the actions of a step before they are carried out.
     fn ask(&mut self, actions: &[Action]) {
         let mut bound = BTreeSet::new();
         for action in actions {
@@ -298,7 +298,7 @@ impl Checker {
         }
     }
 
-    /// After they were.
+    /// Checks after the actions were carried out.
     fn carried_out(&mut self, world: &SimWorld) {
         let failed = world.outcomes().iter().filter(|outcome| outcome.result != OutcomeKind::Done);
         self.undecided = failed.map(|outcome| outcome.thread).collect();
@@ -313,20 +313,20 @@ impl Checker {
     }
 }
 
-/// A simulated world under the eyes of a [`Checker`].
+/// A simulated world that is checked by a [`Checker`].
 pub struct Checked<'a> {
     world: SimWorld,
     checker: &'a RefCell<Checker>,
 }
 
 impl<'a> Checked<'a> {
-    /// Watches a world.
+    /// Wraps a world.
     pub fn new(mut world: SimWorld, checker: &'a RefCell<Checker>) -> Self {
         world.sim_mut().begin_audit();
         Self { world, checker }
     }
 
-    /// The simulation, for its results.
+    /// Returns the simulation, for its results.
     pub fn sim(&self) -> &Sim {
         self.world.sim()
     }

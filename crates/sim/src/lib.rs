@@ -1,13 +1,13 @@
 //! The simulated machine of corewise: a deterministic discrete-event [`World`](corewise_core::world::World).
 //!
-//! [`scenario`] reads what shall happen, [`machine`] and [`program`] make it ready, [`sim`] lets it happen
-//! at the paces of [`corewise_core::machine_model::contention`] and with [`faults`], [`world`] shows it to
-//! the engine, [`comparison`] runs variants and seeds, [`fuzz`] random scenarios under the eyes of
+//! [`scenario`] reads the description of a run, [`machine`] and [`program`] prepare it, and [`sim`] executes
+//! it at the paces of [`corewise_core::machine_model::contention`] and with [`faults`]. [`world`] presents it
+//! to the engine, [`comparison`] runs variants and seeds, and [`fuzz`] runs random scenarios checked by
 //! [`invariants`]. [`bench`] is the same machine for a calibration: it runs kernels instead of programs.
-//! [`guarding`] sets bad policies and good ones against the engine's guard. [`measured`] makes the machine of
-//! a calibration. [`rt_app`] reads the workloads of rt-app. [`what_if`] makes programs of recorded threads
-//! and asks how they would run elsewhere. [`experiment`] holds several scenarios against what a paper found.
-//! The crate reads no file and no clock: a scenario and a seed fix every byte of a result.
+//! [`guarding`] tests the engine's guard with bad and good policies. [`measured`] turns a calibration into a
+//! machine. [`rt_app`] reads the workloads of rt-app. [`what_if`] turns recorded threads into programs and
+//! simulates them on other machines. [`experiment`] compares several scenarios with a paper's findings. The
+//! crate reads no file and no clock: a scenario and a seed determine every byte of a result.
 
 pub mod bench;
 pub mod comparison;

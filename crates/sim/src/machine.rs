@@ -1,8 +1,8 @@
 //! The simulated machine: its shape, its speeds, and the parameters of the contention model.
 //!
-//! A machine is written as TOML: a synthetic topology (as `corewise topo --synthetic` takes it), the clock,
-//! the PEs that are faster or slower, and the numbers of [`corewise_core::machine_model`]. Whatever is left
-//! out has the default given here; a default is a plain round number, not a measurement of any machine.
+//! A machine is written as TOML: a synthetic topology (as for `corewise topo --synthetic`), the clock, the
+//! PEs that are faster or slower, and the parameters of [`corewise_core::machine_model`]. Parameters that are
+//! left out have the defaults given here, which are round numbers and not measurements of any machine.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
@@ -12,15 +12,16 @@ use corewise_core::topology::{Domain, DomainKind, SyntheticError, Topology, Topo
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A machine as it is written.
+/// A machine as written in a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineSpec {
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
     /// Its shape: `pack:1 l3:1(size=8MB) l2:4(size=2MB) module:1 core:2 pu:1`.
     pub topology: String,
-    /// Its shape if no such text can describe it, as of a calibrated machine; `topology` is then for people.
+    /// Its shape if the text cannot describe it, as for a calibrated machine; `topology` is then only for
+    /// people.
     #[serde(default)]
     pub shape: Option<Topology>,
     /// The clock of a PE of speed 1, in GHz: work is counted in its cycles.
@@ -38,7 +39,7 @@ pub struct MachineSpec {
     /// Caches and memory.
     #[serde(default)]
     pub memory: Memory,
-    /// What switching and moving cost beside the caches.
+    /// Fixed costs of switching and moving, apart from the caches.
     #[serde(default)]
     pub costs: Costs,
     /// The counters.
@@ -50,12 +51,12 @@ pub struct MachineSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpeedSpec {
-    /// Which, in any notation of `corewise topo --pes`.
+    /// The PEs, in any notation of `corewise topo --pes`.
     pub pes: String,
     /// Their clock as a multiple of [`MachineSpec::ghz`].
     pub speed: f64,
-    /// The speed that schedulers take them to have, if another: to see what a policy costs without its gain
-    /// (parallelism-aware scheduling §3.4).
+    /// The speed that is reported to schedulers, if different: this shows what a policy costs without its
+    /// gain (parallelism-aware scheduling §3.4).
     #[serde(default)]
     #[serde(alias = "told")]
     pub reported: Option<f64>,
@@ -65,13 +66,13 @@ pub struct SpeedSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
-    /// To switch a PE to another thread.
+    /// The cost of switching a PE to another thread.
     pub switch_us: f64,
-    /// To move a thread to another PE, beside what its caches cost.
+    /// The cost of moving a thread to another PE, apart from its caches.
     pub migration_us: f64,
 }
 
-/// How well the counters count.
+/// The accuracy of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pmu {
@@ -82,7 +83,8 @@ pub struct Pmu {
 }
 
 impl MachineSpec {
-    /// A machine of this shape (a synthetic topology) with a clock of 3 GHz and the defaults for the rest.
+    /// Returns a machine of this shape (a synthetic topology) with a clock of 3 GHz and defaults for the
+    /// rest.
     pub fn plain(topology: &str) -> Self {
         Self {
             name: topology.to_owned(),
@@ -115,33 +117,33 @@ fn default_ghz() -> f64 {
     1.0
 }
 
-/// Why a specification makes no machine.
+/// Why a machine specification is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MachineError {
-    /// The topology's text is at fault.
+    /// The topology is invalid.
     #[error("machine `{machine}`: {source}")]
     Topology {
         /// Its name.
         machine: String,
-        /// What is wrong.
+        /// The problem.
         source: SyntheticError,
     },
-    /// The shape contradicts itself.
+    /// The shape is inconsistent.
     #[error("machine `{machine}`: {source}")]
     Shape {
         /// Its name.
         machine: String,
-        /// What is wrong.
+        /// The problem.
         source: Box<TopologyError>,
     },
-    /// PEs cannot be found.
+    /// A location of PEs is invalid.
     #[error("machine `{machine}`: {field}: {problem}")]
     Pes {
         /// Its name.
         machine: String,
         /// The parameter.
         field: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A number is out of its range.
@@ -153,7 +155,7 @@ pub enum MachineError {
         field: &'static str,
         /// Its value.
         value: f64,
-        /// What it may be.
+        /// The permitted range.
         range: &'static str,
     },
 }
@@ -161,18 +163,18 @@ pub enum MachineError {
 /// A machine, ready to run.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// What is true of it; its topology is as policies see it.
+    /// The true model, except that its topology is as policies see it.
     pub model: MachineModel,
-    /// As it was written.
+    /// The specification.
     pub spec: MachineSpec,
-    /// The speed that schedulers take each PE to have, by OS index.
+    /// The speed that is reported for each PE, by OS index.
     pub reported: Vec<f64>,
-    /// The speed that the fastest PE is reported to have.
+    /// The highest reported speed.
     pub fastest: f64,
 }
 
 impl Machine {
-    /// Makes the machine of a specification.
+    /// Creates the machine of a specification.
     pub fn new(spec: MachineSpec) -> Result<Self, MachineError> {
         let machine = || spec.name.clone();
         let topology = match &spec.shape {
@@ -184,8 +186,8 @@ impl Machine {
         Self::with_topology(spec, topology)
     }
 
-    /// Makes a machine of this shape, whatever the specification says about it. PEs may be numbered in any
-    /// order and with gaps.
+    /// Creates a machine of this shape, which overrides the specification's. PEs may be numbered in any order
+    /// and with gaps.
     pub fn with_topology(spec: MachineSpec, mut topology: Topology) -> Result<Self, MachineError> {
         check(&spec)?;
         give_memory(&mut topology)
@@ -213,7 +215,7 @@ impl Machine {
         Ok(Self { model, spec, reported, fastest })
     }
 
-    /// The model as schedulers see it: with the speeds that are reported to them.
+    /// Returns the model as schedulers see it, with the reported speeds.
     pub fn reported_model(&self) -> MachineModel {
         let mut model = self.model.clone();
         model.pes.iter_mut().zip(&self.reported).for_each(|(pe, reported)| pe.speed = *reported);
@@ -221,7 +223,7 @@ impl Machine {
     }
 }
 
-/// Every PE has memory: where the nodes of some are not known, all have one in common.
+/// Gives every PE memory: PEs of unknown nodes make all PEs one node.
 fn give_memory(topology: &mut Topology) -> Result<(), TopologyError> {
     if !topology.pes.iter().all(|pe| topology.domain_of(DomainKind::NumaNode, pe).is_some()) {
         let mut shape = topology.clone();
@@ -232,7 +234,7 @@ fn give_memory(topology: &mut Topology) -> Result<(), TopologyError> {
     Ok(())
 }
 
-/// Each PE's speed, and what schedulers take it to be.
+/// Returns each PE's speed, and its reported speed.
 fn speeds(spec: &MachineSpec, topology: &Topology) -> Result<Vec<(f64, f64)>, MachineError> {
     let mut speeds = vec![(1.0, 1.0); topology.pes.last().map_or(0, |pe| pe.0 as usize + 1)];
     for SpeedSpec { pes, speed, reported } in &spec.speeds {

@@ -1,25 +1,25 @@
-//! A calibrated machine as the simulator's: the model of its profile ([`MachineModel::from_profile`]), with
-//! what only a simulation needs. What moving and switching cost, and the noise of counters, no calibration
-//! tells: these are the simulator's defaults.
+//! A calibrated machine for the simulator: the model of its profile ([`MachineModel::from_profile`]), with
+//! what only a simulation needs. Calibrations do not measure the costs of moving and switching, nor the noise
+//! of counters: these are the simulator's defaults.
 
 use crate::machine::{Machine, MachineError, MachineSpec, SpeedSpec};
 use crate::scenario::merge;
 use corewise_core::machine_model::{Absent, MachineModel};
 use corewise_core::profile::MachineProfile;
 
-/// Why a profile makes no machine.
+/// Why a profile cannot be used as a machine.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MeasuredError {
-    /// It lacks what nothing replaces.
+    /// It lacks a measurement that has no default.
     #[error(transparent)]
     Absent(#[from] Absent),
-    /// The parameters make no machine.
+    /// The parameters are invalid.
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// The scenario describes the machine, too.
     #[error("[machine] has both `profile` and `{field}`: leave out one")]
     Both {
-        /// What is in the way.
+        /// The conflicting field.
         field: &'static str,
     },
     /// The profile cannot be written as a scenario's machine.
@@ -27,14 +27,14 @@ pub enum MeasuredError {
     Words(String),
 }
 
-/// The profile that a scenario's machine names; it is taken out.
+/// Removes and returns the profile that a scenario's machine names.
 pub fn take_name(scenario: &mut toml::Table) -> Option<String> {
     let machine = scenario.get_mut("machine")?.as_table_mut()?;
     machine.get("profile")?.as_str()?;
     machine.remove("profile").and_then(|name| name.as_str().map(str::to_owned))
 }
 
-/// Puts a calibrated machine under what the scenario says of its machine, which wins.
+/// Inserts a calibrated machine below the scenario's own values for its machine, which take precedence.
 pub fn put(scenario: &mut toml::Table, profile: &MachineProfile) -> Result<(), MeasuredError> {
     let words = |error: toml::ser::Error| MeasuredError::Words(error.to_string());
     let mut machine = toml::Table::try_from(machine(profile)?.spec).map_err(words)?;
@@ -48,7 +48,7 @@ pub fn put(scenario: &mut toml::Table, profile: &MachineProfile) -> Result<(), M
     Ok(())
 }
 
-/// The machine of a profile.
+/// Returns the machine of a profile.
 pub fn machine(profile: &MachineProfile) -> Result<Machine, MeasuredError> {
     let model = MachineModel::from_profile(profile);
     model.has_clock()?;

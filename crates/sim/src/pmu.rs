@@ -1,11 +1,11 @@
 //! Counters: what really happened, and what a PMU would show of it.
 //!
-//! Problem: policies must not see exact numbers that no machine gives. Approach: the truth is kept in
-//! fractions; each reading adds the change since the last one, off by a normal relative error that is drawn
-//! per counter, and shows whole counts. Readings never go back. An event set that shares the PMU shows
-//! `running_ns` below `enabled_ns`, and its error grows by the root of the share. Source: perf's scaling of
-//! multiplexed counts. Limits: errors of neighbouring readings are independent; systematic errors of real
-//! events are absent.
+//! Problem: policies must not see exact numbers that no machine provides. Approach: the true values are kept
+//! as fractions. Each reading adds the change since the last one, with a normal relative error drawn per
+//! counter, and shows whole counts. Readings never decrease. An event set that shares the PMU has
+//! `running_ns` below `enabled_ns`, and its error grows with the square root of the share. Source: perf's
+//! scaling of multiplexed counts. Limits: errors of consecutive readings are independent; systematic errors
+//! of real events are not modelled.
 
 use crate::machine::Pmu;
 use crate::random::Random;
@@ -45,13 +45,13 @@ impl Counters {
         self.truth[BRANCH_MISSES] += instructions * demand.branches * demand.branch_misses;
     }
 
-    /// Reads them.
+    /// Reads the counters.
     pub fn read(&mut self, pmu: &Pmu, cpu_ns: u64, random: &mut Random) -> PmuReading {
         let error = pmu.noise / pmu.counting.sqrt();
         for counter in 0..COUNTERS {
             let change = self.truth[counter] - self.read[counter];
             if change > 0.0 {
-                // Without noise none is drawn, as that is most of the cost of a reading.
+                // Without noise no random number is drawn, as that is most of the cost of a reading.
                 let factor = if error > 0.0 { (1.0 + error * random.normal()).max(0.0) } else { 1.0 };
                 self.shown[counter] += change * factor;
                 self.read[counter] = self.truth[counter];
@@ -74,7 +74,7 @@ impl Counters {
     }
 }
 
-/// The work that a thread has done, and what is told of it.
+/// The work that a thread has done, and the reported value.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Progress {
     truth: f64,
@@ -88,7 +88,7 @@ impl Progress {
         self.truth += work;
     }
 
-    /// Reads it: the change since the last reading is off by a relative error of this standard deviation.
+    /// Reads the progress: the change since the last reading has a relative error of this standard deviation.
     pub fn read(&mut self, noise: f64, random: &mut Random) -> u64 {
         let change = self.truth - self.read;
         self.read = self.truth;

@@ -10,32 +10,32 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// One step as it is written.
+/// One step as written in a scenario.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Step {
     /// The master works, the others wait.
     Serial(WorkSpec),
-    /// The work is divided among all threads, who wait for the last.
+    /// The work is divided among all threads, which wait for the last one.
     Parallel(WorkSpec),
-    /// Each thread does this much, and waits for nobody.
+    /// Each thread does this much, without waiting for others.
     Each(WorkSpec),
     /// Each thread does this much while it holds the lock.
     Critical {
         /// Name of the lock.
         lock: String,
-        /// What is done under it.
+        /// The work under the lock.
         work: WorkSpec,
     },
     /// All threads wait for each other.
     Barrier,
-    /// Each thread sleeps: input, output, or nothing to do.
+    /// Each thread sleeps: for input, output, or lack of work.
     Sleep(#[serde(deserialize_with = "duration")] Duration),
     /// Steps done several times.
     Repeat {
         /// How often.
         times: u32,
-        /// What.
+        /// The steps.
         steps: Vec<Step>,
     },
 }
@@ -48,7 +48,7 @@ pub struct WorkSpec {
     pub mcycles: f64,
     /// Name of the demand that it makes.
     pub demand: String,
-    /// How unequal the threads' shares are: each is up to this fraction larger or smaller.
+    /// The inequality of the threads' shares: each is up to this fraction larger or smaller.
     #[serde(default)]
     pub imbalance: f64,
 }
@@ -68,10 +68,10 @@ pub enum Waiting {
         #[serde(deserialize_with = "duration")]
         block_after: Duration,
     },
-    /// Busy-waits, then tells the system that it does, then blocks: from the notice on it does not count as
-    /// runnable (parallelism-aware scheduling §2.2.1).
+    /// Busy-waits, then notifies the system of that, then blocks: from the notification on it does not count
+    /// as runnable (parallelism-aware scheduling §2.2.1).
     SpinThenNotify {
-        /// When it tells.
+        /// When it notifies.
         #[serde(deserialize_with = "duration")]
         notify_after: Duration,
         /// When it blocks.
@@ -80,15 +80,15 @@ pub enum Waiting {
     },
 }
 
-/// Reads a duration with its unit.
+/// Parses a duration with its unit.
 pub fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     parse_duration(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
-/// One step as it is run.
+/// One step in executable form.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Op {
-    /// The master works, the others go on.
+    /// The master works, the others continue.
     Serial(Work),
     /// Works its share.
     Share(Work),
@@ -98,17 +98,17 @@ pub enum Op {
     Barrier,
     /// Takes the lock.
     Lock(usize),
-    /// Gives the lock back.
+    /// Releases the lock.
     Unlock(usize),
     /// Sleeps.
     Sleep(Duration),
-    /// Goes back to an earlier step, so often; the loop's own number tells its counter.
+    /// Jumps back to an earlier step a number of times; the loop's own number selects its counter.
     Again {
         /// The first step of the loop.
         first: usize,
-        /// How often it is run.
+        /// The number of iterations.
         times: u32,
-        /// Which counter.
+        /// The counter.
         counter: usize,
     },
 }
@@ -118,9 +118,9 @@ pub enum Op {
 pub struct Work {
     /// Cycles.
     pub cycles: f64,
-    /// What it asks for.
+    /// Its demand.
     pub demand: Demand,
-    /// How unequal shares are.
+    /// The inequality of shares.
     pub imbalance: f64,
 }
 
@@ -135,34 +135,34 @@ pub struct Program {
     pub loops: usize,
 }
 
-/// Why steps make no program.
+/// Why steps are not a valid program.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProgramError {
-    /// A step names a demand that is not there.
+    /// A step names an unknown demand.
     #[error("there is no [demand.{demand}]; there are: {}", known.join(", "))]
     NoSuchDemand {
         /// The name.
         demand: String,
-        /// Those that are.
+        /// The known demands.
         known: Vec<String>,
     },
-    /// A number makes no sense.
+    /// A number is out of its range.
     #[error("{field} is {value}, it must be {range}")]
     Range {
         /// The parameter.
         field: &'static str,
         /// Its value.
         value: f64,
-        /// What it may be.
+        /// The permitted range.
         range: &'static str,
     },
-    /// Nothing in it takes time, so it would never end, or end at once.
+    /// Nothing in the steps takes time, so the program would never end, or end at once.
     #[error("the steps hold no work and no sleep")]
     Empty,
 }
 
 impl Program {
-    /// The program of a list of steps.
+    /// Creates the program of a list of steps.
     pub fn new(steps: &[Step], demands: &BTreeMap<String, Demand>) -> Result<Self, ProgramError> {
         let mut builder = Builder { program: Program::default(), locks: BTreeMap::new(), demands };
         builder.steps(steps)?;
@@ -176,7 +176,7 @@ impl Program {
         Ok(builder.program)
     }
 
-    /// Multiplies all work by a factor, that of serial steps by another one beside.
+    /// Multiplies all work by a factor, and that of serial steps by a second one.
     pub fn scale(&mut self, work: f64, serial: f64) {
         for op in &mut self.ops {
             match op {
@@ -311,7 +311,7 @@ mod tests {
             ("{ each = { mcycles = 1, demand = 'int', imbalance = 1.0 } }", "imbalance is 1"),
             ("{ repeat = { times = 0, steps = [] } }", "times is 0"),
             ("{ repeat = { times = 9, steps = ['barrier'] } }", "hold no work"),
-            ("{ sleep = '5' }", "`5` is no duration"),
+            ("{ sleep = '5' }", "`5` is not a duration"),
             ("{ wait = 1 }", "unknown variant"),
         ] {
             let error = program(steps).expect_err(steps);

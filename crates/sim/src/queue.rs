@@ -1,17 +1,17 @@
-//! The queue of what will happen: ordered by time, and among equals by the order of entry.
+//! The queue of future events, ordered by time, and by order of entry for equal times.
 //!
-//! Most events are those of PEs, and most of these are moved before they happen. Each PE has one at most, so
-//! theirs are kept in a tournament (a tree in which each node holds the earlier of its two children): to move
+//! Most events belong to PEs, and most of these are moved before they happen. Each PE has at most one, so
+//! these are kept in a tournament (a tree in which each node holds the earlier of its two children): moving
 //! one takes a walk from its leaf to the root. All others are in a heap.
 
 use corewise_core::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// A PE wants a look: its thread has done its work, spun long enough, or used up its slice.
+    /// A PE needs attention: its thread has done its work, spun long enough, or used up its slice.
     Pe {
         /// Its index.
         pe: u32,
@@ -26,16 +26,16 @@ pub enum Event {
         /// Its index.
         app: u32,
     },
-    /// The number of an application's runnable threads may be told again.
+    /// The number of an application's runnable threads may be reported again.
     ReportTlp {
         /// Its index.
         app: u32,
     },
-    /// The operating system evens out its queues.
+    /// The operating system balances its queues.
     Balance,
     /// A thread is killed.
     Kill,
-    /// A PE goes.
+    /// A PE goes offline.
     Unplug,
     /// A PE comes back.
     Plug {
@@ -44,10 +44,10 @@ pub enum Event {
     },
 }
 
-/// When an event is due, and as which it was entered.
+/// When an event is due, and its sequence number.
 type Key = (Time, u64);
 
-/// The key of a PE without an event, behind all others.
+/// The key of a PE without an event, after all others.
 const NEVER: (Key, u32) = ((Time(u64::MAX), u64::MAX), 0);
 
 /// The queue.
@@ -60,12 +60,12 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// An empty queue for that many PEs.
+    /// Creates an empty queue for that many PEs.
     pub fn new(pes: usize) -> Self {
         Self { heap: BinaryHeap::new(), pes: vec![NEVER; 2 * pes.next_power_of_two()], entered: 0 }
     }
 
-    /// Enters the event of a PE in the place of the one that it had.
+    /// Replaces the event of a PE.
     pub fn set_pe(&mut self, pe: usize, at: Option<Time>) {
         let mut node = self.pes.len() / 2 + pe;
         self.pes[node] = NEVER;
@@ -83,18 +83,18 @@ impl Queue {
         }
     }
 
-    /// Enters an event that is no PE's.
+    /// Adds an event that does not belong to a PE.
     pub fn push(&mut self, at: Time, event: Event) {
         self.heap.push(Reverse(((at, self.entered), event)));
         self.entered += 1;
     }
 
-    /// When the next event is due.
+    /// Returns when the next event is due.
     pub fn next_at(&self) -> Option<Time> {
         self.first_key().map(|(at, _)| at)
     }
 
-    /// Takes the next event if it is due by then.
+    /// Removes and returns the next event if it is due by then.
     pub fn pop_until(&mut self, until: Time) -> Option<Event> {
         let key = self.first_key().filter(|(at, _)| *at <= until)?;
         let (first_of_pes, pe) = self.pes[1];

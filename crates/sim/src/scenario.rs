@@ -1,7 +1,7 @@
 //! Scenario files: a machine, applications, variants of their scheduling, a stop rule.
 //!
-//! A scenario holds everything that a result depends on but the seed. Its variants are what is compared: each
-//! is a policy, and the PEs to which some applications are pinned.
+//! A scenario contains everything that a result depends on, except the seed. Its variants are compared: each
+//! consists of a policy, and the PEs to which some applications are pinned.
 
 use crate::faults::Faults;
 use crate::machine::{Machine, MachineError, MachineSpec};
@@ -18,27 +18,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most threads of one scenario: a bound on what a slip of the pen may ask for.
+/// The maximum number of threads of one scenario: a limit for typing errors.
 const THREADS_MAX: usize = 1 << 20;
 
-/// A scenario as it is written.
+/// A scenario as written in its file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows.
+    /// Its name.
     pub name: String,
     /// The machine.
     pub machine: MachineSpec,
     /// The operating system's scheduler.
     #[serde(default)]
     pub os: Os,
-    /// What goes wrong.
+    /// The faults.
     #[serde(default)]
     pub faults: Faults,
-    /// Whether policies are told of events that they ask for, as on a machine with BPF.
+    /// Whether policies receive the events they subscribe to, as on a machine with BPF.
     #[serde(default)]
     pub events: bool,
-    /// Whether a guard measures what placements gain, and takes back what hurts.
+    /// Whether a guard measures the gain of placements, and reverts those that hurt.
     #[serde(default)]
     pub guard: Option<GuardSpec>,
     /// Time between two decisions of a policy.
@@ -47,39 +47,38 @@ pub struct Scenario {
     /// The first seed.
     #[serde(default = "first_seed")]
     pub seed: u64,
-    /// How many seeds are run, one after another.
+    /// The number of consecutive seeds.
     #[serde(default = "default_runs")]
     pub runs: u32,
-    /// How many seeds the baseline is run with, if with others: where it places threads by chance it varies
-    /// most.
+    /// The number of seeds of the baseline, if different: where it places threads by chance it varies most.
     pub baseline_runs: Option<u32>,
     /// When a run ends.
     #[serde(default)]
     pub stop: StopSpec,
-    /// What phases ask of a PE, by name.
+    /// The demands of phases, by name.
     pub demand: BTreeMap<String, Demand>,
-    /// Factors on programs and demands: how much depends on them?
+    /// Factors on programs and demands, to test how much depends on them.
     #[serde(default)]
     pub scale: Scale,
-    /// Programs that applications can name.
+    /// Programs that applications can refer to.
     #[serde(default, rename = "program")]
     pub programs: BTreeMap<String, ProgramSpec>,
-    /// Parameters by the policies' names, for those variants that do not give them themselves.
+    /// Parameters by policy name, for variants that do not give them themselves.
     #[serde(default, rename = "policy")]
     pub policies: BTreeMap<String, ParameterTable>,
     /// The applications.
     #[serde(rename = "application")]
     pub applications: Vec<AppSpec>,
-    /// What is compared; without any, the policy `spread`.
+    /// The compared variants; without any, the policy `spread`.
     #[serde(default, rename = "variant")]
     pub variants: Vec<Variant>,
 }
 
-/// A guard as it is written.
+/// A guard as written in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardSpec {
-    /// Relative standard deviation of the progress that is told of a thread between two looks.
+    /// Relative standard deviation of the reported progress of a thread between two observations.
     pub noise: f64,
 }
 
@@ -89,24 +88,25 @@ impl Default for GuardSpec {
     }
 }
 
-/// When a run ends, as it is written.
+/// The stop rule as written in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StopSpec {
-    /// Once every application has completed so often. Applications that end earlier start again.
+    /// The run ends once every application has completed this often. Applications that end earlier are
+    /// restarted.
     pub completions: usize,
-    /// At the latest after so much time.
+    /// The run ends at the latest after this time.
     #[serde(deserialize_with = "duration")]
     pub time: Duration,
 }
 
-/// An application as it is written.
+/// An application as written in a scenario.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppSpec {
     /// Its name.
     pub name: String,
-    /// How many of it run at once.
+    /// How many copies run at once.
     #[serde(default = "one")]
     pub copies: usize,
     /// Threads of each.
@@ -115,20 +115,21 @@ pub struct AppSpec {
     /// When they start.
     #[serde(default, deserialize_with = "duration")]
     pub start: Duration,
-    /// The PEs that it is limited to, in any notation of `corewise topo --pes`; a variant's pin wins.
+    /// The PEs that it is limited to, in any notation of `corewise topo --pes`; a variant's pin takes
+    /// precedence.
     pub cpus: Option<String>,
-    /// The program that it runs if it has no steps of its own; left out: the one of its name.
+    /// The program that it runs if it has no steps of its own; the one of its name if left out.
     pub program: Option<String>,
-    /// How its threads wait for each other; left out: as its program says.
+    /// How its threads wait for each other; as its program specifies if left out.
     pub wait: Option<Waiting>,
-    /// Relative standard deviation of the work from run to run; left out: as its program says.
+    /// Relative standard deviation of the work from run to run; as its program specifies if left out.
     pub variation: Option<f64>,
     /// What each thread does.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
 
-/// A program as it is written.
+/// A program as written in a scenario.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramSpec {
@@ -142,13 +143,13 @@ pub struct ProgramSpec {
     pub steps: Vec<Step>,
 }
 
-/// Factors on what programs and demands say.
+/// Factors on programs and demands.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scale {
     /// On all work.
     pub work: f64,
-    /// On the work of serial steps, beside `work`.
+    /// On the work of serial steps, in addition to `work`.
     pub serial: f64,
     /// On the L2 misses of all demands.
     pub l2_misses: f64,
@@ -170,10 +171,10 @@ pub struct Variant {
     pub name: String,
     /// The policy.
     pub policy: PolicySpec,
-    /// For an application's name, the PEs to which each copy is pinned, copy by copy.
+    /// For each application's name, the PEs to which each copy is pinned, copy by copy.
     #[serde(default)]
     pub pin: BTreeMap<String, Vec<String>>,
-    /// How threads wait for each other, if otherwise than their applications say.
+    /// How threads wait for each other, if it overrides their applications.
     pub wait: Option<Waiting>,
     /// Whether runtime libraries report which thread is the master.
     #[serde(default, alias = "tells_master")]
@@ -187,7 +188,7 @@ impl Default for StopSpec {
 }
 
 impl Variant {
-    /// A policy under its own name.
+    /// Returns a variant that is named by its policy.
     pub fn policy(policy: PolicySpec) -> Self {
         Self { name: policy.to_string(), policy, pin: BTreeMap::new(), wait: None, reports_master: false }
     }
@@ -209,45 +210,45 @@ fn default_runs() -> u32 {
     10
 }
 
-/// Why a text is no scenario.
+/// Why a text is not a valid scenario.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
-    /// The text is not understood.
+    /// The text cannot be parsed.
     #[error("{0}")]
     Syntax(String),
-    /// The machine is at fault.
+    /// The machine is invalid.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A program is at fault.
+    /// A program is invalid.
     #[error("application `{app}`: {source}")]
     Program {
         /// The application.
         app: String,
-        /// What is wrong.
+        /// The problem.
         source: ProgramError,
     },
-    /// Something else is at fault.
+    /// Something else is invalid.
     #[error("{item} `{name}`: {problem}")]
     Item {
-        /// What it is.
+        /// The kind of item.
         item: &'static str,
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
 impl Scenario {
-    /// Reads and checks a scenario.
+    /// Parses and checks a scenario.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         Self::parse_with(text, &[])
     }
 
-    /// Reads and checks a scenario in which some values are others: `machine.memory.overlap=0.5`.
+    /// Parses and checks a scenario in which some values are overridden: `machine.memory.overlap=0.5`.
     pub fn parse_with(text: &str, settings: &[String]) -> Result<Self, ScenarioError> {
         let syntax = |error: toml::de::Error| ScenarioError::Syntax(error.to_string());
-        // Without settings from the text itself, as errors then tell the line.
+        // Without settings, parse the original text, so that errors contain the line.
         let scenario: Scenario = if settings.is_empty() {
             toml::from_str(text).map_err(syntax)?
         } else {
@@ -256,7 +257,7 @@ impl Scenario {
         scenario.complete()
     }
 
-    /// Reads and checks a scenario that was put together from several texts.
+    /// Checks a scenario that was merged from several texts.
     pub fn from_table(mut table: toml::Table, settings: &[String]) -> Result<Self, ScenarioError> {
         for setting in settings {
             set(&mut table, setting)?;
@@ -277,7 +278,7 @@ impl Scenario {
         Ok(self)
     }
 
-    /// A simulation of one variant that has not begun.
+    /// Returns a simulation of one variant that has not begun.
     pub fn simulation(&self, variant: &Variant, seed: u64) -> Result<Sim, ScenarioError> {
         let machine = Machine::new(self.machine.clone())?;
         let mut plans = Vec::new();
@@ -311,7 +312,7 @@ impl Scenario {
         Ok(sim)
     }
 
-    /// The policy of a variant with the parameters that the scenario gives to all.
+    /// Returns the policy of a variant with the parameters that the scenario gives to all.
     pub fn policy_of(&self, variant: &Variant) -> Result<PolicySpec, ScenarioError> {
         let common = self.policies.get(variant.policy.name()).cloned().unwrap_or_default();
         variant.policy.or(&common.into_texts()).map_err(|error| ScenarioError::Item {
@@ -321,7 +322,7 @@ impl Scenario {
         })
     }
 
-    /// What an application runs.
+    /// Returns the program of an application.
     fn program_of(&self, app: &AppSpec) -> Result<ProgramSpec, ScenarioError> {
         if !app.steps.is_empty() {
             return Ok(ProgramSpec { steps: app.steps.clone(), ..ProgramSpec::default() });
@@ -334,7 +335,7 @@ impl Scenario {
         })
     }
 
-    /// The PEs that an application is limited to.
+    /// Returns the PEs that an application is limited to.
     fn limit(&self, app: &AppSpec, machine: &Machine) -> Result<Option<CpuSet>, ScenarioError> {
         let Some(cpus) = &app.cpus else { return Ok(None) };
         usable(cpus, machine).map(Some).map_err(|problem| ScenarioError::Item {
@@ -391,7 +392,11 @@ impl Scenario {
             if let Some(app) =
                 variant.pin.keys().find(|pin| !self.applications.iter().any(|a| a.name == **pin))
             {
-                return fault("variant", &variant.name, &format!("pins `{app}`, which is no application"));
+                return fault(
+                    "variant",
+                    &variant.name,
+                    &format!("pins `{app}`, which is not an application"),
+                );
             }
         }
         let Scale { work, serial, l2_misses, working_set } = self.scale;
@@ -427,14 +432,14 @@ impl Scale {
     }
 }
 
-/// PEs of which at least one is there.
+/// Returns PEs of which at least one exists.
 fn usable(pes: &str, machine: &Machine) -> Result<CpuSet, String> {
     let found = machine.model.topology.locate(pes).map_err(|error| error.to_string())?;
     let usable = found.intersects(&machine.model.topology.allowed);
     if usable { Ok(found) } else { Err(format!("all PEs of `{pes}` are disabled")) }
 }
 
-/// Puts `over` over a table: tables within are united, all else is replaced.
+/// Merges `over` into a table: nested tables are merged, everything else is replaced.
 pub fn merge(table: &mut toml::Table, over: toml::Table) {
     for (key, value) in over {
         match (table.get_mut(&key), value) {
@@ -446,7 +451,7 @@ pub fn merge(table: &mut toml::Table, over: toml::Table) {
     }
 }
 
-/// Puts the value of `a.b.c=VALUE` in place; tables on the way are made.
+/// Sets the value of `a.b.c=VALUE`, creating tables on the way.
 pub(crate) fn set(table: &mut toml::Table, setting: &str) -> Result<(), ScenarioError> {
     let fault = |problem: &str| ScenarioError::Item {
         item: "setting",
@@ -456,12 +461,13 @@ pub(crate) fn set(table: &mut toml::Table, setting: &str) -> Result<(), Scenario
     let (path, value) = setting.split_once('=').ok_or_else(|| fault("write PATH=VALUE"))?;
     let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {value}"));
     let value = parsed.ok().and_then(|mut table| table.remove("value"));
-    let value = value.ok_or_else(|| fault("the value is no TOML; a text needs quotes"))?;
+    let value = value.ok_or_else(|| fault("the value is not TOML; texts need quotes"))?;
     let mut table = table;
     let (parents, key) = path.rsplit_once('.').map_or((None, path), |(parents, key)| (Some(parents), key));
     for parent in parents.into_iter().flat_map(|parents| parents.split('.')) {
         let entry = table.entry(parent.trim()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        table = entry.as_table_mut().ok_or_else(|| fault("it leads through something that is no table"))?;
+        table =
+            entry.as_table_mut().ok_or_else(|| fault("it leads through something that is not a table"))?;
     }
     table.insert(key.trim().to_owned(), value);
     Ok(())
@@ -479,8 +485,8 @@ mod tests {
         assert_eq!(scenario.machine.units.fpu_conflict, 0.25);
         for (setting, words) in [
             ("runs", "setting `runs`: write PATH=VALUE"),
-            ("name=x y", "a text needs quotes"),
-            ("name.x=1", "no table"),
+            ("name=x y", "texts need quotes"),
+            ("name.x=1", "not a table"),
             ("machine.colour=1", "unknown field `colour`"),
             ("machine.units.fpu_conflict=2", "fpu_conflict is 2"),
         ] {

@@ -1,4 +1,4 @@
-//! What the simulation keeps of a thread and of an application.
+//! The simulation's state of a thread and of an application.
 
 use crate::pmu::{Counters, Progress};
 use crate::program::{Program, Waiting};
@@ -9,10 +9,10 @@ use corewise_core::time::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// An application as it is given to the simulation.
+/// The description of an application.
 #[derive(Debug, Clone)]
 pub struct AppPlan {
-    /// Its name; copies have the same.
+    /// Its name; copies have the same name.
     pub name: Arc<str>,
     /// What its threads do.
     pub program: Arc<Program>,
@@ -20,9 +20,9 @@ pub struct AppPlan {
     pub threads: usize,
     /// How they wait.
     pub waiting: Waiting,
-    /// Whether its runtime library tells which thread is the master.
+    /// Whether its runtime library reports which thread is the master.
     pub reports_master: bool,
-    /// When it starts first.
+    /// When it first starts.
     pub start: Time,
     /// The PEs that its user pinned it to.
     pub pin: Option<CpuSet>,
@@ -33,7 +33,7 @@ pub struct AppPlan {
 /// An application.
 #[derive(Debug)]
 pub struct App {
-    /// As given.
+    /// Its description.
     pub plan: AppPlan,
     /// Its threads that have not ended.
     pub alive: usize,
@@ -41,25 +41,25 @@ pub struct App {
     pub arrived: Vec<usize>,
     /// Its locks.
     pub locks: Vec<Lock>,
-    /// When this run of it began, and how much more work than planned it does.
+    /// When its current run began.
     pub started: Time,
     /// Factor on all work of this run.
     pub work_factor: f64,
-    /// Whether a thread of this run was killed: the run will not count as a completion.
+    /// Whether a thread of this run was killed, so that the run does not count as a completion.
     pub broken: bool,
     /// Duration of each finished run, in seconds.
     pub completions: Vec<f64>,
     /// Its parallelism.
     pub parallelism: Parallelism,
-    /// The indices of its runnable threads, combined by exclusive or: of a single one it is the index.
+    /// The indices of its runnable threads, combined by exclusive or: with a single one this is its index.
     pub counted_xor: usize,
-    /// CPU time of all its threads, and of that on the fastest PEs, in nanoseconds.
+    /// CPU time of all its threads, in nanoseconds.
     pub cpu_ns: u64,
     /// Instructions that its threads executed.
     pub instructions: f64,
-    /// The work that its threads did, busy-waits apart.
+    /// The work that its threads did, without busy-waits.
     pub work: f64,
-    /// CPU time on the fastest PEs.
+    /// CPU time on the fastest PEs, in nanoseconds.
     pub fast_ns: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct App {
 pub struct Lock {
     /// The holder.
     pub holder: Option<usize>,
-    /// The waiting.
+    /// The waiting threads, in order.
     pub queue: VecDeque<usize>,
 }
 
@@ -77,7 +77,7 @@ pub struct Lock {
 pub struct Parallelism {
     /// Runnable threads now.
     pub runnable: u32,
-    /// The most there were.
+    /// The maximum number of runnable threads.
     pub runnable_max: u32,
     /// Thread-nanoseconds.
     pub runnable_thread_ns: u64,
@@ -89,7 +89,7 @@ pub struct Parallelism {
 }
 
 impl Parallelism {
-    /// Brings the integrals up to now.
+    /// Updates the integrals to `now`.
     pub fn settle(&mut self, now: Time) {
         let ns = now.0 - self.since.0;
         self.since = now;
@@ -98,7 +98,7 @@ impl Parallelism {
         self.sequential_ns += if self.runnable == 1 { ns } else { 0 };
     }
 
-    /// One thread more, or one less.
+    /// Adds or removes a runnable thread.
     pub fn change(&mut self, now: Time, more: bool) {
         self.settle(now);
         if more {
@@ -128,7 +128,7 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// What it asks of the PE.
+    /// Returns its demand.
     pub fn demand(&self) -> &Demand {
         match self {
             Activity::Work { demand, .. } => demand,
@@ -148,7 +148,7 @@ pub struct Thread {
     pub app: usize,
     /// Whether it is the application's first.
     pub master: bool,
-    /// Runs or wants to run. It is on a PE or in its queue just as long.
+    /// Whether it runs or wants to run; exactly then it is on a PE or in its queue.
     pub ready: bool,
     /// Whether it counts as runnable: ready, and not known to spin.
     pub counted: bool,
@@ -160,36 +160,36 @@ pub struct Thread {
     pub next_op: usize,
     /// Rounds done, by loop.
     pub rounds: Vec<u32>,
-    /// Time that it owes for switches and cold caches before it gets on with its work.
+    /// Time that it owes for switches and cold caches before it continues its work.
     pub debt_ns: f64,
-    /// Where its user lets it run.
+    /// The PEs that its user permits.
     pub permitted: Arc<CpuSet>,
-    /// Where it may run as it was set last.
+    /// Its present mask.
     pub mask: CpuSet,
-    /// The PEs of the mask that are online.
+    /// The online PEs of its mask.
     pub usable: CpuSet,
     /// Whether its user pinned it.
     pub pinned: bool,
     /// Whether corewise bound it.
     pub bound: bool,
-    /// Where it is queued, runs, or ran last.
+    /// The PE where it is queued, runs, or ran last.
     pub pe: Option<usize>,
-    /// Where it ran last: its caches are warm there.
+    /// The PE where it ran last, whose caches are warm.
     pub warm_pe: Option<usize>,
-    /// The memory node of its data: where it ran first.
+    /// The memory node of its data: where it first ran.
     pub home: Option<usize>,
     /// CPU time.
     pub cpu_ns: u64,
-    /// Its virtual time, to be compared within its queue only: CPU time from where it came in.
+    /// Its virtual time, comparable only within its queue: CPU time since it entered it.
     pub vtime_ns: i64,
-    /// What it was owed when it left its last queue.
+    /// Its lag when it left its last queue.
     pub lag_ns: i64,
-    /// Time in which it wanted a PE, be it to spin, up to `ready_since`.
+    /// Time in which it wanted a PE, including spinning, up to `ready_since`.
     pub runnable_ns: u64,
-    /// Since when it wants one, if it does.
+    /// Since when it wants a PE, if it does.
     pub ready_since: Time,
     /// Its counters.
     pub counters: Counters,
-    /// The work that it has done, busy-waits apart.
+    /// The work that it has done, without busy-waits.
     pub progress: Progress,
 }

@@ -1,9 +1,9 @@
-//! Who ran where and when, drawn in text.
+//! Draws in text which application ran where and when.
 
 use corewise_core::time::Time;
 use std::fmt::Write;
 
-/// Applications are told apart by these letters, over again when they are used up.
+/// The letters of applications, which repeat when they are used up.
 const LETTERS: &[u8; 52] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The spans of time in which applications ran, by PE.
@@ -20,12 +20,12 @@ struct Span {
 }
 
 impl Timeline {
-    /// An empty timeline of that many PEs.
+    /// Creates an empty timeline of that many PEs.
     pub fn new(pes: usize) -> Self {
         Self { pes: vec![Vec::new(); pes] }
     }
 
-    /// An application ran on a PE, in nanoseconds.
+    /// Records that an application ran on a PE; times are in nanoseconds.
     pub(crate) fn ran(&mut self, pe: usize, app: usize, from: u64, to: u64) {
         match self.pes[pe].last_mut() {
             Some(last) if last.app == app && last.to == from => last.to = to,
@@ -33,8 +33,8 @@ impl Timeline {
         }
     }
 
-    /// One line a PE, one letter for the application that ran most in each of `columns` equal parts, `.`
-    /// where the PE was idle most. `names` are the applications'; equal names have one letter.
+    /// Draws one line per PE: in each of `columns` equal parts the letter of the application that ran most,
+    /// or `.` where the PE was mostly idle. `names` are the applications'; equal names have one letter.
     pub fn draw(&self, names: &[&str], end: Time, columns: usize) -> String {
         let mut kinds: Vec<&str> = Vec::new();
         let letter_of: Vec<usize> = names
@@ -69,7 +69,7 @@ fn letter(index: usize) -> char {
     char::from(LETTERS[index % LETTERS.len()])
 }
 
-/// Who ran most in this part; spans are in order, so the first is found by bisection.
+/// Returns which application ran most in this part; spans are ordered, so the first is found by bisection.
 fn cell(spans: &[Span], part: std::ops::Range<u64>, letter_of: &[usize], kinds: usize) -> char {
     let mut ran = vec![0; kinds];
     let first = spans.partition_point(|span| span.to <= part.start);
@@ -80,7 +80,7 @@ fn cell(spans: &[Span], part: std::ops::Range<u64>, letter_of: &[usize], kinds: 
     if 2 * busy < part.end - part.start {
         return '.';
     }
-    // The first of equals, so that a drawing does not depend on the order of a search.
+    // Ties go to the first, so that a drawing does not depend on the order of a search.
     let most = ran.iter().copied().max().unwrap_or(0);
     ran.iter().position(|&ns| ns == most).map_or('.', letter)
 }

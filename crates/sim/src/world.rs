@@ -23,18 +23,18 @@ pub struct SimWorld {
     by_id: HashMap<ThreadId, usize>,
     known: usize,
     outcomes: Vec<Outcome>,
-    /// Apart from the simulation's own chance, so that looking does not change what happens.
+    /// A separate random stream, so that observing does not change what happens.
     noise: Random,
-    /// The chance of faults at the seam, apart again.
-    bad_luck: Random,
-    /// The chance of errors of progress, apart again.
+    /// The random stream of faults at the interface.
+    fault_random: Random,
+    /// The random stream of errors of progress.
     progress_noise: Random,
-    /// By how much the clock is ahead of the simulation, in nanoseconds: the sum of its jumps.
+    /// How far the clock is ahead of the simulation, in nanoseconds: the sum of its jumps.
     ahead_ns: u64,
 }
 
 impl SimWorld {
-    /// A world around a simulation.
+    /// Creates a world around a simulation.
     pub fn new(sim: Sim, seed: u64) -> Self {
         Self {
             sim,
@@ -42,13 +42,13 @@ impl SimWorld {
             known: 0,
             outcomes: Vec::new(),
             noise: Random::new(seed, 1),
-            bad_luck: Random::new(seed, 3),
+            fault_random: Random::new(seed, 3),
             progress_noise: Random::new(seed, 4),
             ahead_ns: 0,
         }
     }
 
-    /// The simulation, for its results.
+    /// Returns the simulation, for its results.
     pub fn sim(&self) -> &Sim {
         &self.sim
     }
@@ -57,14 +57,14 @@ impl SimWorld {
         &mut self.sim
     }
 
-    /// What became of the actions since the last observation.
+    /// Returns the outcomes of the actions since the last observation.
     pub(crate) fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// Whether a fault happens that has this share. One that is switched off draws no number.
+    /// Returns whether a fault with this probability happens. A fault that is switched off draws no number.
     fn happens(&mut self, share: f64) -> bool {
-        share > 0.0 && self.bad_luck.unit() < share
+        share > 0.0 && self.fault_random.unit() < share
     }
 
     fn reading(&mut self, index: usize) -> ThreadReading {
@@ -105,7 +105,7 @@ impl SimWorld {
         }
     }
 
-    /// Takes note of the identities of new threads.
+    /// Registers the IDs of new threads.
     fn meet(&mut self) {
         for index in self.known..self.sim.threads.len() {
             self.by_id.insert(self.sim.threads[index].id, index);
@@ -113,7 +113,7 @@ impl SimWorld {
         self.known = self.sim.threads.len();
     }
 
-    /// What the simulation has to tell, in the words of an observer.
+    /// Returns the simulation's news as events.
     fn events(&mut self) -> Vec<Event> {
         self.meet();
         let items = std::mem::take(&mut self.sim.news.items);
@@ -226,11 +226,11 @@ impl World for SimWorld {
         let Faults { late_looks, late, clock_jumps, clock_jump, .. } = self.sim.faults;
         let mut until = Time(deadline.0.saturating_sub(self.ahead_ns));
         if self.happens(late_looks) {
-            until = until + late.mul_f64(self.bad_luck.unit());
+            until = until + late.mul_f64(self.fault_random.unit());
         }
         let finished = self.sim.run_until(until);
         if self.happens(clock_jumps) {
-            self.ahead_ns += clock_jump.mul_f64(self.bad_luck.unit()).as_nanos() as u64;
+            self.ahead_ns += clock_jump.mul_f64(self.fault_random.unit()).as_nanos() as u64;
         }
         if finished {
             return Ok(Wake::Finished);

@@ -1,17 +1,17 @@
-//! Affinity masks of threads, for any number of PEs. (The sets of libc, nix and rustix end at 1,024.) A mask
-//! can be read of any thread; here only the caller can change its own.
+//! Affinity masks of threads, for any number of PEs. (The sets of libc, nix and rustix end at 1,024.) The
+//! mask of any thread can be read; here only the caller can change its own.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use nix::errno::Errno;
 
-/// More words than this no kernel wants: 2^20 PEs.
+/// The maximum size of a mask in words: 2^20 PEs.
 const WORDS_MAX: usize = 1 << 14;
 
 /// No kernel is built for more PEs.
 const PES_MAX: u32 = 8192;
 
-/// The PEs that a thread may use now; 0 is the caller. `ESRCH` when there is no such thread.
+/// Returns the PEs that a thread may use now; 0 is the caller. Fails with `ESRCH` if there is no such thread.
 pub fn get(tid: u32) -> Result<CpuSet, Errno> {
     let mut words = vec![0u64; 16];
     loop {
@@ -26,19 +26,19 @@ pub fn get(tid: u32) -> Result<CpuSet, Errno> {
         };
         match Errno::result(written) {
             Ok(_) => return Ok(CpuSet::from_words(&words)),
-            // The kernel knows of more PEs than the vector has bits for.
+            // The kernel knows more PEs than the vector has bits for.
             Err(Errno::EINVAL) if words.len() < WORDS_MAX => words.resize(words.len() * 2, 0),
             Err(errno) => return Err(errno),
         }
     }
 }
 
-/// Binds the calling thread. It takes no leave, as the thread is one of corewise's own.
+/// Binds the calling thread. This needs no permission, as the thread is corewise's own.
 pub fn bind_self(pe: PeId) -> Result<(), Errno> {
     narrow_self(&CpuSet::single(pe))
 }
 
-/// Lets the calling thread, and what it will start, use these PEs only. Allocates nothing.
+/// Restricts the calling thread, and its future children, to these PEs. Allocates nothing.
 pub fn narrow_self(pes: &CpuSet) -> Result<(), Errno> {
     let words = pes.words();
     // SAFETY: the kernel reads the given number of bytes from the slice, which is that long; 0 is the caller.
@@ -46,7 +46,7 @@ pub fn narrow_self(pes: &CpuSet) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
-/// Every PE that the machine has or may get.
+/// Returns every PE that the machine has or may get.
 pub fn all_pes() -> CpuSet {
     std::fs::read_to_string("/sys/devices/system/cpu/possible")
         .ok()
@@ -54,9 +54,9 @@ pub fn all_pes() -> CpuSet {
         .unwrap_or_else(|| CpuSet::first_n(PES_MAX))
 }
 
-/// What the caller's cpuset allows, whatever mask the caller has. It is asked for by a thread of its own, so
-/// that no mask changes that somebody else may set just now; where no thread can be made, the answer is the
-/// caller's mask.
+/// Returns what the caller's cpuset allows, whatever mask the caller has. A separate thread asks for it, so
+/// that no mask changes that somebody else may be setting. If no thread can be started, returns the caller's
+/// mask.
 pub fn of_cpuset() -> Result<CpuSet, Errno> {
     let ask = || {
         narrow_self(&all_pes())?;
@@ -66,12 +66,12 @@ pub fn of_cpuset() -> Result<CpuSet, Errno> {
     thread.map_or_else(|_| get(0), |thread| thread.join().expect("asking the kernel does not panic"))
 }
 
-/// The caller's mask and what its cpuset allows, at the same time. They differ if a user has narrowed the
-/// caller.
+/// Returns the caller's mask and what its cpuset allows, at the same time. They differ if a user has
+/// restricted the caller.
 pub fn own_and_cpuset() -> Result<(CpuSet, CpuSet), Errno> {
     loop {
         let (own, cpuset) = (get(0)?, of_cpuset()?);
-        // Else one of them has changed meanwhile.
+        // Otherwise one of them has changed meanwhile.
         if get(0)? == own {
             return Ok((own, cpuset));
         }

@@ -1,23 +1,23 @@
-//! Control groups of version 2 (cgroups(7)) as something that processes are in: how a user's words for one
-//! are understood, and who is in it.
+//! Control groups of version 2 (cgroups(7)) as sets of processes: finds the group that a user names, and its
+//! processes.
 //!
-//! A unit of systemd (a service, a scope, a slice) is the group whose folder has its name, somewhere in the
-//! hierarchy: to find that needs neither systemd's library nor its bus, and works in containers too. Limits:
-//! a unit that does not run has no group; several users may run units of one name, and then the path is asked
-//! for.
+//! A unit of systemd (a service, a scope, a slice) is the group whose directory has its name, somewhere in
+//! the hierarchy. Finding it needs neither systemd's library nor its bus, and works in containers, too.
+//! Limits: a unit that is not running has no group; several users may run units of one name, and the path is
+//! needed then.
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where the hierarchy is mounted: alone, or beside those of version 1.
+/// Where the hierarchy may be mounted: alone, or beside those of version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// The file of every group that lists the processes in it.
+/// The file of every group that lists its processes.
 const PROCESSES: &str = "cgroup.procs";
 
-/// What the names of units end with that hold processes.
+/// The suffixes of units that contain processes.
 const UNIT_KINDS: [&str; 3] = [".service", ".scope", ".slice"];
 
 /// A control group.
@@ -27,31 +27,31 @@ pub struct ControlGroup {
     path: String,
 }
 
-/// All control groups, as a tree of folders.
+/// All control groups, as a tree of directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     root: PathBuf,
 }
 
-/// Why a control group is none.
+/// Why a control group cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// The machine has none at all.
+    /// The machine has no control groups of version 2.
     #[error(
         "this machine has no control groups of version 2 (none are mounted at {}): name processes instead, \
          with `--pid`",
         MOUNTS.join(" or ")
     )]
     NotMounted,
-    /// Nothing is there.
+    /// The group does not exist.
     #[error("there is no control group {path} below {root}")]
     Absent {
-        /// What the user said.
+        /// The path as given by the user.
         path: String,
         /// The root of the hierarchy.
         root: String,
     },
-    /// Nothing is found by that name.
+    /// No unit with this name is running.
     #[error("no unit {name} runs: there is no control group of that name below {root}")]
     NoUnit {
         /// The name.
@@ -59,13 +59,13 @@ pub enum GroupError {
         /// The root of the hierarchy.
         root: String,
     },
-    /// It is no name of a unit.
-    #[error("{name} is no name of a unit that holds processes: those end with {}", UNIT_KINDS.join(", "))]
+    /// The text is not the name of a suitable unit.
+    #[error("{name} is not the name of a unit with processes: those end with {}", UNIT_KINDS.join(", "))]
     NoUnitName {
-        /// What the user said.
+        /// The text as given by the user.
         name: String,
     },
-    /// Several have that name.
+    /// Several units have that name.
     #[error("several units are called {name}: say which one with `--cgroup`: {}", paths.join(", "))]
     Ambiguous {
         /// The name.
@@ -76,27 +76,27 @@ pub enum GroupError {
     /// It cannot be read.
     #[error("cannot read {path}: {source}")]
     Unreadable {
-        /// The file or folder.
+        /// The file or directory.
         path: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Hierarchy {
-    /// That of this machine.
+    /// Returns the hierarchy of this machine.
     pub fn mounted() -> Result<Hierarchy, GroupError> {
         let is_one =
             |path: &&&str| statfs(**path).is_ok_and(|of| of.filesystem_type() == CGROUP2_SUPER_MAGIC);
         MOUNTS.iter().find(is_one).map(Hierarchy::at).ok_or(GroupError::NotMounted)
     }
 
-    /// One whose root is this folder.
+    /// Returns the hierarchy with this root directory.
     pub fn at(root: impl Into<PathBuf>) -> Hierarchy {
         Hierarchy { root: root.into() }
     }
 
-    /// The group that a user names by its folder or by its path from the root of the hierarchy.
+    /// Returns the group that a user names by its directory or by its path from the root of the hierarchy.
     pub fn group(&self, path: &str) -> Result<ControlGroup, GroupError> {
         let absent = || GroupError::Absent { path: path.to_owned(), root: self.root.display().to_string() };
         let root = self.root.canonicalize().map_err(unreadable(&self.root))?;
@@ -107,7 +107,7 @@ impl Hierarchy {
         Ok(ControlGroup::of(&root, folder))
     }
 
-    /// The group of a running unit of systemd.
+    /// Returns the group of a running unit of systemd.
     pub fn unit(&self, name: &str) -> Result<ControlGroup, GroupError> {
         if name.contains('/') || !UNIT_KINDS.iter().any(|kind| name.ends_with(kind) && name != *kind) {
             return Err(GroupError::NoUnitName { name: name.to_owned() });
@@ -138,24 +138,24 @@ impl ControlGroup {
         ControlGroup { folder, path }
     }
 
-    /// The path from the root of the hierarchy, as `/proc/PID/cgroup` tells it.
+    /// Returns the path from the root of the hierarchy, as in `/proc/PID/cgroup`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The last part of the path: of a unit its name.
+    /// Returns the last part of the path: the name of a unit.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("/")
     }
 
-    /// The processes in it and in the groups below it; none once it is gone.
+    /// Returns the processes in the group and in the groups below it; none once the group is gone.
     pub fn processes(&self) -> Result<Vec<u32>, GroupError> {
         let mut processes = Vec::new();
         walk(&self.folder, &mut |folder| {
             let path = folder.join(PROCESSES);
             let list = match std::fs::read_to_string(&path) {
                 Ok(list) => list,
-                // Gone; or of the threads of processes that the group above lists.
+                // The group is gone; or it contains threads of processes that the group above lists.
                 Err(error) if is_gone(&error) || error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                     return Ok(());
                 }
@@ -178,7 +178,7 @@ impl fmt::Display for ControlGroup {
     }
 }
 
-/// Calls `see` for a folder and all below it, less those that are gone meanwhile.
+/// Calls `see` for a directory and all directories below it, except those that are gone meanwhile.
 fn walk(folder: &Path, see: &mut dyn FnMut(&Path) -> Result<(), GroupError>) -> Result<(), GroupError> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -256,7 +256,7 @@ mod tests {
         let both = "/user.slice/1/own.service, /user.slice/2/own.service";
         assert!(error("own.service").ends_with(both), "{}", error("own.service"));
         for name in ["web", ".service", "a/web.service", "web.socket"] {
-            assert!(error(name).contains("is no name of a unit"), "{}", error(name));
+            assert!(error(name).contains("is not the name of a unit"), "{}", error(name));
         }
     }
 }

@@ -1,22 +1,20 @@
-//! What a process's surroundings say: its environment about the placement of its threads, its ancestors about
-//! nesting.
+//! Reads a process's environment for thread placement by the user and for a surrounding corewise.
 
 use crate::proc::{Environment, Proc};
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
-/// The variable by which a nested corewise knows that it runs inside another: the process id of the one that
-/// places threads.
+/// The variable that tells a nested corewise the process ID of the one that places threads.
 const NESTED_VARIABLE: &str = "COREWISE_PID";
 
-/// Whether the user of this process placed its threads by an environment variable. Such a wish wins: libgomp,
-/// LLVM's and Intel's OpenMP follow it at a time of their own choosing.
+/// Returns whether the user of this process placed its threads by an environment variable. Such a wish takes
+/// precedence: libgomp, LLVM's and Intel's OpenMP apply it at some later time.
 pub fn places_threads(pid: u32) -> bool {
-    // A process that ended, or belongs to somebody else, is not placed anyway.
+    // A process that ended, or belongs to another user, is not placed anyway.
     Proc::own().environment(pid).is_ok_and(|environment| wishes(&environment))
 }
 
-/// The first of these variables that is set for a process, and not empty.
+/// Returns the first of these variables that is set for a process, and not empty.
 pub fn first_set(pid: u32, names: &[&'static str]) -> Option<&'static str> {
     first_set_in(&Proc::own().environment(pid).ok()?, names)
 }
@@ -37,19 +35,20 @@ fn wishes(environment: &Environment) -> bool {
     })
 }
 
-/// The corewise that places a process, as its environment says; inherited by all that descend from it.
+/// Returns the corewise that places a process, from the environment that all its descendants inherit.
 pub fn started_by(proc: &Proc, pid: u32) -> Option<u32> {
     proc.environment(pid).ok()?.get(NESTED_VARIABLE)?.parse().ok()
 }
 
-/// What a command whose threads are placed gets into its environment, so that a corewise in it only watches.
+/// Returns the environment variable for a command whose threads are placed; with it, a corewise inside only
+/// watches.
 pub fn placed() -> (&'static str, String) {
     (NESTED_VARIABLE, outer_corewise().unwrap_or_else(std::process::id).to_string())
 }
 
-/// The outermost corewise that this one runs inside of, by its process id. Its variable in the environment
-/// says so, and where that was cleared (by sudo, for instance) the program that an ancestor runs. As it was
-/// when this was first asked: ancestors end.
+/// Returns the process ID of the outermost corewise around this one. It is found by the variable in the
+/// environment or, if that was cleared (for instance by sudo), by the programs of the ancestors. The first
+/// result is kept, as ancestors end.
 pub fn outer_corewise() -> Option<u32> {
     static OUTER: OnceLock<Option<u32>> = OnceLock::new();
     *OUTER.get_or_init(find_outer_corewise)
@@ -61,10 +60,10 @@ fn find_outer_corewise() -> Option<u32> {
     ancestors.take_while(|&pid| pid > 0).filter(|&pid| named == Some(pid) || runs_corewise(pid)).last()
 }
 
-/// Whether a process is a `corewise run`, of the file that this one runs or another build of it. The other
-/// commands (`compare`, `pgo`) start programs, too, but place no threads.
+/// Returns whether a process is a `corewise run`, of the same executable or another build. The other commands
+/// (`compare`, `pgo`) start programs, too, but place no threads.
 pub fn runs_corewise(pid: u32) -> bool {
-    // Where it may not be read, the name decides.
+    // If the arguments cannot be read, the name decides.
     let may_place = Proc::own()
         .arguments(pid)
         .map_or(true, |line| line.split(|&byte| byte == 0).nth(1) == Some(b"run".as_slice()));
@@ -80,9 +79,9 @@ fn is_corewise(pid: u32) -> bool {
         return true;
     }
     match proc.program(pid) {
-        // The kernel adds to the path of a file that was removed, as by an upgrade.
+        // The kernel appends to the path of a file that was removed, for example by an upgrade.
         Ok(path) => path.to_string_lossy().trim_end_matches(" (deleted)").ends_with("/corewise"),
-        // Another user's program may not be looked at, but it has a name.
+        // Another user's program cannot be read, but it has a name.
         Err(_) => proc.name(pid).is_ok_and(|name| name == "corewise"),
     }
 }

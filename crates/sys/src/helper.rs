@@ -1,15 +1,16 @@
-//! Processes of corewise's own: the witness and the guardian.
+//! Helper processes of corewise: the witness and the guardian.
 //!
-//! They are forked off and execute no program: to start this one anew takes longer than many a command. No
-//! `waitpid` for any child hears of them, as they are made without an exit signal. (An `exec` would give them
-//! one.)
+//! They are forked without executing a program, as starting this one again takes longer than many commands.
+//! They are created without an exit signal, so that no `waitpid` for any child reports them. (An `exec` would
+//! give them one.)
 
 use crate::proc::Proc;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use std::ffi::CStr;
 
-/// Forks a helper off: in itself `None`, its process id in corewise. This process must have one thread.
+/// Forks a helper: returns `None` in the helper, its process ID in corewise. This process must have only one
+/// thread.
 pub fn fork() -> Result<Option<Pid>, Errno> {
     // SAFETY: without flags this is a `fork` whose child has no exit signal; this process has one thread, so
     // the child may run any code.
@@ -17,20 +18,21 @@ pub fn fork() -> Result<Option<Pid>, Errno> {
     Ok((pid != 0).then(|| Pid::from_raw(pid as i32)))
 }
 
-/// In a helper: it keeps no directory in use, and is not taken for corewise by `pkill corewise`.
-pub fn go_by_the_name(name: &CStr) {
-    // Neither matters enough to do without a helper.
+/// Renames a helper and leaves the directory: it keeps no directory in use, and `pkill corewise` does not
+/// match it.
+pub fn take_name(name: &CStr) {
+    // Failures are harmless.
     let _ = nix::unistd::chdir("/");
     let _ = nix::sys::prctl::set_name(name);
     overwrite_arguments();
 }
 
-/// Where the kernel says that the arguments lie, zeros are put.
+/// Overwrites the process's arguments with zeros, where the kernel reports their location.
 fn overwrite_arguments() {
     let Some(range) = Proc::own().own_arguments() else { return };
     let start = std::ptr::with_exposed_provenance_mut::<u8>(range.start);
-    // SAFETY: the range is the part of this process's own stack that holds its arguments, which it reads no
-    // more.
+    // SAFETY: the range is the part of this process's own stack that holds its arguments, which it no longer
+    // reads.
     unsafe { std::ptr::write_bytes(start, 0, range.len()) };
 }
 

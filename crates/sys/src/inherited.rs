@@ -1,10 +1,10 @@
-//! What a command must get as corewise got it, though something on the way has changed it.
+//! Attributes that corewise changes for itself and must hand on to the command unchanged.
 //!
 //! Most of what a process inherits passes through corewise untouched: limits, umask, directory, priority,
-//! affinity, session. The exceptions stand here. Rust's runtime changes two things before `main` (it ignores
-//! SIGPIPE, and opens `/dev/null` where a standard stream is closed), so they are looked at before it runs.
-//! corewise itself blocks every signal and needs SIGCHLD; and timers and the duty to adopt orphans pass over
-//! `exec`, but not over the `fork` that corewise puts in between.
+//! affinity, session. The exceptions are here. Rust's runtime changes two things before `main` (it ignores
+//! SIGPIPE, and opens `/dev/null` where a standard stream is closed), so they are recorded before it runs.
+//! corewise itself blocks every signal and needs SIGCHLD. Timers and the subreaper attribute survive `exec`,
+//! but not the `fork` that corewise does in between.
 
 use crate::proc::Proc;
 use nix::errno::Errno;
@@ -13,18 +13,19 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What Rust's runtime is about to change: a bit for each closed standard stream, and [`PIPE_IGNORED`].
+/// The state that Rust's runtime is about to change: a bit for each closed standard stream, and
+/// [`PIPE_IGNORED`].
 static AT_START: AtomicU8 = AtomicU8::new(0);
 const PIPE_IGNORED: u8 = 1 << 3;
 const STANDARD_STREAMS: std::ops::RangeInclusive<RawFd> = 0..=2;
 
 /// Called by the C library before `main`.
 #[used]
-// SAFETY: the section holds pointers to functions of just this kind.
+// SAFETY: the section holds pointers to functions of exactly this type.
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = look_at_start;
+static BEFORE_MAIN: extern "C" fn() = record_start;
 
-extern "C" fn look_at_start() {
+extern "C" fn record_start() {
     let mut found = 0;
     for stream in STANDARD_STREAMS {
         // SAFETY: the call takes no pointer and changes nothing.
@@ -48,7 +49,7 @@ fn is_ignored(signal: libc::c_int) -> bool {
 
 const TIMERS: [libc::c_int; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
 
-/// What corewise has taken over, to be handed on to the command.
+/// The original attributes, to be handed on to the command.
 #[derive(Debug)]
 pub struct Inherited {
     mask: SigSet,
@@ -59,7 +60,7 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// From now on every signal is blocked, no timer runs, and the end of children is heard of.
+    /// Blocks every signal, stops all timers, and enables notification of ended children.
     pub(crate) fn take_over() -> Result<Inherited, Errno> {
         let mut mask = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut mask))?;
@@ -76,29 +77,28 @@ impl Inherited {
         Ok(Inherited { mask, ignores_children, adopts_orphans, timers, descriptors: descriptors() })
     }
 
-    /// In the process that becomes the command, as the last thing before: gives it everything.
-    pub(crate) fn hand_on(&self) -> Result<(), Errno> {
+    /// Restores all attributes, in the process that is about to execute the command.
+    pub(crate) fn restore_for_command(&self) -> Result<(), Errno> {
         let at_start = AT_START.load(Ordering::Relaxed);
         let disposition = |ignored| if ignored { SigHandler::SigIgn } else { SigHandler::SigDfl };
         set_disposition(Signal::SIGPIPE, disposition(at_start & PIPE_IGNORED != 0))?;
         set_disposition(Signal::SIGCHLD, disposition(self.ignores_children))?;
         for stream in STANDARD_STREAMS.filter(|stream| at_start & (1 << stream) != 0) {
-            // SAFETY: this process is about to become another and uses the stream no more.
+            // SAFETY: this process is about to execute another program and no longer uses the stream.
             unsafe { libc::close(stream) };
         }
         if self.adopts_orphans {
             prctl::set_child_subreaper(true)?;
         }
         for (which, left) in TIMERS.into_iter().zip(&self.timers) {
-            // SAFETY: the kernel reads the structure behind the reference; the old one is not asked for.
+            // SAFETY: the kernel reads the structure behind the reference; the old one is not requested.
             unsafe { libc::setitimer(which, left, std::ptr::null_mut()) };
         }
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None)
     }
 
-    /// Once the command has them, corewise lets go of the descriptors that it was started with, so that
-    /// whoever reads from a pipe sees its end when the command closes it. Standard error it keeps, to speak
-    /// on.
+    /// Closes the descriptors that corewise was started with, once the command has them, so that the reader
+    /// of a pipe sees its end when the command closes it. Standard error stays open for messages.
     pub(crate) fn let_go_of_descriptors(&mut self, keep_output: bool) {
         if let Ok(nothing) = std::fs::File::options().read(true).write(true).open("/dev/null") {
             for stream in [0, 1].into_iter().filter(|stream| *stream == 0 || !keep_output) {
@@ -112,26 +112,26 @@ impl Inherited {
         }
     }
 
-    /// The signals that were blocked.
+    /// Returns the signals that were blocked.
     pub(crate) fn mask(&self) -> &SigSet {
         &self.mask
     }
 }
 
-/// Leaves a signal to the kernel again.
+/// Restores the default disposition of a signal.
 pub fn reset_disposition(signal: Signal) -> Result<(), Errno> {
     set_disposition(signal, SigHandler::SigDfl)
 }
 
 pub(crate) fn set_disposition(signal: Signal, handler: SigHandler) -> Result<(), Errno> {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-    // SAFETY: it is only called to ignore a signal or to leave it to the kernel: no handler could run.
+    // SAFETY: only called to ignore a signal or to restore its default: no handler could run.
     unsafe { sigaction(signal, &action) }.map(drop)
 }
 
-/// The descriptors that outlived the `exec` of corewise, beside the standard streams: what corewise opens
-/// itself does not outlive one. Where `/proc` cannot be read, none is known, and they stay open until the
-/// end.
+/// Returns the descriptors that survived the `exec` of corewise, except the standard streams; those that
+/// corewise opens itself do not survive one. If `/proc` cannot be read the result is empty, and they stay
+/// open until the end.
 fn descriptors() -> Vec<RawFd> {
     let outlives_exec = |descriptor: &RawFd| {
         // SAFETY: the call takes no pointer and changes nothing.

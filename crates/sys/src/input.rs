@@ -1,10 +1,10 @@
-//! Files that are read because a user, or another file, names them: never for ever, and never all the memory.
+//! Reads files that a user or another file names, without blocking forever and without exhausting memory.
 //!
-//! Problem: a FIFO holds up who opens it, opening a device can do something, and a small packed file can hold
-//! more than there is memory. Approach: a path is first looked at, which opens nothing (`O_PATH`), then what
-//! was looked at is opened, whatever is put there in between. Only regular files and, where a user may pipe
-//! something in, pipes are opened. Reading and unpacking end at a limit, and a pipe through which nothing
-//! comes is given up. Limit: a file system that does not answer (NFS, FUSE) holds up whoever reads from it.
+//! Problem: opening a FIFO blocks, opening a device can have effects, and a small packed file can unpack to
+//! more than there is memory. Approach: a path is first opened with `O_PATH`, which has no effect; then the
+//! inspected object itself is opened, even if the path changes in between. Only regular files and, where a
+//! user may pipe something in, pipes are opened. Reading and unpacking end at a limit, and a pipe that stays
+//! silent is given up. Limit: a file system that does not answer (NFS, FUSE) blocks the reader.
 
 use crate::proc;
 use flate2::read::MultiGzDecoder;
@@ -18,36 +18,36 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of a machine, a scenario, a list: of what people write and read.
+/// The limit for a machine, a scenario or a list, in bytes: files that people write and read.
 pub const DOCUMENT_MAX: u64 = 64 << 20;
-/// Bytes of a recording or a profile, unpacked.
+/// The limit for an unpacked recording or profile, in bytes.
 pub const DATA_MAX: u64 = 1 << 30;
 /// The variable that replaces both limits, in MiB.
 pub const MAX_VARIABLE: &str = "COREWISE_INPUT_MAX_MIB";
 
-/// How long nothing may come through a pipe.
+/// How long a pipe may stay silent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens a regular file. Anything else is an error, at once.
+/// Opens a regular file. Anything else is an error, without blocking.
 pub fn open_regular(path: &Path) -> Result<File> {
     open_with(path, OFlag::empty(), false)
 }
 
-/// Looks, then opens. `follow` may be `O_NOFOLLOW`.
+/// Inspects the path, then opens it. `follow` may be `O_NOFOLLOW`.
 pub fn open_with(path: &Path, follow: OFlag, also_pipes: bool) -> Result<File> {
     let seen = File::from(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC | follow, Mode::empty())?);
     let kind = seen.metadata()?.file_type();
     let is_wanted = kind.is_file() || (also_pipes && kind.is_fifo());
     if !is_wanted {
-        let kinds = if also_pipes { "no file and no pipe" } else { "no regular file" };
+        let kinds = if also_pipes { "neither a file nor a pipe" } else { "not a regular file" };
         return Err(Error::new(ErrorKind::InvalidInput, format!("it is {kinds}")));
     }
-    // Not to wait for a writer, nor for the lease that somebody may hold on a file.
+    // Do not wait for a writer, nor for a lease on the file.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     Ok(File::from(open(&proc::descriptor(&seen), flags, Mode::empty())?))
 }
 
-/// Reads a file, or a pipe to its end: at most so many bytes.
+/// Reads a file, or a pipe to its end, with a limit in bytes.
 pub fn read(path: &Path, max: u64) -> Result<Vec<u8>> {
     let file = open_with(path, OFlag::empty(), true)?;
     if file.metadata()?.is_file() {
@@ -56,17 +56,17 @@ pub fn read(path: &Path, max: u64) -> Result<Vec<u8>> {
     read_at_most(Patient(file), max)
 }
 
-/// Reads a text, likewise.
+/// Reads a text with a limit in bytes.
 pub fn read_text(path: &Path, max: u64) -> Result<String> {
     String::from_utf8(read(path, max)?).map_err(|error| Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Whether gzip has packed it.
+/// Returns whether the bytes are packed by gzip.
 pub fn is_packed(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0x1f, 0x8b])
 }
 
-/// Unpacks what gzip has packed: the bytes, at most so many, and whether their end is missing.
+/// Unpacks gzip data; returns the bytes, at most `max`, and whether their end is missing.
 pub fn unpack(packed: &[u8], max: u64) -> Result<(Vec<u8>, bool)> {
     let mut bytes = Vec::new();
     match read_into(MultiGzDecoder::new(packed), max, &mut bytes) {
@@ -95,7 +95,7 @@ pub fn limit(max: u64) -> u64 {
     wished.map_or(max, |mib| mib.saturating_mul(1 << 20))
 }
 
-/// What is said of an input beyond its limit.
+/// Returns the error for an input beyond its limit.
 pub fn too_large(max: u64) -> Error {
     let text = format!("it holds more than {} MiB; if it should, set {MAX_VARIABLE} to more", max >> 20);
     Error::new(ErrorKind::FileTooLarge, text)
@@ -136,7 +136,7 @@ mod tests {
     fn a_pipe_is_read_to_its_end_and_is_no_regular_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = fifo(&directory);
-        assert!(open_regular(&path).unwrap_err().to_string().contains("no regular file"));
+        assert!(open_regular(&path).unwrap_err().to_string().contains("not a regular file"));
         let writer = std::thread::spawn({
             let path = path.clone();
             move || std::fs::write(path, vec![7; 200_000]).unwrap()
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn devices_are_not_opened() {
         let error = read(Path::new("/dev/zero"), DOCUMENT_MAX).unwrap_err().to_string();
-        assert!(error.contains("no file and no pipe"), "{error}");
+        assert!(error.contains("neither a file nor a pipe"), "{error}");
     }
 
     #[test]

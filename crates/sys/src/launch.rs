@@ -1,8 +1,8 @@
-//! Starting a command so that it can be watched from its first instruction.
+//! Starts a command so that it can be watched from its first instruction.
 //!
-//! The child waits before `exec` until counters and discovery are attached to it, then becomes the command as
-//! if it had been started alone: same process group, same terminal, same standard streams, and what else
-//! corewise has [`Inherited`].
+//! The child waits before `exec` until counters and discovery are attached, then becomes the command as if it
+//! had been started alone: same process group, same terminal, same standard streams, and the [`Inherited`]
+//! attributes.
 
 use crate::inherited::Inherited;
 use crate::signals::Signals;
@@ -14,12 +14,12 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 
-/// Where the command's standard output goes.
+/// The destination of the command's standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// Where corewise's own would go: the command's output is what the user wants.
+    /// Standard output: the user wants the command's output.
     Own,
-    /// To standard error: what corewise prints is what the user wants.
+    /// Standard error: the user wants what corewise prints.
     ToStandardError,
 }
 
@@ -34,21 +34,21 @@ pub struct Waiting {
 /// Why a command did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The command's text holds a zero byte.
+    /// The command contains a zero byte.
     #[error("`{0}` holds a zero byte, which no command can")]
     ZeroByte(String),
-    /// There is no such program.
+    /// The program does not exist.
     #[error("cannot find the command `{0}`: check the spelling and PATH")]
     NotFound(String),
-    /// It exists but cannot be executed.
+    /// The program exists but cannot be executed.
     #[error("cannot execute `{command}`: {errno}")]
     CannotExecute {
         /// The command.
         command: String,
-        /// The system's answer.
+        /// The system's error.
         errno: Errno,
     },
-    /// No process could be made.
+    /// No process could be created.
     #[error("cannot create a process: {0}")]
     Fork(#[from] Errno),
     /// The pipe to the child broke.
@@ -57,7 +57,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// The exit status that a shell would give: 127 not found, 126 not executable.
+    /// Returns the exit status that a shell would give: 127 not found, 126 not executable.
     pub fn exit_status(&self) -> u8 {
         match self {
             LaunchError::NotFound(_) => 127,
@@ -67,10 +67,10 @@ impl LaunchError {
     }
 }
 
-/// Makes the child, to which `signals` are passed on from now. The command gets these environment variables,
-/// too.
+/// Creates the child; `signals` are passed on to it from now on. The command also gets these environment
+/// variables.
 ///
-/// Must be called while this process has one thread, as the child runs ordinary code until `exec`.
+/// Must be called while this process has only one thread, as the child runs ordinary code until `exec`.
 pub fn prepare(
     command: &[OsString],
     signals: &mut Signals,
@@ -85,14 +85,14 @@ pub fn prepare(
     let (wait, go) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (failure, report) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     for (name, value) in variables {
-        // SAFETY: this process has one thread, so nobody reads the environment meanwhile; the variables are
-        // for the command and whatever it starts.
+        // SAFETY: this process has one thread, so no other code reads the environment; the variables are for
+        // the command and its descendants.
         unsafe { std::env::set_var(name, value) };
     }
     // SAFETY: this process has one thread, so the child may run any code before it executes the command.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
-            signals.command_is_there(child)?;
+            signals.command_created(child)?;
             Ok(Waiting { pid: child, go: go.into(), failure: failure.into() })
         }
         ForkResult::Child => {
@@ -111,14 +111,14 @@ fn become_command(
     report: OwnedFd,
 ) -> ! {
     let mut go = [0u8];
-    // An end of file means that corewise died before the start: then nothing is run.
+    // An end of file means that corewise died before the start: do not run the command.
     if File::from(wait).read_exact(&mut go).is_ok() {
-        let ready = redirect(output).and_then(|()| inherited.hand_on());
+        let ready = redirect(output).and_then(|()| inherited.restore_for_command());
         let errno = match ready.and_then(|()| nix::unistd::execvp(&words[0], words)) {
             Ok(never) => match never {},
             Err(errno) => errno,
         };
-        // If the parent is gone there is nobody to tell.
+        // If the parent is gone, there is no reader.
         let _ = File::from(report).write_all(&(errno as i32).to_ne_bytes());
     }
     // SAFETY: `_exit` ends the process at once and runs none of the parent's exit handlers.
@@ -133,7 +133,7 @@ fn redirect(output: Output) -> Result<(), Errno> {
 }
 
 impl Waiting {
-    /// The child's process id.
+    /// Returns the child's process ID.
     pub fn pid(&self) -> Pid {
         self.pid
     }

@@ -1,7 +1,7 @@
-//! What the rest of corewise asks of Linux: processes and threads, signals, files that users name, affinity
-//! masks of its own, and starting a command as if it had been started alone.
+//! Linux interfaces for the rest of corewise: processes and threads, signals, files that users name, its own
+//! affinity mask, and starting a command as if it had been started alone.
 //!
-//! Nothing here changes what is not corewise's own: that is the matter of the crate `binding`.
+//! This crate only changes what belongs to corewise itself; the crate `binding` changes other threads.
 
 pub mod affinity;
 pub mod cgroup;

@@ -1,4 +1,4 @@
-//! The limits that control groups (cgroups(7)) set to a process, in both versions of their hierarchy.
+//! The limits that control groups (cgroups(7)) impose on a process, in both versions of their hierarchy.
 
 use crate::proc::{ControlGroups, Proc};
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The folders of these groups, for one controller, up to the root of each hierarchy.
+/// Returns the directories of these groups, for one controller, up to the root of each hierarchy.
 pub fn folders(root: &Path, controller: &str, groups: &ControlGroups) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for (controllers, group) in groups.all() {
@@ -15,42 +15,42 @@ pub fn folders(root: &Path, controller: &str, groups: &ControlGroups) -> Vec<Pat
             list if list.split(',').any(|name| name == controller) => format!("sys/fs/cgroup/{list}"),
             _ => continue,
         };
-        // A group's path may be seen from outside of a container, where it does not exist here; its ancestors
-        // then do not either, except for the mount itself, which is the container's own group.
+        // In a container, a group's path may be the one outside, which does not exist here. Its ancestors do
+        // not exist either, except for the mount itself, which is the container's own group.
         let group = Path::new(group.trim_start_matches('/'));
         folders.extend(group.ancestors().map(|group| root.join(&mount).join(group)));
     }
     folders
 }
 
-/// How many PEs' worth of time a group's quota allows (`docker run --cpus`); `None` without a quota.
+/// Returns the number of PEs whose time a group's quota allows (`docker run --cpus`); `None` without a quota.
 pub fn pe_quota(folder: &Path) -> Option<f64> {
     if let Ok(text) = std::fs::read_to_string(folder.join("cpu.max")) {
         let (quota, period) = text.trim().split_once(' ')?;
         return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
     }
-    // Version 1 says -1 where there is no quota, which is no unsigned number.
+    // Version 1 has -1 if there is no quota, which does not parse as an unsigned number.
     let quota = number(folder, "cpu.cfs_quota_us")?;
     Some(quota as f64 / number(folder, "cpu.cfs_period_us")? as f64)
 }
 
-/// What a file of a group says, if it is a number.
+/// Returns the number in a file of a group, if it is one.
 pub fn number(folder: &Path, file: &str) -> Option<u64> {
     std::fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
 }
 
-/// For how long quotas have kept a process from its PEs. The kernel tells of each such time when it is over,
-/// as it does of what a thread waits.
+/// Measures how long quotas have kept a process from its PEs. The kernel reports each such time when it is
+/// over, as it does for waiting times of threads.
 #[derive(Debug, Default)]
 pub struct Throttling {
-    /// Of each group that has a quota.
+    /// One file for each group with a quota.
     stats: Vec<File>,
     so_far: Duration,
 }
 
 impl Throttling {
-    /// Of a process, from now on. Groups without a quota are left out, also if they get one later; nothing is
-    /// known of a process that has ended.
+    /// Starts measuring for a process. Groups without a quota are left out, even if they get one later;
+    /// nothing is known about a process that has ended.
     pub fn of(root: &Path, pid: u32) -> Throttling {
         let groups = Proc::of_machine(root).control_groups(pid);
         let folders = groups.map_or_else(|_| Vec::new(), |groups| folders(root, "cpu", &groups));
@@ -61,14 +61,14 @@ impl Throttling {
         throttling
     }
 
-    /// Since this was asked last, of all PEs together.
+    /// Returns the throttled time since the last call, summed over all PEs.
     pub fn since_last(&mut self) -> Duration {
         let so_far: Duration = self.stats.iter().filter_map(throttled).sum();
         so_far.saturating_sub(std::mem::replace(&mut self.so_far, so_far))
     }
 }
 
-/// From `cpu.stat`; `None` once the group is gone.
+/// Returns the throttled time from `cpu.stat`; `None` once the group is gone.
 fn throttled(stat: &File) -> Option<Duration> {
     let mut buffer = [0; 1024];
     let length = stat.read_at(&mut buffer, 0).ok()?;

@@ -1,12 +1,11 @@
-//! The nice level of a thread of corewise's own: for work that is to take next to nothing from others who
-//! want the PE, too.
+//! The nice level of corewise's own threads: for work that must take hardly any time from others on the PE.
 
 use nix::errno::Errno;
 use nix::unistd::gettid;
 
 const LOWEST: i32 = 19;
 
-/// That of a thread, which can be lowered and raised again.
+/// The nice level of a thread, which can be lowered and raised again.
 #[derive(Debug, Clone, Copy)]
 pub struct Niceness {
     tid: i32,
@@ -14,8 +13,8 @@ pub struct Niceness {
 }
 
 impl Niceness {
-    /// That of this thread; `None` where it could not be raised again (no CAP_SYS_NICE, and no limit that
-    /// allows it), which another thread finds out.
+    /// Returns that of this thread; `None` if it could not be raised again (no CAP_SYS_NICE, and no limit
+    /// that permits it), which is tried in another thread.
     pub fn of_this_thread() -> Option<Niceness> {
         let tid = gettid().as_raw();
         let own = level_of(tid).ok()?;
@@ -24,13 +23,13 @@ impl Niceness {
         returns.then_some(Niceness { tid, own })
     }
 
-    /// To the lowest.
+    /// Sets the lowest priority.
     pub fn lower(&self) {
-        // Nothing depends on it.
+        // A failure is harmless.
         let _ = set(self.tid, LOWEST);
     }
 
-    /// To what it was at first.
+    /// Restores the original level.
     pub fn raise(&self) {
         let _ = set(self.tid, self.own);
     }
@@ -40,7 +39,7 @@ fn level_of(tid: i32) -> Result<i32, Errno> {
     Errno::clear();
     // SAFETY: the call takes no pointer.
     match (unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) }, Errno::last()) {
-        // Which is a level, too.
+        // -1 is also a valid level.
         (-1, errno) if errno != Errno::from_raw(0) => Err(errno),
         (level, _) => Ok(level),
     }

@@ -1,5 +1,5 @@
-//! Privileges: those of corewise, and programs that gain some when they are executed, into which the kernel
-//! lets nobody but root look.
+//! Privileges: those of corewise, and programs that gain some when they are executed, which only root can
+//! inspect.
 
 use crate::proc::Proc;
 use nix::unistd::{getegid, geteuid};
@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a command gains that its user does not have: `setuid`, `setgid` or `file capabilities`. `None` for a
-/// command that gains nothing, and for root, who has everything.
+/// Returns the privileges that a command gains over its user: `setuid`, `setgid` or `file capabilities`.
+/// `None` for a command that gains nothing, and for root, who has everything.
 pub fn gained(command: &OsStr) -> Option<&'static str> {
     if geteuid().is_root() {
         return None;
@@ -26,15 +26,15 @@ pub fn gained(command: &OsStr) -> Option<&'static str> {
 /// `CAP_SYS_ADMIN` among the [effective] capabilities.
 pub const SYS_ADMIN: u64 = 1 << 21;
 
-/// `CAP_SYS_NICE` among them.
+/// `CAP_SYS_NICE` among the [effective] capabilities.
 pub const SYS_NICE: u64 = 1 << 23;
 
-/// The capabilities of this process, one bit each; none where `proc` does not tell.
+/// Returns the capabilities of this process, one bit each; none if `proc` cannot be read.
 pub fn effective(proc: &Proc) -> u64 {
     proc.own_status().bits("CapEff").unwrap_or(0)
 }
 
-/// The file that `execvp(3)` executes.
+/// Returns the file that `execvp(3)` executes.
 fn find(command: &OsStr, path: &OsStr) -> Option<PathBuf> {
     if command.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(command));

@@ -1,15 +1,15 @@
-//! Real-time scheduling of the calling thread, for as long as it must not be disturbed.
+//! Real-time scheduling of the calling thread, while it must not be disturbed.
 
 use nix::errno::Errno;
 
-/// The calling thread has a real-time policy; dropped, it has its own again.
+/// Keeps the calling thread under a real-time policy until drop.
 pub struct RealTime {
     policy: libc::c_int,
     parameters: libc::sched_param,
 }
 
 impl RealTime {
-    /// Round robin with a priority from 1 (low) to 99. `EPERM` where it is not permitted.
+    /// Enters the round-robin policy with a priority from 1 (low) to 99. Fails with `EPERM` if not permitted.
     pub fn enter(priority: libc::c_int) -> Result<RealTime, Errno> {
         let mut parameters = libc::sched_param { sched_priority: 0 };
         // SAFETY: the call takes no pointer; 0 is the calling thread.
@@ -18,7 +18,7 @@ impl RealTime {
         Errno::result(unsafe { libc::sched_getparam(0, &mut parameters) })?;
         let own = RealTime { policy, parameters };
         if let Err(errno) = set(libc::SCHED_RR, libc::sched_param { sched_priority: priority }) {
-            // There is nothing to go back to.
+            // There is nothing to restore.
             std::mem::forget(own);
             return Err(errno);
         }
@@ -28,7 +28,7 @@ impl RealTime {
 
 impl Drop for RealTime {
     fn drop(&mut self) {
-        // To give a real-time policy up is always permitted.
+        // Giving up a real-time policy is always permitted.
         let _ = set(self.policy, self.parameters);
     }
 }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn the_policy_is_given_back() {
-        // In a thread of its own, so that other tests are not held up.
+        // In a thread of its own, so that other tests are not delayed.
         std::thread::spawn(|| {
             // SAFETY: the call takes no pointer; 0 is the calling thread.
             let policy = || unsafe { libc::sched_getscheduler(0) };

@@ -1,9 +1,10 @@
-//! Signals and children: corewise stands between a shell and a command, and both should not notice.
+//! Signals and children: corewise sits between a shell and a command, and neither should notice.
 //!
-//! Every signal is blocked and read from a descriptor. What the whole process group got (the terminal's keys,
-//! a shell's `kill %1`), the command has got itself; what was sent to corewise alone is passed on. When the
-//! command stops, corewise stops with the same signal, as the shell expects of its job, and goes on when
-//! either is told to. When the command dies of a signal, corewise dies of it too ([`end_as`]).
+//! Every signal is blocked and read from a descriptor. Signals to the whole process group (the terminal's
+//! keys, a shell's `kill %1`) have reached the command directly; signals to corewise alone are passed on.
+//! When the command stops, corewise stops with the same signal, as the shell expects of its job, and
+//! continues when either is continued. When the command dies of a signal, corewise dies of it, too
+//! ([`end_as`]).
 
 use crate::inherited::{Inherited, set_disposition};
 use crate::witness::{Heard, Witness};
@@ -21,12 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The signals by which somebody asks a program to end.
+/// The signals that ask a program to end.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 /// The signals that stop a job and can be refused.
 const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 
-/// The signals' descriptor, the witness, and what the command is to inherit.
+/// The signals' descriptor, the witness, and what the command inherits.
 #[derive(Debug)]
 pub struct Signals {
     descriptor: SignalFd,
@@ -34,50 +35,51 @@ pub struct Signals {
     witness: Option<Witness>,
 }
 
-/// What the signals and children of the last moments amount to.
+/// The result of the signals and ended children since the last call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct News {
-    /// How the command ended, once it has.
+    /// The command's exit status, once it has ended.
     pub ended: Option<ExitStatus>,
-    /// No child is left, neither the command nor an orphan of it.
+    /// Whether no child is left, neither the command nor an orphan of it.
     pub no_children: bool,
-    /// Somebody asked corewise to end (a signal that would end it).
+    /// Whether corewise was asked to end (by a signal that would end it).
     pub asked_to_end: bool,
 }
 
 impl Signals {
-    /// Takes the signals over. This process must have one thread.
+    /// Takes over the signals. This process must have only one thread.
     pub fn open() -> Result<Signals, Errno> {
         let inherited = Inherited::take_over()?;
         let descriptor =
             SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        // Without a witness (no process can be made) what the kernel sends counts as sent to the group.
+        // Without a witness (no process can be created) the kernel's signals count as sent to the group.
         Ok(Signals { descriptor, inherited, witness: Witness::start().ok() })
     }
 
-    /// What the command is to inherit.
+    /// Returns what the command inherits.
     pub(crate) fn inherited(&self) -> &Inherited {
         &self.inherited
     }
 
-    /// The process that listens to the group, which belongs to corewise and not to the application.
+    /// Returns the process that listens to the group's signals, which belongs to corewise and not to the
+    /// application.
     pub fn witness(&self) -> Option<Pid> {
         self.witness.as_ref().map(Witness::pid)
     }
 
-    /// Once the command is there: closes the descriptors that corewise was started with, all but standard
-    /// error, and standard output if it is kept.
+    /// Closes the descriptors that corewise was started with, once the command runs: all but standard error,
+    /// and standard output if it is kept.
     pub fn let_go_of_descriptors(&mut self, keep_output: bool) {
         self.inherited.let_go_of_descriptors(keep_output);
     }
 
-    /// Readable when there is a signal.
+    /// Returns a descriptor that is readable when there is a signal.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// The command has just been made: what the group got before, it has not got.
-    pub(crate) fn command_is_there(&mut self, command: Pid) -> Result<(), Errno> {
+    /// Must be called when the command has just been created: it did not get the group's earlier signals.
+    pub(crate) fn command_created(&mut self, command: Pid) -> Result<(), Errno> {
         let _ = self.heard();
         self.take_signals(Some(command)).map(drop)
     }
@@ -98,17 +100,17 @@ impl Signals {
         }
     }
 
-    /// Follows the command for some time, and does nothing else. How it ended, if it did.
+    /// Follows the command for some time, and does nothing else. Returns its exit status if it ended.
     pub fn follow_for(&mut self, command: Pid, time: Duration) -> Result<Option<ExitStatus>, Errno> {
         let began = Instant::now();
         self.follow_until(command, None, || time.saturating_sub(began.elapsed()))
     }
 
-    /// Follows the command, by a thread of its own, while some work is done that takes long enough for two
-    /// signals to become one. What the work gives, and how the command ended, if it did: that it has ended is
-    /// told to the work by a flag. Meanwhile the thread also does something `besides`, which says how soon it
-    /// wants to do so again.
-    pub fn follow_beside<T>(
+    /// Follows the command in a thread of its own while `work` runs, which may take long enough for two
+    /// signals to merge. Returns the result of the work, and the command's exit status if it ended; a flag
+    /// tells the work that the command has ended. The thread also calls `besides` repeatedly, which returns
+    /// the time until its next call.
+    pub fn follow_during<T>(
         &mut self,
         command: Pid,
         mut besides: impl FnMut() -> Duration + Send,
@@ -117,7 +119,7 @@ impl Signals {
         let (ear, end) = UnixStream::pair()?;
         let has_ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // It ends when there is something to be heard.
+            // Ends when `ear` is readable.
             let besides = || besides().max(Duration::from_micros(1));
             let follow = || {
                 let ended = self.follow_until(command, Some(ear.as_fd()), besides)?;
@@ -133,7 +135,7 @@ impl Signals {
         })
     }
 
-    /// Follows the command until it ends, no time is left, or there is something to be heard by `ear`.
+    /// Follows the command until it ends, time is over, or `ear` is readable.
     fn follow_until(
         &mut self,
         command: Pid,
@@ -161,7 +163,7 @@ impl Signals {
         }
     }
 
-    /// Takes in all pending signals and says whether one asks to end.
+    /// Takes in all pending signals and returns whether one asks to end.
     pub fn take_signals(&mut self, command: Option<Pid>) -> Result<bool, Errno> {
         let mut asked_to_end = false;
         let mut heard = None;
@@ -179,7 +181,7 @@ impl Signals {
         Ok(asked_to_end)
     }
 
-    /// `None`: there is no witness.
+    /// Returns `None` if there is no witness.
     fn heard(&mut self) -> Option<Heard> {
         let heard = self.witness.as_mut()?.heard();
         if heard.is_err() {
@@ -188,7 +190,8 @@ impl Signals {
         heard.ok()
     }
 
-    /// What came of corewise's own doing (its children, its files, its CPU time) or from the witness.
+    /// Returns whether the signal was caused by corewise itself (its children, its files, its CPU time) or by
+    /// the witness.
     fn is_own_matter(&self, info: &siginfo) -> bool {
         let sender = Pid::from_raw(info.ssi_pid as i32);
         let is_sent = info.ssi_code <= 0;
@@ -221,7 +224,7 @@ impl Signals {
         }
     }
 
-    /// The command has stopped: stops too, until one of both is told to go on.
+    /// Stops after the command has stopped, until either is continued.
     fn stop_with(&mut self, command: Pid, signal: i32) -> Result<(), Errno> {
         if let Some(witness) = &mut self.witness
             && witness.wake_when_it_goes_on(command).is_err()
@@ -236,11 +239,11 @@ impl Signals {
     }
 }
 
-/// What remains to be done is corewise's own, and a signal may end it.
+/// The remaining work is corewise's own, and a signal may end it.
 impl Drop for Signals {
     fn drop(&mut self) {
-        // What the command has got must not end corewise, which has a report to write; nor must the limit on
-        // the size of files, which an error tells of.
+        // Signals that the command has got must not end corewise, which has a report to write; nor must the
+        // limit on the size of files, which is reported as an error.
         let _ = self.take_signals(None);
         let mut mask = *self.inherited.mask();
         mask.add(Signal::SIGXFSZ);
@@ -248,14 +251,14 @@ impl Drop for Signals {
     }
 }
 
-/// Whether the whole process group got the signal.
+/// Returns whether the whole process group got the signal.
 fn is_for_group(info: &siginfo, heard: Option<Heard>) -> bool {
     heard.map_or(info.ssi_code == libc::SI_KERNEL, |heard| heard.has(info.ssi_signo as i32))
 }
 
 fn pass_on(info: &siginfo, is_for_group: bool, command: Pid) {
     if is_for_group {
-        // Started by a shell as a job, the command alone would lead the group and could not leave it.
+        // A command that a shell started alone as a job would lead the group and could not leave it.
         let has_left = getpgid(Some(command)).is_ok_and(|group| group != getpgrp());
         if !has_left || getpgrp() != getpid() {
             return;
@@ -269,10 +272,10 @@ fn pass_on(info: &siginfo, is_for_group: bool, command: Pid) {
     }
 }
 
-/// With the value that came with it.
+/// Passes the signal on with its value.
 fn queue(info: &siginfo, command: Pid) {
     let value = libc::sigval { sival_ptr: std::ptr::with_exposed_provenance_mut(info.ssi_ptr as usize) };
-    // SAFETY: the value is passed on as it came, and nobody here takes it for a pointer.
+    // SAFETY: the value is passed on unchanged and not used as a pointer here.
     unsafe { libc::sigqueue(command.as_raw(), info.ssi_signo as i32, value) };
 }
 
@@ -281,22 +284,22 @@ pub fn stop_by_number(signal: i32) -> Result<(), Errno> {
     stop_by(STOPPING.into_iter().find(|one| *one as i32 == signal).unwrap_or(Signal::SIGSTOP))
 }
 
-/// Stops this process, as far as the kernel stops it by this signal. (Not where nobody could let it go on.)
+/// Stops this process by this signal, if the kernel permits it. (It does not if nobody could continue it.)
 fn stop_by(signal: Signal) -> Result<(), Errno> {
     if signal == Signal::SIGSTOP {
         return nix::sys::signal::kill(getpid(), signal);
     }
     let mut alone = SigSet::empty();
     alone.add(signal);
-    // The command's disposition is its own, whatever corewise has inherited.
+    // The command's disposition is its own, independent of what corewise has inherited.
     set_disposition(signal, SigHandler::SigDfl)?;
     nix::sys::signal::kill(getpid(), signal)?;
     sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&alone), None)?;
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&alone), None)
 }
 
-/// Ends this process as the command ended: dies of the signal that killed it, without a core dump of its own.
-/// Returns the exit status to end with in all other cases.
+/// Ends this process as the command ended: dies of the signal that killed it, without a core dump. Returns
+/// the exit status to use in all other cases.
 pub fn end_as(status: ExitStatus) -> u8 {
     let Some(signal) = status.signal() else { return status.code().unwrap_or(0) as u8 };
     if without_core_dump().is_ok() {
@@ -316,7 +319,7 @@ pub fn end_as(status: ExitStatus) -> u8 {
     shell_status(status)
 }
 
-/// The exit status as a shell gives it: 128 + N for a program that signal N killed.
+/// Returns the exit status as a shell gives it: 128 + N for a program that signal N killed.
 pub fn shell_status(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,
@@ -328,25 +331,26 @@ pub fn shell_status(status: ExitStatus) -> u8 {
 fn without_core_dump() -> Result<(), Errno> {
     let (_, hard) = getrlimit(Resource::RLIMIT_CORE)?;
     setrlimit(Resource::RLIMIT_CORE, 0, hard)?;
-    // A program that dumps are piped to gets them whatever the limit.
+    // A program to which dumps are piped gets them regardless of the limit.
     nix::sys::prctl::set_dumpable(false)
 }
 
-/// For work of corewise's own, without a command: a flag that is set when somebody asks corewise to end.
-/// Asked again, corewise ends at once, as without this.
+/// Returns a flag that is set when corewise is asked to end, for work without a command. A second request
+/// ends corewise at once, as it would without this function.
 ///
-/// To be called before other threads are started: they inherit that the signals are blocked. Processes that
-/// `std` starts do not.
+/// Must be called before other threads are started, which inherit the blocked signals. Processes started by
+/// `std` do not inherit them.
 pub fn asked_to_end() -> std::io::Result<Arc<AtomicBool>> {
     let asked_for: SigSet = ENDING.into_iter().collect();
     let before = asked_for.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let asked = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&asked);
     let listen = move || {
-        // Should it ever fail: better to end than to hear no wish.
+        // If this ever fails, ending is better than ignoring requests.
         let _ = asked_for.wait();
         flag.store(true, Ordering::Relaxed);
-        // This thread alone no longer blocks them, so the next one is for it and does what it always does.
+        // Only this thread no longer blocks the signals, so the next one is delivered to it with its default
+        // effect.
         let _ = before.thread_set_mask();
         loop {
             std::thread::park();

@@ -1,8 +1,8 @@
-//! Room on the stack, whatever the limit: a command may be started with `ulimit -s 64`, and corewise before
-//! it.
+//! Provides enough stack whatever the limit: a command, and before it corewise, may be started with `ulimit
+//! -s 64`.
 //!
-//! The limit holds for the first thread alone, and corewise may have but one. So where it is small, the work
-//! is done on memory of corewise's own instead, to which the C library changes over.
+//! The limit applies only to the first thread, and corewise may have only that one. If the limit is small,
+//! the work is done on memory of corewise's own, to which the C library switches.
 
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect};
@@ -12,22 +12,22 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-/// From this limit on there is room enough.
+/// A limit from which the stack is sufficient.
 const ENOUGH: u64 = 2 << 20;
 const SIZE: NonZeroUsize = NonZeroUsize::new(8 << 20).unwrap();
-/// At least a page on any machine; running into it is a fault and not a corruption.
+/// At least a page on any machine; an overflow is then a fault and not a corruption.
 const GUARD: usize = 64 << 10;
 
 static WORK: Mutex<Option<fn() -> ExitCode>> = Mutex::new(None);
 static RESULT: Mutex<Option<ExitCode>> = Mutex::new(None);
 
-/// Does the work with room on the stack.
+/// Runs the work with enough stack.
 pub fn with_room(work: fn() -> ExitCode) -> ExitCode {
     match getrlimit(Resource::RLIMIT_STACK) {
         Ok((soft, _)) if soft < ENOUGH => {}
         _ => return work(),
     }
-    // Without memory for it, the stack that there is may do.
+    // Without memory for it, the existing stack may suffice.
     if set(&WORK, work) && elsewhere().is_ok() { take(&RESULT).unwrap_or(ExitCode::FAILURE) } else { work() }
 }
 
@@ -40,14 +40,14 @@ fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
 }
 
 extern "C" fn begin() {
-    // Unwinding must not leave this function: there is nothing below it.
+    // A panic must not unwind beyond this function: there is nothing below it.
     let done = std::panic::catch_unwind(|| take(&WORK).map(|work| work()));
     set(&RESULT, done.ok().flatten().unwrap_or(ExitCode::from(101)));
 }
 
 fn elsewhere() -> Result<(), Errno> {
     let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: the mapping is new, and nobody else knows of it.
+    // SAFETY: the mapping is new and not used elsewhere.
     let stack = unsafe { mmap_anonymous(None, SIZE, access, MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK) }?;
     // SAFETY: the range lies at the lower end of the mapping, which is not used yet.
     unsafe { mprotect(stack, GUARD, ProtFlags::PROT_NONE) }?;

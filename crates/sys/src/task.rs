@@ -1,5 +1,5 @@
-//! Threads and processes by number and time of start, so that nobody is taken for an earlier owner of a
-//! number.
+//! Threads and processes identified by ID and start time, so that a reused ID is not mistaken for the earlier
+//! thread.
 
 use crate::proc::{Proc, ProcError, Stat};
 use nix::sys::signal::Signal;
@@ -8,39 +8,40 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// One thread or process for all time: the kernel gives numbers out again, but not with the same start. (Its
-/// clock for that ticks a hundred times a second; in less a number does not come round.)
+/// One thread or process for all time: the kernel reuses IDs, but not with the same start time. (Its clock
+/// for that ticks a hundred times a second; IDs do not wrap around within a tick.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Task {
-    /// The thread's or process's id.
+    /// The ID of the thread or process.
     pub id: u32,
-    /// When it started, in the kernel's clock ticks since boot.
+    /// Its start time, in the kernel's clock ticks since boot.
     pub start: u64,
 }
 
 impl Task {
-    /// Who has this number now; `None` if nobody.
+    /// Returns the task that has this ID now; `None` if there is none.
     pub fn of(id: u32) -> Result<Option<Task>, ProcError> {
         Ok(Proc::own().task(id)?.map(|stat| Task { id, start: stat.start_ticks }))
     }
 
-    /// This process.
+    /// Returns this process.
     pub fn own() -> io::Result<Task> {
         Task::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not show this process"))
     }
 
-    /// Whether it has not ended. A process that only waits to be asked for its status has.
+    /// Returns whether it has not ended. A process that only waits for its parent to read its status has
+    /// ended.
     pub fn lives(self) -> Result<bool, ProcError> {
         Ok(self.state()?.is_some())
     }
 
-    /// Its state; `None` if it has ended.
+    /// Returns its state; `None` if it has ended.
     pub fn state(self) -> Result<Option<char>, ProcError> {
         let is_it = |stat: &Stat| stat.start_ticks == self.start && !stat.is_zombie();
         Ok(Proc::own().task(self.id)?.filter(is_it).map(|stat| stat.state))
     }
 
-    /// Whether it lives but has been killed: on a busy machine it takes a while to end.
+    /// Returns whether it lives but has been killed: on a busy machine it takes a while to end.
     pub fn is_dying(self) -> Result<bool, ProcError> {
         let proc = Proc::own();
         let Some(stat) = proc.task(self.id)?.filter(|stat| stat.start_ticks == self.start) else {
@@ -53,7 +54,7 @@ impl Task {
     }
 }
 
-/// The present as a time of start.
+/// Returns the present as a start time.
 pub fn now() -> u64 {
     let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux has CLOCK_BOOTTIME");
     let ticks_per_second =

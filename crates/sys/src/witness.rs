@@ -1,18 +1,17 @@
-//! The witness: a process of corewise's own process group, which hears what the group hears.
+//! The witness: a process in corewise's process group that receives the same signals as the group.
 //!
-//! Problem: corewise passes signals on to the command, but not those that the command has got itself, as the
-//! whole group did: by Ctrl-C, by `kill %1` of a shell, by the command's own `kill 0`. A signal does not tell
-//! to whom else it was sent. Approach: a second process of the group blocks every signal, so what comes stays
-//! pending there. What corewise has got and the witness has too was sent to the group. The kernel sends to a
-//! group under a lock, so a system call that takes this lock (`setpgid`) makes sure that the witness has
-//! its copy by then.
+//! Problem: corewise passes signals on to the command, except those that the command has received itself
+//! because they were sent to the whole group: by Ctrl-C, by `kill %1` of a shell, by the command's own `kill
+//! 0`. A signal does not tell who else has received it. Approach: a second process of the group blocks every
+//! signal, so they stay pending there. A signal that both corewise and the witness have received was sent to
+//! the group. The kernel signals a group under a lock, so a system call that takes this lock (`setpgid`)
+//! ensures that the witness has its copy by then.
 //!
-//! It also wakes corewise. When the command stops, corewise stops as well, for the shell to see; and when
-//! somebody lets the command alone go on, a stopped corewise could not notice.
+//! The witness also wakes corewise. When the command stops, corewise stops as well, so that the shell
+//! notices; if then only the command is continued, a stopped corewise could not notice that itself.
 //!
-//! Limits: of two processes that get the same signal one by one the witness cannot know; and a `SIGSTOP` to
-//! the group stops the witness too, which then does not see the command go on alone. It goes when
-//! corewise does.
+//! Limits: if two processes get the same signal individually, the witness cannot tell. A `SIGSTOP` to the
+//! group also stops the witness, which then does not see the command continue alone. It ends with corewise.
 
 use crate::helper;
 use crate::proc::Proc;
@@ -25,21 +24,21 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// An answer takes some µs; after this, nobody is going to answer.
+/// An answer takes some µs; after this time, none will come.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it looks whether a stopped command goes on.
+/// How often it checks whether a stopped command has been continued.
 const LOOK_MS: u8 = 20;
-/// No process has this id.
+/// No process has this ID.
 const NOBODY: libc::pid_t = libc::pid_t::MAX;
 
-/// The witness, from corewise's side.
+/// The witness, as corewise sees it.
 #[derive(Debug)]
 pub struct Witness {
     pid: Pid,
     line: UnixStream,
 }
 
-/// The signals that the group has got, a bit each.
+/// The signals that the group has received, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Heard(u64);
 
@@ -54,7 +53,7 @@ fn bit(signal: i32) -> u64 {
 }
 
 impl Witness {
-    /// Starts it. Every signal must be blocked, and this process have one thread.
+    /// Starts the witness. Every signal must be blocked, and this process must have only one thread.
     pub(crate) fn start() -> std::io::Result<Witness> {
         let (line, its_end) = UnixStream::pair()?;
         line.set_read_timeout(Some(PATIENCE))?;
@@ -68,15 +67,14 @@ impl Witness {
         }
     }
 
-    /// Its process id.
+    /// Returns its process ID.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// What the group has got since it was last asked. An error means that the witness is gone.
+    /// Returns what the group has received since the last call. An error means that the witness is gone.
     pub(crate) fn heard(&mut self) -> std::io::Result<Heard> {
-        // Fails, but only once it has had the lock.
-        // SAFETY: the call takes no pointer.
+        // Fails, but only after it has taken the lock. SAFETY: the call takes no pointer.
         unsafe { libc::setpgid(NOBODY, 1) };
         self.ask(Request::WhatWasHeard)?;
         let mut answer = [0; 8];
@@ -84,7 +82,7 @@ impl Witness {
         Ok(Heard(u64::from_ne_bytes(answer)))
     }
 
-    /// From now until it is asked something else: sends SIGCONT when the process is no longer stopped.
+    /// Until the next request: sends SIGCONT when the process is no longer stopped.
     pub(crate) fn wake_when_it_goes_on(&mut self, pid: Pid) -> std::io::Result<()> {
         self.ask(Request::WakeWhenItGoesOn(pid.as_raw()))
     }
@@ -94,11 +92,11 @@ impl Witness {
     }
 }
 
-/// Nothing of it is left, not even to be reaped by somebody else.
+/// Leaves nothing of it behind, not even a zombie for another process to reap.
 impl Drop for Witness {
     fn drop(&mut self) {
         let wait = |flags| {
-            // SAFETY: the status is not asked for.
+            // SAFETY: the status is not requested.
             unsafe { libc::waitpid(self.pid.as_raw(), std::ptr::null_mut(), libc::__WALL | flags) }
         };
         // Only if it is still there, and still ours.
@@ -131,12 +129,12 @@ impl Request {
     }
 }
 
-/// What the witness does all its life.
+/// Runs the witness.
 fn serve(mut line: UnixStream, corewise: Pid) -> ! {
     close_all_but(&line);
-    helper::go_by_the_name(c"witness");
+    helper::take_name(c"witness");
     let mut request = [0; 4];
-    // The end of the line is the end of corewise.
+    // The end of the line means the end of corewise.
     while line.read_exact(&mut request).is_ok() {
         match Request::from_bytes(request) {
             Request::WhatWasHeard => {
@@ -150,11 +148,11 @@ fn serve(mut line: UnixStream, corewise: Pid) -> ! {
     helper::end()
 }
 
-/// It keeps no file or pipe in use.
+/// Closes all descriptors but the line, so that it keeps no file or pipe in use.
 fn close_all_but(line: &UnixStream) {
     let own = line.as_raw_fd() as u32;
     for (first, last) in [(0, own - 1), (own + 1, u32::MAX)] {
-        // SAFETY: the call takes no pointer; this process uses no other descriptor than its line.
+        // SAFETY: the call takes no pointer; this process uses no descriptor other than its line.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     }
 }
@@ -163,7 +161,7 @@ fn take_pending() -> u64 {
     let mut taken = 0;
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
-        // SAFETY: both references are valid; what else is known of the signal is not asked for.
+        // SAFETY: both references are valid; further information about the signal is not requested.
         let signal = unsafe { libc::sigtimedwait(SigSet::all().as_ref(), std::ptr::null_mut(), &at_once) };
         if signal < 1 {
             return taken;

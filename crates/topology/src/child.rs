@@ -1,9 +1,9 @@
-//! Work in a child process, for C libraries that are given what anybody may have written.
+//! Runs C libraries on untrusted input in a child process.
 //!
-//! libhwloc crashes over some damaged files, and may loop or ask for all the memory over others. In a child
-//! of its own it harms nobody: the result comes back through a pipe, and a child that crashes, takes too long
-//! or too much memory gives an error. Limit: the child is a copy of a process that may have threads, so a
-//! lock that one of them holds stays locked in it; what waits for it forever is ended too.
+//! libhwloc crashes on some damaged files, and may loop or exhaust memory on others. In a child process it
+//! does no harm: the result comes back through a pipe, and a child that crashes, or takes too much time or
+//! memory, gives an error. Limit: the child is a copy of a process that may have threads, so a lock held by
+//! one of them stays locked in it; a child that waits for it forever is ended, too.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 /// The largest machines take a second.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// Address space of the child; a copy of this process is in it.
+/// The child's address space, which includes a copy of this process.
 const MEMORY_MAX: u64 = 16 << 30;
-/// Bytes of a result. The largest machines have some MiB.
+/// The maximum size of a result, in bytes. The largest machines need some MiB.
 const RESULT_MAX: usize = 256 << 20;
 
-/// Does some work in a child process. An error is what the work, or the end of the child, says.
+/// Runs `work` in a child process. Returns its error, or one that describes how the child ended.
 pub fn run<T: Serialize + DeserializeOwned>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     run_within(TIME_MAX, work)
 }
@@ -36,8 +36,8 @@ fn run_within<T: Serialize + DeserializeOwned>(
     work: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
     let (ours, theirs) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|errno| errno.to_string())?;
-    // SAFETY: the C library makes its own locks usable in the child, which allocates and does its work; it
-    // takes no lock of ours, and ends without running anything of the parent.
+    // SAFETY: the C library makes its own locks usable in the child. The child allocates, takes none of our
+    // locks, and ends without running any code of the parent.
     match unsafe { fork() }.map_err(|errno| format!("no process can be made: {errno}"))? {
         ForkResult::Child => {
             drop(ours);
@@ -45,19 +45,19 @@ fn run_within<T: Serialize + DeserializeOwned>(
         }
         ForkResult::Parent { child } => {
             drop(theirs);
-            let heard = hear(ours.into(), time);
+            let heard = receive(ours.into(), time);
             if heard.is_err() {
-                // It may have ended by itself.
+                // The child may have ended by itself.
                 let _ = kill(child, Signal::SIGKILL);
             }
-            understood(heard, child)
+            parse_answer(heard, child)
         }
     }
 }
 
 /// Runs in the child and does not return.
 fn answer<T: Serialize>(work: impl FnOnce() -> Result<T, String>, mut pipe: File) -> ! {
-    // Whatever of this fails, the parent's patience is the last limit.
+    // If any of this fails, the parent's time limit still applies.
     let _ = setrlimit(Resource::RLIMIT_AS, MEMORY_MAX, MEMORY_MAX);
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
@@ -70,8 +70,8 @@ fn answer<T: Serialize>(work: impl FnOnce() -> Result<T, String>, mut pipe: File
     unsafe { libc::_exit(0) }
 }
 
-/// All that the child says.
-fn hear(mut pipe: File, time: Duration) -> Result<Vec<u8>, String> {
+/// Reads everything that the child writes.
+fn receive(mut pipe: File, time: Duration) -> Result<Vec<u8>, String> {
     let end = Instant::now() + time;
     let (mut said, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
@@ -92,8 +92,8 @@ fn hear(mut pipe: File, time: Duration) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The result, once the child is gone.
-fn understood<T: DeserializeOwned>(heard: Result<Vec<u8>, String>, child: Pid) -> Result<T, String> {
+/// Returns the result, once the child has ended.
+fn parse_answer<T: DeserializeOwned>(heard: Result<Vec<u8>, String>, child: Pid) -> Result<T, String> {
     let ended = loop {
         match waitpid(child, None) {
             Err(Errno::EINTR) => {}

@@ -1,13 +1,13 @@
 //! Which cores share a floating-point unit.
 //!
-//! No kernel interface and no hwloc object says so; it has to be known per processor:
+//! Neither the kernel nor hwloc reports this; it has to be known per processor:
 //!
 //! - AMD family 15h (Bulldozer to Excavator): the two cores of a compute unit share one FPU and the L2 cache,
 //!   so the sets of cores below one L2 are the modules. Source: "Software Optimization Guide for AMD Family
 //!   15h Processors" (AMD publication 47414).
 //! - Arm Cortex-A510: a complex has one or two cores; two share the vector unit and the L2 cache. Source:
-//!   "Arm Cortex-A510 Core Technical Reference Manual". An L2 of more than two A510 cores is
-//!   firmware that describes it wrongly: then nothing is assumed, and a note says so.
+//!   "Arm Cortex-A510 Core Technical Reference Manual". An L2 of more than two A510 cores is a firmware
+//!   error: nothing is assumed then, and a note says so.
 //! - others: an override file, which also corrects the above.
 //!
 //! Limits: a vector unit that is shared by more than cores of one design (Apple's SME) needs the file.
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "fpu-modules.toml";
 const AMD_FAMILY_15H: u32 = 0x15;
 
-/// The modules of the processors that are known.
+/// Adds the modules of known processors.
 pub fn known(topology: &mut Topology, models: &[CpuModel], midr: &BTreeMap<PeId, u64>) -> Vec<Domain> {
     let is_15h = |pe: &PeId| {
         let model = models.iter().find(|model| model.pes.contains(*pe));
@@ -57,7 +57,7 @@ pub fn known(topology: &mut Topology, models: &[CpuModel], midr: &BTreeMap<PeId,
     modules
 }
 
-/// An override file: rules, of which the first that fits the machine counts.
+/// An override file: a list of rules, of which the first that fits the machine applies.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Overrides {
@@ -67,15 +67,15 @@ struct Overrides {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    /// Part of the processor's name; without it, the rule fits every machine.
+    /// Part of the processor's name; a rule without it fits every machine.
     model: Option<String>,
     /// The cores of each domain of this kind share an FPU: `l2`.
     fpu_shared_by: Option<String>,
-    /// Locations of PEs, one per FPU. An empty list says that no FPU is shared.
+    /// Locations of PEs, one per FPU. An empty list means that no FPU is shared.
     fpu_modules: Option<Vec<String>>,
 }
 
-/// The override files that exist on this machine, the most specific first.
+/// Returns the override files that exist on this machine, the most specific first.
 pub fn override_files() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
     let user = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -84,7 +84,7 @@ pub fn override_files() -> Vec<PathBuf> {
     files.filter(|file| file.exists()).collect()
 }
 
-/// The modules that the first fitting rule of these files names; `None` if no rule fits.
+/// Returns the modules of the first fitting rule in these files; `None` if no rule fits.
 pub fn overridden(
     topology: &Topology,
     models: &[CpuModel],

@@ -1,11 +1,11 @@
-//! Which computer this is, and what time it is there: what a reader of figures asks first.
+//! The identity of the computer and the present time, for reports.
 
 use crate::kernel;
 use corewise_core::report::Host;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Reads below a root directory; what is not to be read is not known.
+/// Reads the files below a root directory; what cannot be read stays unknown.
 pub fn read(root: &Path) -> Host {
     let line = |path: &str| Some(std::fs::read_to_string(root.join(path)).ok()?.trim().to_owned());
     Host {

@@ -1,4 +1,4 @@
-//! What libhwloc tells of a machine, in our words.
+//! Translates libhwloc's view of a machine.
 
 use super::{LoadError, Source, child};
 use corewise_core::cpuset::CpuSet;
@@ -17,11 +17,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// hwloc takes what it is to read from the environment only, and the environment belongs to the whole
-/// process: one load at a time.
+/// hwloc is configured by environment variables, which belong to the whole process: allow one load at a time.
 static ENVIRONMENT: Mutex<()> = Mutex::new(());
 
-/// What a file of the `--xml` option should be.
+/// What the `--xml` option expects.
 const XML: &str = "hwloc XML file of a machine; write one with `lstopo machine.xml`";
 
 /// The parts of a topology that hwloc knows.
@@ -77,8 +76,9 @@ pub fn load(source: &Source) -> Result<Found, LoadError> {
 }
 
 fn build(builder: TopologyBuilder) -> Result<Hwloc, String> {
-    // On x86 it would bind this thread to each PE in turn, for what the kernel tells as well, and then put
-    // back the mask that it has found: one that an outer corewise, or its guardian, has long given back.
+    // On x86 hwloc would bind this thread to each PE in turn, for facts that the kernel reports as well, and
+    // then restore the mask that it had found. That may be the mask of an outer corewise, which has been
+    // reset meanwhile.
     let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
     let builder = builder.with_flags(flags).map_err(|error| error.to_string())?;
     builder.build().map_err(|error| match error.errno {
@@ -91,7 +91,7 @@ fn hwloc_error(what: &str, problem: String) -> LoadError {
     LoadError::Hwloc { what: what.to_owned(), problem }
 }
 
-/// hwloc 2 refuses files that hwloc 3 wrote, although what concerns us is written the same way: only the
+/// Loads XML. hwloc 2 refuses files that hwloc 3 wrote, although the parts that we use are the same: only the
 /// version at the top differs, and additions that hwloc 2 skips.
 fn load_xml(path: &Path) -> Result<Found, LoadError> {
     let bytes = input::read(path, input::DOCUMENT_MAX).map_err(LoadError::read(path))?;
@@ -108,7 +108,7 @@ fn load_xml(path: &Path) -> Result<Found, LoadError> {
     child::run(load).map_err(|problem| content(format!("libhwloc says: {problem}")))
 }
 
-/// What hwloc's plugins find (PCI devices, graphics cards) is not asked for here, and loading them with all
+/// The findings of hwloc's plugins (PCI devices, graphics cards) are not used, and loading them with all
 /// their libraries takes longer than everything else.
 const NO_PLUGINS: (&str, &str) = ("HWLOC_PLUGINS_PATH", "/dev/null");
 
@@ -119,7 +119,7 @@ fn load_root(path: &Path) -> Result<Found, LoadError> {
     child::run(load).map_err(|problem| hwloc_error(&what, problem))
 }
 
-/// Builds in an environment with some variables changed.
+/// Builds a topology with some environment variables changed.
 fn build_with(settings: &[(&str, &OsStr)]) -> Result<Hwloc, String> {
     let before: Vec<_> = settings.iter().map(|(name, _)| (name, std::env::var_os(name))).collect();
     for (name, value) in settings {
@@ -161,7 +161,7 @@ fn convert(hwloc: &Hwloc) -> Found {
         (ObjectType::NUMANode, DomainKind::NumaNode),
         (ObjectType::Package, DomainKind::Package),
     ] {
-        // Groups stand for many things; of these only clusters are known to share something.
+        // Groups stand for many things; only clusters are known to share something.
         let is_wanted = |object: &&TopologyObject| {
             object_type != ObjectType::Group || object.subtype().is_some_and(|name| name == c"Cluster")
         };
@@ -179,8 +179,7 @@ fn convert(hwloc: &Hwloc) -> Found {
 fn add_domain(found: &mut Found, kind: DomainKind, object: &TopologyObject) {
     let pes = object.cpuset().map(|set| pe_set(&set)).unwrap_or_default().intersection(&found.pes);
     let os = object.os_index().map(|index| index as u32);
-    // Memory without PEs (CXL) and a second memory of the same PEs (HBM beside DDR) are no domains of their
-    // own.
+    // Memory without PEs (CXL) and a second memory of the same PEs (HBM beside DDR) do not form domains.
     let taken = found.domains.iter().any(|d| d.kind == kind && d.pes.intersects(&pes));
     if pes.is_empty() || taken {
         let index = os.map_or(String::new(), |index| format!(" {index}"));

@@ -1,4 +1,4 @@
-//! What the kernel's own files say about PEs, read below a root directory.
+//! What the kernel reports about PEs, read below a root directory.
 
 use super::hwloc::HwlocKind;
 use corewise_core::cpuset::CpuSet;
@@ -8,19 +8,19 @@ use corewise_sys::input;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Readings per PE. A file that a machine lacks leaves its PE out of the map.
+/// Readings per PE. PEs without a file are missing from the map.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// `cpu_capacity`: 1024 is the fastest PE of the machine at its highest frequency.
     pub capacity: BTreeMap<PeId, u64>,
-    /// `cpuinfo_max_freq` in kHz.
+    /// `cpuinfo_max_freq`, in kHz.
     pub max_khz: BTreeMap<PeId, u64>,
-    /// ARM's main identification register, from its file or composed of the fields in `/proc/cpuinfo`.
+    /// ARM's main identification register, from its own file or from the fields in `/proc/cpuinfo`.
     pub midr: BTreeMap<PeId, u64>,
-    /// The PEs that the process may use: `Cpus_allowed_list` of `/proc/self/status`. The kernel keeps it
+    /// The PEs that the process may use: `Cpus_allowed_list` of `/proc/self/status`, which the kernel keeps
     /// within the cpuset.
     pub affinity: Option<CpuSet>,
-    /// The memory nodes from which it may allocate: `Mems_allowed_list` there.
+    /// The memory nodes from which it may allocate: `Mems_allowed_list` of the same file.
     pub nodes: Option<BTreeSet<u32>>,
 }
 
@@ -32,7 +32,7 @@ pub fn read(root: &Path, pes: &CpuSet) -> Facts {
         pes.iter().filter_map(|pe| Some((pe, read(pe)?))).collect()
     };
     let mut midr = per_pe("regs/identification/midr_el1", parse_hexadecimal);
-    // To write that file takes the kernel a while, and an x86 that is here has no such register.
+    // Generating this file takes the kernel a while, and a running x86 has no such register.
     let is_x86 = cfg!(target_arch = "x86_64") && root == Path::new("/");
     if midr.is_empty() && !is_x86 {
         midr = text("proc/cpuinfo").map(|cpuinfo| midr_of_cpuinfo(&cpuinfo)).unwrap_or_default();
@@ -56,7 +56,7 @@ pub fn read(root: &Path, pes: &CpuSet) -> Facts {
         max_khz,
         midr,
         affinity: allowed_list(&status, "Cpus_allowed_list:"),
-        // Nodes and PEs are written in one notation.
+        // Nodes and PEs have the same notation.
         nodes: nodes.map(|nodes| nodes.iter().map(|PeId(node)| node).collect()),
     }
 }
@@ -69,8 +69,8 @@ fn allowed_list(status: &str, key: &str) -> Option<CpuSet> {
     status.lines().find_map(|line| line.strip_prefix(key))?.parse().ok()
 }
 
-/// ARM's `/proc/cpuinfo` has the register in fields; implementer in bits 24–31 and part in bits 4–15 are
-/// enough.
+/// Returns ARM's register from the fields in `/proc/cpuinfo`; implementer in bits 24–31 and part in bits 4–15
+/// are sufficient.
 fn midr_of_cpuinfo(cpuinfo: &str) -> BTreeMap<PeId, u64> {
     let mut midr = BTreeMap::new();
     let (mut pe, mut implementer) = (None, None);
@@ -91,8 +91,8 @@ fn midr_of_cpuinfo(cpuinfo: &str) -> BTreeMap<PeId, u64> {
     midr
 }
 
-/// The ARM design that a MIDR names: name and size class (0 little, 1 big, 2 largest). Source: the part
-/// numbers in Linux, `arch/arm64/include/asm/cputype.h`; the classes are how ARM markets the designs.
+/// Returns the ARM design of a MIDR: name and size class (0 little, 1 big, 2 largest). Source: the part
+/// numbers in Linux, `arch/arm64/include/asm/cputype.h`; the classes follow ARM's marketing of the designs.
 pub fn arm_design(midr: u64) -> Option<(&'static str, u64)> {
     const ARM_LTD: u64 = 0x41;
     if midr >> 24 & 0xff != ARM_LTD {
@@ -126,7 +126,8 @@ pub fn arm_design(midr: u64) -> Option<(&'static str, u64)> {
     })
 }
 
-/// Speed classes of hwloc's names for core types. `IntelLowPower` are the slow cores outside of the ring.
+/// Returns the speed class of hwloc's names for core types. `IntelLowPower` are the slow cores outside of the
+/// ring.
 fn core_type_rank(core_type: &str) -> Option<u64> {
     match core_type {
         "IntelLowPower" => Some(0),
@@ -136,9 +137,9 @@ fn core_type_rank(core_type: &str) -> Option<u64> {
     }
 }
 
-/// Everything that has an opinion on which PEs are fast. What the kernel says directly goes before what hwloc
-/// passes on of the same. hwloc ranks its kinds by these sources, but without a tolerance: its rank has a
-/// vote only where none of them knows all PEs, or favoured cores would be kinds of their own.
+/// Returns the votes of all sources on which PEs are fast. The kernel's own values take precedence over the
+/// same values passed on by hwloc. hwloc ranks its kinds by these sources but without a tolerance, so its
+/// rank votes only if none of them covers all PEs; otherwise favoured cores would be kinds of their own.
 pub fn votes(facts: &Facts, kinds: &[HwlocKind], pes: &CpuSet) -> Vec<Vote> {
     let of_kinds = |value: &dyn Fn(&HwlocKind) -> Option<u64>| -> BTreeMap<PeId, u64> {
         let with_value = kinds.iter().filter_map(|kind| Some((kind, value(kind)?)));
@@ -162,7 +163,7 @@ pub fn votes(facts: &Facts, kinds: &[HwlocKind], pes: &CpuSet) -> Vec<Vote> {
     };
     let capacity = or_of_kinds(&facts.capacity, &|kind| kind.capacity);
     let max_khz = or_of_kinds(&facts.max_khz, &|kind| Some(kind.max_mhz? * 1000));
-    // hwloc's efficiency is a rank among kinds: with one kind it says nothing.
+    // hwloc's efficiency is a rank among kinds: with one kind it tells nothing.
     let efficiency = of_kinds(&|kind| kind.efficiency.filter(|_| kinds.len() > 1));
     let number = |n: u64| n.to_string();
     let mut votes = vec![

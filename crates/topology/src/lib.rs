@@ -1,8 +1,8 @@
 //! The topology of a real machine: this one, or a recorded one.
 //!
-//! libhwloc finds PEs, caches and nodes; `fpu` adds the cores that share an FPU, which hwloc does not tell;
-//! `kernel` reads what the kernel says about speed and affinity. Everything that is read comes from a root
-//! directory, so a recorded machine takes the same way as the live one.
+//! libhwloc finds PEs, caches and nodes; `fpu` adds the cores that share an FPU, which hwloc does not report;
+//! `kernel` reads speeds and affinity from the kernel. All files are read below a root directory, so recorded
+//! machines use the same code as the live one.
 
 use corewise_core::topology::{DomainKind, Topology, TopologyError, kinds};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub use record::record;
 /// Where a topology comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// This machine, now, with what the calling process may use.
+    /// This machine, now, with the PEs that the calling process may use.
     Live,
     /// A file of hwloc's XML (`lstopo machine.xml`).
     Xml(PathBuf),
@@ -29,14 +29,14 @@ pub enum Source {
 }
 
 impl Source {
-    /// The machine of a file or directory: what ends in `.xml` is hwloc's, anything else a recording.
+    /// Returns the source for a path: names ending in `.xml` are hwloc's, anything else is a recording.
     pub fn of(path: &Path) -> Source {
         let is_xml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml"));
         if is_xml { Source::Xml(path.to_owned()) } else { Source::Root(path.to_owned()) }
     }
 }
 
-/// Why there is no topology. Each text names the input and what to do.
+/// Why a topology could not be loaded. Each message names the input and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file or directory cannot be read.
@@ -44,17 +44,17 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
-    #[error("{} is no {expected}: {problem}", path.display())]
+    /// A file has the wrong content.
+    #[error("{} is not a {expected}: {problem}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What it should be, and how to make one.
+        /// The expected content, and how to create it.
         expected: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// libhwloc found no topology.
@@ -64,15 +64,15 @@ pub enum LoadError {
     Hwloc {
         /// The source in words.
         what: String,
-        /// What libhwloc says.
+        /// libhwloc's error.
         problem: String,
     },
-    /// What was found breaks a rule that every topology obeys.
-    #[error("the topology of {what} contradicts itself: {source}")]
+    /// The topology violates an invariant.
+    #[error("the topology of {what} is inconsistent: {source}")]
     Contradiction {
         /// The source in words.
         what: String,
-        /// The rule.
+        /// The invariant.
         source: TopologyError,
     },
 }
@@ -83,8 +83,9 @@ impl LoadError {
     }
 }
 
-/// Loads a topology. `fpu_modules` is a file that says which cores share an FPU (see `docs/topo.md`); without
-/// it, the live machine takes the first match from the user's, the administrator's and the vendor's file.
+/// Loads a topology. `fpu_modules` is a file that lists which cores share an FPU (see `docs/topo.md`);
+/// without it, the live machine uses the first match from the user's, the administrator's and the vendor's
+/// file.
 pub fn load(source: &Source, fpu_modules: Option<&Path>) -> Result<Topology, LoadError> {
     match source {
         Source::Live => load_from("this machine".to_owned(), source, Some(Path::new("/")), fpu_modules),
@@ -98,17 +99,17 @@ pub fn load(source: &Source, fpu_modules: Option<&Path>) -> Result<Topology, Loa
     }
 }
 
-/// Whether the PEs of this machine are of one kind: what [`load`] finds, from those of its sources that are
-/// read in no time.
+/// Returns whether the PEs of this machine are of one kind, by those sources of [`load`] that are read
+/// instantly.
 pub fn is_of_one_kind() -> bool {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let pes = text.trim().parse().unwrap_or_default();
     let votes = kernel::votes(&kernel::read(Path::new("/"), &pes), &[], &pes);
-    // By this folder the kernel tells of Intel's slow cores.
+    // The kernel reports Intel's slow cores by this directory.
     kinds::decide(&pes, &votes).0.len() <= 1 && !Path::new("/sys/devices/cpu_atom").exists()
 }
 
-/// `root` holds the kernel's files, if there are any.
+/// Loads a topology; `root` holds the kernel's files, if there are any.
 fn load_from(
     origin: String,
     source: &Source,

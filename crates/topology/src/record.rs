@@ -11,14 +11,14 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Entries of an archive. The largest machine that Linux knows has fewer.
+/// The maximum number of entries of an archive; the largest machine that Linux supports has fewer.
 const FILES_MAX: u32 = 1 << 19;
 
-/// An archive may be so many times as large as the files in it: it holds whole blocks, and headers.
+/// The maximum ratio of an archive's size to that of its files: it contains whole blocks, and headers.
 const ARCHIVE_FACTOR: u64 = 8;
 
-/// Files and folders to record, below `/`. A `*` stands for a number. Folders are recorded without what is in
-/// their folders.
+/// Files and directories to record, below `/`. A `*` stands for a number. Directories are recorded without
+/// their subdirectories.
 const RECORDED: &[&str] = &[
     "proc/cpuinfo",
     "proc/meminfo",
@@ -45,8 +45,8 @@ const RECORDED: &[&str] = &[
     "sys/devices/system/node/node*/meminfo",
 ];
 
-/// Records this machine as a `.tar.gz` that [`super::Source::Root`] takes: the hardware, and of the calling
-/// process only which PEs it may use.
+/// Records this machine as a `.tar.gz` that [`super::Source::Root`] reads: the hardware, and of the calling
+/// process only the PEs it may use.
 pub fn record() -> io::Result<Vec<u8>> {
     let root = Path::new("/");
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
@@ -58,7 +58,7 @@ pub fn record() -> io::Result<Vec<u8>> {
     archive.into_inner()?.finish()
 }
 
-/// The paths below `root` that a pattern names and that exist, relative to `root`.
+/// Returns the existing paths below `root` that match a pattern, relative to `root`.
 fn matches(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![PathBuf::new()];
     for name in pattern.split('/') {
@@ -79,8 +79,8 @@ fn step(root: &Path, path: PathBuf, name: &str) -> Vec<PathBuf> {
     numbers.into_iter().map(|number| path.join(format!("{prefix}{number}"))).collect()
 }
 
-/// Adds a file, or the files of a folder. A file that the kernel refuses to read is left out: it would be
-/// refused to the reader of a live machine as well.
+/// Adds a file, or the files of a directory. A file that the kernel refuses to read is left out: reading it
+/// would fail on the live machine, too.
 fn add(archive: &mut tar::Builder<impl Write>, root: &Path, path: &Path) -> io::Result<()> {
     let source = root.join(path);
     if source.is_dir() {
@@ -102,7 +102,8 @@ fn add(archive: &mut tar::Builder<impl Write>, root: &Path, path: &Path) -> io::
     archive.append_data(&mut header, path, bytes.as_slice())
 }
 
-/// Of a status file the two lines that `kernel` reads: a recording tells nothing of who made it.
+/// Keeps only the two lines of a status file that `kernel` reads: a recording contains nothing about its
+/// creator.
 fn limits_only(status: &[u8]) -> Vec<u8> {
     let lines = status.split_inclusive(|&byte| byte == b'\n');
     let is_limit =
@@ -110,14 +111,14 @@ fn limits_only(status: &[u8]) -> Vec<u8> {
     lines.filter(is_limit).flatten().copied().collect()
 }
 
-/// A recorded machine's root directory: it holds `sys` and `proc`.
+/// A recorded machine's root directory, which contains `sys` and `proc`.
 pub struct OpenRoot {
     pub path: PathBuf,
-    /// Deletes what was unpacked for us when the root is no longer needed.
+    /// Deletes what was unpacked on drop.
     _unpacked: Option<tempfile::TempDir>,
 }
 
-/// Takes a directory as it is and unpacks an archive.
+/// Opens a directory, or unpacks an archive.
 pub fn open(path: &Path) -> Result<OpenRoot, LoadError> {
     let metadata = fs::metadata(path).map_err(LoadError::read(path))?;
     if metadata.is_dir() {
@@ -134,7 +135,7 @@ pub fn open(path: &Path) -> Result<OpenRoot, LoadError> {
     Ok(OpenRoot { path: root, _unpacked: Some(folder) })
 }
 
-/// The contents of a file that gzip or bzip2 made; its first bytes tell which.
+/// Decompresses a gzip or bzip2 file, detected by its first bytes.
 fn decompressed(mut file: impl BufRead + 'static) -> io::Result<Box<dyn Read>> {
     match file.fill_buf()? {
         [0x1f, 0x8b, ..] => Ok(Box::new(GzDecoder::new(file))),
@@ -143,11 +144,11 @@ fn decompressed(mut file: impl BufRead + 'static) -> io::Result<Box<dyn Read>> {
     }
 }
 
-/// Unpacks what a recorded machine consists of. An archive may come from anybody: it may be packed a thousand
-/// times over, and its links may lead out of it.
+/// Unpacks a recorded machine. Archives are untrusted: they may contain compression bombs, and links that
+/// lead out of them.
 fn unpack(archive: impl Read, folder: &Path) -> io::Result<()> {
     let max = input::limit(input::DOCUMENT_MAX);
-    // An empty file takes space in the archive too.
+    // An empty file takes space in the archive, too.
     let mut archive = tar::Archive::new(archive.take(ARCHIVE_FACTOR * max));
     let (mut files, mut bytes) = (0, 0);
     for entry in archive.entries()? {
@@ -189,7 +190,8 @@ fn no_recording(path: &Path, problem: &str) -> LoadError {
     }
 }
 
-/// The directory itself, or the only directory in it: archives often have one folder around everything.
+/// Returns the directory itself, or the only directory in it: archives often have one directory around
+/// everything.
 fn find_root(folder: &Path) -> Option<PathBuf> {
     let holds_machine = |path: &Path| path.join("sys/devices").is_dir();
     if holds_machine(folder) {

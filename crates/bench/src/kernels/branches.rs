@@ -1,9 +1,9 @@
-//! The kernel of branches: directions that nobody can predict.
+//! The kernel of branches in unpredictable directions.
 //!
-//! A linear congruential generator (Knuth's MMIX) goes on from chunk to chunk and never comes back to where
-//! it was; its highest bit decides a branch over one instruction. Half of the branches are taken, so a
-//! predictor is wrong about every second one, and the front end starts anew. Unit: a branch decided; the
-//! branch that closes the loop is not counted.
+//! A linear congruential generator (Knuth's MMIX) continues from chunk to chunk and never repeats a state;
+//! its highest bit decides a branch over one instruction. Half of the branches are taken, so a predictor
+//! mispredicts every second one, and the front end restarts. Unit: a branch decided; the branch that closes
+//! the loop is not counted.
 
 use super::{Facts, Loop, Made};
 use corewise_core::calibrate::Kernel;
@@ -19,7 +19,7 @@ const INCREMENT: u64 = 1_442_695_040_888_963_407;
 const BRANCHES_PER_ROUND: u64 = 8;
 const ROUNDS: u64 = 400;
 
-/// Makes the kernel ready.
+/// Prepares the kernel.
 pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
     (kernel == Kernel::Branches).then(|| Ok(Box::new(Branches { state: 1 }) as Box<dyn Loop>))
 }
@@ -35,7 +35,7 @@ impl Loop for Branches {
     }
 }
 
-/// Branches so many rounds; returns the generator's state and how often its highest bit was set.
+/// Branches this many rounds; returns the generator's state and how often its highest bit was set.
 fn branch(state: u64, rounds: u64) -> (u64, u64) {
     let mut state = state;
     let mut set = 0;

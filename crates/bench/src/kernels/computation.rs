@@ -30,7 +30,7 @@ pub(super) const FACTS: &[Facts] = &[
     Facts { kernel: Kernel::FpDivChain, bytes_read: 0, bytes_written: 0, operations: 1 },
 ];
 
-/// Makes a kernel of this family ready.
+/// Prepares a kernel of this family.
 pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
     Some(Ok(match kernel {
         Kernel::IntAdd => repeat(2000, int_add, INT_ADDS),
@@ -45,7 +45,7 @@ pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
     }))
 }
 
-/// A loop of so many rounds of so many operations.
+/// Returns a loop of this many rounds of operations.
 fn repeat<R: 'static>(rounds: u64, run: fn(u64) -> R, operations_per_round: u64) -> Box<dyn Loop> {
     Box::new(Rounds { rounds, run, operations_per_round })
 }

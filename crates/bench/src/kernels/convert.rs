@@ -23,7 +23,7 @@ const NUMBERS: usize = 1024;
 /// Passes over the array in a chunk.
 const PASSES: u64 = 100;
 
-/// Makes a kernel of conversion ready.
+/// Prepares a conversion kernel.
 pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
     let (arrays, convert): (_, fn(Vector, &mut Arrays, u64)) = match kernel {
         Kernel::ConvertF32 => (Arrays::of_f32(), convert_f32),
@@ -46,7 +46,7 @@ impl Loop for Convert {
     }
 }
 
-/// Where numbers come from and go to.
+/// The input and output arrays.
 #[repr(C, align(64))]
 struct Arrays {
     /// Numbers of up to four bytes, and a cache line more: the conversion of three bytes reads a little

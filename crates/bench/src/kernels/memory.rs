@@ -31,7 +31,7 @@ pub(super) const FACTS: &[Facts] = &[
 /// Regions are whole multiples of this, so that half a region is whole blocks of any vector unit.
 const REGION_UNIT_BYTES: u64 = 4096;
 
-/// Makes a kernel of memory ready.
+/// Prepares a memory kernel.
 pub(super) fn prepare(kernel: Kernel, region_bytes: u64) -> Result<Box<dyn Loop>, KernelError> {
     if region_bytes == 0 || !region_bytes.is_multiple_of(REGION_UNIT_BYTES) {
         return Err(KernelError::RegionSize { kernel, bytes: region_bytes });
@@ -53,7 +53,7 @@ pub(super) fn prepare(kernel: Kernel, region_bytes: u64) -> Result<Box<dyn Loop>
     })
 }
 
-/// How a chunk's work is cut from a region.
+/// How a region is divided into chunks of work.
 struct Slices {
     words: usize,
     at: usize,
@@ -64,7 +64,8 @@ impl Slices {
         Self { words, at: 0 }
     }
 
-    /// The next words to work on, and how often: about as much as the level moves in some 5 to 50 µs.
+    /// Returns the next words to work on, and the number of passes: about as much as the level transfers in 5
+    /// to 50 µs.
     fn next(&mut self) -> (std::ops::Range<usize>, u64) {
         let chunk_words = if self.words <= 8 << 10 { 512 << 10 } else { 128 << 10 };
         if self.words <= chunk_words {
@@ -76,7 +77,7 @@ impl Slices {
     }
 }
 
-/// Bytes in so many sweeps over so many words.
+/// Returns the bytes in this many sweeps over this many words.
 fn bytes(words: usize, passes: u64) -> f64 {
     (words * size_of::<u64>()) as f64 * passes as f64
 }
@@ -85,7 +86,7 @@ struct Read {
     region: Region,
     slices: Slices,
     unit: Vector,
-    /// Of all that was read, modulo 2⁶⁴; proves that it was.
+    /// Sum of all words read, modulo 2⁶⁴; proves that they were read.
     sum: u64,
 }
 

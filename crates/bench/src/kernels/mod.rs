@@ -1,8 +1,8 @@
-//! The measuring loops, one family of kernels a file, ready to run.
+//! The measuring loops, one family of kernels per file, ready to run.
 //!
-//! A kernel is to stress one resource and little else, and to do today what it did yesterday. So its loop is
-//! written in assembly, for x86-64 and for aarch64, and no compiler reorders, widens or removes any of it.
-//! Each file says what its kernels execute and what one unit of their work is; its tests prove from the
+//! A kernel must stress one resource and little else, and must not change over time. Its loop is therefore
+//! written in assembly, for x86-64 and for aarch64, so that no compiler reorders, widens or removes any of
+//! it. Each file documents what its kernels execute and the unit of their work; its tests prove from the
 //! results that the work was done and how much of it.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -28,15 +28,15 @@ use corewise_core::calibrate::Kernel;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// A kernel that is ready to run on the thread that made it: its memory is allocated and touched.
+/// A kernel that is ready to run on the thread that prepared it: its memory is allocated and touched.
 pub trait Loop {
-    /// Works for some 5 to 50 µs (one pass over a large region may take longer, but no chunk longer than 1
-    /// ms) and returns the units of work done. A synchronisation kernel returns early, and for good, once
-    /// `stop` is set, so that nobody waits for a partner who has left.
+    /// Works for 5 to 50 µs (one pass over a large region may take longer, but no chunk longer than 1 ms) and
+    /// returns the units of work done. A synchronisation kernel returns early, permanently, once `stop` is
+    /// set, so that no thread waits for a partner that has left.
     fn chunk(&mut self, stop: &AtomicBool) -> f64;
 }
 
-/// Why a kernel cannot be made ready.
+/// Why a kernel cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// There is no code for this architecture.
@@ -45,41 +45,41 @@ pub enum KernelError {
     /// The processor lacks an execution unit.
     #[error("{} needs {unit}, which this processor lacks: leave it out", .kernel.name())]
     Unit {
-        /// For what.
+        /// The kernel.
         kernel: Kernel,
-        /// What is lacking.
+        /// The missing unit.
         unit: &'static str,
     },
-    /// A kernel of memory got a region of a size that it cannot use.
+    /// A memory kernel was given a region of unusable size.
     #[error("{} cannot work on {bytes} bytes: give a positive multiple of 4096", .kernel.name())]
     RegionSize {
-        /// Which.
+        /// The kernel.
         kernel: Kernel,
-        /// The size asked for.
+        /// The requested size.
         bytes: u64,
     },
     /// There is not enough memory.
     #[error("no memory for {bytes} bytes: {source}; leave out the largest regions or free some")]
     Memory {
-        /// The size asked for.
+        /// The requested size.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Nobody has written its loop yet.
+    /// The kernel has no loop yet.
     #[error("there is no measuring loop for {}: this corewise is incomplete", .0.name())]
     Unwritten(Kernel),
-    /// Two threads are needed and only one was announced.
+    /// The kernel needs two threads, but there is only one.
     #[error("{} needs two threads: give both the same shared lines", .0.name())]
     Partner(Kernel),
 }
 
-/// A variable alone in its cache line, and in the neighbouring ones that a prefetcher might fetch with it.
+/// A variable alone in its cache line, and in the neighbouring lines that a prefetcher might fetch with it.
 #[derive(Debug, Default)]
 #[repr(align(256))]
 struct Line(AtomicU64);
 
-/// The memory on which two threads meet. Take a fresh one for each pair of loops.
+/// The memory shared by two threads. Use a new one for each pair of loops.
 #[derive(Debug, Default)]
 pub struct SharedLines {
     /// Written by the first thread; Alternate and FetchAdd use it for both.
@@ -88,7 +88,7 @@ pub struct SharedLines {
     second: Line,
 }
 
-/// Which of the two threads a loop is for. There must be one of each.
+/// Which of the two threads a loop is for. Each pair needs one of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Its number is 0, and it hands over first.
@@ -97,15 +97,15 @@ pub enum Role {
     Second,
 }
 
-/// A kernel that was made ready, or why not. Of a family: `None` for kernels that are none of it.
+/// A prepared kernel, or the error. Within a family: `None` for other kernels.
 type Made = Result<Box<dyn Loop>, KernelError>;
 
-/// Makes a kernel ready. To be called on the thread that will run it, after that was pinned, so that memory
-/// is first touched there and lies near the PE.
+/// Prepares a kernel. Must be called on the thread that will run it, after that thread was pinned, so that
+/// memory is first touched there and lies near the PE.
 ///
-/// `region_bytes` counts for kernels with [`Kernel::needs_region`] only, `shared` for those with
+/// `region_bytes` is used by kernels with [`Kernel::needs_region`] only, `shared` by those with
 /// [`Kernel::needs_partner`] only. The work that a synchronisation kernel returns is this thread's part; the
-/// unit of its work counts what both did, so add up.
+/// unit of its work counts both parts, so add them up.
 pub fn prepare(kernel: Kernel, region_bytes: u64, shared: Option<(Arc<SharedLines>, Role)>) -> Made {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     match kernel.focus() {
@@ -126,7 +126,7 @@ pub fn prepare(kernel: Kernel, region_bytes: u64, shared: Option<(Arc<SharedLine
     }
 }
 
-/// The vector unit that kernels use on this processor, for people: `AVX-512`, `NEON`. `None` on an
+/// Returns the name of the vector unit that kernels use on this processor: `AVX-512`, `NEON`. `None` on an
 /// architecture without kernels.
 pub fn vector_unit() -> Option<&'static str> {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -136,10 +136,10 @@ pub fn vector_unit() -> Option<&'static str> {
     name
 }
 
-/// What one unit of a kernel's work does, apart from counting and from addressing the next element.
+/// What one unit of a kernel's work does, apart from counting and addressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Whose.
+    /// The kernel.
     pub kernel: Kernel,
     /// Bytes that are loaded.
     pub bytes_read: u32,
@@ -149,7 +149,7 @@ pub struct Facts {
     pub operations: u32,
 }
 
-/// The facts of all kernels that there are, in the order of [`Kernel::ALL`].
+/// Returns the facts of all existing kernels, in the order of [`Kernel::ALL`].
 pub fn facts() -> Vec<Facts> {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     let all = [sync::FACTS, memory::FACTS, computation::FACTS, convert::FACTS, branches::FACTS, power::FACTS];
@@ -171,7 +171,7 @@ mod tests {
                 Err(KernelError::Unit { .. }) if kernel == Kernel::WideFma => continue,
                 made => made.unwrap(),
             };
-            // Nobody answers here, so those that wait are stopped before they begin.
+            // There is no partner here, so stop those that would wait.
             let stop = AtomicBool::new(kernel.needs_partner() && kernel != Kernel::FetchAdd);
             let works = made.chunk(&stop) > 0.0;
             assert_eq!(works, !stop.into_inner(), "{kernel:?}");

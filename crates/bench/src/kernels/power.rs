@@ -1,9 +1,9 @@
-//! The power probe: fused multiply-adds in the widest vector unit, the most power that one PE can draw. Does
-//! a neighbour that does this lower my clock?
+//! The power probe: fused multiply-adds in the widest vector unit, the highest power that one PE can draw. It
+//! shows whether such a neighbour lowers the clock.
 //!
-//! Twelve vectors are multiplied by two factors in turn, one of which makes up for the other, so that in
-//! every operation most bits of the result change and none gets near 0 or infinity. Unit: one multiplication
-//! and addition of one pair of double-precision numbers, so an AVX-512 instruction makes eight.
+//! Twelve vectors are multiplied alternately by two factors that nearly cancel out, so that most bits of the
+//! result change in every operation and no value approaches 0 or infinity. Unit: one multiplication and
+//! addition of one pair of double-precision numbers, so an AVX-512 instruction makes eight.
 
 use super::vector::Vector;
 use super::{Facts, Loop, Made};
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 pub(super) const FACTS: &[Facts] =
     &[Facts { kernel: Kernel::WideFma, bytes_read: 0, bytes_written: 0, operations: 2 }];
 
-/// Makes the kernel ready.
+/// Prepares the kernel.
 pub(super) fn prepare(kernel: Kernel) -> Option<Made> {
     (kernel == Kernel::WideFma).then(wide_fma)
 }
@@ -50,7 +50,7 @@ const VECTORS: usize = 12;
 /// `x + x·f` for these f in turn: times 1.7 and times 0.588…, together a little less than 1.
 const FACTORS: [f64; 2] = [0.7, -0.411_764_72];
 
-/// What vector `i` starts with in all places.
+/// Returns the initial value in all places of vector `i`.
 fn start(i: usize) -> f64 {
     1.0 + i as f64 / 16.0
 }

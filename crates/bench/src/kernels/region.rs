@@ -1,9 +1,9 @@
-//! Memory to measure with: mapped for this purpose, touched by the thread that asked for it, in huge pages if
-//! the system gives any.
+//! Memory regions for measurements: mapped for this purpose, touched by the requesting thread, in huge pages
+//! if the system provides them.
 //!
-//! A region begins at a multiple of 2 MiB, so that one of up to 2 MiB lies in a single huge page: then
-//! neither page walks nor an unlucky choice of page colours are part of what is measured. Where transparent
-//! huge pages are switched off, small pages are used and both are.
+//! A region begins at a multiple of 2 MiB, so that one of up to 2 MiB lies in a single huge page:
+//! measurements are then free of page walks and of unlucky page colours. If transparent huge pages are
+//! switched off, small pages are used and both effects occur.
 
 use super::KernelError;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -20,7 +20,7 @@ pub(super) const LINE_BYTES: usize = 64;
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// A piece of memory, given back when dropped.
+/// A piece of memory, freed on drop.
 #[derive(Debug)]
 pub(super) struct Region {
     mapping: NonNull<c_void>,
@@ -30,7 +30,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// A region in which each word holds its own index.
+    /// Allocates a region in which each word holds its own index.
     pub(super) fn new(bytes: usize) -> Result<Self, KernelError> {
         let no_memory = |source| KernelError::Memory { bytes: bytes as u64, source };
         let mapped_bytes = bytes
@@ -55,13 +55,13 @@ impl Region {
         Ok(region)
     }
 
-    /// Its contents.
+    /// Returns the contents.
     pub(super) fn words(&self) -> &[u64] {
         // SAFETY: so many words from `begin` lie in the mapping, which lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.begin.as_ptr(), self.words) }
     }
 
-    /// Its contents, to be changed.
+    /// Returns the contents for modification.
     pub(super) fn words_mut(&mut self) -> &mut [u64] {
         // SAFETY: so many words from `begin` lie in the mapping, which lives as long as `self` and is only
         // reachable through it.
@@ -107,7 +107,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`; the bias is below limit / 2⁶⁴.
+    /// Returns a number below `limit`; the bias is below limit / 2⁶⁴.
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }

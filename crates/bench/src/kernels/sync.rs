@@ -30,7 +30,7 @@ const TURNS: u64 = 128;
 /// Reads that a waiting thread makes before it looks at `stop`.
 const PATIENCE: u64 = 256;
 
-/// The loop of a synchronisation kernel.
+/// Prepares a synchronisation kernel.
 pub(super) fn prepare(kernel: Kernel, lines: Arc<SharedLines>, role: Role) -> Made {
     Ok(match kernel {
         Kernel::Alternate => Box::new(Alternate { lines, role }),
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// Runs something that another thread stops after a moment.
+    /// Runs `work`, which another thread stops after a moment.
     fn stopped_soon(work: impl FnOnce(&AtomicBool) -> f64) -> f64 {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -281,8 +281,8 @@ mod tests {
         })
     }
 
-    /// Runs a kernel on two threads until the first has done so many chunks; returns what each did and the
-    /// memory on which they met.
+    /// Runs a kernel on two threads until the first has done this many chunks; returns the work of each and
+    /// their shared memory.
     fn run(kernel: Kernel, chunks: u32) -> ([u64; 2], Arc<SharedLines>) {
         let lines = Arc::new(SharedLines::default());
         let (stop, start) = (AtomicBool::new(false), Barrier::new(2));

@@ -19,7 +19,7 @@ pub(super) enum Vector {
 }
 
 impl Vector {
-    /// Those that this processor has, the widest first.
+    /// Returns the units of this processor, the widest first.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn available() -> Vec<Vector> {
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
@@ -28,18 +28,18 @@ impl Vector {
         found.into_iter().filter_map(|(present, unit)| present.then_some(unit)).collect()
     }
 
-    /// Those that this processor has, the widest first.
+    /// Returns the units of this processor, the widest first.
     #[cfg(target_arch = "aarch64")]
     pub(super) fn available() -> Vec<Vector> {
         vec![Vector::Neon]
     }
 
-    /// The widest that this processor has.
+    /// Returns the widest unit of this processor.
     pub(super) fn widest() -> Vector {
         Vector::available()[0]
     }
 
-    /// How many words of 64 bits it takes at once.
+    /// Returns the number of 64-bit words per vector.
     pub(super) fn words(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -53,7 +53,7 @@ impl Vector {
         }
     }
 
-    /// What people call it.
+    /// Returns the name for people.
     pub(super) fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -68,16 +68,16 @@ impl Vector {
     }
 }
 
-/// A loop that goes over memory, eight steps of a vector or so at a time: what the bandwidth kernels and the
-/// conversions have in common. [`sweep`] runs it.
+/// A loop over memory, eight vector steps at a time: the common part of the bandwidth kernels and the
+/// conversions. [`sweep`] runs it.
 pub(super) struct Sweep {
-    /// Where reading begins.
+    /// The start of the input.
     pub from: *const u8,
-    /// Where writing begins.
+    /// The start of the output.
     pub to: *mut u8,
-    /// How far reading goes; a multiple of what a block reads.
+    /// The size of the input in bytes; a multiple of what a block reads.
     pub bytes: usize,
-    /// How often all blocks are swept over.
+    /// The number of passes over all blocks.
     pub passes: u64,
     /// Before: the contents of each of the vector registers 0 to 8. Narrow ones take the first words.
     /// Afterwards: the sum of the registers 0 to 7, in so many words as a register has.
@@ -85,7 +85,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// Blocks in a pass, if each reads so many bytes.
+    /// Returns the number of blocks in a pass, if each reads this many bytes.
     pub(super) fn blocks(&self, bytes_per_block: usize) -> usize {
         assert!(self.bytes > 0 && self.bytes.is_multiple_of(bytes_per_block) && self.passes > 0);
         self.bytes / bytes_per_block

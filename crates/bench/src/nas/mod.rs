@@ -1,9 +1,9 @@
 //! Benchmarks of the NAS Parallel Benchmarks: realistic mixtures of what the kernels stress one by one
 //! (interdependencies, §3.4).
 //!
-//! Written from the specification (Bailey et al., *The NAS Parallel Benchmarks*, RNR-94-007) and verified, at
-//! NPB's own tolerances, against the values that NPB 3.x publishes. One thread runs on each PE. The timed
-//! part is the one that NPB times: without the making of the problem, and after one untimed round where NPB
+//! They are written from the specification (Bailey et al., *The NAS Parallel Benchmarks*, RNR-94-007) and
+//! verified, at NPB's own tolerances, against the values that NPB 3.x publishes. One thread runs on each PE.
+//! The timed part is that of NPB: without the creation of the problem, and after one untimed round where NPB
 //! has one. These are no NPB results in the sense of its rules; they compare placements on one machine.
 
 mod cg;
@@ -25,7 +25,7 @@ use team::Team;
 /// Why a benchmark did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum NasError {
-    /// This one, or this size of it, is not among ours.
+    /// The benchmark, or this size of it, is not built in.
     #[error("{} {class:?} is not built in: give a directory with your own NPB binaries", nas.name())]
     NotBuiltIn {
         /// The benchmark.
@@ -33,18 +33,18 @@ pub enum NasError {
         /// Its size.
         class: ProblemClass,
     },
-    /// There is nowhere to run.
+    /// There are no PEs to run on.
     #[error("a benchmark needs at least one PE")]
     NoPes,
     /// A thread could not be bound.
     #[error("cannot run on PE {pe}: {errno}: is it online, and within the cpuset of this process?")]
     Bind {
-        /// Where to.
+        /// The PE.
         pe: PeId,
-        /// The system's answer.
+        /// The system's error.
         errno: Errno,
     },
-    /// A thread could not be made.
+    /// A thread could not be started.
     #[error("cannot start a thread: {0}: raise the limit on processes (ulimit -u), or use fewer PEs")]
     Thread(std::io::Error),
     /// The problem does not fit.
@@ -57,22 +57,22 @@ pub enum NasError {
         nas: Nas,
         /// Its size.
         class: ProblemClass,
-        /// What it takes, in bytes.
+        /// The required memory, in bytes.
         needed: u64,
-        /// What may be taken, in bytes.
+        /// The available memory, in bytes.
         available: u64,
     },
 }
 
 /// A benchmark at one size.
 trait Problem: Sync {
-    /// NPB's seed. With another one the result must not verify.
+    /// Returns NPB's seed. With any other seed the result must not verify.
     fn seed(&self) -> u64;
 
-    /// The memory that it takes, in bytes.
+    /// Returns the required memory, in bytes.
     fn bytes(&self, threads: u64) -> u64;
 
-    /// The operations as NPB counts them for its Mop/s.
+    /// Returns the number of operations as NPB counts them for its Mop/s.
     fn operations(&self) -> f64;
 
     /// Runs it.
@@ -106,13 +106,13 @@ fn fits(nas: Nas, class: ProblemClass, needed: u64, available: Option<u64>) -> R
     }
 }
 
-/// The operations of a benchmark as NPB counts them: floating-point operations, for EP random numbers, for IS
-/// keys ranked.
+/// Returns the number of operations as NPB counts them: floating-point operations, for EP random numbers, for
+/// IS keys ranked.
 pub fn operations(nas: Nas, class: ProblemClass) -> Result<f64, NasError> {
     Ok(problem(nas, class)?.operations())
 }
 
-/// Whether a result is the published one to within a relative error.
+/// Returns whether a result is the published one within a relative error.
 fn close_to(result: f64, published: f64, epsilon: f64) -> bool {
     ((result - published) / published).abs() <= epsilon
 }

@@ -1,9 +1,9 @@
 //! Runs a user's own NPB binaries, OpenMP or serial, on chosen PEs.
 //!
-//! They are named as NPB's makefiles name them, `cg.A.x`, or `cg.A`, in lower or upper case. A binary gets
-//! its threads placed by `OMP_PLACES`, one on each PE, and an affinity mask, which holds without OpenMP, too.
-//! It runs in an empty directory, so that no `*.input` file changes the problem. The time and the verdict are
-//! those that it prints.
+//! Binaries are named as in NPB's makefiles: `cg.A.x`, or `cg.A`, in lower or upper case. Threads are placed
+//! by `OMP_PLACES`, one on each PE, and by an affinity mask, which also works without OpenMP. The binary runs
+//! in an empty directory, so that no `*.input` file changes the problem. It prints its own time and
+//! verification result.
 
 use corewise_core::calibrate::{Nas, NasRun, ProblemClass};
 use corewise_core::cpuset::CpuSet;
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// More output than this, in bytes, is not read.
+/// The maximum length of the output that is read, in bytes.
 const OUTPUT_MAX: u64 = 1 << 20;
 
-/// So many characters of the output's end go into an error.
+/// The number of characters from the end of the output that an error contains.
 const TAIL_MAX: usize = 300;
 
 /// Why a binary gave no result.
@@ -29,9 +29,9 @@ pub enum NpbError {
     #[error("{} holds none of {}: build it with NPB's `make {} CLASS={class:?}`", directory.display(),
         names.join(", "), nas.name())]
     Missing {
-        /// Where it was looked for.
+        /// The searched directory.
         directory: PathBuf,
-        /// The names it may have.
+        /// The possible names.
         names: Vec<String>,
         /// The benchmark.
         nas: Nas,
@@ -43,10 +43,10 @@ pub enum NpbError {
     Start {
         /// The binary.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// No place for its output.
+    /// There is no place for its output.
     #[error("cannot make a temporary directory: {0}: set TMPDIR to one that can be written")]
     Temporary(std::io::Error),
     /// It did not end in time, and was killed.
@@ -54,7 +54,7 @@ pub enum NpbError {
     TimeLimit {
         /// The binary.
         path: PathBuf,
-        /// The time it had.
+        /// The time limit.
         limit: Duration,
     },
     /// It failed.
@@ -62,12 +62,12 @@ pub enum NpbError {
     Failed {
         /// The binary.
         path: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of its output.
         tail: String,
     },
-    /// It ended well, but printed no time or no verdict.
+    /// It ended successfully, but printed no time or no verification result.
     #[error("{} printed no line `{line}`: is it an NPB binary? Its output ends: {tail}", path.display())]
     Garbage {
         /// The binary.
@@ -103,7 +103,7 @@ pub fn run(
     file.take(OUTPUT_MAX).read_to_end(&mut printed).map_err(NpbError::Temporary)?;
     let printed = String::from_utf8_lossy(&printed);
     match parse(&printed) {
-        // The exit status of a program whose main function returns nothing is any.
+        // The exit status of a program whose main function returns nothing is arbitrary.
         Ok((elapsed, verified)) if status.signal().is_none() => match elapsed.is_zero() {
             true => Err(NpbError::TooShort { path }),
             false => Ok(NasRun { elapsed, verified }),
@@ -113,13 +113,13 @@ pub fn run(
     }
 }
 
-/// The binary of a benchmark in a directory.
+/// Returns the binary of a benchmark in a directory.
 pub fn find(directory: &Path, nas: Nas, class: ProblemClass) -> Result<PathBuf, NpbError> {
     let (upper, lower) = (nas.name(), nas.name().to_lowercase());
     let names =
         [&lower, upper].map(|name| [format!("{name}.{class:?}.x"), format!("{name}.{class:?}")]).concat();
     let found = names.iter().map(|name| directory.join(name)).find(|path| path.is_file());
-    // The binary runs in another directory, so that a relative path would lead nowhere.
+    // The binary runs in another directory, where a relative path would be wrong.
     let absolute = found.and_then(|path| path.canonicalize().ok());
     absolute.ok_or_else(|| NpbError::Missing { directory: directory.into(), names, nas, class })
 }
@@ -140,12 +140,12 @@ fn execute(
     command.current_dir(scratch).stdin(Stdio::null()).stdout(output).stderr(errors);
     command.env("OMP_NUM_THREADS", pes.len().to_string());
     command.env("OMP_PLACES", places.join(",")).env("OMP_PROC_BIND", "true").env("OMP_DYNAMIC", "false");
-    // They would win over OMP_PLACES.
+    // They would take precedence over OMP_PLACES.
     command.env_remove("GOMP_CPU_AFFINITY").env_remove("KMP_AFFINITY");
     // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock taken.
     unsafe {
         command.pre_exec(move || {
-            // Nothing may go on computing when corewise is killed.
+            // End the computation when corewise is killed.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(affinity::narrow_self(&mask)?)
         })
@@ -156,7 +156,7 @@ fn execute(
         if let Some(status) = child.0.try_wait().map_err(cannot_start)? {
             return Ok(status);
         }
-        // The binary measures its own time, so being late costs nothing but the wait.
+        // The binary measures its own time, so noticing its end late only costs waiting time.
         std::thread::sleep((start.elapsed() / 20).clamp(Duration::from_millis(1), Duration::from_millis(50)));
     }
     Err(NpbError::TimeLimit { path: path.into(), limit })
@@ -167,13 +167,13 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Failing means that it has ended already.
+        // Fails if it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The time and the verdict that a benchmark printed, or the line that is missing.
+/// Returns the printed time and verification result, or the line that is missing.
 fn parse(output: &str) -> Result<(Duration, bool), &'static str> {
     let (mut elapsed, mut verified) = (None, None);
     for line in output.lines() {
@@ -194,7 +194,7 @@ fn parse(output: &str) -> Result<(Duration, bool), &'static str> {
     Ok((elapsed.ok_or("Time in seconds =")?, verified.ok_or("Verification =")?))
 }
 
-/// The end of an output on one line.
+/// Returns the end of an output on one line.
 fn tail(output: &str) -> String {
     let line = output.split_whitespace().collect::<Vec<_>>().join(" ");
     let skipped = line.chars().count().saturating_sub(TAIL_MAX);
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use tempfile::TempDir;
 
-    /// A directory with a shell script as a binary.
+    /// Returns a directory with a shell script as a binary.
     fn stand_in(name: &str, script: &str) -> TempDir {
         let directory = tempfile::tempdir().unwrap();
         let text = directory.path().join("script");

@@ -1,12 +1,12 @@
 //! Threads that compute together, each pinned to a PE.
 //!
-//! The benchmarks alternate between parallel phases, as OpenMP's `parallel for` does: the first member runs
-//! the program, and [`Team::each`] hands every member a part of the data, the first included, and returns
-//! when all are done. Parts are owned values or disjoint `&mut` slices, everything else is shared by `&`, so
-//! the compiler proves that members do not write what others use. The one thing it cannot see is that no
-//! member keeps a phase's closure after the phase; that is argued at [`Team::fork`] and [`Shared::help`].
+//! The benchmarks alternate between parallel phases, like OpenMP's `parallel for`: the first member runs the
+//! program, and [`Team::each`] gives every member a part of the data, including the first, and returns when
+//! all are done. Parts are owned values or disjoint `&mut` slices, everything else is shared by `&`, so the
+//! compiler proves that members do not write what others use. It cannot prove that no member keeps a phase's
+//! closure after the phase; [`Team::fork`] and [`Shared::help`] argue why this holds.
 //!
-//! Members that wait spin for a while, since phases last microseconds, then yield to others on their PE.
+//! Waiting members spin for a while, since phases last microseconds, and then yield their PE.
 
 use super::NasError;
 use corewise_core::ids::PeId;
@@ -18,10 +18,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Looks at a variable this often, some 50 µs, before it yields.
+/// The number of spins, about 50 µs, before a member yields.
 const SPINS: u32 = 1 << 12;
 
-/// The work of a phase: called with each member's number.
+/// The work of a phase, called with each member's number.
 type Work<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// What all members share.
@@ -32,7 +32,7 @@ struct Shared {
     phase: AtomicUsize,
     /// The members, without the first, that have finished the phase.
     done: AtomicUsize,
-    /// What a member failed with, if any.
+    /// The first failure of a member.
     failure: Mutex<Option<Failure>>,
 }
 
@@ -86,7 +86,7 @@ impl Drop for Dismissal<'_> {
 }
 
 impl Shared {
-    /// The life of a member other than the first.
+    /// The main loop of a member other than the first.
     fn help(&self, member: usize, pe: PeId) {
         if let Err(error) = bind(pe) {
             self.fail(Failure::Error(error));
@@ -112,7 +112,7 @@ impl Shared {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
     }
 
-    /// A member's panic goes on in the first member.
+    /// Propagates the panic of a member in the first member.
     fn check(&self) -> Result<(), NasError> {
         match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(Failure::Error(error)) => Err(error),
@@ -123,7 +123,7 @@ impl Shared {
 }
 
 impl Team<'_> {
-    /// Calls `work` once on each member and returns what each returned. There must be one part a member.
+    /// Calls `work` once on each member and returns the results. There must be one part per member.
     pub fn each<P, R: Send>(&self, parts: P, work: impl Fn(P::Item) -> R + Sync) -> Vec<R>
     where
         P: IntoIterator<Item: Send>,
@@ -131,7 +131,7 @@ impl Team<'_> {
         let parts: Vec<_> = parts.into_iter().map(|part| Mutex::new(Some(part))).collect();
         assert_eq!(parts.len(), self.size, "one part a member");
         let results: Vec<_> = parts.iter().map(|_| Mutex::new(None)).collect();
-        // Each member locks its own, so nobody ever waits for a lock.
+        // Each member locks its own part, so locks are never contended.
         self.fork(&|member| {
             let part = parts[member].lock().unwrap_or_else(PoisonError::into_inner).take();
             let result = part.map(&work);
@@ -141,7 +141,7 @@ impl Team<'_> {
         results.into_iter().map(|slot| result(slot).expect("every member has worked")).collect()
     }
 
-    /// One phase: all members run the work, and it is over when this returns or panics.
+    /// Runs one phase: all members run the work, and it is over when this returns or panics.
     fn fork(&self, work: Work) {
         let Shared { work: place, phase, done, .. } = self.shared;
         // The others forget the work before this function ends, so the lifetime that the cast drops is kept.

@@ -1,8 +1,8 @@
 //! A thread that takes a share of one PE's time.
 //!
 //! It has a real-time policy, so that everything ordinary on the PE gets the rest. In each period it works
-//! until its CPU time is the share of all the time since its start: so what one period took too little or too
-//! much (a late waking, an interrupt) the next ones make good, and the share holds over time.
+//! until its CPU time is the share of all the time since its start. If one period took too little or too much
+//! (a late wake-up, an interrupt), the next ones compensate, and the share holds over time.
 
 use super::SlowError;
 use corewise_core::ids::PeId;
@@ -17,13 +17,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Above what measures, and above what is merely to run before all ordinary threads.
+/// Above the measuring threads, and above those that must only run before all ordinary threads.
 pub const PRIORITY: libc::c_int = 10;
 
-/// A late thread makes good half a share more in one period at most: nobody shall be kept off for long.
+/// A late thread takes at most half a share more in one period, so that others are not delayed for long.
 const CATCH_UP: f64 = 1.5;
 
-/// The thread. Dropped, it ends.
+/// The thread; it ends on drop.
 #[derive(Debug)]
 pub struct DutyCycle {
     pe: PeId,
@@ -35,13 +35,13 @@ pub struct DutyCycle {
 struct Shared {
     stop: AtomicBool,
     is_on: AtomicBool,
-    /// What it took since it was last set on, and in which time.
+    /// The CPU time taken since it was last switched on, and the elapsed time.
     taken_ns: AtomicU64,
     passed_ns: AtomicU64,
 }
 
 impl DutyCycle {
-    /// Will take the share (0 to 1) of each period, once it is set on.
+    /// Starts a thread that takes the share (0 to 1) of each period, once it is switched on.
     pub fn start(pe: PeId, share: f64, period: Duration) -> Result<DutyCycle, SlowError> {
         let shared = Arc::new(Shared::default());
         let (ready, is_ready) = channel();
@@ -55,17 +55,17 @@ impl DutyCycle {
         Ok(duty)
     }
 
-    /// The PE.
+    /// Returns the PE.
     pub fn pe(&self) -> PeId {
         self.pe
     }
 
-    /// Whether it takes its share; from the next period on.
+    /// Sets whether it takes its share, from the next period on.
     pub fn set(&self, on: bool) {
         self.shared.is_on.store(on, Ordering::Relaxed);
     }
 
-    /// The share that it has taken since it was set on; `None` if it has not begun.
+    /// Returns the share taken since it was switched on; `None` if it has not begun.
     pub fn taken_share(&self) -> Option<f64> {
         let seconds = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed)).as_secs_f64();
         let (taken, passed) = (seconds(&self.shared.taken_ns), seconds(&self.shared.passed_ns));
@@ -76,25 +76,25 @@ impl DutyCycle {
 impl Drop for DutyCycle {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        // It has not panicked, and if so, it takes nothing any more.
+        // It does not panic, and if it did, it would take nothing any more.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// The share of a PE's time that the kernel lets real-time threads have.
+/// Returns the share of a PE's time that the kernel permits to real-time threads.
 pub(super) fn share_max(root: &Path) -> f64 {
     let read = |name: &str| -> Option<f64> {
         let text = std::fs::read_to_string(root.join("proc/sys/kernel").join(name)).ok()?;
         text.trim().parse().ok()
     };
-    // A runtime of -1 is no limit, and a kernel without these files has none.
+    // A runtime of -1 means no limit, as does a kernel without these files.
     match (read("sched_rt_runtime_us"), read("sched_rt_period_us")) {
         (Some(runtime), Some(period)) if runtime >= 0.0 && period > 0.0 => runtime / period,
         _ => 1.0,
     }
 }
 
-/// Makes the calling thread one that runs on one PE before all with a lower priority.
+/// Binds the calling thread to one PE with a real-time priority.
 pub(super) fn settle(pe: PeId, priority: libc::c_int) -> Result<RealTime, SlowError> {
     affinity::bind_self(pe).map_err(|errno| SlowError::Pe { pe, errno })?;
     RealTime::enter(priority).map_err(|_| SlowError::RealTime)
@@ -105,10 +105,10 @@ fn take(pe: PeId, share: f64, period: Duration, shared: &Shared, ready: Sender<R
         Ok(settled) => (Ok(()), Some(settled)),
         Err(error) => (Err(error), None),
     };
-    // Whoever has started it waits for that.
+    // The starter waits for this.
     let _ = ready.send(answer);
     if settled.is_some() {
-        // There is no Linux without the clocks that this reads.
+        // These clocks exist on every Linux.
         let _ = hold(share, period, shared);
     }
 }
@@ -125,7 +125,7 @@ fn hold(share: f64, period: Duration, shared: &Shared) -> Result<(), Errno> {
         } else {
             since = (monotonic()?, cpu_time()?);
         }
-        // At fixed instants, so that a late waking does not move the ones after it; and never in the past.
+        // At fixed instants, so that a late wake-up does not shift later ones; and never in the past.
         wake = (wake + period).max(monotonic()?);
         clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &wake.into())?;
     }
@@ -150,7 +150,7 @@ fn monotonic() -> Result<Duration, Errno> {
     Ok(Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?))
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Result<Duration, Errno> {
     Ok(Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?))
 }

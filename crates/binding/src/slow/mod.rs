@@ -1,18 +1,18 @@
-//! PEs that are made slower, so that a machine of equal PEs can stand for one of unequal ones.
+//! Slowing PEs down, so that a machine of equal PEs can stand for an asymmetric one.
 //!
-//! Problem. What corewise does on asymmetric machines must be tried on machines that are none, and whoever
-//! measures speed wants a speed that is known. Nothing may stay slow, whatever ends corewise.
+//! Problem. What corewise does on asymmetric machines must be tried on machines that are not asymmetric, and
+//! measurements need a known speed. Nothing may stay slow, however corewise ends.
 //!
-//! Approach. Either the clock is limited ([`Means::Frequency`], [`crate::frequency`]), or a
-//! real-time thread bound to the PE takes a share of each few milliseconds ([`Means::Threads`], [`duty`]):
-//! that ends with its process. What came of it is measured ([`speed`]), in turns with the PE's own speed,
-//! before anybody relies on it.
+//! Approach. Either the clock is limited ([`Means::Frequency`], [`crate::frequency`]), or a real-time thread
+//! bound to the PE takes a share of each period of a few milliseconds ([`Means::Threads`], [`duty`]), which
+//! ends with its process. The resulting speed is measured ([`speed`]), alternating with the PE's own speed,
+//! before it is used.
 //!
 //! Source. Slow cores by a lower frequency are usual in papers on asymmetric machines; the threads are ours.
 //!
-//! Limits. A PE with a slower clock is slower at what its core does, not at waiting for memory; one whose
-//! time is taken is slower at everything, in steps of a period. What a load of such a PE means to the
-//! kernel: docs/emulate-slow.md.
+//! Limits. A PE with a slower clock is slower at the work of its core, not at waiting for memory; a PE whose
+//! time is taken is slower at everything, in steps of a period. How the kernel sees the load of such a PE:
+//! docs/emulate-slow.md.
 
 pub mod duty;
 mod speed;
@@ -28,77 +28,77 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// The slowest: less would leave a PE no time for what the kernel has to do there.
+/// The lowest speed: less would leave a PE no time for the kernel's own work.
 pub const SPEED_MIN: f64 = 0.1;
 
-/// How far the measured speed may be from the wanted one.
+/// The tolerated deviation of the measured speed from the requested one.
 pub const TOLERANCE: f64 = 0.05;
 
-/// A machine where others work, or a hypervisor, may spoil a measurement, but hardly so many.
+/// Other load, or a hypervisor, may disturb a measurement, but hardly this many.
 const TRIES: u32 = 5;
 
-/// A measurement is the median of so many pairs of looks, one at the own speed and one at the lower one: what
-/// a machine gains or loses by itself meanwhile is in both.
+/// The number of pairs of samples, one at full and one at reduced speed, of which a measurement is the
+/// median. Slow changes of the machine affect both samples of a pair.
 const PAIRS: u32 = 7;
 
-/// By what PEs are made slower.
+/// The means of slowing PEs down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Means {
     /// Limits on their clocks.
     Frequency,
-    /// Real-time threads that take a share of their time.
+    /// Real-time threads that take a share of the PEs' time.
     Threads,
 }
 
-/// What is wanted.
+/// The requested slowdown.
 #[derive(Debug, Clone)]
 pub struct Wish {
-    /// These PEs.
+    /// The PEs.
     pub pes: CpuSet,
-    /// Shall run at this share of their present speed, from [`SPEED_MIN`] to below 1.
+    /// The requested share of their present speed, from [`SPEED_MIN`] to below 1.
     pub speed: f64,
-    /// Of which a share is taken, where threads do it.
+    /// The period of which threads take a share.
     pub period: Duration,
-    /// By what; `None`: the clock where that does, else threads.
+    /// The means; `None` means the clock if possible, else threads.
     pub by: Option<Means>,
 }
 
-/// Why PEs cannot be made slower.
+/// Why PEs cannot be slowed down.
 #[derive(Debug, thiserror::Error)]
 pub enum SlowError {
     /// There is no such PE.
-    #[error("PE {pe} is not there ({SYSTEM}/cpu{pe}: {error})")]
+    #[error("PE {pe} does not exist ({SYSTEM}/cpu{pe}: {error})")]
     NoPe {
         /// The PE.
         pe: PeId,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
-    /// Another emulation has the PE.
-    #[error("PE {pe} is made slower by another `corewise emulate-slow` already: end that one first")]
+    /// Another emulation holds the PE.
+    #[error("PE {pe} is already slowed down by another `corewise emulate-slow`: end that one first")]
     Taken {
         /// The PE.
         pe: PeId,
     },
-    /// The clock cannot do it.
+    /// The clock cannot be slowed that much.
     #[error(transparent)]
     Frequency(#[from] FrequencyError),
     /// The clock could not be limited.
-    #[error("the clock cannot be limited: {0}; it takes root, real-time threads (`--by threads`) may not")]
+    #[error("the clock cannot be limited: {0}; this needs root, unlike real-time threads (`--by threads`)")]
     Limit(#[source] io::Error),
-    /// The kernel stops real-time threads before they have taken what they should.
+    /// The kernel stops real-time threads before they have taken their share.
     #[error(
         "the kernel lets real-time threads run for {allowed:.2} of the time and {share:.2} are to be taken: \
          raise kernel.sched_rt_runtime_us, or choose a speed of {} at least",
         .speed_min
     )]
     Throttled {
-        /// What the kernel lets them run.
+        /// The share that the kernel permits.
         allowed: f64,
-        /// What is to be taken.
+        /// The share that is needed.
         share: f64,
-        /// The lowest speed that it allows.
+        /// The lowest speed that the limit permits.
         speed_min: f64,
     },
     /// Real-time scheduling is not permitted.
@@ -113,64 +113,64 @@ pub enum SlowError {
     Pe {
         /// The PE.
         pe: PeId,
-        /// The system's answer.
+        /// The system's error.
         errno: Errno,
     },
-    /// No thread can be made.
+    /// No thread can be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    /// What was wanted was done, and something else came of it.
+    /// The measured speed differs from the requested one.
     #[error(
         "PE {pe} runs at {measured:.2} of its speed, not at {wanted:.2}, by {TRIES} measurements: other \
          real-time threads, a hypervisor or the governor of its clock are in the way"
     )]
     Missed {
-        /// The PE that is farthest off.
+        /// The PE with the largest deviation.
         pe: PeId,
-        /// The share of its own speed at which it runs.
+        /// Its measured share of its own speed.
         measured: f64,
-        /// The share that was wanted.
+        /// The requested share.
         wanted: f64,
     },
 }
 
 impl SlowError {
-    /// Whether it is more than that a machine has no means to limit its clocks.
+    /// Returns whether the error is more than a machine without any means to limit its clocks.
     pub fn is_news(&self) -> bool {
         !matches!(self, SlowError::Frequency(FrequencyError::None { .. }))
     }
 }
 
-/// PEs that are slow. Dropped, they are as fast as before.
+/// PEs that are slowed down; dropping restores their speed.
 #[derive(Debug)]
 pub struct SlowPes {
     brake: Brake,
     measured: Vec<(PeId, f64)>,
     why_not_frequency: Option<SlowError>,
-    /// Held to the end.
+    /// Held until the end.
     _locks: Vec<File>,
 }
 
-/// What holds PEs back.
+/// What slows the PEs down.
 #[derive(Debug)]
 enum Brake {
     Frequency(Box<Limits>),
     Threads(Vec<DutyCycle>),
 }
 
-/// What a PE came to.
+/// The result for a PE.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Achieved {
     /// The PE.
     pub pe: PeId,
     /// Its speed as measured at the start, as a share of its own.
     pub measured: f64,
-    /// What was left of its time since then, where threads take the rest: 0 to 1.
+    /// The share of its time that was left since then, if threads take the rest: 0 to 1.
     pub time_left: Option<f64>,
 }
 
 impl SlowPes {
-    /// Makes PEs slow and measures whether they are. An error leaves nothing changed.
+    /// Slows PEs down and measures their speed. After an error nothing stays changed.
     pub fn start(wish: &Wish) -> Result<SlowPes, SlowError> {
         let locks = wish.pes.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
         let begin = |means| {
@@ -192,7 +192,7 @@ impl SlowPes {
         Ok(SlowPes { brake, measured, why_not_frequency, _locks: locks })
     }
 
-    /// By what they were made slow.
+    /// Returns the means in use.
     pub fn by(&self) -> Means {
         match self.brake {
             Brake::Frequency(_) => Means::Frequency,
@@ -200,12 +200,12 @@ impl SlowPes {
         }
     }
 
-    /// Why the clock was not the means, if that was tried.
+    /// Returns why the clock was not used, if it was tried.
     pub fn why_not_frequency(&self) -> Option<&SlowError> {
         self.why_not_frequency.as_ref()
     }
 
-    /// How slow they are.
+    /// Returns the measured speeds.
     pub fn achieved(&self) -> Vec<Achieved> {
         let duties: &[DutyCycle] = match &self.brake {
             Brake::Frequency(_) => &[],
@@ -217,8 +217,7 @@ impl SlowPes {
     }
 }
 
-/// The lock of a PE, which goes with its holder. It is on the kernel's own directory, so that everybody meets
-/// there.
+/// Locks a PE until the file is dropped. The lock is on the kernel's own directory, which all users share.
 fn lock(pe: PeId) -> Result<File, SlowError> {
     let directory = File::open(Path::new(SYSTEM).join(format!("cpu{pe}")));
     let directory = directory.map_err(|error| SlowError::NoPe { pe, error })?;
@@ -255,7 +254,8 @@ impl Brake {
     }
 }
 
-/// The speeds as shares of the own ones, once all are near enough to what is wanted. The brake is on then.
+/// Returns the speeds as shares of the PEs' own, once all are close enough to the requested one. The brake is
+/// on then.
 fn verify(wish: &Wish, brake: &Brake) -> Result<Vec<(PeId, f64)>, SlowError> {
     let mut tries = 0;
     loop {
@@ -276,7 +276,7 @@ fn verify(wish: &Wish, brake: &Brake) -> Result<Vec<(PeId, f64)>, SlowError> {
 fn measure(wish: &Wish, brake: &Brake) -> Result<Vec<(PeId, f64)>, SlowError> {
     let look = |on| {
         brake.set(on)?;
-        // Until it is felt: threads are asleep for a period, clocks change within milliseconds.
+        // Wait for the effect: threads sleep for up to a period, clocks change within milliseconds.
         std::thread::sleep(2 * wish.period);
         speed::measure(&wish.pes, wish.period)
     };

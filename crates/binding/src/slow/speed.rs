@@ -1,6 +1,6 @@
-//! How fast PEs are: additions that depend on each other, by the wall's clock, with a real-time priority
-//! below that of a [`DutyCycle`](super::duty::DutyCycle), so that this one is felt and ordinary threads are
-//! not.
+//! Measures the speed of PEs: dependent additions per wall-clock time, with a real-time priority below that
+//! of a [`DutyCycle`](super::duty::DutyCycle), so that the duty cycle has its effect and ordinary threads
+//! have none.
 
 use super::{SlowError, duty};
 use corewise_core::cpuset::CpuSet;
@@ -8,13 +8,13 @@ use corewise_core::ids::PeId;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Periods in a window, so that it makes no difference where in a period it begins.
+/// Periods per window, so that the phase at its start does not matter.
 const PERIODS: u32 = 10;
 
-/// Additions between two looks at the clock: some microseconds.
+/// Additions between two reads of the clock: some microseconds.
 const BATCH: u64 = 4096;
 
-/// The speed of each PE, in additions a second, all measured at the same time.
+/// Returns the speed of each PE, in additions per second, all measured at the same time.
 pub(super) fn measure(pes: &CpuSet, period: Duration) -> Result<Vec<f64>, SlowError> {
     std::thread::scope(|scope| {
         let start = |pe| {

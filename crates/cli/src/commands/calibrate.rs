@@ -23,10 +23,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Quiet looks in a row after which a machine counts as quiet: one alone may fall between two bursts of work.
+/// Consecutive quiet samples after which a machine counts as quiet: a single one may fall between two bursts
+/// of work.
 const QUIET_LOOKS: u32 = 4;
 
-/// The exit status after Ctrl-C, as a shell has it.
+/// The exit status after Ctrl-C, as in a shell.
 const INTERRUPTED: u8 = 130;
 
 /// Measure what this machine's processing elements share, and what that gains or costs.
@@ -81,10 +82,10 @@ pub struct Calibrate {
 }
 
 impl Calibrate {
-    /// Measures, writes and shows; the exit status.
+    /// Measures, writes and prints; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         let output = self.output()?;
-        // Nobody wants to lose ten minutes to a typing error.
+        // Fail now and not after ten minutes of measuring.
         output.iter().try_for_each(|path| whole_file::check_writable(path))?;
         self.views.check()?;
         let settings = self.settings()?;
@@ -93,7 +94,7 @@ impl Calibrate {
             None => self.measure(settings)?,
         };
         let Some((profile, interrupted)) = result else { return Ok(INTERRUPTED) };
-        // One that fails does not keep the others from being written.
+        // Write the other files even if one fails.
         let written =
             output.iter().try_for_each(|path| whole_file::write(path, to_json(&profile).as_bytes()));
         let shown = self.views.write(&profile).and(self.views.print(&profile));
@@ -105,7 +106,8 @@ impl Calibrate {
         Ok(if interrupted { INTERRUPTED } else { 0 })
     }
 
-    /// Where the profile goes; a model's has no place of its own, so that it never passes for this machine's.
+    /// Returns where the profile goes. A model's profile has no default path, so that it is never mistaken
+    /// for this machine's.
     fn output(&self) -> Result<Option<PathBuf>> {
         if self.output.is_some() || self.synthetic.is_some() {
             return Ok(self.output.clone());
@@ -136,9 +138,9 @@ impl Calibrate {
         Ok(settings)
     }
 
-    /// This machine; nothing if the wait for a quiet one was interrupted.
+    /// Measures this machine; returns `None` if the wait for a quiet machine was interrupted.
     fn measure(&self, settings: Settings) -> Result<Option<(MachineProfile, bool)>> {
-        // Before any thread is started, so that all of them leave the signals to it.
+        // Before any thread is started, so that all of them leave the signals to this one.
         let interrupted = signals::asked_to_end().context("cannot listen to signals")?;
         let mut reported = topology::load(&Source::Live, None)?;
         let pes = self.pes.as_ref().map(|location| reported.locate(location)).transpose()?;
@@ -168,7 +170,7 @@ impl Calibrate {
         Ok(Some((profile, executor.interrupted())))
     }
 
-    /// Opens this machine, if asked to as soon as it is quiet; nothing if that wait was interrupted.
+    /// Opens this machine, if requested as soon as it is quiet; returns `None` if that wait was interrupted.
     fn open(&self, options: &Options) -> Result<Option<LiveExecutor>> {
         let bar = ProgressBar::start();
         let mut quiet_looks = 0;
@@ -189,7 +191,7 @@ impl Calibrate {
         }
     }
 
-    /// A model machine.
+    /// Calibrates a simulated machine.
     fn simulate(&self, machine: &str, settings: Settings) -> Result<(MachineProfile, bool)> {
         let machine = Machine::new(MachineSpec::plain(machine))?;
         let mut reported = machine.model.topology.clone();
@@ -208,7 +210,7 @@ impl Calibrate {
         Ok((profile, executor.interrupted()))
     }
 
-    /// Finds the sharing domains if asked to, then measures the classes of pairs that they make.
+    /// Discovers the sharing domains if requested, then measures the resulting classes of pairs.
     fn calibrate(
         &self,
         executor: &mut dyn Executor,
@@ -241,7 +243,7 @@ impl Calibrate {
     }
 }
 
-/// `$XDG_DATA_HOME/corewise/profile.json`, else below `~/.local/share`.
+/// Returns `$XDG_DATA_HOME/corewise/profile.json`, else the path below `~/.local/share`.
 fn default_path() -> Result<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
@@ -250,7 +252,7 @@ fn default_path() -> Result<PathBuf> {
     Ok(data.join("corewise/profile.json"))
 }
 
-/// The benchmarks of which the directory has binaries, small ones first.
+/// Returns the benchmarks whose binaries are in the directory, small ones first.
 fn binaries(directory: &Path) -> Result<Vec<(Nas, ProblemClass)>> {
     use ProblemClass::{A, B, C, S, W};
     let all = [S, W, A, B, C].into_iter().flat_map(|class| Nas::ALL.map(|nas| (nas, class)));

@@ -33,7 +33,7 @@ pub struct Characterize {
 }
 
 impl Characterize {
-    /// Runs the command and prints its row; how it ended.
+    /// Runs the command and prints its row; returns the command's exit status.
     pub fn execute(self) -> Result<ExitStatus> {
         let request = SessionRequest {
             command: self.command,

@@ -1,4 +1,4 @@
-//! `corewise sim --check-profile`: the model against the pairs of memory that a calibration measured.
+//! `corewise sim --check-profile`: compares the model with the memory pairs that a calibration measured.
 
 use crate::profile_file;
 use anyhow::{Context, Result};
@@ -9,10 +9,10 @@ use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::Path;
 
-/// A prediction that is off by no more than this counts as good.
+/// The largest error of a prediction that counts as good.
 const GOOD: f64 = 0.1;
 
-/// Prints how the model of a profile's machine compares with the profile; the exit status.
+/// Prints how the model of a profile's machine compares with the profile; returns the exit status.
 pub fn execute(path: &Path, json: bool) -> Result<u8> {
     let profile = profile_file::read(path)?;
     let check = check(&profile).with_context(|| path.display().to_string())?;
@@ -63,7 +63,7 @@ fn write_description(out: &mut String, check: &Check) -> std::fmt::Result {
     )
 }
 
-/// Half of the measured interval, relative to the value.
+/// Returns half of the measured interval, relative to the value.
 fn width(pair: &Compared) -> f64 {
     (pair.measured.high - pair.measured.low) / 2.0 / pair.measured.value
 }

@@ -1,4 +1,4 @@
-//! `corewise emulate-slow`: PEs that are slower for a while.
+//! `corewise emulate-slow`: slows PEs down for a while.
 
 use crate::session::exited;
 use anyhow::{Context, Result};
@@ -72,13 +72,13 @@ struct Outcome {
 }
 
 impl EmulateSlow {
-    /// Holds the PEs slow; how the command ended, or a success.
+    /// Keeps the PEs slow; returns the command's exit status, or success.
     pub fn execute(self) -> Result<ExitStatus> {
         let topology = topology::load(&Source::Live, None)?;
         let pes = topology.locate(&self.pes)?;
         journal::recover().into_iter().for_each(terminal::message);
         let mut signals = Signals::open().context("cannot take over the signals")?;
-        // The command's process is made first: whoever forks may have one thread only.
+        // Create the command's process first, while this process has only one thread.
         let waiting = match self.command.as_slice() {
             [] => None,
             words => {
@@ -110,7 +110,7 @@ impl EmulateSlow {
         signals.follow(pid).context("cannot follow the command")
     }
 
-    /// Until somebody asks to end, or the time is over.
+    /// Waits until corewise is asked to end, or the time is over.
     fn wait(&self, signals: &mut Signals) -> Result<ExitStatus> {
         let until = self.duration.map(|duration| Instant::now() + duration);
         while !signals.take(None).context("cannot read signals")?.asked_to_end {
@@ -120,7 +120,7 @@ impl EmulateSlow {
                 Some(left) => PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
                 None => PollTimeout::NONE,
             };
-            // Whether it fails or not, the next look shows what there is.
+            // Whether it fails or not, the next iteration reads the state.
             let _ = poll(&mut [PollFd::new(signals.fd(), PollFlags::POLLIN)], timeout);
         }
         Ok(exited(0))
@@ -175,13 +175,13 @@ fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(speed) if (SPEED_MIN..1.0).contains(&speed) => Ok(speed),
         _ => Err(format!(
-            "`{text}` is no speed: write a share of the present one from {SPEED_MIN} (less would leave a PE \
-             no time for what the kernel has to do there) to below 1, such as 0.5"
+            "`{text}` is not a valid speed: write a share of the present one from {SPEED_MIN} (less would \
+             leave the kernel no time on the PE) to below 1, such as 0.5"
         )),
     }
 }
 
-/// Shorter ones cost more than they take, longer ones are felt as pauses.
+/// Shorter periods cost more than they take, longer ones are noticed as pauses.
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(100);
 
 fn period(text: &str) -> Result<Duration, String> {
@@ -189,6 +189,6 @@ fn period(text: &str) -> Result<Duration, String> {
     if PERIODS.contains(&period) {
         Ok(period)
     } else {
-        Err(format!("`{text}` is no period: choose one from 1ms to 100ms"))
+        Err(format!("`{text}` is not a valid period: choose one from 1ms to 100ms"))
     }
 }

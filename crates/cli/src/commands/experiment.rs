@@ -1,4 +1,4 @@
-//! `corewise experiment`: what the papers found, simulated.
+//! `corewise experiment`: simulates the experiments of the papers.
 
 use crate::{experiments, whole_file};
 use anyhow::{Context, Result, bail};
@@ -55,7 +55,7 @@ struct Results<'a> {
 }
 
 impl Experiment {
-    /// Lists or runs; the exit status.
+    /// Lists or runs experiments; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         match self.action {
             Action::List => {
@@ -104,7 +104,7 @@ impl Run {
         Ok(())
     }
 
-    /// Fails before the simulations, not after.
+    /// Fails before the simulations if the output cannot be written.
     fn check_outputs(&self, all: bool) -> Result<()> {
         match &self.html {
             Some(directory) if all => {

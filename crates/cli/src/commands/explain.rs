@@ -1,4 +1,4 @@
-//! `corewise explain`: why threads are where they are, in words.
+//! `corewise explain`: explains in words why threads are where they are.
 
 use crate::report_file;
 use anyhow::{Result, bail};
@@ -7,7 +7,7 @@ use corewise_render::report::explanation;
 use corewise_render::terminal::{Name, print};
 use std::path::PathBuf;
 
-/// Threads that are named where another one was asked for: the busiest.
+/// The number of busiest threads to suggest if the requested one is not listed.
 const NAMED_MAX: usize = 5;
 
 /// Explain a report: why threads were where they were, whether it helped, and what was not done.
@@ -18,13 +18,13 @@ pub struct Explain {
     /// The report
     #[arg(value_name = "REPORT")]
     file: PathBuf,
-    /// One thread, with everything that was decided of it
+    /// One thread, with everything that was decided about it
     #[arg(long, value_name = "TID")]
     tid: Option<u32>,
 }
 
 impl Explain {
-    /// Explains; the exit status.
+    /// Explains the report; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         let report = report_file::read(&self.file)?;
         let text = match self.tid {
@@ -39,7 +39,7 @@ impl Explain {
     }
 }
 
-/// Which threads there are.
+/// Describes which threads the report lists.
 fn listed(report: &Report) -> String {
     let name = |thread: &ThreadReport| format!("{} {}", Name(&thread.name), thread.tid);
     let named: Vec<String> = report.threads.iter().take(NAMED_MAX).map(name).collect();
@@ -50,7 +50,7 @@ fn listed(report: &Report) -> String {
         all => format!("there are {all}, the busiest are {}", named.join(", ")),
     };
     if summed_up > 0 {
-        text += &format!("; of {summed_up} that ended after little work only sums are kept");
+        text += &format!("; only sums are kept of {summed_up} that ended after little work");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! `corewise sim --fuzz`: random scenarios under the eyes of the invariants.
+//! `corewise sim --fuzz`: checks the invariants on random scenarios.
 
 use crate::parallel::in_parallel;
 use anyhow::{Result, bail};
@@ -9,28 +9,28 @@ use std::num::{NonZeroU16, NonZeroUsize};
 use std::panic::catch_unwind;
 use std::thread;
 
-/// So many failing seeds are told; the rest only counted.
+/// The number of failing seeds that are printed; further ones are only counted.
 const FAILURES_SHOWN: usize = 10;
 
-/// A seed that failed, and how.
+/// A seed that failed, with the problem.
 type Failure = (u64, String);
 
-/// Seeds, one after another.
+/// Consecutive seeds.
 #[derive(Debug, Clone, Copy)]
 pub struct Seeds {
-    /// The first.
+    /// The first seed.
     pub first: u64,
-    /// How many.
+    /// Their number.
     pub count: u64,
 }
 
-/// What several seeds gave.
+/// The result of several seeds.
 #[derive(Debug, Default)]
 struct Findings {
     steps: u64,
     events: u64,
     simulated_ns: u64,
-    /// A sum, so that it does not matter how the seeds are grouped.
+    /// A sum, so that it does not depend on the grouping of seeds.
     fingerprint: u64,
     failures: Vec<Failure>,
 }

@@ -1,4 +1,4 @@
-//! The subcommands, one a file, and the options that several of them have.
+//! The subcommands, one per file, and the options that several of them share.
 
 use crate::profile_file;
 use anyhow::{Context, Result, bail};
@@ -103,7 +103,7 @@ pub struct FpuModules {
 }
 
 impl PolicyOptions {
-    /// The policy; its command, if it has one, is started by `commands`.
+    /// Returns the policy; `commands` starts its command, if it has one.
     pub fn policy(&self, commands: StartCommand<'_>) -> Result<Box<dyn Policy>> {
         let Some(file) = &self.ipc_ratios else { return Ok(self.policy.build(Some(commands))?) };
         let ratios = read_ratios(file)?.into_iter();
@@ -112,14 +112,14 @@ impl PolicyOptions {
         Ok(with_ratios.with_context(|| format!("--ipc-ratios {}", file.display()))?.build(Some(commands))?)
     }
 
-    /// The engine's parameters.
+    /// Returns the engine's parameters.
     pub fn config(&self) -> EngineConfig {
         EngineConfig { fpu_threshold: self.fpu_threshold, ..EngineConfig::with_interval(self.interval) }
     }
 }
 
-/// Starts the command of a policy whose answers are waited for by the world's time, as it is simulated or
-/// recorded: a machine that is busy just now changes no result.
+/// Starts the command of a policy in simulated or recorded time: a long time limit keeps a busy machine from
+/// changing results.
 pub fn start_patiently(command: &str) -> Result<Box<dyn Peer>, String> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let started = PolicyCommand::start(command, PATIENCE);
@@ -136,12 +136,12 @@ fn policy_help() -> String {
 }
 
 impl OtherMachine {
-    /// What its PEs share; `None` if no option names a machine.
+    /// Returns the topology; `None` if no option names a machine.
     pub fn topology(&self, modules: &FpuModules) -> Result<Option<Topology>> {
         Ok(self.model(modules)?.map(|machine| machine.topology))
     }
 
-    /// What is known of the machine that an option names, `None` if none does.
+    /// Returns the model of the machine that an option names, or `None`.
     pub fn model(&self, modules: &FpuModules) -> Result<Option<MachineModel>> {
         let source = match (&self.synthetic, &self.profile, &self.xml, &self.root) {
             (Some(text), ..) => return Ok(Some(Topology::synthetic(text)?.into())),
@@ -155,12 +155,12 @@ impl OtherMachine {
 }
 
 impl ThisMachine {
-    /// Whether no file says anything of it.
+    /// Returns whether no file describes the machine.
     pub fn is_as_found(&self) -> bool {
         self.profile.is_none() && self.modules.fpu_modules.is_none()
     }
 
-    /// The machine that corewise runs on, with what may be used of it now.
+    /// Returns the model of this machine, with the PEs that may be used now.
     pub fn model(&self) -> Result<MachineModel> {
         let live = self.modules.live()?;
         let Some(path) = &self.profile else { return Ok(live.into()) };
@@ -187,7 +187,7 @@ fn as_it_behaves(path: &Path, profile: &MachineProfile) -> MachineModel {
 }
 
 impl FpuModules {
-    /// The machine that corewise runs on.
+    /// Returns the topology of this machine.
     pub fn live(&self) -> Result<Topology> {
         Ok(topology::load(&Source::Live, self.fpu_modules.as_deref())?)
     }
@@ -217,6 +217,6 @@ fn interval(text: &str) -> Result<Duration, String> {
 fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("`{text}` is no share: write a number from 0 to 1")),
+        _ => Err(format!("`{text}` is not a share: write a number from 0 to 1")),
     }
 }

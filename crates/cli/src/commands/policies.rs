@@ -1,4 +1,4 @@
-//! `corewise policies`: which policies there are, and what their parameters mean.
+//! `corewise policies`: lists the policies and explains their parameters.
 
 use anyhow::Result;
 use corewise_core::policy::{KINDS, Needs, Parameter, PolicyKind};
@@ -52,7 +52,7 @@ impl Described {
 }
 
 impl Policies {
-    /// Prints them; the exit status.
+    /// Prints the policies; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         let text = match (self.policy, self.json) {
             (Some(kind), true) => serde_json::to_string_pretty(&Described::of(kind))? + "\n",

@@ -1,4 +1,4 @@
-//! `corewise profile`: look at machine profiles, and at what changed between two.
+//! `corewise profile`: shows machine profiles, and the differences between two.
 
 use crate::profile_file;
 use crate::profile_views::Views;
@@ -9,7 +9,7 @@ use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// The share of unchanged figures whose intervals do not overlap all the same: see `profile::diff`.
+/// The share of unchanged figures whose intervals do not overlap by chance: see `profile::diff`.
 const BY_CHANCE: f64 = 0.006;
 
 /// Show a machine profile, or what changed between two.
@@ -53,7 +53,7 @@ struct Diff {
 }
 
 impl Profile {
-    /// Shows or compares; the exit status.
+    /// Shows or compares; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         match self.action {
             Action::Show(show) => show.execute(),

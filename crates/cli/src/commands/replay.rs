@@ -1,4 +1,4 @@
-//! `corewise replay`: another policy, or another machine, over a recording.
+//! `corewise replay`: runs another policy, or simulates another machine, over a recording.
 
 use super::what_if::{self, WhatIfOptions};
 use super::{FpuModules, OtherMachine, PolicyOptions, start_patiently};
@@ -42,7 +42,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Replays; the exit status.
+    /// Replays; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         if let Some(machine) = &self.what_if.machine {
             return self.predict(machine);
@@ -75,7 +75,7 @@ impl Replay {
     }
 }
 
-/// What a policy would have decided over a recording, on its machine or on another one.
+/// Returns the report of a policy's decisions over a recording, on its machine or on another one.
 pub fn replayed(
     recording: Recording,
     machine: Option<MachineModel>,
@@ -113,7 +113,7 @@ pub fn replayed(
     builder.finish(&engine, circumstances)
 }
 
-/// The report for people.
+/// Returns the report for people.
 pub fn describe(report: &Report) -> String {
     let mut text = Vec::new();
     // Writing to memory cannot fail.

@@ -1,4 +1,4 @@
-//! `corewise run`: a command, watched and placed.
+//! `corewise run`: runs a command, watches its threads and places them.
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::session::attached::{self, Targets};
@@ -91,14 +91,14 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
-/// Whether something is done.
+/// On or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum OnOff {
     On,
     Off,
 }
 
-/// What is done about waits.
+/// What to do about busy-waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Waits {
     Off,
@@ -120,7 +120,7 @@ impl Waits {
 }
 
 impl Run {
-    /// Runs the command; how it ended.
+    /// Runs the command; returns its exit status.
     pub fn execute(self) -> Result<ExitStatus> {
         self.report.iter().try_for_each(|path| report_file::check(path))?;
         self.record.iter().try_for_each(|path| whole_file::check_writable(path))?;
@@ -131,7 +131,7 @@ impl Run {
             Ok(Box::new(started))
         })?;
         let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json;
-        // Any seed will do: nobody sets out to deceive the order of its epochs.
+        // Any seed will do: nobody tries to exploit the order of the epochs.
         let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
         let request = SessionRequest {
             command: self.command,
@@ -160,7 +160,7 @@ impl Run {
         };
         let Some(report) = report else {
             if !self.quiet {
-                tell_of_core_dump(exit_status);
+                report_core_dump(exit_status);
                 terminal::message(format_args!("{:.2} s; not watched", wall.as_secs_f64()));
             }
             return Ok(exit_status);
@@ -168,12 +168,12 @@ impl Run {
         if self.json {
             terminal::message_json(&serde_json::to_string(&report)?);
         } else if !self.quiet {
-            tell_of_core_dump(exit_status);
+            report_core_dump(exit_status);
             terminal::message(summary(&report));
         }
         let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
         match failure.map_or(written, Err) {
-            // The command's own failure is the more important news, but ours is told in any case.
+            // The command's own failure is more important, but ours is reported as well.
             Err(error) if !exit_status.success() => {
                 terminal::message(terminal::describe_error(error.as_ref()));
                 Ok(exit_status)
@@ -183,19 +183,20 @@ impl Run {
     }
 }
 
-/// Whether the path may be one of a descriptor that corewise was started with, such as `/dev/fd/3`.
+/// Returns whether the path may be a descriptor that corewise was started with, such as `/dev/fd/3`.
 fn may_name_descriptor(path: &Path) -> bool {
     path.starts_with("/dev") || proc::holds(path)
 }
 
-/// A shell says so of the command alone, but corewise dies without a core dump of its own.
-fn tell_of_core_dump(status: ExitStatus) {
+/// Reports the command's core dump. A shell reports only its own child, and corewise dies without a core
+/// dump.
+fn report_core_dump(status: ExitStatus) {
     if status.core_dumped() {
         terminal::message("the command dumped core");
     }
 }
 
-/// The one line at the end.
+/// Returns the summary line at the end.
 pub fn summary(report: &Report) -> String {
     let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty()).count();
     let placed = match (&report.nothing_to_gain, report.dry_run, bound) {
@@ -226,7 +227,7 @@ pub fn summary(report: &Report) -> String {
     )
 }
 
-/// What was done about waits, after a semicolon; nothing where nothing was.
+/// Describes what was done about busy-waiting, after a semicolon; empty if nothing was done.
 fn waits_in_words(waits: &WaitsReport) -> String {
     let processes =
         |count: u64| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
@@ -239,5 +240,5 @@ fn waits_in_words(waits: &WaitsReport) -> String {
     let words: Vec<String> = done.map(|(count, what)| format!("; {} {what}", processes(count))).collect();
     let spun = waits.spinning_cpu_seconds.filter(|_| !words.is_empty());
     words.concat()
-        + &spun.map_or(String::new(), |seconds| format!(" ({seconds:.1} s of CPU time waited busily)"))
+        + &spun.map_or(String::new(), |seconds| format!(" ({seconds:.1} s of CPU time spent busy-waiting)"))
 }

@@ -1,4 +1,4 @@
-//! `corewise sim`: a scenario on a simulated machine.
+//! `corewise sim`: simulates a scenario.
 
 use super::{check_profile, fuzz, start_patiently};
 use crate::{machine_file, whole_file};
@@ -85,7 +85,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// Simulates; the exit status.
+    /// Simulates; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         if let Some(profile) = self.check_profile {
             return check_profile::execute(&profile, self.json);
@@ -122,7 +122,8 @@ struct Read {
 }
 
 impl Sim {
-    /// A scenario is a text that may come from anywhere; it starts no command unless its user says so.
+    /// Returns how to start the commands of policies. Scenarios are untrusted, so their commands are started
+    /// only if the user permits it.
     fn commands(&self) -> StartCommand<'static> {
         if self.commands || !self.policy.is_empty() {
             return &start_patiently;
@@ -130,7 +131,7 @@ impl Sim {
         &|_| Err("a scenario's own commands are started with --commands only".to_owned())
     }
 
-    /// What the options say in place of the scenario.
+    /// Applies the options that override the scenario.
     fn adjust(&self, scenario: &mut Scenario) -> Result<()> {
         scenario.seed = self.seed.unwrap_or(scenario.seed);
         scenario.runs = self.runs.unwrap_or(scenario.runs);
@@ -167,7 +168,7 @@ impl Sim {
     }
 }
 
-/// The scenario of a workload of rt-app.
+/// Returns the scenario of an rt-app workload.
 fn workload(path: &Path, text: &str, machine: &str, settings: &[String]) -> Result<(Scenario, String)> {
     let understand = || format!("cannot simulate {}", path.display());
     let machine = machine_file::named(machine)?;
@@ -177,16 +178,16 @@ fn workload(path: &Path, text: &str, machine: &str, settings: &[String]) -> Resu
     Ok((Scenario::from_table(table, settings).with_context(understand)?, text))
 }
 
-/// A scenario with the machine that it may name by a file, by its path from where the scenario lies.
+/// Parses a scenario, including the machine that it may name by a file, relative to the scenario's directory.
 fn written(path: &Path, text: &str, settings: &[String]) -> Result<Scenario> {
     let understand = || format!("cannot understand {}", path.display());
-    // A text that is no TOML names no file; the scenario's parser tells what is wrong with it.
+    // Text that is not TOML names no file; the scenario's parser reports the error.
     let table: toml::Table = toml::from_str(text).unwrap_or_default();
     let mut completed = table.clone();
     machine_file::complete(&mut completed, path.parent().unwrap_or(Path::new("")))
         .with_context(understand)?;
     if completed == table {
-        // From the text itself, as errors then tell the line.
+        // Parse the original text, so that errors contain the line.
         return Scenario::parse_with(text, settings).with_context(understand);
     }
     Scenario::from_table(completed, settings).with_context(understand)

@@ -1,4 +1,4 @@
-//! `corewise topo`: what a machine's processing elements share.
+//! `corewise topo`: shows what a machine's processing elements share.
 
 use super::{FpuModules, OtherMachine};
 use crate::whole_file;
@@ -35,7 +35,7 @@ struct Json<'a> {
 }
 
 impl Topo {
-    /// Shows or records the machine; the exit status.
+    /// Shows or records the machine; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         if let Some(path) = &self.record {
             whole_file::check_writable(path)?;

@@ -1,4 +1,4 @@
-//! `corewise replay --machine`: how fast recorded threads would have been elsewhere, simulated.
+//! `corewise replay --machine`: simulates how fast recorded threads would be on another machine.
 
 use crate::{machine_file, recording_file};
 use anyhow::{Context, Result};
@@ -11,10 +11,10 @@ use corewise_sim::what_if::{Prediction, Question, REPRODUCTION_ERROR_MAX, Range,
 use std::fmt::Write;
 use std::path::Path;
 
-/// The word for the machine of the recording.
+/// The name of the recording's machine.
 const RECORDED: &str = "recorded";
 
-/// What is to be predicted.
+/// The options of a prediction.
 #[derive(Debug, clap::Args)]
 pub struct WhatIfOptions {
     /// Predict, by simulation, how fast the threads would have been on this machine: `recorded` (the same), a
@@ -46,7 +46,7 @@ pub struct WhatIfOptions {
 }
 
 impl WhatIfOptions {
-    /// Predicts for `machine`.
+    /// Predicts the run on `machine`.
     pub fn predict(
         &self,
         machine: &str,
@@ -54,7 +54,7 @@ impl WhatIfOptions {
         policy: &dyn Fn() -> Result<Box<dyn Policy>>,
         fpu_threshold: f64,
     ) -> Result<Prediction> {
-        // What can fail fails here, once; later calls give the same.
+        // Build the policy once to report its errors; later calls succeed.
         drop(policy()?);
         let policy = || policy().expect("the policy was made a moment ago");
         let recorded_on = self.recorded_on.as_deref().map(machine_named).transpose()?.flatten();
@@ -73,7 +73,7 @@ impl WhatIfOptions {
     }
 }
 
-/// The machine of that name; `None`: the one of the recording.
+/// Returns the machine with this name; `None` means the recording's.
 fn machine_named(name: &str) -> Result<Option<MachineSpec>> {
     if name == RECORDED {
         return Ok(None);
@@ -81,7 +81,7 @@ fn machine_named(name: &str) -> Result<Option<MachineSpec>> {
     machine_file::named(name).map(Some)
 }
 
-/// The prediction for people.
+/// Returns the prediction for people.
 pub fn describe(prediction: &Prediction) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -1,12 +1,12 @@
-//! Every reader of an input, given what anybody could write: no panic, no hang, no end of memory.
+//! Fuzzes every reader of untrusted input: no panic, no hang, no exhaustion of memory.
 //!
-//! Problem: recordings, profiles, scenarios and machines come from others, and corewise may be root.
-//! Approach: sound inputs are changed by chance, most of their structure kept ([`mutate`]), and given to what
-//! reads them, and to what is made of them then ([`targets`]). A seed fixes the change, so a failure is a
-//! name and a seed: `COREWISE_FUZZ_CASE=NAME:SEED` repeats it. The test tries the same cases every time;
-//! `./dev fuzz SECONDS` goes on to others for as long as is wished, from `COREWISE_FUZZ_SEED` on. Limits:
-//! changes are blind (no coverage guides them), and what a sound but hostile input asks for (a simulation of
-//! a year) is not run.
+//! Problem: recordings, profiles, scenarios and machines come from others, and corewise may run as root.
+//! Approach: valid inputs are changed at random, keeping most of their structure ([`mutate`]), and given to
+//! their readers and to the code that uses the result ([`targets`]). The change depends only on a seed, so a
+//! failure is identified by a name and a seed: `COREWISE_FUZZ_CASE=NAME:SEED` repeats it. The test tries the
+//! same cases every time; `./dev fuzz SECONDS` continues with others for that time, starting from
+//! `COREWISE_FUZZ_SEED`. Limits: changes are blind (not guided by coverage), and valid but expensive inputs
+//! (a simulation of a year) are not run.
 
 mod mutate;
 mod targets;
@@ -16,18 +16,18 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use targets::{TARGETS, Target};
 
-/// No case may need more memory than this, all other tests together included.
+/// The memory limit for all tests together.
 const MEMORY_MAX: usize = 3 << 30;
-/// Nor more time, on a machine that does much else.
+/// The time limit per case, on a busy machine.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[global_allocator]
 static ALLOCATOR: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, MEMORY_MAX);
 
-/// The case that runs now: since when, and which.
+/// The running case: its start and its name.
 static RUNNING: Mutex<Option<(Instant, String)>> = Mutex::new(None);
 
-/// Ends everything if a case never ends.
+/// Ends the process if a case does not end.
 fn watch() {
     std::thread::spawn(|| {
         loop {
@@ -41,10 +41,10 @@ fn watch() {
     });
 }
 
-/// Runs a case; how it failed.
+/// Runs a case; returns its failure.
 fn failure(target: &Target, seed: u64) -> Option<String> {
     let case = format!("COREWISE_FUZZ_CASE={}:{seed}", target.name);
-    // For the case that nothing can be told afterwards.
+    // Record the case, as it may kill the process.
     let _ = std::fs::write(std::env::temp_dir().join("corewise-fuzz-case"), &case);
     *RUNNING.lock().unwrap() = Some((Instant::now(), case.clone()));
     let result = catch_unwind(AssertUnwindSafe(|| (target.run)(seed)));
@@ -59,7 +59,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(std::env::var(variable).ok()?.parse().expect("a number"))
 }
 
-/// The cases to run, one of each target in turn.
+/// Returns the cases to run, cycling through the targets.
 fn cases() -> Box<dyn Iterator<Item = (&'static Target, u64)>> {
     if let Ok(case) = std::env::var("COREWISE_FUZZ_CASE") {
         let (name, seed) = case.split_once(':').expect("NAME:SEED");

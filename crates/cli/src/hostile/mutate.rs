@@ -1,10 +1,10 @@
-//! Changes inputs so that much of their structure stays, for the parser to get past its first look.
+//! Mutates inputs but keeps much of their structure, so that they get beyond the first checks of a parser.
 
 use corewise_core::random::Random;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Numbers at the edges of what fits somewhere.
+/// Boundary values of number types and limits.
 const NUMBERS: [&str; 16] = [
     "0",
     "1",
@@ -24,7 +24,7 @@ const NUMBERS: [&str; 16] = [
     "NaN",
 ];
 
-/// Texts that mean something to some parser, terminal or file system.
+/// Texts with a meaning to some parser, terminal or file system.
 const TEXTS: [&str; 16] = [
     "",
     "\0",
@@ -44,10 +44,10 @@ const TEXTS: [&str; 16] = [
     "0-4294967295",
 ];
 
-/// Nesting that no recursion may take literally.
+/// A nesting depth that a recursive parser must not follow.
 const DEEP: usize = 3000;
 
-/// A seeded source of changes.
+/// A seeded source of mutations.
 pub struct Mutator(Random);
 
 impl Mutator {
@@ -55,7 +55,7 @@ impl Mutator {
         Mutator(Random::new(seed, 0))
     }
 
-    /// A number below `count`, which is not 0.
+    /// Returns a number below `count`, which is not 0.
     pub fn below(&mut self, count: usize) -> usize {
         self.0.below(count)
     }
@@ -64,14 +64,14 @@ impl Mutator {
         texts[self.0.below(texts.len())]
     }
 
-    /// A part of 0..length, which is not empty: short ones mostly.
+    /// Returns a non-empty part of 0..length, usually a short one.
     fn part(&mut self, length: usize) -> std::ops::Range<usize> {
         let start = self.0.below(length);
         let longest = if self.0.below(4) == 0 { length } else { 8 };
         start..length.min(start + 1 + self.0.below(longest))
     }
 
-    /// Up to four changes of anything, with an eye for numbers in binary.
+    /// Makes up to four changes at any place, with a preference for binary numbers.
     pub fn bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for _ in 0..=self.0.below(4) {
@@ -79,7 +79,7 @@ impl Mutator {
                 break;
             }
             let part = self.part(bytes.len());
-            // Headers, where the structure is, stand in front.
+            // Headers, which contain the structure, are at the beginning.
             let at = if self.0.below(2) == 0 { self.0.below(bytes.len().min(512)) } else { part.start };
             match self.0.below(6) {
                 0 => bytes[at] ^= 1 << self.0.below(8),
@@ -100,7 +100,7 @@ impl Mutator {
         bytes
     }
 
-    /// Up to four changes of the words, numbers, signs and lines of a text.
+    /// Makes up to four changes of the words, numbers, signs and lines of a text.
     pub fn text(&mut self, text: &str) -> String {
         let mut words: Vec<String> = words(text).into_iter().map(str::to_owned).collect();
         for _ in 0..=self.0.below(4) {
@@ -137,7 +137,7 @@ impl Mutator {
         words.concat()
     }
 
-    /// Up to four changes of values of a JSON tree, which stays JSON.
+    /// Makes up to four changes of values of a JSON tree, which stays JSON.
     pub fn json(&mut self, value: &Value) -> Value {
         let mut value = value.clone();
         for _ in 0..=self.0.below(4) {
@@ -180,7 +180,7 @@ impl Mutator {
     }
 }
 
-/// The text in pieces: words and numbers, and each other character alone.
+/// Splits text into words, numbers and single other characters.
 fn words(text: &str) -> Vec<&str> {
     let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
     let mut starts = BTreeSet::from([0]);
@@ -203,7 +203,7 @@ fn nodes(value: &Value) -> usize {
     }
 }
 
-/// The node of that number, in the order of a walk.
+/// Returns the node with this number in the order of a walk.
 fn node<'a>(value: &'a mut Value, number: &mut usize) -> Option<&'a mut Value> {
     if *number == 0 {
         return Some(value);

@@ -1,4 +1,4 @@
-//! The readers, each with sound inputs and with what is done to them.
+//! The fuzzed readers, each with valid inputs and the mutation to apply.
 
 use super::mutate::Mutator;
 use crate::commands::compare::{file as comparison_file, workload};
@@ -36,18 +36,18 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// A reader of inputs.
+/// A fuzzed reader.
 pub struct Target {
     pub name: &'static str,
-    /// Cases that the test tries: fewer of what takes longer.
+    /// The number of cases that the test tries: fewer for slow targets.
     pub cases: u64,
-    /// Reads a sound input.
+    /// Reads a valid input.
     pub sound: fn() -> Result<()>,
-    /// Reads a changed one; what is wrong with it does not matter.
+    /// Reads a mutated input; its errors are ignored.
     pub run: fn(u64),
 }
 
-/// A target whose input is a text.
+/// Defines a target with text input.
 macro_rules! text {
     ($name:literal, $cases:literal, $sound:expr, $read:expr) => {
         Target {
@@ -59,7 +59,7 @@ macro_rules! text {
     };
 }
 
-/// A target whose input is a JSON tree: changed as a tree, or as a text.
+/// Defines a target with JSON input, mutated as a tree or as text.
 macro_rules! json {
     ($name:literal, $cases:literal, $sound:expr, $read:expr) => {
         Target {
@@ -211,7 +211,7 @@ fn profile(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A recording of a small program, with the checksum of its packed form right.
+/// A recording of a small program, with a valid checksum of its packed form.
 static PATHS: LazyLock<String> = LazyLock::new(|| {
     static PROGRAM: LazyLock<tempfile::NamedTempFile> = LazyLock::new(|| {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
@@ -247,14 +247,14 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
     packer.finish().expect("memory takes everything")
 }
 
-/// A packed recording, changed in its packed form.
+/// Reads a recording that was mutated in its packed form.
 fn changed_archive_of_nothing(seed: u64) {
     let bytes = Mutator::new(seed).bytes(&packed(recorded().concat().as_bytes()));
     drop(recording_file::parse(bytes.clone()));
     drop(paths::report_of(bytes));
 }
 
-/// The example of the document.
+/// The example of the documentation.
 fn scenario_text() -> String {
     let document = file(&Path::new(EXPERIMENTS).join("../docs/sim.md"));
     document
@@ -288,7 +288,7 @@ fn workload_file(text: &str) -> Result<()> {
     workload::parse(text).map(drop)
 }
 
-/// Also what is made of it: every view.
+/// Also uses every view of the result.
 fn comparison(text: &str) -> Result<()> {
     let comparison = comparison_file::parse(text)?;
     let found = comparison.findings();
@@ -305,7 +305,7 @@ static COMPARISON: LazyLock<String> = LazyLock::new(|| {
     comparison_file::write(&comparison, &comparison.findings())
 });
 
-/// Also what is said of it.
+/// Also explains the report.
 fn explained(text: &str) -> Result<()> {
     let report = report_file::parse(text.as_bytes())?;
     report::explanation::of_run(&report);
@@ -323,7 +323,7 @@ fn experiment_text() -> String {
 fn experiment(text: &str) -> Result<()> {
     let read = |file: &str| match file {
         "amp-single/experiment.toml" => Ok(text.to_owned()),
-        // What an experiment names is read below its folder's, by its own reader.
+        // Files that an experiment names are below its directory, and have readers of their own.
         other if !other.contains("..") => {
             std::fs::read_to_string(Path::new(EXPERIMENTS).join(other)).map_err(|error| error.to_string())
         }
@@ -376,7 +376,7 @@ fn tar(files: &[(String, String)]) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
         header.set_mode(0o644);
-        // A path that no archive can hold is left out.
+        // Leave out paths that an archive cannot represent.
         let _ = archive.append_data(&mut header, path, text.as_bytes());
     }
     archive.into_inner().and_then(GzEncoder::finish).expect("memory takes everything")
@@ -390,7 +390,7 @@ fn changed_tree(seed: u64) {
     let mut mutator = Mutator::new(seed);
     let mut files = FILES.clone();
     match seed % 8 {
-        // The archive itself, before it is packed.
+        // The archive before compression.
         0 => {
             let mut bytes = Vec::new();
             let archive = tar(&files);

@@ -1,19 +1,19 @@
 //! A run whose command starts at once, before anything watches it.
 //!
-//! Problem: to read the topology, load the BPF programs and open the clocks takes some 40 ms of CPU time,
-//! more than many a command runs; and who runs thousands of short ones waits for it every time. Approach: the
-//! command goes first. One that is over within [`UNWATCHED`] costs next to nothing more; no decision could
-//! have been taken for it in that time, but for its waits, which are [looked after](Early) from the start.
-//! One that lives longer is attached with what it has started, as processes that run already are, and what it
-//! has done since its start counts. All is made ready at the lowest priority, so that a program that uses
-//! every PE hardly feels it; but not for longer than [`PATIENT_FOR`], and not when threads are held up that
-//! may need more than a change of their waits; and no further when the command has ended. Limits: threads
-//! that have ended by then are never heard of, and usage by clock samples is that of the time since. So where
-//! a report is asked for, all is ready before the start.
+//! Problem: reading the topology, loading the BPF programs and opening the clocks takes about 40 ms of CPU
+//! time, more than many commands run; scripts that run thousands of short commands wait for it every time.
+//! Approach: the command starts first. A command that ends within [`UNWATCHED`] costs next to nothing extra;
+//! no decision could have been made for it in that time, except for its waits, which are [handled](Early)
+//! from the start. A command that lives longer is attached with its children, like processes that run
+//! already, and its activity since the start counts. The setup runs at the lowest priority, so that a program
+//! that uses every PE hardly notices it. The priority is raised after [`PATIENT_FOR`], or when threads are
+//! delayed and may need more than a change of their waits; the setup stops when the command has ended.
+//! Limits: threads that have ended by then are not seen, and usage by clock samples covers only the time
+//! since. If a report is requested, everything is therefore ready before the start.
 
 use super::{
     Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,
-    runtimes_of, waits_are_decided, warn,
+    runtimes_of, user_decides_waits, warn,
 };
 use anyhow::{Context, Result, bail};
 use corewise_binding::guardian::Guardian;
@@ -35,18 +35,18 @@ use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a command runs before it is looked at as a whole.
+/// How long a command runs before it is watched as a whole.
 const UNWATCHED: Duration = Duration::from_millis(300);
 
-/// For how long after its start what is made ready gives way to all others. It is some 40 ms of CPU time: what
-/// a program loses by that, all its threads waiting for the one whose PE is taken, is to be next to nothing
-/// of the time that it has run by then.
+/// How long after the start the setup yields to all other work. It takes some 40 ms of CPU time; if all threads
+/// of the program wait for the one whose PE it takes, that must be next to nothing of the time that the program
+/// has run by then.
 const PATIENT_FOR: Duration = Duration::from_secs(4);
 
-/// The same where threads are held up.
-const PATIENT_WHILE_HELD_UP_FOR: Duration = Duration::from_secs(1);
+/// The same while threads are delayed.
+const PATIENT_WHILE_DELAYED_FOR: Duration = Duration::from_secs(1);
 
-/// What was begun for the command before all is ready.
+/// What was started for the command before everything is ready.
 #[derive(Default)]
 struct Begun {
     early: Option<Early>,
@@ -60,7 +60,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     request.act &= !nested(&mut notes);
     let cures = &mut request.config.cures;
-    cures.spin &= request.act && topology::is_of_one_kind() && !waits_are_decided(&mut notes);
+    cures.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
     let planted = cures.spin.then(runtimes::planted_value);
     let planted_variable = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
     let variables: Vec<_> = [environment::placed()].into_iter().chain(planted_variable).collect();
@@ -71,7 +71,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let unwatched = |exit_status| Ended { report: None, wall: began.elapsed(), exit_status, failure: None };
     let cannot_follow = "cannot follow the command";
     let mut begun = Begun::default();
-    if request.act && request.config.hears_of_delays() {
+    if request.act && request.config.uses_delays() {
         begun.early = Some(Early::new(command.as_raw() as u32, &request.config, planted));
     }
     if let Some(exit_status) = begun.follow(&mut signals, command, &mut notes).context(cannot_follow)? {
@@ -88,8 +88,8 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let niceness = Niceness::of_this_thread();
     let besides = || {
         let due = early.as_mut().map_or(PATIENT_FOR, Early::look);
-        let is_held_up = early.as_ref().is_some_and(Early::is_held_up);
-        let patient_for = if is_held_up { PATIENT_WHILE_HELD_UP_FOR } else { PATIENT_FOR };
+        let is_delayed = early.as_ref().is_some_and(Early::is_delayed);
+        let patient_for = if is_delayed { PATIENT_WHILE_DELAYED_FOR } else { PATIENT_FOR };
         let needs_samples = early.as_ref().is_some_and(Early::needs_samples);
         let is_urgent = needs_samples || began.elapsed() >= patient_for;
         niceness.iter().filter(|_| is_urgent).for_each(|level| level.raise());
@@ -101,7 +101,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         niceness.iter().for_each(|level| level.raise());
         attached
     };
-    let attached = signals.follow_beside(command, besides, prepare);
+    let attached = signals.follow_during(command, besides, prepare);
     let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {
         (Ok(attached), None) => attached,
         (_, Some(exit_status)) => return Ok(unwatched(exit_status)),
@@ -129,7 +129,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
 
 impl Begun {
     /// Follows the command for [`UNWATCHED`], or until its threads need more than a change of their waits,
-    /// which are looked after. How it ended, if it did.
+    /// which are handled meanwhile. Returns its exit status if it ended.
     fn follow(
         &mut self,
         signals: &mut Signals,
@@ -151,7 +151,7 @@ impl Begun {
         }
     }
 
-    /// Without a guardian, nothing is changed.
+    /// Starts the guardian; without it, nothing is changed.
     fn start_guardian(&mut self, notes: &mut Vec<String>) {
         self.guardian = guard(notes);
         let entrusted = |early: &mut Early| early.may_write(self.guardian.as_ref()?).ok();
@@ -159,7 +159,7 @@ impl Begun {
     }
 }
 
-/// Begins to watch what runs by now, unless the command has ended meanwhile.
+/// Begins to watch the running processes, unless the command has ended meanwhile.
 fn attach(
     request: &SessionRequest,
     excluded: Vec<u32>,

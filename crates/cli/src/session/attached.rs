@@ -1,5 +1,5 @@
-//! A run of processes that run already: they are attached with what descends from them, or as what is in a
-//! control group, and let go of again with every mask given back, while they run on.
+//! A run of running processes: they are attached with their descendants, or as a control group, and detached
+//! with every mask restored while they keep running.
 
 use super::{
     Ended, SessionRequest, Watch, attach_running, guard, nested, own_processes, recover, runtimes_of,
@@ -17,28 +17,28 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What a user names to be attached. Each is an application.
+/// The targets that a user names; each is an application.
 #[derive(Debug, Default)]
 pub struct Targets {
     /// Processes.
     pub pids: Vec<u32>,
-    /// Control groups, by folder or path.
+    /// Control groups, by directory or path.
     pub groups: Vec<String>,
     /// Units of systemd.
     pub units: Vec<String>,
 }
 
 impl Targets {
-    /// Whether nothing is named.
+    /// Returns whether there are no targets.
     pub fn is_empty(&self) -> bool {
         self.pids.is_empty() && self.groups.is_empty() && self.units.is_empty()
     }
 }
 
-/// One of them, looked at.
+/// A target that has been checked.
 enum Attachable {
     Process(Running),
-    /// With the first of the processes in it.
+    /// A control group, with the first of its processes.
     Group(ControlGroup, Running),
 }
 
@@ -69,8 +69,8 @@ impl Attachable {
     }
 }
 
-/// Attaches to the targets and watches them until they have ended, somebody asks corewise to end, or this
-/// time has passed. The request's command is empty.
+/// Attaches to the targets and watches them until they have ended, corewise is asked to end, or this time has
+/// passed. The request's command is empty.
 pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Duration>) -> Result<Ended> {
     let mut notes = request.machine.model()?.topology.notes.clone();
     // Before anything is changed or taken over.
@@ -81,7 +81,7 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
     request.config.cures.spin &= guardian.is_some();
     request.config.cures.turns &= guardian.is_some();
     request.config.adapt_team &= guardian.is_some();
-    // Again, with the helpers that corewise has now.
+    // Check again, with the helpers that corewise has now.
     let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
     let targets = look_at(targets, &own)?;
     let roots = targets.iter().map(Attachable::root).collect();
@@ -117,8 +117,8 @@ fn look_at(targets: &Targets, own: &[u32]) -> Result<Vec<Attachable>> {
     Ok(found)
 }
 
-/// The first process of a group. All of them must be such as may be attached, less those that have ended, or
-/// are the kernel's or corewise's own, which are left out.
+/// Returns the first process of a group. All of them must be attachable, except for those that have ended, or
+/// belong to the kernel or to corewise, which are left out.
 fn first_of(group: &ControlGroup, own: &[u32]) -> Result<Running> {
     let mut first = None;
     for pid in group.processes()? {

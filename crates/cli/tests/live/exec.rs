@@ -66,7 +66,7 @@ fn the_example_keeps_fpu_intensive_threads_apart() {
 
 #[test]
 fn a_program_that_goes_wrong_is_given_up_and_the_application_runs_on() {
-    let late = "5 answers in a row were not there after 20ms";
+    let late = "5 answers in a row took longer than 20ms";
     for (deadline, what, expected) in [
         ("5s", "read scene; exit 3", "it has ended"),
         ("5s", "read scene; kill -9 $$", "it has ended"),

@@ -150,6 +150,6 @@ fn what_is_no_group_or_an_empty_one_is_refused_with_the_reason() {
     let group = or_skip!(Group::create("empty"), no_group);
     refused(&["--cgroup", "/no/such/group"], 125, "there is no control group /no/such/group below /sys");
     refused(&["--unit", "no-such-unit.service"], 125, "no unit no-such-unit.service runs");
-    refused(&["--unit", "sshd"], 125, "sshd is no name of a unit");
+    refused(&["--unit", "sshd"], 125, "sshd is not the name of a unit");
     refused(&["--unit", &group.name()], 125, "no process runs in control group /corewise-test-");
 }

@@ -216,14 +216,14 @@ fn a_report_is_explained_thread_by_thread() {
         ("fp", "Why: it was bound to PE "),
         ("fp", "FPU-intensive threads: number 1 of them on the FPU module of PEs"),
         ("int", "it uses floating point too little to disturb others"),
-        ("pin", "It chose its PEs itself, and is left alone."),
+        ("pin", "It set its own PEs, so it is left alone."),
     ] {
         let (well, said) = of_thread(name);
         assert!(well && said.contains(words), "{name}: no `{words}` in {said}");
     }
     let (well, said) = explain(&[]);
     assert!(well && said.contains("a floating-point unit (PEs 0-1)"), "{said}");
-    assert!(said.contains("Nobody measured that") && said.contains("pin "), "{said}");
+    assert!(said.contains("Not measured") && said.contains("pin "), "{said}");
     let (well, said) = explain(&["--tid", "1"]);
     assert!(!well && said.contains("lists no thread 1") && said.contains("fp "), "{said}");
 }
@@ -372,9 +372,9 @@ fn bad_input_is_named_and_nothing_is_run() {
         assert!(output.stdout.is_empty(), "{arguments:?} was run");
     };
     check(&["--policy", "best"], "there is no policy `best`");
-    check(&["--interval", "1"], "`1` is no duration");
+    check(&["--interval", "1"], "`1` is not a duration");
     check(&["--interval", "1ms"], "too short");
-    check(&["--fpu-threshold", "2"], "`2` is no share");
+    check(&["--fpu-threshold", "2"], "`2` is not a share");
     check(&["--counters", "magic"], "magic");
     check(&["--discovery", "magic"], "magic");
     check(&["--report", "/no/such/directory/r.json"], "/no/such/directory");

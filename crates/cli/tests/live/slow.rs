@@ -95,7 +95,10 @@ fn who_has_a_pe_slow_has_it_alone_and_lets_go_of_it_even_if_killed() {
     };
     let second = corewise().args(["emulate-slow", "0", "--speed", "0.5", "--", "true"]).output().unwrap();
     assert_eq!(second.status.code(), Some(125), "{second:?}");
-    assert!(String::from_utf8_lossy(&second.stderr).contains("PE 0 is made slower by another"), "{second:?}");
+    assert!(
+        String::from_utf8_lossy(&second.stderr).contains("PE 0 is already slowed down by another"),
+        "{second:?}"
+    );
     first.kill().unwrap();
     first.wait().unwrap();
     let mut third = emulation().expect("there was one just now");

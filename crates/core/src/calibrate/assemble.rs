@@ -1,4 +1,4 @@
-//! From measurements to the profile's figures.
+//! Derives the profile's figures from the measurements.
 
 use super::cell::{ClassArms, Contrast, CurveArm, Place, Purpose};
 use super::samples::{Measured, Usual, lost_share};
@@ -11,13 +11,13 @@ use crate::profile::{
 use crate::stats::{self, Interval, VALUES_MIN};
 use std::collections::BTreeMap;
 
-/// A clock whose values between the fifth and the ninety-fifth percentile differ by more is worth a note.
+/// The ratio of the 95th to the 5th percentile of the clock above which a note is added.
 const CLOCK_SPREAD: f64 = 1.03;
 
-/// A PE that usually loses more of its time is worth a note, 0..1.
+/// The share of its time that a PE usually loses above which a note is added, 0..1.
 const USUALLY_LOST: f64 = 0.05;
 
-/// Fills the profile's figures, what is missing, and the circumstances that the measurements tell.
+/// Adds to the profile the figures, what is missing, and the circumstances that the measurements show.
 pub(super) fn assemble(
     cells: &[Measured],
     settings: &Settings,
@@ -33,7 +33,7 @@ pub(super) fn assemble(
     circumstances(cells, &usual, &mut profile.circumstances);
 }
 
-/// Reads the figures of one cell.
+/// Computes the figures of one cell.
 struct Reader<'a> {
     cell: &'a Measured,
     usual: &'a Usual,
@@ -68,14 +68,14 @@ impl Reader<'_> {
         }
     }
 
-    /// A monotone function of a contrast.
+    /// Returns a monotone function of a contrast.
     fn estimate(&self, contrast: &Contrast, f: impl Fn(f64) -> f64) -> Option<Measurement> {
         let Interval { value, low, high, count } = self.cell.interval(contrast, self.usual)?;
         let (a, b) = (f(low), f(high));
         Some(Measurement { value: f(value), low: a.min(b), high: a.max(b), repetitions: count as u32 })
     }
 
-    /// The logarithm of the mean rate of an arm's threads.
+    /// Returns the logarithm of the mean rate of an arm's threads.
     fn mean_rate(&self, arm: usize) -> Contrast {
         self.cell.cell.arms[arm].rate(arm)
     }
@@ -118,7 +118,7 @@ impl Reader<'_> {
         });
     }
 
-    /// The times with one thread and on each class's pair.
+    /// Adds the times with one thread and on each class's pair.
     fn add_nas(&self, nas: Nas, class: ProblemClass, classes: &[usize], profile: &mut MachineProfile) {
         let own = self.settings.nas_own;
         let places = std::iter::once(None).chain(classes.iter().copied().map(Some));
@@ -132,7 +132,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Δ of every two classes, given as class and arm, closest first.
+    /// Adds Δ for every two classes, given as class and arm, closest first.
     fn add_deltas(&self, subject: Subject, arms: &[(usize, usize)], profile: &mut MachineProfile) {
         for (at, &(close, close_arm)) in arms.iter().enumerate() {
             for &(distant, distant_arm) in &arms[at + 1..] {
@@ -188,19 +188,19 @@ impl Reader<'_> {
         profile.latencies.extend(pairs.iter().enumerate().filter_map(latency));
     }
 
-    /// The largest ratio of the rates of a random pair and the representative, in either direction.
+    /// Returns the largest ratio of the rates of a random pair and the representative, in either direction.
     fn largest_deviation(&self) -> Option<f64> {
         let ratio = |contrast| Some(self.cell.interval(contrast, self.usual)?.value.abs().exp());
         self.cell.cell.wanted.iter().filter_map(ratio).reduce(f64::max)
     }
 }
 
-/// Δ from the logarithm of `t_distant / t_close` (interdependencies, §3).
+/// Returns Δ from the logarithm of `t_distant / t_close` (interdependencies, §3).
 fn delta(log_ratio: f64) -> f64 {
     if log_ratio >= 0.0 { log_ratio.exp() - 1.0 } else { 1.0 - (-log_ratio).exp() }
 }
 
-/// Tells what has no figure and why; whether that is for want of repetitions in some cell.
+/// Returns which figures are missing and why, and whether any cell lacks repetitions.
 fn missing(cells: &[Measured], usual: &Usual, interrupted: bool, missing: &mut Vec<Missing>) -> bool {
     let mut shortage = false;
     for cell in cells {
@@ -238,7 +238,7 @@ fn shortage_words(cell: &Measured, interrupted: bool) -> String {
     format!("{end} after {visits} of at least {VALUES_MIN} repetitions: {advice}")
 }
 
-/// What the measurements tell about the circumstances.
+/// Records the circumstances that the measurements show.
 fn circumstances(cells: &[Measured], usual: &Usual, circumstances: &mut Circumstances) {
     let mut by_pe: BTreeMap<PeId, Vec<&TaskRun>> = BTreeMap::new();
     for (pe, run) in cells.iter().flat_map(Measured::task_runs) {
@@ -268,7 +268,7 @@ fn circumstances(cells: &[Measured], usual: &Usual, circumstances: &mut Circumst
     }
 }
 
-/// What is unusual about a PE.
+/// Adds notes about unusual behaviour of a PE.
 fn pe_notes(pe: PeId, runs: &[&TaskRun]) -> Vec<String> {
     let mut notes = Vec::new();
     let lost: Vec<f64> = runs.iter().map(|run| lost_share(run)).collect();

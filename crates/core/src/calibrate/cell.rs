@@ -1,42 +1,42 @@
-//! A cell: what is measured together, so that its figures can be compared.
+//! A cell: a set of measurements that are taken together, so that their figures can be compared.
 //!
-//! Figures that are compared (alone against beside another, close against distant) are taken right after one
-//! another in random order, over and over: whatever changes slowly hits all of them. A cell lists these
-//! repetitions as its *arms*; a *contrast* is a sum of logarithms of their rates with weights, such as "half
-//! of each thread's rate when close, minus half of each when distant".
+//! Figures that are compared (alone against beside another, close against distant) are measured right after
+//! one another in random order, repeatedly, so that slow changes affect all of them equally. A cell lists
+//! these repetitions as its *arms*; a *contrast* is a weighted sum of logarithms of their rates, such as
+//! "half of each thread's rate when close, minus half of each when distant".
 
 use super::{Kernel, Nas, ProblemClass, Task};
 use crate::ids::PeId;
 use crate::profile::{Load, Resource, Workload};
 
-/// What is run at once.
+/// What runs at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Arm {
-    /// Kernels, one on each PE.
+    /// One kernel on each of several PEs.
     Tasks(Vec<Task>),
     /// A NAS benchmark with one thread on each PE.
     Nas(Nas, ProblemClass, Vec<PeId>),
 }
 
-/// What a cell is measured for, with the arms (by index) that answer it.
+/// The purpose of a cell, with the indices of the arms that serve it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Purpose {
-    /// A workload on pairs of every class that a star has.
+    /// Measures a workload on pairs of every class of a star.
     Pair {
         workload: Workload,
         /// The first thread alone on the reference PE; none for synchronisation.
         alone: Option<usize>,
         classes: Vec<ClassArms>,
     },
-    /// The first thread's slowdown by a neighbour of some duty; arm 0 has none.
+    /// Measures the first thread's slowdown by a neighbour of varying duty; arm 0 has no neighbour.
     Contention { resource: Resource, load: Load, points: Vec<CurveArm> },
-    /// Each PE's speed.
+    /// Measures each PE's speed.
     Speeds { kernel: Kernel, places: Vec<Place> },
-    /// Synchronisation latencies: the pair of the arm of the same index.
+    /// Measures synchronisation latencies; pair i is measured by arm i.
     Latencies { kernel: Kernel, pairs: Vec<(PeId, PeId)> },
-    /// Random pairs of a class (arms 1 and on) against its representative (arm 0).
+    /// Compares random pairs of a class (arms 1 and on) with its representative (arm 0).
     Check { class: usize },
-    /// A NAS benchmark: arm 0 with one thread, the others with two on a pair of the class in that order.
+    /// Measures a NAS benchmark: arm 0 with one thread, the others with two on a pair of each class in order.
     Nas { nas: Nas, size: ProblemClass, classes: Vec<usize> },
 }
 
@@ -57,7 +57,7 @@ pub(super) struct CurveArm {
     pub arm: usize,
 }
 
-/// Where one PE's speed is found.
+/// The arm and task that measure one PE's speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Place {
     pub pe: PeId,
@@ -80,7 +80,7 @@ pub(super) struct Contrast(pub Vec<Term>);
 /// A cell of the plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cell {
-    /// In words, for the user.
+    /// A description for the user.
     pub label: String,
     pub purpose: Purpose,
     pub arms: Vec<Arm>,
@@ -89,18 +89,18 @@ pub(super) struct Cell {
 }
 
 impl Arm {
-    /// A pair's two threads.
+    /// Returns an arm with the two threads of a pair.
     pub fn pair(workload: Workload, first: PeId, second: PeId) -> Self {
         let task = |pe, load: Load| Task::new(pe, load.kernel, load.region_bytes);
         Arm::Tasks(vec![task(first, workload.first), task(second, workload.second)])
     }
 
-    /// One thread alone.
+    /// Returns an arm with one thread alone.
     pub fn alone(pe: PeId, load: Load) -> Self {
         Arm::Tasks(vec![Task::new(pe, load.kernel, load.region_bytes)])
     }
 
-    /// The PEs in use, in the order of the tasks.
+    /// Returns the PEs in use, in the order of the tasks.
     pub fn pes(&self) -> Vec<PeId> {
         match self {
             Arm::Tasks(tasks) => tasks.iter().map(|task| task.pe).collect(),
@@ -108,7 +108,7 @@ impl Arm {
         }
     }
 
-    /// Whether its threads do one work together, so that there is one rate.
+    /// Returns whether its threads work together, so that there is one rate.
     pub fn is_joint(&self) -> bool {
         match self {
             Arm::Tasks(tasks) => tasks.iter().any(|task| task.kernel.needs_partner()),
@@ -116,7 +116,7 @@ impl Arm {
         }
     }
 
-    /// The logarithm of the geometric mean of its threads' rates, or of the one rate of a joint work.
+    /// Returns the logarithm of the geometric mean of its threads' rates, or of the one rate of joint work.
     pub fn rate(&self, index: usize) -> Contrast {
         let tasks = if self.is_joint() { 1 } else { self.pes().len() };
         let weight = 1.0 / tasks as f64;
@@ -125,18 +125,18 @@ impl Arm {
 }
 
 impl Contrast {
-    /// The logarithm of one task's rate.
+    /// Returns the logarithm of one task's rate.
     pub fn rate(arm: usize, task: usize) -> Self {
         Self(vec![Term { arm, task, weight: 1.0 }])
     }
 
-    /// The logarithm of the ratio of two.
+    /// Returns the logarithm of the ratio of two contrasts.
     pub fn minus(mut self, other: Contrast) -> Self {
         self.0.extend(other.0.into_iter().map(|term| Term { weight: -term.weight, ..term }));
         self
     }
 
-    /// The logarithm of the geometric mean of two.
+    /// Returns the logarithm of the geometric mean of two contrasts.
     pub fn mean_with(mut self, other: Contrast) -> Self {
         self.0.extend(other.0);
         self.0.iter_mut().for_each(|term| term.weight /= 2.0);
@@ -145,7 +145,8 @@ impl Contrast {
 }
 
 impl ClassArms {
-    /// How much faster the two threads are beside each other than each alone on its PE, as a logarithm.
+    /// Returns as a logarithm how much faster the two threads are beside each other than each alone on its
+    /// PE.
     pub fn against_alone(&self, arms: &[Arm], alone: Option<usize>) -> Option<Contrast> {
         let alone = Contrast::rate(alone?, 0).mean_with(Contrast::rate(self.alone?, 0));
         Some(arms[self.together].rate(self.together).minus(alone))
@@ -153,7 +154,7 @@ impl ClassArms {
 }
 
 impl Cell {
-    /// The kernels that it needs.
+    /// Returns the kernels that the cell needs.
     pub fn kernels(&self) -> impl Iterator<Item = Kernel> {
         self.arms
             .iter()

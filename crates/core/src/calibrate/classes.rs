@@ -1,18 +1,19 @@
-//! Which pairs of PEs are alike, and which of them stand for all.
+//! Classes of similar pairs of PEs, and their representatives.
 //!
-//! Problem: n PEs make n (n-1) / 2 pairs, 8 million for 4096, most of them alike. Approach: two PEs belong to
-//! the class of the closest kind of domain that holds both. Since domains are nested or disjoint, those of
-//! the kinds up to a given one lie in disjoint outermost sets, and a pair shares something of these kinds
-//! exactly if one of the sets holds both; so the sizes of the sets count the pairs of each class, and no
-//! pair is enumerated.
+//! Problem: n PEs make n (n-1) / 2 pairs, 8 million for 4096 PEs, most of them alike. Approach: two PEs
+//! belong to the class of the closest kind of domain that contains both. Since domains are nested or
+//! disjoint, the domains of all kinds up to a given one form disjoint outermost sets, and a pair shares
+//! something of these kinds exactly if one set contains both. The sizes of the sets therefore give the number
+//! of pairs of each class without enumerating pairs.
 //!
-//! To compare a close with a distant placement, three PEs are needed, of which one is in both pairs
+//! Comparing a close with a distant placement takes three PEs, of which one is in both pairs
 //! (interdependencies, §3). A [`Star`] is such a reference PE with one partner of each class; stars are added
-//! until all classes that can be compared on three PEs are. On a regular machine one star does.
+//! until all classes that can be compared on three PEs are covered. On a regular machine one star is
+//! sufficient.
 //!
-//! Limits: pairs of a class are taken for alike. Some random ones are measured beside the representative to
-//! see whether they are; a partner of the reference's own kind (fast, slow) is preferred, so that Δ shows
-//! what is shared and not how fast the partner is.
+//! Limits: the pairs of a class are assumed to be alike. Some random pairs are measured along with the
+//! representative to check that. A partner of the reference's own kind (fast, slow) is preferred, so that Δ
+//! shows the effect of sharing and not of the partner's speed.
 
 use crate::ids::PeId;
 use crate::profile::PairClass;
@@ -25,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Star {
     /// The PE that is in all pairs.
     pub reference: PeId,
-    /// Indices of classes, closest first, and the partner that makes a pair of that class.
+    /// The index of each class, closest first, and the partner that makes a pair of that class.
     pub partners: Vec<(usize, PeId)>,
 }
 
-/// The classes of a machine's pairs and who is measured for them.
+/// The classes of a machine's pairs and their representatives.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Classes {
     /// Closest first.
@@ -42,20 +43,21 @@ pub(super) struct Classes {
 struct Level {
     /// The kind; `None` for the whole machine.
     kind: Option<DomainKind>,
-    /// For each PE by position the number of its set.
+    /// For each PE, by position, the number of its set.
     set_of: Vec<usize>,
     /// The sets' sizes.
     sizes: Vec<usize>,
 }
 
-/// The classes of the pairs of allowed PEs, each with a representative and up to `checks` random pairs.
+/// Returns the classes of the pairs of allowed PEs, each with a representative and up to `checks` random
+/// pairs.
 pub(super) fn classes(topology: &Topology, checks: usize, random: &mut Random) -> Classes {
     let pes: Vec<PeId> = topology.allowed.intersection(&topology.pes).iter().collect();
     let levels = levels(topology, &pes);
     let pairs_within =
         |level: &Level| level.sizes.iter().map(|&n| (n as u64) * (n as u64).saturating_sub(1) / 2).sum();
     let counts: Vec<u64> = levels.iter().map(pairs_within).collect();
-    // Level 0 is the PEs by themselves; a class is what a level adds to the one before.
+    // Level 0 has one set per PE; a class contains the pairs that a level adds to the level before.
     let of_class: Vec<usize> = (1..levels.len()).filter(|&at| counts[at] > counts[at - 1]).collect();
     let map = Map { topology, pes, levels, of_class };
     let stars = map.stars();
@@ -75,7 +77,7 @@ pub(super) fn classes(topology: &Topology, checks: usize, random: &mut Random) -
     Classes { classes, stars }
 }
 
-/// `same core`, `same L2`, `across`.
+/// Returns a name such as `same core`, `same L2`, `across`.
 fn class_name(closest: Option<DomainKind>) -> String {
     let what = match closest {
         None => return "across".to_owned(),
@@ -88,7 +90,7 @@ fn class_name(closest: Option<DomainKind>) -> String {
     format!("same {what}")
 }
 
-/// The levels from single PEs to the whole machine.
+/// Returns the levels from single PEs to the whole machine.
 fn levels(topology: &Topology, pes: &[PeId]) -> Vec<Level> {
     let position: BTreeMap<PeId, usize> = pes.iter().enumerate().map(|(at, &pe)| (pe, at)).collect();
     let mut set_of: Vec<usize> = (0..pes.len()).collect();
@@ -107,7 +109,7 @@ fn levels(topology: &Topology, pes: &[PeId]) -> Vec<Level> {
     levels
 }
 
-/// Makes one set of the members, unless they lie in one already.
+/// Merges the sets of the members, unless they are one set already.
 fn merge(members: &[usize], set_of: &mut [usize], sizes: &mut [usize]) {
     let Some(&first) = members.first() else { return };
     let target = set_of[first];
@@ -123,19 +125,19 @@ struct Map<'a> {
     topology: &'a Topology,
     pes: Vec<PeId>,
     levels: Vec<Level>,
-    /// For each class its level.
+    /// The level of each class.
     of_class: Vec<usize>,
 }
 
 impl Map<'_> {
-    /// Whether two PEs (by position) make a pair of the class.
+    /// Returns whether two PEs (by position) are a pair of the class.
     fn is_pair(&self, class: usize, a: usize, b: usize) -> bool {
         let level = self.of_class[class];
         let together = |level: usize| self.levels[level].set_of[a] == self.levels[level].set_of[b];
         together(level) && !together(level - 1)
     }
 
-    /// Whether the PE has any partner of the class.
+    /// Returns whether the PE has a partner of the class.
     fn has_partner(&self, class: usize, pe: usize) -> bool {
         let size = |level: &Level| level.sizes[level.set_of[pe]];
         let level = self.of_class[class];
@@ -146,7 +148,7 @@ impl Map<'_> {
         self.topology.kinds.iter().position(|kind| kind.pes.contains(pe))
     }
 
-    /// The partner of a PE that stands for a class: the first of its own kind, else the first.
+    /// Returns the representative partner of a PE for a class: the first of its own kind, else the first.
     fn partner(&self, class: usize, reference: usize) -> Option<PeId> {
         let kind = self.kind_of(self.pes[reference]);
         let partners = || (0..self.pes.len()).filter(|&other| self.is_pair(class, reference, other));
@@ -154,9 +156,10 @@ impl Map<'_> {
         alike.or_else(|| partners().next().map(|at| self.pes[at]))
     }
 
-    /// Reference PEs until every two classes that some PE has partners of are in a star, most first.
+    /// Returns reference PEs until every two classes that have partners of a common PE are covered by a star;
+    /// stars that cover most come first.
     fn stars(&self) -> Vec<Star> {
-        // PEs with partners of the same classes are equally good references: the first stands for them.
+        // PEs with partners of the same classes are equally good references: use the first.
         let mut references: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
         for pe in 0..self.pes.len() {
             let has = (0..self.of_class.len()).filter(|&class| self.has_partner(class, pe)).collect();
@@ -179,7 +182,7 @@ impl Map<'_> {
         }
     }
 
-    /// Adds up to `count` pairs of the class that are not in the list yet.
+    /// Adds up to `count` random pairs of the class that are not in the list yet.
     fn add_random_pairs(
         &self,
         class: usize,
@@ -200,7 +203,7 @@ impl Map<'_> {
     }
 }
 
-/// Every two of the classes, and each with itself.
+/// Returns every two of the classes, and each class with itself.
 fn pairs_of(classes: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     classes.iter().enumerate().flat_map(|(at, &a)| classes[at..].iter().map(move |&b| (a, b)))
 }
@@ -213,7 +216,7 @@ mod tests {
         classes(topology, 2, &mut Random::new(1, 0))
     }
 
-    /// Classes with their numbers of pairs, then the stars.
+    /// Compares the classes with their numbers of pairs, and the stars, with the expected ones.
     fn check(machine: &str, expected: &str) {
         let Classes { classes, stars } = classes_of(&Topology::synthetic(machine).unwrap());
         let classes = classes.iter().map(|class| format!("{} {}", class.name, class.pairs));

@@ -1,4 +1,4 @@
-//! What is run to measure a machine: each kernel stresses one resource and little else.
+//! The kernels that measure a machine: each stresses one resource and little else.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,19 +11,20 @@ pub enum Kernel {
     Alternate,
     /// Two threads add to one shared variable by atomic read-modify-write.
     FetchAdd,
-    /// One thread hands a value over, the other answers, each in a cache line of its own; half a round trip.
+    /// One thread hands a value over and the other answers, each in a cache line of its own; counts half
+    /// round trips.
     HandOver,
-    /// Reads a region from begin to end (§3.2, as `bw_mem rd` of lmbench).
+    /// Reads a region from start to end (§3.2, as `bw_mem rd` of lmbench).
     Read,
-    /// Writes it.
+    /// Writes a region.
     Write,
-    /// Copies its first half to its second.
+    /// Copies the first half of a region to its second half.
     Copy,
-    /// Follows a chain of pointers through it in random order: each load waits for the one before.
+    /// Follows a chain of pointers through a region in random order: each load depends on the one before.
     LoadLatency,
-    /// Integer additions that do not depend on one another (§3.3).
+    /// Independent integer additions (§3.3).
     IntAdd,
-    /// Integer additions in one dependent chain: one a cycle on nearly every PE, so its rate is the clock.
+    /// Integer additions in one dependent chain: one per cycle on nearly every PE, so the rate is the clock.
     IntAddChain,
     /// Independent integer divisions.
     IntDiv,
@@ -41,13 +42,13 @@ pub enum Kernel {
     ConvertF32,
     /// Copies an array of 24-bit integers to 64-bit floats in the widest vector unit (§3.3).
     ConvertI24,
-    /// Branches whose directions nobody can predict.
+    /// Unpredictable branches.
     Branches,
     /// Fused multiply-adds in the widest vector unit: the most power that one PE can draw.
     WideFma,
 }
 
-/// What a kernel is about; the paper's sections.
+/// The subject of a kernel; the paper's sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Focus {
@@ -59,20 +60,20 @@ pub enum Focus {
     Computation,
 }
 
-/// What a kernel takes of a PE, by a model: plain round numbers for an out-of-order core that issues four
-/// instructions per cycle, chosen for the relations that the paper reports (interdependencies, §3.3). A
-/// division keeps the only divider busy, additions fill their units, a dependent chain leaves most of
-/// everything to a neighbour. The FPU of a module has several adders, so that additions of two cores hardly
-/// meet there while divisions do.
+/// A model of a kernel's use of a PE: round numbers for an out-of-order core that issues four instructions
+/// per cycle, chosen to reproduce the relations that the paper reports (interdependencies, §3.3). A division
+/// keeps the only divider busy, additions fill their units, a dependent chain leaves most of everything to a
+/// neighbour. The FPU of a module has several adders, so that additions of two cores hardly collide there,
+/// while divisions do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelUsage {
-    /// Units of work per cycle when alone; 0 where memory or a partner sets the pace.
+    /// Units of work per cycle when alone; 0 if memory or a partner determines the rate.
     pub work_per_cycle: f64,
     /// Share of the core's issue slots (or of its only integer divider), 0..1.
     pub issue: f64,
-    /// Share of the FPU where it is the core's own, 0..1.
+    /// Share of the FPU if it belongs to the core, 0..1.
     pub fpu: f64,
-    /// Share of the FPU where it is a module's.
+    /// Share of the FPU if it belongs to a module, 0..1.
     pub fpu_of_module: f64,
     /// Power as a multiple of an ordinary loop's.
     pub power: f64,
@@ -114,7 +115,7 @@ impl Kernel {
         Kernel::WideFma,
     ];
 
-    /// All that is known of it, one row a kernel.
+    /// Returns the facts of the kernel.
     fn facts(self) -> Facts {
         use Focus::{Computation, Memory, Synchronisation};
         let row = |name, focus, unit, usage| Facts { name, focus, unit, usage };
@@ -152,33 +153,34 @@ impl Kernel {
         }
     }
 
-    /// What people call it; also its name in files.
+    /// Returns the name for people, which is also the name in files.
     pub fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// The kernel of that name.
+    /// Returns the kernel with this name.
     pub fn from_name(name: &str) -> Option<Kernel> {
         Kernel::ALL.into_iter().find(|kernel| kernel.name() == name)
     }
 
-    /// What it is about.
+    /// Returns the kernel's subject.
     pub fn focus(self) -> Focus {
         self.facts().focus
     }
 
-    /// What one unit of its work is. Synchronisation counts what both threads did together.
+    /// Returns the unit of the kernel's work. Synchronisation counts the work of both threads together.
     pub fn unit(self) -> &'static str {
         self.facts().unit
     }
 
-    /// What it takes of a typical PE. Of kernels of memory it says what an access takes of the core's slots.
+    /// Returns the kernel's use of a typical PE. For memory kernels this is what an access uses of the core's
+    /// slots.
     pub fn usage(self) -> KernelUsage {
         self.facts().usage
     }
 
-    /// Bytes that go over a memory level per byte of its work: a line that is written is fetched before and
-    /// stored after.
+    /// Returns the bytes transferred by a memory level per byte of work: a written line is fetched before and
+    /// stored afterwards.
     pub fn traffic(self) -> f64 {
         match self {
             Kernel::Write => 2.0,
@@ -203,19 +205,19 @@ impl Kernel {
         }
     }
 
-    /// Whether it needs exactly two threads that work on the same memory.
+    /// Returns whether the kernel needs exactly two threads that work on the same memory.
     pub fn needs_partner(self) -> bool {
         self.focus() == Focus::Synchronisation
     }
 
-    /// Whether it works on a region of memory, whose size must be given.
+    /// Returns whether the kernel works on a region of memory, whose size must be given.
     pub fn needs_region(self) -> bool {
         self.focus() == Focus::Memory
     }
 }
 
 /// A benchmark of the NAS Parallel Benchmarks (NPB), interdependencies Table 2. Those of [`Nas::OWN`] are
-/// built in; the others only run from a user's own binaries.
+/// built in; the others need binaries of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Nas {
@@ -243,11 +245,11 @@ impl Nas {
     /// The benchmarks that are built in.
     pub const OWN: [Nas; 5] = [Nas::Cg, Nas::Ep, Nas::Ft, Nas::Is, Nas::Mg];
 
-    /// All of the paper's.
+    /// All benchmarks of the paper.
     pub const ALL: [Nas; 9] =
         [Nas::Bt, Nas::Cg, Nas::Ep, Nas::Ft, Nas::Is, Nas::Lu, Nas::Mg, Nas::Sp, Nas::Ua];
 
-    /// Two letters.
+    /// Returns the two-letter name.
     pub fn name(self) -> &'static str {
         match self {
             Nas::Bt => "BT",
@@ -274,7 +276,7 @@ pub enum ProblemClass {
     A,
     /// About four times A.
     B,
-    /// About four times B; only from a user's own binaries.
+    /// About four times B; needs binaries of the user.
     C,
 }
 

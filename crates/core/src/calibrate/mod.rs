@@ -1,9 +1,9 @@
-//! Calibration: measure what the processing elements of a machine share, and what that costs or gains.
+//! Calibration: measures what the processing elements of a machine share, and what that costs or gains.
 //!
-//! A machine is asked through one seam, [`Executor`]: run these [`Task`]s at the same time and say what each
-//! did. The real machine implements it (`corewise-bench`), and so does a model machine (`corewise-sim`),
-//! where the truth is known. What is asked, in which order and how often, and what the answers mean, is
-//! decided here.
+//! The machine is accessed through one interface, [`Executor`]: it runs a set of [`Task`]s at the same time
+//! and returns their results. The real machine implements it (`corewise-bench`), and so does a simulated
+//! machine (`corewise-sim`), for which the truth is known. This module decides what is measured, in which
+//! order and how often, and what the results mean.
 
 mod assemble;
 mod cell;

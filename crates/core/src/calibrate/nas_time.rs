@@ -1,12 +1,12 @@
-//! How long a NAS benchmark may take before it has been run: only to decide whether to start it.
+//! Estimates the duration of a NAS benchmark before it has been run, to decide whether to start it.
 
 use super::{Nas, ProblemClass};
 
 /// Seconds of one thread on a modest PE for classes S, W, A, B and C.
 ///
-/// Rough: operations that NPB counts for each class, at the rate that each benchmark reaches on PEs of about
-/// 2 GHz. What counts is the ratio between classes; as soon as one class has been run, its time sets the
-/// scale.
+/// A rough estimate: the operations that NPB counts for each class, at the rate that each benchmark reaches
+/// on PEs of about 2 GHz. The ratio between classes is what matters; as soon as one class has been run, its
+/// time sets the scale.
 fn expected(nas: Nas) -> [f64; 5] {
     match nas {
         Nas::Bt => [0.1, 5.0, 90.0, 360.0, 1500.0],
@@ -21,7 +21,8 @@ fn expected(nas: Nas) -> [f64; 5] {
     }
 }
 
-/// The time of one run in seconds, from the class and time of one that was run if there is any.
+/// Returns the estimated time of one run in seconds, scaled by the class and time of an earlier run if there
+/// is one.
 pub(super) fn estimate_s(nas: Nas, class: ProblemClass, run: Option<(ProblemClass, f64)>) -> f64 {
     let expected = expected(nas);
     let scale = run.map_or(1.0, |(other, seconds)| seconds / expected[other as usize]);

@@ -1,12 +1,12 @@
-//! What is measured: the cells of a calibration.
+//! The cells of a calibration: what is measured.
 //!
-//! The workloads are those of interdependencies §3: synchronisation, memory by region size, computation with
-//! integer and floating-point threads beside each other, conversions; beyond them branches, the widest vector
-//! unit, and a probe whether it slows a neighbour's clock. To these come contention curves, the speed of each
-//! PE, latencies of single pairs, checks of the classes, and the NAS benchmarks.
+//! The workloads are those of interdependencies §3: synchronisation, memory by region size, integer and
+//! floating-point computation beside each other, conversions. Added are branches, the widest vector unit, and
+//! a probe whether it slows a neighbour's clock; contention curves, the speed of each PE, latencies of single
+//! pairs, checks of the classes, and the NAS benchmarks.
 //!
 //! Each cell is small enough that many passes fit into the budget: the interval comes from scatter between
-//! passes, so passes are worth more than cells. On large machines the number of arms per pass is bounded.
+//! passes, so passes are worth more than cells. On large machines the number of arms per pass is limited.
 
 use super::cell::{Arm, Cell, ClassArms, Contrast, CurveArm, Place, Purpose};
 use super::classes::{Classes, Star};
@@ -15,48 +15,48 @@ use crate::ids::PeId;
 use crate::profile::{Load, Missing, Resource, Workload};
 use crate::topology::{DomainKind, Topology, size};
 
-/// Random pairs per class that check the representative.
+/// The number of random pairs per class that check the representative.
 pub(super) const CHECKS_FULL: usize = 3;
 /// The same in a quick calibration.
 pub(super) const CHECKS_QUICK: usize = 1;
 
-/// Up to so many PEs the latency of every pair is measured.
+/// The number of PEs up to which the latency of every pair is measured.
 const ALL_PAIRS_PES_FULL: usize = 32;
 /// The same in a quick calibration.
 const ALL_PAIRS_PES_QUICK: usize = 16;
 
-/// Pairs per cell of latencies.
+/// The number of pairs per cell of latencies.
 const LATENCIES_PER_CELL: usize = 16;
 
-/// At most so many repetitions measure the speeds of all PEs once. On larger machines PEs that are far from
-/// each other in logical order run at the same time, on kernels that share nothing across cores.
+/// The maximum number of repetitions in which the speeds of all PEs are measured once. On larger machines PEs
+/// that are distant in logical order run at the same time, with kernels that share nothing across cores.
 const SPEED_ARMS_MAX: usize = 64;
 
-/// The kernels by which PEs are distinguished as fast or slow: throughput of both kinds of unit, the clock,
-/// branches.
+/// The kernels that distinguish fast from slow PEs: throughput of both kinds of unit, the clock, branches.
 const SPEED_KERNELS: [Kernel; 4] = [Kernel::IntAdd, Kernel::IntAddChain, Kernel::FpAdd, Kernel::Branches];
 
-/// The workloads by which random pairs are compared with the representative of their class.
+/// The workloads that compare random pairs with the representative of their class.
 const CHECK_WORKLOADS: [(Kernel, u64); 4] =
     [(Kernel::HandOver, 0), (Kernel::IntAdd, 0), (Kernel::FpAdd, 0), (Kernel::Read, 256 << 10)];
 
-/// Two threads with this share of a cache each ask for more than there is, one alone for less.
+/// The share of a cache that each of two threads uses: together they exceed it, one alone does not.
 const CACHE_SHARE: f64 = 0.6;
 
-/// The region for the way to memory: this many times the L3, within limits that keep its first touch short.
+/// The size of the region that measures memory, as a multiple of the L3. It is limited so that the first
+/// touch stays short.
 const MEMORY_PER_L3: u64 = 4;
 const MEMORY_REGION_MIN: u64 = 64 << 20;
 const MEMORY_REGION_MAX_FULL: u64 = 1 << 30;
 const MEMORY_REGION_MAX_QUICK: u64 = 256 << 20;
 
-/// The cells, and what cannot be planned.
+/// The cells, and what could not be planned.
 #[derive(Debug, Default)]
 pub(super) struct Planned {
     pub cells: Vec<Cell>,
     pub missing: Vec<Missing>,
 }
 
-/// Everything that the settings ask for on these classes.
+/// Plans everything that the settings request for these classes.
 pub(super) fn plan(topology: &Topology, classes: &Classes, settings: &Settings) -> Planned {
     let mut plan = Planned { cells: Vec::new(), missing: impossible(classes) };
     for (index, star) in classes.stars.iter().enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn plan(topology: &Topology, classes: &Classes, settings: &Settings) 
     plan
 }
 
-/// What the shape of the machine rules out.
+/// Returns what the shape of the machine rules out.
 fn impossible(classes: &Classes) -> Vec<Missing> {
     let missing = |what: &str, why: String| Missing { what: what.to_owned(), why };
     let deltas = "Δ of close against distant placement";
@@ -110,11 +110,11 @@ fn impossible(classes: &Classes) -> Vec<Missing> {
     }
 }
 
-/// What pairs do.
+/// Returns the workloads of pairs.
 fn workloads(settings: &Settings) -> Vec<Workload> {
     use Kernel::*;
     let quick = settings.mode == Mode::Quick;
-    // 4 KiB to 128 MiB, or a size for each level that a machine usually has.
+    // 4 KiB to 128 MiB; in a quick calibration one size for each level that a machine usually has.
     let regions: Vec<u64> = if quick {
         [14, 18, 22, 26].map(|log| 1 << log).to_vec()
     } else {
@@ -130,19 +130,19 @@ fn workloads(settings: &Settings) -> Vec<Workload> {
         workloads.extend([plain(int), plain(fp), mix(int, fp)]);
     }
     workloads.extend([ConvertF32, ConvertI24, Branches, WideFma].map(plain));
-    // The chain of additions shows the clock that the neighbour's use of power leaves.
+    // The chain of additions shows the clock that remains beside a neighbour with high power draw.
     workloads.push(mix(IntAddChain, WideFma));
     workloads
 }
 
-/// Two threads with a kernel each.
+/// Returns a workload of two threads with one kernel each.
 fn mix(first: Kernel, second: Kernel) -> Workload {
     let load = |kernel| Load { kernel, region_bytes: 0 };
     Workload { first: load(first), second: load(second) }
 }
 
-/// A workload alone and on the pairs of a star; `None` if the star has no pairs and running alone says
-/// nothing.
+/// Returns the cell that measures a workload alone and on the pairs of a star; `None` if the star has no
+/// pairs and running alone tells nothing.
 fn pair_cell(workload: Workload, star: &Star) -> Option<Cell> {
     let kernel = workload.first.kernel;
     let joint = kernel.needs_partner();
@@ -176,7 +176,7 @@ fn pair_cell(workload: Workload, star: &Star) -> Option<Cell> {
     Some(Cell { label: workload.to_string(), purpose, arms, wanted })
 }
 
-/// Each minus each of those after it.
+/// Returns each rate minus each of those after it.
 fn differences(rates: &[Contrast]) -> Vec<Contrast> {
     let with_later = |(at, a): (usize, &Contrast)| {
         let minus = |b: &Contrast| a.clone().minus(b.clone());
@@ -185,7 +185,7 @@ fn differences(rates: &[Contrast]) -> Vec<Contrast> {
     rates.iter().enumerate().flat_map(with_later).collect()
 }
 
-/// A NAS benchmark with one thread and on the pairs of a star.
+/// Returns the cell that measures a NAS benchmark with one thread and on the pairs of a star.
 fn nas_cell(nas: Nas, size: ProblemClass, star: &Star) -> Cell {
     let with =
         |partner: Option<PeId>| Arm::Nas(nas, size, std::iter::once(star.reference).chain(partner).collect());
@@ -198,7 +198,7 @@ fn nas_cell(nas: Nas, size: ProblemClass, star: &Star) -> Cell {
     Cell { label, purpose: Purpose::Nas { nas, size, classes }, arms, wanted }
 }
 
-/// The speeds of all PEs by one kernel.
+/// Returns the cell that measures the speeds of all PEs by one kernel.
 fn speed_cell(kernel: Kernel, pes: &[PeId]) -> Cell {
     let count = pes.len().min(SPEED_ARMS_MAX);
     let load = Load { kernel, region_bytes: 0 };
@@ -213,7 +213,8 @@ fn speed_cell(kernel: Kernel, pes: &[PeId]) -> Cell {
     Cell { label, purpose: Purpose::Speeds { kernel, places }, arms, wanted }
 }
 
-/// The latency of every pair, or on large machines of the measured pairs of each class.
+/// Returns the cells that measure latencies: of every pair, or on large machines of the measured pairs of
+/// each class.
 fn latency_cells(pes: &[PeId], classes: &Classes, all_pairs_pes_max: usize) -> Vec<Cell> {
     let pairs: Vec<(PeId, PeId)> = if pes.len() <= all_pairs_pes_max {
         pes.iter().enumerate().flat_map(|(at, &a)| pes[at + 1..].iter().map(move |&b| (a, b))).collect()
@@ -230,7 +231,7 @@ fn latency_cells(pes: &[PeId], classes: &Classes, all_pairs_pes_max: usize) -> V
     pairs.chunks(LATENCIES_PER_CELL).enumerate().map(cell).collect()
 }
 
-/// The random pairs of each class beside its representative.
+/// Returns the cells that compare the random pairs of each class with its representative.
 fn check_cells(classes: &Classes) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (index, class) in classes.classes.iter().enumerate().filter(|(_, class)| class.measured.len() > 1) {
@@ -247,7 +248,7 @@ fn check_cells(classes: &Classes) -> Vec<Cell> {
 }
 
 impl Planned {
-    /// The contention curves on the pairs of a star.
+    /// Adds the contention curves on the pairs of a star.
     fn add_contention(&mut self, topology: &Topology, star: &Star, settings: &Settings) {
         if star.partners.is_empty() {
             return;
@@ -263,7 +264,7 @@ impl Planned {
     }
 }
 
-/// What victim and neighbour run to compete for a resource.
+/// Returns what victim and neighbour run to compete for a resource.
 fn contention_load(
     resource: Resource,
     topology: &Topology,
@@ -299,7 +300,7 @@ fn contention_load(
     })
 }
 
-/// One resource's curves on the pairs of a star.
+/// Returns the cell of one resource's curves on the pairs of a star.
 fn contention_cell(resource: Resource, load: Load, star: &Star, mode: Mode) -> Cell {
     let duties: &[f64] = if mode == Mode::Quick { &[0.5, 1.0] } else { &[0.25, 0.5, 0.75, 1.0] };
     let mut arms = vec![Arm::alone(star.reference, load)];

@@ -1,18 +1,18 @@
-//! What was measured for a cell, and what it says.
+//! The measurements of a cell, and their evaluation.
 //!
 //! Problem: a repetition may be disturbed (the hypervisor took the PE away, another thread ran), and what is
-//! a disturbance on one PE is the rule on another. Approach: a repetition is thrown away if a PE lost clearly
-//! more of it than in nine of ten repetitions on the same PE ([`Usual`]); so at most a tenth of them is
-//! thrown away, and a PE that always loses half of its time is slow, not noisy. What disturbs without being
-//! seen is left to the trimmed mean.
+//! a disturbance on one PE is normal on another. Approach: a repetition is discarded if a PE lost clearly
+//! more of its time than in nine of ten repetitions on the same PE ([`Usual`]). So at most a tenth is
+//! discarded, and a PE that always loses half of its time counts as slow, not as noisy. Disturbances that are
+//! not visible are left to the trimmed mean.
 //!
 //! Each visit gives one value of a contrast, and these are averaged ([`stats::trimmed_mean`]). The speed of a
-//! PE is different: it is the whole work over the whole time, since a PE that works in turns has fast and
-//! slow repetitions and no typical one; its interval comes from linearising the logarithm of that ratio (W.
-//! G. Cochran, "Sampling Techniques", 1977, §6.3).
+//! PE is different: it is total work over total time, since a PE that is shared in turns has fast and slow
+//! repetitions and no typical one. Its interval comes from linearising the logarithm of that ratio (W. G.
+//! Cochran, "Sampling Techniques", 1977, §6.3).
 //!
-//! Limits: visits are taken as independent; what changes in one direction for the whole calibration widens
-//! the interval, but what is wrong from begin to end is not seen.
+//! Limits: visits are assumed to be independent. A drift during the whole calibration widens the interval,
+//! but a constant error is not detected.
 
 use super::TaskRun;
 use super::cell::{Arm, Cell, Contrast, Purpose, Term};
@@ -21,7 +21,7 @@ use crate::stats::{self, Interval};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The runs of each arm, `None` where it was not run.
+/// The runs of each arm; `None` if the arm was not run.
 pub(super) type Visit = Vec<Option<Vec<TaskRun>>>;
 
 /// A cell with its measurements.
@@ -33,17 +33,17 @@ pub(super) struct Measured {
     pub failures: Vec<Option<super::ExecutorError>>,
     /// Whether every NAS run gave the published result.
     pub verified: bool,
-    /// Whether all intervals are as narrow as wanted.
+    /// Whether all intervals are as narrow as requested.
     pub done: bool,
     /// The time spent on it.
     pub spent: Duration,
 }
 
-/// The share of its time that each PE loses at most unless something unusual happens.
+/// The share of its time that each PE loses at most in undisturbed repetitions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Usual(BTreeMap<PeId, f64>);
 
-/// A repetition that lost this much more than usual may still be undisturbed, 0..1.
+/// The tolerance on top of the usual loss, 0..1.
 const LOST_SLACK: f64 = 0.02;
 
 impl Usual {
@@ -61,14 +61,14 @@ impl Usual {
         Self(shares.into_iter().filter_map(|(pe, shares)| Some((pe, limit(shares)?))).collect())
     }
 
-    /// Whether a repetition is to be thrown away.
+    /// Returns whether a repetition should be discarded.
     pub fn is_disturbed(&self, arm: &Arm, runs: &[TaskRun]) -> bool {
         let beyond = |(pe, run)| self.0.get(&pe).is_some_and(|&limit| lost_share(run) > limit);
         matches!(arm, Arm::Tasks(_)) && arm.pes().into_iter().zip(runs).any(beyond)
     }
 }
 
-/// The share of a run in which the task could not run, 0..1.
+/// Returns the share of a run in which the task could not run, 0..1.
 pub(super) fn lost_share(run: &TaskRun) -> f64 {
     let share = run.lost.as_secs_f64() / run.elapsed.as_secs_f64();
     if share.is_finite() { share.min(1.0) } else { 0.0 }
@@ -81,22 +81,22 @@ impl Measured {
         Self { cell, visits, failures, verified: true, done: false, spent }
     }
 
-    /// Whether it is a NAS benchmark, which takes its time.
+    /// Returns whether this is a NAS benchmark, whose visits take long.
     pub fn is_nas(&self) -> bool {
         matches!(self.cell.purpose, Purpose::Nas { .. })
     }
 
-    /// Whether it was visited and nothing failed.
+    /// Returns whether it was visited without failures.
     pub fn has_run(&self) -> bool {
         !self.visits.is_empty() && self.failures.iter().all(Option::is_none)
     }
 
-    /// Whether no arm of the contrast has failed.
+    /// Returns whether no arm of the contrast has failed.
     pub fn is_possible(&self, contrast: &Contrast) -> bool {
         contrast.0.iter().all(|term| self.failures[term.arm].is_none())
     }
 
-    /// Every run of kernels with its PE.
+    /// Returns every run of kernels with its PE.
     pub fn task_runs(&self) -> impl Iterator<Item = (PeId, &TaskRun)> {
         self.visits.iter().flat_map(|visit| self.cell.arms.iter().zip(visit)).flat_map(|(arm, runs)| {
             let pes = if matches!(arm, Arm::Tasks(_)) { arm.pes() } else { Vec::new() };
@@ -104,7 +104,7 @@ impl Measured {
         })
     }
 
-    /// How many repetitions of an arm were kept and how many were thrown away.
+    /// Returns how many repetitions of an arm were kept and how many discarded.
     pub fn counts(&self, arm: usize, usual: &Usual) -> (u32, u32) {
         let runs = self.visits.iter().filter_map(|visit| visit[arm].as_ref());
         let (disturbed, kept): (Vec<_>, Vec<_>) =
@@ -112,7 +112,8 @@ impl Measured {
         (kept.len() as u32, disturbed.len() as u32)
     }
 
-    /// The contrast with its interval, `None` if too few visits have all of its arms undisturbed.
+    /// Returns the contrast with its interval; `None` if too few visits have undisturbed runs of all its
+    /// arms.
     pub fn interval(&self, contrast: &Contrast, usual: &Usual) -> Option<Interval> {
         if matches!(self.cell.purpose, Purpose::Speeds { .. }) {
             return self.ratio_of_totals(contrast, usual);
@@ -131,12 +132,12 @@ impl Measured {
         stats::trimmed_mean(&values)
     }
 
-    /// The runs of an arm unless they are to be thrown away.
+    /// Returns the runs of an arm, unless they should be discarded.
     fn kept<'a>(&self, visit: &'a Visit, arm: usize, usual: &Usual) -> Option<&'a [TaskRun]> {
         visit[arm].as_deref().filter(|runs| !usual.is_disturbed(&self.cell.arms[arm], runs))
     }
 
-    /// The contrast of total work over total time.
+    /// Returns the contrast of total work over total time.
     fn ratio_of_totals(&self, contrast: &Contrast, usual: &Usual) -> Option<Interval> {
         let mut value = 0.0;
         let mut residuals = vec![0.0; self.visits.len()];

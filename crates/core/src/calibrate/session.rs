@@ -1,18 +1,18 @@
-//! The order of measuring: passes.
+//! The order of measurements: passes.
 //!
-//! Problem: a machine changes while it is measured (temperature, other virtual machines, where pages happen
-//! to lie), and a figure whose repetitions were all taken in one moment has an interval that knows nothing of
-//! it. Approach: a pass visits every unfinished cell once, in random order, and within a cell its arms in
-//! random order; then memory is renewed and the next pass begins. So the scatter between passes holds
-//! whatever changes between them. A cell is done when its intervals are narrow enough; the session ends when
-//! all are, or with the budget, or when the user interrupts.
+//! Problem: a machine changes while it is measured (temperature, other virtual machines, the location of
+//! pages), and an interval from repetitions that were all taken at one moment does not cover that. Approach:
+//! a pass visits every unfinished cell once, in random order, and within a cell its arms in random order;
+//! then memory is renewed and the next pass begins. The scatter between passes thus includes everything that
+//! changes between them. A cell is done when its intervals are narrow enough; the session ends when all cells
+//! are done, when the budget is used up, or when the user interrupts.
 //!
 //! NAS benchmarks take long and get a share of the time. A class is started only if the visits that an
 //! interval needs are expected to fit.
 //!
-//! Whoever looks at an interval after each repetition and stops as soon as it is narrow, stops when the
-//! scatter happens to be underestimated, and too often the truth is outside. So looks are few: after the
-//! fewest passes, and then each time that there are half as many more.
+//! Checking the interval after each repetition and stopping as soon as it is narrow would stop when the
+//! scatter happens to be underestimated, and the truth would be outside too often. So intervals are checked
+//! rarely: after the minimum number of passes, and then whenever there are half as many more.
 
 use super::assemble::assemble;
 use super::cell::{Arm, Purpose};
@@ -28,10 +28,10 @@ use crate::time::Time;
 use crate::topology::Topology;
 use std::time::Duration;
 
-/// Measures a machine: everything that `settings` ask for, on the PEs that `topology` allows, until all
-/// intervals are narrow, the budget ends or the user interrupts. Always a valid profile, partial in the
-/// latter cases. The caller adds what it alone knows: the version of corewise, the circumstances' time,
-/// processor, kernel, virtualisation, frequency and vector unit, and the discovery.
+/// Measures everything that `settings` request, on the PEs that `topology` allows, until all intervals are
+/// narrow, the budget is used up or the user interrupts. Always returns a valid profile, which is partial in
+/// the latter two cases. The caller adds what only it knows: the version of corewise, the circumstances'
+/// time, processor, kernel, virtualisation, frequency and vector unit, and the discovery.
 pub fn calibrate(
     executor: &mut dyn Executor,
     topology: &Topology,
@@ -62,7 +62,7 @@ pub fn calibrate(
     profile
 }
 
-/// A calibration under way.
+/// A calibration in progress.
 struct Session<'a> {
     executor: &'a mut dyn Executor,
     settings: &'a Settings,
@@ -75,7 +75,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Passes until nothing is left to do or may be done.
+    /// Runs passes until nothing is left to do or the session has to end.
     fn run(&mut self) {
         loop {
             let mut order: Vec<usize> = (0..self.cells.len()).filter(|&at| !self.cells[at].done).collect();
@@ -110,7 +110,7 @@ impl Session<'_> {
         self.settings.budget.saturating_sub(self.elapsed())
     }
 
-    /// Whether something that takes so long must not be started any more.
+    /// Returns whether something that takes `duration` must not be started any more.
     fn is_over(&self, duration: Duration) -> bool {
         self.executor.interrupted() || self.time_left() < duration
     }
@@ -155,7 +155,7 @@ impl Session<'_> {
         }
     }
 
-    /// How long one arm of a cell is expected to take.
+    /// Returns the expected time of one arm of a cell.
     fn arm_time(&self, index: usize) -> Duration {
         let cell = &self.cells[index];
         let Purpose::Nas { nas, size, .. } = cell.cell.purpose else { return self.settings.window };
@@ -165,7 +165,7 @@ impl Session<'_> {
         Duration::from_secs_f64(estimate_s(nas, size, self.largest_run(nas)))
     }
 
-    /// The largest class of a benchmark that was run, with the mean time of an arm.
+    /// Returns the largest class of a benchmark that was run, with the mean time of an arm.
     fn largest_run(&self, nas: Nas) -> Option<(ProblemClass, f64)> {
         let runs = self.cells.iter().filter_map(|cell| match cell.cell.purpose {
             Purpose::Nas { nas: other, size, .. } if other == nas && cell.has_run() => {
@@ -177,8 +177,8 @@ impl Session<'_> {
         runs.max_by_key(|&(size, _)| size)
     }
 
-    /// Whether a NAS cell may be visited now: its smaller classes have been, its share of the time is not
-    /// used up, and what is started can be brought to an end.
+    /// Returns whether a NAS cell may be visited now: its smaller classes have been visited, its share of the
+    /// time is not used up, and it can be completed.
     fn nas_fits(&self, index: usize) -> bool {
         let Purpose::Nas { nas, size, .. } = self.cells[index].cell.purpose else { return true };
         let is_smaller = |other: &Measured| match other.cell.purpose {
@@ -207,7 +207,7 @@ impl Session<'_> {
         promised + visit_time(index) * still_needed(index).max(1) <= left
     }
 
-    /// Tells the caller what comes next.
+    /// Reports the next cell to the caller.
     fn tell(&mut self, index: usize) {
         let cell = &self.cells[index];
         let done = self.elapsed().as_secs_f64() / self.settings.budget.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -224,15 +224,15 @@ impl Session<'_> {
     }
 }
 
-/// Whether intervals are looked at after that many visits: at the minimum, and each time at half as many
-/// more.
+/// Returns whether intervals are checked after that many visits: at the minimum, and then at half as many
+/// more each time.
 fn is_look(visits: usize, visits_min: usize) -> bool {
     let half_more = |&look: &usize| Some(look + (look / 2).max(1));
     std::iter::successors(Some(visits_min), half_more).take_while(|&look| look <= visits).last()
         == Some(visits)
 }
 
-/// Whether a cell needs no more visits.
+/// Returns whether a cell needs no more visits.
 fn is_done(cell: &Measured, usual: &Usual, settings: &Settings) -> bool {
     let possible = || cell.cell.wanted.iter().filter(|contrast| cell.is_possible(contrast));
     if possible().next().is_none() {

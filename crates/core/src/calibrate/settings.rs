@@ -1,4 +1,4 @@
-//! What a user may choose about a calibration, and what it says while it runs.
+//! The user's settings of a calibration, and its progress reports.
 
 use super::{Kernel, Nas, ProblemClass};
 use crate::profile::Evidence;
@@ -9,40 +9,40 @@ use std::time::Duration;
 pub enum Mode {
     /// Few region sizes, few contention points, short windows: a first look within a minute.
     Quick,
-    /// Everything of the method.
+    /// Everything that the method covers.
     Full,
 }
 
-/// What is measured and how long.
+/// What is measured and for how long.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// How much is measured.
     pub mode: Mode,
-    /// What the executor's figures are.
+    /// The kind of the executor's figures.
     pub evidence: Evidence,
-    /// The calibration ends after this time, whatever is still imprecise.
+    /// The calibration ends after this time, even if figures are still imprecise.
     pub budget: Duration,
-    /// A cell is done when the 95 % interval of each of its log ratios (nearly: of its Δ) is at most this
-    /// wide.
+    /// A cell is done when the 95 % interval of each of its log ratios (approximately: of its Δ) is at most
+    /// this wide.
     pub interval_width: f64,
-    /// The passes that a cell takes part in before its interval is believed to be narrow, 3 or more.
+    /// The minimum number of passes of a cell before its interval is trusted, 3 or more.
     pub passes_min: u32,
-    /// How long one repetition works.
+    /// The duration of one repetition.
     pub window: Duration,
-    /// The kernels that may be used; what needs another one is left out.
+    /// The kernels that may be used; measurements that need others are left out.
     pub kernels: Vec<Kernel>,
-    /// The NAS benchmarks to run, as far as the time allows.
+    /// The NAS benchmarks to run if the time suffices.
     pub nas: Vec<(Nas, ProblemClass)>,
-    /// Whether the executor runs our own NAS benchmarks; not if it runs a user's binaries.
+    /// Whether the executor runs the built-in NAS benchmarks, as opposed to a user's binaries.
     pub nas_own: bool,
-    /// At most this share of the time is spent on NAS benchmarks while other cells are unfinished, 0..1.
+    /// The maximum share of the time for NAS benchmarks while other cells are unfinished, 0..1.
     pub nas_share: f64,
-    /// Fixes every random choice: the order of cells, the order within a cell, the pairs of the checks.
+    /// The seed of all random choices: the order of cells, the order within a cell, the pairs of the checks.
     pub seed: u64,
 }
 
 impl Settings {
-    /// A first look: at most a minute, with what comes before and after.
+    /// Returns the settings of a first look, which takes at most a minute including setup.
     pub fn quick() -> Self {
         Self {
             mode: Mode::Quick,
@@ -57,7 +57,7 @@ impl Settings {
     }
 }
 
-/// Everything: at most ten minutes, with what comes before and after.
+/// The settings of a full calibration, which takes at most ten minutes including setup.
 impl Default for Settings {
     fn default() -> Self {
         use ProblemClass::{A, S, W};
@@ -87,21 +87,21 @@ pub enum Phase {
     Nas,
 }
 
-/// How far a calibration is; reported before each visit to a cell.
+/// The progress of a calibration, reported before each visit to a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// What is being measured.
     pub phase: Phase,
-    /// The cell in words: `read of 64 KiB`.
+    /// A description of the cell: `read of 64 KiB`.
     pub cell: String,
-    /// Number of this pass over the unfinished cells, from 1.
+    /// The number of this pass over the unfinished cells, from 1.
     pub pass: u32,
-    /// Cells that need no more passes.
+    /// The number of cells that need no more passes.
     pub cells_done: usize,
-    /// All cells.
+    /// The number of all cells.
     pub cells: usize,
-    /// Share of the work done, 0..1; never falls.
+    /// The completed share of the work, 0..1; monotonic.
     pub done: f64,
-    /// The time that is left at most: the rest of the budget.
+    /// The maximum remaining time: the rest of the budget.
     pub remaining: Duration,
 }

@@ -1,77 +1,78 @@
-//! The order of the runs, and the loop that has them made.
+//! The order of the runs, and the loop that executes them.
 
 use super::{Length, Plan, Run, Trial};
 use crate::random::Random;
 use crate::time::Time;
 use std::time::Duration;
 
-/// The seam between the method and the machine that runs things.
+/// The interface between the method and the machine that executes the runs.
 pub trait Executor {
-    /// Why a run could not be made.
+    /// Why a run failed to execute.
     type Error;
 
-    /// The time now.
+    /// Returns the present time.
     fn now(&self) -> Time;
 
-    /// Runs the variant of that index once; `None` if somebody asked to end, then whatever ran is gone.
+    /// Runs the variant of that index once. Returns `None` if the user interrupted; all processes of the run
+    /// have then ended.
     fn run(&mut self, variant: usize) -> Result<Option<Run>, Self::Error>;
 }
 
 /// How a comparison ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It has all its runs.
+    /// All runs were made.
     Complete,
-    /// Somebody asked to end.
+    /// The user interrupted.
     Interrupted,
 }
 
-/// What is going on, for whoever waits.
+/// The state of a comparison, reported while it runs.
 #[derive(Debug)]
 pub enum Progress<'a> {
     /// A run begins.
     Run {
         /// The variant's name.
         variant: &'a str,
-        /// What the run is.
+        /// The purpose of the run.
         stage: Stage,
-        /// The share of the whole that is done, 0..1.
+        /// The completed share of the whole, 0..1.
         done: f64,
-        /// The time that is left, once a guess is possible.
+        /// The remaining time, once it can be estimated.
         remaining: Option<Duration>,
     },
-    /// It is known how long it will take.
+    /// The duration has been estimated.
     Planned {
-        /// Runs, those that were made included.
+        /// The number of runs, including those already made.
         runs: usize,
-        /// The time that is left.
+        /// The remaining time.
         remaining: Duration,
     },
-    /// A run that counts is made.
+    /// A run that counts has been made.
     Ran {
-        /// It.
+        /// The run.
         trial: &'a Trial,
     },
     /// A block is complete.
     Block {
         /// All runs so far.
         trials: &'a [Trial],
-        /// The blocks that there will be.
+        /// The expected number of blocks.
         blocks: usize,
     },
 }
 
-/// What a run is.
+/// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It does not count.
+    /// A warm-up, which does not count.
     Warmup,
-    /// It does, in this block, from 0.
+    /// A run of this block, from 0.
     Block(usize),
 }
 
-/// The arms of a block in the order in which they run: random, and in every second block the reverse of the
-/// one before.
+/// Returns the arms of a block in run order: random, and in every second block the reverse of the block
+/// before.
 pub fn order(seed: u64, arms: usize, block: usize) -> Vec<usize> {
     let mut arms: Vec<usize> = (0..arms).collect();
     Random::new(seed, block as u64 / 2).shuffle(&mut arms);
@@ -81,8 +82,8 @@ pub fn order(seed: u64, arms: usize, block: usize) -> Vec<usize> {
     arms
 }
 
-/// Makes the runs that are missing, with the warm-ups first, and adds them to `trials`, which hold what was
-/// there before in any case.
+/// Executes the missing runs, starting with the warm-ups, and appends them to `trials`. Earlier trials are
+/// always kept.
 pub fn conduct<E: Executor>(
     executor: &mut E,
     plan: &Plan,
@@ -147,15 +148,15 @@ fn warm_up<E: Executor>(
     Ok(Ending::Complete)
 }
 
-/// What is known of the time.
+/// What is known about the time.
 struct Clock {
     begin: Time,
-    /// How long a block takes.
+    /// The duration of a block.
     block: Option<Duration>,
 }
 
 impl Clock {
-    /// Whether there shall be no further block.
+    /// Returns whether no further block should start.
     fn is_over(&self, plan: &Plan, blocks: usize, now: Time) -> bool {
         match plan.length {
             Length::Runs(runs) => blocks >= runs as usize,
@@ -165,7 +166,7 @@ impl Clock {
         }
     }
 
-    /// How many blocks there will be, of which so many are there.
+    /// Returns the expected number of blocks, given the number of completed ones.
     fn blocks(&self, plan: &Plan, there: usize, now: Time) -> usize {
         match plan.length {
             Length::Runs(runs) => runs as usize,

@@ -1,33 +1,33 @@
-//! What the ratios of blocks amount to: an interval, a verdict, and the least effect that could be told.
+//! The effect that the ratios of blocks show: an interval, a verdict, and the smallest detectable effect.
 
 use crate::random::Random;
 use crate::stats::{SignedRanks, quantile, symmetric_centre};
 use serde::Serialize;
 
-/// The fewest blocks after which a verdict is given: of fewer, no interval has 95 %.
+/// The minimum number of blocks for a verdict: fewer do not give a 95 % interval.
 pub const BLOCKS_MIN: usize = 6;
 
-/// The probability with which an effect of the size that counts as detectable is found.
+/// The probability with which an effect of the detectable size is found.
 pub const POWER: f64 = 0.8;
 
-/// A ratio of a variant's figure to the baseline's, 0 to infinity; below 1 is less time, or less energy.
+/// The ratio of a variant's figure to the baseline's, 0 to infinity; below 1 means less time, or less energy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Effect {
     /// The ratio.
     pub ratio: f64,
-    /// Lower end of the 95 % interval; of fewer than [`BLOCKS_MIN`] blocks the lowest ratio.
+    /// Lower end of the 95 % interval; with fewer than [`BLOCKS_MIN`] blocks the lowest ratio.
     pub low: f64,
-    /// Upper end; of few blocks the highest.
+    /// Upper end of the 95 % interval; with fewer blocks the highest ratio.
     pub high: f64,
-    /// From so many blocks.
+    /// The number of blocks.
     pub blocks: usize,
-    /// A ratio further from 1 than this share would have been told from 1 with a probability of [`POWER`].
+    /// The smallest deviation from 1 that would have been found with a probability of [`POWER`].
     pub detectable: f64,
-    /// What follows.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What can be said of a ratio.
+/// The verdict on a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -35,16 +35,16 @@ pub enum Verdict {
     Less,
     /// The interval lies above 1.
     More,
-    /// The interval holds 1.
+    /// The interval contains 1.
     NotTold,
     /// There are fewer than [`BLOCKS_MIN`] blocks.
     TooFew,
 }
 
-/// The effect that the logarithms of the blocks' ratios show, `None` of fewer than three.
+/// Returns the effect that the logarithms of the blocks' ratios show; `None` for fewer than three.
 pub fn effect(logs: &[f64]) -> Option<Effect> {
-    /// Where times have few different values, as CPU times by clock ticks, an interval often ends at 0, and
-    /// rounding must not decide on which side of it: less than any clock tells.
+    /// Times may have few distinct values, such as CPU times in clock ticks, so that an interval often ends
+    /// at 0. Rounding must not decide on which side of 0 it ends; this is less than any clock resolves.
     const ROUNDING: f64 = 1e-9;
     let interval = symmetric_centre(logs)?;
     let verdict = match (interval.low, interval.high) {
@@ -63,29 +63,29 @@ pub fn effect(logs: &[f64]) -> Option<Effect> {
     })
 }
 
-/// What so many blocks could tell, if they scatter as these logarithms of ratios do: the least share off 1.
-/// `None` of fewer than three.
+/// Returns the smallest share off 1 that a number of blocks could detect if they scatter like these
+/// logarithms of ratios; `None` for fewer than three.
 pub fn detectable_with(logs: &[f64], blocks: usize) -> Option<f64> {
     symmetric_centre(logs).map(|interval| detectable(logs, interval.value, blocks.max(BLOCKS_MIN)))
 }
 
-/// The effect that is told with probability [`POWER`], as a share off 1.
+/// Returns the effect that is detected with probability [`POWER`], as a share off 1.
 ///
-/// Problem: how often an effect is told depends on the test and on the noise, and of few blocks little is
-/// known of the noise; formulas for normal noise promise too much. Approach: comparisons are made up of the
-/// scatter that was seen, each is tested as the real one is, and the effect is that by which so many of them
-/// would have to be shifted to be told. The scatter lies symmetrically about the centre, so each value is as
-/// likely to be its mirror image. What few values cannot show, rarer and larger ones, is added as noise of a
-/// heavy tail: a share of the scatter that shrinks with the root of the number of values. Source: B. W.
+/// Problem: how often an effect is detected depends on the test and on the noise, and few blocks tell little
+/// about the noise; formulas for normal noise promise too much. Approach: comparisons are resampled from the
+/// observed scatter, each is tested like the real one, and the effect is the shift that makes the required
+/// share of them significant. The scatter is symmetric about the centre, so each value is as likely as its
+/// mirror image. Rarer and larger values, which few observations cannot show, are added as heavy-tailed
+/// noise: a share of the scatter that shrinks with the square root of the number of values. Source: B. W.
 /// Silverman, G. A. Young, "The bootstrap: to smooth or not to smooth?", Biometrika 74(3), 1987; the amount
-/// of noise is ours, by `studies/compare/coverage`. Limits: noise that was not seen at all, as a burst in one
-/// of many runs, is not foreseen.
+/// of noise is ours, from `studies/compare/coverage`. Limits: noise that was never observed, such as a burst
+/// in one of many runs, is not predicted.
 fn detectable(logs: &[f64], centre: f64, blocks: usize) -> f64 {
     const MADE_UP: usize = 100;
     /// Times the standard error.
     const ADDED: f64 = 1.5;
     let count = logs.len() as f64;
-    // Fewer values than there are scatter less about their own centre than about the true one.
+    // Few values scatter less about their own centre than about the true one.
     let widened = (count / (count - 1.0)).sqrt();
     let scatter: Vec<f64> = logs.iter().map(|log| (log - centre) * widened).collect();
     let deviation = (scatter.iter().map(|value| value * value).sum::<f64>() / count).sqrt();
@@ -104,8 +104,8 @@ fn detectable(logs: &[f64], centre: f64, blocks: usize) -> f64 {
     quantile(&needed.collect::<Vec<_>>(), POWER).unwrap_or(0.0).max(0.0).exp_m1()
 }
 
-/// The value that a variable of Student's t distribution with 4 degrees of freedom stays below with this
-/// probability, 0..1 (W. T. Shaw, "Sampling Student's T distribution", J. Comp. Finance 9(4), 2006).
+/// Returns the quantile of Student's t distribution with 4 degrees of freedom for a probability, 0..1 (W. T.
+/// Shaw, "Sampling Student's T distribution", J. Comp. Finance 9(4), 2006).
 fn student_4(probability: f64) -> f64 {
     let root = (4.0 * probability * (1.0 - probability)).max(f64::MIN_POSITIVE).sqrt();
     let size = 2.0 * ((root.acos() / 3.0).cos() / root - 1.0).max(0.0).sqrt();

@@ -1,4 +1,4 @@
-//! All that a comparison's runs show: figures, effects, and what a reader should know of the runs.
+//! The findings of a comparison: figures, effects, and notes about the runs.
 
 use super::effect::{Effect, Verdict, detectable_with, effect};
 use super::{Plan, Run, Trial, Workload};
@@ -6,15 +6,16 @@ use crate::stats::{Interval, median};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 
-/// A deviation from the median that counts as an outlier: so many robust standard deviations, and this share.
+/// The deviation from the median from which a value counts as an outlier: in robust standard deviations, and
+/// as a share.
 const OUTLIER: (f64, f64) = (5.0, 0.02);
-/// Makes the median absolute deviation of normal noise its standard deviation.
+/// Converts the median absolute deviation of normal noise to its standard deviation.
 const MAD_TO_DEVIATION: f64 = 1.4826;
-/// The least change from the first run to the last that is worth a note.
+/// The smallest change from the first run to the last that is noted.
 const DRIFT_NOTED: f64 = 0.01;
-/// The mean of PEs' worth of time that others take from which it is worth a note.
+/// The smallest load by others that is noted, in PEs on average.
 const OTHERS_NOTED: f64 = 0.1;
-/// The mean share of the time that a hypervisor takes from which it is worth a note.
+/// The smallest share of time taken by a hypervisor that is noted.
 const STEAL_NOTED: f64 = 0.01;
 
 /// A figure of a run that is compared.
@@ -32,11 +33,11 @@ pub enum Metric {
     Throughput,
     /// Joules.
     Energy,
-    /// What the commands print under this name.
+    /// A figure that the commands print under this name.
     Printed(String),
 }
 
-/// By its key, so that it can be one in JSON.
+/// Serialized as its key, so that it can be a key in JSON.
 impl Serialize for Metric {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.key())
@@ -44,7 +45,7 @@ impl Serialize for Metric {
 }
 
 impl Metric {
-    /// Those that runs have, the main one first.
+    /// Returns the metrics that the runs have, the main one first.
     pub fn all(trials: &[Trial]) -> Vec<Metric> {
         let printed: BTreeSet<&String> = trials.iter().flat_map(|trial| trial.run.printed.keys()).collect();
         let fixed = [
@@ -58,7 +59,7 @@ impl Metric {
         fixed.into_iter().chain(printed.into_iter().cloned().map(Metric::Printed)).collect()
     }
 
-    /// What it is called.
+    /// Returns the name for people.
     pub fn name(&self) -> &str {
         match self {
             Metric::Wall => "time",
@@ -71,7 +72,7 @@ impl Metric {
         }
     }
 
-    /// What it is called in JSON.
+    /// Returns the key in JSON.
     pub fn key(&self) -> &str {
         match self {
             Metric::Wall => "wall",
@@ -84,7 +85,7 @@ impl Metric {
         }
     }
 
-    /// The figure of a run; `None` where the machine or the workload does not tell it.
+    /// Returns the figure of a run; `None` if the machine or the workload does not provide it.
     pub fn of(&self, run: &Run, workload: &Workload) -> Option<f64> {
         let times = || run.completions.iter().map(|completion| completion.seconds);
         let value = match self {
@@ -92,12 +93,12 @@ impl Metric {
             Metric::Throughput if workload.fixed_seconds.is_some() => 1.0 / run.wall_seconds,
             Metric::Throughput => return None,
             Metric::Printed(name) => *run.printed.get(name)?,
-            // Of a fixed time it tells how much ran at once, not what anything took.
+            // In runs of a fixed time this is the load, not a cost.
             Metric::Cpu | Metric::Energy if workload.fixed_seconds.is_some() => return None,
             Metric::Cpu => run.user_seconds + run.system_seconds,
             Metric::Completion | Metric::Unfairness if run.completions.len() < 2 => return None,
             Metric::Completion => (times().map(f64::ln).sum::<f64>() / run.completions.len() as f64).exp(),
-            // Copies of one command would all take the same time alone: their times are their slowdowns.
+            // Copies of one command take the same time alone: their times are their slowdowns.
             Metric::Unfairness if workload.is_of_one_command() => {
                 times().fold(0.0, f64::max) / times().fold(f64::INFINITY, f64::min)
             }
@@ -114,25 +115,25 @@ impl Workload {
     }
 }
 
-/// What a comparison shows.
+/// The findings of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Findings {
-    /// Complete blocks: only these are compared.
+    /// The number of complete blocks; only these are compared.
     pub blocks: usize,
     /// Each variant, in the plan's order.
     pub variants: Vec<VariantFindings>,
-    /// The control against the baseline, which are the same: what this machine makes of nothing.
+    /// The control against the baseline. The two are the same, so this is the noise of the machine.
     pub noise_floor: Vec<(Metric, Effect)>,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// What was found of a variant.
+/// The findings about a variant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VariantFindings {
     /// Its name.
     pub name: String,
-    /// Its figures; those of the baseline with the control's.
+    /// Its figures; the baseline's include those of the control.
     pub summaries: Vec<(Metric, Summary)>,
     /// Mean CPU seconds in user mode.
     pub user_seconds: f64,
@@ -143,39 +144,39 @@ pub struct VariantFindings {
 }
 
 impl VariantFindings {
-    /// The effect on a figure, if there is one.
+    /// Returns the effect on a metric, if there is one.
     pub fn effect(&self, metric: &Metric) -> Option<&Effect> {
         self.effects.iter().find(|(one, _)| one == metric).map(|(_, effect)| effect)
     }
 
-    /// A figure's summary, if it has one.
+    /// Returns the summary of a metric, if there is one.
     pub fn summary(&self, metric: &Metric) -> Option<&Summary> {
         self.summaries.iter().find(|(one, _)| one == metric).map(|(_, summary)| summary)
     }
 
-    /// Its times in seconds.
+    /// Returns the summary of its times, in seconds.
     pub fn wall(&self) -> Option<&Summary> {
         self.summary(&Metric::Wall)
     }
 }
 
-/// Figures of several runs.
+/// Statistics of several values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
     /// The mean.
     pub mean: f64,
-    /// The standard deviation; `None` of one value.
+    /// The standard deviation; `None` for a single value.
     pub deviation: Option<f64>,
     /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Summary {
-    /// `None` of nothing.
+    /// Returns `None` without values.
     pub fn of(values: &[f64]) -> Option<Summary> {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
@@ -190,7 +191,7 @@ impl Summary {
     }
 }
 
-/// What the runs show.
+/// Returns the findings of the runs.
 pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
     let blocks: Vec<Vec<&Run>> = complete_blocks(plan, trials);
     let metrics = Metric::all(trials);
@@ -222,15 +223,15 @@ pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
     Findings { blocks: blocks.len(), variants, noise_floor, notes }
 }
 
-/// What difference of the times so many blocks could tell of every variant, if the rest scatters as the runs
-/// so far; `None` of fewer than three blocks.
+/// Returns the difference of times that a number of blocks could detect for every variant, if the rest
+/// scatters like the runs so far; `None` for fewer than three blocks.
 pub fn detectable(plan: &Plan, trials: &[Trial], blocks: usize) -> Option<f64> {
     let complete = complete_blocks(plan, trials);
     let of_arm = |arm| detectable_with(&log_ratios(plan, &complete, arm, &Metric::Wall), blocks);
     (1..plan.arms()).filter_map(of_arm).reduce(f64::max)
 }
 
-/// The runs of a variant, those of the control among the baseline's.
+/// Returns the runs of a variant; the control's count as the baseline's.
 pub(crate) fn runs_of<'a>(
     plan: &'a Plan,
     trials: &'a [Trial],
@@ -239,7 +240,7 @@ pub(crate) fn runs_of<'a>(
     trials.iter().filter(move |trial| plan.variant_of(trial.arm) == variant).map(|trial| &trial.run)
 }
 
-/// The runs of each complete block by their arms.
+/// Returns the runs of each complete block by arm.
 fn complete_blocks<'a>(plan: &Plan, trials: &'a [Trial]) -> Vec<Vec<&'a Run>> {
     let by_arm = |block: &'a [Trial]| {
         let mut block: Vec<&Trial> = block.iter().collect();
@@ -249,11 +250,11 @@ fn complete_blocks<'a>(plan: &Plan, trials: &'a [Trial]) -> Vec<Vec<&'a Run>> {
     trials.chunks_exact(plan.arms()).map(by_arm).collect()
 }
 
-/// For each block the logarithm of an arm's figure over the baseline's.
+/// Returns for each block the logarithm of the ratio of an arm's figure to the baseline's.
 ///
-/// It is one run against one run also for the variants, though the control is a second run of the baseline:
-/// noise that makes runs longer, never shorter, is then as likely on either side, so the logarithms lie
-/// symmetrically about that of the true ratio, of whatever shape the noise is.
+/// One run is compared with one run for the variants, too, although the control is a second run of the
+/// baseline. Noise that only makes runs longer is then equally likely on either side, so the logarithms are
+/// symmetric about that of the true ratio, whatever the shape of the noise.
 fn log_ratios(plan: &Plan, blocks: &[Vec<&Run>], arm: usize, metric: &Metric) -> Vec<f64> {
     let log = |block: &[&Run], arm: usize| {
         Some(metric.of(block[arm], &plan.variants[plan.variant_of(arm)].workload)?.ln())
@@ -309,8 +310,8 @@ fn notes(plan: &Plan, trials: &[Trial], noise_floor: &[(Metric, Effect)]) -> Vec
     notes
 }
 
-/// Whether times grow or shrink from the first run to the last: the slope of a line through their logarithms,
-/// each arm about its own median.
+/// Returns whether times grow or shrink from the first run to the last: the slope of a line through their
+/// logarithms, with each arm taken about its own median.
 fn drift(plan: &Plan, trials: &[Trial]) -> Option<String> {
     const RUNS_MIN: usize = 6;
     let points: Vec<f64> = about_medians(plan, trials);
@@ -336,7 +337,8 @@ fn drift(plan: &Plan, trials: &[Trial]) -> Option<String> {
     })
 }
 
-/// Runs that are far off the others of their arm. They stay in: the interval makes them count less.
+/// Returns the runs that are far off the others of their arm. They are kept: the interval gives them less
+/// weight.
 fn outliers(plan: &Plan, trials: &[Trial]) -> Option<String> {
     let points = about_medians(plan, trials);
     let mut deviations: Vec<Vec<f64>> = vec![Vec::new(); plan.arms()];
@@ -360,7 +362,7 @@ fn outliers(plan: &Plan, trials: &[Trial]) -> Option<String> {
     ))
 }
 
-/// The logarithm of each run's time about the median of its arm.
+/// Returns the logarithm of each run's time about the median of its arm.
 fn about_medians(plan: &Plan, trials: &[Trial]) -> Vec<f64> {
     let log = |trial: &Trial| trial.run.wall_seconds.max(1e-9).ln();
     let of_arm = |arm: usize| {

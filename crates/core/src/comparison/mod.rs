@@ -1,25 +1,25 @@
-//! Whether one way to run a program is faster than another: a comparison that does not deceive itself.
+//! Reliable comparisons: whether one way to run a program is faster than another.
 //!
-//! Problem: times of one program differ from run to run by more than what most changes gain, and they drift:
-//! the machine warms up, others come and go, a hypervisor takes time. To run one variant ten times and then
-//! the other ten times measures that, too.
+//! Problem: the time of a program differs from run to run by more than most changes gain, and it drifts: the
+//! machine warms up, other load comes and goes, a hypervisor takes time. Running one variant ten times and
+//! then the other ten times measures these effects, too.
 //!
-//! Approach: runs in *blocks*. A block has every variant once, in random order; the next block has them in
-//! the reverse order, so that what grows steadily adds nothing. Within each block the first variant, the
-//! *baseline*, is run a second time under the name of a *control*. Every figure is a ratio within a block, on
-//! a logarithmic scale: what disturbs a whole block cancels out. As both runs of a ratio are disturbed alike,
-//! the logarithms lie symmetrically about the truth, and that is all that the interval needs
-//! ([`crate::stats::symmetric_centre`]). The control's ratio shows what this machine makes, now, of two
-//! things that are the same: its noise floor. A variant is called faster or slower where its interval
-//! excludes 1. How many runs there are is fixed before, by number or by time, never by what they show.
+//! Approach: runs are made in *blocks*. A block runs every variant once, in random order; the next block runs
+//! them in reverse order, so that a steady drift cancels out. In each block the first variant, the
+//! *baseline*, runs a second time under the name of a *control*. Every figure is a ratio within a block, on a
+//! logarithmic scale, so disturbances of a whole block cancel out. As both runs of a ratio are disturbed
+//! alike, the logarithms are symmetric about the truth, which is all that the interval requires
+//! ([`crate::stats::symmetric_centre`]). The control's ratio shows what this machine measures, now, for two
+//! identical things: its noise floor. A variant is called faster or slower if its interval excludes 1. The
+//! number of runs is fixed in advance, by number or by time, never by results.
 //!
 //! Sources: R. A. Fisher, "The Design of Experiments", 1935 (randomised blocks); T. Kalibera, R. Jones,
 //! "Rigorous Benchmarking in Reasonable Time", ISMM 2013 (ratios with intervals).
 //!
-//! Limits: each verdict on its own is wrong in at most one of twenty comparisons of equal things; of many
-//! verdicts, some are. A disturbance that follows the blocks' own rhythm is not seen. The ratio is that of
-//! typical times, not of their sums: runs that are far off count by their rank, not by how far. Where a
-//! variant makes times skewed that were not, the ratio is that of neither means nor medians, but between.
+//! Limits: each single verdict is wrong in at most one of twenty comparisons of equal things, so among many
+//! verdicts some are wrong. A disturbance with the rhythm of the blocks is not detected. The ratio is that of
+//! typical times, not of their sums: outliers count by their rank, not by their size. If a variant makes
+//! times skewed, the ratio lies between that of the means and that of the medians.
 
 mod conduct;
 mod effect;
@@ -35,53 +35,54 @@ use crate::stats::quantile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is to be compared, and how: with it and the trials so far, a comparison can be continued.
+/// What is compared, and how. The plan and the trials so far are sufficient to continue a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What is compared; the first is the baseline.
+    /// The variants; the first is the baseline.
     pub variants: Vec<Variant>,
     /// When it ends.
     pub length: Length,
-    /// Runs of each variant beforehand that do not count.
+    /// The number of initial runs of each variant that do not count.
     pub warmup: u32,
-    /// Fixes the order of the runs.
+    /// The random seed of the order of the runs.
     pub seed: u64,
     /// A shell command that is run once before everything.
     pub setup: Option<String>,
-    /// A shell command that is run before each run and is not measured.
+    /// A shell command that is run before each run, unmeasured.
     pub prepare: Option<String>,
-    /// A command that fails ends the comparison, unless this is set.
+    /// Whether the comparison continues after a command has failed.
     pub ignore_failure: bool,
-    /// The variants must print the same.
+    /// Whether the variants must print the same output.
     pub same_output: bool,
-    /// A run that takes longer than so many seconds is ended, and has failed.
+    /// The time limit of a run, in seconds; a longer run is ended and counts as failed.
     #[serde(default)]
     pub timeout_seconds: Option<f64>,
-    /// Figures that are read from what the commands print.
+    /// Figures that are extracted from the output of the commands.
     #[serde(default)]
     pub printed: Vec<Printed>,
 }
 
-/// What is read from what the commands print.
+/// A figure that is extracted from the output of the commands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Printed {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// A regular expression; its first group, or else all of it, is a number, or a time with its unit.
+    /// A regular expression; its first group, or the whole match, is a number, or a time with its unit.
     pub pattern: String,
-    /// Whether each match is one of many values, of which the [tails](TAILS) count; else the last match does.
+    /// Whether each match is one of many samples, which are compared by their [tails](TAILS). Otherwise the
+    /// last match is the value.
     pub is_sample: bool,
 }
 
-/// The quantiles of printed samples that are compared, with the fewest samples that tell them.
+/// The quantiles of printed samples that are compared, with the minimum number of samples for each.
 pub const TAILS: [(f64, &str, usize); 4] =
     [(0.5, "p50", 1), (0.95, "p95", 20), (0.99, "p99", 100), (0.999, "p99.9", 1000)];
 
 impl Printed {
-    /// The figures of one run by what was printed: the last value, or the tails of all. None where there are
-    /// too few values.
+    /// Returns the figures of one run from the printed values: the last value, or the tails of all. Empty if
+    /// there are too few values.
     pub fn figures(&self, values: &[f64]) -> Vec<(String, f64)> {
         if !self.is_sample {
             return values.last().map(|value| (self.name.clone(), *value)).into_iter().collect();
@@ -98,9 +99,9 @@ impl Printed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What is run.
+    /// What it runs.
     pub workload: Workload,
 }
 
@@ -108,11 +109,11 @@ pub struct Variant {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// One entry for each process that is started, copies included.
+    /// One entry for each process that is started, including copies.
     pub applications: Vec<Application>,
-    /// Each application is started again until all have completed so often; 1 is no restart.
+    /// Each application is restarted until all have completed this often; 1 means no restart.
     pub completions: u32,
-    /// Instead: each is started again until so many seconds are over.
+    /// If set, each application is restarted until this time has passed, in seconds.
     #[serde(default)]
     pub fixed_seconds: Option<f64>,
 }
@@ -121,7 +122,7 @@ pub struct Workload {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Application {
-    /// What it is called; unique in its workload.
+    /// Its name; unique in its workload.
     pub name: String,
     /// Program and arguments.
     pub command: Vec<String>,
@@ -133,9 +134,9 @@ pub struct Application {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Length {
-    /// After so many blocks, which are runs of each variant.
+    /// After this number of blocks, that is, of runs of each variant.
     Runs(u32),
-    /// When no further block fits into so many seconds.
+    /// When no further block fits into this time, in seconds.
     BudgetSeconds(f64),
 }
 
@@ -144,41 +145,41 @@ pub enum Length {
 pub struct Trial {
     /// The block, from 0.
     pub block: usize,
-    /// The index of the variant; one beyond the last is the control.
+    /// The index of the variant; the index after the last is the control.
     pub arm: usize,
-    /// What was measured.
+    /// The measurements.
     #[serde(flatten)]
     pub run: Run,
 }
 
-/// What one run showed. What the machine does not tell is `None`.
+/// The measurements of one run. What the machine does not provide is `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// From the start of the first application until all have completed; in runs of a fixed time the
-    /// geometric mean over the applications of the time that one completion takes.
+    /// Time from the start of the first application until all have completed. In runs of a fixed time it is
+    /// the geometric mean, over the applications, of the time of one completion.
     pub wall_seconds: f64,
-    /// CPU time in user mode of everything that was started and has ended.
+    /// CPU time in user mode of all started processes that have ended.
     pub user_seconds: f64,
     /// CPU time in the kernel, likewise.
     pub system_seconds: f64,
     /// How long each application took, in the workload's order.
     pub completions: Vec<Completion>,
-    /// 0, or the first that was not; 128 and the signal's number where one killed.
+    /// The first exit code that was not 0, else 0; 128 plus the signal's number after a signal.
     pub exit_code: i32,
-    /// Energy of the processors' packages meanwhile.
+    /// Energy of the processor packages during the run.
     pub energy_joules: Option<f64>,
-    /// The system's load average of one minute before the run.
+    /// The system's one-minute load average before the run.
     pub load: Option<f64>,
-    /// PEs' worth of time that others took meanwhile.
+    /// Load by other processes during the run, in PEs.
     pub others_pes: Option<f64>,
-    /// The share of the machine's time that a hypervisor took meanwhile, 0..1.
+    /// The share of the machine's time that a hypervisor took during the run, 0..1.
     pub steal_share: Option<f64>,
-    /// Processes that outlived the run's commands and were ended.
+    /// The number of processes that outlived the run's commands and were ended.
     pub left_behind: u32,
-    /// Whether it was ended because it took too long.
+    /// Whether the run exceeded the time limit and was ended.
     #[serde(default)]
     pub timed_out: bool,
-    /// What was read from what the commands printed, by name; the geometric mean over the applications.
+    /// The figures extracted from the output, by name; geometric mean over the applications.
     #[serde(default)]
     pub printed: BTreeMap<String, f64>,
 }
@@ -190,33 +191,33 @@ pub struct Completion {
     pub application: String,
     /// Its mean time from start to end.
     pub seconds: f64,
-    /// How often it has completed.
+    /// How often it completed.
     pub times: u32,
 }
 
-/// What must stay the same from the first run to the last: figures of before and after a change of these are
-/// not comparable. What the machine does not tell is `None`.
+/// Properties of the machine that must not change between the first run and the last, as figures from before
+/// and after are not comparable. What the machine does not provide is `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// The kernel's release.
+    /// The kernel release.
     pub kernel: Option<String>,
     /// The processor.
     pub processor: Option<String>,
-    /// Who schedules: the kernel's own scheduler by name, or a sched_ext scheduler.
+    /// The scheduler: the name of the kernel's own, or of a sched_ext scheduler.
     pub scheduler: Option<String>,
-    /// SMT as the kernel has it: on, off, notsupported, …
+    /// SMT control as reported by the kernel: on, off, notsupported, …
     pub smt: Option<String>,
-    /// Governor, limits and boost.
+    /// Frequency governor, limits and boost.
     pub frequency: Option<String>,
-    /// The PEs that are online.
+    /// The online PEs.
     pub online: Option<String>,
     /// The PEs that the commands may use.
     pub allowed: Option<String>,
 }
 
 impl Setting {
-    /// What differs from an earlier setting, each in words.
+    /// Returns the differences from an earlier setting, in words.
     pub fn changes_since(&self, before: &Setting) -> Vec<String> {
         let told = |setting: &Setting| {
             [
@@ -237,42 +238,42 @@ impl Setting {
     }
 }
 
-/// What is wrong with a plan, or with the runs that are said to be made by it.
+/// An error in a plan, or in the runs that claim to follow it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// There is nothing to run.
+    /// The plan contains nothing to run.
     #[error("there is nothing to run: name a command")]
     Nothing,
-    /// A name stands for two things.
+    /// A name is used twice.
     #[error("there are two {0} called `{1}`: give each a name of its own")]
     SameName(&'static str, String),
-    /// A command has no words.
+    /// A command is empty.
     #[error("the command of `{0}` is empty: write a program and its arguments")]
     EmptyCommand(String),
-    /// A command has a word that no program can get.
+    /// A command contains a zero byte, which no program can receive.
     #[error("the command of `{0}` holds a zero byte, which no command can: take it out")]
     ZeroByte(String),
     /// A number is out of its range.
     #[error("{name} is {value}: write a number from {low} to {high}")]
     Range {
-        /// What it is of.
+        /// The parameter.
         name: String,
         /// The number.
         value: f64,
-        /// The least.
+        /// The minimum.
         low: f64,
-        /// The greatest.
+        /// The maximum.
         high: f64,
     },
-    /// The runs are not those that the plan makes.
+    /// The runs do not follow the plan.
     #[error("run {0} is not the one that the plan makes there: the file was changed, start again without it")]
     Foreign(usize),
 }
 
 impl Plan {
-    /// Whether it can be carried out.
+    /// Checks whether the plan can be carried out.
     pub fn check(&self) -> Result<(), PlanError> {
-        /// More make no sense, and would not end.
+        /// Larger numbers are not useful, and such a plan would not end.
         const MANY: f64 = 1e6;
         unique("variants", self.variants.iter().map(|variant| &variant.name))?;
         for variant in &self.variants {
@@ -303,7 +304,7 @@ impl Plan {
         }
     }
 
-    /// Whether these are the first runs that the plan makes.
+    /// Checks that these are the first runs of the plan.
     pub fn check_trials(&self, trials: &[Trial]) -> Result<(), PlanError> {
         for (block, runs) in trials.chunks(self.arms()).enumerate() {
             for (index, (trial, arm)) in runs.iter().zip(order(self.seed, self.arms(), block)).enumerate() {
@@ -315,12 +316,12 @@ impl Plan {
         Ok(())
     }
 
-    /// The number of runs in a block: every variant, and the control.
+    /// Returns the number of runs in a block: every variant, and the control.
     pub fn arms(&self) -> usize {
         self.variants.len() + 1
     }
 
-    /// The index of the variant that an arm runs.
+    /// Returns the index of the variant that an arm runs.
     pub fn variant_of(&self, arm: usize) -> usize {
         if arm < self.variants.len() { arm } else { 0 }
     }

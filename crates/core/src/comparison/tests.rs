@@ -4,13 +4,13 @@ use crate::random::Random;
 use crate::time::Time;
 use std::time::Duration;
 
-/// A machine whose runs take what a function says, and no time to wait for.
+/// A machine whose runs take the time that a function returns, without waiting.
 struct Made<F> {
     now: Time,
     seconds: F,
-    /// The variants that were run.
+    /// The indices of the variants that were run.
     ran: Vec<usize>,
-    /// After so many runs somebody asks to end.
+    /// The number of runs after which the user interrupts.
     patience: usize,
     /// The number of the run that fails.
     fails: Option<usize>,
@@ -111,7 +111,7 @@ fn runs_are_made_in_that_order_after_the_warm_ups() {
     assert_eq!(arms, expected);
     assert_eq!(machine.ran[..4], [0, 1, 0, 1]);
     assert_eq!(machine.ran[4..], expected.iter().map(|&arm| arm % 2).collect::<Vec<_>>());
-    // Whoever keeps runs is told of each.
+    // The executor reports each run.
     let (ran, said): (Vec<String>, Vec<String>) = said.into_iter().partition(|word| word.ends_with(','));
     assert_eq!(ran, expected.iter().map(|arm| format!("{arm},")).collect::<Vec<_>>());
     let told =
@@ -164,7 +164,7 @@ fn an_incomplete_block_is_not_compared() {
     assert_eq!(findings(&plan, &[]).variants[1].effects, []);
 }
 
-/// Times as a busy machine makes them: noise, now and then something that lasts, and a drift of 10 %.
+/// Times as on a busy machine: noise, occasional long disturbances, and a drift of 10 %.
 fn noisy(seed: u64, ratio: f64, length: f64) -> impl FnMut(usize, Time) -> f64 {
     let mut random = Random::new(seed, 99);
     move |variant, now| {
@@ -187,7 +187,7 @@ fn what_is_the_same_is_seldom_told_apart() {
     const TRIALS: u64 = 600;
     let verdicts = (0..TRIALS).map(|seed| noisy_effects(seed, 1.0, 12)[0].verdict);
     let wrong = verdicts.filter(|&verdict| verdict != Verdict::NotTold).count() as f64 / TRIALS as f64;
-    // 4.2 % by the ranks, and two standard errors of so many trials.
+    // 4.2 % by the ranks, plus two standard errors of this number of trials.
     assert!(wrong <= 0.06, "{wrong}");
 }
 
@@ -225,7 +225,7 @@ fn planted_effects_are_found_and_covered() {
 
 #[test]
 fn what_counts_as_detectable_is_found_that_often() {
-    // Each comparison's own promise is put to the test, also of few blocks.
+    // Checks each comparison's promise, also for few blocks.
     for (blocks, time) in [
         (6, (|random| 0.02 * random.normal()) as fn(&mut Random) -> f64),
         (8, |random| 0.05 * -(1.0 - random.unit()).ln()),
@@ -243,12 +243,12 @@ fn what_counts_as_detectable_is_found_that_often() {
             effect(&planted).unwrap().verdict == Verdict::More
         };
         let found = (0..TRIALS).filter(is_found).count() as f64 / TRIALS as f64;
-        // Two standard errors of so many trials about the promise, and none that asks for far too much.
+        // Within two standard errors of the promise, and not far above it.
         assert!((POWER - 0.065..=0.96).contains(&found), "{found} of {blocks} blocks");
     }
 }
 
-/// Noise by which a command sometimes takes much longer says as much about either of two.
+/// Noise that occasionally makes a command much slower affects either variant alike.
 #[test]
 fn what_is_detectable_does_not_depend_on_which_of_two_is_the_first() {
     let logs: Vec<f64> =

@@ -1,10 +1,10 @@
-//! Seats of the threads of programs that take turns.
+//! PEs for the threads of programs that take turns.
 //!
-//! Problem: in its turn a program is to have its threads on different PEs, or one spins on the PE that the
-//! other needs. The system's scheduler balances load, and sees too little of it within a turn of 100 ms: it
-//! was seen to leave two threads on one PE for whole turns. Approach: the threads that want a PE are spread
-//! over the allowed ones, as evenly as their number allows; who has such an assignment keeps it. Seats of the
-//! policy come first. Limit: what the machine's PEs share is not looked at.
+//! Problem: during a program's turn each of its threads should have a PE of its own; otherwise one thread
+//! spins on the PE that another needs. The system's load balancer sees too little within a turn of 100 ms: we
+//! have observed it leave two threads on one PE for whole turns. Approach: spread the threads that want a PE
+//! over the allowed PEs as evenly as their number permits, and keep existing assignments where possible.
+//! Assignments by the policy take precedence. Limit: what the PEs share is ignored.
 
 use super::intake::Intake;
 use crate::cpuset::CpuSet;
@@ -13,54 +13,54 @@ use crate::plan::{Assignment, Placement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The threads of each process that takes turns, by its first thread.
+/// The threads of each process that takes turns, keyed by its first thread.
 #[derive(Debug, Default)]
 pub struct Gangs(BTreeMap<ThreadId, Vec<ThreadId>>);
 
 impl Gangs {
-    /// Those that take turns from now on.
-    pub fn become_those(&mut self, gangs: BTreeMap<ThreadId, Vec<ThreadId>>) {
+    /// Replaces the processes that take turns.
+    pub fn set_members(&mut self, gangs: BTreeMap<ThreadId, Vec<ThreadId>>) {
         self.0 = gangs;
     }
 
-    /// Whether nobody takes turns.
+    /// Returns whether no process takes turns.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds an assignment for each of their threads that wants a PE.
-    pub fn assignment(&self, wanted: &mut Placement, present: &Placement, known: &Intake) {
+    /// Adds an assignment for each thread that takes turns and wants a PE.
+    pub fn add_assignments(&self, wanted: &mut Placement, present: &Placement, known: &Intake) {
         let wants = |thread: &&ThreadId| known.subject(**thread).is_some_and(|subject| subject.runnable);
         for gang in self.0.values() {
             let threads: Vec<ThreadId> = gang.iter().filter(wants).copied().collect();
             if threads.len() > 1 && !known.allowed.is_empty() {
-                assign_one(&threads, wanted, present, known);
+                assign_gang(&threads, wanted, present, known);
             }
         }
     }
 }
 
-fn assign_one(threads: &[ThreadId], wanted: &mut Placement, present: &Placement, known: &Intake) {
+fn assign_gang(threads: &[ThreadId], wanted: &mut Placement, present: &Placement, known: &Intake) {
     let most = threads.len().div_ceil(known.allowed.len());
-    let mut sitting: BTreeMap<PeId, usize> = known.allowed.iter().map(|pe| (pe, 0)).collect();
-    let (mut assignments, mut standing) = (Vec::new(), Vec::new());
+    let mut load: BTreeMap<PeId, usize> = known.allowed.iter().map(|pe| (pe, 0)).collect();
+    let (mut assignments, mut unassigned) = (Vec::new(), Vec::new());
     for &thread in threads {
         let of_policy = wanted.bound.get(&thread);
         let assignment =
             of_policy.or_else(|| present.bound.get(&thread)).filter(|assignment| assignment.pes.len() == 1);
         let count = assignment
             .and_then(|assignment| assignment.pes.first())
-            .and_then(|pe| Some((pe, sitting.get_mut(&pe)?)));
+            .and_then(|pe| Some((pe, load.get_mut(&pe)?)));
         match count {
             Some((pe, count)) if of_policy.is_some() || *count < most => {
                 *count += 1;
                 assignments.push((thread, pe));
             }
-            _ => standing.push(thread),
+            _ => unassigned.push(thread),
         }
     }
-    for thread in standing {
-        let (&pe, count) = sitting.iter_mut().min_by_key(|(_, count)| **count).expect("there are PEs");
+    for thread in unassigned {
+        let (&pe, count) = load.iter_mut().min_by_key(|(_, count)| **count).expect("there are PEs");
         *count += 1;
         assignments.push((thread, pe));
     }

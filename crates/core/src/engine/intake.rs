@@ -1,8 +1,8 @@
-//! What the world tells, turned into what is known: of each thread, each application and the PEs.
+//! The engine's state of each thread, each application and the PEs, built from what the world reports.
 //!
-//! An observation renews everything; an event changes only what it is about, so that it costs no more than
-//! that. What follows for other threads (of an application with one runnable thread the others rest) is
-//! worked out when a policy wants to know ([`Intake::settle_runnable`]).
+//! An observation renews everything. An event updates only what it names, so its cost stays proportional to
+//! the change. Consequences for other threads (if an application has one runnable thread, its others rest)
+//! are computed only when a policy asks ([`Intake::settle_runnable`]).
 
 use super::EngineConfig;
 use super::windows::{ApplicationWindow, ThreadWindow};
@@ -19,10 +19,10 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is known.
+/// The state of all threads and applications.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
-    /// The time of the last news.
+    /// The time of the last observation or event.
     pub now: Time,
     /// The PEs that may be used.
     pub allowed: CpuSet,
@@ -32,10 +32,10 @@ pub(super) struct Intake {
     pub applications: BTreeMap<AppId, ApplicationView>,
     threads: FxHashMap<ThreadId, Thread>,
     application_windows: BTreeMap<AppId, ApplicationWindow>,
-    /// The runnable threads of each application, where the world tells every change.
+    /// The runnable threads of each application, where the world reports every change.
     runnable: BTreeMap<AppId, RunnableThreads>,
-    /// Of each subject, whether it wanted a PE for half of the last window.
-    wanted_lately: Vec<bool>,
+    /// For each subject, whether it wanted a PE for half of the last window.
+    wanted_recently: Vec<bool>,
     /// The last class of the threads that ended in the last step.
     ended: FxHashMap<ThreadId, FpuClass>,
     /// The time of the observation before the last.
@@ -46,25 +46,25 @@ pub(super) struct Intake {
 
 #[derive(Debug, Default)]
 struct Thread {
-    /// Apart, so that who only wants its place need not go past all windows.
+    /// Boxed so that lookups of `index` do not have to skip over all windows.
     window: Box<ThreadWindow>,
-    /// Its place among the subjects, until its end is told.
+    /// Its index among the subjects, until its end is reported.
     index: Option<usize>,
 }
 
 impl Intake {
-    /// Begins with a new observation.
+    /// Starts a new observation.
     pub fn begin(&mut self, now: Time, allowed: CpuSet, threads: usize) {
         (self.before, self.observed, self.now) = (self.observed, now, now);
         self.allowed = allowed;
         self.ended.clear();
         self.subjects.clear();
-        self.wanted_lately.clear();
+        self.wanted_recently.clear();
         self.subjects.reserve(threads);
         self.threads.reserve(threads.saturating_sub(self.threads.len()));
     }
 
-    /// Takes in what a living thread's reading tells. Whether it may be bound is for others to say.
+    /// Takes in the reading of a living thread. Whether the thread may be bound is decided elsewhere.
     pub fn take_thread(&mut self, reading: &ThreadReading, config: &EngineConfig) -> &mut Subject {
         let index = self.subjects.len();
         let thread = self.threads.entry(reading.thread).or_default();
@@ -75,7 +75,7 @@ impl Intake {
         }
         let before = if self.now == self.observed { self.before } else { self.observed };
         let demand = window.take_demand(reading, before, self.now, config.window);
-        self.wanted_lately.push(demand.runnable);
+        self.wanted_recently.push(demand.runnable);
         self.subjects.push(Subject {
             view: ThreadView {
                 thread: reading.thread,
@@ -97,7 +97,7 @@ impl Intake {
         &mut self.subjects[index]
     }
 
-    /// Judges a thread that has ended a last time, for whoever reports of it, and forgets it.
+    /// Classifies an ended thread by its last reading, for reports, and forgets the thread.
     pub fn take_end(&mut self, reading: &ThreadReading, config: &EngineConfig) {
         let mut window = self.threads.remove(&reading.thread).unwrap_or_default().window;
         if let Some(counters) = &reading.counters {
@@ -106,7 +106,7 @@ impl Intake {
         self.ended.insert(reading.thread, window.class());
     }
 
-    /// What each application did lately. One that is not told of any more is forgotten.
+    /// Takes in the readings of all applications. An application without a reading is forgotten.
     pub fn take_applications(&mut self, readings: &[ApplicationReading], config: &EngineConfig) {
         let mut windows = std::mem::take(&mut self.application_windows);
         self.applications.clear();
@@ -120,7 +120,7 @@ impl Intake {
         self.runnable.retain(|app, _| self.applications.contains_key(app));
     }
 
-    /// An application has another number of runnable threads.
+    /// Takes in a changed number of runnable threads of an application.
     pub fn take_runnable(&mut self, mut runnable: RunnableThreads) {
         runnable.only = runnable.only.filter(|&thread| self.subject(thread).is_some());
         // An application that is not known yet comes with the next observation.
@@ -130,19 +130,19 @@ impl Intake {
         }
     }
 
-    /// A runtime library told something of a thread.
+    /// Takes in hints of a runtime library about a thread.
     pub fn take_hints(&mut self, thread: ThreadId, hints: Hints) {
         if let Some(index) = self.index(thread) {
             self.subjects[index].hints = hints;
         }
     }
 
-    /// Takes in who decides where a thread runs, now that an action was carried out or was not.
+    /// Updates a thread's standing from the outcome of an action.
     pub fn take_outcome(&mut self, outcome: &Outcome) {
         let standing = match (&outcome.change, &outcome.result) {
             (Change::Bind(_), OutcomeKind::Done) => Standing::Bound,
             (Change::Free, OutcomeKind::Done) => Standing::Free,
-            // Until the next look tells whose decision it is.
+            // Until the next observation tells who set the mask.
             (Change::Bind(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
             (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => return,
         };
@@ -151,51 +151,51 @@ impl Intake {
         }
     }
 
-    /// A thread has another name.
+    /// Renames a thread.
     pub fn rename(&mut self, thread: ThreadId, name: &Arc<str>) {
         if let Some(index) = self.index(thread) {
             self.subjects[index].name = name.clone();
         }
     }
 
-    /// A thread has ended; its last reading is still to come.
+    /// Removes a thread that has ended; its last reading is still to come.
     pub fn remove(&mut self, thread: ThreadId) {
         let Some(index) = self.threads.get_mut(&thread).and_then(|thread| thread.index.take()) else {
             return;
         };
         self.subjects.swap_remove(index);
-        self.wanted_lately.swap_remove(index);
+        self.wanted_recently.swap_remove(index);
         if let Some(moved) = self.subjects.get(index).and_then(|s| self.threads.get_mut(&s.view.thread)) {
             moved.index = Some(index);
         }
     }
 
-    /// Says of each thread whether it is runnable: of an application's only runnable thread it is known at
-    /// this instant, and then of the others too; else it is what a thread did lately.
+    /// Updates which threads are runnable. In an application with exactly one runnable thread this is known
+    /// for the present instant, for that thread and all others; otherwise it follows from the last window.
     pub fn settle_runnable(&mut self) {
         if self.runnable.is_empty() {
             return;
         }
-        for (subject, &wanted_lately) in self.subjects.iter_mut().zip(&self.wanted_lately) {
+        for (subject, &wanted_recently) in self.subjects.iter_mut().zip(&self.wanted_recently) {
             let only = self.runnable.get(&subject.view.app).and_then(|runnable| runnable.only);
-            subject.runnable = only.map_or(wanted_lately, |only| only == subject.view.thread);
+            subject.runnable = only.map_or(wanted_recently, |only| only == subject.view.thread);
         }
     }
 
-    /// Says of each thread where it is bound.
+    /// Updates where each thread is bound.
     pub fn settle_assignments(&mut self, present: &Placement) {
         for subject in &mut self.subjects {
             subject.assignment = present.bound.get(&subject.view.thread).cloned();
         }
     }
 
-    /// The threads that wanted a PE lately and rest at this instant.
+    /// Returns the threads that wanted a PE during the last window but rest at this instant.
     pub fn resting(&self) -> impl Iterator<Item = &Subject> {
-        let subjects = self.subjects.iter().zip(&self.wanted_lately);
-        subjects.filter(|(s, wanted_lately)| **wanted_lately && !s.runnable).map(|(subject, _)| subject)
+        let subjects = self.subjects.iter().zip(&self.wanted_recently);
+        subjects.filter(|(s, wanted_recently)| **wanted_recently && !s.runnable).map(|(subject, _)| subject)
     }
 
-    /// What a policy is told.
+    /// Returns the policy's view of the state.
     pub fn scene<'a>(&'a self, cause: Cause<'a>, machine: &'a MachineModel) -> Scene<'a> {
         Scene {
             now: self.now,
@@ -207,12 +207,12 @@ impl Intake {
         }
     }
 
-    /// A living thread.
+    /// Returns a living thread.
     pub fn subject(&self, thread: ThreadId) -> Option<&Subject> {
         self.index(thread).map(|index| &self.subjects[index])
     }
 
-    /// The same, to be judged anew.
+    /// Returns a living thread for modification.
     pub fn subject_mut(&mut self, thread: ThreadId) -> Option<&mut Subject> {
         self.index(thread).map(|index| &mut self.subjects[index])
     }
@@ -221,7 +221,8 @@ impl Intake {
         self.threads.get(&thread).and_then(|thread| thread.index)
     }
 
-    /// The class of a thread as last decided; of one that ended in the last step, by its last reading.
+    /// Returns the last FPU class of a thread. For a thread that ended in the last step, this is the class
+    /// from its last reading.
     pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
         let living = self.threads.get(&thread).map(|thread| thread.window.class());
         living.or_else(|| self.ended.get(&thread).copied()).unwrap_or_default()

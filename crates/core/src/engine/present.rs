@@ -1,5 +1,4 @@
-//! What is in force: the changes that were asked for, what the world has confirmed of them, and what it has
-//! refused.
+//! What is in force: the changes that were requested, and which of them the world has confirmed or refused.
 
 use super::intake::Intake;
 use super::settings::Settings;
@@ -13,49 +12,49 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is in force.
+/// The placement and settings in force.
 #[derive(Default)]
 pub(super) struct Present {
-    /// As the engine has asked for it.
+    /// The placement as the engine has requested it.
     placement: Placement,
     threads: FxHashMap<ThreadId, Binding>,
     settings: Settings,
 }
 
-/// What is known of a thread that was to be bound.
+/// The state of a thread that was requested to be bound.
 #[derive(Debug, Default)]
 struct Binding {
     bound_at: Option<Time>,
     refused_at: Option<Time>,
-    /// The assignment whose mask it carries, as the world has confirmed.
+    /// The assignment whose mask the thread has, as confirmed by the world.
     held: Option<Assignment>,
 }
 
 impl Present {
-    /// Who is bound where, as far as the engine knows.
+    /// Returns where threads are bound, as far as the engine knows.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Takes in what became of an action.
+    /// Takes in the outcome of an action.
     pub fn take_outcome(&mut self, outcome: &Outcome, now: Time) {
         if let Some(kind) = outcome.change.setting_kind() {
             return self.settings.take_outcome(kind, outcome, &mut self.placement.settings, now);
         }
         let (thread, bound) = (outcome.thread, &mut self.placement.bound);
-        // One that has ended is of no interest any more.
+        // The thread has ended since.
         let Some(binding) = self.threads.get_mut(&thread) else { return };
         match &outcome.result {
             OutcomeKind::Done if outcome.change.gives_back() => binding.held = None,
             OutcomeKind::Done => binding.held = bound.get(&thread).cloned(),
-            // Whoever took the thread over, or ended it, decides from now on.
+            // Someone else has set the thread's mask, or the thread has ended: the engine no longer decides.
             OutcomeKind::Gone | OutcomeKind::NotOurs => {
                 binding.held = None;
                 bound.remove(&thread);
             }
             OutcomeKind::Refused(_) | OutcomeKind::Unsupported => {
                 (binding.bound_at, binding.refused_at) = (None, Some(now));
-                // Of an earlier binding it still has the mask, which is to be given back.
+                // The thread still has the mask of an earlier binding, which is to be restored later.
                 match &binding.held {
                     Some(assignment) => drop(bound.insert(thread, assignment.clone())),
                     None => drop(bound.remove(&thread)),
@@ -64,8 +63,8 @@ impl Present {
         }
     }
 
-    /// Takes note of who has a thread's mask; the action by which one is given back its own that has
-    /// corewise's from the thread that created it.
+    /// Records who has set a thread's mask. For a thread that inherited a mask set by corewise, returns the
+    /// action that restores its own mask.
     pub fn meet(&mut self, reading: &ThreadReading) -> Option<Action> {
         let (thread, bound) = (reading.thread, &mut self.placement.bound);
         if reading.standing == Standing::Inherited {
@@ -78,19 +77,19 @@ impl Present {
             && let Some(binding) = self.threads.get_mut(&thread)
             && binding.held.take().is_some()
         {
-            // The last PE of its mask was unplugged, say, and the system gave it all others.
+            // The kernel has reset the mask, for example because its last PE was unplugged.
             bound.remove(&thread);
             binding.bound_at = None;
         }
         None
     }
 
-    /// Says of a thread whether it may be bound now, and whether it was bound within the time `residence`.
+    /// Updates whether a thread may be bound now, and whether it was bound less than `residence` ago.
     pub fn judge(&self, subject: &mut Subject, now: Time, residence: Duration) {
         let binding = self.threads.get(&subject.view.thread);
         let within = |at: Option<Time>, time| at.is_some_and(|at| now.since(at) < time);
         let refused = binding.is_some_and(|binding| within(binding.refused_at, RETRY_AFTER));
-        // Whoever has inherited a mask is given back its own in the same step, before anything else.
+        // A thread that inherited a mask gets its own mask back in the same step, before it is bound.
         let is_left_to_us = match subject.view.standing {
             Standing::Free | Standing::Bound | Standing::Inherited => true,
             Standing::SelfPinned | Standing::UserPlaced => false,
@@ -99,21 +98,21 @@ impl Present {
         subject.resident = binding.is_some_and(|binding| within(binding.bound_at, residence));
     }
 
-    /// A thread has ended.
+    /// Forgets a thread that has ended.
     pub fn forget(&mut self, thread: ThreadId) {
         self.threads.remove(&thread);
         self.placement.bound.remove(&thread);
         self.settings.forget(thread, &mut self.placement.settings);
     }
 
-    /// Drops the settings that no policy may want, or cannot have now.
-    pub fn guard_settings(&self, wanted: &mut Placement, subjects: &[Subject], now: Time) {
-        self.settings.guard(&mut wanted.settings, subjects, now);
+    /// Drops the settings that are not permitted or not possible now.
+    pub fn drop_impossible_settings(&self, wanted: &mut Placement, subjects: &[Subject], now: Time) {
+        self.settings.drop_impossible(&mut wanted.settings, subjects, now);
     }
 
-    /// Makes what is wanted the present, as far as the limit `most` allows, and adds the actions to that end:
-    /// first those for threads that want a PE.
-    pub fn become_wanted(
+    /// Makes the wanted placement the present one, with at most `most` binds and settings, and adds the
+    /// actions for that. If not all fit, threads that want a PE come first.
+    pub fn apply_wanted(
         &mut self,
         wanted: &Placement,
         most: usize,
@@ -137,12 +136,12 @@ impl Present {
                 }
                 taken += 1;
             }
-            self.take_up(&action, now);
+            self.record_request(&action, now);
             actions.push(action);
         }
     }
 
-    fn take_up(&mut self, action: &Action, now: Time) {
+    fn record_request(&mut self, action: &Action, now: Time) {
         let (thread, placement) = (action.thread, &mut self.placement);
         match &action.change {
             Change::Free => {
@@ -164,7 +163,7 @@ impl Present {
         }
     }
 
-    /// The actions that give everything back.
+    /// Returns the actions that restore everything.
     pub fn release_all(&mut self) -> Vec<Action> {
         let mut actions = self.placement.actions_towards(&Placement::default(), []);
         let over: Arc<str> = OVER.into();

@@ -1,8 +1,8 @@
-//! The settings of threads beside their PEs: what the world has confirmed, refused, or cannot do at all.
+//! Settings of threads: what the world has confirmed, refused, or does not support.
 //!
-//! A refused setting is left alone for [`RETRY_AFTER`]; of a kind that the world's actuator does not support
-//! nothing is asked again. Whatever else goes wrong with giving one back, the actuator gives it back at the
-//! end.
+//! A refused setting is not requested again for [`RETRY_AFTER`], and a kind that the world's actuator does
+//! not support is never requested again. If resetting a setting fails, the actuator restores it at the end of
+//! the run.
 
 use super::RETRY_AFTER;
 use crate::ids::ThreadId;
@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 type Key = (ThreadId, SettingKind);
 
-/// What is known of the settings that were asked for.
+/// The state of the settings that were requested.
 #[derive(Default)]
 pub(super) struct Settings {
-    /// Those that threads have, as the world has confirmed.
+    /// The settings that threads have, as confirmed by the world.
     held: HashMap<Key, WantedSetting>,
     refused: HashMap<Key, Time>,
     unsupported: BTreeSet<SettingKind>,
 }
 
 impl Settings {
-    /// Takes in what became of a change; `present` is what the engine takes to be in force.
+    /// Takes in the outcome of a change; `present` is what the engine takes to be in force.
     pub fn take_outcome(
         &mut self,
         kind: SettingKind,
@@ -56,8 +56,13 @@ impl Settings {
         }
     }
 
-    /// Drops what no policy may want, or cannot have now.
-    pub fn guard(&self, wanted: &mut BTreeMap<Key, WantedSetting>, subjects: &[Subject], now: Time) {
+    /// Drops the settings that are not permitted or not possible now.
+    pub fn drop_impossible(
+        &self,
+        wanted: &mut BTreeMap<Key, WantedSetting>,
+        subjects: &[Subject],
+        now: Time,
+    ) {
         if wanted.is_empty() {
             return;
         }
@@ -66,13 +71,14 @@ impl Settings {
             subjects.iter().filter(ours).map(|subject| subject.view.thread).collect();
         wanted.retain(|key, _| {
             let refused = self.refused.get(key).is_some_and(|&at| now.since(at) < RETRY_AFTER);
-            // That is no matter of where its first thread may run, or whether it is known yet.
+            // Settings of a process do not depend on where its first thread may run, or whether that thread
+            // is known.
             let is_ours = key.1.is_of_process() || threads.contains(&key.0);
             is_ours && !refused && !self.unsupported.contains(&key.1)
         });
     }
 
-    /// A thread has ended.
+    /// Forgets a thread that has ended.
     pub fn forget(&mut self, thread: ThreadId, present: &mut BTreeMap<Key, WantedSetting>) {
         for kind in SettingKind::ALL {
             self.held.remove(&(thread, kind));

@@ -1,4 +1,4 @@
-//! Policies and engine on the scripted machine: each test draws who is bound where, step by step.
+//! Policies and engine on the scripted machine: each test draws where threads are bound, step by step.
 //!
 //! A line of the drawing is one thread, a column one second: the PE it is bound to (a hexadecimal digit), the
 //! domain (`A` for the first of its kind) or `s` for another set of several, `.` while it is free, a blank
@@ -158,7 +158,7 @@ fn the_second_group_shares_the_modules_and_the_rest_is_left_free() {
 
 #[test]
 fn a_thread_that_stays_in_its_group_is_not_moved() {
-    // Thread 1 overtakes thread 0, both stay among the first four: nobody moves.
+    // Thread 1 overtakes thread 0, but both stay among the first four: no thread moves.
     let mut threads = steady(&[0.8, 0.7, 0.9]);
     threads[1].fpu_usage.push((second(3), 1.0));
     check(
@@ -270,7 +270,7 @@ fn a_refusal_is_not_repeated_at_once() {
     assert_eq!(tries, [second(1), second(32)]);
 }
 
-/// Says of one thread what it is told to.
+/// Returns an observation of one thread with this standing.
 fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observation {
     let allowed = CpuSet::first_n(8);
     let reading = ThreadReading {
@@ -409,7 +409,7 @@ fn no_thread_is_on_a_slow_pe_while_a_fast_one_is_free() {
     topology.domains.extend(fast);
     let topology = topology.arranged().unwrap();
     // Two threads for two fast cores; the others go to slow PEs rather than beside them. Threads 0 and 1 end,
-    // and those who were bound to slow PEs take their places at the next step.
+    // and threads from slow PEs take their places at the next step.
     let mut threads = steady(&[0.9, 0.85, 0.8, 0.75]);
     threads[0].lives = Time(0)..second(4);
     threads[1].lives = Time(0)..second(5);
@@ -478,8 +478,8 @@ fn every_policys_machine() -> Topology {
 }
 
 proptest! {
-    /// However many threads come and go: never are more bound to a unit than it has PEs, nor further ones to
-    /// one unit while another is empty, nor any to a slow unit while a fast one is empty.
+    /// However threads come and go, no unit has more threads than PEs, no unit has a second thread while
+    /// another is empty, and no slow unit has a thread while a fast one is empty.
     #[test]
     fn units_are_filled_evenly_and_fast_ones_first(
         drawn in proptest::collection::vec((0.5f64..1.0, 0u64..6, 2u64..8), 1..12),
@@ -508,8 +508,8 @@ proptest! {
         }).unwrap();
     }
 
-    /// Whatever threads come and go, sleep and wake, and whatever is allowed: no bind of any policy leaves
-    /// the limits, and at the end nothing is bound.
+    /// However threads come and go, sleep and wake, and whatever is allowed: no bind of any policy leaves the
+    /// limits, and at the end nothing is bound.
     #[test]
     fn no_bind_ever_leaves_the_limits(
         drawn in proptest::collection::vec(

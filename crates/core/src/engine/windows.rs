@@ -1,13 +1,13 @@
 //! Rates and averages over time.
 //!
-//! Problem: steps come every interval, late, or because something happened; a rate "since the last step"
-//! would mean something else each time, and a shorter interval would turn a thread that sleeps for a moment
-//! into one that wants no PE. Approach: everything is counted over [a window](super::EngineConfig::window) of
-//! time. A rate is the difference to one of two [`Marks`] that were set half a window apart at least, so it
-//! is over one step where steps are that far apart, and over half a window to a whole one where they are
-//! closer. An average forgets exponentially: what is a window old counts half. Source: exponentially weighted
-//! means as in the load average of Linux; the two marks are ours. Limits: an average follows a change with
-//! the delay of its window.
+//! Problem: steps come every interval, late, or in response to an event. A rate "since the last step" would
+//! mean something different each time, and with a short interval a thread that sleeps for a moment would
+//! appear to want no PE. Approach: everything is counted over [a window](super::EngineConfig::window) of
+//! time. A rate is the difference to one of two [`Marks`] that are at least half a window apart. It therefore
+//! covers one step if steps are that far apart, and between half a window and a whole one if they are closer.
+//! An average decays exponentially with a half-life of one window. Sources: exponentially weighted means as
+//! in the load average of Linux; the two marks are ours. Limits: an average follows a change with the delay
+//! of its window.
 
 use crate::classify::{CONFIDENCE_MIN, FpuClass, fpu_class, known_fpu_usage};
 use crate::observe::{ApplicationReading, CounterReading, ThreadReading};
@@ -15,7 +15,7 @@ use crate::time::Time;
 use crate::view::{ApplicationView, Usage, runnable_share, wanted_ns};
 use std::time::Duration;
 
-/// Two earlier values of something that only grows.
+/// Two earlier values of a quantity that only grows.
 #[derive(Debug, Clone)]
 struct Marks<T> {
     older: Option<(Time, T)>,
@@ -29,12 +29,13 @@ impl<T> Default for Marks<T> {
 }
 
 impl<T> Marks<T> {
-    /// The value that a rate at `now` is counted from; `None`: from the beginning.
+    /// Returns the value that a rate at `now` is counted from; `None` means from the beginning.
     fn base(&self, now: Time, window: Duration) -> Option<&(Time, T)> {
         if self.is_due(now, window) { self.newer.as_ref() } else { self.older.as_ref() }
     }
 
-    /// Takes note of a value, unless the last one is too young. (Half a window, as a step may come early.)
+    /// Records a value unless the last one is less than half a window old. (Half a window, as a step may come
+    /// early.)
     fn set(&mut self, now: Time, window: Duration, value: impl FnOnce() -> T) {
         if self.is_due(now, window) {
             self.older = self.newer.replace((now, value()));
@@ -46,12 +47,12 @@ impl<T> Marks<T> {
     }
 }
 
-/// A mean over time that forgets: what is a window old counts half.
+/// An exponentially decaying mean over time with a half-life of one window.
 #[derive(Debug, Clone, Copy, Default)]
 struct FadingMean(Option<f64>);
 
 impl FadingMean {
-    /// Takes in what held for the time `elapsed`; the mean now.
+    /// Adds a value that held for the time `elapsed`, and returns the new mean.
     fn take(&mut self, value: f64, elapsed: Duration, window: Duration) -> f64 {
         let windows = elapsed.as_secs_f64() / window.as_secs_f64().max(f64::MIN_POSITIVE);
         let kept = (-windows).exp2();
@@ -61,12 +62,12 @@ impl FadingMean {
     }
 }
 
-/// What a thread did lately.
+/// The recent activity of a thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWindow {
-    /// The time for which it had wanted a PE.
+    /// Time during which the thread has wanted a PE.
     wanted_ns: Marks<u64>,
-    /// The same at the last reading.
+    /// Time and `wanted_ns` of the last reading.
     last: Option<(Time, u64)>,
     share: FadingMean,
     counters: Marks<CounterReading>,
@@ -77,14 +78,14 @@ pub(super) struct ThreadWindow {
 /// How much a thread wants a PE.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Demand {
-    /// The share of the time, lately, in which it ran or waited for one, 0..1.
+    /// The recent share of the time in which it ran or waited for a PE, 0..1.
     pub share: f64,
-    /// Whether it did for half of the last window.
+    /// Whether it did so for at least half of the last window.
     pub runnable: bool,
 }
 
 impl ThreadWindow {
-    /// Takes in a reading. A thread without an earlier one is judged by the time since `before`.
+    /// Takes in a reading. Without an earlier reading the thread is judged by the time since `before`.
     pub fn take_demand(
         &mut self,
         reading: &ThreadReading,
@@ -96,7 +97,7 @@ impl ThreadWindow {
         let base = self.wanted_ns.base(now, window).copied();
         let runnable = match (base, reading.runnable_ns) {
             (Some(base), Some(_)) => share_since(base) >= 0.5,
-            // Where waiting is not told, or not for long enough, the present instant is the best guess.
+            // Without waiting times, or without enough of them, the present instant is the best guess.
             _ => reading.runnable,
         };
         let last = self.last.unwrap_or((before, 0));
@@ -107,8 +108,9 @@ impl ThreadWindow {
         Demand { share, runnable }
     }
 
-    /// Renews the rates once enough is known for them; until then the last ones hold. Clock samples gather: a
-    /// thread that runs a tenth of the time is judged by ten windows, not never. Counts are exact at once.
+    /// Renews the rates once enough samples exist; until then the last rates hold. Clock samples accumulate,
+    /// so that a thread that runs a tenth of the time is judged after ten windows. Counters are exact at
+    /// once.
     pub fn take_counters(&mut self, counters: &CounterReading, threshold: f64, now: Time, window: Duration) {
         let usage = Usage::between(self.counters.base(now, window).map(|(_, base)| base), counters);
         if known_fpu_usage(&usage).is_some() || matches!(counters, CounterReading::Pmu(_)) {
@@ -116,28 +118,28 @@ impl ThreadWindow {
             self.class = fpu_class(&usage, threshold, self.class);
             self.counters.set(now, window, || counters.clone());
         } else if usage.spin.is_some_and(|spin| spin.confidence >= CONFIDENCE_MIN) {
-            // Who spins most of the time computes too little for anything else to be known soon.
+            // A thread that spins most of the time computes too little to be classified soon otherwise.
             self.usage.spin = usage.spin;
         }
     }
 
-    /// The rates as last known.
+    /// Returns the last known rates.
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// The class by them.
+    /// Returns the FPU class by these rates.
     pub fn class(&self) -> FpuClass {
         self.class
     }
 }
 
-/// What an application did lately.
+/// The recent activity of an application.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ApplicationWindow(Marks<ApplicationReading>);
 
 impl ApplicationWindow {
-    /// Takes in a reading. An application without an earlier one is judged by the time since `before`.
+    /// Takes in a reading. Without an earlier reading the application is judged by the time since `before`.
     pub fn take(
         &mut self,
         reading: &ApplicationReading,
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_mean_is_the_same_whatever_the_steps() {
-        // Busy in the first second of each two, looked at every second, tenth of a second or millisecond.
+        // Busy in every other second, sampled every second, tenth of a second or millisecond.
         let after = |steps_per_second: u64| {
             let mut mean = FadingMean::default();
             for step in 0..5 * steps_per_second {

@@ -1,4 +1,4 @@
-//! The predictor held against a profile's pairs of memory, most of which it was not fitted to.
+//! Checks the predictor against the memory pairs of a profile, most of which it was not fitted to.
 //!
 //! A neighbour of duty d alternates between its full demand and none: `1 / (1 - d + d/s)`.
 
@@ -7,16 +7,16 @@ use super::{MachineModel, Parameter};
 use crate::profile::{ContentionCurve, Evidence, MachineProfile, Measurement, Resource, Workload};
 use serde::Serialize;
 
-/// The model held against measured pairs.
+/// The model checked against measured pairs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// What the measured figures are.
+    /// The kind of the measured figures.
     pub evidence: Evidence,
-    /// Which machine.
+    /// The machine.
     pub machine: String,
-    /// Where the model's parameters come from.
+    /// The source of each model parameter.
     pub parameters: Vec<Parameter>,
-    /// Every pair of memory.
+    /// All pairs that compete for memory.
     pub pairs: Vec<Compared>,
 }
 
@@ -25,28 +25,28 @@ pub struct Check {
 pub struct Compared {
     /// The class of the pair.
     pub class: String,
-    /// What the two threads did.
+    /// The workload of the two threads.
     pub what: String,
-    /// Whether the model was fitted to it.
+    /// Whether the model was fitted to this pair.
     pub fitted: bool,
-    /// Own time beside the neighbour over the time alone, as measured.
+    /// The measured slowdown: own time beside the neighbour over the time alone.
     pub measured: Measurement,
-    /// The same by the model.
+    /// The slowdown predicted by the model.
     pub simulated: f64,
     /// Simulated over measured, less 1.
     pub error: f64,
 }
 
-/// Why a profile is not enough.
+/// The profile lacks a measurement that is needed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the machine profile lacks {what}: run `corewise calibrate` for longer")]
 pub struct Absent {
-    /// What.
+    /// The missing measurement.
     pub what: &'static str,
 }
 
 impl MachineModel {
-    /// Whether the profile tells the clock, without which a machine cannot be simulated.
+    /// Checks that the profile contains the clock, which a simulation of the machine needs.
     pub fn has_clock(&self) -> Result<(), Absent> {
         let known = self.parameter("ghz").is_some_and(|ghz| ghz.from.is_some());
         let what = "the pair of int-add-chain, which tells the clock";
@@ -54,7 +54,7 @@ impl MachineModel {
     }
 }
 
-/// Holds the model against every pair of memory in the profile.
+/// Checks the model against every memory pair of the profile.
 pub fn check(profile: &MachineProfile) -> Result<Check, Absent> {
     let mut fit = Fit::of(profile);
     fit.model.has_clock()?;

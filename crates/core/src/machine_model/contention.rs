@@ -1,8 +1,7 @@
 //! The predictor: how fast threads run side by side.
 //!
-//! Problem: a thread's speed depends on what its neighbours leave of each resource, and theirs on what it
-//! leaves. Approach: each running thread has a demand as it is seen when it runs alone at speed 1; one work
-//! cycle then takes
+//! Problem: a thread's speed depends on what its neighbours leave of each resource, and vice versa. Approach:
+//! each running thread has the demand that it shows when it runs alone at speed 1; one work cycle then takes
 //!
 //! ```text
 //! t = (c + w) / s + l        cycles of the machine's clock; s: the PE's speed
@@ -11,44 +10,45 @@
 //! l = m μ [(1-ρ) L3 + ρ M R λ(U)/λ(U0)] (1 - overlap)     stall of the L2 misses; m per cycle when alone
 //! ```
 //!
-//! *Units.* A unit is found busy by j with probability `u_j`. For two threads and κ = 1 no unit serves more
-//! than it can: `(1-u)(1-v) ≥ 0`. An SMT thread's demand for issue slots is its IPC divided by the width.
+//! *Units.* Neighbour j keeps a unit busy with probability `u_j`. For two threads and κ = 1 no unit serves
+//! more than it can: `(1-u)(1-v) ≥ 0`. An SMT thread's demand for issue slots is its IPC divided by the
+//! width.
 //!
-//! *Caches* are divided by insertion rate (misses per cycle), no share larger than the working set; a thread
-//! that has `a` instead of `a0` bytes misses `μ = (a0/a)^θ` times as often, and of its L2 misses the L3 lets
-//! `ρ = ρ0 (a0/a)^θ` through. θ is a parameter of the phase; 0.5 is the power law of Hartstein, Srinivasan,
-//! Puzak, Emma ("Cache miss behavior: is it √2?", 2006). Shares and miss rates depend on each other: a few
-//! rounds settle them.
+//! *Caches* are divided by insertion rate (misses per cycle), with no share larger than the working set. A
+//! thread that has `a` instead of `a0` bytes misses `μ = (a0/a)^θ` times as often, and the L3 misses the
+//! share `ρ = ρ0 (a0/a)^θ` of its L2 misses. θ is a parameter of the phase; 0.5 is the power law of
+//! Hartstein, Srinivasan, Puzak, Emma ("Cache miss behavior: is it √2?", 2006). Shares and miss rates depend
+//! on each other and are iterated a few rounds.
 //!
-//! *Memory.* A node's utilisation U is the sum of the traffic of its threads at the speed that U leaves
-//! them: the fixed point is found by bisection with secants (the right side falls with U, so there is just
-//! one). The latency grows as the mean wait of an M/D/1 queue, `λ(U) = 1 + U / 2(1-U)`. U0 is the
-//! utilisation of the thread alone, so that a lone thread takes exactly its work (unless it asks for more
-//! than the node can deliver: then it gets that).
+//! *Memory.* A node's utilisation U is the sum of the traffic of its threads at the speed that U leaves them.
+//! The fixed point is found by bisection with secants; it is unique, as the right side falls with U. The
+//! latency grows as the mean wait of an M/D/1 queue, `λ(U) = 1 + U / 2(1-U)`. U0 is the utilisation of the
+//! thread alone, so that a lone thread takes exactly its work (unless it asks for more than the node can
+//! deliver, which then limits it).
 //!
-//! Parameters come from the machine's model ([`super`]) and the phase's ([`Demand`]).
+//! Parameters come from the machine model ([`super`]) and from the phase ([`Demand`]).
 //!
 //! Limits: a thread without misses when alone never has any, so a phase that just fits must be given a small
 //! miss rate and a large θ. Insertion rates are those at full speed. Remote accesses load the node where the
-//! thread runs, not the one that serves it. Helpful sharing (a neighbour that fetches what I need) is
-//! absent, so are prefetchers, TLBs, way conflicts, and a front end that cores of a module share.
-//! Frequencies are fixed.
+//! thread runs, not the one that serves it. Constructive sharing (a neighbour fetches data that the thread
+//! needs), prefetchers, TLBs, way conflicts, and a front end shared by the cores of a module are not
+//! modelled. Frequencies are fixed.
 
 use super::MachineModel;
 
 /// Bytes that one miss moves.
 pub const LINE_BYTES: f64 = 64.0;
 
-/// The largest part of its time that a lone thread is taken to wait for memory.
+/// The largest share of its time that a lone thread is assumed to wait for memory.
 const STALL_MAX: f64 = 0.95;
 
-/// Rounds in which cache shares and miss rates settle.
+/// Iterations for cache shares and miss rates to converge.
 const CACHE_ROUNDS: usize = 6;
 
-/// The largest utilisation of memory that the model answers with.
+/// The largest utilisation of memory that the model returns.
 const UTILISATION_MAX: f64 = 0.999;
 
-/// What a phase asks of a PE when it runs alone at speed 1.
+/// The demand of a phase when it runs alone at speed 1.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Demand {
@@ -60,7 +60,7 @@ pub struct Demand {
     pub l2_misses_per_100_cycles: f64,
     /// Share of the L2 misses that the L3 does not serve, 0..1.
     pub l3_miss_share: f64,
-    /// What it touches again and again, in MiB.
+    /// The working set, in MiB.
     pub working_set_mib: f64,
     /// Exponent θ of the miss-rate curve.
     pub miss_exponent: f64,
@@ -86,7 +86,7 @@ impl Default for Demand {
 }
 
 impl Demand {
-    /// A busy-wait loop on a local variable: many instructions, nothing else.
+    /// The demand of a busy-wait loop on a local variable: many instructions, nothing else.
     pub const SPIN: Demand = Demand {
         fpu: 0.0,
         ipc: 2.0,
@@ -98,12 +98,12 @@ impl Demand {
         branch_misses: 0.0,
     };
 
-    /// Its working set in bytes.
+    /// Returns the working set in bytes.
     pub fn working_set(&self) -> f64 {
         self.working_set_mib * f64::from(1 << 20)
     }
 
-    /// The first parameter that is out of its range, with the range.
+    /// Returns the first parameter that is out of its range, with the range.
     pub fn fault(&self) -> Option<(&'static str, &'static str)> {
         let share = |x: f64| (0.0..=1.0).contains(&x);
         let amount = |x: f64| x >= 0.0 && x.is_finite();
@@ -123,29 +123,29 @@ impl Demand {
     }
 }
 
-/// A thread that runs on a PE.
+/// A thread running on a PE.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// The PE's index.
     pub pe: usize,
-    /// What it asks for.
+    /// Its demand.
     pub demand: Demand,
-    /// Whether its memory is another node's.
+    /// Whether its memory belongs to another node.
     pub remote: bool,
 }
 
-/// What becomes of it.
+/// The predicted progress of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pace {
     /// Work cycles done per nanosecond.
     pub work_per_ns: f64,
-    /// Cycles with a busy FPU per work cycle: its own operations and its waits for others'.
+    /// Cycles with a busy FPU per work cycle: those of its own operations, and those waiting for others'.
     pub fpu_busy_per_work: f64,
     /// L2 misses per work cycle.
     pub l2_misses_per_work: f64,
 }
 
-/// The predictor with its working memory.
+/// The predictor with its scratch memory.
 #[derive(Debug, Default)]
 pub struct Solver {
     fpu: Vec<f64>,
@@ -155,10 +155,10 @@ pub struct Solver {
     shares: Vec<Share>,
 }
 
-/// What its neighbours leave a load of units and caches: all but the wait for memory.
+/// The share of units and caches that its neighbours leave to a load: everything but the wait for memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Share {
-    /// L2 misses per work cycle when alone, and factor by which sharing makes them more.
+    /// L2 misses per work cycle when alone, and the factor by which sharing increases them.
     misses: f64,
     growth: f64,
     /// Share of its L2 misses that goes to memory.
@@ -171,7 +171,7 @@ pub struct Share {
     stall_memory: f64,
 }
 
-/// The memory of a node: who used it last, and the growth of its latency that came of that.
+/// The memory of a node: its last users, and the latency growth that resulted.
 #[derive(Debug, Default)]
 pub struct MemoryNode {
     users: Vec<MemoryUser>,
@@ -179,7 +179,7 @@ pub struct MemoryNode {
     growth: Option<f64>,
 }
 
-/// A load that misses: its traffic per work cycle, and the cycles that this takes without memory and per
+/// A load that misses: its traffic per work cycle, the cycles that this takes without memory, and those per
 /// [`latency_growth`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct MemoryUser {
@@ -188,13 +188,13 @@ struct MemoryUser {
     cycles_per_growth: f64,
 }
 
-/// Growth of the latency of memory at a utilisation: the mean wait of an M/D/1 queue.
+/// Returns the growth of memory latency at a utilisation: the mean wait of an M/D/1 queue.
 fn latency_growth(utilisation: f64) -> f64 {
     1.0 + utilisation / (2.0 * (1.0 - utilisation))
 }
 
 impl Solver {
-    /// The paces of all threads that run on one memory node, in the order of `loads`.
+    /// Returns the paces of all threads on one memory node, in the order of `loads`.
     pub fn solve(&mut self, machine: &MachineModel, loads: &[Load], paces: &mut Vec<Pace>) {
         let shares = self.share(machine, loads);
         let growth = MemoryNode::default().latency_growth(machine, shares.iter());
@@ -202,8 +202,8 @@ impl Solver {
         paces.extend(shares.iter().map(|share| share.pace(machine.ghz, growth)));
     }
 
-    /// What loads leave each other of units and caches, in their order; `loads` are those of a node, or of
-    /// one of its [clusters](MachineModel::clusters), as nothing but memory is shared between those.
+    /// Returns what the loads leave each other of units and caches, in order. `loads` are those of one node,
+    /// or of one of its [clusters](MachineModel::clusters), as clusters share only memory.
     pub fn share(&mut self, machine: &MachineModel, loads: &[Load]) -> &[Share] {
         self.shares.clear();
         self.shares.resize(loads.len(), Share::default());
@@ -223,7 +223,7 @@ impl Solver {
         &self.shares
     }
 
-    /// Waits for FPUs and issue slots, and the part in the core of a thread without misses.
+    /// Computes the waits for FPUs and issue slots, and the part in the core of a thread without misses.
     fn share_units(&mut self, machine: &MachineModel, loads: &[Load]) {
         let units = &machine.units;
         let count = 2 * machine.pes.len();
@@ -317,8 +317,8 @@ impl Solver {
 }
 
 impl MemoryNode {
-    /// The growth of the latency that these threads together cause. It is worked out only if they differ
-    /// from those of the last time.
+    /// Returns the latency growth that these threads cause together; recomputed only if the threads have
+    /// changed.
     pub fn latency_growth<'a>(
         &mut self,
         machine: &MachineModel,
@@ -336,7 +336,7 @@ impl MemoryNode {
         }
     }
 
-    /// The utilisation of memory that the threads cause at the speed that it leaves them.
+    /// Returns the memory utilisation that the threads cause at the speed that it leaves them.
     fn utilisation(&self, machine: &MachineModel) -> f64 {
         let per_cycle = machine.ghz * LINE_BYTES / machine.memory.bandwidth_gb_per_s;
         let caused = |utilisation: f64| -> f64 {
@@ -349,7 +349,8 @@ impl MemoryNode {
         if below >= 0.0 {
             return high;
         }
-        // Illinois: secants; an end that stays twice loses half its weight, so that both ends close in.
+        // Illinois method: secants; an endpoint that stays twice loses half its weight, so that both ends
+        // converge.
         let mut moved_low = None;
         for _ in 0..60 {
             let middle = (low * below - high * above) / (below - above);
@@ -372,7 +373,7 @@ impl MemoryNode {
 }
 
 impl Share {
-    /// The pace where the latency of memory grows to that multiple.
+    /// Returns the pace if the memory latency grows by this factor.
     pub fn pace(&self, ghz: f64, latency_growth: f64) -> Pace {
         Pace {
             work_per_ns: ghz / (self.core + self.stall_l3 + self.stall_memory * latency_growth),
@@ -411,12 +412,13 @@ struct Slot {
     bytes: f64,
 }
 
-/// Shares in proportion to insertion rates, none larger than wanted; the rates follow from the shares.
+/// Computes shares in proportion to insertion rates, none larger than the working set; the rates follow from
+/// the shares.
 fn divide(slots: &mut [Slot], capacity: f64) {
     for _ in 0..CACHE_ROUNDS {
         let (mut left, mut weight) = (capacity, slots.iter().map(Slot::weight).sum::<f64>());
         slots.iter_mut().for_each(|slot| slot.bytes = 0.0);
-        // Each round gives those their all who want no more than their share; the rest share what is left.
+        // Each round satisfies the slots that want no more than their share; the rest share the remainder.
         loop {
             let (bytes_left, weight_left) = (left, weight);
             let modest =
@@ -437,7 +439,7 @@ fn divide(slots: &mut [Slot], capacity: f64) {
                 slot.bytes = left * slot.weight() / weight;
             }
             let shortage = (slot.wanted / slot.bytes.max(LINE_BYTES)).max(1.0);
-            // The common exponent has a function of its own, ten times as fast.
+            // The common exponent 0.5 has a dedicated function, ten times as fast.
             slot.growth = if slot.exponent == 0.5 { shortage.sqrt() } else { shortage.powf(slot.exponent) };
         }
     }

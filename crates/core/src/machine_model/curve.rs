@@ -8,18 +8,18 @@ use crate::profile::{ContentionCurve, Resource};
 /// Own slowdown by a neighbour's demand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// The neighbour's demand as a share of its full one, 0..1, rising, and the slowdown that it causes: 1 is
-    /// none.
+    /// Pairs of the neighbour's demand, as a share of its full demand (0..1, ascending), and the slowdown
+    /// that it causes (1 is none).
     pub points: Vec<(f64, f64)>,
     /// How far it can be trusted, 0..1.
     pub confidence: f64,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
 }
 
 impl Curve {
-    /// The slowdown by a neighbour of some demand: a straight line between points, 1 at no demand, and what
-    /// the last point says beyond it.
+    /// Returns the slowdown by a neighbour of this demand: linear between points, 1 at no demand, and
+    /// constant beyond the last point.
     pub fn slowdown_at(&self, demand: f64) -> f64 {
         let mut before = (0.0, 1.0);
         for &here in &self.points {
@@ -32,7 +32,7 @@ impl Curve {
     }
 }
 
-/// The curve of a profile.
+/// Converts the curve of a profile.
 impl From<&ContentionCurve> for Curve {
     fn from(curve: &ContentionCurve) -> Curve {
         let confidences = curve.points.iter().map(|(_, slowdown)| slowdown.confidence());
@@ -44,15 +44,16 @@ impl From<&ContentionCurve> for Curve {
     }
 }
 
-/// Where a predicted curve has its points.
+/// The demands at which a predicted curve has its points.
 const DEMANDS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
-/// L2 misses per 100 cycles of a thread that lives on a cache, and of one that lives on memory.
+/// L2 misses per 100 cycles of a thread whose working set is in a cache, and of one whose working set is in
+/// memory.
 const CACHE_MISSES: f64 = 1.0;
 const MEMORY_MISSES: f64 = 3.0;
 
-/// What the predictor says of two PEs that share the resource; `None` for first-level caches, which it does
-/// not know.
+/// Returns the predicted curve for two PEs that share the resource; `None` for first-level caches, which the
+/// predictor does not model.
 pub(super) fn predicted(model: &MachineModel, resource: Resource, a: PeId, b: PeId) -> Option<Curve> {
     let (a, b) = (a.0 as usize, b.0 as usize);
     let load = |pe, demand| Load { pe, demand: full_demand(model, resource, pe, demand), remote: false };
@@ -76,7 +77,7 @@ pub(super) fn predicted(model: &MachineModel, resource: Resource, a: PeId, b: Pe
     })
 }
 
-/// A share of what a thread asks for that lives on one resource.
+/// Returns a share of the demand of a thread that fully uses one resource.
 fn full_demand(model: &MachineModel, resource: Resource, pe: usize, share: f64) -> Demand {
     let pe = &model.pes[pe];
     let mib = |bytes: Option<f64>| bytes.unwrap_or(0.0) / f64::from(1 << 20);

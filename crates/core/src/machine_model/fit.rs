@@ -1,8 +1,8 @@
 //! The model of a calibrated machine.
 //!
-//! Problem: a calibration tells what two threads do to each other, the predictor asks for parameters of
-//! units, caches and memory. Approach: each parameter is taken from the measurement that depends on it and
-//! on little else.
+//! Problem: a calibration measures how two threads affect each other, while the predictor needs parameters of
+//! units, caches and memory. Approach: each parameter is taken from the measurement that depends on it and on
+//! little else.
 //!
 //! | parameter | from |
 //! | --- | --- |
@@ -12,23 +12,23 @@
 //! | `issue_width` | independent integer additions per cycle |
 //! | `issue_conflict` | slowdown of two threads of independent integer additions on one core: 1 + κ |
 //! | `fpu_conflict` | the same for floating-point additions on what shares an FPU |
-//! | `l3_latency_cycles` | time of a load from a region that the L2 does not hold and the L3 does |
-//! | `memory_latency_cycles` | time of a load from the largest region, twice any cache or more |
+//! | `l3_latency_cycles` | time of a load from a region that fits into the L3 but not into the L2 |
+//! | `memory_latency_cycles` | time of a load from the largest region, at least twice any cache |
 //! | `bandwidth_gb_per_s` | slowdown of two readers of such a region |
 //! | latencies | hand-overs, else alternating writes, of single pairs |
-//! | curves | the contention curves, each for the pairs that share just what its pair shares |
+//! | curves | the contention curves, each for the pairs that share exactly what its pair shares |
 //!
-//! The bandwidth is the one with which the predictor gives the two readers the slowdown that was measured,
-//! found by bisection, on the most distant pair of one memory node.
+//! The bandwidth is the one for which the predictor reproduces the measured slowdown of the two readers, on
+//! the most distant pair of one memory node. It is found by bisection.
 //!
-//! Two threads cannot tell: `overlap`, which belongs to programs more than to machines; the bandwidth, where
-//! two threads do not slow each other down (it is then given as the least that it can be); `remote_factor`,
-//! as each thread's memory is local. These keep their round numbers. Latencies of loads in random order
-//! include misses of the TLB.
+//! Measurements of two threads do not determine `overlap`, which depends on programs more than on machines;
+//! the bandwidth, if two threads do not slow each other down (the smallest possible value is then used); and
+//! `remote_factor`, as each thread's memory is local. These keep their round defaults. Latencies of loads in
+//! random order include misses of the TLB.
 //!
-//! A kernel's demand is its traffic when alone; each of its lines comes from memory, and nothing but memory
-//! makes it wait (`overlap` 0). That a line that is written is fetched before and stored after
-//! ([`Kernel::traffic`]) is an assumption.
+//! A kernel's demand is its traffic when alone; each of its lines comes from memory, and it waits for nothing
+//! but memory (`overlap` 0). We assume that a written line is fetched before and stored afterwards
+//! ([`Kernel::traffic`]).
 
 use super::contention::{Demand, LINE_BYTES, Load};
 use super::{ASSUMED_CONFIDENCE, Figure, MachineModel, Parameter, Pe, Source};
@@ -39,34 +39,35 @@ use crate::topology::DomainKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A region of which the caches hold at most this part counts as memory.
+/// A region counts as memory if the caches hold at most this share of it.
 const CACHED_MAX: f64 = 0.5;
 
-/// Bandwidths between one reader's traffic and this multiple of it are tried.
+/// Bandwidths from one reader's traffic to this multiple of it are tried.
 const BANDWIDTH_SPAN: f64 = 1e3;
 
 impl MachineModel {
-    /// The model of a calibrated machine. What the profile lacks stays a plain round number.
+    /// Returns the model of a calibrated machine. Parameters that the profile lacks keep their round
+    /// defaults.
     pub fn from_profile(profile: &MachineProfile) -> MachineModel {
         Fit::of(profile).model
     }
 }
 
-/// The mean slowdown of a pair's two threads.
+/// Returns the mean slowdown of the two threads of a pair.
 pub(super) fn slowdown(pair: &PairResult) -> Option<Measurement> {
     let (first, second) = pair.slowdowns?;
     let mean = |of: fn(&Measurement) -> f64| (of(&first) * of(&second)).sqrt();
     Some(Measurement { value: mean(|e| e.value), low: mean(|e| e.low), high: mean(|e| e.high), ..first })
 }
 
-/// A model while its parameters are looked for.
+/// A model while its parameters are being fitted.
 pub(super) struct Fit<'a> {
     pub profile: &'a MachineProfile,
     pub model: MachineModel,
 }
 
 impl<'a> Fit<'a> {
-    /// The model with all that the profile tells.
+    /// Fits a model to everything in the profile.
     pub fn of(profile: &'a MachineProfile) -> Self {
         let mut fit = Fit { profile, model: profile.topology().into() };
         fit.model.profile = Some(Arc::new(profile.clone()));
@@ -76,7 +77,7 @@ impl<'a> Fit<'a> {
         fit.units();
         fit.load_latencies();
         fit.bandwidth();
-        // What two threads cannot tell.
+        // Measurements of two threads do not determine these.
         fit.note("overlap", fit.model.memory.overlap, None);
         fit.note("remote_factor", fit.model.memory.remote_factor, None);
         fit.latencies();
@@ -84,7 +85,7 @@ impl<'a> Fit<'a> {
         fit
     }
 
-    /// `from`: what measured it, and how well.
+    /// Records a parameter; `from` is the measurement and its confidence.
     fn note(&mut self, name: &'static str, value: f64, from: Option<(String, f64)>) {
         self.model.parameters.push(match from {
             Some((from, confidence)) => Parameter { name, value, confidence, from: Some(from) },
@@ -92,7 +93,7 @@ impl<'a> Fit<'a> {
         });
     }
 
-    /// The PEs that are known to be slower than the fastest.
+    /// Fits the speeds of the PEs that are known to be slower than the fastest.
     fn speeds(&mut self) {
         for pe in self.model.topology.pes.iter() {
             let Some(speed) = self.profile.speed(pe, Kernel::IntAddChain) else { continue };
@@ -104,14 +105,14 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// The pair that stands for a class, as indices of PEs.
+    /// Returns the representative pair of a class, as indices of PEs.
     fn pair_of(&self, class: usize) -> Option<(usize, usize)> {
         let &(a, b) = self.profile.classes.get(class)?.measured.first()?;
         Some((a.0 as usize, b.0 as usize))
     }
 
-    /// Each thread's rate alone, at speed 1, of two that compute on the most distant pair; with its
-    /// confidence.
+    /// Returns each thread's rate alone, at speed 1, with its confidence, for a computation on the most
+    /// distant pair.
     fn rate_alone(&self, kernel: Kernel) -> Option<(f64, f64)> {
         let workload = Workload::both(kernel, 0);
         let pairs = self.profile.pairs.iter().filter(|pair| pair.workload == workload);
@@ -144,8 +145,8 @@ impl<'a> Fit<'a> {
         self.model.units = units;
     }
 
-    /// Cycles lost per conflict of two threads that both fill a unit, on the closest pair that shares it;
-    /// with what tells it, and how well.
+    /// Returns the cycles lost per conflict of two threads that both saturate a unit, on the closest pair
+    /// that shares it, with the measurement and its confidence.
     fn conflict(&self, kernel: Kernel, shared: impl Fn(&Pe, &Pe) -> bool) -> Option<(f64, (String, f64))> {
         let workload = Workload::both(kernel, 0);
         let pairs = self.profile.pairs.iter().filter(|pair| pair.workload == workload);
@@ -159,14 +160,14 @@ impl<'a> Fit<'a> {
         Some(((slower.value - 1.0).clamp(0.0, 1.0), (from, slower.confidence())))
     }
 
-    /// The latencies of loads that the L3 and memory serve.
+    /// Fits the latencies of loads that the L3 and memory serve.
     fn load_latencies(&mut self) {
         let size = |kind| self.model.topology.domains(kind).filter_map(|cache| cache.bytes).max();
         let (l2, l3) = (size(DomainKind::L2), size(DomainKind::L3));
         let loads = |point: &&profile::MemoryPoint| point.load.kernel == Kernel::LoadLatency;
         let points = self.profile.memory.iter().filter(loads);
         let in_l3 = l2.zip(l3).and_then(|(l2, l3)| {
-            // The farther from both sizes the better.
+            // The best region size is far from both cache sizes.
             let middle = (l2 as f64 * l3 as f64).sqrt();
             let off = |point: &profile::MemoryPoint| (point.load.region_bytes as f64 / middle).ln().abs();
             let between = |bytes: u64| 2 * l2 <= bytes && 2 * bytes <= l3;
@@ -192,7 +193,7 @@ impl<'a> Fit<'a> {
         self.note("memory_latency_cycles", memory_cycles, memory_from);
     }
 
-    /// Whether two threads of one kernel go through regions that the caches hold little of.
+    /// Returns whether both threads run one kernel on regions that mostly exceed the caches.
     pub fn is_of_memory(&self, workload: Workload) -> bool {
         let topology = &self.model.topology;
         let caches = topology.domains.iter().filter(|domain| domain.kind <= DomainKind::L3);
@@ -203,7 +204,7 @@ impl<'a> Fit<'a> {
             && largest as f64 <= CACHED_MAX * load.region_bytes as f64
     }
 
-    /// The two readers that the bandwidth is fitted to, with their slowdown.
+    /// Returns the two readers that the bandwidth is fitted to, with their slowdown.
     pub fn readers(&self) -> Option<(&PairResult, Measurement)> {
         let of_one_node = |pair: &&PairResult| {
             let pes = self.pair_of(pair.class);
@@ -232,7 +233,7 @@ impl<'a> Fit<'a> {
         for _ in 0..60 {
             let middle = (low * high).sqrt();
             self.model.memory.bandwidth_gb_per_s = middle;
-            // More bandwidth, less slowdown. Less than what counts is not looked for.
+            // More bandwidth means less slowdown. The bisection stops where differences no longer matter.
             match self.predicted(class, workload.first) {
                 Some(slower) if slower > measured.max(1.0 + INDIFFERENT) => low = middle,
                 _ => high = middle,
@@ -251,8 +252,8 @@ impl<'a> Fit<'a> {
         self.note("bandwidth_gb_per_s", self.model.memory.bandwidth_gb_per_s, Some((from, confidence)));
     }
 
-    /// Lines per nanosecond that a kernel alone moves from and to memory. A region that nobody had alone is
-    /// taken to be as fast as the largest that somebody had.
+    /// Returns the lines per nanosecond that a kernel alone moves from and to memory. A region that was not
+    /// measured alone is assumed to be as fast as the largest one that was.
     fn lines_per_ns(&self, load: profile::Load) -> Option<f64> {
         let points = self.profile.memory.iter().filter(|point| point.load.kernel == load.kernel);
         let of_memory = |load| self.is_of_memory(Workload { first: load, second: load });
@@ -265,7 +266,7 @@ impl<'a> Fit<'a> {
         Some(lines * point.rate.value / 1e9)
     }
 
-    /// The mean slowdown of two threads of a kernel of memory on the pair of a class, by the predictor.
+    /// Returns the predicted mean slowdown of two threads of a memory kernel on the pair of a class.
     pub fn predicted(&self, class: usize, load: profile::Load) -> Option<f64> {
         let (model, (a, b)) = (&self.model, self.pair_of(class)?);
         if model.pes[a].node != model.pes[b].node {
@@ -281,9 +282,9 @@ impl<'a> Fit<'a> {
         Some((slowdowns[0] * slowdowns[1]).sqrt())
     }
 
-    /// The latencies between PEs.
+    /// Fits the latencies between PEs.
     fn latencies(&mut self) {
-        // A hand-over is half a round trip; an alternating write is one as well.
+        // A hand-over is half a round trip; so is an alternating write.
         for kernel in [Kernel::Alternate, Kernel::HandOver] {
             for latency in self.profile.latencies.iter().filter(|latency| latency.kernel == kernel) {
                 let (value, confidence) = (latency.ns.value, latency.ns.confidence());
@@ -305,7 +306,7 @@ impl<'a> Fit<'a> {
             by_distance.into_iter().map(|(distance, figures)| (distance, middle(figures))).collect();
     }
 
-    /// The contention curves, each for the pairs that share just what its pair shares.
+    /// Adds the contention curves, each for the pairs that share exactly what its pair shares.
     fn curves(&mut self) {
         for curve in &self.profile.contention {
             let Some((a, b)) = self.pair_of(curve.class) else { continue };

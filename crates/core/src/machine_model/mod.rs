@@ -1,24 +1,23 @@
-//! What placing threads on a machine costs and gains: the one place that knows it.
+//! The machine model: what placing threads on a machine costs and gains.
 //!
-//! *Problem.* A topology says who shares what, not what sharing costs: two threads on one FPU may halve each
-//! other or not notice, two that exchange data gain by the cache that two others fight for. Policies, the
-//! simulator and reports must not each have a guess of their own.
+//! *Problem.* A topology tells who shares what, but not what sharing costs: two threads on one FPU may halve
+//! each other's speed or not notice, and two threads that exchange data gain from the cache that two others
+//! compete for. Policies, the simulator and reports must agree on these costs.
 //!
 //! *Approach.* A [`MachineModel`] is the topology as the machine behaves, with the parameters of a predictor
-//! ([`contention`]), the speed of each PE, the latency between PEs, measured contention curves and the
-//! memory nodes. It is made from a machine profile ([`MachineModel::from_profile`]: each parameter from the
-//! measurement that depends on it and on little else), or from a topology alone: then with plain round
-//! numbers whose confidence is [`ASSUMED_CONFIDENCE`], so low that no decision may rest on one
-//! ([`crate::classify::CONFIDENCE_MIN`]). Whatever is asked of it is answered by a [`Figure`] with its
-//! confidence and source.
+//! ([`contention`]), the speed of each PE, the latency between PEs, measured contention curves and the memory
+//! nodes. It is made from a machine profile ([`MachineModel::from_profile`]: each parameter comes from the
+//! measurement that depends on it and on little else), or from a topology alone. In the latter case it
+//! contains round numbers whose confidence is [`ASSUMED_CONFIDENCE`], too low for any decision
+//! ([`crate::classify::CONFIDENCE_MIN`]). Queries return a [`Figure`] with its confidence and source.
 //!
 //! *Sources.* What is shared and how it is measured: "Analyzing resource interdependencies", §3 (units,
-//! caches, memory, synchronisation). That the FPU is what modules share, and that its use is what
-//! separates threads: BulldOver, §II and §III. The predictor's own sources stand in [`contention`].
+//! caches, memory, synchronisation). That the FPU is what modules share, and that FPU usage is the criterion
+//! for separating threads: BulldOver, §II and §III. The predictor's sources are listed in [`contention`].
 //!
 //! *Limits.* Those of the predictor. Speeds are those of one kernel, although programs differ in what they
-//! gain from a fast PE. A latency that was not measured of a pair is taken from pairs as far apart.
-//! Frequencies are fixed: what busy neighbours do to the clock is absent.
+//! gain from a fast PE. The latency of a pair that was not measured is taken from pairs at the same distance.
+//! Frequencies are fixed: the effect of busy neighbours on the clock is not modelled.
 
 use crate::ids::PeId;
 use crate::profile::{MachineProfile, Resource};
@@ -40,40 +39,40 @@ pub use shape::{Distance, Pe};
 use contention::{Load, Solver};
 use shape::Shape;
 
-/// Confidence of a figure that nothing tells: a plain round number.
+/// The confidence of a figure that is a round default.
 pub const ASSUMED_CONFIDENCE: f64 = 0.1;
 
-/// A machine as it behaves.
+/// A model of a machine's behaviour.
 #[derive(Debug, Clone)]
 pub struct MachineModel {
-    /// The measurements that it is made from; `None`: nothing but the topology is known.
+    /// The measurements that it is made from; `None` if only the topology is known.
     pub profile: Option<Arc<MachineProfile>>,
-    /// Who shares what.
+    /// What the PEs share.
     pub topology: Topology,
     /// The clock of a PE of speed 1, in GHz: work is counted in its cycles.
     pub ghz: f64,
-    /// Execution units that PEs share.
+    /// Parameters of shared execution units.
     pub units: Units,
-    /// Caches and memory.
+    /// Parameters of caches and memory.
     pub memory: Memory,
-    /// Where each parameter comes from.
+    /// The source of each parameter.
     pub parameters: Vec<Parameter>,
-    /// Each PE, by OS index.
+    /// The PEs, by OS index.
     pub pes: Vec<Pe>,
-    /// The PEs of each memory node: contention never leaves a node.
+    /// The PEs of each memory node. Contention never crosses nodes.
     pub nodes: Vec<Vec<usize>>,
-    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly or by way of
-    /// others.
+    /// The PEs of each cluster, node by node: those that share a unit or a cache, directly or transitively.
     pub clusters: Vec<Vec<usize>>,
-    /// Capacity in bytes of each L2, by [`Pe::l2`]; `None` where nothing is shared or the size is unknown.
+    /// Capacity in bytes of each L2, indexed by [`Pe::l2`]; `None` if nothing is shared or the size is
+    /// unknown.
     pub l2_bytes: Vec<Option<f64>>,
-    /// Capacity in bytes of each L3, by [`Pe::l3`].
+    /// Capacity in bytes of each L3, indexed by [`Pe::l3`].
     pub l3_bytes: Vec<Option<f64>>,
-    /// The latencies that were measured, lower PE first.
+    /// The measured latencies; the lower PE comes first.
     latencies: BTreeMap<(PeId, PeId), Figure>,
-    /// What PEs of some distance have, as far as any of them was measured.
+    /// The latency of each distance at which any pair was measured.
     latency_by_distance: BTreeMap<Distance, Figure>,
-    /// The curves that were measured, for PEs whose closest common domain is of the kind.
+    /// The measured curves, for PEs whose closest common domain is of the given kind.
     curves: Vec<(Resource, Option<DomainKind>, Curve)>,
 }
 
@@ -82,34 +81,34 @@ pub struct MachineModel {
 pub struct Figure {
     /// The best guess.
     pub value: f64,
-    /// How far it can be trusted: 0 (not at all) to 1 (exactly so).
+    /// Its confidence: 0 (a guess) to 1 (exact).
     pub confidence: f64,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
 }
 
-/// Where a figure comes from.
+/// The source of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// A measurement in a machine profile.
     Profile,
-    /// What the topology tells.
+    /// The topology.
     Topology,
-    /// Nothing: a plain round number.
+    /// None: a round default.
     Assumed,
 }
 
-/// A parameter of the predictor, and where it comes from.
+/// A parameter of the predictor and its source.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Parameter {
     /// Its name, as in a scenario of the simulator.
     pub name: &'static str,
     /// Its value.
     pub value: f64,
-    /// How far it can be trusted, 0..1.
+    /// Its confidence, 0..1.
     pub confidence: f64,
-    /// The measurement that it comes from; `None`: a plain round number, as nothing tells it.
+    /// The measurement that it comes from; `None` for a round default.
     pub from: Option<String>,
 }
 
@@ -117,15 +116,15 @@ pub struct Parameter {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Units {
-    /// Cycles lost when two threads want the shared FPU at once, 0 (it serves both) to 1 (one waits).
+    /// Cycles lost when two threads want the shared FPU at once: 0 (it serves both) to 1 (one waits).
     pub fpu_conflict: f64,
-    /// The same for the issue slots of an SMT core.
+    /// Cycles lost when two threads want the issue slots of an SMT core at once, likewise.
     pub issue_conflict: f64,
     /// Instructions that a core can issue per cycle.
     pub issue_width: f64,
 }
 
-/// Caches and memory. Their sizes stand in the topology.
+/// Caches and memory. Their sizes are part of the topology.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
@@ -135,7 +134,7 @@ pub struct Memory {
     pub memory_latency_cycles: f64,
     /// Share of a miss's latency that is hidden behind other work, 0 to 0.99.
     pub overlap: f64,
-    /// What one memory node can deliver, in GB (10⁹ bytes) per second.
+    /// Bandwidth of one memory node, in GB (10⁹ bytes) per second.
     pub bandwidth_gb_per_s: f64,
     /// Latency of another node's memory as a multiple of the local one.
     pub remote_factor: f64,
@@ -159,7 +158,7 @@ impl Default for Memory {
     }
 }
 
-/// The clock that is assumed where nothing tells it, in GHz.
+/// The default clock, in GHz.
 const GHZ: f64 = 3.0;
 
 impl Figure {
@@ -168,7 +167,7 @@ impl Figure {
     }
 }
 
-/// A machine of which only the topology is known.
+/// Returns the model of a machine of which only the topology is known.
 impl From<Topology> for MachineModel {
     fn from(topology: Topology) -> Self {
         let Shape { pes, nodes, clusters, l2_bytes, l3_bytes } = Shape::of(&topology);
@@ -201,7 +200,7 @@ impl Parameter {
 }
 
 impl MachineModel {
-    /// The predictor's parameters with their names.
+    /// Returns the predictor's parameters with their names.
     fn named(&self) -> [(&'static str, f64); 9] {
         let (units, memory) = (&self.units, &self.memory);
         [
@@ -217,19 +216,20 @@ impl MachineModel {
         ]
     }
 
-    /// A parameter by its name.
+    /// Returns a parameter by its name.
     pub fn parameter(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.name == name)
     }
 
-    /// The speed of a PE relative to the fastest; `None` if it is none of the machine's.
+    /// Returns the speed of a PE relative to the fastest; `None` if the machine has no such PE.
     pub fn speed(&self, pe: PeId) -> Option<Figure> {
         let known = self.topology.pes.contains(pe);
         let pe = self.pes.get(pe.0 as usize).filter(|_| known)?;
         Some(Figure { value: pe.speed, confidence: pe.speed_confidence, source: pe.speed_source })
     }
 
-    /// The mean speed of a kind of PE, as certain as its least certain PE; `None` if it has no PE.
+    /// Returns the mean speed of a kind of PE, with the confidence of its least certain PE; `None` if the
+    /// kind has no PE.
     pub fn kind_speed(&self, kind: &CpuKind) -> Option<Figure> {
         let speeds: Vec<Figure> = kind.pes.iter().filter_map(|pe| self.speed(pe)).collect();
         let least = speeds.iter().min_by(|a, b| a.confidence.total_cmp(&b.confidence))?;
@@ -237,7 +237,7 @@ impl MachineModel {
         Some(Figure { value: mean, ..*least })
     }
 
-    /// How long it takes until a PE sees what another wrote, in nanoseconds.
+    /// Returns how long it takes until a PE sees what another wrote, in nanoseconds.
     pub fn latency_ns(&self, a: PeId, b: PeId) -> Figure {
         let distance = self.distance(a.0 as usize, b.0 as usize);
         let measured = self.latencies.get(&(a.min(b), a.max(b)));
@@ -245,7 +245,7 @@ impl MachineModel {
         known.copied().unwrap_or_else(|| Figure::assumed(distance.assumed_latency_ns()))
     }
 
-    /// How far apart two PEs are.
+    /// Returns how far apart two PEs are.
     pub fn distance(&self, a: usize, b: usize) -> Distance {
         match (self.pes.get(a), self.pes.get(b)) {
             _ if a == b => Distance::None,
@@ -254,8 +254,8 @@ impl MachineModel {
         }
     }
 
-    /// How much longer threads take that use a resource of `a` fully, by what a thread on `b` uses of it;
-    /// `None` if the two are not known to share it.
+    /// Returns the slowdown of threads on `a` that fully use a resource, as a function of what a thread on
+    /// `b` uses of it; `None` if the two are not known to share it.
     pub fn contention(&self, resource: Resource, a: PeId, b: PeId) -> Option<Curve> {
         let (x, y) = (self.pes.get(a.0 as usize)?, self.pes.get(b.0 as usize)?);
         if a == b || !x.shares(y, resource) {
@@ -269,7 +269,7 @@ impl MachineModel {
         }
     }
 
-    /// How much longer each of these threads takes than alone on its PE, by the predictor: 1 is no longer.
+    /// Returns the predicted slowdown of each thread: its time over the time alone on its PE; 1 is none.
     pub fn slowdowns(&self, loads: &[Load]) -> Vec<f64> {
         let (mut solver, mut paces) = (Solver::default(), Vec::new());
         let mut slowdowns = vec![1.0; loads.len()];
@@ -286,7 +286,7 @@ impl MachineModel {
         slowdowns
     }
 
-    /// The memory nodes that the topology tells.
+    /// Returns the memory nodes that the topology lists.
     pub fn memory_nodes(&self) -> impl Iterator<Item = &Domain> {
         self.topology.domains(DomainKind::NumaNode)
     }

@@ -1,22 +1,22 @@
-//! Who shares what, as indices: each PE's units, caches, memory node and cluster.
+//! The topology as indices: each PE's units, caches, memory node and cluster.
 
 use super::{ASSUMED_CONFIDENCE, Source};
 use crate::profile::Resource;
 use crate::topology::{Domain, DomainKind, Topology};
 use std::collections::BTreeMap;
 
-/// One PE and what it shares: indices of units. A unit that the topology does not name is the PE's own.
+/// One PE and what it shares, as indices. A unit that the topology does not list is the PE's own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pe {
     /// Its clock as a multiple of the machine's.
     pub speed: f64,
-    /// How far that can be trusted, 0..1.
+    /// Confidence of the speed, 0..1.
     pub speed_confidence: f64,
-    /// Where it comes from.
+    /// Source of the speed.
     pub speed_source: Source,
     /// The SMT core.
     pub core: usize,
-    /// Who shares its FPU: the module, else the core.
+    /// The FPU: that of the module, else of the core.
     pub fpu: usize,
     /// The L2.
     pub l2: usize,
@@ -28,7 +28,7 @@ pub struct Pe {
     pub cluster: usize,
 }
 
-/// How far apart two PEs are: the closest thing that both share.
+/// The distance between two PEs: the closest thing that both share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distance {
     /// The same PE.
@@ -46,11 +46,11 @@ pub enum Distance {
 }
 
 impl Distance {
-    /// Every distance that is a move.
+    /// Every distance between different PEs.
     pub const MOVES: [Distance; 5] =
         [Distance::Core, Distance::L2, Distance::L3, Distance::Node, Distance::System];
 
-    /// Its name in results.
+    /// Returns the name used in results.
     pub fn word(self) -> &'static str {
         match self {
             Distance::None => "none",
@@ -62,7 +62,7 @@ impl Distance {
         }
     }
 
-    /// A plain round number for how long a written value travels, in nanoseconds.
+    /// Returns the default latency until a written value is visible, in nanoseconds.
     pub(super) fn assumed_latency_ns(self) -> f64 {
         match self {
             Distance::None | Distance::Core => 12.0,
@@ -75,7 +75,7 @@ impl Distance {
 }
 
 impl Pe {
-    /// How far another PE is.
+    /// Returns the distance to another PE.
     pub(super) fn distance(&self, other: &Pe) -> Distance {
         if self.core == other.core {
             Distance::Core
@@ -90,7 +90,8 @@ impl Pe {
         }
     }
 
-    /// Whether another PE uses the same resource. Of first-level caches only those of a core are known.
+    /// Returns whether another PE uses the same resource. First-level caches are only known to be shared
+    /// within a core.
     pub(super) fn shares(&self, other: &Pe, resource: Resource) -> bool {
         match resource {
             Resource::Integer | Resource::L1 => self.core == other.core,
@@ -146,10 +147,11 @@ impl Shape {
     }
 }
 
-/// Confidence that all PEs are equally fast where the topology tells no PE from another.
+/// Confidence that all PEs are equally fast if the topology does not distinguish them.
 const ALIKE_CONFIDENCE: f64 = 0.5;
 
-/// A topology tells which PEs are faster, not how much: all of them are taken to be alike.
+/// Returns the default speed: a topology tells which PEs are faster but not by how much, so all are assumed
+/// to be equal.
 fn speeds_told(topology: &Topology) -> (f64, Source) {
     match topology.kinds.len() {
         1 => (ALIKE_CONFIDENCE, Source::Topology),
@@ -157,7 +159,7 @@ fn speeds_told(topology: &Topology) -> (f64, Source) {
     }
 }
 
-/// For each PE (by OS index) the unit of a kind that it uses.
+/// Returns for each PE (by OS index) the unit of a kind that it uses.
 fn units(topology: &Topology, kind: DomainKind, count: usize) -> Vec<usize> {
     let named = topology.domains(kind).count();
     let mut units: Vec<usize> = (named..named + count).collect();
@@ -172,7 +174,7 @@ fn capacities(topology: &Topology, kind: DomainKind, count: usize) -> Vec<Option
     topology.domains(kind).map(size).chain(std::iter::repeat_n(None, count)).collect()
 }
 
-/// The PEs of each memory node. Where the nodes of some are not known, all have one in common.
+/// Returns the PEs of each memory node. PEs of unknown nodes make all PEs one node.
 fn nodes(topology: &Topology) -> Vec<Vec<usize>> {
     let members = |node: &Domain| node.pes.iter().map(|pe| pe.0 as usize).collect::<Vec<_>>();
     let known = topology.domains(DomainKind::NumaNode).map(|node| node.pes.len()).sum::<usize>();
@@ -182,7 +184,7 @@ fn nodes(topology: &Topology) -> Vec<Vec<usize>> {
     vec![topology.pes.iter().map(|pe| pe.0 as usize).collect()]
 }
 
-/// Divides the PEs of each node into clusters. At first each PE is one by itself.
+/// Divides the PEs of each node into clusters, starting with one cluster per PE.
 fn clusters(pes: &mut [Pe], nodes: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut clusters = Vec::new();
     for node in nodes {

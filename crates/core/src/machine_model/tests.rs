@@ -18,8 +18,8 @@ fn pe(pe: usize) -> PeId {
     PeId(pe as u32)
 }
 
-/// Loads that compete for one thing only: units, or caches and memory. (A thread that waits for a unit asks
-/// less of memory, which is a gain for a third one; so it is on real machines.)
+/// Loads that compete for one kind of resource only: units, or caches and memory. (A thread that waits for a
+/// unit demands less of memory, which benefits a third thread, as on real machines.)
 fn demands(of_units: bool) -> impl Strategy<Value = Demand> {
     (0.0..1.0, 0.0..4.0, 0.0..5.0, 0.0..1.0, 0.0..20.0).prop_map(move |(fpu, ipc, misses, through, mib)| {
         let none = Demand { ipc: 0.0, ..Demand::default() };
@@ -54,7 +54,7 @@ proptest! {
         let (with, without) = (model.slowdowns(&loads), model.slowdowns(&loads[..loads.len() - 1]));
         for (index, (with, without)) in with.iter().zip(&without).enumerate() {
             prop_assert!(*without >= 1.0 - 1e-9, "{index} gains by its neighbours: {without}");
-            // Shares of caches are settled in a few rounds, which leaves a little.
+            // Cache shares are iterated a few rounds only, which leaves a small error.
             prop_assert!(*with >= without * (1.0 - 1e-3), "{index}: {without}, with one more {with}");
         }
     }
@@ -62,7 +62,7 @@ proptest! {
     #[test]
     fn who_shares_nothing_is_not_slowed(loads in loads()) {
         let model = model();
-        // One of each node shares nothing with the other, and nobody shares units with another module.
+        // The nodes share nothing with each other, nor do modules share units.
         for load in &loads {
             let other = Load { pe: (load.pe + PES / 2) % PES, ..*load };
             prop_assert_eq!(model.slowdowns(&[*load, other]), vec![1.0, 1.0]);

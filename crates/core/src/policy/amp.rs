@@ -1,24 +1,25 @@
-//! Fast and slow PEs: what the schedulers of asymmetric machines have in common.
+//! Fast and slow PEs: the common part of the policies for asymmetric machines.
 //!
 //! Problem: a scheduler of the parallelism-aware paper (Saez et al., CF'10, §2) decides at every tick and
 //! wake-up which threads run on the few fast PEs; we decide once per step and can only bind.
 //!
 //! Approach: a policy ranks the runnable threads, and the best are bound to one fast PE each until these are
-//! full. Whoever is among the best and has a fast PE keeps it, be it that the operating system put it there,
-//! and of equals those come first who are on one: so a step moves nobody without need ("avoid cross-domain
-//! migrations whenever possible", §3.4), and a change is a swap: one thread leaves a fast PE, another takes
-//! its place, in the same step (the swapping mechanism of §2.1). Of equals that are on slow PEs, and of the
-//! free fast PEs, those two are brought together that share most, so that a promoted thread stays within its
-//! last-level cache if it can (the topology-awareness of §3.4). Fast SMT cores get a thread each before any
-//! gets a second one. While every fast PE is taken the other threads may be kept on the slow PEs; within
-//! those the operating system chooses. While one is free nobody is kept away from it.
+//! full. A thread among the best that is already on a fast PE keeps it, even if the operating system put it
+//! there, and among equals those on a fast PE come first. So a step moves no thread unnecessarily ("avoid
+//! cross-domain migrations whenever possible", §3.4), and a change is a swap: one thread leaves a fast PE and
+//! another takes its place in the same step (the swapping mechanism of §2.1). Among equals on slow PEs and
+//! the free fast PEs, the pair that shares most is matched first, so that a promoted thread stays within its
+//! last-level cache if possible (the topology-awareness of §3.4). Each fast SMT core gets one thread before
+//! any gets a second one. While every fast PE is taken, the other threads may be kept on the slow PEs; within
+//! those the operating system chooses. While a fast PE is free, no thread is kept away from it.
 //!
 //! The fast PEs are those of the fastest kind, the slow ones all others (§2.1 assumes two kinds). With more
 //! runnable threads than PEs each fast PE takes its fair number of them, "to preserve load balance" (§2.1).
 //!
-//! Limits: between two steps nothing is decided: a fast PE whose thread blocks stays idle till the next step
-//! if the others are kept from it, and a sequential phase shorter than a step goes unseen. A shorter interval
-//! comes nearer to the paper's ticks. Threads that corewise may not place are not counted against a PE.
+//! Limits: nothing is decided between two steps. A fast PE whose thread blocks stays idle until the next step
+//! if the other threads are kept away from it, and a sequential phase shorter than a step goes unseen. A
+//! shorter interval comes closer to the paper's ticks. Threads that corewise may not place are not counted
+//! against a PE.
 
 use super::near::{Pairing, siblings};
 use super::{Scene, Subject};
@@ -30,31 +31,31 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// The fast and the slow PEs that are allowed.
+/// The allowed fast and slow PEs.
 pub struct Amp {
     fast: CpuSet,
     slow: CpuSet,
-    /// The fast PEs to which nobody is bound: who runs there is free.
+    /// The fast PEs to which no thread is bound: threads that run there are free.
     unclaimed: CpuSet,
 }
 
-/// A runnable thread that may be placed, and why it is ranked where it is. The lowest rank comes first, and
-/// candidates of one rank have an equal right to a fast PE.
+/// A runnable thread that may be placed, and the reason for its rank. The lowest rank comes first; candidates
+/// of one rank are equally entitled to a fast PE.
 pub struct Candidate<'a, R, W> {
     pub rank: R,
     pub subject: &'a Subject,
-    /// Put into words only for those that are placed anew.
+    /// Formatted only for threads with a new assignment.
     pub reason: W,
 }
 
-/// A candidate with the fast PE that it is on, and what it is assigned.
+/// A candidate with the fast PE that it is on, if any, and its assignment.
 struct Ranked<'a, R, W> {
     candidate: Candidate<'a, R, W>,
     fast_pe: Option<PeId>,
     assignment: Option<Assignment>,
 }
 
-/// What becomes of those who get no fast PE.
+/// What happens to the threads that get no fast PE.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     /// They may run anywhere.
@@ -64,7 +65,7 @@ pub enum Rest {
 }
 
 impl Amp {
-    /// The fast and slow PEs among those allowed; where there are not both, a placement that says so.
+    /// Returns the allowed fast and slow PEs. If either is missing, returns a placement that says so.
     pub fn of(scene: &Scene<'_>) -> Result<Amp, Placement> {
         let kinds = &scene.machine.topology.kinds;
         let fast = kinds.first().map_or(CpuSet::new(), |kind| kind.pes.intersection(scene.allowed));
@@ -81,20 +82,21 @@ impl Amp {
         let why = match kinds.as_slice() {
             [] => "nothing is known about the speed of the PEs".to_owned(),
             [only] if only.name == "unknown" => {
-                "what is known about the speed of the PEs contradicts itself".to_owned()
+                "the sources for the speed of the PEs contradict each other".to_owned()
             }
             [_] => "all PEs are equally fast".to_owned(),
             _ => format!("the PEs that may be used ({}) are all of one kind", scene.allowed),
         };
-        Err(Placement::without_gain(format!("{why}, so no thread gains by another kind of PE")))
+        Err(Placement::without_gain(format!("{why}, so no thread gains from another kind of PE")))
     }
 
-    /// How many fast PEs there are.
+    /// Returns the number of fast PEs.
     pub fn fast_pes(&self) -> usize {
         self.fast.len()
     }
 
-    /// Whether a thread is on a fast PE: bound to one, or free and seen last on one to which nobody is bound.
+    /// Returns whether a thread is on a fast PE: bound to one, or free and last seen on one to which no
+    /// thread is bound.
     pub fn on_fast(&self, subject: &Subject) -> bool {
         self.fast_pe_of(subject).is_some()
     }
@@ -106,18 +108,18 @@ impl Amp {
         }
     }
 
-    /// Whether a thread is bound within the fast PEs.
+    /// Returns whether a thread is bound within the fast PEs.
     pub fn bound_to_fast(&self, subject: &Subject) -> bool {
         subject.assignment.as_ref().is_some_and(|assignment| assignment.pes.is_subset(&self.fast))
     }
 
-    /// Whether a thread is bound within the slow PEs.
+    /// Returns whether a thread is bound within the slow PEs.
     pub fn bound_to_slow(&self, subject: &Subject) -> bool {
         subject.assignment.as_ref().is_some_and(|assignment| assignment.pes.is_subset(&self.slow))
     }
 
-    /// Threads that are on fast PEs and have told that they spin. They do nothing useful there, but moving
-    /// them gains nothing as long as nobody wants their place.
+    /// Returns the threads on fast PEs that have reported that they spin. They do no useful work there, but
+    /// moving them gains nothing as long as no other thread wants their place.
     pub fn spinning_on_fast<'a>(&self, scene: &Scene<'a>) -> Vec<&'a Subject> {
         let spins = |subject: &&Subject| subject.placeable && subject.runnable && subject.hints.spinning;
         scene.threads.iter().filter(spins).filter(|subject| self.on_fast(subject)).collect()
@@ -162,11 +164,11 @@ impl Amp {
         let assignment = |r: Ranked<'_, R, W>| Some((r.candidate.subject.view.thread, r.assignment?));
         let ranked = ranked.into_iter().filter_map(assignment);
         let others = if keeps_on_slow { self.others_on_slow(scene) } else { Vec::new() };
-        // A candidate that spins is among the others, too: of two assignments the later one holds.
+        // A candidate that spins is among the others, too: the later assignment overrides the earlier one.
         Placement { bound: others.into_iter().chain(ranked).collect(), ..Placement::default() }
     }
 
-    /// The candidates, best first; of equals first those who are on fast PEs.
+    /// Returns the candidates, best first; among equals, those on fast PEs come first.
     fn ranked<'a, R: Ord, W>(&self, candidates: Vec<Candidate<'a, R, W>>) -> Vec<Ranked<'a, R, W>> {
         let with_pe = |candidate: Candidate<'a, R, W>| {
             let fast_pe = self.fast_pe_of(candidate.subject);
@@ -180,9 +182,9 @@ impl Amp {
         ranked
     }
 
-    /// Binds the candidates that got no fast PE to the slow ones.
+    /// Binds the candidates without a fast PE to the slow PEs.
     fn keep_on_slow<R, W: Ord + Display>(&self, ranked: &mut [Ranked<'_, R, W>]) {
-        // Thousands of threads are kept there for a few reasons.
+        // There may be thousands of threads but only a few reasons: format each reason once.
         let mut reasons = BTreeMap::new();
         for Ranked { candidate, assignment, .. } in ranked.iter_mut().filter(|r| r.assignment.is_none()) {
             let reason = || reasons.entry(&candidate.reason).or_insert_with_key(|r| self.why_slow(r)).clone();
@@ -190,7 +192,7 @@ impl Amp {
         }
     }
 
-    /// The assignments of those to the slow PEs who want no PE for work.
+    /// Returns assignments to the slow PEs for the threads that are not candidates.
     fn others_on_slow(&self, scene: &Scene<'_>) -> Vec<(ThreadId, Assignment)> {
         let reason = self.why_slow(&"not runnable");
         let others = scene.threads.iter().filter(|subject| subject.placeable && !is_candidate(subject));
@@ -201,7 +203,8 @@ impl Amp {
         others.filter_map(assignment).collect()
     }
 
-    /// The slow PEs that a thread may use, if any; who is there already stays as it is.
+    /// Returns an assignment to the slow PEs that a thread may use, if any; an equal existing assignment is
+    /// kept.
     fn slow_assignment(&self, subject: &Subject, reason: impl FnOnce() -> Arc<str>) -> Option<Assignment> {
         let permitted = &subject.view.permitted;
         let all_permitted = self.slow.is_subset(permitted);
@@ -217,7 +220,7 @@ impl Amp {
 }
 
 impl<R, W: Display> Ranked<'_, R, W> {
-    /// Who is on a fast PE and among the best stays there, if its core has not its fair number of threads.
+    /// Keeps a top-ranked thread on its fast PE, unless its core already has its fair number of threads.
     fn keep_assignment(&mut self, room: &mut Room) {
         let Some(pe) = self.fast_pe else { return };
         let subject = self.candidate.subject;
@@ -230,7 +233,7 @@ impl<R, W: Display> Ranked<'_, R, W> {
     }
 }
 
-/// The threads that want a PE for work and may be given one.
+/// Returns the placeable threads that want a PE for work.
 pub fn candidates<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a Subject> + use<'a> {
     scene.threads.iter().filter(|subject| is_candidate(subject))
 }
@@ -239,20 +242,20 @@ fn is_candidate(subject: &Subject) -> bool {
     subject.placeable && subject.runnable && !subject.hints.spinning
 }
 
-/// How many threads each fast PE still takes.
+/// How many more threads each fast PE takes.
 struct Room {
     cores: Vec<Core>,
-    /// Of each fast PE, by OS index, its core and how many threads it has taken.
+    /// For each fast PE, by OS index, its core and its number of threads.
     pes: Vec<Option<Taken>>,
-    /// Threads that a PE takes.
+    /// The number of threads that a PE takes.
     each: usize,
-    /// Threads that an SMT core gets if they are shared out evenly.
+    /// The number of threads per SMT core if they are distributed evenly.
     fair: usize,
-    /// The PEs that take a thread, by how many are on their core.
+    /// The PEs that take another thread, by the number of threads on their core.
     levels: BTreeMap<usize, CpuSet>,
 }
 
-/// The fast PEs of one SMT core, and how many threads they have taken.
+/// The fast PEs of one SMT core, and their number of threads.
 struct Core {
     pes: CpuSet,
     threads: usize,
@@ -265,7 +268,7 @@ struct Taken {
 }
 
 impl Room {
-    /// Empty PEs that take `each` threads, for so many threads in all.
+    /// Creates empty PEs that take `each` threads, for `threads` in total.
     fn new(pes: &CpuSet, each: usize, threads: usize, siblings: impl Fn(PeId) -> CpuSet) -> Room {
         let by_pe = vec![None; pes.last().map_or(0, |pe| pe.0 as usize + 1)];
         let levels = [(0, pes.clone())].into();
@@ -289,7 +292,7 @@ impl Room {
         self.pes.get(pe.0 as usize).copied().flatten()
     }
 
-    /// A PE gets a thread; its core then counts as fuller.
+    /// Adds a thread to a PE, which raises the level of its whole core.
     fn take(&mut self, pe: PeId) {
         let Some(Some(taken)) = self.pes.get_mut(pe.0 as usize) else { return };
         taken.threads += 1;
@@ -311,8 +314,8 @@ impl Room {
         self.taken(pe).is_some_and(has_room)
     }
 
-    /// Gives PEs to threads, the emptiest cores first, and there the closest pairs first: each thread's place
-    /// in the list with its PE.
+    /// Distributes threads over PEs: the emptiest cores first, and among these the closest pairs first.
+    /// Returns the index of each thread with its PE.
     fn fill<'a>(
         &mut self,
         around: &'a [Vec<&'a Domain>],
@@ -331,7 +334,7 @@ impl Room {
                 core.into_iter().flat_map(CpuSet::iter).for_each(|pe| open.remove(pe));
                 pairs.push((index, pe));
             }
-            // Who can use none of these cannot use them later either, and a core only gets fuller.
+            // A thread that cannot use these PEs now cannot use them later either, and cores only get fuller.
             from = level + 1;
         }
         pairs

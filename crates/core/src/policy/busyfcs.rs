@@ -1,15 +1,15 @@
-//! Fast PEs are busy before slow ones: `busyfcs`.
+//! Keeps fast PEs busy before slow ones: `busyfcs`.
 //!
-//! Problem: a scheduler that takes all PEs for equal leaves fast ones idle while threads run on slow ones.
+//! Problem: a scheduler that treats all PEs as equal leaves fast ones idle while threads run on slow ones.
 //!
 //! Approach: the policy "guarantees that fast cores never go idle before slow cores" (Saez et al., CF'10,
-//! §2.3, after Balakrishnan et al., ISCA'05). Runnable threads are bound to fast PEs until each has its
-//! thread; who has one keeps it, whoever it is. All others stay free: binding them to slow PEs would keep
-//! them from a fast PE that falls idle between two steps.
+//! §2.3, after Balakrishnan et al., ISCA'05). Runnable threads are bound to fast PEs until each has a thread;
+//! a thread on a fast PE keeps it. All others stay free: binding them to slow PEs would keep them from a fast
+//! PE that becomes idle between two steps.
 //!
 //! Parameters: none.
 //!
-//! Limits: which thread gets a fast PE is chance (here: who is there already, else the nearest);
+//! Limits: which thread gets a fast PE is arbitrary (here: one that is there already, else the nearest);
 //! neither its parallelism nor its speedup counts. Also those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
@@ -17,7 +17,7 @@ use super::spec::PolicyKind;
 use super::{Needs, Policy, Reading, Scene};
 use crate::plan::Placement;
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "busyfcs",
     machine: "fast and slow PEs",
@@ -28,7 +28,7 @@ pub const KIND: PolicyKind = PolicyKind {
     make: |_| Box::new(BusyFcs),
 };
 
-/// The policy. It has no state: who sits on a fast PE is part of the scene.
+/// The policy. It is stateless: which threads are on fast PEs is part of the scene.
 struct BusyFcs;
 
 impl Policy for BusyFcs {

@@ -1,38 +1,38 @@
-//! Unlike threads together on an SMT core, cache-hungry ones never: `cosched`.
+//! Puts unlike threads together on an SMT core and keeps cache-hungry ones apart: `cosched`.
 //!
-//! Problem: the siblings of an SMT core share its caches and units. Two threads that want the same at the
-//! same time slow each other down, two that differ hardly notice.
+//! Problem: the siblings of an SMT core share its caches and units. Two threads that need the same resource
+//! at the same time slow each other down; two that differ hardly do.
 //!
 //! Approach (Moseley et al., CF'05, §4.1). Each step is a quantum. Counters of the last one predict the next.
 //!
-//! - Selection: beside thread A on one sibling goes, of the first `window` threads that
-//!   wait, the one with the greatest difference `v = 4 |l2m| + |f| + 2 |b|` of their events per cycle (L2
-//!   misses, floating-point work, branches); a thread that was passed over `skips_max`
-//!   times is taken in any case, and one that has no counters yet goes first.
+//! - Selection: for the place beside thread A, the policy considers the first `window` waiting threads and
+//!   takes the one with the greatest difference `v = 4 |l2m| + |f| + 2 |b|` of their events per cycle (L2
+//!   misses, floating-point work, branches). A thread that was passed over `skips_max` times is taken in any
+//!   case, and one without counters yet goes first.
 //! - Grouping: a two-bit saturating counter per thread goes up after a high-cache quantum and down after any
 //!   other. At 3 the thread is fixed on the PE designated for such threads, where they take turns instead of
-//!   meeting; when it falls to a weak state it is released. At most `fixed_share_max` of
-//!   the runnable threads are fixed, "to prevent an imbalance".
+//!   running beside each other; when it falls to a weak state the thread is released. At most
+//!   `fixed_share_max` of the runnable threads are fixed, "to prevent an imbalance".
 //!
-//! The paper chooses who runs next; we can only bind, to one PE each. So the waiting threads are dealt out as
-//! the paper's scheduler would call them up one after another: the PE with the fewest threads is next, A is
-//! who was dealt last to its sibling. With no more threads than PEs this is the paper's choice; with more,
-//! each PE gets a queue, and who meets whom within the pair of queues is the operating system's. The first
-//! PEs of all cores are filled before second ones. The designated PE is the last of each core (the paper has
-//! one core).
+//! The paper chooses which thread runs next; we can only bind, to one PE each. So the waiting threads are
+//! dealt out in the order in which the paper's scheduler would call them: the PE with the fewest threads is
+//! next, and A is the thread last dealt to its sibling. With no more threads than PEs this is the paper's
+//! choice. With more, each PE gets a queue, and the operating system decides which threads of two sibling
+//! queues run together. The first PEs of all cores are filled before second ones. The designated PE is the
+//! last of each core (the paper has one core).
 //!
-//! The paper's selection takes threads out of turn in their own queue, moves none, and "they always receive
-//! the same amount of time" (§5). Dealing moves threads, and who leaves a queue before its turn leaves it to
-//! others. So threads are dealt anew only where those who may meet then differ by `gain_min` more on average,
-//! or PEs are used more evenly; else only new ones are dealt.
+//! The paper's selection takes threads out of order within their own queue and moves none, and "they always
+//! receive the same amount of time" (§5). Dealing moves threads, and a thread that leaves a queue early
+//! leaves its turn to others. So threads are redealt only if threads on sibling PEs then differ by `gain_min`
+//! more on average, or if PEs are used more evenly; otherwise only new threads are dealt.
 //!
 //! Parameters: see [`Parameters`].
 //!
-//! Limits: the paper's fourth term, trace cache misses, has no counter today. It subtracts IPC in words but
-//! not in its formula, and without a weight; we follow the formula. `f` is the share of cycles in which the
-//! FPU is busy, theirs are retired operations per cycle. Threads that were bound a moment ago are not dealt
-//! anew either, so a choice lasts [`crate::engine::EngineConfig::min_residence`]; the paper's lasts 100 ms.
-//! Dealing anew may move threads between cores, and what that costs is not weighed.
+//! Limits: the paper's fourth term, trace cache misses, has no counter today. Its text also subtracts IPC,
+//! without a weight, but its formula does not; we follow the formula. `f` is the share of cycles in which the
+//! FPU is busy, in the paper it is retired operations per cycle. Recently bound threads are not redealt
+//! either, so a choice lasts [`crate::engine::EngineConfig::min_residence`]; the paper's lasts 100 ms.
+//! Redealing may move threads between cores; the cost of that is not considered.
 
 use super::amp::candidates;
 use super::near::{by_core, siblings};
@@ -49,7 +49,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt::{Display, Formatter};
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "cosched",
     machine: "SMT siblings, hardware counters",
@@ -72,7 +72,7 @@ struct Parameters {
     gain_min: f64,
 }
 
-/// What a difference in events per cycle counts.
+/// The weights of differences in events per cycle.
 #[derive(Debug, Clone, Copy, Default)]
 struct Weights {
     l2_misses: f64,
@@ -140,13 +140,13 @@ struct Cosched {
 }
 
 impl Cosched {
-    /// Counts the quantum of each runnable thread as a high-cache one or not.
+    /// Updates each runnable thread's counter by whether its last quantum was a high-cache one.
     fn count_quanta(&mut self, scene: &Scene<'_>) {
         let known = |subject: &Subject| {
             let thread = subject.view.thread;
             Some((thread, *self.high_cache.get(&thread)?))
         };
-        // Who has ended is forgotten.
+        // Drops threads that have ended.
         self.high_cache = scene.threads.iter().filter_map(known).collect();
         for subject in candidates(scene) {
             let Some(misses) = subject.view.usage.l2_misses_per_100_cycles else { continue };
@@ -159,7 +159,7 @@ impl Cosched {
         }
     }
 
-    /// Renews the set of fixed threads; those that are in it stay before others come in.
+    /// Updates the set of fixed threads; threads in it stay before others are added.
     fn fix(&mut self, waiting: &VecDeque<Waiting<'_>>) {
         let fixed_max = (waiting.len() as f64 * self.parameters.fixed_share_max) as usize;
         let threads = waiting.iter().map(|waiting| waiting.subject.view.thread);
@@ -169,8 +169,8 @@ impl Cosched {
         self.fixed = saturated.into_iter().take(fixed_max).collect();
     }
 
-    /// Deals all that wait: the fixed ones first; of the others those stay that were bound a moment ago, or
-    /// all that can where nobody is dealt anew.
+    /// Deals all waiting threads, the fixed ones first. Of the others, recently bound threads stay; without
+    /// redealing, all threads stay that can.
     fn deal<'a>(&self, table: &'a Table, mut waiting: VecDeque<Waiting<'a>>, anew: bool) -> Deal<'a> {
         let mut deal = Deal::new(table, self.parameters);
         let fair_share = waiting.len().div_ceil(table.pes.len());
@@ -230,7 +230,7 @@ struct Waiting<'a> {
     skips: u32,
 }
 
-/// The events per cycle of a thread, as far as they are known.
+/// The known events per cycle of a thread.
 #[derive(Debug, Clone, Copy)]
 struct Events {
     l2_misses: Option<f64>,
@@ -254,15 +254,15 @@ impl Events {
 struct Table {
     /// In the order in which they are filled.
     pes: Vec<PeId>,
-    /// Their places in that order, by their numbers.
+    /// Their positions in that order, by PE.
     places: BTreeMap<PeId, usize>,
-    /// For each place those of its siblings on the same core, by their numbers.
+    /// For each position the positions of its siblings on the same core.
     siblings: Vec<Vec<usize>>,
     designated: CpuSet,
 }
 
 impl Table {
-    /// `None` where no core has two allowed PEs.
+    /// Returns `None` if no core has two allowed PEs.
     fn of(scene: &Scene<'_>) -> Option<Table> {
         let around: Vec<Vec<&Domain>> = scene.machine.topology.domains_by_pe();
         let pes: Vec<PeId> = by_core(&around, scene.allowed);
@@ -278,18 +278,18 @@ impl Table {
     }
 }
 
-/// One dealing of threads to PEs, which are named by their places in the [`Table`].
+/// A distribution of threads over PEs, which are identified by their positions in the [`Table`].
 struct Deal<'a> {
     parameters: Parameters,
     table: &'a Table,
-    /// The PEs to which the rest is dealt, each behind its number of threads: the emptiest first.
+    /// The PEs for the remaining threads, each with its number of threads: the emptiest first.
     open: BinaryHeap<Reverse<(usize, usize)>>,
-    /// Who was dealt to each PE.
+    /// The threads dealt to each PE.
     dealt: Vec<Vec<Dealt>>,
     reasons: Vec<(&'a Subject, PeId, Reason)>,
 }
 
-/// One thread of those that were dealt to a PE.
+/// A thread that was dealt to a PE.
 #[derive(Debug, Clone, Copy)]
 struct Dealt {
     thread: ThreadId,
@@ -314,7 +314,7 @@ impl Display for Reason {
             ),
             Reason::Stays => f.write_str("stays: no other dealing sets those who meet enough further apart"),
             Reason::Overdue { skips } => write!(f, "passed over {skips} times before"),
-            Reason::First => f.write_str("first in the queue, nobody is beside it yet"),
+            Reason::First => f.write_str("first in the queue, with no thread beside it yet"),
             Reason::Differs { value, beside, of } => {
                 write!(f, "differs most (v = {value:.3}) from thread {beside} beside it, of {of}")
             }
@@ -323,7 +323,7 @@ impl Display for Reason {
 }
 
 impl<'a> Deal<'a> {
-    /// An empty dealing.
+    /// Creates an empty distribution.
     fn new(table: &'a Table, parameters: Parameters) -> Deal<'a> {
         let places = 0..table.pes.len();
         Deal {
@@ -335,7 +335,7 @@ impl<'a> Deal<'a> {
         }
     }
 
-    /// Fixes a high-cache thread on a designated PE: its own, if it is on one, else the emptiest. Says
+    /// Fixes a high-cache thread on a designated PE: its own, if it is on one, else the emptiest. Returns
     /// whether it may use one.
     fn fix(&mut self, waiting: &Waiting<'a>) -> bool {
         let subject = waiting.subject;
@@ -350,8 +350,8 @@ impl<'a> Deal<'a> {
         true
     }
 
-    /// Leaves a thread where it is bound, if that PE has not its fair share of threads without it; says
-    /// whether it could.
+    /// Leaves a thread where it is bound, unless that PE has its fair share of threads already. Returns
+    /// whether the thread stays.
     fn stay(&mut self, waiting: &Waiting<'a>, fair_share: usize) -> bool {
         let own = own_pe(waiting.subject).filter(|&pe| waiting.subject.view.permitted.contains(pe));
         let Some(&place) = own.and_then(|pe| self.table.places.get(&pe)) else { return false };
@@ -362,14 +362,15 @@ impl<'a> Deal<'a> {
         has_room
     }
 
-    /// Deals one thread to the PE that has fewest; `false` when nobody waits or no PE takes one.
+    /// Deals one thread to the PE with the fewest threads; returns `false` when no thread waits or no PE
+    /// takes one.
     fn next(&mut self, waiting: &mut VecDeque<Waiting<'a>>) -> bool {
         let emptiest = self.open.pop().filter(|_| !waiting.is_empty());
         let Some(Reverse((threads, place))) = emptiest else { return false };
         let siblings = &self.table.siblings[place];
         let beside: Vec<Dealt> =
             siblings.iter().filter_map(|&sibling| self.dealt[sibling].last().copied()).collect();
-        // If nobody who waits may use it, it takes no more.
+        // A PE that no waiting thread may use takes no more threads.
         if let Some((picked, reason)) = pick(&self.parameters, waiting, self.table.pes[place], &beside)
             && let Some(picked) = waiting.remove(picked)
         {
@@ -384,7 +385,7 @@ impl<'a> Deal<'a> {
         self.reasons.push((subject, self.table.pes[place], reason));
     }
 
-    /// What was dealt, with the reasons. Who stays keeps the reason that it had.
+    /// Returns the distribution as a placement with reasons. A thread that stays keeps its reason.
     fn placement(&self) -> Placement {
         let assignment = |(subject, pe, reason): &(&Subject, PeId, Reason)| {
             let thread = subject.view.thread;
@@ -395,7 +396,7 @@ impl<'a> Deal<'a> {
         Placement { bound: self.reasons.iter().map(assignment).collect(), ..Placement::default() }
     }
 
-    /// Whether the PEs are used more evenly, or as evenly and those who may meet differ by so much more.
+    /// Returns whether PEs are used more evenly, or equally so and threads on sibling PEs differ more.
     fn is_better(&self, other: &Self, gain_min: f64) -> bool {
         match self.crowding().cmp(&other.crowding()) {
             Ordering::Less => true,
@@ -404,7 +405,7 @@ impl<'a> Deal<'a> {
         }
     }
 
-    /// The sum of the squares of the numbers of threads on each PE and on each core.
+    /// Returns the sum of the squares of the numbers of threads on each PE and on each core.
     fn crowding(&self) -> usize {
         let count = |place: usize| self.dealt[place].len();
         let of = |(place, siblings): (usize, &Vec<usize>)| {
@@ -413,8 +414,8 @@ impl<'a> Deal<'a> {
         self.table.siblings.iter().enumerate().map(of).sum()
     }
 
-    /// How much those who may meet differ: the mean over each two sibling PEs, who meets whom there being the
-    /// system's choice, and the sum of these.
+    /// Returns how much threads on sibling PEs differ: the mean for each two sibling PEs, as the system
+    /// chooses which of their threads run together, and the sum of these.
     fn worth(&self) -> f64 {
         let Table { pes, places, siblings, .. } = self.table;
         let pairs = places.values().flat_map(|&place| {
@@ -433,14 +434,14 @@ impl<'a> Deal<'a> {
     }
 }
 
-/// The PE to which a thread is bound alone.
+/// Returns the PE to which a thread is bound alone.
 fn own_pe(subject: &Subject) -> Option<PeId> {
     let assignment = subject.assignment.as_ref().filter(|assignment| assignment.pes.len() == 1);
     assignment.and_then(|assignment| assignment.pes.first())
 }
 
-/// The index of the waiting thread that goes to a PE, given who is beside it, and why. Those before it in the
-/// queue are passed over.
+/// Returns the index of the waiting thread to place beside the given one, and why. The threads before it in
+/// the queue are passed over.
 fn pick(
     parameters: &Parameters,
     waiting: &mut VecDeque<Waiting<'_>>,
@@ -459,7 +460,7 @@ fn pick(
         (Some(&index), _) => (index, Reason::Overdue { skips: waiting[index].skips }),
         (None, []) => (*window.first()?, Reason::First),
         (None, [.., last]) => {
-            // Of equals the first: the maximum of the reversed window is the last that it sees.
+            // Ties go to the first thread: `max_by` returns the last maximum, of the reversed window.
             let most = window.iter().rev().max_by(|a, b| value(a).total_cmp(&value(b)))?;
             let (value, beside, of) = (value(most), last.thread, window.len());
             (*most, Reason::Differs { value, beside, of })
@@ -471,8 +472,8 @@ fn pick(
     Some((picked, reason))
 }
 
-/// The paper's `v` of a thread `b` for the place beside `a`; infinite if `b` has no counters yet. A metric
-/// that is unknown of either counts nothing.
+/// Returns the paper's `v` of a thread `b` for the place beside `a`; infinite if `b` has no counters yet. A
+/// metric that is unknown for either thread counts as no difference.
 fn difference(weights: &Weights, a: &Events, b: &Events) -> f64 {
     if b.l2_misses.is_none() {
         return f64::INFINITY;

@@ -1,13 +1,13 @@
-//! The operating system's own scheduler, left alone.
+//! The operating system's own scheduler, left alone: `default`.
 //!
-//! Problem: every comparison needs a baseline that is watched and reported in the same way.
-//! Approach: bind nothing. Source: the papers' "Default". Limits: none; it does nothing.
+//! Problem: every comparison needs a baseline that is observed and reported in the same way. Approach: bind
+//! nothing. Source: the papers' "Default". Limits: none; it does nothing.
 
 use super::spec::PolicyKind;
 use super::{Needs, Policy, Scene};
 use crate::plan::Placement;
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "default",
     machine: "any",

@@ -1,22 +1,23 @@
-//! Another program decides: `exec`.
+//! Lets another program decide: `exec`.
 //!
-//! Problem: an idea for a policy should be tried without writing Rust and without building corewise.
+//! Problem: it should be possible to try an idea for a policy without writing Rust and without building
+//! corewise.
 //!
-//! Approach: a command that the user names reads one scene a line and answers each with one line that holds
-//! the wanted placement; JSON both, `docs/policy-protocol.md` describes it. This file is the pure half: it
-//! makes the scenes, judges the answers and decides what an answer that is late or wrong leads to. The other
-//! half is a [`Peer`], which starts the command and moves the lines.
+//! Approach: a command named by the user reads one scene per line and answers each with one line that holds
+//! the wanted placement; both are JSON, described in `docs/policy-protocol.md`. This file is the pure half:
+//! it builds the scenes, checks the answers and handles answers that are late or wrong. The other half is a
+//! [`Peer`], which starts the command and transfers the lines.
 //!
-//! - A command that says so in its greeting is also asked when something has happened: [`EVENTS`].
-//! - The command must greet before anything else is started, so that a wrong one is found at once.
-//! - An answer that is not there after `deadline` is late: the placement of the last answer stays, and the
-//!   late one is dropped when it comes. No scene is sent while an answer is outstanding, so nothing piles
-//!   up. After [`LATE_MAX`] late ones in a row the command is given up.
-//! - An answer that breaks a rule (no such thread, PEs that the thread may not use, no JSON) ends it at
-//!   once: a program that is wrong about one thread is not believed about the others.
-//! - Given up means: the command is ended, everything is free, [`Policy::failure`] tells why.
+//! - A command that requests it in its greeting is also asked when something has happened: [`EVENTS`].
+//! - The command must greet before anything else is started, so that a wrong command is found at once.
+//! - An answer that has not arrived after `deadline` is late: the placement of the last answer stays, and the
+//!   late one is dropped when it arrives. No scene is sent while an answer is outstanding, so nothing piles
+//!   up. After [`LATE_MAX`] late answers in a row corewise gives the command up.
+//! - An answer that breaks a rule (unknown thread, PEs that the thread may not use, invalid JSON) ends the
+//!   command at once: a program that is wrong about one thread is not trusted about the others.
+//! - Giving up means: the command is ended, all threads are freed, and [`Policy::failure`] gives the reason.
 //!
-//! Source: ours; a child process with lines of JSON is how language servers and `git` helpers talk.
+//! Source: ours; a child process with lines of JSON is how language servers and `git` helpers communicate.
 //!
 //! Parameters: `command` and `deadline`.
 //!
@@ -36,11 +37,11 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The version of the protocol. It changes when a program that keeps to the old one would go wrong; new
-/// fields in scenes do not change it.
+/// The protocol version. It changes when programs for the old version would fail; new fields in scenes do not
+/// change it.
 pub const VERSION: u32 = 1;
 
-/// What a command hears of at once, if it wants to.
+/// The events that a command can subscribe to.
 pub const EVENTS: &[EventKind] = &[
     EventKind::ThreadStarted,
     EventKind::ThreadEnded,
@@ -50,26 +51,26 @@ pub const EVENTS: &[EventKind] = &[
     EventKind::AllowedChanged,
 ];
 
-/// So many late answers in a row, and the command is given up.
+/// The number of late answers in a row after which the command is given up.
 pub const LATE_MAX: u32 = 5;
 
 /// How long the command may take to greet.
 pub const GREETING_WITHIN: Duration = Duration::from_secs(10);
 
-/// The most characters of a text of the command that are repeated.
+/// The maximum number of characters of the command's text that messages repeat.
 const TEXT_MAX: usize = 200;
 
-/// A command that runs and can be talked to.
+/// A running command.
 pub trait Peer {
-    /// Sends a text and waits for a line, at most so long; `None` if none came. An error means that there is
-    /// nobody to talk to any more, in words.
+    /// Sends a text and waits at most `within` for a line; returns `None` if none came. An error message
+    /// means that the command can no longer be reached.
     fn exchange(&mut self, text: &str, within: Duration) -> Result<Option<String>, String>;
 }
 
-/// Starts a command, or tells in words why it cannot.
+/// Starts a command; the error says in words why that failed.
 pub type StartCommand<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Peer>, String>;
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "exec",
     machine: "any",
@@ -82,16 +83,16 @@ pub const KIND: PolicyKind = PolicyKind {
 
 /// The policy.
 struct Exec {
-    /// `None` once it is given up.
+    /// `None` once the command is given up.
     peer: Option<Box<dyn Peer>>,
     deadline: Duration,
-    /// Whether it is asked at events, too.
-    hears_events: bool,
-    /// What the last answer wanted.
+    /// Whether the command is also asked at events.
+    wants_events: bool,
+    /// The placement of the last answer.
     wanted: Placement,
     step: u64,
-    /// Whether the answer to the last scene is still to come.
-    is_owed: bool,
+    /// Whether the answer to the last scene is outstanding.
+    is_outstanding: bool,
     late: u32,
     failure: Option<String>,
 }
@@ -101,17 +102,17 @@ impl Exec {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         let late = "how long an answer may take (at least 10s where time is simulated)";
         let deadline = parameters.duration("deadline", Duration::from_millis(100), range, late);
-        let hears_events = Cell::new(false);
-        let greet = |peer: &mut dyn Peer| greet(peer).map(|events| hears_events.set(events));
+        let wants_events = Cell::new(false);
+        let greet = |peer: &mut dyn Peer| greet(peer).map(|events| wants_events.set(events));
         let peer =
             parameters.command("command", "the program that decides, see docs/policy-protocol.md", greet);
         Self {
             peer,
             deadline,
-            hears_events: hears_events.get(),
+            wants_events: wants_events.get(),
             wanted: Placement::default(),
             step: 0,
-            is_owed: false,
+            is_outstanding: false,
             late: 0,
             failure: None,
         }
@@ -119,28 +120,28 @@ impl Exec {
 
     fn ask(&mut self, scene: &Scene<'_>) -> Result<(), String> {
         let peer = self.peer.as_mut().ok_or("it was not started")?;
-        if self.is_owed {
-            // The answer to an older scene is of no use any more.
-            self.is_owed = peer.exchange("", Duration::ZERO)?.is_none();
-            if self.is_owed && matches!(scene.cause, Cause::Events(_)) {
-                // Many events make a program no later: it is judged by intervals.
+        if self.is_outstanding {
+            // The outstanding answer belongs to an older scene: drop it.
+            self.is_outstanding = peer.exchange("", Duration::ZERO)?.is_none();
+            if self.is_outstanding && matches!(scene.cause, Cause::Events(_)) {
+                // Events can be frequent, so only scenes at intervals count as late.
                 return Ok(());
             }
         }
-        if !self.is_owed {
+        if !self.is_outstanding {
             self.step += 1;
             if let Some(answer) = peer.exchange(&line_of(self.step, scene)?, self.deadline)? {
                 self.wanted = placement_of(&answer, self.step, scene)?;
                 self.late = 0;
                 return Ok(());
             }
-            self.is_owed = true;
+            self.is_outstanding = true;
         }
         self.late += 1;
         if self.late < LATE_MAX {
             return Ok(());
         }
-        Err(format!("{LATE_MAX} answers in a row were not there after {:?}", self.deadline))
+        Err(format!("{LATE_MAX} answers in a row took longer than {:?}", self.deadline))
     }
 }
 
@@ -151,13 +152,13 @@ impl Policy for Exec {
 
     fn needs(&self) -> Needs {
         use Reading::*;
-        let events = if self.hears_events { EVENTS } else { &[] };
+        let events = if self.wants_events { EVENTS } else { &[] };
         Needs { used: &[FpuUsage, Ipc, L2Misses, Branches, Tlp, Spinning, Master], events, ..Needs::NONE }
     }
 
     fn answers(&mut self, scene: &Scene<'_>) -> bool {
         let Cause::Events(events) = scene.cause else { return true };
-        self.hears_events && events.iter().any(|event| EVENTS.contains(&event.kind()))
+        self.wants_events && events.iter().any(|event| EVENTS.contains(&event.kind()))
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -165,7 +166,7 @@ impl Policy for Exec {
             && let Err(problem) = self.ask(scene)
         {
             self.failure =
-                Some(format!("the policy's command is given up, and nothing is bound any more: {problem}"));
+                Some(format!("the policy's command was given up, and nothing is bound any more: {problem}"));
             self.peer = None;
         }
         match &self.failure {
@@ -185,7 +186,7 @@ struct Greeting {
     version: u32,
 }
 
-/// The command's first line.
+/// The first line from the command.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GreetingBack {
@@ -194,7 +195,7 @@ struct GreetingBack {
     events: bool,
 }
 
-/// Whether the command wants to hear of events.
+/// Returns whether the command subscribes to events.
 fn greet(peer: &mut dyn Peer) -> Result<bool, String> {
     let answer = peer.exchange(&to_line(&Greeting { version: VERSION })?, GREETING_WITHIN)?;
     let answer = answer.ok_or_else(|| format!("no greeting came within {GREETING_WITHIN:?}"))?;
@@ -205,7 +206,7 @@ fn greet(peer: &mut dyn Peer) -> Result<bool, String> {
     }
 }
 
-/// What a command is told.
+/// A scene as sent to the command.
 #[derive(Serialize)]
 struct SceneLine<'a> {
     step: u64,
@@ -217,7 +218,7 @@ struct SceneLine<'a> {
     applications: Vec<ApplicationLine>,
 }
 
-/// What has happened, where that is why the command is asked.
+/// An event that caused the scene.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum EventLine<'a> {
@@ -245,7 +246,7 @@ impl<'a> EventLine<'a> {
                 EventLine::Hint { thread: key(*thread), spins, is_master, phase }
             }
             Event::AllowedChanged(pes) => EventLine::AllowedChanged { pes },
-            // A matter of the engine, whatever the policy.
+            // Delays are handled by the engine for all policies.
             Event::Delayed(_) => return None,
         })
     }
@@ -304,7 +305,7 @@ struct ApplicationLine {
     exact: bool,
 }
 
-/// What it answers.
+/// The command's answer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnswerLine {
@@ -384,16 +385,16 @@ fn thread_line<'a>(subject: &'a Subject, scene: &Scene<'a>) -> ThreadLine<'a> {
     }
 }
 
-/// A thread's name in the protocol: its id alone names no thread.
+/// Returns a thread's key in the protocol: thread IDs are reused, so a generation is added.
 fn key(thread: ThreadId) -> String {
     format!("{}-{}", thread.tid, thread.generation)
 }
 
-/// The placement of an answer, or which rule it breaks.
+/// Returns the placement of an answer, or the rule that it breaks.
 fn placement_of(answer: &str, step: u64, scene: &Scene<'_>) -> Result<Placement, String> {
     let AnswerLine { step: answered, bind, nothing_to_gain } = parse(answer)?;
     if answered != step {
-        return Err(format!("it answered to step {answered} instead of step {step}"));
+        return Err(format!("it answered step {answered} instead of step {step}"));
     }
     let known: BTreeMap<String, &Subject> =
         scene.threads.iter().map(|subject| (key(subject.view.thread), subject)).collect();
@@ -401,7 +402,8 @@ fn placement_of(answer: &str, step: u64, scene: &Scene<'_>) -> Result<Placement,
         Placement { nothing_to_gain: nothing_to_gain.map(|why| clipped(&why)), ..Placement::default() };
     for BindLine { thread, pes, reason } in bind {
         let shown = clipped(&thread);
-        let subject = known.get(&thread).ok_or_else(|| format!("it binds `{shown}`, which is no thread"))?;
+        let subject =
+            known.get(&thread).ok_or_else(|| format!("it binds `{shown}`, which is not a thread"))?;
         let usable = subject.view.permitted.intersection(scene.allowed);
         if !subject.placeable {
             return Err(format!("it binds thread {shown}, which is not placeable"));
@@ -423,7 +425,7 @@ fn parse<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, String> {
     serde_json::from_str(line).map_err(|error| format!("it answered `{}`: {error}", clipped(line)))
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 fn clipped(text: &str) -> String {
     let end = text.char_indices().nth(TEXT_MAX).map_or(text.len(), |(at, _)| at);
     text[..end].to_owned() + if end < text.len() { "…" } else { "" }

@@ -1,15 +1,15 @@
-//! Fast PEs for the threads that gain most by them, which is measured meanwhile: `measured-ipc`.
+//! Fast PEs for the threads that gain most from them, by IPC ratios measured at run time: `measured-ipc`.
 //!
 //! Problem: that of [`super::static_ipc`], for threads of which nothing is known beforehand.
 //!
-//! Approach: a thread of unknown IPC ratio goes first to a fast PE, then to the slow ones, each for a step;
-//! later readings, on whichever kind it runs, keep its ratio up to date. That is the sampling of the original
-//! (Becchi and Crowley, CF'06), without its new sample at every phase, the overhead of which made Saez et al.
-//! (CF'10, §2.3) choose the static version.
+//! Approach: a thread of unknown IPC ratio runs first on a fast PE, then on the slow ones, for one step each;
+//! later readings on either kind keep its ratio up to date. This is the sampling of the original (Becchi and
+//! Crowley, CF'06) without its new sample at every phase, whose overhead made Saez et al. (CF'10, §2.3)
+//! choose the static version.
 //!
 //! Parameters: `hysteresis`.
 //!
-//! Limits: a thread whose nature changes while it is on a slow PE is found out by its IPC there alone. Those
+//! Limits: if a thread's behaviour changes while it is on a slow PE, only its IPC there reveals that. Those
 //! of [`super::static_ipc`] and [`super::amp`].
 
 use super::amp::candidates;
@@ -20,7 +20,7 @@ use crate::ids::ThreadId;
 use crate::plan::Placement;
 use rustc_hash::FxHashMap;
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "measured-ipc",
     machine: "fast and slow PEs, hardware counters",
@@ -37,7 +37,7 @@ struct MeasuredIpc {
     measured: FxHashMap<ThreadId, Measured>,
 }
 
-/// IPC of one thread as last seen on each kind of PE.
+/// The IPC of one thread as last measured on each kind of PE.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     on_fast: Option<f64>,
@@ -72,12 +72,12 @@ impl Policy for MeasuredIpc {
             let thread = subject.view.thread;
             Some((thread, *self.measured.get(&thread)?))
         };
-        // Who has ended is forgotten.
+        // Drops threads that have ended.
         self.measured = scene.threads.iter().filter_map(known).collect();
         place_by(scene, |amp, subject| {
             let measured = self.measured.entry(subject.view.thread).or_default();
             let ipc = subject.view.usage.ipc.map(|ipc| ipc.value);
-            // The present binding held since the last step, so that is where the reading was made.
+            // The present binding has held since the last step, so the reading was made there.
             if amp.bound_to_fast(subject) {
                 measured.on_fast = ipc.or(measured.on_fast);
             } else if amp.bound_to_slow(subject) {

@@ -1,23 +1,23 @@
 //! Fast PEs for the applications with the least parallelism: `mintlp`.
 //!
-//! Problem: a fast PE speeds up a sequential program or phase as a whole, but of a program with many runnable
-//! threads only a small part.
+//! Problem: a fast PE speeds up the whole of a sequential program or phase, but only a small part of a
+//! program with many runnable threads.
 //!
 //! Approach (Saez et al., CF'10, §2.1): "selects applications with the smallest thread-level parallelism and
 //! maps threads of these applications to fast cores. Thread-level parallelism is determined by examining the
 //! number of runnable (i.e., not blocked) threads. If not enough fast cores are available to accommodate all
-//! these threads, some will be left running on slow cores. MinTLP makes no effort to fairly share." Changes
-//! are made by swaps once per step, as §2.1 has it "to avoid premature migrations". An application of equal
-//! parallelism takes nobody's place, so the first that is served stays. An idle fast PE takes a thread of any
-//! application (§2.2 has it migrate at once, we at the next step). A thread that has told that it spins comes
-//! after all others, but keeps its fast PE while none of them wants it. A step is made at every change of the
-//! number of runnable threads that the world tells, else once per interval.
+//! these threads, some will be left running on slow cores. MinTLP makes no effort to fairly share." Threads
+//! are swapped once per step, following §2.1, "to avoid premature migrations". Threads of applications with
+//! equal parallelism do not displace each other, so the first to get a fast PE keeps it. An idle fast PE
+//! takes a thread of any application (in §2.2 it migrates at once, here at the next step). A thread that has
+//! reported that it spins comes after all others, but keeps its fast PE while none of them wants it. A step
+//! is made at every change of the number of runnable threads that the world reports, else once per interval.
 //!
 //! Parameters: none.
 //!
-//! Limits: where the world does not tell every change, the number of runnable threads is the mean of the last
-//! window, rounded; the paper counts at every change. An application whose parallelism is not known comes
-//! last. Those of [`super::amp`].
+//! Limits: where the world does not report every change, the number of runnable threads is the rounded mean
+//! of the last window; the paper counts at every change. An application of unknown parallelism comes last.
+//! Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::spec::PolicyKind;
@@ -25,7 +25,7 @@ use super::{EventKind, Needs, Policy, Reading, Scene, tlp};
 use crate::plan::Placement;
 use std::fmt::{Display, Formatter};
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "mintlp",
     machine: "fast and slow PEs",
@@ -36,7 +36,7 @@ pub const KIND: PolicyKind = PolicyKind {
     make: |_| Box::new(MinTlp),
 };
 
-/// The policy. It has no state: who sits on a fast PE is part of the scene.
+/// The policy. It is stateless: which threads are on fast PEs is part of the scene.
 struct MinTlp;
 
 impl Policy for MinTlp {
@@ -69,10 +69,10 @@ impl Policy for MinTlp {
     }
 }
 
-/// Why a thread is ranked where it is.
+/// The reason for a thread's rank.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
-    /// With so many runnable threads of its application, if that is known.
+    /// The number of runnable threads of its application, if known.
     Works(Option<usize>),
     Spins,
 }
@@ -82,7 +82,7 @@ impl Display for Why {
         match self {
             Why::Works(Some(tlp)) => write!(f, "its application has {tlp} runnable threads"),
             Why::Works(None) => f.write_str("the parallelism of its application is unknown"),
-            Why::Spins => f.write_str("it spins, and nobody wants its fast PE"),
+            Why::Spins => f.write_str("it spins, and no other thread wants its fast PE"),
         }
     }
 }

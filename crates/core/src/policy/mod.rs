@@ -1,7 +1,7 @@
-//! Policies: each turns what is known of the threads into the placement it wants. One policy, one file.
+//! Policies: each turns the state of the threads into the placement that it wants. One policy per file.
 //!
-//! A policy never acts. It gets a [`Scene`] and returns a [`Placement`]; the engine makes the difference to
-//! the present placement, keeps to the limits of users and machine, and the world carries it out.
+//! A policy never acts. It receives a [`Scene`] and returns a [`Placement`]; the engine computes the
+//! difference to the present placement within the limits of users and machine, and the world carries it out.
 
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
@@ -36,7 +36,7 @@ pub use needs::{Needs, Reading};
 pub use spec::{Parameter, ParameterTable, Parameters, PolicyError, PolicyKind, PolicySpec};
 pub use spread::KIND as SPREAD;
 
-/// The registry: every policy, in the order in which they are listed.
+/// The registry: every policy, in the order in which policies are listed.
 pub const KINDS: &[&PolicyKind] = &[
     &spread::KIND,
     &default::KIND,
@@ -50,91 +50,92 @@ pub const KINDS: &[&PolicyKind] = &[
     &exec::KIND,
 ];
 
-/// The policies' names.
+/// Returns the names of the policies.
 pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     KINDS.iter().map(|kind| kind.name)
 }
 
-/// The policy of a specification such as `pa:turn=500ms`, if it needs no command of its own.
+/// Builds the policy of a specification such as `pa:turn=500ms`, unless it needs a command of its own.
 pub fn build(spec: &str) -> Result<Box<dyn Policy>, PolicyError> {
     spec.parse::<PolicySpec>()?.build(None)
 }
 
-/// What a policy is told.
+/// The input of a policy.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
     /// The time.
     pub now: Time,
-    /// Why it is asked now.
+    /// Why the policy is asked now.
     pub cause: Cause<'a>,
-    /// The machine: what its PEs share, and what that costs.
+    /// The machine model: what PEs share, and what that costs.
     pub machine: &'a MachineModel,
     /// The PEs that may be used now.
     pub allowed: &'a CpuSet,
     /// Every living thread.
     pub threads: &'a [Subject],
-    /// What each application did lately.
+    /// The recent activity of each application.
     pub applications: &'a BTreeMap<AppId, ApplicationView>,
 }
 
 /// Why a policy is asked.
 #[derive(Debug, Clone, Copy)]
 pub enum Cause<'a> {
-    /// The interval is over, and everything was looked at.
+    /// The interval has elapsed, and everything was observed.
     Interval,
-    /// This has happened since, and nothing else was looked at.
+    /// These events have happened since, and nothing else was observed.
     Events(&'a [Event]),
 }
 
 /// One thread as a policy sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
-    /// What it did lately.
+    /// Its recent activity.
     pub view: ThreadView,
     /// Its name (`comm`).
     pub name: Arc<str>,
-    /// Whether it wanted a PE for at least half of the last window; by the present instant where that is not
-    /// known, or where the world tells that just one thread of its application is runnable.
-    /// [`Hints::spinning`] tells whether it wants it only to wait.
+    /// Whether it wanted a PE for at least half of the last window. The present instant decides where that is
+    /// unknown, and where the world reports that exactly one thread of the application is runnable. A thread
+    /// may want a PE only to busy-wait: see [`Hints::spinning`].
     pub runnable: bool,
-    /// What its runtime library told of it.
+    /// The hints of its runtime library.
     pub hints: Hints,
     /// Its FPU class.
     pub fpu_class: FpuClass,
     /// Whether corewise may place it now.
     pub placeable: bool,
-    /// Whether it was bound so lately that it should stay where it is.
+    /// Whether it was bound so recently that it should stay where it is.
     pub resident: bool,
-    /// Where it is bound and why, if it is; in [`Policy::answers`], where it was when a placement was last
-    /// asked for: an event costs no look at every thread.
+    /// Where it is bound and why, if it is. In [`Policy::answers`] this is the state when a placement was
+    /// last requested, as updating it would take a pass over all threads.
     pub assignment: Option<Assignment>,
 }
 
 /// A scheduling policy.
 pub trait Policy {
-    /// How users name it: the policy, and the parameters that they gave.
+    /// Returns the name as users write it, with the parameters that they gave.
     fn name(&self) -> &str;
 
-    /// What it goes by.
+    /// Returns which readings and events the policy uses.
     fn needs(&self) -> Needs;
 
-    /// Whether it may want another placement because of the events that the scene tells of as its cause. It
-    /// is asked at every event, and [`Policy::place`] only if so.
+    /// Returns whether the events in the scene's cause may change the wanted placement. Called for every
+    /// batch of events; [`Policy::place`] follows only if the result is `true`.
     fn answers(&mut self, _scene: &Scene<'_>) -> bool {
         true
     }
 
-    /// The placement it wants. Only threads that are `placeable` may be bound.
+    /// Returns the wanted placement. Only threads that are `placeable` may be bound.
     fn place(&mut self, scene: &Scene<'_>) -> Placement;
 
-    /// Why it has given up, if it has: it binds nothing any more, and what it said before may be wrong.
+    /// Returns why the policy has given up, if it has. It then binds nothing any more, and its earlier
+    /// answers may be wrong.
     fn failure(&self) -> Option<&str> {
         None
     }
 }
 
-/// The number of runnable threads of an application: at this instant where the world tells every change, else
-/// the mean of the last window, rounded. `None` where the world does not tell.
+/// Returns the number of runnable threads of an application: at this instant if the world reports every
+/// change, else the rounded mean of the last window. `None` if the world reports neither.
 fn tlp(scene: &Scene<'_>, app: AppId) -> Option<usize> {
     let now = |view: &ApplicationView| view.runnable.map(|count| count as usize);
     scene.applications.get(&app).map(|view| now(view).unwrap_or(view.tlp_mean.round() as usize))

@@ -1,8 +1,8 @@
-//! Which PEs are near to which: questions that several policies ask of the topology.
+//! Which PEs are near to each other: questions that several policies ask of the topology.
 //!
-//! Problem: a thread that moves far loses what it has in its caches. Approach: the closest PE is the one with
-//! which the closest level is shared. Source: the topology-aware migrations of Saez et al., CF'10, §3.4.
-//! Limits: what a move costs is not known, only which of two is shorter.
+//! Problem: a thread that moves far loses the contents of its caches. Approach: the closest PE is the one
+//! that shares the closest level. Source: the topology-aware migrations of Saez et al., CF'10, §3.4. Limits:
+//! the cost of a move is unknown; moves can only be compared.
 
 use super::Subject;
 use crate::cpuset::CpuSet;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Distance {
     Stays,
-    /// Within the closest domain that holds both PEs.
+    /// Within the closest domain that contains both PEs.
     Within(DomainKind),
-    /// Across everything, or from nobody knows where.
+    /// Across the whole machine, or from an unknown PE.
     Across,
 }
 
-/// Of threads and open PEs those two that are closest to each other: the thread's place in the list, and the
-/// PE. Of equally close ones the first thread, the lowest PE. A thread takes only a PE that it is permitted.
+/// Returns the closest pair of a thread and an open PE: the thread's index in the list, and the PE. Ties go
+/// to the first thread and the lowest PE. A thread is only paired with a PE that it is permitted.
 pub fn nearest<'a>(
     around: &[Vec<&Domain>],
     open: &CpuSet,
@@ -47,28 +47,28 @@ pub fn nearest<'a>(
     best.map(|(_, index, pe)| (index, pe))
 }
 
-/// Brings threads and open PEs together, the closest first, as [`nearest`] asked again and again would,
-/// without a look at every thread each time: threads that ran on the same PE and are permitted the same PEs
-/// differ in nothing but their order.
+/// Pairs threads with open PEs, closest first. The result is the same as that of repeated calls of
+/// [`nearest`], without a pass over all threads for each: threads that ran on the same PE and are permitted
+/// the same PEs form a group and differ only in their order.
 pub struct Pairing<'a> {
     around: &'a [Vec<&'a Domain>],
     groups: Vec<Alike<'a>>,
-    /// For each group that can use an open PE the distance, its first thread's place, the PE, and the group.
-    /// PEs that were closed since make entries too near, never too far, so the first whose PE is open is
-    /// right.
+    /// For each group that can use an open PE: the distance, the index of its first thread, the PE, and the
+    /// group. PEs that were closed since make entries too near but never too far, so the first entry whose PE
+    /// is open is correct.
     queue: BinaryHeap<Reverse<(Distance, usize, PeId, usize)>>,
 }
 
-/// Threads that differ in nothing but their order.
+/// Threads that differ only in their order.
 struct Alike<'a> {
     last_pe: Option<PeId>,
     permitted: &'a CpuSet,
-    /// Their places in the list.
+    /// Their indices in the list.
     waiting: VecDeque<usize>,
 }
 
 impl<'a> Pairing<'a> {
-    /// Threads that all wait, and no PE that is open yet.
+    /// Starts with all threads waiting and no open PE.
     pub fn new(around: &'a [Vec<&'a Domain>], threads: impl Iterator<Item = &'a Subject>) -> Self {
         let mut groups: Vec<Alike<'a>> = Vec::new();
         let mut known = HashMap::new();
@@ -83,7 +83,7 @@ impl<'a> Pairing<'a> {
         Self { around, groups, queue: BinaryHeap::new() }
     }
 
-    /// From now on these PEs are open, and no others.
+    /// Opens these PEs and closes all others.
     pub fn open(&mut self, open: &CpuSet) {
         let entry = |(place, group): (usize, &Alike<'a>)| {
             let (distance, pe) = group.closest(self.around, open)?;
@@ -92,7 +92,7 @@ impl<'a> Pairing<'a> {
         self.queue = self.groups.iter().enumerate().filter_map(entry).collect();
     }
 
-    /// The closest pair, and its thread waits no more. Of the PEs that were open, `open` are left.
+    /// Returns the closest pair and removes its thread. `open` are the PEs that are still open.
     pub fn next(&mut self, open: &CpuSet) -> Option<(usize, PeId)> {
         while let Some(mut first) = self.queue.peek_mut() {
             let Reverse((distance, index, pe, place)) = &mut *first;
@@ -117,7 +117,7 @@ impl<'a> Pairing<'a> {
 }
 
 impl Alike<'_> {
-    /// The closest PE that they can use.
+    /// Returns the closest PE that the group can use.
     fn closest(&self, around: &[Vec<&Domain>], open: &CpuSet) -> Option<(Distance, PeId)> {
         if open.is_subset(self.permitted) {
             closest(around, open, self.last_pe)
@@ -127,8 +127,8 @@ impl Alike<'_> {
     }
 }
 
-/// The open PE that shares most with where a thread ran, and how far it is; the lowest of equals. `around`
-/// holds for each PE the domains that hold it, closest first
+/// Returns the open PE that shares most with the PE where a thread ran, and its distance; ties go to the
+/// lowest PE. `around` holds for each PE the domains that contain it, closest first
 /// ([`crate::topology::Topology::domains_by_pe`]).
 fn closest(around: &[Vec<&Domain>], open: &CpuSet, last: Option<PeId>) -> Option<(Distance, PeId)> {
     let across = || Some((Distance::Across, open.first()?));
@@ -143,7 +143,8 @@ fn closest(around: &[Vec<&Domain>], open: &CpuSet, last: Option<PeId>) -> Option
     around.get(last.0 as usize).into_iter().flatten().find_map(within).or_else(across)
 }
 
-/// PEs in the order in which threads should fill them: first PEs of all cores, then their siblings.
+/// Returns the PEs in the order in which threads should fill them: one PE of each core first, then their
+/// siblings.
 pub fn by_core(around: &[Vec<&Domain>], pes: &CpuSet) -> Vec<PeId> {
     let siblings_before = |pe: PeId| siblings(around, pes, pe).iter().filter(|&sibling| sibling < pe).count();
     let mut ordered: Vec<(usize, PeId)> = pes.iter().map(|pe| (siblings_before(pe), pe)).collect();
@@ -151,7 +152,7 @@ pub fn by_core(around: &[Vec<&Domain>], pes: &CpuSet) -> Vec<PeId> {
     ordered.into_iter().map(|(_, pe)| pe).collect()
 }
 
-/// The others of `pes` on the SMT core of a PE.
+/// Returns the other PEs of `pes` on the SMT core of a PE.
 pub fn siblings(around: &[Vec<&Domain>], pes: &CpuSet, pe: PeId) -> CpuSet {
     let mut domains = around.get(pe.0 as usize).into_iter().flatten();
     let core = domains.find(|domain| domain.kind == DomainKind::Core);

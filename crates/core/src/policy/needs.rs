@@ -1,28 +1,29 @@
-//! What a policy goes by: readings and events.
+//! What a policy uses: readings and events.
 //!
-//! Problem: a policy whose readings a machine does not give decides nothing, and its user waits in vain.
-//! Approach: each policy says what it goes by, a world says what it has, and `corewise run` compares the two
-//! before the command starts. Source: ours. Limits: a source may give a reading for some threads only.
+//! Problem: if a machine does not provide the readings that a policy uses, the policy decides nothing, and
+//! its user waits in vain. Approach: each policy declares what it uses, each world what it provides, and
+//! `corewise run` compares the two before the command starts. Source: ours. Limits: a source may provide a
+//! reading for some threads only.
 
 use crate::observe::EventKind;
 
-/// What a policy goes by.
+/// What a policy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
     /// Readings without which it binds nothing.
     pub required: &'static [Reading],
-    /// Readings that it goes by where they are there.
+    /// Optional readings.
     pub used: &'static [Reading],
-    /// What makes a decision before the interval is over worth its while.
+    /// Events that justify a decision before the interval has elapsed.
     pub events: &'static [EventKind],
 }
 
 impl Needs {
-    /// Those of a policy that goes by nothing but who is runnable.
+    /// The needs of a policy that only uses which threads are runnable.
     pub const NONE: Needs = Needs { required: &[], used: &[], events: &[] };
 }
 
-/// A reading that not every machine gives.
+/// A reading that not every machine provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// FPU usage of threads.
@@ -35,14 +36,14 @@ pub enum Reading {
     Branches,
     /// The number of runnable threads of applications.
     Tlp,
-    /// Which threads only wait, as runtime libraries tell.
+    /// Which threads spin, as reported by runtime libraries.
     Spinning,
-    /// Which thread does the serial parts, as runtime libraries tell.
+    /// Which thread executes the serial parts, as reported by runtime libraries.
     Master,
 }
 
 impl Reading {
-    /// In words.
+    /// Returns the reading in words.
     pub fn words(self) -> &'static str {
         match self {
             Reading::FpuUsage => "FPU usage",

@@ -1,37 +1,36 @@
 //! Fast PEs for sequential phases and for programs of low parallelism: `pa`.
 //!
-//! Problem: fast PEs serve best where a program has a single runnable thread, but a scheduler that always
-//! gives them to the least parallel program (`mintlp`) lets that one monopolise them.
+//! Problem: fast PEs help most where a program has a single runnable thread, but a scheduler that always
+//! gives them to the least parallel program (`mintlp`) lets that program monopolise them.
 //!
 //! Approach (Saez et al., CF'10, §2.1). Each runnable thread is of one class:
 //!
-//! - SP: the thread "of parallel applications that have just entered a sequential phase". First right to fast
-//!   PEs, for `amp_boost_ticks`, then MP, "to avoid monopolizing fast cores".
-//! - Master: the thread that its runtime library has named as the one that does the serial parts
+//! - SP: the thread "of parallel applications that have just entered a sequential phase". It has the first
+//!   claim to fast PEs for `amp_boost_ticks`; afterwards it is MP, "to avoid monopolizing fast cores".
+//! - Master: the thread that its runtime library has named as the one that executes the serial parts
 //!   ([`crate::observe::Hints::master`]): PA "tries to ensure that the master thread runs on a fast core
 //!   whenever it is active, but without permanently binding the thread to that core" (§2.2.2). After SP.
-//! - MP, mildly parallel: of an application with few runnable threads, single-threaded ones included. They
-//!   share in turns the fast PEs that SP threads leave ("the remaining fast cores will be shared among MP
+//! - MP, mildly parallel: of an application with few runnable threads, including single-threaded ones. They
+//!   take turns on the fast PEs that SP threads leave ("the remaining fast cores will be shared among MP
 //!   threads in a round-robin fashion").
-//! - HP, highly parallel: of an application whose number of runnable threads exceeds `hp_threshold`. On slow
-//!   PEs, unless a fast one is left over.
+//! - HP, highly parallel: of an application whose number of runnable threads exceeds `hp_threshold`. They run
+//!   on slow PEs, unless a fast one is left over.
 //!
-//! A thread that has told that it spins does nothing useful: it is a candidate to leave its fast PE (§2.2.1,
-//! "marks this thread as a candidate for migration to slow cores"). It keeps the PE until an SP, master or MP
-//! thread wants it; HP threads have no claim, so none is swapped in for it: "this approach avoids premature
-//! migrations". Spinning on a slow PE, it gets no fast one.
+//! A thread that has reported that it spins does no useful work: it is a candidate to leave its fast PE
+//! (§2.2.1, "marks this thread as a candidate for migration to slow cores"). It keeps the PE until an SP,
+//! master or MP thread wants it; HP threads have no claim and are not swapped in for it: "this approach
+//! avoids premature migrations". A thread that spins on a slow PE gets no fast one.
 //!
-//! Classes follow the number of runnable threads, at every change that the world tells; threads are swapped
-//! once per step ("a thread swapping
-//! mechanism to perform those adjustments periodically, instead of reacting to those transitions
-//! immediately"), and a thread that is promoted takes a fast PE within its last-level cache where one is to
-//! be had (§3.4).
+//! Classes follow the number of runnable threads at every change that the world reports; threads are swapped
+//! once per step ("a thread swapping mechanism to perform those adjustments periodically, instead of reacting
+//! to those transitions immediately"), and a promoted thread takes a fast PE within its last-level cache if
+//! one is available (§3.4).
 //!
 //! Parameters: `hp_threshold`, `amp_boost_ticks` and `turn`.
 //!
-//! Limits: where the world does not tell every change, the number of runnable threads is the mean of the last
-//! window, rounded; a boost ends with a step; the paper counts at every change and in ticks of 10 ms. The
-//! paper does not say where the master stands among the classes. Those of [`super::amp`].
+//! Limits: where the world does not report every change, the number of runnable threads is the rounded mean
+//! of the last window, and a boost ends with a step; the paper counts at every change and in ticks of 10 ms.
+//! The paper does not rank the master among the classes. Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::spec::{Parameters, PolicyKind};
@@ -45,10 +44,10 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
-/// A scheduling tick of the paper: it gives one hundred of them as one second (§2.1).
+/// A scheduling tick of the paper, which equates one hundred of them with one second (§2.1).
 const TICK: Duration = Duration::from_millis(10);
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "pa",
     machine: "fast and slow PEs",
@@ -68,14 +67,15 @@ struct Pa {
     turn: Duration,
     turns: Turns,
     phases: BTreeMap<AppId, Phase>,
-    /// With more runnable threads than this an application is highly parallel, as of the last step.
+    /// An application with more runnable threads than this is highly parallel; as of the last step.
     threshold: usize,
-    /// Whether it was mildly parallel, and its only runnable thread, as reported last.
+    /// For each application as last reported: whether it was mildly parallel, and its only runnable thread.
     reported: BTreeMap<AppId, (bool, Option<ThreadId>)>,
 }
 
-/// What an application is in. It moves from any to `Parallel` with two runnable threads, from there to
-/// `Boosted` with one, and on to `Sequential` when the boost is spent. With none it stays what it is.
+/// The phase of an application. Two runnable threads move it from any phase to `Parallel`; one moves it from
+/// there to `Boosted`, and on to `Sequential` when the boost is used up. Without runnable threads it keeps
+/// its phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Sequential,
@@ -83,7 +83,7 @@ enum Phase {
     Boosted { since: Time },
 }
 
-/// The class of a thread, by its right to a fast PE.
+/// The class of a thread, ordered by its claim to a fast PE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Sp,
@@ -133,13 +133,13 @@ impl Pa {
         }
     }
 
-    /// Whether this number of runnable threads makes an application one of another class, or another thread
-    /// its sequential one.
+    /// Returns whether a number of runnable threads changes the class of an application or the thread of its
+    /// sequential phase.
     fn is_new(&mut self, runnable: &RunnableThreads) -> bool {
         let now = (runnable.count as usize <= self.threshold, runnable.only);
         let is_parallel = self.phases.get(&runnable.app) == Some(&Phase::Parallel);
         match runnable.count {
-            // Nobody is there to be placed.
+            // There is no thread to place.
             0 => false,
             count => {
                 let same = self.reported.insert(runnable.app, now) == Some(now);
@@ -173,13 +173,14 @@ impl Policy for Pa {
         }
     }
 
-    /// Whether an application enters another phase or crosses the threshold, or somebody spins or no longer.
+    /// Returns whether an application enters another phase or crosses the threshold, or a thread starts or
+    /// stops spinning.
     fn answers(&mut self, scene: &Scene<'_>) -> bool {
         let Cause::Events(events) = scene.cause else { return true };
         events.iter().any(|event| match event {
             Event::TlpChanged(runnable) => self.is_new(runnable),
             Event::Hint { .. } | Event::AllowedChanged(_) => true,
-            // What they change is told by the events above, or by the next look.
+            // Their effects are reported by the events above or by the next observation.
             Event::ThreadStarted(_)
             | Event::ThreadEnded(_)
             | Event::ThreadRenamed { .. }
@@ -215,10 +216,10 @@ impl Policy for Pa {
     }
 }
 
-/// Why a thread is ranked where it is.
+/// The reason for a thread's rank.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
-    /// It is of that class, and its application has so many runnable threads, if that is known.
+    /// The thread's class, and the number of runnable threads of its application, if known.
     Class(Class, Option<usize>),
     Spins,
 }
@@ -232,7 +233,7 @@ impl Why {
 impl Display for Why {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let (class, tlp) = match self {
-            Why::Spins => return f.write_str("it spins, but nobody with a claim wants its fast PE"),
+            Why::Spins => return f.write_str("it spins, but no thread with a claim wants its fast PE"),
             Why::Class(Class::Sp, _) => {
                 return f.write_str("SP: its application has just entered a sequential phase");
             }

@@ -1,15 +1,16 @@
 //! Fast and slow PEs in turns: `rr`.
 //!
-//! Problem: with fewer fast PEs than threads somebody has to wait, and without any knowledge of the threads
-//! the only just answer is: everybody equally.
+//! Problem: with fewer fast PEs than threads some threads have to wait, and without any knowledge of the
+//! threads the only fair answer is equal shares.
 //!
 //! Approach: the policy "equally shares fast and slow cores among all threads" (Saez et al., CF'10, §2.3,
-//! after Becchi and Crowley, CF'06). Runnable threads take the fast PEs in turns, those who had least of them
-//! first; the others are kept on the slow PEs, or the fast ones would be shared by chance.
+//! after Becchi and Crowley, CF'06). Runnable threads take turns on the fast PEs, those with the least time
+//! on them first. The others are kept on the slow PEs; otherwise chance would decide who shares the fast
+//! ones.
 //!
 //! Parameters: `turn`, the time that a thread stays on a fast PE; the paper does not give it.
 //!
-//! Limits: a turn is at least a step. Every turn is a migration, and its cost is not weighed. Those of
+//! Limits: a turn lasts at least one step. Every turn is a migration, whose cost is not considered. Those of
 //! [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
@@ -19,7 +20,7 @@ use super::{Needs, Policy, Reading, Scene};
 use crate::plan::Placement;
 use std::time::Duration;
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "rr",
     machine: "fast and slow PEs",

@@ -1,12 +1,12 @@
-//! Policies by specification: a name and parameters, such as `pa:hp_threshold=3,turn=500ms`.
+//! Policy specifications: a name and parameters, such as `pa:hp_threshold=3,turn=500ms`.
 //!
-//! Problem: a policy and its parameters are written on command lines, in scenarios and in experiments, and
-//! are explained in help texts, errors and documents; each of these with a list of its own goes out of date.
-//! Approach: the [registry](super::KINDS) holds one [`PolicyKind`] a policy. A policy takes its parameters
-//! one by one from [`Parameters`], and in the same call says what each is: name, default, range, unit, a
-//! sentence. So the list of parameters is what the policy really takes: [`PolicyKind::parameters`] makes one
-//! with all defaults and looks at what was asked for. A [`PolicySpec`] is checked when it is made, so none
-//! exists whose policy, parameter or value is unknown.
+//! Problem: policies and their parameters appear on command lines, in scenarios and in experiments, and are
+//! explained in help texts, errors and documents. Separate lists of them would go out of date. Approach: the
+//! [registry](super::KINDS) holds one [`PolicyKind`] per policy. A policy takes its parameters one by one
+//! from [`Parameters`], and the same call documents each: name, default, range, unit, a sentence. The list of
+//! parameters is therefore what the policy really takes: [`PolicyKind::parameters`] builds one with all
+//! defaults and records what it asked for. A [`PolicySpec`] is checked on creation, so its policy, parameters
+//! and values are always valid.
 //!
 //! Limits: values stay text until a policy takes them, so `turn=1s` and `turn=1000ms` are two specifications.
 
@@ -21,41 +21,41 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// One policy of the registry.
+/// A policy in the registry.
 #[derive(Debug, Clone, Copy)]
 pub struct PolicyKind {
     /// The name that users write.
     pub name: &'static str,
     /// The machines on which it has something to do.
     pub machine: &'static str,
-    /// What it does, in a sentence.
+    /// What it does, in one sentence.
     pub rule: &'static str,
-    /// Why that helps, for those who have not read the papers.
+    /// Why that helps, for readers who have not read the papers.
     pub why: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub source: &'static str,
-    /// The parameter that takes the rest of a specification as it stands, commas included.
+    /// The parameter that takes the rest of a specification verbatim, including commas.
     pub rest: Option<&'static str>,
-    /// Makes it.
+    /// Builds the policy.
     pub make: fn(&mut Parameters<'_>) -> Box<dyn Policy>,
 }
 
-/// A parameter of a policy, for people.
+/// The documentation of a policy's parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// The value that it has if none is given, in words where it depends on the machine.
+    /// Its default value; in words if it depends on the machine.
     pub default: String,
-    /// What may be written, with the range.
+    /// The permitted values, with the range.
     pub values: String,
-    /// The unit of a number; empty where there is none, or where it is written with the value.
+    /// The unit of a number; empty if there is none or if it is written with the value.
     pub unit: &'static str,
-    /// What it is, in a sentence.
+    /// What it means, in one sentence.
     pub doc: &'static str,
 }
 
-/// A policy with its parameters. One that exists is known to the registry, and so are its parameters.
+/// A policy with its parameters, both known to the registry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct PolicySpec {
@@ -63,17 +63,17 @@ pub struct PolicySpec {
     parameters: BTreeMap<String, String>,
 }
 
-/// What is wrong with a specification.
+/// An error in a specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// There is no such policy.
     #[error("there is no policy `{name}`; there are: {known}; the nearest is `{nearest}`")]
     Policy {
-        /// As it was written.
+        /// The name as written.
         name: String,
-        /// The policies.
+        /// The known policies.
         known: String,
-        /// The one that is written most alike.
+        /// The known policy with the most similar name.
         nearest: &'static str,
     },
     /// The policy has no such parameter.
@@ -81,9 +81,9 @@ pub enum PolicyError {
     Parameter {
         /// The policy.
         policy: &'static str,
-        /// As it was written.
+        /// The name as written.
         name: String,
-        /// Its parameters, and which is nearest.
+        /// Its parameters, and the most similar one.
         known: String,
     },
     /// A parameter cannot have this value.
@@ -93,17 +93,19 @@ pub enum PolicyError {
         policy: &'static str,
         /// The parameter.
         parameter: String,
-        /// As it was written.
+        /// The value as written.
         value: String,
-        /// What may be written.
+        /// The permitted values.
         values: String,
     },
-    /// Not a list of parameters.
-    #[error("the policy {policy}: `{text}` is no parameter: write NAME=VALUE, once for each, between commas")]
+    /// The text is not a list of parameters.
+    #[error(
+        "the policy {policy}: `{text}` is not a parameter: write NAME=VALUE, each once, separated by commas"
+    )]
     Syntax {
         /// The policy.
         policy: &'static str,
-        /// As it was written.
+        /// The text as written.
         text: String,
     },
     /// The policy's command cannot be started.
@@ -117,7 +119,7 @@ pub enum PolicyError {
 }
 
 impl PolicyKind {
-    /// The policy of that name.
+    /// Returns the policy with this name.
     pub fn find(name: &str) -> Result<&'static PolicyKind, PolicyError> {
         KINDS.iter().copied().find(|kind| kind.name == name).ok_or_else(|| PolicyError::Policy {
             name: name.to_owned(),
@@ -126,17 +128,17 @@ impl PolicyKind {
         })
     }
 
-    /// What it takes.
+    /// Returns its parameters.
     pub fn parameters(&self) -> Vec<Parameter> {
         self.with_defaults().1
     }
 
-    /// What it needs with all defaults.
+    /// Returns what it needs with all defaults.
     pub fn needs(&self) -> Needs {
         self.with_defaults().0.needs()
     }
 
-    /// Whether the policy is another program.
+    /// Returns whether the policy runs as a separate program.
     pub fn takes_command(&self) -> bool {
         self.rest.is_some()
     }
@@ -169,37 +171,37 @@ impl PolicyKind {
     }
 }
 
-/// The name that is written most alike.
+/// Returns the most similar name.
 fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     known.min_by_key(|known| strsim::damerau_levenshtein(name, known))
 }
 
 impl PolicySpec {
-    /// The policy with those parameters, if there are such.
+    /// Returns the policy with these parameters, or an error if either is invalid.
     pub fn new(name: &str, parameters: BTreeMap<String, String>) -> Result<Self, PolicyError> {
         PolicyKind::find(name)?.make(&parameters, None)?;
         Ok(Self { name: name.to_owned(), parameters })
     }
 
-    /// The policy's name.
+    /// Returns the policy's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The policy with these parameters as well; those that it has already stay as they are.
+    /// Returns the policy with these parameters added; parameters that it has already keep their values.
     pub fn or(&self, parameters: &BTreeMap<String, String>) -> Result<Self, PolicyError> {
         let mut all = parameters.clone();
         all.extend(self.parameters.clone());
         Self::new(&self.name, all)
     }
 
-    /// The parameters that are given.
+    /// Returns the given parameters.
     pub fn parameters(&self) -> &BTreeMap<String, String> {
         &self.parameters
     }
 
-    /// Makes the policy. Its [name](Policy::name) is the whole specification. `commands` starts the command
-    /// of a policy that is another program; without it, there is none.
+    /// Builds the policy. Its [name](Policy::name) is the whole specification. `commands` starts the command
+    /// of a policy that is a separate program; with `None` such policies cannot be built.
     pub fn build(&self, commands: Option<StartCommand<'_>>) -> Result<Box<dyn Policy>, PolicyError> {
         let no_commands: StartCommand<'_> = &|_| Err("no command can be started here".to_owned());
         let kind = PolicyKind::find(&self.name)?;
@@ -286,7 +288,7 @@ impl TryFrom<Written> for PolicySpec {
     }
 }
 
-/// Parameters in a file, as they are written there.
+/// A table of parameters in a file, as written.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct ParameterTable(BTreeMap<String, TableValue>);
@@ -301,7 +303,7 @@ enum TableValue {
 }
 
 impl ParameterTable {
-    /// The parameters as a specification has them: those of a table by dotted names.
+    /// Returns the parameters as in a specification; those of nested tables get dotted names.
     pub fn into_texts(self) -> BTreeMap<String, String> {
         let mut texts = BTreeMap::new();
         for (name, value) in self.0 {
@@ -320,8 +322,8 @@ impl ParameterTable {
     }
 }
 
-/// What a policy is made of. Each call takes one parameter and says what it is; a value that is wrong is kept
-/// for the error, and the default is used meanwhile.
+/// The parameters from which a policy is built. Each call takes one parameter and documents it. An invalid
+/// value is recorded as the error, and the default is used in its place.
 pub struct Parameters<'a> {
     policy: &'static str,
     left: BTreeMap<String, String>,
@@ -339,13 +341,13 @@ impl<'a> Parameters<'a> {
         Self { policy, left: given.clone(), asked: Vec::new(), error: None, commands }
     }
 
-    /// For tests: all defaults.
+    /// Returns all defaults, for tests.
     #[cfg(test)]
     pub fn defaults() -> Self {
         Self::new("test", &BTreeMap::new(), None)
     }
 
-    /// A number within a range.
+    /// Takes a number within a range.
     pub fn number(
         &mut self,
         name: &'static str,
@@ -359,12 +361,12 @@ impl<'a> Parameters<'a> {
         self.take(asked, default, |text| text.parse().ok().filter(|value| range.contains(value)))
     }
 
-    /// A share, 0..1.
+    /// Takes a share, 0..1.
     pub fn share(&mut self, name: &'static str, default: f64, doc: &'static str) -> f64 {
         self.number(name, default, 0.0..=1.0, "", doc)
     }
 
-    /// A whole number within a range.
+    /// Takes a whole number within a range.
     pub fn integer(
         &mut self,
         name: &'static str,
@@ -376,7 +378,8 @@ impl<'a> Parameters<'a> {
         self.integer_or(name, default.to_string(), range, unit, doc).unwrap_or(default)
     }
 
-    /// A whole number within a range; `None` stands for a default that only the scene tells, here in words.
+    /// Takes a whole number within a range. `None` means a default that depends on the scene, described in
+    /// words.
     pub fn integer_or(
         &mut self,
         name: &'static str,
@@ -390,7 +393,7 @@ impl<'a> Parameters<'a> {
         self.take(asked, None, |text| text.parse().ok().filter(|value| range.contains(value)).map(Some))
     }
 
-    /// A time within a range, written with its unit.
+    /// Takes a duration within a range, written with its unit.
     pub fn duration(
         &mut self,
         name: &'static str,
@@ -403,7 +406,7 @@ impl<'a> Parameters<'a> {
         self.take(asked, default, |text| parse_duration(text).ok().filter(|value| range.contains(value)))
     }
 
-    /// Numbers above 0 by names: `NAME.KEY=NUMBER` for each.
+    /// Takes named numbers above 0, written as `NAME.KEY=NUMBER`.
     pub fn numbers(
         &mut self,
         name: &'static str,
@@ -425,7 +428,8 @@ impl<'a> Parameters<'a> {
         numbers
     }
 
-    /// The command that is given, started and greeted; not started where parameters are only looked at.
+    /// Takes a command, starts it and performs the greeting; when parameters are only listed, no command is
+    /// started.
     pub fn command(
         &mut self,
         name: &'static str,
@@ -468,7 +472,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// A policy under its whole specification.
+/// A policy that is named by its whole specification.
 struct Specified {
     name: String,
     policy: Box<dyn Policy>,

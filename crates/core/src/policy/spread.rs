@@ -1,39 +1,39 @@
-//! FPU-intensive threads apart: the placement of BulldOver.
+//! Separates FPU-intensive threads: the placement of BulldOver.
 //!
 //! Problem: two floating-point threads on PEs that share an FPU slow each other down, while an integer thread
-//! beside either of them costs little; the operating system does not know which thread is which.
+//! next to either of them costs little; the operating system does not know which thread is which.
 //!
 //! Approach (BulldOver §IV and §V.C): rank the FPU-intensive threads. With N units that share an FPU, bind
-//! the first N to one unit each, the next N to the same units as second ones, and so on, as often as the
-//! units have PEs; leave the rest free. A thread is bound to all PEs of its unit that it may use ("binds them
-//! on a per-module basis, instead of per-core"): which of them it runs on makes no difference to the FPU, and
-//! the operating system can get it out of the way of others. Threads keep their units while their rank allows
-//! it (the paper's caching).
+//! the first N threads to one unit each, the next N to the same units as second threads, and so on until each
+//! unit has as many threads as PEs; leave the rest free. A thread is bound to all PEs of its unit that it may
+//! use ("binds them on a per-module basis, instead of per-core"): the FPU is the same for each of them, and
+//! the operating system can move the thread out of the way of others. Threads keep their units while their
+//! rank permits (the paper's caching).
 //!
-//! A unit is what the FPU is shared in: the module where cores share an FPU, else the SMT core; where there
-//! are neither, the cores of one L2, the other resource that the paper finds such pairs to fight for. Where
-//! no two allowed PEs share any of these and all are equally fast, nothing is to be gained and nothing is
-//! bound. Where one unit is all that is allowed, each of its PEs counts as one: threads are at least kept
-//! from sharing a PE.
+//! A unit is the domain that shares an FPU: the module where cores share an FPU, else the SMT core. Where
+//! there are neither, it is the cores of one L2, the other resource for which the paper finds such pairs to
+//! compete. If no two allowed PEs share any of these and all are equally fast, there is nothing to gain and
+//! nothing is bound. If all allowed PEs belong to one unit, each PE counts as a unit: threads are at least
+//! kept from sharing a PE.
 //!
-//! Which unit (ours; the paper has one node and one kind of core): units that nobody has before those that
-//! somebody has, and of these the fastest kind first. So no FPU-intensive thread is on a slow PE while a fast
-//! one is free; one whose unit another FPU-intensive thread has is not free: beside it, both would be slowed
-//! down. Of equal units the one in the package, node, L3, cluster and L2 with the fewest of these threads, as
-//! each has its own bandwidth and room; of equal ones the closest to where a waiting thread ran.
+//! Which unit (ours; the paper has one node and one kind of core): empty units before occupied ones, and
+//! among these the fastest kind first. So no FPU-intensive thread is on a slow PE while a fast unit is free.
+//! A fast unit with another FPU-intensive thread is not free: sharing it would slow both down. Among equal
+//! units, the one in the package, node, L3, cluster and L2 with the fewest of these threads wins, as each has
+//! its own bandwidth and capacity; then the one closest to where a waiting thread ran.
 //!
 //! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run,
-//! the FPU cycles that it really wants: for threads that run all the time (the paper's) it is the same order,
-//! and a thread that hardly runs takes no FPU from one that does. (Not the share of time that it *got*: that
-//! tells more about its neighbours.) An assigned thread counts a little more than its rival, so that
-//! noise does not swap the two, and one that has had the best of assignments for a moment only stays in any
-//! case.
+//! which is the number of FPU cycles that it really wants. For threads that run all the time, as in the
+//! paper, the order is the same, and a thread that hardly runs does not take an FPU from one that does. (We
+//! do not use the share of time that the thread *got*: that tells more about its neighbours.) An assigned
+//! thread gets a small bonus over its rivals, so that noise does not swap the two, and a thread that has just
+//! got one of the best assignments stays in any case.
 //!
 //! Parameters: `runnable_share_min` and `hysteresis`, both ours.
 //!
-//! Limits: the policy looks at FPU demand only, not at the memory that threads of one process share, nor at
-//! where their memory is: moved to another node, a thread leaves it behind. By how much a kind is slower is
-//! not known: where it is much slower than half as fast, a second thread on a fast unit would do better.
+//! Limits: the policy considers FPU demand only, neither the memory that threads of one process share nor its
+//! location: a thread that moves to another node leaves its memory behind. How much slower a kind is is not
+//! considered: if it is much slower than half as fast, a second thread on a fast unit would be better.
 
 use super::near::nearest;
 use super::spec::{Parameters, PolicyKind};
@@ -45,7 +45,7 @@ use crate::topology::{Domain, DomainKind, Topology};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "spread",
     machine: "cores that share an FPU, SMT siblings, a shared L2; fast and slow PEs",
@@ -58,7 +58,7 @@ pub const KIND: PolicyKind = PolicyKind {
     make: |parameters| Box::new(Spread::new(parameters)),
 };
 
-/// The policy. Nothing changes in it: where threads sit now is part of the scene.
+/// The policy. It is stateless: the present assignments are part of the scene.
 struct Spread {
     runnable_share_min: f64,
     hysteresis: f64,
@@ -83,12 +83,12 @@ impl Spread {
         }
     }
 
-    /// The FPU-intensive threads that may be placed, most demanding first.
+    /// Returns the FPU-intensive threads that may be placed, the most demanding first.
     fn rank<'a>(&self, scene: &Scene<'a>, units: &Units<'_>) -> Vec<&'a Subject> {
         let intensive = scene.threads.iter().filter(|s| s.placeable && s.fpu_class == FpuClass::Intensive);
         let mut assigned: Vec<(usize, &Subject)> =
             intensive.clone().filter_map(|s| Some((units.unit_of(s.assignment.as_ref()?)?, s))).collect();
-        // Threads that share a unit anyway never gain by changing places within it: who wants most is first.
+        // Threads gain nothing by changing places within their unit: order these by demand.
         assigned.sort_by(|(a_unit, a), (b_unit, b)| {
             a_unit.cmp(b_unit).then(demand(b).total_cmp(&demand(a))).then(a.view.thread.cmp(&b.view.thread))
         });
@@ -145,16 +145,15 @@ impl Policy for Spread {
 /// A thread with its place in the ranking.
 type Ranked<'a> = (usize, &'a Subject);
 
-/// Which assignments are given at a time: first or further ones of units of one kind, the fastest being 0.
+/// A stage of assignment: first or further threads on units of one kind, where 0 is the fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Stage {
     before: usize,
     kind: usize,
 }
 
-/// Those who were assigned a moment ago keep their assignments, whatever the noise of one interval says, if
-/// there are no better ones: whoever shares a unit or is on a slower kind may leave as soon as another one is
-/// free.
+/// Keeps the assignments of recently bound threads, whatever the noise of one interval says, unless there are
+/// better ones: a thread that shares a unit or is on a slower kind may leave as soon as another unit is free.
 fn residents(scene: &Scene<'_>, units: &mut Units<'_>) -> Placement {
     let mut placement = Placement::default();
     for subject in scene.threads.iter().filter(|s| s.resident && s.placeable) {
@@ -172,13 +171,13 @@ fn residents(scene: &Scene<'_>, units: &mut Units<'_>) -> Placement {
     placement
 }
 
-/// The FPU cycles that a thread wants, as a share of all cycles.
+/// Returns the FPU cycles that a thread wants, as a share of all cycles.
 fn demand(subject: &Subject) -> f64 {
     let usage = known_fpu_usage(&subject.view.usage).map_or(0.0, |estimate| estimate.value);
     usage * subject.view.runnable_share
 }
 
-/// Gives the assignments of one stage to the best-ranked waiting threads; returns those that got none.
+/// Gives the assignments of one stage to the best-ranked waiting threads; returns the threads that got none.
 fn fill<'a>(
     units: &mut Units<'_>,
     stage: Stage,
@@ -194,7 +193,7 @@ fn fill<'a>(
         assignments -= usize::from(member);
         member
     });
-    // Those who are in a unit of this stage keep it before anybody else chooses.
+    // Threads that are in a unit of this stage keep it before others choose.
     let mut standing = Vec::new();
     for (rank, subject) in members {
         let assignment = subject.assignment.as_ref();
@@ -214,36 +213,37 @@ fn fill<'a>(
     left
 }
 
-/// The allowed PEs by the unit whose FPU they share.
+/// The allowed PEs, grouped by the unit whose FPU they share.
 struct Units<'a> {
     kind: DomainKind,
     list: Vec<Unit>,
-    /// Of each PE, by OS index, its unit and the domains around it.
+    /// For each PE, by OS index, its unit and the domains around it.
     unit_by_pe: Vec<Option<usize>>,
     around: Vec<Vec<&'a Domain>>,
-    /// For each kind of domain larger than the units, the largest first, the place in the topology of the one
-    /// that holds a PE, by OS index.
+    /// For each kind of domain larger than the units, the largest first: the index in the topology of the
+    /// domain that contains a PE, by OS index.
     larger: Vec<Vec<Option<usize>>>,
-    /// How many threads were assigned within each domain of the topology.
+    /// The number of threads assigned within each domain of the topology.
     assigned: Vec<usize>,
 }
 
 /// PEs of one kind that share an FPU.
 struct Unit {
     pes: CpuSet,
-    /// The fastest that is allowed is 0.
+    /// The kind of its PEs; 0 is the fastest allowed one.
     kind: usize,
-    /// Of each larger kind of domain, the largest first, the one that holds it: its place in the topology.
+    /// For each larger kind of domain, the largest first: the index in the topology of the domain that
+    /// contains the unit.
     within: Vec<Option<usize>>,
     threads: usize,
 }
 
-/// For each kind of domain larger than `kind`, the largest first, the place of the one that holds a PE. Of
-/// `nobody` no PE is held.
-fn larger(topology: &Topology, kind: DomainKind, nobody: &[Option<usize>]) -> Vec<Vec<Option<usize>>> {
+/// Returns for each kind of domain larger than `kind`, the largest first, the index of the domain that
+/// contains a PE. `none` stands for PEs without one.
+fn larger(topology: &Topology, kind: DomainKind, none: &[Option<usize>]) -> Vec<Vec<Option<usize>>> {
     let mut larger = BTreeMap::new();
     for (place, domain) in topology.domains.iter().enumerate().filter(|(_, domain)| domain.kind > kind) {
-        let holders = larger.entry(Reverse(domain.kind)).or_insert_with(|| nobody.to_vec());
+        let holders = larger.entry(Reverse(domain.kind)).or_insert_with(|| none.to_vec());
         domain.pes.iter().for_each(|pe| holders[pe.0 as usize] = Some(place));
     }
     larger.into_values().collect()
@@ -284,7 +284,7 @@ impl<'a> Units<'a> {
         Some(units)
     }
 
-    /// Adds the PEs of one domain: a unit for each kind of PE among them.
+    /// Adds the PEs of one domain: one unit for each kind of PE among them.
     fn add(&mut self, kinds: &[CpuSet], pes: &CpuSet) {
         for (kind, of_kind) in kinds.iter().enumerate() {
             let pes = pes.intersection(of_kind);
@@ -298,12 +298,12 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// The unit in which an assignment is.
+    /// Returns the unit of an assignment.
     fn unit_of(&self, assignment: &Assignment) -> Option<usize> {
         *self.unit_by_pe.get(assignment.pes.first()?.0 as usize)?
     }
 
-    /// Every stage, in the order in which assignments are given.
+    /// Returns every stage, in order of assignment.
     fn stages(&self) -> Vec<Stage> {
         let assignments = |unit: &Unit| {
             let kind = unit.kind;
@@ -315,7 +315,7 @@ impl<'a> Units<'a> {
         stages
     }
 
-    /// The units that have an assignment to give in a stage.
+    /// Returns the units that have an assignment left in a stage.
     fn open(&self, stage: Stage) -> Vec<usize> {
         let is_open = |unit: &Unit| {
             unit.kind == stage.kind && unit.threads == stage.before && unit.threads < unit.pes.len()
@@ -334,8 +334,8 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// The next assignment and who gets it: the units in the emptiest domains, of these the closest to a
-    /// thread.
+    /// Returns the next assignment and its thread: among the units in the emptiest domains, the one closest
+    /// to a thread.
     fn best(&self, open: &[usize], standing: &[Ranked<'_>]) -> Option<(usize, usize)> {
         let load = |place: usize| {
             let unit = &self.list[place];
@@ -354,7 +354,7 @@ impl<'a> Units<'a> {
         None
     }
 
-    /// Seats a thread in a unit that is then no longer open.
+    /// Assigns a unit to a thread and closes the unit.
     fn assignment(
         &mut self,
         unit: usize,

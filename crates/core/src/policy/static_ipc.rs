@@ -1,20 +1,20 @@
-//! Fast PEs for the threads that gain most by them, which is known beforehand: `static-ipc`.
+//! Fast PEs for the threads that gain most from them, by IPC ratios known beforehand: `static-ipc`.
 //!
-//! Problem: a compute-bound thread runs about twice as fast on a PE of twice the speed, one that waits for
-//! memory hardly any faster; a fast PE is wasted on the second.
+//! Problem: a compute-bound thread runs about twice as fast on a PE of twice the speed, a thread that waits
+//! for memory hardly any faster; a fast PE is wasted on the latter.
 //!
 //! Approach (Saez et al., CF'10, §2.3, after Becchi and Crowley, CF'06): the IPC ratio of a thread is the
 //! "quotient of IPCs on fast and slow cores"; "threads with the highest IPC ratios are scheduled on fast
 //! cores while remaining threads are scheduled on slow cores". The paper's version is static: the ratios "of
 //! all threads are measured a priori", here given by thread name.
 //!
-//! The paper counts instructions per second, we per cycle: with one frequency per kind of PE the two ratios
-//! differ by a factor that is the same for all threads, and the order is the same.
+//! The paper counts instructions per second, we count per cycle: with one frequency per kind of PE the two
+//! ratios differ by a factor that is the same for all threads, so the order is the same.
 //!
 //! Parameters: `ratios`.
 //!
-//! Limits: parallelism counts for nothing (the paper's own finding against this policy). A busy-waiting
-//! thread shows the highest ratio of all (§2.2.1). Those of [`super::amp`].
+//! Limits: parallelism does not count (the paper's own finding against this policy). A busy-waiting thread
+//! shows the highest ratio of all (§2.2.1). Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::spec::{Parameters, PolicyKind};
@@ -24,7 +24,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 
-/// As the registry has it.
+/// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "static-ipc",
     machine: "fast and slow PEs",
@@ -68,14 +68,14 @@ impl Policy for StaticIpc {
     }
 }
 
-/// A thread's place in the ranking: of equals the reason is the same.
+/// A thread's place in the ranking. Equal places have equal reasons.
 #[derive(Clone, Copy)]
 pub enum Standing {
-    /// Before all others, and why.
+    /// Before all others, with the reason.
     First(&'static str),
     /// By its ratio, the highest first.
     Ratio(f64),
-    /// After all others, and why.
+    /// After all others, with the reason.
     Last(&'static str),
 }
 
@@ -88,7 +88,8 @@ impl Standing {
         }
     }
 
-    /// As it is told: thousands of threads differ by less, and each reason is put into words once.
+    /// Returns the standing as it is reported. Rounding lets thousands of threads share a few formatted
+    /// reasons.
     fn rounded(self) -> Standing {
         match self {
             Standing::Ratio(ratio) => Standing::Ratio((ratio * 100.0).round() / 100.0),

@@ -32,9 +32,9 @@ fn a_value_that_is_wrong_is_told_with_what_may_be_written() {
         ("static-ipc:ratios.a=0", "ratios.a=0: the value must be a number above 0"),
         ("static-ipc:ratios.a=x", "ratios.a=x"),
         ("static-ipc:ratios=2", "no parameter `ratios`"),
-        ("pa:turn", "`turn` is no parameter: write NAME=VALUE"),
-        ("pa:turn=1s,turn=2s", "`turn=2s` is no parameter: write NAME=VALUE, once"),
-        ("pa:turn=1s,", "`` is no parameter"),
+        ("pa:turn", "`turn` is not a parameter: write NAME=VALUE"),
+        ("pa:turn=1s,turn=2s", "`turn=2s` is not a parameter: write NAME=VALUE, each once"),
+        ("pa:turn=1s,", "`` is not a parameter"),
     ] {
         let said = error(text);
         assert!(said.contains(expected), "{text}: {said}");

@@ -1,12 +1,12 @@
-//! Fast PEs in turns: who has had how much of them, and who is next.
+//! Fast PEs in turns: how much of them each thread has had, and which thread is next.
 //!
-//! Problem: several threads have an equal right to too few fast PEs. Approach: for each of them the time on
-//! fast PEs is added up; who is in the middle of a turn stays, then come those who had fewest turns. Time is
-//! counted in whole turns, so that of those who had as many the nearest can be chosen. A newcomer, or one
-//! that comes back, counts as having had as much as the one that had least, so that it takes its place in the
-//! round and not all turns until it has caught up. Source: the round-robin sharing of fast cores of
-//! Saez et al., CF'10, §2.1 and §2.3; the accounts are ours. Limits: time counts while a thread is bound to a
-//! fast PE and wants to run, whether or not the operating system let it.
+//! Problem: several threads are equally entitled to too few fast PEs. Approach: the time that each thread
+//! spends on fast PEs is summed up. Threads in the middle of a turn stay; then come those with the fewest
+//! turns. Time is counted in whole turns, so that the nearest thread can be chosen among those with equally
+//! many. A new or returning thread starts with the count of the thread that had least, so that it joins the
+//! round and does not get all turns until it has caught up. Source: the round-robin sharing of fast cores of
+//! Saez et al., CF'10, §2.1 and §2.3; the accounting is ours. Limits: time counts while a thread is bound to
+//! a fast PE and wants to run, whether or not the operating system lets it.
 
 use super::amp::Amp;
 use super::spec::Parameters;
@@ -16,11 +16,11 @@ use crate::time::Time;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
-/// How long a turn on a fast PE lasts unless told otherwise. The paper does not say; it is as long as its
-/// boost of a sequential phase.
+/// The default duration of a turn on a fast PE. The paper does not give one; this equals its boost of a
+/// sequential phase.
 const TURN: Duration = Duration::from_secs(1);
 
-/// The parameter of all policies with turns.
+/// Takes the common parameter of the policies with turns.
 pub fn turn(parameters: &mut Parameters<'_>) -> Duration {
     let range = Duration::from_millis(1)..=Duration::from_secs(3600);
     parameters.duration(
@@ -31,15 +31,15 @@ pub fn turn(parameters: &mut Parameters<'_>) -> Duration {
     )
 }
 
-/// The right to a fast PE: who is in the middle of a turn, then by the number of turns had, of equals first
-/// those who wait.
+/// The claim to a fast PE: threads in the middle of a turn first, then by the number of turns had; among
+/// equals, waiting threads first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TurnRank {
     Amid,
     Had { turns: u64, is_over: bool },
 }
 
-/// The accounts of those who share.
+/// The accounts of the threads that share.
 #[derive(Debug, Clone, Default)]
 pub struct Turns {
     accounts: FxHashMap<ThreadId, Account>,
@@ -50,12 +50,12 @@ pub struct Turns {
 struct Account {
     /// Time on fast PEs so far.
     had: Duration,
-    /// Since when it is on one.
+    /// Since when the thread is on a fast PE, if it is.
     since: Option<Time>,
 }
 
 impl Turns {
-    /// The right of each that shares to a fast PE now.
+    /// Returns the present claim of each sharing thread to a fast PE.
     pub fn ranks(
         &mut self,
         scene: &Scene<'_>,
@@ -79,7 +79,7 @@ impl Turns {
         let threads = sharing.iter().map(|subject| subject.view.thread);
         self.accounts = threads.zip(accounts.iter().copied()).collect();
         self.last = scene.now;
-        // A step that comes a little early or late must not double or halve a turn.
+        // A step that comes a little early or late must not halve or double a turn.
         let now = scene.now;
         let amid_turn =
             move |account: &Account| account.since.is_some_and(|since| now.since(since) + elapsed / 2 < turn);

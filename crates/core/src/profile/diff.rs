@@ -1,14 +1,14 @@
-//! What changed between two profiles of a machine: after a firmware update, a migration of the virtual
-//! machine, a change of limits.
+//! Differences between two profiles of a machine, for example after a firmware update, a migration of the
+//! virtual machine, or a change of limits.
 //!
 //! Problem: two calibrations never give the same figures. Approach: a figure has changed if its two 95 %
-//! intervals do not overlap. For two independent estimates of equal precision that is the case by chance in
-//! about 0.6 % of the cells (N. Schenker, J. F. Gentleman, The American Statistician 55(3), 2001), so a page
-//! of unchanged cells stays a page of unchanged cells. Cells are matched by what was measured (class by name,
-//! workload, PEs), not by their place in the file.
+//! intervals do not overlap. For two independent estimates of equal precision this happens by chance in about
+//! 0.6 % of the cells (N. Schenker, J. F. Gentleman, The American Statistician 55(3), 2001), so few unchanged
+//! cells are reported as changed. Cells are matched by what was measured (class by name, workload, PEs), not
+//! by their position in the file.
 //!
-//! Limits: a small change within wide intervals stays unseen; [`ProfileDiff::unclear`] counts the cells whose
-//! intervals are too wide to see a change of a tenth.
+//! Limits: a small change within wide intervals is not detected; [`ProfileDiff::unclear`] counts the cells
+//! whose intervals are too wide to show a change of a tenth.
 
 use super::{MachineProfile, Measurement};
 use crate::cpuset::CpuSet;
@@ -18,17 +18,17 @@ use std::collections::BTreeMap;
 /// Intervals wider than this share of their value hide a change of a tenth.
 const WIDE: f64 = 0.2;
 
-/// What changed from one profile to another.
+/// The differences between two profiles.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
 pub struct ProfileDiff {
     /// The figures whose intervals do not overlap, the largest change first.
     pub changed: Vec<Change>,
-    /// How many figures are in both.
+    /// The number of figures that are in both.
     pub compared: usize,
-    /// How many of these have overlapping intervals of which at least one is too wide to see a change of 10
-    /// %.
+    /// The number of these with overlapping intervals of which at least one is too wide to show a change of
+    /// 10 %.
     pub unclear: usize,
-    /// What differs between the two topologies, as reported and as found, in words.
+    /// The differences between the two topologies, as reported and as measured, in words.
     pub topology: Vec<String>,
     /// Figures that only the first profile has.
     pub only_first: Vec<String>,
@@ -39,14 +39,14 @@ pub struct ProfileDiff {
 /// One figure that changed.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Change {
-    /// What was measured, in words: `Δ of read of 4 MiB, same L2 against across`.
+    /// The figure in words: `Δ of read of 4 MiB, same L2 against across`.
     pub what: String,
-    /// What it was.
+    /// The old value.
     pub before: Measurement,
-    /// What it is.
+    /// The new value.
     pub after: Measurement,
-    /// How large the change is: for a figure that is a ratio to something or an amount, `after / before - 1`;
-    /// for a Δ, the difference. `None` where it was 0 before, as no ratio tells that.
+    /// The size of the change: `after / before - 1` for ratios and amounts, the difference for Δ. `None` if
+    /// the old value was 0, so that there is no ratio.
     pub size: Option<f64>,
 }
 
@@ -79,7 +79,7 @@ fn is_wide(estimate: &Measurement, is_delta: bool) -> bool {
     estimate.high - estimate.low > WIDE * scale
 }
 
-/// Every figure of a profile by its name, and whether it is a Δ.
+/// Returns every figure of a profile by its name, and whether it is a Δ.
 fn figures(profile: &MachineProfile) -> BTreeMap<String, (Measurement, bool)> {
     let class = |index: usize| profile.classes.get(index).map_or("no class", |class| class.name.as_str());
     let mut figures = BTreeMap::new();
@@ -119,7 +119,7 @@ fn figures(profile: &MachineProfile) -> BTreeMap<String, (Measurement, bool)> {
     figures
 }
 
-/// Where the topologies differ, in words.
+/// Returns the differences of the topologies, in words.
 fn topology(before: &MachineProfile, after: &MachineProfile) -> Vec<String> {
     let mut words = Vec::new();
     for (what, a, b) in [

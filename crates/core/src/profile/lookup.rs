@@ -5,13 +5,14 @@ use crate::calibrate::Kernel;
 use crate::ids::PeId;
 
 impl MachineProfile {
-    /// The class of a pair of PEs as an index, `None` if none like it was measured.
+    /// Returns the class of a pair of PEs as an index; `None` if no pair of that class was measured.
     pub fn class_of(&self, a: PeId, b: PeId) -> Option<usize> {
         let closest = self.reported.closest_shared(a, b);
         self.classes.iter().position(|class| class.closest == closest && a != b)
     }
 
-    /// How much slower the two threads of a workload are beside each other than alone: 1 is not at all.
+    /// Returns the slowdowns of the two threads of a workload: time beside each other over time alone; 1 is
+    /// none.
     pub fn slowdowns(&self, class: usize, workload: &Workload) -> Option<(Measurement, Measurement)> {
         let turned = Workload { first: workload.second, second: workload.first };
         let of = |workload| self.pairs.iter().find(|pair| (pair.class, pair.workload) == (class, workload));
@@ -21,19 +22,19 @@ impl MachineProfile {
         }
     }
 
-    /// The contention curve of a class for a resource.
+    /// Returns the contention curve of a class for a resource.
     pub fn contention(&self, class: usize, resource: Resource) -> Option<&ContentionCurve> {
         self.contention.iter().find(|curve| (curve.class, curve.resource) == (class, resource))
     }
 
-    /// The speed of a PE by a kernel, relative to the fastest.
+    /// Returns the speed of a PE by a kernel, relative to the fastest.
     pub fn speed(&self, pe: PeId, kernel: Kernel) -> Option<Measurement> {
         self.speeds.iter().find(|speed| (speed.pe, speed.kernel) == (pe, kernel)).map(|speed| speed.relative)
     }
 }
 
 impl Measurement {
-    /// How far it can be trusted: 1 less half its interval as a part of its value; 0 to 1.
+    /// Returns the confidence, 0..1: 1 less half the interval relative to the value.
     pub fn confidence(&self) -> f64 {
         let doubt = (self.high - self.low) / 2.0 / self.value.abs();
         if doubt.is_finite() { (1.0 - doubt).clamp(0.0, 1.0) } else { 0.0 }

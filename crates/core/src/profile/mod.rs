@@ -1,6 +1,7 @@
-//! The machine profile: what a calibration found, as plain data. Versioned, self-describing JSON.
+//! The machine profile: the results of a calibration as plain data, stored as versioned, self-describing
+//! JSON.
 //!
-//! Every figure is an [`Measurement`] with its interval, or absent with the reason in
+//! Every figure is a [`Measurement`] with its interval, or it is absent with the reason in
 //! [`MachineProfile::missing`].
 
 use crate::calibrate::{Kernel, Nas, ProblemClass};
@@ -20,64 +21,64 @@ mod words;
 pub use diff::{Change, ProfileDiff, diff};
 pub use read::{parse, to_json};
 
-/// What a profile's file says that it is.
+/// The format name in a profile's file.
 pub const FORMAT: &str = "corewise machine profile";
 
-/// The version of the format that this code writes.
+/// The format version that this code writes.
 pub const VERSION: u32 = 1;
 
-/// What is known of one machine by measuring it.
+/// The measured properties of one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineProfile {
-    /// [`FORMAT`], so that a file says what it is.
+    /// Always [`FORMAT`], so that the file identifies itself.
     pub format: String,
-    /// Version of the format; see [`VERSION`].
+    /// The format version; see [`VERSION`].
     pub version: u32,
     /// Whether the figures were `measured`, `emulated` or `simulated`.
     pub evidence: Evidence,
-    /// When, on what, how long.
+    /// When, on what and for how long the machine was measured.
     pub circumstances: Circumstances,
-    /// Whether everything that was planned and that this machine can do was measured; not if the user
+    /// Whether everything that was planned and that this machine can do was measured. `false` if the user
     /// interrupted or the time ended before.
     pub complete: bool,
-    /// The machine as the operating system tells it.
+    /// The machine as reported by the operating system.
     #[serde(alias = "told")]
     pub reported: Topology,
-    /// The machine as it behaves, if that was looked for.
+    /// The sharing that was measured, if a discovery was made.
     pub discovered: Option<Discovery>,
     /// The kinds of PE pairs that can be distinguished, closest first.
     pub classes: Vec<PairClass>,
     /// One entry per class and workload.
     pub pairs: Vec<PairResult>,
-    /// Close against distant, per workload.
+    /// The Δ of close against distant placement, per workload.
     pub deltas: Vec<Delta>,
-    /// Synchronisation latency of single pairs (nanoseconds per unit of the kernel's work).
+    /// Synchronisation latencies of single pairs (nanoseconds per unit of the kernel's work).
     pub latencies: Vec<PairLatency>,
-    /// One thread alone, by region size: bytes per second, or seconds per load.
+    /// Rates of one thread alone, by region size: bytes per second, or seconds per load.
     pub memory: Vec<MemoryPoint>,
     /// Own slowdown as a function of the neighbour's demand.
     pub contention: Vec<ContentionCurve>,
-    /// Relative speed of each PE.
+    /// The relative speed of each PE.
     pub speeds: Vec<PeSpeed>,
-    /// The NAS benchmarks.
+    /// The results of the NAS benchmarks.
     pub nas: Vec<NasResult>,
     /// What could not be measured, and why.
     pub missing: Vec<Missing>,
 }
 
-/// What the figures of a profile are.
+/// The kind of the figures of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Evidence {
-    /// On the real machine.
+    /// Measured on the real machine.
     Measured,
-    /// On the real machine, of which a part was slowed down or hidden on purpose.
+    /// Measured on the real machine, of which a part was slowed down or hidden on purpose.
     Emulated,
-    /// By a model.
+    /// Computed by a model.
     Simulated,
 }
 
-/// When, on what and how long was measured.
+/// When, on what and for how long a machine was measured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Circumstances {
     /// Version of corewise.
@@ -86,56 +87,57 @@ pub struct Circumstances {
     pub unix_time: Option<u64>,
     /// The processor's name.
     pub processor: Option<String>,
-    /// The kernel's release.
+    /// The kernel release.
     pub kernel: Option<String>,
-    /// The hypervisor or container, as far as it shows.
+    /// The hypervisor or container, if detected.
     pub virtualisation: Option<String>,
     /// The frequency governor and limits, in words.
     pub frequency: Option<String>,
-    /// Widest vector unit that the kernels used: `AVX-512`, `NEON`.
+    /// The widest vector unit that the kernels used: `AVX-512`, `NEON`.
     pub vector_unit: Option<String>,
-    /// How long it took, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// Passes over all cells.
+    /// The number of passes over all cells.
     pub passes: u32,
-    /// Repetitions that were kept, over all cells.
+    /// The number of repetitions that were kept, over all cells.
     pub repetitions: u64,
-    /// Repetitions thrown away because something disturbed them.
+    /// The number of repetitions discarded because of disturbances.
     pub discarded: u64,
     /// Share of the measured time in which tasks could not run (steal time, other threads), 0..1.
     pub lost_share: f64,
-    /// What the user should know: load of others, a clock that changed, PEs that were offline.
+    /// Notes for the user: load by others, a clock that changed, PEs that were offline.
     pub notes: Vec<String>,
 }
 
 /// A figure with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// The best guess.
+    /// The estimate.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// From so many repetitions.
+    /// The number of repetitions.
     pub repetitions: u32,
 }
 
-/// One kernel on a region: what a thread of a pair does.
+/// One kernel on a region: the load of a thread of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Load {
     /// The kernel.
     pub kernel: Kernel,
-    /// Its region in bytes, 0 for kernels without.
+    /// Its region in bytes; 0 for kernels without one.
     pub region_bytes: u64,
 }
 
-/// What the two threads of a pair do. Equal for most; the mixes of §3.3 and the power probe have two kernels.
+/// The loads of the two threads of a pair. Equal for most; the mixes of §3.3 and the power probe have two
+/// kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Workload {
-    /// The first thread's.
+    /// The first thread's load.
     pub first: Load,
-    /// The second thread's.
+    /// The second thread's load.
     pub second: Load,
 }
 
@@ -144,33 +146,33 @@ pub struct Workload {
 pub struct PairClass {
     /// `same core`, `same module`, `same L2`, `same L3`, `same node`, `across`.
     pub name: String,
-    /// The closest kind of domain that both PEs share; `None`: nothing but the machine.
+    /// The closest kind of domain that both PEs share; `None` if they share only the machine.
     pub closest: Option<DomainKind>,
-    /// How many pairs are in it.
+    /// The number of pairs in the class.
     pub pairs: u64,
     /// The pairs that were measured: representatives first, then random ones as a check.
     pub measured: Vec<(PeId, PeId)>,
-    /// How far the random pairs lie from the representatives, as the largest ratio of rates; `None` if there
-    /// was none to compare.
+    /// The deviation of the random pairs from the representatives, as the largest ratio of rates; `None`
+    /// without random pairs.
     pub largest_deviation: Option<f64>,
 }
 
-/// What a class of pairs gets from a workload.
+/// The result of a workload on a class of pairs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairResult {
     /// Index into [`MachineProfile::classes`].
     pub class: usize,
-    /// What the two threads did.
+    /// The workload of the two threads.
     pub workload: Workload,
     /// Geometric mean of both threads' rates, in units of work per second (synchronisation: of both
     /// together).
     pub rate: Measurement,
-    /// Δ against each thread alone on its PE, as if it were the distant placement: 0 where nothing is shared,
-    /// -1 where both take twice as long. `None` for synchronisation, which nobody does alone.
+    /// Δ against each thread alone on its PE in place of the distant placement: 0 if nothing is shared, -1 if
+    /// both take twice as long. `None` for synchronisation, which needs two threads.
     pub delta_alone: Option<Measurement>,
     /// The two threads' slowdowns against running alone, first and second: 1 is none.
     pub slowdowns: Option<(Measurement, Measurement)>,
-    /// Repetitions thrown away.
+    /// The number of discarded repetitions.
     pub discarded: u32,
 }
 
@@ -181,15 +183,15 @@ pub struct Delta {
     pub close: usize,
     /// Index of the distant class.
     pub distant: usize,
-    /// What was run.
+    /// The workload or benchmark.
     pub subject: Subject,
     /// Δ as the paper defines it, from interleaved repetitions on three PEs with one reference.
     pub delta: Measurement,
-    /// What it says.
+    /// The verdict on Δ.
     pub verdict: Verdict,
 }
 
-/// What a Δ is about.
+/// The subject of a Δ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
@@ -199,7 +201,7 @@ pub enum Subject {
     Nas(Nas, ProblemClass),
 }
 
-/// What a Δ with its interval says.
+/// The verdict on a Δ with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -216,13 +218,13 @@ pub enum Verdict {
 /// A synchronisation latency of one pair.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairLatency {
-    /// One PE.
+    /// The first PE.
     pub a: PeId,
-    /// The other.
+    /// The second PE.
     pub b: PeId,
     /// A synchronisation kernel.
     pub kernel: Kernel,
-    /// Nanoseconds per unit of its work.
+    /// Nanoseconds per unit of the kernel's work.
     pub ns: Measurement,
 }
 
@@ -235,7 +237,7 @@ pub struct MemoryPoint {
     pub rate: Measurement,
 }
 
-/// A resource for whose use neighbours compete.
+/// A resource for which neighbours compete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
@@ -249,7 +251,7 @@ pub enum Resource {
     L2,
     /// Third-level cache.
     L3,
-    /// The way to memory.
+    /// Memory bandwidth.
     MemoryBandwidth,
 }
 
@@ -258,9 +260,9 @@ pub enum Resource {
 pub struct ContentionCurve {
     /// Index of the pair class.
     pub class: usize,
-    /// For what they compete.
+    /// The contended resource.
     pub resource: Resource,
-    /// What both run.
+    /// The load of both threads.
     pub load: Load,
     /// The neighbour's duty (share of its own full demand), 0..1, and the slowdown that it causes: 1 is none.
     pub points: Vec<(f64, Measurement)>,
@@ -269,7 +271,7 @@ pub struct ContentionCurve {
 /// The speed of one PE.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeSpeed {
-    /// Which.
+    /// The PE.
     pub pe: PeId,
     /// The kernel.
     pub kernel: Kernel,
@@ -280,74 +282,74 @@ pub struct PeSpeed {
 /// A NAS benchmark on the PEs of one placement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NasResult {
-    /// Which.
+    /// The benchmark.
     pub nas: Nas,
     /// Its size.
     pub class: ProblemClass,
-    /// Whose program: ours, or a user's NPB binary.
+    /// Whether the built-in program was used, as opposed to a user's NPB binary.
     pub own: bool,
-    /// Index of the pair class on which two threads ran; `None`: one thread.
+    /// Index of the class of the pair on which two threads ran; `None` for one thread.
     pub pair_class: Option<usize>,
     /// Seconds.
     pub seconds: Measurement,
-    /// Whether every run gave the published result.
+    /// Whether the result of every run equals the published one.
     pub verified: bool,
 }
 
-/// The sharing domains as the machine's behaviour shows them, without believing what it tells.
+/// The sharing domains derived from the machine's behaviour, independent of what is reported.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Discovery {
     /// The groups of two or more PEs found, by kind of domain, in order of their first PE.
     pub groups: Vec<(DomainKind, CpuSet)>,
-    /// The kinds that were looked for. One that is missing here could not be judged.
+    /// The kinds that were looked for. A kind that is missing here could not be determined.
     pub looked_for: Vec<DomainKind>,
-    /// Where reported and found differ, in words.
+    /// The differences between reported and measured sharing, in words.
     pub disagreements: Vec<String>,
-    /// How many pairs were measured on their own, repetitions not counted.
+    /// The number of pairs that were measured individually, repetitions not counted.
     pub pair_measurements: u64,
-    /// How many groups of more than two PEs were measured at once.
+    /// The number of groups of more than two PEs that were measured at once.
     pub group_measurements: u64,
-    /// The sum of the PEs over all of these, halved: what it cost, in pairs.
+    /// The sum of the PEs over all of these, halved: the cost in pairs.
     pub pair_equivalents: u64,
-    /// Checks at the end that contradicted the result: more than none, and the hypervisor moves PEs about or
-    /// the noise is too large.
+    /// The number of final checks that contradicted the result. If it is not 0, the hypervisor migrates PEs
+    /// or the noise is too large.
     pub contradictions: u64,
 }
 
 /// Something that could not be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// What.
+    /// The figure or kind.
     pub what: String,
-    /// Why, and what would help.
+    /// The reason, and what would help.
     pub why: String,
 }
 
-/// Why a text is no machine profile.
+/// Why a text is not a valid machine profile.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
-    /// It is no JSON, or JSON of something else.
-    #[error("it is no machine profile ({problem}): corewise calibrate makes one")]
+    /// It is not JSON, or JSON of something else.
+    #[error("it is not a machine profile ({problem}): make one with `corewise calibrate`")]
     NotAProfile {
         /// What is wrong.
         problem: String,
     },
-    /// A later corewise wrote it.
+    /// It was written by a later corewise.
     #[error("its format is version {found}, this corewise reads up to {VERSION}: use a newer corewise")]
     Version {
         /// Its version.
         found: u32,
     },
-    /// It contradicts itself.
+    /// It is inconsistent.
     #[error("it is damaged: {problem}; calibrate again")]
     Damaged {
-        /// Where.
+        /// The inconsistency.
         problem: String,
     },
 }
 
 impl MachineProfile {
-    /// A profile of a machine on which nothing has been measured yet.
+    /// Returns a profile without measurements.
     pub fn empty(reported: Topology, evidence: Evidence) -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -370,11 +372,11 @@ impl MachineProfile {
     }
 }
 
-/// A Δ that is known to lie within this distance of 0 makes no difference that counts.
+/// A Δ that certainly lies within this distance of 0 is negligible.
 pub const INDIFFERENT: f64 = 0.02;
 
 impl Verdict {
-    /// What a Δ says.
+    /// Returns the verdict on a Δ.
     pub fn of(delta: &Measurement) -> Self {
         match delta {
             Measurement { low, high, .. } if *low >= -INDIFFERENT && *high <= INDIFFERENT => {
@@ -400,7 +402,7 @@ impl Resource {
 }
 
 impl Workload {
-    /// Both threads do the same.
+    /// Returns the workload with the same load for both threads.
     pub fn both(kernel: Kernel, region_bytes: u64) -> Self {
         let load = Load { kernel, region_bytes };
         Self { first: load, second: load }

@@ -1,18 +1,18 @@
-//! Profiles as text, and every check that a text must pass before its figures are used.
+//! Reading and writing profiles, and all checks that a file must pass before its figures are used.
 
 use super::{FORMAT, MachineProfile, Measurement, PairClass, ProfileError, VERSION};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use serde::Deserialize;
 
-/// What is looked at before the rest, so that a file of a later version is named as such.
+/// The fields that are checked before the rest, so that a file of a later version is reported as such.
 #[derive(Deserialize)]
 struct Head {
     format: String,
     version: u32,
 }
 
-/// Reads a profile and checks it: format and version, every index, every PE, every interval.
+/// Parses a profile and checks it: format and version, every index, every PE, every interval.
 pub fn parse(json: &str) -> Result<MachineProfile, ProfileError> {
     let not_a_profile = |problem: String| ProfileError::NotAProfile { problem };
     let head: Head = serde_json::from_str(json).map_err(|error| not_a_profile(error.to_string()))?;
@@ -28,20 +28,20 @@ pub fn parse(json: &str) -> Result<MachineProfile, ProfileError> {
     Ok(profile)
 }
 
-/// The profile as indented JSON with a line feed at its end.
+/// Returns the profile as indented JSON with a trailing line feed.
 pub fn to_json(profile: &MachineProfile) -> String {
-    // Maps with text keys and finite or absent numbers only: nothing that JSON cannot hold.
+    // Maps with text keys, and finite or absent numbers only: always representable as JSON.
     let mut text = serde_json::to_string_pretty(profile).expect("a profile is always JSON");
     text.push('\n');
     text
 }
 
 impl MachineProfile {
-    /// What is wrong with it, in words.
+    /// Returns the first inconsistency, in words.
     fn check(&self) -> Result<(), String> {
         self.reported.check().map_err(|error| error.to_string())?;
         if !self.circumstances.seconds.is_finite() || !self.circumstances.lost_share.is_finite() {
-            return Err("the circumstances hold a figure that is no number".to_owned());
+            return Err("the circumstances hold a figure that is not a number".to_owned());
         }
         self.classes.iter().try_for_each(|class| self.check_class(class))?;
         self.check_discovery()?;
@@ -65,7 +65,7 @@ impl MachineProfile {
         let Some(discovery) = &self.discovered else { return Ok(()) };
         for (index, (kind, pes)) in discovery.groups.iter().enumerate() {
             if !pes.is_subset(&self.reported.pes) || pes.len() < 2 {
-                return Err(format!("the discovered {} {{{pes}}} is no group of PEs", kind.word()));
+                return Err(format!("the discovered {} {{{pes}}} is not a group of PEs", kind.word()));
             }
             let same_kind = discovery.groups[..index].iter().filter(|(other, _)| other == kind);
             if let Some((_, other)) = same_kind.into_iter().find(|(_, other)| other.intersects(pes)) {
@@ -140,7 +140,7 @@ impl MachineProfile {
     }
 }
 
-/// An interval is finite, in order, and around its value.
+/// Checks that an interval is finite, ordered, and contains its value.
 fn check_estimate(what: &str, estimate: &Measurement) -> Result<(), String> {
     let Measurement { value, low, high, .. } = estimate;
     let ordered = low <= value && value <= high;
@@ -150,7 +150,7 @@ fn check_estimate(what: &str, estimate: &Measurement) -> Result<(), String> {
     Err(format!("{what} has the interval {low} to {high} around {value}"))
 }
 
-/// Rates, times and ratios are above 0, too.
+/// Checks an amount: rates, times and ratios must also be above 0.
 fn check_amount(what: &str, estimate: &Measurement) -> Result<(), String> {
     check_estimate(what, estimate)?;
     if estimate.low >= 0.0 { Ok(()) } else { Err(format!("{what} is below 0: {}", estimate.low)) }

@@ -1,20 +1,22 @@
-//! The topology to schedule by: what the operating system tells, corrected by what was measured.
+//! The topology to schedule by: the reported one, corrected by measurements.
 //!
-//! Problem: a hypervisor hides SMT siblings and shared caches or invents them, the kernel is wrong about fast
-//! and slow cores, and hardly any firmware tells which cores share an FPU. Approach: start with what is
-//! reported and replace what was measured, kind by kind, each change with a note.
+//! Problem: a hypervisor hides SMT siblings and shared caches or invents them, the kernel may be wrong about
+//! fast and slow cores, and hardly any firmware reports which cores share an FPU. Approach: start with what
+//! is reported and replace what was measured, kind by kind, with a note for each change.
 //!
 //! - *Sharing domains* come from the discovery, for the kinds that it looked for and the PEs that it could
-//!   measure. A domain of a more distant kind grows to hold the discovered ones whole, as all of a core share
-//!   its caches; where a group would cross the border of a NUMA node, which is a matter of addresses and true
-//!   in any case, the discovery of its kind is not used. Nor is one that contradicted itself.
-//! - *Kinds* come from the relative speeds, if they are known of every PE; kernels vote, and measured speed
+//!   measure. A domain of a more distant kind grows to contain the discovered ones whole, as all PEs of a
+//!   core share its caches. If a group would cross the border of a NUMA node, which follows from addresses
+//!   and is always correct, the discovery of its kind is not used. Neither is a discovery that contradicted
+//!   itself.
+//! - *Kinds* come from the relative speeds, if they are known for every PE; kernels vote, and measured speed
 //!   overrides reported capacity.
-//! - *FPU modules* are seen where two threads slow each other down by floating-point work and not by integer
-//!   work, unless the discovery looked for them.
+//! - *FPU modules* are inferred where two threads slow each other down by floating-point work but not by
+//!   integer work, unless the discovery looked for them.
 //!
-//! Limits: an interval wider than [`SPEED_INTERVAL_MAX`] has no vote on kinds. Modules are inferred for
-//! domains whose pairs are alike, so only where the class is one of L1 or L2, or the domain is just a pair.
+//! Limits: speeds with intervals wider than [`SPEED_INTERVAL_MAX`] have no vote on kinds. Modules are
+//! inferred for domains whose pairs are alike, that is, only if the class is one of L1 or L2, or if the
+//! domain is a single pair.
 
 use super::{Discovery, Evidence, MachineProfile, Measurement, Workload};
 use crate::calibrate::Kernel;
@@ -24,7 +26,7 @@ use crate::topology::kinds::{self, TOLERANCE_PERCENT, Vote};
 use crate::topology::{CpuKind, Domain, DomainKind, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A speed whose interval is wider than this does not tell fast from slow.
+/// Speeds with intervals wider than this do not distinguish fast from slow.
 const SPEED_INTERVAL_MAX: f64 = 0.1;
 
 /// Two threads that share an FPU slow each other down by at least this factor in floating-point work…
@@ -34,7 +36,7 @@ const FPU_SHARED_MIN: f64 = 1.25;
 const INTEGER_APART_MAX: f64 = 1.1;
 
 impl MachineProfile {
-    /// The machine as it behaves, as far as that was measured, else as it is reported.
+    /// Returns the machine as it behaves where that was measured, else as it is reported.
     pub fn topology(&self) -> Topology {
         let mut topology = self.reported.clone();
         if self.evidence == Evidence::Simulated {
@@ -48,7 +50,7 @@ impl MachineProfile {
         topology
     }
 
-    /// Takes over the discovered groups, closest kind first.
+    /// Applies the discovered groups, closest kind first.
     fn apply_discovery(&self, topology: &mut Topology) {
         let Some(discovery) = &self.discovered else { return };
         if discovery.contradictions > 0 {
@@ -99,7 +101,7 @@ impl MachineProfile {
         }
     }
 
-    /// Whether two threads of a class hinder each other in floating-point work and not in integer work.
+    /// Returns whether two threads of a class slow each other down in floating-point but not in integer work.
     fn shares_only_fpu(&self, class: usize) -> bool {
         let slowdown = |kernel| self.slowdowns(class, &Workload::both(kernel, 0));
         let is_shared = |kernel| {
@@ -111,7 +113,7 @@ impl MachineProfile {
         is_apart(Kernel::IntAdd) && [Kernel::FpAdd, Kernel::FpDiv, Kernel::WideFma].into_iter().any(is_shared)
     }
 
-    /// Lets measured speeds tell the kinds of PE.
+    /// Derives the kinds of PE from measured speeds.
     fn apply_speeds(&self, topology: &mut Topology) {
         let votes = self.speed_votes(&topology.allowed);
         let (mut kinds, contradictions) = kinds::decide(&topology.allowed, &votes);
@@ -140,7 +142,7 @@ impl MachineProfile {
         topology.kinds = kinds;
     }
 
-    /// What each kernel says about the speeds of these PEs, if it knows all of them well enough.
+    /// Returns each kernel's vote on the speeds of these PEs, if it knows all of them precisely enough.
     fn speed_votes(&self, pes: &CpuSet) -> Vec<Vote> {
         let mut by_kernel: BTreeMap<Kernel, BTreeMap<PeId, u64>> = BTreeMap::new();
         for speed in &self.speeds {
@@ -159,18 +161,18 @@ impl MachineProfile {
     }
 }
 
-/// `{0-1} {2-3}`.
+/// Returns text such as `{0-1} {2-3}`.
 fn list(sets: &[CpuSet]) -> String {
     sets.iter().map(|pes| format!("{{{pes}}}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What of the domains does not depend on how they are numbered.
+/// Returns the part of the domains that does not depend on their numbering.
 fn shapes(topology: &Topology) -> BTreeSet<(DomainKind, CpuSet)> {
     topology.domains.iter().map(|domain| (domain.kind, domain.pes.clone())).collect()
 }
 
-/// The topology with these groups as its domains of one kind, as far as it is allowed; the other allowed PEs
-/// share nothing of this kind. More distant domains grow to hold the groups.
+/// Returns the topology with these groups as its allowed domains of one kind; the other allowed PEs share
+/// nothing of this kind. More distant domains grow to contain the groups.
 fn regrouped(topology: &Topology, kind: DomainKind, groups: &[CpuSet]) -> Result<Topology, String> {
     let crossed = |node: &&Domain| {
         groups.iter().any(|group| group.intersects(&node.pes) && !group.is_subset(&node.pes))
@@ -207,7 +209,8 @@ fn regrouped(topology: &Topology, kind: DomainKind, groups: &[CpuSet]) -> Result
     better.arranged().map_err(|error| error.to_string())
 }
 
-/// The domains of one kind, those that touch a group made one that holds the group.
+/// Returns the domains of one kind, where those that touch a group are merged into one that contains the
+/// group.
 fn grown(domains: &[Domain], groups: &[CpuSet]) -> Vec<Domain> {
     let mut grown = domains.to_vec();
     for group in groups {
@@ -224,8 +227,8 @@ fn grown(domains: &[Domain], groups: &[CpuSet]) -> Vec<Domain> {
     grown
 }
 
-/// One domain in place of those reported that it touches: of their size, if that is the same for all. Sizes
-/// are reported for the cache, and right even where it is wrong about who shares it.
+/// Returns the domain that replaces the reported ones it touches. It keeps their size if that is the same for
+/// all: sizes are reported per cache and correct even if the sharing is not.
 fn merged(kind: DomainKind, reported: &[Domain], pes: CpuSet) -> Domain {
     let mut sizes = reported.iter().filter(|domain| domain.pes.intersects(&pes)).map(|domain| domain.bytes);
     let first = sizes.next().flatten();

@@ -1,10 +1,10 @@
-//! How the things of a profile are called wherever people read them.
+//! How the parts of a profile are named in texts for people.
 
 use super::{Evidence, Load, Resource, Subject, Verdict, Workload};
 use crate::topology::size;
 use std::fmt;
 
-/// `read 4 KiB`, `int-add`.
+/// Examples: `read 4 KiB`, `int-add`.
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.region_bytes {
@@ -14,7 +14,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// What both threads do, named once if it is the same: `read 4 KiB`, `int-add + fp-add`.
+/// The load of both threads, named once if it is the same: `read 4 KiB`, `int-add + fp-add`.
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.first == self.second {

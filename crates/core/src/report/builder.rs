@@ -1,4 +1,4 @@
-//! Collecting a report while the loop runs.
+//! Collects a report while the loop runs.
 
 use super::totals::Totals;
 use super::{
@@ -17,34 +17,34 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ended threads that are listed one by one: those with the most CPU time.
+/// The number of ended threads that are listed individually: those with the most CPU time.
 const ENDED_LISTED_MAX: usize = 1_000;
 
-/// Names by which the others are summed up; further ones are summed up together.
+/// The number of names by which the other ended threads are grouped; threads of further names form one group.
 const GROUPS_MAX: usize = 200;
 
-/// Decisions that are listed: the latest.
+/// The number of latest decisions that are listed.
 const DECISIONS_LISTED_MAX: usize = 10_000;
 
-/// Bindings that are listed of one thread: the latest.
+/// The number of latest bindings that are listed per thread.
 const BINDINGS_LISTED_MAX: usize = 1_000;
 
-/// What the report says beside what the loop saw.
+/// What the report contains besides the observations of the loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Circumstances {
     /// The command that ran.
     pub command: Vec<String>,
-    /// Whether threads were only decided about.
+    /// Whether threads were not actually bound.
     pub dry_run: bool,
     /// `measured` or `replayed`.
     pub evidence: &'static str,
-    /// The computer and the time.
+    /// The host and the time.
     pub host: Option<Host>,
     /// The sources in use.
     pub sources: Sources,
     /// How long each round of the loop took.
     pub rounds: Vec<Duration>,
-    /// The most memory that corewise held, in bytes.
+    /// The peak memory usage of corewise, in bytes.
     pub peak_memory_bytes: Option<u64>,
     /// Notes for the user.
     pub notes: Vec<String>,
@@ -55,19 +55,19 @@ pub struct Circumstances {
 pub struct ReportBuilder {
     /// In a fixed order, so that sums of equal runs are equal to the last digit.
     lives: BTreeMap<ThreadId, Life>,
-    /// How many of `lives` have ended.
+    /// The number of ended threads in `lives`.
     ended: usize,
-    /// Of the threads that are no longer in `lives`.
+    /// Sums over the threads that are no longer in `lives`.
     totals: BTreeMap<AppId, Totals>,
     groups: BTreeMap<(AppId, Option<Arc<str>>), Group>,
     applications: Vec<ApplicationReading>,
     decisions: VecDeque<Decision>,
     decisions_left_out: usize,
-    /// Decisions without an outcome yet: what they are about, and their number.
+    /// Decisions without an outcome yet: the thread and kind of setting, and the decision's number.
     open: Vec<((ThreadId, Option<SettingKind>), usize)>,
     /// The processes whose waits were changed, by the kind of change.
     cured: BTreeSet<(SettingKind, ThreadId)>,
-    /// How many of those have ended; they are not among `cured` any more.
+    /// The number of such processes that have ended and were removed from `cured`.
     cured_and_ended: BTreeMap<SettingKind, u64>,
     last: Time,
     own_cpu_ns: u64,
@@ -107,7 +107,7 @@ impl ReportBuilder {
             self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
         }
         if self.ended > 2 * ENDED_LISTED_MAX {
-            self.sum_up_the_small();
+            self.group_small_threads();
         }
         self.applications.clone_from(&observation.applications);
         self.last = observation.at;
@@ -122,7 +122,7 @@ impl ReportBuilder {
             bindings: Vec::new(),
             ran_on: Vec::new(),
         });
-        // What it has run since the last look, it ran after the last look, where it is seen now.
+        // CPU time since the last observation was spent after it, on the PE where the thread is seen now.
         let cpu_ns_before = if first { 0 } else { life.last.cpu_ns };
         if let Some(pe) = reading.last_pe {
             let ran_ns = reading.cpu_ns.saturating_sub(cpu_ns_before) as f64;
@@ -130,7 +130,7 @@ impl ReportBuilder {
             let span = RanOn { from_ns: self.last.0, to_ns: at.0, pe: Some(pe), share };
             ran_on::push(&mut life.ran_on, span);
         }
-        // An ended thread has no mask any more; who decided last stays true of its life.
+        // An ended thread has no mask any more; report its last standing.
         let standing = if reading.ended { life.last.standing } else { reading.standing };
         if let Some(binding) = life.bindings.last_mut()
             && standing == Standing::Bound
@@ -159,7 +159,7 @@ impl ReportBuilder {
         };
         let about = (action.thread, action.change.setting_kind());
         self.open.push((about, self.decisions_left_out + self.decisions.len()));
-        // Who only looks on never answers.
+        // A dry run never reports outcomes: bound the list.
         if self.open.len() > 2 * DECISIONS_LISTED_MAX {
             self.open.retain(|(_, number)| *number >= self.decisions_left_out);
         }
@@ -200,8 +200,8 @@ impl ReportBuilder {
         }
     }
 
-    /// Keeps the ended threads with the most CPU time and sums up the others.
-    fn sum_up_the_small(&mut self) {
+    /// Keeps the ended threads with the most CPU time and groups the others.
+    fn group_small_threads(&mut self) {
         let mut ended: Vec<(u64, ThreadId)> =
             self.lives.values().filter(|l| l.last.ended).map(|l| (l.last.cpu_ns, l.last.thread)).collect();
         ended.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -219,7 +219,7 @@ impl ReportBuilder {
         self.ended = ENDED_LISTED_MAX;
     }
 
-    /// The report, with what only the caller knows.
+    /// Returns the report, completed by what only the caller knows.
     pub fn finish(mut self, engine: &Engine, circumstances: Circumstances) -> Report {
         for life in self.lives.values() {
             self.totals.entry(life.last.app).or_default().add(&life.last);
@@ -295,7 +295,7 @@ fn overhead(own_cpu_ns: u64, end: Time, rounds: &[Duration], peak_memory_bytes: 
     }
 }
 
-/// A share in the digits that mean something: what is 0 but for rounding is 0.
+/// Rounds a share to its significant digits, so that rounding errors of 0 become 0.
 fn rounded(share: f64) -> f64 {
     // Adding 0 turns -0 into 0.
     (share * 1e6).round() / 1e6 + 0.0

@@ -1,18 +1,18 @@
 //! Where a thread ran, in bounded memory.
 //!
-//! Problem: one entry an interval and thread grows for ever. Approach: neighbouring spans on one PE with
-//! about the same share are one span; beyond [`SPANS_MAX`] spans, pairs of neighbours become one, so that a
-//! long life is told at half the resolution, again and again. The CPU time of all spans together stays exact.
+//! Problem: one entry per interval and thread grows without bound. Approach: neighbouring spans on one PE
+//! with about the same share are merged. Beyond [`SPANS_MAX`] spans, pairs of neighbours are merged, which
+//! halves the resolution each time. The CPU time of all spans together stays exact.
 
 use super::RanOn;
 
-/// The most spans of one thread: more than a drawing has columns.
+/// The maximum number of spans of one thread: more than a chart has columns.
 pub const SPANS_MAX: usize = 512;
 
-/// Shares that differ by no more than this make one span.
+/// Spans are merged if their shares differ by at most this.
 const ALIKE: f64 = 0.1;
 
-/// Adds a span; spans come in order of time. One in which the thread did not run is not kept.
+/// Adds a span; spans come in order of time. A span in which the thread did not run is dropped.
 pub fn push(spans: &mut Vec<RanOn>, span: RanOn) {
     if span.share <= 0.0 || span.to_ns <= span.from_ns {
         return;
@@ -33,7 +33,7 @@ pub fn push(spans: &mut Vec<RanOn>, span: RanOn) {
     }
 }
 
-/// From the begin of the one to the end of the other, pauses between them included.
+/// Merges two spans, including the pause between them.
 fn joined(first: &RanOn, second: &RanOn) -> RanOn {
     let ran_ns = |span: &RanOn| span.share * (span.to_ns - span.from_ns) as f64;
     RanOn {

@@ -30,7 +30,7 @@ fn reading(tid: u32, cpu_ns: u64) -> ThreadReading {
     }
 }
 
-/// Of `judged` samples, the share `fp` in floating-point work.
+/// A reading of `judged` samples, of which the share `fp` is in floating-point work.
 fn sampled(reading: ThreadReading, judged: u64, fp: f64) -> ThreadReading {
     let fp = judged as f64 * fp;
     let counters = CounterReading::Sample(SampleReading { judged, fp, vector: fp, ..Default::default() });
@@ -50,7 +50,7 @@ fn application(app: u32) -> ApplicationReading {
     }
 }
 
-/// The report of a run that consists of these looks, a second apart.
+/// The report of a run with these observations, one second apart.
 fn report(config: EngineConfig, looks: impl IntoIterator<Item = Vec<ThreadReading>>) -> Report {
     let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
     let mut engine = Engine::new(topology, policy::build("default").unwrap(), config);

@@ -44,27 +44,27 @@ impl Totals {
         self.ipc.add(usage.ipc.map(|e| e.value), weight);
     }
 
-    /// CPU time, in seconds.
+    /// Returns CPU time, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         self.cpu_ns as f64 / 1e9
     }
 
-    /// FPU usage, 0..1.
+    /// Returns FPU usage, 0..1.
     pub fn fpu(&self) -> Option<f64> {
         self.fpu.value()
     }
 
-    /// Usage of the shared vector unit, 0..1.
+    /// Returns usage of the shared vector unit, 0..1.
     pub fn vector(&self) -> Option<f64> {
         self.vector.value()
     }
 
-    /// L2 misses per 100 cycles.
+    /// Returns L2 misses per 100 cycles.
     pub fn l2_misses_per_100_cycles(&self) -> Option<f64> {
         self.l2_misses_per_100_cycles.value()
     }
 
-    /// Instructions per cycle.
+    /// Returns instructions per cycle.
     pub fn ipc(&self) -> Option<f64> {
         self.ipc.value()
     }

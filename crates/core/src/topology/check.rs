@@ -1,42 +1,42 @@
-//! What holds for every topology, in one function.
+//! The invariants of every topology, checked in one function.
 
 use super::{Domain, DomainKind, Topology};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use std::collections::BTreeMap;
 
-/// Which rule a topology breaks. The texts name the domains and PEs concerned.
+/// The rule that a topology breaks. The messages name the domains and PEs concerned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// There is nothing to run on.
+    /// There are no PEs.
     #[error("{origin} has no PEs")]
     NoPes {
-        /// Where the topology comes from.
+        /// The origin of the topology.
         origin: String,
     },
-    /// Something names no PE, or a PE that is not online.
-    #[error("{what} is {{{pes}}}, which is no non-empty part of the online PEs {{{online}}}")]
+    /// A set is empty or contains a PE that is not online.
+    #[error("{what} is {{{pes}}}, which is not a non-empty subset of the online PEs {{{online}}}")]
     NotOnline {
         /// The domain, the kind or `the allowed set`.
         what: String,
-        /// The PEs that it names.
+        /// Its PEs.
         pes: CpuSet,
-        /// The PEs that are online.
+        /// The online PEs.
         online: CpuSet,
     },
-    /// Two sets overlap although one holds PEs that the other lacks, or although they are of one kind.
+    /// Two sets overlap without being nested, or overlap and are of one kind.
     #[error("{a} {{{a_pes}}} and {b} {{{b_pes}}} overlap")]
     Overlap {
-        /// The one.
+        /// The first set.
         a: String,
         /// Its PEs.
         a_pes: CpuSet,
-        /// The other.
+        /// The second set.
         b: String,
         /// Its PEs.
         b_pes: CpuSet,
     },
-    /// A domain ends in the middle of a core.
+    /// A domain splits a core.
     #[error("{domain} {{{pes}}} is smaller than the core {{{core}}}")]
     SplitsCore {
         /// The domain.
@@ -46,7 +46,7 @@ pub enum TopologyError {
         /// The PEs of the core.
         core: CpuSet,
     },
-    /// PEs that belong to no core, or to no kind although kinds are known.
+    /// PEs without a core, or without a kind although kinds are known.
     #[error("the PEs {{{pes}}} belong to no {what}")]
     Uncovered {
         /// `core` or `kind`.
@@ -55,9 +55,9 @@ pub enum TopologyError {
         pes: CpuSet,
     },
     /// The list is not sorted by kind and logical index, or the indices have gaps.
-    #[error("{domain} stands at the wrong place of the list")]
+    #[error("{domain} is at the wrong position in the list")]
     Order {
-        /// The first domain at the wrong place.
+        /// The first domain at the wrong position.
         domain: String,
     },
 }
@@ -72,7 +72,7 @@ impl Topology {
             self.check_online("the allowed set", &self.allowed)?;
         }
         self.check_order()?;
-        // Domains that overlap have a PE in common: looking at the few domains of each PE finds every pair.
+        // Overlapping domains have a PE in common: checking the few domains of each PE finds every pair.
         let mut domains_of: BTreeMap<PeId, Vec<&Domain>> = BTreeMap::new();
         for domain in &self.domains {
             self.check_online(&name(domain), &domain.pes)?;
@@ -142,7 +142,8 @@ impl Topology {
     }
 }
 
-/// Two domains with a PE in common are of different kinds and nested, and none of them ends inside a core.
+/// Checks two domains with a PE in common: they must be of different kinds and nested, and neither may split
+/// a core.
 fn check_pair(a: &Domain, b: &Domain) -> Result<(), TopologyError> {
     let nested = a.pes.is_subset(&b.pes) || b.pes.is_subset(&a.pes);
     if a.kind == b.kind || !nested {
@@ -153,8 +154,8 @@ fn check_pair(a: &Domain, b: &Domain) -> Result<(), TopologyError> {
             b_pes: b.pes.clone(),
         });
     }
-    // Cores are the first kind, so a core is always the first of the pair. Hypervisors (QEMU) give each PE
-    // of a core a private cache, which is wrong but harmless: whatever shares a core is placed by the core.
+    // Cores are the first kind, so a core is always the first of the pair. Hypervisors (QEMU) give each PE of
+    // a core a private cache, which is wrong but harmless: scheduling uses the core.
     let virtual_cache = matches!(b.kind, DomainKind::L1 | DomainKind::L2);
     if a.kind == DomainKind::Core && !virtual_cache && !a.pes.is_subset(&b.pes) {
         return Err(TopologyError::SplitsCore { domain: name(b), pes: b.pes.clone(), core: a.pes.clone() });
@@ -200,8 +201,8 @@ mod tests {
         check("core 0 is {}", |t| t.domains[0].pes = CpuSet::new());
         check("core 1 {1-3} overlap", |t| t.domains[1].pes = set("1-3"));
         check("core 3 {6-9}", |t| t.domains[3].pes = set("6-9"));
-        check("stands at the wrong place", |t| t.domains.swap(0, 1));
-        check("stands at the wrong place", |t| t.domains.reverse());
+        check("is at the wrong position", |t| t.domains.swap(0, 1));
+        check("is at the wrong position", |t| t.domains.reverse());
         check("{0-1} belong to no core", |t| {
             t.domains.remove(0);
             t.domains.iter_mut().filter(|d| d.kind == DomainKind::Core).for_each(|d| d.logical -= 1);

@@ -1,8 +1,8 @@
-//! A machine drawn as a tree of text.
+//! Draws a machine as a text tree.
 //!
-//! Domains are nested or disjoint, so they form a tree. Two things keep a large machine on one screen:
-//! domains of the same PEs stand on one line (`L2 2 MiB + FPU module`), and neighbours that look alike are
-//! drawn once, with their number in front and the PEs of each behind (`2 × package   0-15 | 16-31`).
+//! Domains are nested or disjoint, so they form a tree. Two rules keep a large machine on one screen: domains
+//! of the same PEs are drawn on one line (`L2 2 MiB + FPU module`), and neighbours that look alike are drawn
+//! once, with their number in front and the PEs of each at the end (`2 × package   0-15 | 16-31`).
 
 use super::{Domain, DomainKind, Topology};
 use crate::cpuset::CpuSet;
@@ -11,15 +11,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Columns that the PE lists of one line may take before they are cut short.
+/// The number of columns for the PE lists of one line, beyond which they are shortened.
 const PES_COLUMNS_MAX: usize = 48;
 
-/// The domains of one set of PEs, largest kind first, and what is within.
+/// The domains of one set of PEs, largest kind first, and its children.
 struct Node<'a> {
     domains: Vec<&'a Domain>,
-    /// Places in the list of nodes.
+    /// Indices in the list of nodes.
     children: Vec<usize>,
-    /// What the whole subtree looks like, without indices: equal for subtrees that can be drawn as one.
+    /// The appearance of the whole subtree without indices; subtrees with equal looks are drawn once.
     look: String,
 }
 
@@ -30,7 +30,7 @@ impl Node<'_> {
 }
 
 impl Topology {
-    /// The machine as a tree: caches with their sizes, FPU modules, kinds; PEs and memory nodes that the
+    /// Returns the machine as a tree with cache sizes, FPU modules and kinds. PEs and memory nodes that the
     /// cpuset forbids are marked.
     pub fn draw(&self) -> String {
         let mut text = format!("machine with {}", plural(self.pes.len(), "PE"));
@@ -40,7 +40,7 @@ impl Topology {
         }
         text.push('\n');
         let (mut nodes, roots) = self.tree();
-        // A child stands behind its parent, so its look is ready when the parent's is made.
+        // Children come after their parent, so going backwards their looks are ready first.
         for index in (0..nodes.len()).rev() {
             nodes[index].look = self.look(&nodes[index], &nodes);
         }
@@ -48,13 +48,13 @@ impl Topology {
         text
     }
 
-    /// Every node, parents before children, and the places of the outermost ones.
+    /// Returns every node, parents before children, and the indices of the outermost ones.
     fn tree(&self) -> (Vec<Node<'_>>, Vec<usize>) {
         let mut domains: Vec<&Domain> = self.domains.iter().collect();
         domains.sort_by_key(|d| (Reverse(d.pes.len()), Reverse(d.kind), d.logical));
         let (mut nodes, mut roots): (Vec<Node>, Vec<usize>) = (Vec::new(), Vec::new());
-        // The innermost node so far of each PE. Larger domains come first, so it is the parent of what
-        // follows.
+        // The innermost node so far of each PE. Larger domains come first, so it is the parent of the next
+        // one.
         let mut innermost: BTreeMap<PeId, usize> = BTreeMap::new();
         for domain in domains {
             let parent = domain.pes.first().and_then(|pe| innermost.get(&pe).copied());
@@ -92,7 +92,8 @@ impl Topology {
         look
     }
 
-    /// Of a core: number of PEs, kind where there is more than one, and how many PEs are forbidden.
+    /// Returns the details of a core: number of PEs, kind if there is more than one, and number of forbidden
+    /// PEs.
     fn core_details(&self, pes: &CpuSet) -> String {
         let mut details = vec![plural(pes.len(), "PE")];
         if self.kinds.len() > 1 {
@@ -108,7 +109,7 @@ impl Topology {
     }
 }
 
-/// Neighbours that look alike.
+/// Groups neighbours that look alike.
 fn groups<'a>(nodes: &[Node], places: &'a [usize]) -> Vec<&'a [usize]> {
     places.chunk_by(|&a, &b| nodes[a].look == nodes[b].look).collect()
 }
@@ -119,7 +120,7 @@ fn draw_children(nodes: &[Node], places: &[usize], indent: &str, text: &mut Stri
         let last = index + 1 == groups.len();
         let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         let first = &nodes[alike[0]];
-        // The look of a node starts with its own label; what it contains follows in brackets.
+        // The look of a node starts with its own label; its contents follow in brackets.
         let own_look = first.look.split('[').next().unwrap_or_default();
         let times = if alike.len() > 1 { format!("{} × ", alike.len()) } else { String::new() };
         let _ = writeln!(text, "{indent}{branch}{times}{own_look}   {}", pe_lists(nodes, alike));
@@ -127,7 +128,7 @@ fn draw_children(nodes: &[Node], places: &[usize], indent: &str, text: &mut Stri
     }
 }
 
-/// The PEs of each node, shortened in the middle where they are many.
+/// Returns the PEs of each node, shortened in the middle if there are many.
 fn pe_lists(nodes: &[Node], places: &[usize]) -> String {
     let lists: Vec<String> = places.iter().map(|&place| short_list(nodes[place].pes())).collect();
     let all = lists.join(" | ");
@@ -139,7 +140,7 @@ fn pe_lists(nodes: &[Node], places: &[usize]) -> String {
     }
 }
 
-/// A kernel list, or `0-30:1/2` for PEs in equal steps: even and odd PEs are often the two packages.
+/// Returns a kernel list, or `0-30:1/2` for PEs in equal steps: even and odd PEs are often the two packages.
 fn short_list(pes: &CpuSet) -> String {
     let indices: Vec<u32> = pes.iter().map(|pe| pe.0).collect();
     match indices.as_slice() {
@@ -169,8 +170,8 @@ fn label(domain: &Domain) -> String {
     format!("{name}{bytes}{forbidden}")
 }
 
-/// Bytes in the largest binary unit that leaves at least 1, with one decimal where it says something: not for
-/// many GiB, because nodes of equal memory differ by what the kernel keeps for itself.
+/// Formats bytes in the largest binary unit that gives at least 1, with one decimal if it is meaningful. It
+/// is omitted for many GiB, since nodes of equal memory differ by what the kernel reserves.
 pub fn size(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let (unit, factor) = units.into_iter().find(|&(_, factor)| bytes >= factor).unwrap_or(("B", 1));

@@ -1,18 +1,17 @@
 //! Which PEs are fast and which are slow: sources vote.
 //!
-//! Problem: the core type, the kernel's capacity, the highest frequency and hwloc's ranking each say
-//! something about speed, none is always there, and firmware makes each of them wrong at times.
+//! Problem: the core type, the kernel's capacity, the highest frequency and hwloc's ranking all tell
+//! something about speed, but none is always available, and firmware makes each of them wrong at times.
 //!
 //! Approach: a source orders the PEs in classes from slow to fast, so each PE gets one rank per source. PE
-//! `a` is at most as fast as `b` if no source ranks it higher. Where this makes a chain of all groups of
-//! equal rank, the groups are the kinds; a source that sees no difference between two PEs does not object to
-//! another that does. Where two groups cannot be compared (one source ranks the first higher, another the
-//! second), the sources contradict each other: the answer is one kind `unknown`, with a note that says who
-//! said what.
+//! `a` is at most as fast as `b` if no source ranks it higher. If this makes a chain of all groups of equal
+//! rank, the groups are the kinds; a source that does not distinguish two PEs does not object to another that
+//! does. If two groups cannot be compared (one source ranks the first higher, another the second), the
+//! sources contradict each other: the result is one kind `unknown`, with a note about the sources.
 //!
-//! Limits: numbers that differ by less than [`TOLERANCE_PERCENT`] are one class. Cores of one design differ
-//! that much in their highest frequency (Intel's and AMD's "favoured cores"), and that makes no kind of its
-//! own.
+//! Limits: numbers that differ by less than [`TOLERANCE_PERCENT`] form one class. Cores of one design differ
+//! by that much in their highest frequency (Intel's and AMD's "favoured cores"), which does not make a kind
+//! of its own.
 
 use super::CpuKind;
 use crate::cpuset::CpuSet;
@@ -22,7 +21,7 @@ use std::collections::BTreeMap;
 /// Neighbouring values that differ by at most this share are one class. hwloc merges frequencies by the same.
 pub const TOLERANCE_PERCENT: u64 = 10;
 
-/// What one source says.
+/// The vote of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vote {
     /// Name of the source: `max frequency`.
@@ -32,8 +31,8 @@ pub struct Vote {
 }
 
 impl Vote {
-    /// A vote from one number per PE, larger is faster. Numbers within `tolerance_percent` of their neighbour
-    /// are one class. `words` shows a number.
+    /// Creates a vote from one number per PE, where larger is faster. Numbers within `tolerance_percent` of
+    /// their neighbour are one class. `words` formats a number.
     pub fn from_numbers(
         source: &str,
         numbers: &BTreeMap<PeId, u64>,
@@ -61,7 +60,7 @@ impl Vote {
         Vote { source: source.to_owned(), classes: ranges.into_iter().map(describe).collect() }
     }
 
-    /// Whether the source knows all of some PEs.
+    /// Returns whether the source knows all of some PEs.
     pub fn covers(&self, pes: &CpuSet) -> bool {
         pes.iter().all(|pe| self.rank(pe).is_some())
     }
@@ -71,7 +70,8 @@ impl Vote {
     }
 }
 
-/// The kinds (fastest first) and notes for the user. A source that does not know every PE has no vote.
+/// Returns the kinds (fastest first) and notes for the user. A source that does not know every PE has no
+/// vote.
 pub fn decide(pes: &CpuSet, votes: &[Vote]) -> (Vec<CpuKind>, Vec<String>) {
     let mut notes = Vec::new();
     let (votes, partial): (Vec<&Vote>, Vec<&Vote>) = votes.iter().partition(|vote| vote.covers(pes));
@@ -103,7 +103,7 @@ pub fn decide(pes: &CpuSet, votes: &[Vote]) -> (Vec<CpuKind>, Vec<String>) {
     (kinds.collect(), notes)
 }
 
-/// Two groups that two sources put in opposite order, in words.
+/// Describes two groups that two sources put in opposite order.
 fn contradiction(votes: &[&Vote], groups: &BTreeMap<Vec<usize>, CpuSet>) -> Option<String> {
     let groups: Vec<_> = groups.iter().collect();
     for (index, (low, low_pes)) in groups.iter().enumerate() {

@@ -20,36 +20,36 @@ use crate::ids::PeId;
 /// Why a location names no PEs of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocateError {
-    /// A part is in none of the notations.
+    /// A part is not in any of the notations.
     #[error("cannot understand `{part}` of the location `{location}`: {source}; or core:0-3, S0:0-3, fast")]
     Notation {
-        /// The whole text.
+        /// The whole location.
         location: String,
-        /// The part at fault.
+        /// The faulty part.
         part: String,
-        /// What the parser of lists said.
+        /// The error of the list parser.
         source: CpuSetError,
     },
     /// An index is too large.
     #[error("`{part}` of the location `{location}`: {there_is}")]
     NoSuchObject {
-        /// The whole text.
+        /// The whole location.
         location: String,
-        /// The part at fault.
+        /// The faulty part.
         part: String,
-        /// What there is instead.
+        /// The existing objects.
         there_is: String,
     },
-    /// A part names no PE at all.
+    /// A part is empty.
     #[error("a part of the location `{location}` is empty; write for instance 0-3@8 or core:0-3@fast")]
     Empty {
-        /// The whole text.
+        /// The whole location.
         location: String,
     },
 }
 
 impl Topology {
-    /// The PEs that a text names on this machine; see the table above for the notations.
+    /// Returns the PEs that a location names on this machine; see the table above for the notations.
     pub fn locate(&self, location: &str) -> Result<CpuSet, LocateError> {
         location
             .split('@')
@@ -102,7 +102,7 @@ impl Topology {
         Ok(pes)
     }
 
-    /// Of `core:0-3`: the word, the list, and the PEs of each object of that sort.
+    /// Parses `core:0-3`: returns the word, the list, and the PEs of each object of that sort.
     fn objects<'a>(&self, part: &'a str) -> Option<(&'a str, &'a str, Vec<CpuSet>)> {
         let (word, list) = part.split_once(':')?;
         let members = if word.eq_ignore_ascii_case("pu") {
@@ -113,7 +113,8 @@ impl Topology {
         Some((word, list, members))
     }
 
-    /// The PEs of a likwid domain in likwid's order: the first PE of each core, then the second of each.
+    /// Returns the PEs of a likwid domain in likwid's order: the first PE of each core, then the second of
+    /// each.
     fn likwid_members(&self, (letter, index): (char, usize)) -> Result<Vec<PeId>, String> {
         let has = |kind: &DomainKind| self.domains(*kind).next().is_some();
         let kind = match letter {
@@ -140,7 +141,7 @@ impl Topology {
     }
 }
 
-/// The union of the chosen members, or the first index that has none.
+/// Returns the union of the chosen members, or the first index without a member.
 fn pick(members: &[CpuSet], indices: &CpuSet) -> Result<CpuSet, usize> {
     indices.iter().try_fold(CpuSet::new(), |all, PeId(index)| {
         members.get(index as usize).map(|member| all.union(member)).ok_or(index as usize)
@@ -155,13 +156,13 @@ fn missing_object(what: &str, missing: usize, members: &[CpuSet]) -> String {
     }
 }
 
-/// Names that [`super::kinds::decide`] gives on some machine, if not on this one.
+/// Returns whether a name is one that [`super::kinds::decide`] gives on some machine, if not on this one.
 fn is_kind_name(part: &str) -> bool {
     let number_after_mid = part.strip_prefix("mid").is_some_and(|n| n.parse::<u32>().is_ok());
     matches!(part, "fast" | "slow" | "all" | "unknown") || number_after_mid
 }
 
-/// Splits `S0:0-3` in (`S`, 0) and `0-3`. `N` is one domain without an index.
+/// Splits `S0:0-3` into (`S`, 0) and `0-3`. `N` is one domain without an index.
 fn likwid_domain(part: &str) -> Option<((char, usize), Option<&str>)> {
     let (name, positions) = match part.split_once(':') {
         Some((name, positions)) => (name, Some(positions)),

@@ -1,8 +1,8 @@
-//! The model of a machine: its PEs, what they share, how fast they are said to be.
+//! The topology of a machine: its PEs, what they share, and their reported speed.
 //!
-//! A machine is a list of sharing domains: sets of PEs and the resource they share. Everything a scheduler
-//! asks ("who is close to this PE", "how many FPUs may I use") is a question about these sets, so a machine
-//! of any shape and size is the same few fields.
+//! A machine is a list of sharing domains: sets of PEs and the resource they share. Every question of a
+//! scheduler ("which PEs are close to this one", "how many FPUs may I use") is a question about these sets,
+//! so the same few fields describe a machine of any shape and size.
 
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
@@ -21,39 +21,39 @@ pub use locate::LocateError;
 pub use summary::{KindSummary, Summary};
 pub use synthetic::SyntheticError;
 
-/// One machine as told by its operating system, an export of hwloc, or a synthetic description.
+/// One machine as described by its operating system, an export of hwloc, or a synthetic description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// Where the model comes from, in words: `this machine`, `synthetic pack:1 core:2 pu:1`, `xml FILE`.
+    /// The origin of the model, in words: `this machine`, `synthetic pack:1 core:2 pu:1`, `xml FILE`.
     pub origin: String,
-    /// Every PE of the machine that is online.
+    /// Every online PE of the machine.
     pub pes: CpuSet,
     /// The PEs that the current cpuset allows; a subset of `pes`.
     pub allowed: CpuSet,
-    /// What is shared by whom; sorted by kind, then by logical index. Any two domains are nested or disjoint,
+    /// The sharing domains, sorted by kind, then by logical index. Any two domains are nested or disjoint,
     /// domains of one kind are disjoint, and every PE belongs to a core.
     pub domains: Vec<Domain>,
-    /// Groups of PEs of equal kind, fastest first. Empty when nothing is known about kinds; one kind `all`
-    /// when what is known tells no PE from another.
+    /// Groups of PEs of equal kind, fastest first. Empty if nothing is known about kinds; one kind `all` if
+    /// the sources do not distinguish PEs.
     pub kinds: Vec<CpuKind>,
-    /// What was unclear or contradictory in the sources, for the user to read.
+    /// Notes for the user about unclear or contradictory sources.
     pub notes: Vec<String>,
 }
 
 /// A set of PEs and the resource that they share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Domain {
-    /// What is shared.
+    /// The shared resource.
     pub kind: DomainKind,
     /// The logical index among the domains of this kind, in topology order.
     pub logical: u32,
-    /// The operating system's index for it, where it has one.
+    /// The operating system's index, if there is one.
     pub os: Option<u32>,
-    /// Who shares it.
+    /// The PEs that share the resource.
     pub pes: CpuSet,
-    /// Size in bytes of a cache or of a node's memory, where known.
+    /// Size in bytes of a cache or of a node's memory, if known.
     pub bytes: Option<u64>,
-    /// Of a memory node: the cpuset lets nothing be allocated there.
+    /// Whether the cpuset forbids allocating on this memory node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forbidden: bool,
 }
@@ -70,8 +70,8 @@ pub enum DomainKind {
     Module,
     /// Second-level cache.
     L2,
-    /// Neighbouring cores within an L3 that share more than that: its tags, a port to the interconnect. Linux
-    /// reports such groups on ARM servers (Kunpeng: four cores each).
+    /// Neighbouring cores within an L3 that share more than the L3: its tags, a port to the interconnect.
+    /// Linux reports such groups on ARM servers (Kunpeng: four cores each).
     Cluster,
     /// Third-level cache.
     L3,
@@ -83,11 +83,11 @@ pub enum DomainKind {
     Package,
 }
 
-/// PEs of one kind, and how that is known.
+/// The PEs of one kind, with the evidence for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuKind {
-    /// `fast`, `mid1`…, `slow` in order of speed; `all` where there is one kind only; `unknown` where the
-    /// evidence contradicts itself.
+    /// `fast`, `mid1`…, `slow` in order of speed; `all` if there is one kind only; `unknown` if the evidence
+    /// is contradictory.
     pub name: String,
     /// The PEs of this kind.
     pub pes: CpuSet,
@@ -96,7 +96,7 @@ pub struct CpuKind {
 }
 
 impl DomainKind {
-    /// What people write for it in a location or a synthetic description.
+    /// Returns the word for this kind in a location or a synthetic description.
     pub fn word(self) -> &'static str {
         match self {
             DomainKind::Core => "core",
@@ -111,7 +111,7 @@ impl DomainKind {
         }
     }
 
-    /// The kind that a word names: [`DomainKind::word`] or one of hwloc's spellings; case does not matter.
+    /// Returns the kind that a word names: [`DomainKind::word`] or one of hwloc's spellings, in any case.
     pub fn from_word(word: &str) -> Option<DomainKind> {
         Some(match word.to_ascii_lowercase().as_str() {
             "core" => DomainKind::Core,
@@ -129,15 +129,15 @@ impl DomainKind {
 }
 
 impl Domain {
-    /// A domain that has no place in a topology yet: [`Topology::arranged`] numbers it.
+    /// Returns a domain that is not yet part of a topology: [`Topology::arranged`] numbers it.
     pub fn new(kind: DomainKind, pes: CpuSet) -> Self {
         Self { kind, logical: 0, os: None, pes, bytes: None, forbidden: false }
     }
 }
 
 impl Topology {
-    /// Brings the parts of a model into order: domains sorted by kind (within a kind they keep the order in
-    /// which they are given) and numbered, a core for each PE that has none, everything checked.
+    /// Normalises the parts of a model: sorts domains by kind (domains of one kind keep their order), numbers
+    /// them, adds a core for each PE without one, and checks everything.
     pub fn arranged(mut self) -> Result<Self, TopologyError> {
         let in_cores = self.domains(DomainKind::Core).fold(CpuSet::new(), |all, core| all.union(&core.pes));
         for pe in self.pes.difference(&in_cores).iter() {
@@ -153,12 +153,12 @@ impl Topology {
         Ok(self)
     }
 
-    /// Every PE in logical order: the cores one after another, within a core by OS index.
+    /// Returns every PE in logical order: the cores one after another, within a core by OS index.
     pub fn pes_in_logical_order(&self) -> Vec<PeId> {
         self.domains(DomainKind::Core).flat_map(|core| core.pes.iter()).collect()
     }
 
-    /// The groups of two or more cores that are known to share an FPU, in logical order.
+    /// Returns the groups of two or more cores that are known to share an FPU, in logical order.
     pub fn fpu_modules(&self) -> impl Iterator<Item = &Domain> {
         let first_of_each_core: CpuSet =
             self.domains(DomainKind::Core).filter_map(|core| core.pes.first()).collect();
@@ -166,17 +166,18 @@ impl Topology {
         self.domains(DomainKind::Module).filter(move |module| cores_within(module) >= 2)
     }
 
-    /// The domains of one kind, in logical order.
+    /// Returns the domains of one kind, in logical order.
     pub fn domains(&self, kind: DomainKind) -> impl Iterator<Item = &Domain> {
         self.domains.iter().filter(move |domain| domain.kind == kind)
     }
 
-    /// The domain of one kind that holds a PE.
+    /// Returns the domain of one kind that contains a PE.
     pub fn domain_of(&self, kind: DomainKind, pe: PeId) -> Option<&Domain> {
         self.domains(kind).find(|domain| domain.pes.contains(pe))
     }
 
-    /// For each PE (by OS index) the domains that hold it, closest first: an index for whoever asks often.
+    /// Returns for each PE (by OS index) the domains that contain it, closest first: an index for frequent
+    /// queries.
     pub fn domains_by_pe(&self) -> Vec<Vec<&Domain>> {
         let count = self.pes.last().map_or(0, |pe| pe.0 as usize + 1);
         let mut by_pe = vec![Vec::new(); count];
@@ -193,7 +194,7 @@ impl Topology {
         by_pe
     }
 
-    /// How far apart two PEs are: the closest kind of domain that holds both, `None` across everything.
+    /// Returns the closest kind of domain that contains both PEs; `None` if they share only the machine.
     pub fn closest_shared(&self, a: PeId, b: PeId) -> Option<DomainKind> {
         let shared = |domain: &&Domain| domain.pes.contains(a) && domain.pes.contains(b);
         self.domains.iter().filter(shared).map(|domain| domain.kind).min()

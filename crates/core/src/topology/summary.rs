@@ -1,4 +1,4 @@
-//! The counts that people and scripts ask for first.
+//! The most requested counts of a machine.
 
 use super::{DomainKind, Topology};
 use crate::cpuset::CpuSet;
@@ -12,7 +12,7 @@ pub struct Summary {
     pub pes: usize,
     /// Number of SMT cores.
     pub cores: usize,
-    /// Number of groups of two or more cores that are known to share an FPU; 0 where none is known.
+    /// Number of groups of two or more cores that are known to share an FPU; 0 if none is known.
     pub fpu_modules: usize,
     /// Number of second-level caches.
     pub l2_caches: usize,
@@ -24,7 +24,7 @@ pub struct Summary {
     pub numa_nodes: usize,
     /// Number of PEs that the current cpuset allows.
     pub allowed_pes: usize,
-    /// The kinds of PE, fastest first; empty where nothing is known about kinds.
+    /// The kinds of PE, fastest first; empty if nothing is known about kinds.
     pub kinds: Vec<KindSummary>,
 }
 
@@ -35,12 +35,12 @@ pub struct KindSummary {
     pub name: String,
     /// The PEs as a kernel list.
     pub pes: CpuSet,
-    /// How that is known.
+    /// The evidence for the kind.
     pub evidence: Vec<String>,
 }
 
 impl Topology {
-    /// Counts what is there.
+    /// Returns the counts.
     pub fn summary(&self) -> Summary {
         let count = |kind| self.domains(kind).count();
         Summary {

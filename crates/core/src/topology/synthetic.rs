@@ -1,25 +1,26 @@
 //! Machines in one line: `pack:1 l2:4 core:2 pu:1`.
 //!
 //! The notation is hwloc's (its manual, "Synthetic topologies"): levels from the outside in, each with the
-//! number of children that an object of the level before has. PEs are numbered in the order of the tree.
-//! Beyond hwloc there are `module:N` for cores that share one FPU and `cluster:N`. Of hwloc's attributes
-//! `size=` (of a cache) and `memory=` (of a NUMA node) are understood: `l2:4(size=2MB)`. A machine without a
-//! NUMA level is one node, as in hwloc. `group` levels only multiply.
+//! number of children of an object of the level before. PEs are numbered in the order of the tree. Extensions
+//! to hwloc are `module:N` for cores that share one FPU and `cluster:N`. Of hwloc's attributes `size=` (of a
+//! cache) and `memory=` (of a NUMA node) are supported: `l2:4(size=2MB)`. A machine without a NUMA level is
+//! one node, as in hwloc. `group` levels only multiply.
 
 use super::{Domain, DomainKind, Topology};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 
-/// The largest machine that a description may make: what Linux can be built for (`NR_CPUS` on x86).
+/// The number of PEs of the largest machine that a description may define: the most that Linux can be built
+/// for (`NR_CPUS` on x86).
 const PES_MAX: u32 = 8192;
 
-/// Why a text describes no machine.
+/// Why a text is not a machine description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{level}` in the synthetic machine `{text}`: {problem}; write for instance pack:1 l2:4 core:2 pu:1")]
 pub struct SyntheticError {
     /// The whole text.
     pub text: String,
-    /// The level at fault.
+    /// The faulty level.
     pub level: String,
     /// What is wrong with it.
     pub problem: String,
@@ -33,7 +34,7 @@ struct Level {
     bytes: Option<u64>,
 }
 
-/// What stands on a level.
+/// The sort of object on a level.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Domain(DomainKind),
@@ -42,7 +43,7 @@ enum Sort {
 }
 
 impl Topology {
-    /// The machine that a synthetic description makes; every PE is allowed.
+    /// Returns the machine of a synthetic description; every PE is allowed.
     pub fn synthetic(text: &str) -> Result<Topology, SyntheticError> {
         let fail = |level: &str, problem: String| SyntheticError {
             text: text.to_owned(),
@@ -78,7 +79,7 @@ impl Topology {
     }
 }
 
-/// Levels stand apart by white space; an attribute in parentheses may contain some.
+/// Splits a description into levels at white space; attributes in parentheses may contain white space.
 fn split_levels(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let separator = |c: char| {
@@ -110,7 +111,7 @@ fn parse_level(word: &str) -> Result<Level, String> {
     };
     match count.parse() {
         Ok(count) if count > 0 => Ok(Level { sort, count, bytes }),
-        _ => Err(format!("`{count}` is no number above 0")),
+        _ => Err(format!("`{count}` is not a number above 0")),
     }
 }
 
@@ -129,11 +130,11 @@ fn parse_attributes(text: &str) -> Result<u64, String> {
         _ => return Err(format!("`{unit}` is none of kB, MB, GB")),
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    bytes.ok_or_else(|| format!("`{value}` is no size"))
+    bytes.ok_or_else(|| format!("`{value}` is not a size"))
 }
 
-/// A level stands at most once (groups any number of times) and outside of what it contains. NUMA nodes and
-/// modules may stand anywhere above the cores: machines differ in that.
+/// Checks the position of a level: it may occur once (groups any number of times) and must be outside of what
+/// it contains. NUMA nodes and modules may occur anywhere above the cores, as machines differ in that.
 fn check_place(before: &[Level], sort: Sort) -> Result<(), String> {
     if before.last().is_some_and(|level| level.sort == Sort::Pu) {
         return Err("nothing may stand below pu".to_owned());

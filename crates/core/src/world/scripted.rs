@@ -1,8 +1,8 @@
-//! A minimal machine for tests: threads with a scripted demand, and nothing random.
+//! A minimal deterministic machine for tests: threads with a scripted demand.
 //!
-//! It does one thing: it lets time pass in the steps that the engine asks for, gives each thread its share of
-//! the PEs it may use, and produces cumulative readings from that. No caches, no contention, no waiting: a
-//! test of a policy needs just enough world to show its decisions.
+//! It advances time in the steps that the engine asks for, gives each thread its share of the PEs that it may
+//! use, and produces cumulative readings from that. It models no caches, no contention and no waiting: a test
+//! of a policy needs only enough of a world to show the policy's decisions.
 
 use super::{Wake, World};
 use crate::cpuset::CpuSet;
@@ -18,41 +18,41 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Clock samples that a thread gives per second of CPU time.
+/// Clock samples per second of CPU time of a thread.
 const SAMPLES_PER_SECOND: f64 = 200.0;
 
-/// The world looks this often at who is runnable: what is shorter goes unseen.
+/// How often the world checks which threads are runnable; shorter changes go unseen.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// One scripted thread.
 #[derive(Debug, Clone)]
 pub struct ScriptedThread {
-    /// When it appears and when it ends.
+    /// From when until when it lives.
     pub lives: Range<Time>,
     /// Its application.
     pub app: AppId,
-    /// When it waits for something and wants no PE.
+    /// When it is blocked and wants no PE.
     pub blocked: Vec<Range<Time>>,
-    /// What hardware counters would tell in each phase; empty on a machine without, which samples instead.
+    /// Hardware counter rates in each phase; empty on a machine without counters, which samples instead.
     pub rates: Vec<(Time, ScriptedRates)>,
-    /// FPU usage in each phase: the usage that holds from that time on.
+    /// FPU usage in each phase, with the time at which the phase begins.
     pub fpu_usage: Vec<(Time, f64)>,
     /// The share of a PE that it wants, 0..1.
     pub cpu_share: f64,
-    /// The PEs that its user lets it have; `None` for all.
+    /// The PEs that its user permits; `None` for all.
     pub permitted: Option<CpuSet>,
     /// Whether it may be placed.
     pub standing: Standing,
-    /// What its runtime library tells from each time on.
+    /// The hints of its runtime library, each with the time from which it holds.
     pub hints: Vec<(Time, Hints)>,
-    /// What the system answers when it is bound; `None` lets it succeed.
+    /// The outcome when it is bound; `None` means success.
     pub refuses: Option<OutcomeKind>,
 }
 
 /// Events per cycle or instruction of one thread in one phase.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScriptedRates {
-    /// Instructions per cycle on a fast PE (every PE, unless told otherwise).
+    /// Instructions per cycle on a fast PE (on every PE, unless the machine has slow ones).
     pub ipc: f64,
     /// Instructions per cycle on a slow PE.
     pub ipc_on_slow: f64,
@@ -63,7 +63,7 @@ pub struct ScriptedRates {
 }
 
 impl ScriptedThread {
-    /// A thread that runs all the time with one FPU usage.
+    /// Returns a thread that runs all the time with one FPU usage.
     pub fn steady(fpu_usage: f64) -> Self {
         Self {
             lives: Time(0)..Time(u64::MAX),
@@ -91,7 +91,7 @@ pub struct ScriptedWorld {
     outcomes: Vec<Outcome>,
     tells_events: bool,
     kinds: Vec<EventKind>,
-    /// What has happened, and what was reported last.
+    /// The events to report, and the state that was last reported.
     events: Vec<Event>,
     reported_tlp: BTreeMap<AppId, u32>,
     reported_allowed: CpuSet,
@@ -109,7 +109,7 @@ struct State {
     end_noted: bool,
 }
 
-/// What counters have counted so far, before they are rounded to whole events.
+/// Counts so far, before rounding to whole events.
 #[derive(Default, Clone, Copy)]
 struct Counted {
     samples: f64,
@@ -121,7 +121,7 @@ struct Counted {
 }
 
 impl ScriptedWorld {
-    /// A machine that allows the PEs of `allowed` (each set from its time on) and runs until `end`.
+    /// Creates a machine that allows the PEs of `allowed` (each set from its time on) and runs until `end`.
     pub fn new(allowed: Vec<(Time, CpuSet)>, threads: Vec<ScriptedThread>, end: Time) -> Self {
         let application = |thread: &ScriptedThread| ApplicationReading {
             app: thread.app,
@@ -152,17 +152,17 @@ impl ScriptedWorld {
         }
     }
 
-    /// The same with slow PEs, on which threads have their `ipc_on_slow`.
+    /// Adds slow PEs, on which threads have their `ipc_on_slow`.
     pub fn with_slow(self, slow: CpuSet) -> Self {
         Self { slow, ..self }
     }
 
-    /// The same, telling the events that somebody asks for.
+    /// Makes the world report events of the subscribed kinds.
     pub fn with_events(self) -> Self {
         Self { tells_events: true, ..self }
     }
 
-    /// Where each living thread is bound now, by its index in the script.
+    /// Returns where each living thread is bound now, by its index in the script.
     pub fn bound(&self) -> BTreeMap<usize, CpuSet> {
         let threads = self.threads.iter().enumerate();
         let alive = threads.filter(|(_, (thread, _))| thread.lives.contains(&self.now));
@@ -183,7 +183,7 @@ impl ScriptedWorld {
         }
     }
 
-    /// Notes what is different from what was reported last.
+    /// Records events for all differences from the state that was last reported.
     fn note_events(&mut self) {
         if self.kinds.is_empty() {
             return;
@@ -223,7 +223,7 @@ impl ScriptedWorld {
         self.events = events;
     }
 
-    /// Lets everybody who wants a PE now have one for a slice.
+    /// Runs one slice: every thread that wants a PE gets one.
     fn run_slice(&mut self, slice: Duration) {
         let allowed = self.allowed_now().clone();
         let mut runnable: BTreeMap<AppId, u32> = BTreeMap::new();
@@ -318,12 +318,12 @@ impl State {
     }
 }
 
-/// The value of the phase that holds at an instant.
+/// Returns the value of the phase that holds at an instant.
 fn in_force<T: Copy>(phases: &[(Time, T)], now: Time) -> Option<T> {
     phases.iter().rev().find(|(from, _)| *from <= now).map(|(_, value)| *value)
 }
 
-/// The identity of the thread at an index of the script.
+/// Returns the ID of the thread at an index of the script.
 pub fn id(index: usize) -> ThreadId {
     ThreadId { tid: 100 + index as u32, generation: 0 }
 }

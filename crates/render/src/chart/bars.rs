@@ -1,4 +1,4 @@
-//! Bars that lie, one row for each thing that was run, so that names have room and never meet.
+//! Horizontal bars, one row for each thing that was run, so that names have space and never collide.
 
 use super::palette::colour;
 use super::{Axis, WIDTH, extent, legend, tenth, text_width};
@@ -6,14 +6,14 @@ use crate::profile::words::{interval, signed};
 use corewise_core::profile::Measurement;
 use maud::{Markup, html};
 
-/// With more series than this, a bar is thin and its figures stand in its tool tip only.
+/// With more series than this, bars are thin and their figures are only in tool tips.
 const SERIES_WITH_FIGURES_MAX: usize = 3;
 
 /// One value of one series.
 pub struct Bar {
     /// The value, drawn with its interval.
     pub estimate: Measurement,
-    /// The noise is larger than the value: the bar is faint.
+    /// Whether the noise is larger than the value; the bar is then faint.
     pub uncertain: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Bar {
 pub struct Row {
     /// Its name.
     pub label: String,
-    /// One entry a series.
+    /// One entry per series.
     pub bars: Vec<Option<Bar>>,
 }
 
@@ -35,7 +35,7 @@ pub struct BarChart {
     pub x_label: String,
     /// Where the bars begin.
     pub base: f64,
-    /// What it means to lie left or right of the base.
+    /// The meaning of lying left or right of the base.
     pub hints: Option<(&'static str, &'static str)>,
 }
 
@@ -52,7 +52,7 @@ struct Layout {
 }
 
 impl BarChart {
-    /// The elements of the drawing, and its height.
+    /// Returns the elements of the drawing, and its height.
     pub fn draw(&self) -> (Markup, f64) {
         let (legend, top) = legend(&self.series);
         let layout = self.layout(top);

@@ -17,7 +17,7 @@ pub const STYLE: &str = include_str!("grouped.css");
 
 /// One bar, from zero.
 pub struct GroupedBar {
-    /// What it is of.
+    /// Its name.
     pub name: String,
     /// Its length.
     pub value: Option<f64>,
@@ -27,7 +27,7 @@ pub struct GroupedBar {
     pub figure: String,
     /// Its colour.
     pub colour: String,
-    /// Values of others for the same, as hatched bands: from, to, and in words.
+    /// Reference values of others, drawn as hatched bands: from, to, and in words.
     pub bands: Vec<(f64, f64, String)>,
 }
 
@@ -48,7 +48,7 @@ pub struct GroupedBars {
 }
 
 impl GroupedBars {
-    /// The drawing, with a label for who cannot see it.
+    /// Returns the drawing, with a label for screen readers.
     pub fn draw(&self, label: &str) -> Markup {
         let bars = self.groups.iter().map(|group| group.bars.len()).sum::<usize>() as f64;
         let height = 4.0 + bars * BAR_HEIGHT + self.groups.len() as f64 * GROUP_GAP;
@@ -76,7 +76,7 @@ impl GroupedBars {
         page::drawing("bars", (WIDTH, height), label, &content)
     }
 
-    /// Wide enough for every bar, whisker and band.
+    /// Returns a scale that includes every bar, whisker and band.
     fn scale(&self) -> Scale {
         let bars = || self.groups.iter().flat_map(|group| &group.bars);
         let own = bars().filter_map(|bar| Some([bar.value? - bar.spread, bar.value? + bar.spread]));

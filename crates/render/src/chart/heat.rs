@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 const LEFT: f64 = 40.0;
 const TOP: f64 = 24.0;
 const CELL_MAX: f64 = 46.0;
-/// From so wide a cell on, its figure fits.
+/// The cell width from which a figure fits into it.
 const CELL_WITH_FIGURE_MIN: f64 = 28.0;
-/// Labels of PEs closer than this would meet.
+/// The minimum distance of labels.
 const LABEL_PITCH_MIN: f64 = 22.0;
 const SIDE_MAX: f64 = 720.0;
 
@@ -24,7 +24,7 @@ pub struct HeatMap {
 }
 
 impl HeatMap {
-    /// The elements of the drawing, and its height.
+    /// Returns the elements of the drawing, and its height.
     pub fn draw(&self) -> (Markup, f64) {
         let side = (SIDE_MAX / self.pes.len().max(1) as f64).min(CELL_MAX);
         let (low, high) = self.range();
@@ -94,7 +94,7 @@ fn scale(x: f64, low: f64, high: f64) -> Markup {
     }
 }
 
-/// Where a latency lies between the extremes, by its logarithm: twice as long is the same step everywhere.
+/// Returns the position of a latency between the extremes on a logarithmic scale.
 fn share(ns: f64, low: f64, high: f64) -> f64 {
     if high > low { ((ns / low).ln() / (high / low).ln()).clamp(0.0, 1.0) } else { 0.0 }
 }

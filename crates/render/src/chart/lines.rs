@@ -19,7 +19,7 @@ const MARK_LINES: usize = 2;
 
 /// One curve.
 pub struct Line {
-    /// Which of the chart's names.
+    /// The index of its name.
     pub name: usize,
     /// x and y.
     pub points: Vec<(f64, Measurement)>,
@@ -27,7 +27,7 @@ pub struct Line {
 
 /// One system of axes.
 pub struct Panel {
-    /// What it is about.
+    /// Its heading.
     pub heading: String,
     /// Its curves.
     pub lines: Vec<Line>,
@@ -35,11 +35,11 @@ pub struct Panel {
     pub x: Axis,
     /// From bottom to top.
     pub y: Axis,
-    /// What the axes show.
+    /// The labels of the axes.
     pub labels: (&'static str, &'static str),
-    /// Places on the x axis with a name.
+    /// Named places on the x axis.
     pub marks: Vec<(f64, String)>,
-    /// A value on the y axis that stands out, if one does.
+    /// A reference value on the y axis, if there is one.
     pub base: Option<f64>,
 }
 
@@ -52,7 +52,7 @@ pub struct LineChart {
 }
 
 impl LineChart {
-    /// The elements of the drawing, and its height.
+    /// Returns the elements of the drawing, and its height.
     pub fn draw(&self) -> (Markup, f64) {
         let (legend, top) = legend(&self.names);
         let columns = self.panels.len().clamp(1, COLUMNS);
@@ -74,7 +74,7 @@ impl LineChart {
 struct Drawn<'a> {
     panel: &'a Panel,
     names: &'a [String],
-    /// Of the part between the axes.
+    /// Width of the area between the axes.
     width: f64,
 }
 
@@ -120,7 +120,7 @@ impl Drawn<'_> {
         }
     }
 
-    /// Names that would meet stand below each other; one that has no room is left out.
+    /// Draws the names of marks; names that would collide are stacked, and dropped if there is no space.
     fn marks(&self) -> Markup {
         let mut ends = [0.0; MARK_LINES];
         let mut placed = Vec::new();

@@ -1,5 +1,5 @@
-//! What every drawing has in common: axes, legends, and the frame that makes a drawing part of a page or a
-//! file of its own.
+//! The common parts of all drawings: axes, legends, and the frame that puts a drawing into a page or a file
+//! of its own.
 
 pub mod bars;
 pub mod grouped;
@@ -14,15 +14,16 @@ use corewise_core::topology::size;
 use maud::{Markup, PreEscaped, html};
 use palette::colour;
 
-/// Lengths are in units of the drawing, which is so wide and scales with the page.
+/// The width of a drawing in its own units; it scales with the page.
 pub const WIDTH: f64 = 1080.0;
 
-/// The mean width of a character at the size of labels. On the safe side: capitals are wider than letters.
+/// The mean width of a character at the size of labels. It is a safe estimate: capitals are wider than
+/// letters.
 const CHARACTER_WIDTH: f64 = 6.8;
 
 /// One drawing with its words.
 pub struct Figure {
-    /// The name of its file, without the ending.
+    /// The name of its file, without the extension.
     pub file: String,
     /// What it shows.
     pub title: String,
@@ -34,22 +35,22 @@ pub struct Figure {
     pub height: f64,
 }
 
-/// How values become lengths along an axis.
+/// Maps values to lengths along an axis.
 pub struct Axis {
     low: f64,
     high: f64,
     logarithmic: bool,
-    /// Where a line is drawn, and what is written there.
+    /// Where lines are drawn, and their labels.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Figure {
-    /// The drawing as part of a page that has [`STYLE`].
+    /// Returns the drawing as part of a page that has [`STYLE`].
     pub fn embedded(&self) -> Markup {
         page::drawing("chart", (WIDTH, self.height), &self.title, &self.content)
     }
 
-    /// The drawing as a file: with its title, what its figures are, its style, and a ground of its own.
+    /// Returns the drawing as a file: with its title, the kind of its figures, its style, and a background.
     pub fn standalone(&self, evidence: Evidence) -> String {
         const MARGIN: f64 = 20.0;
         const HEAD: f64 = 36.0;
@@ -72,8 +73,8 @@ impl Figure {
 /// The rules for drawings.
 pub const STYLE: &str = include_str!("style.css");
 
-/// The rules with the light values of the page's variables in place of their names: what draws a file need
-/// not know variables.
+/// Returns the rules with the page's variables replaced by their light values, as programs that draw SVG
+/// files need not support variables.
 fn in_light_colours(style: &str) -> String {
     let light =
         page::STYLE.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or("", |(block, _)| block);
@@ -82,7 +83,8 @@ fn in_light_colours(style: &str) -> String {
 }
 
 impl Axis {
-    /// From `low` to `high` in equal steps, widened to whole steps of 1, 2 or 5 times a power of ten.
+    /// Returns an axis from `low` to `high` in equal steps, widened to whole steps of 1, 2 or 5 times a power
+    /// of ten.
     pub fn linear(low: f64, high: f64, ticks_max: usize) -> Axis {
         let span = if high > low { high - low } else { 1.0 };
         let raw = span / ticks_max as f64;
@@ -100,7 +102,7 @@ impl Axis {
         Axis { low: first * step, high: last * step, logarithmic: false, ticks }
     }
 
-    /// Sizes of memory, doubling from step to step.
+    /// Returns an axis of memory sizes that double from step to step.
     pub fn bytes(low: u64, high: u64, ticks_max: usize) -> Axis {
         let doublings = (high.max(1) as f64 / low.max(1) as f64).log2().max(1.0);
         let stride = (doublings / ticks_max as f64).ceil().max(1.0) as usize;
@@ -109,7 +111,7 @@ impl Axis {
         Axis { low: low as f64, high: low as f64 * 2_f64.powf(doublings), logarithmic: true, ticks }
     }
 
-    /// Powers of ten, with 2 and 5 between them.
+    /// Returns an axis with powers of ten, and 2 and 5 between them.
     pub fn logarithmic(low: f64, high: f64) -> Axis {
         let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
         let round: Vec<f64> =
@@ -121,15 +123,15 @@ impl Axis {
         Axis { low: round[first], high: round[last.max(first + 1)], logarithmic: true, ticks }
     }
 
-    /// Where a value lies, 0 to 1; what is beyond the axis lies at its end.
+    /// Returns the position of a value, 0 to 1; values beyond the axis are placed at its end.
     pub fn share(&self, value: f64) -> f64 {
         let place = |x: f64| if self.logarithmic { x.max(f64::MIN_POSITIVE).ln() } else { x };
         ((place(value) - place(self.low)) / (place(self.high) - place(self.low))).clamp(0.0, 1.0)
     }
 }
 
-/// The ends of an axis that holds the base, every value, and every interval that is not far wider than the
-/// values: one unlucky cell must not press all others flat.
+/// Returns the ends of an axis that contains the base, every value, and every interval that is not far wider
+/// than the values: one bad cell must not flatten all others.
 pub fn extent(estimates: &[Measurement], base: f64) -> (f64, f64) {
     let known = || estimates.iter().filter(|e| e.value.is_finite());
     let reach = 1.5 * known().map(|e| (e.value - base).abs()).fold(0.1, f64::max);
@@ -138,17 +140,17 @@ pub fn extent(estimates: &[Measurement], base: f64) -> (f64, f64) {
     ends.fold((base, base), |(low, high), end| (low.min(end), high.max(end)))
 }
 
-/// How wide a label is.
+/// Returns the width of a label.
 pub fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER_WIDTH
 }
 
-/// Rounded to a tenth of a unit: nobody sees more, and the file stays small.
+/// Rounds to a tenth of a unit: more is invisible, and the file stays small.
 pub fn tenth(length: f64) -> f64 {
     (length * 10.0).round() / 10.0
 }
 
-/// The names of what is drawn, beside their colours, in as many lines as they need; and the height of these.
+/// Draws the names beside their colours, in as many lines as needed; returns them with their height.
 pub fn legend(names: &[String]) -> (Markup, f64) {
     const LINE: f64 = 20.0;
     let (mut x, mut y) = (0.0, 0.0);

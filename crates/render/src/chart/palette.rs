@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// Colours that stay apart for colour-blind eyes and on light and dark ground; further ones are
-/// hues in golden-angle steps.
+/// Colours that colour-blind readers can distinguish, on light and dark backgrounds; further ones are hues in
+/// golden-angle steps.
 const COLOURS: [&str; 8] =
     ["#3f7fd6", "#e08a1e", "#2aa179", "#c2569a", "#8a6fd1", "#c9543c", "#3fa7b8", "#8f8a2c"];
 
@@ -11,7 +11,7 @@ const COLOURS: [&str; 8] =
 const SCALE: [[f64; 3]; 5] =
     [[68., 1., 84.], [59., 82., 139.], [33., 145., 140.], [94., 201., 98.], [253., 231., 37.]];
 
-/// The colour of the `index`th of several things that are drawn side by side.
+/// Returns the colour of the `index`th of several series.
 pub fn colour(index: usize) -> String {
     match COLOURS.get(index) {
         Some(colour) => (*colour).to_owned(),
@@ -19,7 +19,7 @@ pub fn colour(index: usize) -> String {
     }
 }
 
-/// The colours as variables of style sheets: `--colour-0` and so on.
+/// Returns the colours as variables of style sheets: `--colour-0` and so on.
 pub fn variables() -> String {
     let mut rules = String::from(":root {");
     for (index, colour) in COLOURS.iter().enumerate() {
@@ -29,7 +29,7 @@ pub fn variables() -> String {
     rules + " }\n"
 }
 
-/// The colour of a value that lies at this share of a scale.
+/// Returns the colour of a value at this share of a scale.
 pub fn on_scale(share: f64) -> String {
     let place = share.clamp(0.0, 1.0) * (SCALE.len() - 1) as f64;
     let below = (place as usize).min(SCALE.len() - 2);

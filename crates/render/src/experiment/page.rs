@@ -10,7 +10,7 @@ use corewise_sim::comparison::{VariantResult, last_seed};
 use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, spread, variant_names};
 use maud::{Markup, html};
 
-/// The page.
+/// Renders the page.
 pub fn render(result: &ExperimentResult) -> String {
     let title = format!("experiment: {}", result.title);
     let style = [grouped::STYLE, include_str!("style.css")].concat();
@@ -58,7 +58,7 @@ fn findings(result: &ExperimentResult) -> Markup {
     page::section("What the paper found", &page::table(&["Claim", "Paper", "Ours (simulated)", ""], &rows))
 }
 
-/// Half the length of a whisker: the spread of the time is that of the speed.
+/// Returns half the length of a whisker: the spread of the time is that of the speed.
 fn whisker(measure: Measure, variant: &VariantResult) -> f64 {
     match (measure, spread(variant), variant.speedup) {
         (Measure::Speedup, Some(spread), Some(speedup)) => spread * speedup,

@@ -5,7 +5,7 @@ use corewise_sim::experiment::finding::signed_percent;
 use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, spread, variant_names};
 use std::fmt::{Result, Write};
 
-/// The text.
+/// Renders the text.
 pub fn render(result: &ExperimentResult) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -13,7 +13,7 @@ pub fn render(result: &ExperimentResult) -> String {
     text
 }
 
-/// A figure of an experiment's measure: an effect has a sign.
+/// Formats a figure of an experiment's measure; effects have a sign.
 pub fn figure(measure: Measure, value: Option<f64>) -> String {
     let Some(value) = value else { return "-".to_owned() };
     match measure {
@@ -22,7 +22,7 @@ pub fn figure(measure: Measure, value: Option<f64>) -> String {
     }
 }
 
-/// What a measure is, in words.
+/// Returns a measure in words.
 pub fn words(measure: Measure) -> &'static str {
     match measure {
         Measure::Speedup => "speedup over the default (geometric mean of the applications)",
@@ -34,7 +34,7 @@ pub fn words(measure: Measure) -> &'static str {
     }
 }
 
-/// Whether paper and simulation agree, in words.
+/// Returns in words whether paper and simulation agree.
 pub fn agreement(agrees: Option<bool>) -> &'static str {
     match agrees {
         Some(true) => "agrees",

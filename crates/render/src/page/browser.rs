@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The page as a browser understands it. Fails on anything that the browser's console complains about.
+/// Returns the DOM of the page in a browser. Fails if the browser's console reports anything.
 pub fn dom(page: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("page.html");
@@ -12,7 +12,7 @@ pub fn dom(page: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The page as a browser paints it: a PNG file.
+/// Returns a screenshot of the page: a PNG file.
 pub fn screenshot(page: &str) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let (file, picture) = (directory.path().join("page.html"), directory.path().join("page.png"));

@@ -1,8 +1,9 @@
-//! What every page that corewise writes has in common.
+//! The common parts of all HTML pages.
 //!
-//! A page is a single file: style and drawings are in it, there is no script, and its content security policy
-//! forbids it every request, so it can be mailed, archived and opened anywhere, on light and dark ground.
-//! Pages are written with maud, which escapes every text; what nobody sees is spelled out by [`document`].
+//! A page is a single file that contains its style and drawings. It has no scripts, and its content security
+//! policy forbids all requests, so it can be mailed, archived and opened anywhere, with light and dark
+//! themes. Pages are written with maud, which escapes every text; [`document`] makes invisible characters
+//! visible.
 
 pub mod words;
 
@@ -14,10 +15,10 @@ use crate::terminal::printable;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::fmt::Display;
 
-/// The rules of every page.
+/// The style of every page.
 pub const STYLE: &str = include_str!("style.css");
 
-/// The page, from its title, the style rules that only it needs, and what stands in it.
+/// Returns the page, from its title, additional style rules, and its content.
 pub fn document(title: &str, style: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -37,22 +38,22 @@ pub fn document(title: &str, style: &str, body: &Markup) -> String {
     printable(&page.into_string()).into_owned()
 }
 
-/// A value as markup.
+/// Returns a value as markup.
 pub fn text(value: impl Display) -> Markup {
     html! { (value) }
 }
 
-/// A value, or a dash where it is not known.
+/// Returns a value, or a dash if it is unknown.
 pub fn known(value: Option<impl Display>) -> Markup {
     known_markup(value.map(text))
 }
 
-/// As [`known`], of what is markup already.
+/// Like [`known`], for markup.
 pub fn known_markup(value: Option<Markup>) -> Markup {
     value.unwrap_or_else(|| html! { span.unknown title="not known" { "–" } })
 }
 
-/// A page's first lines: the command that made it, what it is about, and facts side by side.
+/// Returns a page's header: the command that made it, its subject, and facts side by side.
 pub fn header(command: &str, heading: &Markup, facts: &[(&str, Markup)], more: &Markup) -> Markup {
     html! {
         header {
@@ -64,19 +65,19 @@ pub fn header(command: &str, heading: &Markup, facts: &[(&str, Markup)], more: &
     }
 }
 
-/// Names and values side by side.
+/// Returns names and values side by side.
 pub fn facts(facts: &[(&str, Markup)]) -> Markup {
     html! {
         dl { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } }
     }
 }
 
-/// A section.
+/// Returns a section.
 pub fn section(heading: &str, content: &Markup) -> Markup {
     html! { section { h2 { (heading) } (content) } }
 }
 
-/// A section with a list of sentences; nothing where there are none.
+/// Returns a section with a list of sentences; empty if there are none.
 pub fn list(heading: &str, sentences: &[String]) -> Markup {
     if sentences.is_empty() {
         return Markup::default();
@@ -84,18 +85,18 @@ pub fn list(heading: &str, sentences: &[String]) -> Markup {
     section(heading, &html! { ul { @for sentence in sentences { li { (sentence) } } } })
 }
 
-/// A remark below a table or a drawing.
+/// Returns a remark below a table or a drawing.
 pub fn remark(text: impl Display) -> Markup {
     html! { p.quiet { (text) } }
 }
 
-/// A table of rows that are markup (`tr`).
+/// Returns a table of rows that are markup (`tr`).
 pub fn table(columns: &[&str], rows: &Markup) -> Markup {
     let columns: Vec<(&str, &str)> = columns.iter().map(|&name| (name, "")).collect();
     table_explained(&columns, rows)
 }
 
-/// A table whose columns have names and, in their tool tips, explanations.
+/// Returns a table whose columns have names and, in their tool tips, explanations.
 pub fn table_explained(columns: &[(&str, &str)], rows: &Markup) -> Markup {
     html! {
         div.scroll {
@@ -113,7 +114,7 @@ pub fn table_explained(columns: &[(&str, &str)], rows: &Markup) -> Markup {
     }
 }
 
-/// A drawing that scales with the page and can be scrolled where that is narrow.
+/// Returns a drawing that scales with the page and scrolls on narrow screens.
 pub fn drawing(class: &str, (width, height): (f64, f64), label: &str, content: &Markup) -> Markup {
     html! {
         div.scroll {

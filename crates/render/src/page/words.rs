@@ -1,4 +1,4 @@
-//! How figures are written.
+//! Formats of figures.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -13,7 +13,7 @@ impl Display for Share {
     }
 }
 
-/// A time in seconds, in the unit that suits its size.
+/// A time in seconds, shown in a suitable unit.
 pub struct Seconds(pub f64);
 
 impl Display for Seconds {

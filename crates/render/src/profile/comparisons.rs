@@ -1,46 +1,47 @@
-//! What the Δs of a profile compare: the series of its figures.
+//! The comparisons of a profile's Δs: the series of its figures.
 
 use crate::profile::words;
 use corewise_core::profile::{Delta, MachineProfile, Measurement, PairResult, Subject, Verdict};
 
-/// With more series than this nobody tells their colours apart.
+/// The maximum number of series whose colours can be distinguished.
 const SERIES_MAX: usize = 6;
 
 /// Close against distant, or together against alone.
 pub struct Comparison {
     /// `same core against same L3`.
     pub name: String,
-    /// Whether it is against running alone.
+    /// Whether the comparison is against running alone.
     pub alone: bool,
-    /// One entry for each thing that was run.
+    /// One entry for each workload.
     pub cells: Vec<Cell>,
 }
 
 /// One Δ.
 pub struct Cell {
-    /// What was run.
+    /// The workload.
     pub subject: Subject,
     /// The Δ.
     pub delta: Measurement,
-    /// What it says; `None` against running alone, where nobody has a choice.
+    /// The verdict; `None` against running alone, where there is no choice.
     pub verdict: Option<Verdict>,
 }
 
 impl Cell {
-    /// Whether the noise is larger than the value, also where nobody has a choice.
+    /// Returns whether the noise is larger than the value, even where there is no choice.
     pub fn is_uncertain(&self) -> bool {
         Verdict::of(&self.delta) == Verdict::Unknown
     }
 }
 
 impl Comparison {
-    /// The Δ of one thing.
+    /// Returns the Δ of one workload.
     pub fn cell(&self, subject: Subject) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.subject == subject)
     }
 }
 
-/// The comparisons of neighbouring classes first; against running alone where there is no Δ between classes.
+/// Returns the comparisons of classes, neighbouring ones first; or against running alone if there is no Δ
+/// between classes.
 pub fn comparisons(profile: &MachineProfile) -> Vec<Comparison> {
     let mut pairs: Vec<(usize, usize)> = profile.deltas.iter().map(|d| (d.close, d.distant)).collect();
     pairs.sort_by_key(|&(close, distant)| (distant.saturating_sub(close), close));
@@ -77,7 +78,7 @@ fn against_alone(profile: &MachineProfile, class: usize) -> Comparison {
     }
 }
 
-/// What a calibration found, in one sentence: whether it matters where threads run, and how much at most.
+/// Summarises a calibration in one sentence: whether it matters where threads run, and how much at most.
 pub fn verdict(profile: &MachineProfile) -> String {
     let begin = if profile.complete { "" } else { "as far as was measured, " };
     let sentence = match profile.classes.len() {
@@ -92,7 +93,7 @@ pub fn verdict(profile: &MachineProfile) -> String {
     format!("{first}{}.", letters.as_str())
 }
 
-/// All pairs of PEs share the same: there is no choice, only a cost.
+/// Describes a machine whose pairs of PEs are all alike: there is no choice, only a cost.
 fn alike(profile: &MachineProfile) -> String {
     let costly = |pair: &&PairResult| pair.delta_alone.is_some_and(|d| Verdict::of(&d) == Verdict::Distant);
     let slowdown = |pair: &PairResult| pair.slowdowns.map_or(1.0, |(a, b)| a.value.max(b.value));
@@ -110,7 +111,7 @@ fn alike(profile: &MachineProfile) -> String {
     format!("all pairs of PEs are alike, so no placement is better than another; {cost}")
 }
 
-/// Some pairs share more than others: what that costs and gains at most.
+/// Describes a machine where some pairs share more than others: the maximum cost and gain.
 fn different(profile: &MachineProfile) -> String {
     let of = |verdict| profile.deltas.iter().filter(move |delta| delta.verdict == verdict);
     let by_size = |a: &&Delta, b: &&Delta| a.delta.value.abs().total_cmp(&b.delta.value.abs());
@@ -131,7 +132,7 @@ fn different(profile: &MachineProfile) -> String {
     format!("it matters where threads run: {}", found.join("; "))
 }
 
-/// Whether PEs differ in speed.
+/// Describes PEs that differ in speed.
 fn slow_pes(profile: &MachineProfile) -> String {
     let slowest = profile.speeds.iter().min_by(|a, b| a.relative.high.total_cmp(&b.relative.high));
     match slowest {
@@ -145,7 +146,7 @@ fn slow_pes(profile: &MachineProfile) -> String {
     }
 }
 
-/// A PE that is certainly slower than this share of the fastest is worth a word.
+/// A PE that is certainly slower than this share of the fastest is mentioned.
 const SLOW_BELOW: f64 = 0.95;
 
 fn percent(share: f64) -> String {

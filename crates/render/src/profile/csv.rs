@@ -1,4 +1,4 @@
-//! A machine profile as CSV, for whoever computes with it: one figure a line, all in one table.
+//! A machine profile as CSV for further computation: one figure per line, all in one table.
 
 use crate::csv;
 use crate::profile::words;
@@ -25,7 +25,7 @@ const HEADING: [&str; 15] = [
 /// What stands under the heading.
 type Rows = Vec<[String; HEADING.len()]>;
 
-/// What stands before the figure in a line; empty where it does not apply.
+/// The cells before the figure in a line; empty where they do not apply.
 #[derive(Default)]
 struct Line<'a> {
     table: &'static str,
@@ -39,7 +39,7 @@ struct Line<'a> {
     verdict: String,
 }
 
-/// The table.
+/// Returns the table.
 pub fn render(profile: &MachineProfile) -> String {
     let mut rows = Rows::new();
     pairs(&mut rows, profile);

@@ -11,7 +11,7 @@ use corewise_core::topology::size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Result, Write};
 
-/// Everything in short; the page, the CSV and the JSON have it at length.
+/// Renders a summary; the page, the CSV and the JSON have the details.
 pub fn render(profile: &MachineProfile) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -32,7 +32,7 @@ fn write_all(out: &mut String, profile: &MachineProfile) -> Result {
     tail(out, profile)
 }
 
-/// Broken into lines that a terminal holds.
+/// Writes a sentence, broken into lines that fit a terminal.
 fn sentence(out: &mut String, words: &str) -> Result {
     const COLUMNS: usize = 100;
     let mut line = String::new();
@@ -101,7 +101,7 @@ fn latencies(out: &mut String, profile: &MachineProfile) -> Result {
     table(out, "Synchronisation latency", &rows)
 }
 
-/// Workloads one below another, memory as a table of regions against kernels.
+/// Writes workloads one below another, and memory as a table of regions against kernels.
 fn one_comparison(out: &mut String, profile: &MachineProfile, comparison: &Comparison) -> Result {
     let mut rows = vec![
         ["", "Δ [95 %]", if comparison.alone { "slowdown [95 %]" } else { "better" }]
@@ -127,7 +127,7 @@ fn one_comparison(out: &mut String, profile: &MachineProfile, comparison: &Compa
     by_region(out, &format!("Δ of memory: {}; ? where the noise is larger", comparison.name), &memory)
 }
 
-/// The slowdowns of a workload's two threads; only asked where there is one class of pairs.
+/// Formats the slowdowns of a workload's two threads, for machines with one class of pairs.
 fn slowdown(profile: &MachineProfile, subject: Subject) -> Option<String> {
     let pair = profile.pairs.iter().find(|pair| Subject::Workload(pair.workload) == subject)?;
     let (first, second) = pair.slowdowns?;
@@ -156,7 +156,7 @@ fn by_region(out: &mut String, heading: &str, cells: &BTreeMap<u64, BTreeMap<Ker
     table(out, heading, &rows)
 }
 
-/// PEs of the same speed, to a hundredth, together.
+/// Writes the speeds, with PEs of the same speed (to a hundredth) together.
 fn speeds(out: &mut String, profile: &MachineProfile) -> Result {
     let mut kernels: BTreeMap<Kernel, BTreeMap<i64, (CpuSet, f64)>> = BTreeMap::new();
     for speed in &profile.speeds {
@@ -203,7 +203,8 @@ fn half_width(estimate: Measurement) -> f64 {
     (estimate.high - estimate.low) / 2.0
 }
 
-/// The first column to the left, the others to the right; nothing if there is only the heading.
+/// Writes a table with the first column left-aligned and the others right-aligned; nothing if there is only
+/// the heading.
 fn table(out: &mut String, heading: &str, rows: &[Vec<String>]) -> Result {
     if rows.len() < 2 {
         return Ok(());

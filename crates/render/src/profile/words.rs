@@ -1,16 +1,16 @@
-//! How the figures of a machine profile are written, wherever people read them.
+//! Formats of the figures of a machine profile.
 
 use corewise_core::calibrate::{Focus, Kernel};
 use corewise_core::profile::{MachineProfile, Measurement};
 
-/// The name of a pair class by its index.
+/// Returns the name of a pair class by its index.
 pub fn class(profile: &MachineProfile, index: usize) -> &str {
     profile.classes.get(index).map_or("?", |class| &class.name)
 }
 
-/// What a rate is given as: the unit, and the rate in it.
+/// Returns the unit of a rate, and the rate in it.
 ///
-/// Waiting is given as a time (nanoseconds per unit of work), moving as GB/s, computing as 10⁹ units a
+/// Waiting is shown as a time (nanoseconds per unit of work), transfers as GB/s, computation as 10⁹ units per
 /// second.
 pub fn in_unit(kernel: Kernel, rate: Measurement) -> (String, Measurement) {
     let scaled = |f: &dyn Fn(f64) -> f64| {
@@ -27,7 +27,7 @@ pub fn in_unit(kernel: Kernel, rate: Measurement) -> (String, Measurement) {
     }
 }
 
-/// What could not be measured, by the reason: one reason often has many cases.
+/// Returns what could not be measured, grouped by the reason: one reason often has many cases.
 pub fn missing(profile: &MachineProfile) -> Vec<String> {
     let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
     for missing in &profile.missing {
@@ -39,7 +39,7 @@ pub fn missing(profile: &MachineProfile) -> Vec<String> {
     by_reason.into_iter().map(|(why, cases)| format!("{}: {why}", cases.join(", "))).collect()
 }
 
-/// The digits behind the point that leave three significant ones, but no more than two, of small values four.
+/// Returns the number of decimals for three significant digits: at most two, four for small values.
 fn decimals(value: f64) -> usize {
     match value.abs() {
         x if x >= 99.95 => 0,

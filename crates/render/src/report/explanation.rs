@@ -1,10 +1,10 @@
-//! Why threads are where they are: a report in sentences, for people who have not read the papers.
+//! Explains in sentences why threads are where they are, for readers who have not read the papers.
 //!
-//! Problem: a report lists what was seen and decided, in the words of those who know how corewise decides,
-//! and a placement that was tried in epochs is hundreds of lines of it. Approach: the questions that people
-//! ask (what was it to do, did it help, why is this thread there, what was not done), each answered by what
-//! the report holds. What happened again and again is told once. Limits: a cause that the report does not
-//! hold is not guessed; which other places a policy has weighed is known as far as its reasons tell.
+//! Problem: a report lists what was observed and decided in the terms of corewise's decisions, and a
+//! placement that was tried in epochs fills hundreds of lines of it. Approach: answer the questions that
+//! people ask (what does the policy do, did it help, why is this thread there, what was not done) from the
+//! contents of the report. Repeated events are listed once. Limits: causes that are not in the report are not
+//! guessed; alternatives that a policy considered are known only as far as its reasons list them.
 
 use crate::page::words::{Seconds, Share};
 use crate::terminal::Name;
@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 /// Threads of a whole run that are explained: the busiest.
 const THREADS_MAX: usize = 8;
 
-/// What of one thread's history is told: the first, as many as a screen holds.
+/// The maximum number of events of a thread's history that are listed, from the first on: as many as a screen
+/// holds.
 const EVENTS_MAX: usize = 20;
 
 /// Sets of PEs that are named of those that share one thing.
@@ -30,13 +31,13 @@ const SHARED_MAX: usize = 4;
 /// Threads that are named in one sentence.
 const NAMES_MAX: usize = 3;
 
-/// What was decided of a thread, and what became of it: the same thing is told once.
+/// What was decided about a thread, and the outcome: repeated events are listed once.
 type Event<'a> = (String, &'a str, Option<&'a str>);
 
 /// The whole run.
 pub fn of_run(report: &Report) -> String {
     let mut text = head(report);
-    section(&mut text, "What it was to do", purpose(report));
+    section(&mut text, "What the policy does", purpose(report));
     section(&mut text, "Did it help?", vec![gained(report)]);
     let title = match report.threads.len() {
         0..=THREADS_MAX => "Where the threads were".to_owned(),
@@ -57,7 +58,7 @@ pub fn of_thread(report: &Report, tid: u32) -> Option<String> {
     owners.peek()?;
     let mut text = head(report);
     section(&mut text, "Where it was", owners.flat_map(|thread| place(report, thread)).collect());
-    section(&mut text, "What was decided of it", history(report, tid));
+    section(&mut text, "What was decided about it", history(report, tid));
     section(&mut text, "Did it help?", vec![gained(report)]);
     Some(text)
 }
@@ -142,28 +143,27 @@ fn gained(report: &Report) -> String {
         _ if is_policy(report, &DEFAULT) => "Nothing was placed, so there is nothing to judge.".to_owned(),
         (Some(why), _) => format!("Nothing was placed: {}.", Name(why)),
         _ if report.dry_run => {
-            "It was only decided what would be done, not done: nobody can tell by this what it \
-             gains."
+            "This was a dry run: no thread was moved, so it does not show what the placement gains."
                 .to_owned()
         }
         (None, Some(found)) => found_gain(found),
         (None, None) if was_bound => {
-            "Nobody measured that: there was no guard. `corewise compare` tells it.".to_owned()
+            "Not measured: the run had no guard. `corewise compare` measures it.".to_owned()
         }
-        (None, None) => "No thread was to be bound, so there is nothing to judge.".to_owned(),
+        (None, None) => "The policy wanted to bind no thread, so there is nothing to judge.".to_owned(),
     }
 }
 
 /// What the guard found, in sentences.
 fn found_gain(found: &Findings) -> String {
     let Some(meter) = found.meter else {
-        return "That could not be measured: nothing tells here how fast the program advances. The threads \
-             were bound by the rule alone. `corewise compare` tells what it gains."
+        return "Not measured: the progress of the program could not be measured here, so the threads were \
+             bound by the rule alone. `corewise compare` measures what that gains."
             .to_owned();
     };
     let how = format!(
-        "The placement was switched on and off for moments, in {} that took {}, and the work done in \
-         both compared, by {}",
+        "The placement was switched on and off in {} that took {}, and the work done with and without it \
+         was compared, by {}",
         if found.trials == 1 { "a trial".to_owned() } else { format!("{} trials", found.trials) },
         Seconds(found.trial_seconds),
         meter.words()
@@ -172,20 +172,20 @@ fn found_gain(found: &Findings) -> String {
     match (found.state, gain) {
         (State::Kept, Some(gain)) => format!("Yes. {how}: with it, {gain}. So it was kept."),
         (State::TakenBack, Some(gain)) => format!(
-            "No. {how}: with it, {gain}. So it was taken back {} after it was first wanted, and the threads \
-             were where the kernel put them.",
+            "No. {how}: with it, {gain}. So it was reverted {} after it was first wanted, and the threads \
+             ran where the kernel put them.",
             Seconds(after)
         ),
         (State::Fell, _) => format!(
-            "At first. {how}, and it was kept; then the program got less done than it had without it, and it \
-             was taken back."
+            "At first. {how}, and it was kept; later the program made less progress than without it, and it \
+             was reverted."
         ),
         (State::NotTold, Some(gain)) => format!(
-            "That cannot be told. {how}: with it, {gain}. It was taken back, as nobody's threads are moved \
-             without a proof that it helps."
+            "Unclear. {how}: with it, {gain}. It was reverted, as a placement is kept only if it is shown to \
+             help."
         ),
         (State::NotJudged, _) | (State::Kept | State::TakenBack | State::NotTold, None) => format!(
-            "That was not found out: the time was too short. It was to be judged by {}.",
+            "Not measured: the run was too short. Progress would have been measured by {}.",
             meter.words()
         ),
     }
@@ -215,11 +215,11 @@ fn place(report: &Report, thread: &ThreadReport) -> Vec<String> {
     }));
     let is_held = |decision: &Decision| decision.tid == thread.tid && decision.reason == BACK;
     lines.extend(report.decisions.iter().any(is_held).then(|| {
-        "For moments it was held where it ran before, so that times with and without the placement compare."
+        "At times it was held where it had run before, to compare times with and without the placement."
             .to_owned()
     }));
     let spin = thread.spin_share.filter(|share| *share >= 0.01);
-    lines.extend(spin.map(|share| format!("It spends {} of its time waiting busily.", Share(share))));
+    lines.extend(spin.map(|share| format!("It spends {} of its time busy-waiting.", Share(share))));
     lines[1..].iter_mut().for_each(|line| line.insert_str(0, "  "));
     lines
 }
@@ -256,9 +256,9 @@ fn pes(pes: &CpuSet) -> String {
 /// Why a thread was bound, or was not.
 fn why(report: &Report, thread: &ThreadReport) -> String {
     match thread.standing {
-        Standing::SelfPinned => return "It chose its PEs itself, and is left alone.".to_owned(),
+        Standing::SelfPinned => return "It set its own PEs, so it is left alone.".to_owned(),
         Standing::UserPlaced => {
-            return "Its user chose its PEs (by OMP_PLACES or the like), and it is left alone.".to_owned();
+            return "Its user chose its PEs (by OMP_PLACES or the like), so it is left alone.".to_owned();
         }
         Standing::Free | Standing::Bound | Standing::Inherited => {}
     }
@@ -276,7 +276,7 @@ fn why(report: &Report, thread: &ThreadReport) -> String {
             format!("Why: it {what}: {reason}{refusal}.{}", freed.unwrap_or_default())
         }
         None if !thread.bindings.is_empty() && decisions().next().is_none() => {
-            "Why is no longer known: the report holds the latest decisions only.".to_owned()
+            "The reason is not in the report, which contains only the latest decisions.".to_owned()
         }
         None => why_free(report, thread),
     }
@@ -290,7 +290,7 @@ fn is_done(decision: &Decision) -> bool {
 fn refusal(report: &Report, decision: &Decision) -> String {
     match decision.outcome.as_deref() {
         Some("done") => String::new(),
-        Some(outcome) => format!("; it was not, as the answer was: {}", Name(outcome)),
+        Some(outcome) => format!("; this failed: {}", Name(outcome)),
         None if report.dry_run => String::new(),
         None => "; the run ended before that".to_owned(),
     }
@@ -304,12 +304,10 @@ fn why_free(report: &Report, thread: &ThreadReport) -> String {
     let spread = is_policy(report, &SPREAD);
     match thread.fpu_class {
         FpuClass::Light if spread => {
-            "It is left to the kernel: it uses floating point too little to disturb others there.".to_owned()
+            "It is left to the kernel: it uses floating point too little to disturb others.".to_owned()
         }
         FpuClass::Unknown if spread => {
-            "It is left to the kernel: too little is known of what it uses, and nothing \
-             is decided on a guess."
-                .to_owned()
+            "It is left to the kernel: too little is known about its usage for a decision.".to_owned()
         }
         FpuClass::Intensive | FpuClass::Light | FpuClass::Unknown => {
             "It is left to the kernel: the policy never asked to bind it.".to_owned()
@@ -352,8 +350,8 @@ fn history(report: &Report, tid: u32) -> Vec<String> {
         lines.push("Nothing.".to_owned());
     }
     let others = [
-        (events.len().saturating_sub(EVENTS_MAX) as u64, "more stand in the report"),
-        (report.decisions_left_out, "earlier ones, of whatever threads, are in no report"),
+        (events.len().saturating_sub(EVENTS_MAX) as u64, "more are in the report"),
+        (report.decisions_left_out, "earlier decisions, about any thread, are not in the report"),
     ];
     lines
         .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
@@ -376,9 +374,9 @@ fn not_done(report: &Report) -> Vec<String> {
         let others = more(all.len(), NAMES_MAX, "others");
         (!all.is_empty()).then(|| format!("{why}: {}{others}.", named.join(", ")))
     };
-    let pinned = "Left alone, as they chose their PEs themselves";
+    let pinned = "Left alone, as they set their own PEs";
     let placed = "Left alone, as their user chose their PEs";
-    let unknown = "Not judged, as too little is known of what they use";
+    let unknown = "Not judged, as too little is known about their usage";
     let is_judged_by_usage = is_policy(report, &SPREAD) && report.nothing_to_gain.is_none();
     let alone = [
         who(&|thread| thread.standing == Standing::SelfPinned, pinned),
@@ -392,11 +390,10 @@ fn not_done(report: &Report) -> Vec<String> {
 fn waits(report: &Report) -> Vec<String> {
     let waits = &report.waits;
     let spun = waits.spinning_cpu_seconds.filter(|seconds| *seconds >= 0.01);
-    let spun =
-        spun.map(|seconds| format!("{} of CPU time went into waiting busily for others.", Seconds(seconds)));
+    let spun = spun.map(|seconds| format!("{} of CPU time was spent busy-waiting.", Seconds(seconds)));
     let cures = [
         (waits.shortened_processes, "Idle threads were made to sleep sooner"),
-        (waits.processes_in_turns, "All threads of a program got the PEs in turns with those of others"),
+        (waits.processes_in_turns, "Programs took turns on the PEs"),
         (waits.processes_with_smaller_teams, "Libraries were made to use fewer threads"),
     ];
     let cures = cures.iter().filter(|(count, _)| *count > 0);

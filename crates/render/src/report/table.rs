@@ -5,10 +5,10 @@ use crate::table::Table;
 use crate::terminal::Name;
 use corewise_core::report::{ApplicationReport, Report};
 
-/// Threads in the table; the others are in the JSON.
+/// The maximum number of threads in the table; the others are in the JSON.
 const THREADS_MAX: usize = 8;
 
-/// The rows: the whole program, then its busiest threads.
+/// Renders the rows: the whole program, then its busiest threads.
 pub fn render(report: &Report) -> String {
     let mut table = Table::new("<>>>>>>>>");
     table.row(["program", "CPU s", "FPU usage", "vector unit", "L2/100", "IPC", "threads", "seq.", "class"]);
@@ -35,7 +35,7 @@ pub fn render(report: &Report) -> String {
     )
 }
 
-/// Where and when: one line, or none where a recording does not tell.
+/// Returns one line about where and when; empty if a recording lacks that.
 fn circumstances(report: &Report) -> String {
     let Some(host) = &report.host else { return String::new() };
     let facts =
@@ -64,7 +64,7 @@ fn number(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.2}"))
 }
 
-/// The name that a class has in the report.
+/// Returns the name of a class in the report's JSON.
 fn json_name(class: &impl serde::Serialize) -> String {
     serde_json::to_value(class).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

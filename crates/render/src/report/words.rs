@@ -1,9 +1,9 @@
-//! What a report says in words, wherever people read it.
+//! Words for a report's figures, wherever people read them.
 
 use corewise_core::report::Report;
 
-/// What corewise itself cost. Start and end cost the same however short the command is, so a share of the
-/// time means something only where the time is long.
+/// Describes the cost of corewise itself. Start and end cost the same however short the command is, so a
+/// share of the time is only meaningful for long runs.
 pub fn own_cost(report: &Report) -> String {
     own_cost_of(report.overhead.cpu_seconds, report.wall_seconds)
 }

@@ -1,8 +1,8 @@
-//! Printing: the one way to the terminal.
+//! Printing: the only access to the terminal.
 //!
-//! Programs and threads call themselves what they like, and so do files and what is in them. A name with
-//! control characters would make a terminal do things, and one with a line feed would write lines of its own
-//! among ours. So everything that is printed goes through [`printable`], and a name is a [`Name`].
+//! Programs, threads, files and their contents may have arbitrary names. Names with control characters could
+//! control the terminal, and names with line feeds could forge lines of output. So everything that is printed
+//! passes through [`printable`], and names are wrapped in [`Name`].
 
 pub mod progress;
 
@@ -11,8 +11,7 @@ use std::error::Error;
 use std::fmt::{Display, Formatter, Write as _};
 use std::io::{ErrorKind, Result, Write};
 
-/// Writes the text to standard output. A reader that closed the pipe (`| head`) has seen enough: that is no
-/// error.
+/// Writes the text to standard output. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()) {
@@ -21,14 +20,14 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Writes a message to standard error, where standard output is the command's. Lines after the first are
-/// indented, as a message may hold a name with a line feed. A closed standard error is no error.
+/// Writes a message to standard error, as standard output belongs to the command. Lines after the first are
+/// indented, as a message may contain a name with a line feed. A closed standard error is not an error.
 pub fn message(text: impl Display) {
     let text = format!("corewise: {text}").replace('\n', "\n    ");
     let _ = writeln!(std::io::stderr(), "{}", printable(text.trim_end()));
 }
 
-/// An error with its causes. A cause that the text before it names already is left out.
+/// Formats an error with its causes. A cause that is already part of the text before it is left out.
 pub fn describe_error(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);
@@ -44,13 +43,13 @@ pub fn describe_error(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// A line of JSON on standard error.
+/// Writes a line of JSON to standard error.
 pub fn message_json(json: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(json));
 }
 
-/// The text with its lines and tabs, but whatever else nobody sees, or that a terminal obeys, spelled out, as
-/// in JSON: JSON stays what it was.
+/// Returns the text with its lines and tabs, but with other invisible and control characters escaped as in
+/// JSON, so that JSON stays valid.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| matches!(c, '\n' | '\t') || !is_invisible(c);
     if text.chars().all(is_plain) {
@@ -68,14 +67,14 @@ fn spell(c: char, out: &mut String) {
     let _ = write!(out, "\\u{:04x}", u32::from(c));
 }
 
-/// Control characters, and Unicode's marks of direction and zero width.
+/// Returns whether a character is a control character, or one of Unicode's marks of direction and zero width.
 pub fn is_invisible(c: char) -> bool {
     let is_mark = matches!(c,
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     c.is_control() || is_mark
 }
 
-/// A text from outside that is to stay within its line.
+/// An untrusted text that must stay within its line.
 pub struct Name<'a>(pub &'a str);
 
 impl Display for Name<'_> {
@@ -106,7 +105,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<String>(&printable(&json)).unwrap(), name);
     }
 
-    /// An error and what caused it.
+    /// An error and its cause.
     #[derive(Debug)]
     struct Caused(&'static str, Option<Box<Caused>>);
 

@@ -1,4 +1,4 @@
-//! How far a long work is: one line on a terminal, nothing in a pipe.
+//! Progress of long work: one line on a terminal, nothing in a pipe.
 
 use corewise_core::calibrate::Progress;
 use indicatif::ProgressStyle;
@@ -7,53 +7,53 @@ use std::time::Duration;
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// The line, on standard error. It goes away at the end.
+/// The progress line on standard error. It disappears at the end.
 pub struct ProgressBar(indicatif::ProgressBar);
 
 impl ProgressBar {
-    /// Nothing done yet. In a pipe it stays invisible.
+    /// Starts without progress. In a pipe it stays invisible.
     pub fn start() -> ProgressBar {
         let bar = indicatif::ProgressBar::new(STEPS);
-        // The template holds no variable that could be wrong; without colours, as all that corewise writes.
+        // The template has no variable that could be wrong; without colours, like all output of corewise.
         let style = ProgressStyle::with_template("{bar:28} {percent:>3} %  {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         ProgressBar(bar)
     }
 
-    /// What is being done, of something whose length nobody knows.
+    /// Shows what is being done, for work of unknown length.
     pub fn message(&self, words: String) {
         self.0.set_message(words);
     }
 
-    /// How far a calibration is.
+    /// Shows the progress of a calibration.
     pub fn show(&self, progress: &Progress) {
         self.0.set_position((progress.done * STEPS as f64) as u64);
         let left = remaining(progress.remaining);
         self.0.set_message(format!("{left} left at most, pass {}: {}", progress.pass, progress.cell));
     }
 
-    /// How far it is, as a share, and what is being done.
+    /// Shows the progress as a share, and what is being done.
     pub fn advance(&self, done: f64, words: String) {
         self.0.set_position((done * STEPS as f64) as u64);
         self.0.set_message(words);
     }
 
-    /// Says something that stays, above the line.
+    /// Prints a permanent line above the progress line.
     pub fn say(&self, words: &str) {
         self.0.suspend(|| crate::terminal::message(words));
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }
 }
 
-/// How far a work is whose length nobody knows. It goes away at the end.
+/// The progress line of work of unknown length. It disappears at the end.
 pub struct StatusLine(indicatif::ProgressBar);
 
 impl StatusLine {
-    /// Nothing to say yet. In a pipe it stays invisible.
+    /// Starts without text. In a pipe it stays invisible.
     pub fn start() -> StatusLine {
         let line = indicatif::ProgressBar::new_spinner();
         // The template holds no variable that could be wrong.
@@ -63,12 +63,12 @@ impl StatusLine {
         StatusLine(line)
     }
 
-    /// What is to be read there.
+    /// Sets the text.
     pub fn show(&self, words: String) {
         self.0.set_message(format!("corewise: {words}"));
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }

@@ -1,27 +1,28 @@
-//! What exchanges of values and the NAS benchmarks ask of a PE. (What a kernel does stands with the kernels:
+//! The demands of exchanges of values and of the NAS benchmarks on a PE. (Those of kernels are in
 //! [`Kernel::usage`].)
 
 use corewise_core::calibrate::{Kernel, Nas, ProblemClass};
 use corewise_core::machine_model::contention::Demand;
 
-/// What a synchronisation kernel takes per unit of work, as a multiple of the latency between its two PEs.
+/// Returns the time of a synchronisation kernel per unit of work, as a multiple of the latency between its
+/// two PEs.
 pub fn exchange_cost(kernel: Kernel) -> f64 {
     if kernel == Kernel::FetchAdd { 0.8 } else { 1.0 }
 }
 
-/// What a NAS benchmark does, coarsely (Table 2 of the paper for its focus).
+/// A coarse description of a NAS benchmark (Table 2 of the paper for its focus).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mix {
-    /// What each thread asks for.
+    /// The demand of each thread.
     pub demand: Demand,
-    /// Work of all threads together, in 10⁹ cycles when alone.
+    /// Total work of all threads, in 10⁹ cycles when alone.
     pub gcycles: f64,
     /// How often the threads wait for each other.
     pub exchanges: f64,
 }
 
 impl Mix {
-    /// The mix of a benchmark in a size.
+    /// Returns the mix of a benchmark in a size.
     pub fn of(nas: Nas, class: ProblemClass) -> Self {
         let scale = match class {
             ProblemClass::S => 1.0,

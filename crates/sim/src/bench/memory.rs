@@ -1,15 +1,16 @@
 //! Accesses to regions of memory: which level serves them, and how long they take.
 //!
-//! The levels are the core's L1, the L2 and the L3 of the topology, and memory. Each takes what the one
-//! before it lets through. A region of which the part f < 1 fits into its share of a cache, gone through
-//! again and again, misses with the probability m that solves `m = 1 - exp(-m/f)`: a line survives the mN
-//! insertions that come before its next use with random replacement. (True LRU would lose all of it; real
-//! caches are between.) Users of a cache that does not hold them all have shares in proportion to what they
-//! insert. A level or node of which more is asked than it delivers serves everybody that much slower.
+//! The levels are the core's L1, the L2 and the L3 of the topology, and memory. Each serves what the level
+//! before misses. A region that is traversed repeatedly, of which the part f < 1 fits into its share of a
+//! cache, misses with the probability m that solves `m = 1 - exp(-m/f)`: with random replacement, a line
+//! survives the mN insertions before its next use. (True LRU would lose all lines; real caches are in
+//! between.) Users of a cache that does not hold all their regions get shares in proportion to what they
+//! insert. If the demand on a level or node exceeds what it delivers, all its users are slowed down
+//! accordingly.
 //!
 //! The shares by insertion and the node's bandwidth are those of the predictor
-//! ([`corewise_core::machine_model::contention`]); its miss-rate curve is one of programs, whose misses when
-//! alone are given, and not of a loop over a region.
+//! ([`corewise_core::machine_model::contention`]). Its miss-rate curve, in contrast, describes programs whose
+//! misses when alone are given, and not a loop over a region.
 
 use corewise_core::calibrate::Kernel;
 use corewise_core::machine_model::MachineModel;
@@ -18,18 +19,18 @@ use corewise_core::machine_model::contention::LINE_BYTES;
 /// Size of a core's first-level cache in bytes.
 pub const L1_BYTES: f64 = 32.0 * 1024.0;
 
-/// Latencies of the first two levels in cycles; the others' stand in the machine's description.
+/// Latencies of the first two levels in cycles; those of the others are in the machine's description.
 const L1_CYCLES: f64 = 4.0;
 const L2_CYCLES: f64 = 14.0;
 
 /// Bytes per cycle that one core, with all of its PEs, streams from L1, L2, L3 and memory.
 const STREAM: [f64; 4] = [32.0, 16.0, 8.0, 4.0];
 
-/// Bytes per cycle that one L2 delivers to all of its PEs; and an L3 for each of its cores.
+/// Bytes per cycle that one L2 delivers to all its PEs, and an L3 per core.
 const L2_DELIVERS: f64 = 20.0;
 const L3_DELIVERS_PER_CORE: f64 = 6.0;
 
-/// A PE that goes through a region.
+/// A PE that traverses a region.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct User {
     /// Its index in the machine.
@@ -44,14 +45,14 @@ pub struct User {
     pub clock: f64,
 }
 
-/// Nanoseconds for each user's accesses (a load, or a line of a stream): in its L1, which competes with other
-/// instructions for the core, and beyond.
+/// Returns the nanoseconds of each user's accesses (a load, or a line of a stream): in its L1, which competes
+/// with other instructions for the core, and beyond.
 pub fn times(machine: &MachineModel, cores_of_l3: &[usize], users: &[User]) -> Vec<(f64, f64)> {
     let served = served(machine, users);
     let mut parts: Vec<[f64; 4]> =
         users.iter().zip(&served).map(|(user, served)| alone(machine, user, served)).collect();
-    // What a level is asked for follows from the times without any queue: an upper bound, exact where one
-    // level takes nearly all of the time.
+    // The demand on a level is derived from the times without queueing: an upper bound, exact if one level
+    // takes nearly all of the time.
     let total: Vec<f64> = parts.iter().map(|part| part.iter().sum()).collect();
     for level in 1..4 {
         let lines = |index: usize| served[index][level..].iter().sum::<f64>() / total[index];
@@ -62,7 +63,7 @@ pub fn times(machine: &MachineModel, cores_of_l3: &[usize], users: &[User]) -> V
             let pe = &machine.pes[user.pe];
             match level {
                 1 => (pe.l2, L2_DELIVERS * ghz),
-                // Without an L3 each PE counts as one of its own, also the second of a core.
+                // Without an L3 each PE counts separately, even the second of a core.
                 2 => (pe.l3, L3_DELIVERS_PER_CORE * ghz * cores_of_l3[pe.l3].max(1) as f64),
                 _ => (pe.node, machine.memory.bandwidth_gb_per_s),
             }
@@ -74,7 +75,7 @@ pub fn times(machine: &MachineModel, cores_of_l3: &[usize], users: &[User]) -> V
     parts.iter().map(|part| (part[0], part[1..].iter().sum())).collect()
 }
 
-/// For each user the utilisation of the unit that it uses: what all of its users ask for, in lines per
+/// Returns for each user the utilisation of its unit: what all users of the unit demand, in lines per
 /// nanosecond, over what it delivers, in bytes per nanosecond.
 fn utilisation(
     users: &[User],
@@ -90,7 +91,7 @@ fn utilisation(
     users.iter().map(|user| asked[unit(user).0]).collect()
 }
 
-/// The time that a user's accesses spend on each level when nobody else is there, in nanoseconds.
+/// Returns the time that a user's accesses spend on each level without other users, in nanoseconds.
 fn alone(machine: &MachineModel, user: &User, served: &[f64; 4]) -> [f64; 4] {
     let memory = &machine.memory;
     let cycles = match user.kernel {
@@ -102,7 +103,7 @@ fn alone(machine: &MachineModel, user: &User, served: &[f64; 4]) -> [f64; 4] {
     std::array::from_fn(|level| served[level] * cycles[level] / ghz[level])
 }
 
-/// The share of each user's accesses that L1, L2, L3 and memory serve.
+/// Returns the shares of each user's accesses that L1, L2, L3 and memory serve.
 fn served(machine: &MachineModel, users: &[User]) -> Vec<[f64; 4]> {
     let mut reaches = vec![1.0f64; users.len()];
     let hits: [Vec<f64>; 3] = [0, 1, 2].map(|level| {
@@ -139,7 +140,7 @@ fn served(machine: &MachineModel, users: &[User]) -> Vec<[f64; 4]> {
     (0..users.len()).map(share).collect()
 }
 
-/// The share of accesses that miss where the part `fits` of a region fits.
+/// Returns the share of accesses that miss if the part `fits` of a region fits.
 fn miss_share(fits: f64) -> f64 {
     if fits >= 1.0 {
         return 0.0;

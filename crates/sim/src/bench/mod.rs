@@ -1,18 +1,18 @@
-//! A model machine that can be calibrated: kernels at the paces of a known machine, with noise.
+//! A simulated machine that can be calibrated: kernels at the paces of a known machine, with noise.
 //!
 //! Problem: whether a calibration finds the truth can only be checked where the truth is known. Approach: a
-//! [`Machine`] says what is shared. The waits for its FPUs and issue slots are those of
-//! [`corewise_core::machine_model::contention`], with what each [`Kernel`] uses; [`memory`] adds the levels
-//! that a loop over a region goes through; two threads on one variable take a latency that grows with their
+//! [`Machine`] defines what is shared. Waits for its FPUs and issue slots are those of
+//! [`corewise_core::machine_model::contention`], with the usage of each [`Kernel`]; [`memory`] adds the
+//! levels that a loop over a region uses; two threads on one variable take a latency that grows with their
 //! distance; the clock falls with the number of busy PEs of the package. Each measurement is multiplied by
-//! seeded noise and is an outlier now and then. Time passes by the windows asked for. What is reported about
-//! the machine is the caller's affair: calibration may be given another topology than the true one.
+//! seeded noise and is occasionally an outlier. Time advances by the requested windows. The reported topology
+//! is chosen by the caller: it may differ from the true one.
 //!
 //! A NAS benchmark is a mix of these demands in one block ([`kernels::Mix`]): enough to see that its Δ lies
-//! between those of its parts, and no forecast of any benchmark's time.
+//! between those of its parts, but no forecast of any benchmark's time.
 //!
 //! Limits: those of the contention model. The units of a PE that pauses (duty below 1) are free meanwhile,
-//! its cache share shrinks with what it inserts. Memory is local. Figures are `simulated`.
+//! and its cache share shrinks with what it inserts. Memory is local. Figures are `simulated`.
 
 pub mod kernels;
 pub mod memory;
@@ -31,23 +31,23 @@ use corewise_core::topology::{DomainKind, Topology, TopologyError};
 use kernels::Mix;
 use std::time::Duration;
 
-/// What one run takes beside its window.
+/// The time of a run besides its window.
 const SETUP: Duration = Duration::from_micros(100);
 
-/// How measurements go wrong, and how the machine behaves beside sharing.
+/// The errors of measurements, and the machine's behaviour apart from sharing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conditions {
     /// Standard deviation of the logarithm of one measurement.
     pub noise: f64,
-    /// Share of measurements that something disturbs, which then show 0.3 to 0.9 of the rate.
+    /// Share of disturbed measurements, which show 0.3 to 0.9 of the rate.
     pub outliers: f64,
-    /// By how much the clock falls when all PEs of a package are busy, 0..1.
+    /// The share by which the clock falls when all PEs of a package are busy, 0..1.
     pub clock_fall: f64,
-    /// After so many runs the hypervisor swaps what stands behind two PEs; `None`: never.
+    /// The number of runs after which the hypervisor swaps the hosts of two PEs; `None`: never.
     pub moves_after: Option<u64>,
-    /// After so many runs the user interrupts.
+    /// The number of runs after which the user interrupts.
     pub interrupted_after: Option<u64>,
-    /// A PE that goes away, after so many runs.
+    /// A PE that goes offline, and the number of runs before that.
     pub gone: Option<(PeId, u64)>,
 }
 
@@ -64,12 +64,12 @@ impl Default for Conditions {
     }
 }
 
-/// What a model machine was asked for.
+/// The cost of the measurements so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Repetitions.
+    /// The number of repetitions.
     pub runs: u64,
-    /// Tasks in all of them.
+    /// The total number of their tasks.
     pub tasks: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct ModelMachine {
     random: Random,
     now: Time,
     tally: Tally,
-    /// Which PE of the machine stands behind each PE.
+    /// The machine's PE behind each PE.
     places: Vec<usize>,
     packages: Vec<usize>,
     /// PEs of each package.
@@ -91,7 +91,7 @@ pub struct ModelMachine {
 }
 
 impl ModelMachine {
-    /// A machine under these conditions.
+    /// Creates a machine with these conditions.
     pub fn new(machine: Machine, conditions: Conditions, seed: u64) -> Self {
         let machine = machine.model;
         let count = machine.pes.len();
@@ -119,12 +119,12 @@ impl ModelMachine {
         }
     }
 
-    /// What is shared in truth, as long as nothing moved.
+    /// Returns what is really shared, as long as nothing moved.
     pub fn truth(&self) -> &Topology {
         &self.machine.topology
     }
 
-    /// What it was asked for so far.
+    /// Returns the cost so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -147,14 +147,14 @@ impl ModelMachine {
         }
     }
 
-    /// What one measurement shows of 1.
+    /// Returns the factor by which one measurement is disturbed.
     fn disturbance(&mut self) -> f64 {
         let outlier = self.random.unit() < self.conditions.outliers;
         let share = if outlier { 0.3 + 0.6 * self.random.unit() } else { 1.0 };
         share * (self.conditions.noise * self.random.normal()).exp()
     }
 
-    /// Each task's clock as a multiple of the machine's, the PE's speed included.
+    /// Returns each task's clock as a multiple of the machine's, including the PE's speed.
     fn clocks(&self, tasks: &[Task], places: &[usize]) -> Vec<f64> {
         let mut drawn = vec![0.0; self.package_sizes.len()];
         for (task, &place) in tasks.iter().zip(places) {
@@ -169,7 +169,7 @@ impl ModelMachine {
         places.iter().map(clock).collect()
     }
 
-    /// How much longer each task takes for sharing units, while it works.
+    /// Returns the slowdown of each working task by shared units.
     fn unit_waits(&mut self, tasks: &[Task], places: &[usize]) -> Vec<f64> {
         let width = self.machine.units.issue_width;
         let load = |(task, &pe): (&Task, &usize)| {
@@ -191,7 +191,7 @@ impl ModelMachine {
         paces.iter().zip(places).zip(tasks).map(wait).collect()
     }
 
-    /// Units of work per nanosecond of each task, without noise.
+    /// Returns the units of work per nanosecond of each task, without noise.
     fn rates(&mut self, tasks: &[Task], places: &[usize], clocks: &[f64]) -> Result<Vec<f64>, ExecutorError> {
         let waits = self.unit_waits(tasks, places);
         let users: Vec<memory::User> = (0..tasks.len())
@@ -227,12 +227,12 @@ impl ModelMachine {
         Ok(rates)
     }
 
-    /// How long it takes until a PE sees what another one wrote.
+    /// Returns how long it takes until a PE sees what another one wrote.
     fn latency_ns(&self, a: usize, b: usize) -> f64 {
         self.machine.latency_ns(PeId(a as u32), PeId(b as u32)).value
     }
 
-    /// The slowest thread's time for its part, and the exchanges, in nanoseconds.
+    /// Returns the slowest thread's time for its part, plus the exchanges, in nanoseconds.
     fn nas_ns(&mut self, mix: &Mix, places: &[usize]) -> f64 {
         let mut slowest = f64::INFINITY;
         for node in 0..=self.machine.pes.iter().map(|pe| pe.node).max().unwrap_or(0) {
@@ -248,7 +248,7 @@ impl ModelMachine {
     }
 }
 
-/// The task that works on the same memory: those of one kernel are partners two by two.
+/// Returns the task that works on the same memory: consecutive tasks of one kernel are partners in pairs.
 fn partner(tasks: &[Task], index: usize) -> Result<usize, ExecutorError> {
     let kernel = tasks[index].kernel;
     let alike: Vec<usize> = (0..tasks.len()).filter(|&other| tasks[other].kernel == kernel).collect();
@@ -302,7 +302,7 @@ impl Executor for ModelMachine {
     }
 }
 
-/// The same machine with other numbers for its PEs: PE i becomes `numbers[i]`.
+/// Returns the same machine with other numbers for its PEs: PE i becomes `numbers[i]`.
 pub fn renumbered(topology: &Topology, numbers: &[u32]) -> Result<Topology, TopologyError> {
     let mut other = topology.clone();
     let renumber = |pes: &mut corewise_core::cpuset::CpuSet| {

@@ -1,9 +1,8 @@
-//! Discovery against planted truth: machines of many shapes whose sharing is known.
+//! Tests discovery on machines of many shapes whose sharing is known.
 //!
-//! A trial is a shape, a numbering of its PEs, and what is reported of it: the truth, the truth of another
-//! numbering (a hypervisor that tells siblings which are none), or a flat machine without caches. All of it
-//! and the noise follow from the seed. It is exact if every group of every kind is found and none that is
-//! not there.
+//! A trial consists of a shape, a numbering of its PEs, and what is reported: the truth, the truth of another
+//! numbering (a hypervisor that reports wrong siblings), or a flat machine without caches. All of it and the
+//! noise follow from the seed. The result is exact if it contains every group of every kind and no other.
 
 use super::{Conditions, ModelMachine, Tally, renumbered};
 use crate::machine::{Machine, MachineSpec};
@@ -43,10 +42,10 @@ pub const SHAPES: [&str; 24] = [
 /// How the PEs of a shape are numbered.
 const NUMBERINGS: [&str; 3] = ["in order", "siblings half the machine apart", "shuffled"];
 
-/// What is reported of a machine.
+/// What is reported about a machine.
 const REPORTED: [&str; 3] = ["the truth", "another numbering's sharing", "nothing"];
 
-/// What came of one trial.
+/// The result of one trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     /// The shape.
@@ -55,17 +54,17 @@ pub struct Trial {
     pub variant: String,
     /// Its PEs.
     pub pes: usize,
-    /// What was found.
+    /// The discovered groups.
     pub found: Found,
-    /// Whether that is exactly the truth.
+    /// Whether they are exactly the truth.
     pub exact: bool,
-    /// Repetitions and tasks in them.
+    /// The number of repetitions and their tasks.
     pub tally: Tally,
-    /// How long it took on the model machine, in its seconds.
+    /// The duration in the simulated machine's time, in seconds.
     pub seconds: f64,
 }
 
-/// Runs discovery on a machine of a shape; numbering, what is reported, and noise follow from the seed.
+/// Runs discovery on a machine of a shape; numbering, report and noise follow from the seed.
 pub fn trial(shape: &str, conditions: Conditions, seed: u64) -> Trial {
     let mut random = Random::new(seed, 1);
     let plain = Topology::synthetic(shape).expect("the shapes are written correctly");
@@ -97,7 +96,8 @@ pub fn trial(shape: &str, conditions: Conditions, seed: u64) -> Trial {
     }
 }
 
-/// A kind of domain that the machine lacks need not be judged, but nothing of it may be found.
+/// Returns whether the result is exact. A kind of domain that the machine lacks may be left undetermined, but
+/// must have no groups.
 fn is_exact(truth: &Topology, found: &Found) -> bool {
     KINDS.into_iter().all(|kind| {
         let expected = discover::groups(truth, kind, &truth.pes);

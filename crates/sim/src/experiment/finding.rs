@@ -3,7 +3,7 @@
 use super::{Measure, ScenarioResult};
 use serde::{Deserialize, Serialize};
 
-/// What a paper says about some scenarios.
+/// A claim of a paper about some scenarios.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
@@ -12,24 +12,24 @@ pub struct Finding {
     /// The paper's number, in words.
     #[serde(default)]
     pub paper: String,
-    /// The scenarios that it speaks of; all if left out. `*` stands for any text.
+    /// The scenarios that it is about; all if left out. `*` stands for any text.
     #[serde(default)]
     pub scenarios: Vec<String>,
-    /// The claim in a form that can be checked.
+    /// The claim in a checkable form.
     pub check: Check,
 }
 
-/// A claim that can be checked. Effects are relative: 0.1 is 10 % faster.
+/// A checkable claim. Effects are relative: 0.1 is 10 % faster.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Check {
-    /// In each scenario each of `variants` is faster than all `of` the others by more than `by`.
+    /// In each scenario every one of `variants` is faster than all of the others in `of` by more than `by`.
     Ahead {
         /// The faster ones.
         variants: Vec<String>,
         /// The slower ones.
         of: Vec<String>,
-        /// By how much at least.
+        /// The minimum difference.
         #[serde(default)]
         by: f64,
     },
@@ -37,13 +37,13 @@ pub enum Check {
     Within {
         /// The variants.
         variants: Vec<String>,
-        /// What they are compared with; left out: the default.
+        /// The variants that they are compared with; the default if left out.
         #[serde(default = "default_variant")]
         over: String,
-        /// Which figure.
+        /// The figure.
         #[serde(default)]
         measure: Measure,
-        /// Which of the figures of all scenarios and variants.
+        /// Which of the figures of all scenarios and variants count.
         #[serde(default)]
         take: Take,
         /// The lower end.
@@ -54,14 +54,15 @@ pub enum Check {
         highest: f64,
     },
     /// The figure falls along the list in every scenario: by more than `slack` from the first to the last,
-    /// and from none to the next does it rise by more than that.
+    /// and it never rises by more than that from one to the next.
     Falling {
         /// The variants in order.
         variants: Vec<String>,
-        /// Which figure.
+        /// The figure.
         #[serde(default)]
         measure: Measure,
-        /// What is neither a rise nor a fall. Below 0: by how much it must fall from each to the next.
+        /// The largest change that counts as neither a rise nor a fall. If negative: how much it must fall
+        /// from each to the next.
         #[serde(default)]
         slack: f64,
     },
@@ -71,17 +72,17 @@ pub enum Check {
         variants: Vec<String>,
         /// The scenario with the higher figure.
         from: String,
-        /// That with the lower one.
+        /// The scenario with the lower figure.
         to: String,
-        /// Which figure.
+        /// The figure.
         #[serde(default)]
         measure: Measure,
-        /// By how much at least.
+        /// The minimum difference.
         #[serde(default)]
         by: f64,
     },
-    /// Between the best and the worst of `variants` there is less than between those of `than`, taking for
-    /// both the scenario in which there is most.
+    /// The difference between the best and the worst of `variants` is smaller than that of `than`, each in
+    /// the scenario where it is largest.
     Steadier {
         /// The steadier ones.
         variants: Vec<String>,
@@ -101,22 +102,22 @@ pub enum Take {
     Most,
     /// The smallest.
     Least,
-    /// The one in the middle; of an even number the upper of the two.
+    /// The median; the upper one for an even number.
     Median,
     /// The mean.
     Mean,
 }
 
-/// What became of a claim.
+/// The result of checking a claim.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judgement {
     /// The claim.
     pub claim: String,
     /// The paper's number.
     pub paper: String,
-    /// Ours, in words.
+    /// Our result, in words.
     pub ours: String,
-    /// Whether they agree; `null` if it could not be checked.
+    /// Whether they agree; `null` if the claim could not be checked.
     pub agrees: Option<bool>,
 }
 
@@ -132,7 +133,7 @@ fn highest() -> f64 {
     f64::INFINITY
 }
 
-/// Whether a name is among some, in which `*` stands for any text; no names are all names.
+/// Returns whether a name is in a list, in which `*` stands for any text; an empty list contains all names.
 pub fn names(patterns: &[String], name: &str) -> bool {
     let fits = |pattern: &String| match pattern.split_once('*') {
         Some((start, end)) => {
@@ -143,13 +144,13 @@ pub fn names(patterns: &[String], name: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(fits)
 }
 
-/// An effect in percent with its sign.
+/// Formats an effect in percent with its sign.
 pub fn signed_percent(effect: f64) -> String {
     format!("{:+.1} %", 100.0 * effect)
 }
 
 impl Finding {
-    /// Whether the results bear the claim out.
+    /// Returns whether the results agree with the claim.
     pub fn judge(&self, results: &[ScenarioResult]) -> Judgement {
         let chosen: Vec<&ScenarioResult> =
             results.iter().filter(|result| names(&self.scenarios, &result.name)).collect();
@@ -162,7 +163,7 @@ impl Finding {
 }
 
 impl Check {
-    /// Every variant that it names.
+    /// Returns every variant that the claim names.
     pub fn variants(&self) -> Vec<&String> {
         match self {
             Check::Ahead { variants, of, .. } => variants.iter().chain(of).collect(),
@@ -172,7 +173,7 @@ impl Check {
         }
     }
 
-    /// The scenarios that it names itself.
+    /// Returns the scenarios that the check itself names.
     pub fn scenarios(&self) -> Vec<&String> {
         match self {
             Check::Drop { from, to, .. } => vec![from, to],
@@ -182,7 +183,7 @@ impl Check {
         }
     }
 
-    /// What was found, in words, and whether it agrees; `None` without a result to judge by.
+    /// Returns the result in words and whether it agrees; `None` if there is no result to check.
     fn judge(&self, results: &[&ScenarioResult]) -> Option<(String, bool)> {
         if results.is_empty() {
             return None;
@@ -258,7 +259,7 @@ fn extreme(
     figures(result, names, measure)?.into_iter().reduce(pick)
 }
 
-/// A claim about each scenario: the range of the figures, and where it does not hold.
+/// Checks a claim about each scenario; reports the range of the figures, and where it does not hold.
 fn of_each(
     results: &[&ScenarioResult],
     figure: impl Fn(&ScenarioResult) -> Option<f64>,
@@ -269,7 +270,7 @@ fn of_each(
     of_each_value(&values?, holds)
 }
 
-/// The same of values with their names.
+/// Checks a claim about each of the named values.
 fn of_each_value(values: &[(String, f64)], holds: impl Fn(f64) -> bool) -> Option<(String, bool)> {
     let failing: Vec<String> = values
         .iter()

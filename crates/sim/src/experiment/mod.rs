@@ -1,12 +1,12 @@
-//! Experiments: several scenarios, what a paper found, and whether the simulation agrees.
+//! Experiments: several scenarios, the findings of a paper, and whether the simulation agrees.
 //!
-//! Problem: a published figure is many runs under many conditions, and a claim about them ("ahead in every
-//! workload with a highly parallel application"). Approach: an experiment is a text that names its scenarios
-//! (files put over each other, then values of its own), the claims in a form that can be checked
-//! ([`finding`]), the paper's numbers, and settings that show how much the outcome depends on what was
-//! assumed. The scenarios come first and fix their parameters; claims never reach into them. Source: the
-//! format is ours, docs/experiments.md describes it. Limits: a claim is checked on means over the seeds; it
-//! has no test of significance, so a lead that is smaller than the spread must be read with the spread.
+//! Problem: a published figure summarises many runs under many conditions, with a claim about them ("ahead in
+//! every workload with a highly parallel application"). Approach: an experiment is a text that names its
+//! scenarios (files merged over each other, then values of its own), the claims in a checkable form
+//! ([`finding`]), the paper's numbers, and settings that show how much the outcome depends on assumptions.
+//! Scenarios and their parameters are fixed first; claims cannot change them. Source: the format is ours,
+//! described in docs/experiments.md. Limits: a claim is checked on means over the seeds without a test of
+//! significance, so a lead that is smaller than the spread must be read with the spread.
 
 use crate::comparison::{self, Comparison, Run, Task, VariantResult};
 use crate::scenario::{Scenario, ScenarioError, merge};
@@ -19,7 +19,7 @@ pub mod finding;
 pub mod placements;
 pub mod sets;
 
-/// An experiment as it is written.
+/// An experiment as written in its file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentSpec {
@@ -29,13 +29,13 @@ pub struct ExperimentSpec {
     pub source: String,
     /// The figure or section in it.
     pub figure: String,
-    /// What is run, and what the reader should know.
+    /// A description of what is run, for the reader.
     pub about: String,
-    /// How many seeds each scenario is run with.
+    /// The number of seeds per scenario.
     pub runs: u32,
-    /// How many the baseline, if more.
+    /// The number of seeds of the baseline, if larger.
     pub baseline_runs: Option<u32>,
-    /// Which of a variant's figures is shown.
+    /// The figure that is shown for each variant.
     #[serde(default)]
     pub measure: Measure,
     /// Files that make up every scenario, later ones over earlier ones.
@@ -47,21 +47,21 @@ pub struct ExperimentSpec {
     /// The scenarios.
     #[serde(default, rename = "scenario")]
     pub scenarios: Vec<ScenarioSpec>,
-    /// Scenarios that chance puts together, after the others.
+    /// Randomly drawn scenarios, after the others.
     pub sets: Option<SetsSpec>,
     /// Kernels on two PEs of several machines, after the others: kernels are scenarios, machines variants.
     pub placements: Option<PlacementsSpec>,
-    /// Numbers of the paper that stand beside ours.
+    /// Numbers of the paper that are shown beside ours.
     #[serde(default)]
     pub published: Vec<Published>,
-    /// What the paper found.
+    /// The findings of the paper.
     #[serde(default, rename = "finding")]
     pub findings: Vec<Finding>,
-    /// What the outcome depends on.
+    /// Other values of assumptions.
     pub sensitivity: Option<SensitivitySpec>,
 }
 
-/// A scenario of an experiment as it is written.
+/// A scenario of an experiment as written in its file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioSpec {
@@ -75,7 +75,7 @@ pub struct ScenarioSpec {
     pub with: toml::Table,
 }
 
-/// A number that the paper gives, as an effect over the default: 0.4 is 40 % faster.
+/// A number of the paper, as an effect over the default: 0.4 is 40 % faster.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
@@ -89,16 +89,16 @@ pub struct Published {
     pub highest: f64,
 }
 
-/// Other values, to see what the outcome depends on.
+/// Variations that show how the outcome depends on assumptions.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SensitivitySpec {
-    /// The scenarios that are run with them; all if left out. `*` stands for any text.
+    /// The scenarios that are varied; all if left out. `*` stands for any text.
     #[serde(default)]
     pub scenarios: Vec<String>,
-    /// How many seeds.
+    /// The number of seeds.
     pub runs: u32,
-    /// How many the baseline, if more.
+    /// The number of seeds of the baseline, if larger.
     pub baseline_runs: Option<u32>,
     /// The settings.
     #[serde(rename = "setting")]
@@ -109,7 +109,7 @@ pub struct SensitivitySpec {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// What it is, in words.
+    /// Its name in words.
     pub name: String,
     /// The values, as for `corewise sim --set`.
     pub set: Vec<String>,
@@ -122,9 +122,9 @@ pub enum Measure {
     /// Geometric mean of the applications' speedups over the default, less one.
     #[default]
     Speedup,
-    /// The same of the time until all have completed once.
+    /// The same for the time until all have completed once.
     AllDone,
-    /// Instructions of all applications a second over the default's, less one.
+    /// Instructions of all applications per second over the default's, less one.
     Throughput,
     /// Largest run-to-run spread of an application's time.
     Spread,
@@ -139,13 +139,13 @@ pub enum Measure {
 pub struct Experiment {
     /// Its name.
     pub name: String,
-    /// As written.
+    /// The specification.
     pub spec: ExperimentSpec,
     /// Its scenarios, in the order of the specification.
     scenarios: Vec<Scenario>,
-    /// For each row of the sensitivity table its scenarios with their index in `scenarios`.
+    /// For each row of the sensitivity table, its scenarios with their index in `scenarios`.
     rows: Vec<Vec<(usize, Scenario)>>,
-    /// The results of `[placements]`, and for each row of the table those that it chooses.
+    /// The results of `[placements]`, and for each row of the table those that it selects.
     placed: Vec<ScenarioResult>,
     placed_rows: Vec<Vec<ScenarioResult>>,
 }
@@ -155,7 +155,7 @@ pub struct Experiment {
 pub struct ExperimentResult {
     /// Its name.
     pub name: String,
-    /// `simulated`, always.
+    /// Always `simulated`.
     pub evidence: &'static str,
     /// What it shows.
     pub title: String,
@@ -165,15 +165,15 @@ pub struct ExperimentResult {
     pub figure: String,
     /// What was run.
     pub about: String,
-    /// Which figure is shown of each variant.
+    /// The figure that is shown for each variant.
     pub measure: Measure,
-    /// Each claim and what became of it.
+    /// Each claim and its result.
     pub findings: Vec<Judgement>,
     /// Each scenario.
     pub scenarios: Vec<ScenarioResult>,
     /// Numbers of the paper.
     pub published: Vec<Published>,
-    /// What the outcome depends on; `null` if the experiment does not ask.
+    /// The sensitivity to assumptions; `null` if the experiment does not test it.
     pub sensitivity: Option<Sensitivity>,
 }
 
@@ -182,29 +182,29 @@ pub struct ExperimentResult {
 pub struct ScenarioResult {
     /// Its name in the experiment.
     pub name: String,
-    /// All of it.
+    /// Its results.
     pub comparison: Comparison,
 }
 
-/// How much the outcome depends on what was assumed.
+/// How much the outcome depends on assumptions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sensitivity {
     /// The scenarios that were run.
     pub scenarios: Vec<String>,
-    /// With so many seeds.
+    /// The number of seeds.
     pub runs: u32,
     /// The variants: the columns.
     pub variants: Vec<String>,
-    /// One row a setting.
+    /// One row per setting.
     pub rows: Vec<SensitivityRow>,
 }
 
 /// The outcome with other values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SensitivityRow {
-    /// What was set, in words.
+    /// The setting in words.
     pub name: String,
-    /// What was set.
+    /// The values set.
     pub set: Vec<String>,
     /// Mean of the experiment's measure over the scenarios, by variant; `null` where one did not complete.
     pub means: Vec<Option<f64>>,
@@ -214,15 +214,15 @@ pub struct SensitivityRow {
     pub checked: usize,
 }
 
-/// Why a text is no experiment.
+/// Why a text is not a valid experiment.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ExperimentError {
-    /// The text is not understood.
+    /// The text cannot be parsed.
     #[error("{file}: {problem}")]
     Syntax {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A file is missing.
@@ -232,21 +232,21 @@ pub enum ExperimentError {
         experiment: String,
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A scenario is at fault.
+    /// A scenario is invalid.
     #[error("scenario `{scenario}`: {source}")]
     Scenario {
         /// Its name.
         scenario: String,
-        /// What is wrong.
+        /// The problem.
         source: ScenarioError,
     },
-    /// A name is not that of a scenario or variant.
-    #[error("{place} names `{name}`, which is no {kind}")]
+    /// A name does not refer to a scenario or variant.
+    #[error("{place} names `{name}`, which is not a {kind}")]
     NoSuch {
-        /// Where.
+        /// Where it is used.
         place: String,
         /// The name.
         name: String,
@@ -263,15 +263,15 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Runs it.
+    /// Executes the run.
     pub fn run(&self) -> Result<Run, ScenarioError> {
         self.task.run(self.scenario, None)
     }
 }
 
 impl Experiment {
-    /// Reads the experiment of a folder. `read` gives the text of a file, which is named from the directory
-    /// that holds the experiments' folders.
+    /// Reads the experiment of a directory. `read` returns the text of a file, whose path is relative to the
+    /// directory of all experiments.
     pub fn load(name: &str, read: impl Fn(&str) -> Result<String, String>) -> Result<Self, ExperimentError> {
         let file = format!("{name}/experiment.toml");
         let text = |file: &str| {
@@ -356,7 +356,7 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// The same with another number of seeds for everything.
+    /// Returns the experiment with another number of seeds for everything.
     pub fn with_runs(mut self, runs: u32) -> Self {
         let rows = self.rows.iter_mut().flatten().map(|(_, scenario)| scenario);
         for scenario in self.scenarios.iter_mut().chain(rows) {
@@ -367,7 +367,7 @@ impl Experiment {
         self
     }
 
-    /// The runs that it needs, in the order in which [`Self::result`] wants their results.
+    /// Returns the runs that it needs, in the order that [`Self::result`] expects.
     pub fn jobs(&self) -> Vec<Job<'_>> {
         let of = |scenario| comparison::tasks(scenario).into_iter().map(move |task| Job { scenario, task });
         self.all_scenarios().flat_map(of).collect()
@@ -377,7 +377,7 @@ impl Experiment {
         self.scenarios.iter().chain(self.rows.iter().flatten().map(|(_, scenario)| scenario))
     }
 
-    /// The result from the results of all its jobs.
+    /// Returns the result from the results of all its jobs.
     pub fn result(&self, runs: &[Run]) -> ExperimentResult {
         let mut rest = runs;
         let mut compare = |scenario: &Scenario| {
@@ -440,7 +440,7 @@ impl Experiment {
         }
     }
 
-    /// Every name in claims and numbers is one of a scenario or variant.
+    /// Checks that every name in claims and numbers refers to a scenario or variant.
     fn check_names(&self) -> Result<(), ExperimentError> {
         let fail = |place: String, name: &str, kind| {
             Err(ExperimentError::NoSuch { place, name: name.to_owned(), kind })
@@ -479,7 +479,7 @@ impl Experiment {
     }
 }
 
-/// The names of the variants of several scenarios, each once, in order, without the baseline.
+/// Returns the names of the variants of several scenarios, each once, in order, without the baseline.
 pub fn variant_names<'a>(results: impl Iterator<Item = &'a ScenarioResult>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for variant in results.flat_map(|result| result.comparison.variants.iter().skip(1)) {
@@ -491,14 +491,14 @@ pub fn variant_names<'a>(results: impl Iterator<Item = &'a ScenarioResult>) -> V
 }
 
 impl ScenarioResult {
-    /// The variant of that name.
+    /// Returns the variant of that name.
     pub fn variant(&self, name: &str) -> Option<&VariantResult> {
         self.comparison.variants.iter().find(|variant| variant.name == name)
     }
 }
 
 impl Measure {
-    /// The figure of a variant; `None` if an application did not complete.
+    /// Returns the figure of a variant; `None` if an application did not complete.
     pub fn of(self, variant: &VariantResult) -> Option<f64> {
         let apps = &variant.applications;
         match self {
@@ -520,7 +520,7 @@ impl Measure {
         }
     }
 
-    /// The figure of one variant over that of another: a ratio for speeds, else the figure itself.
+    /// Returns the figure of one variant over that of another: a ratio for speeds, else the figure itself.
     pub fn over(self, variant: &VariantResult, base: &VariantResult) -> Option<f64> {
         match self {
             Measure::Speedup | Measure::AllDone | Measure::Throughput => {
@@ -531,8 +531,8 @@ impl Measure {
     }
 }
 
-/// Standard deviation over the seeds of the geometric mean of the applications' times, relative to it, if the
-/// applications vary independently.
+/// Returns the standard deviation over the seeds of the geometric mean of the applications' times, relative
+/// to it, assuming that the applications vary independently.
 pub fn spread(variant: &VariantResult) -> Option<f64> {
     let spreads: Option<Vec<f64>> = variant.applications.iter().map(|app| app.spread).collect();
     let spreads = spreads?;

@@ -1,12 +1,13 @@
-//! Kernels on two PEs, close against distant: what a machine's sharing does to them.
+//! Kernels on two PEs, close against distant: the effect of a machine's sharing on them.
 //!
-//! Problem: the measure of "Analyzing resource interdependencies" (§3) is no schedule of programs but Δ, the
-//! benefit of close over distant placement, of one kernel at a time on many machines. Approach: each machine
-//! is a column, each kernel a row; the [model machine](crate::bench) runs the kernel on PEs 0 and 1, which
-//! share most in the order of a synthetic topology, and on PEs 0 and 2. No noise, and one clock, as in the
-//! paper ("dynamic frequency adjustments are deactivated"). In the results a row is a scenario and a machine
-//! a variant, whose speedup is the distant time divided by the close one. Limits: those of the model
-//! machine; of several times for one row, each thread's, the mean of the ratios counts.
+//! Problem: the measure of "Analyzing resource interdependencies" (§3) is not a schedule of programs but Δ,
+//! the benefit of close over distant placement, of one kernel at a time on many machines. Approach: each
+//! machine is a column, each kernel a row; the [simulated machine](crate::bench) runs the kernel on PEs 0 and
+//! 1, which share most in the order of a synthetic topology, and on PEs 0 and 2. There is no noise, and one
+//! clock, as in the paper ("dynamic frequency adjustments are deactivated"). In the results a row is a
+//! scenario and a machine a variant, whose speedup is the distant time divided by the close one. Limits:
+//! those of the simulated machine; if a row has several times, one for each thread, the mean of the ratios
+//! counts.
 
 use super::{ScenarioResult, finding};
 use crate::bench::{Conditions, ModelMachine};
@@ -23,7 +24,7 @@ const REFERENCE: PeId = PeId(0);
 const CLOSE: PeId = PeId(1);
 const DISTANT: PeId = PeId(2);
 
-/// Which kernels on which machines.
+/// Which kernels run on which machines.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementsSpec {
@@ -41,7 +42,7 @@ pub struct RowSpec {
     pub name: String,
     /// The kernel of each PE, as `corewise calibrate` names them.
     pub kernels: Option<[Kernel; 2]>,
-    /// The region of each in KiB: a multiple of 4.
+    /// The region of each, in KiB: a multiple of 4.
     #[serde(default)]
     pub region_kib: u64,
     /// A benchmark and its size.
@@ -49,12 +50,12 @@ pub struct RowSpec {
 }
 
 impl PlacementsSpec {
-    /// The names of the machines.
+    /// Returns the names of the machines.
     pub(super) fn machines(&self) -> impl Iterator<Item = &str> {
         self.machine.iter().filter_map(|machine| machine.get("name")?.as_str())
     }
 
-    /// A result for each chosen row, with those settings on each machine.
+    /// Returns a result for each selected row, with those settings on each machine.
     pub(super) fn results(
         &self,
         patterns: &[String],
@@ -102,7 +103,7 @@ impl RowSpec {
             timeline: String::new(),
             timeline_seconds: 0.0,
         };
-        // What all are compared with: the distant placement of the same machine.
+        // The baseline of all: the distant placement of the same machine.
         let mut variants = vec![variant("default", Some(1.0))];
         for machine in machines {
             let speedup = self.speedup(machine).map_err(|error| fault(error.to_string()))?;
@@ -120,7 +121,7 @@ impl RowSpec {
         Ok(ScenarioResult { name: self.name.clone(), comparison })
     }
 
-    /// The time on distant PEs divided by that on close ones.
+    /// Returns the time on distant PEs divided by that on close ones.
     fn speedup(&self, machine: &Machine) -> Result<f64, ExecutorError> {
         let quiet = Conditions { noise: 0.0, outliers: 0.0, clock_fall: 0.0, ..Conditions::default() };
         let mut machine = ModelMachine::new(machine.clone(), quiet, 1);
@@ -129,7 +130,7 @@ impl RowSpec {
         Ok(close.len() as f64 / ratios.sum::<f64>())
     }
 
-    /// Seconds for the same work of each thread, or of both together.
+    /// Returns the seconds for the same work of each thread, or of both together.
     fn times(&self, machine: &mut ModelMachine, other: PeId) -> Result<Vec<f64>, ExecutorError> {
         let pes = [REFERENCE, other];
         if let Some((nas, class)) = self.nas {

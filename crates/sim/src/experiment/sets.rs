@@ -1,21 +1,21 @@
-//! Scenarios that chance puts together: so many programs at a time out of all that there are.
+//! Randomly drawn scenarios: a number of programs at a time out of all that exist.
 //!
-//! The draw depends on its seed and on the names of the programs, nothing else, so it stays the same when
-//! their parameters change.
+//! The draw depends only on its seed and on the names of the programs, so it stays the same when their
+//! parameters change.
 
 use super::ScenarioSpec;
 use crate::random::Random;
 use serde::Deserialize;
 
-/// What is drawn. The programs are all that the experiment's files have in `[program]`.
+/// What is drawn, from all programs in the `[program]` tables of the experiment's files.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetsSpec {
-    /// How many sets.
+    /// The number of sets.
     pub count: usize,
-    /// Different programs in each: one application of each.
+    /// The number of different programs per set, with one application each.
     pub size: usize,
-    /// Which draw.
+    /// The seed of the draw.
     #[serde(default = "first_seed")]
     pub seed: u64,
 }
@@ -25,8 +25,8 @@ fn first_seed() -> u64 {
 }
 
 impl SetsSpec {
-    /// The sets as scenarios `set 01`, `set 02` and so on; the programs are those of `common`. The error
-    /// says in words what is wrong.
+    /// Returns the sets as scenarios `set 01`, `set 02` and so on; the programs are those of `common`. The
+    /// error describes the problem.
     pub(super) fn scenarios(&self, common: &toml::Table) -> Result<Vec<ScenarioSpec>, String> {
         let programs = common.get("program").and_then(|programs| programs.as_table());
         let names: Vec<&String> = programs.into_iter().flat_map(|programs| programs.keys()).collect();

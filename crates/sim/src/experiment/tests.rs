@@ -86,8 +86,8 @@ fn neither_claims_nor_settings_are_needed() {
 #[test]
 fn errors_say_which_name_is_wrong() {
     for (from, to, words) in [
-        ("['al*']", "['one']", "finding `pa gains for one` names `one`, which is no scenario"),
-        ("of = ['rr']", "of = ['r']", "finding `nobody doubles` names `r`, which is no variant"),
+        ("['al*']", "['one']", "finding `pa gains for one` names `one`, which is not a scenario"),
+        ("of = ['rr']", "of = ['r']", "finding `nobody doubles` names `r`, which is not a variant"),
         (
             "['base.toml']",
             "['no.toml']",
@@ -241,9 +241,9 @@ fn placements_are_rows_by_kernel_and_columns_by_machine() {
     );
     assert!((table.rows[1].means[0].unwrap() + 0.5).abs() < 0.01, "{:?}", table.rows);
     for (from, to, words) in [
-        ("['divisions']\ncheck", "['division']\ncheck", "names `division`, which is no scenario"),
-        ("from = 'EP'", "from = 'FT'", "names `FT`, which is no scenario"),
-        ("variants = ['module'], from", "variants = ['m'], from", "names `m`, which is no variant"),
+        ("['divisions']\ncheck", "['division']\ncheck", "names `division`, which is not a scenario"),
+        ("from = 'EP'", "from = 'FT'", "names `FT`, which is not a scenario"),
+        ("variants = ['module'], from", "variants = ['m'], from", "names `m`, which is not a variant"),
         ("region_kib = 4", "region_kib = 5", "kernel `read`: "),
         (", nas = ['EP', 'S']", "", "kernel `EP`: give either `kernels` or `nas`"),
         ("machine.units.fpu_conflict=0.5", "machine.units.fpu=0.5", "unknown field `fpu`"),

@@ -1,11 +1,11 @@
-//! The events of a phase as steps.
+//! Translates the events of a phase to steps.
 
 use super::{Global, Json, RtAppError, at, microseconds, number, object, one};
 use super::{no_priority, plain_policy};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// The events, each before those whose name it begins: rt-app knows an event by how its key begins.
+/// The events, longer names before their prefixes: rt-app identifies an event by the beginning of its key.
 const EVENTS: [&str; 18] = [
     "runtime", "run", "sleep", "mem", "iorun", "timer", "lock", "unlock", "wait", "signal", "broad", "sync",
     "barrier", "suspend", "resume", "yield", "fork", "sem",
@@ -29,18 +29,18 @@ impl Names {
     }
 }
 
-/// A phase, or the part of one that was read.
+/// A phase, or the part of one that has been read.
 pub struct Phase<'a> {
     /// Its steps.
     pub steps: Vec<Value>,
-    /// Undisturbed time of all of it.
+    /// Its undisturbed duration.
     pub nominal_us: f64,
     path: &'a str,
     task: &'a str,
     global: &'a Global,
     /// Whether the task has several instances.
     has_instances: bool,
-    /// The lock that is held, with the work that was done under it.
+    /// The lock that is held, with the work done under it.
     held: Option<(String, f64)>,
     /// Undisturbed time since each timer was used.
     timers: BTreeMap<String, f64>,
@@ -101,7 +101,7 @@ impl<'a> Phase<'a> {
             Some("run") => self.run(number(here, &value, 1.0..=US_MAX)?),
             Some("runtime") if self.global.is_uniform => self.run(number(here, &value, 1.0..=US_MAX)?),
             Some("runtime") => {
-                let words = "on a machine with fast and slow PEs a time is no amount of work: use `run`";
+                let words = "on a machine with fast and slow PEs a time is not an amount of work: use `run`";
                 return Err(at(here, words));
             }
             Some("sleep") => self.sleep(number(here, &value, 1.0..=US_MAX)?),
@@ -143,7 +143,7 @@ impl<'a> Phase<'a> {
         self.timers.values_mut().for_each(|since| *since += us);
     }
 
-    /// Sleeps for what is left of the period.
+    /// Sleeps for the rest of the period.
     fn timer(&mut self, here: &str, value: Json, names: &mut Names) -> Result<(), RtAppError> {
         let (mut name, mut period) = (None, None);
         for (key, value) in object(here, value)? {
@@ -202,7 +202,7 @@ fn work(mcycles: f64) -> Value {
     Value::Table(Table::from_iter(entries))
 }
 
-/// Steps done several times.
+/// Returns steps that are repeated.
 pub fn repeat(times: f64, steps: Vec<Value>) -> Value {
     let entries =
         [("times".to_owned(), Value::Integer(times as i64)), ("steps".to_owned(), Value::Array(steps))];

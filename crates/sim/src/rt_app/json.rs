@@ -1,4 +1,4 @@
-//! JSON as rt-app reads it: keys keep their order and may be there several times.
+//! JSON as rt-app reads it: keys keep their order and may occur several times.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};

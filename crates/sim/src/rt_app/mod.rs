@@ -33,7 +33,7 @@ use events::{Names, Phase};
 use json::Json;
 use toml::{Table, Value};
 
-/// Settings that change nothing about who runs when.
+/// Settings that do not affect which thread runs when.
 const WITHOUT_EFFECT: [&str; 10] = [
     "lock_pages",
     "logdir",
@@ -47,24 +47,24 @@ const WITHOUT_EFFECT: [&str; 10] = [
     "cumulative_slack",
 ];
 
-/// A run that takes so many times as long as undisturbed is cut off.
+/// A run that takes this many times its undisturbed duration is cut off.
 const LONGEST: f64 = 20.0;
 
-/// Why a text is no workload that can be simulated.
+/// Why a text is not a workload that can be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum RtAppError {
-    /// It is no JSON.
-    #[error("it is no strict JSON (rt-app's `workgen` makes it so): {0}")]
+    /// It is not JSON.
+    #[error("it is not strict JSON (rt-app's `workgen` makes it so): {0}")]
     Json(#[from] serde_json::Error),
-    /// Something in it cannot be simulated, or is wrong.
+    /// Something in it is wrong or cannot be simulated.
     #[error("{path}: {problem}")]
     At {
         /// The keys that lead there.
         path: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The machine is at fault.
+    /// The machine is invalid.
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// The machine cannot be written into a scenario.
@@ -72,21 +72,21 @@ pub enum RtAppError {
     Words(#[from] toml::ser::Error),
 }
 
-/// The error at a path.
+/// Returns the error at a path.
 fn at(path: &str, problem: impl Into<String>) -> RtAppError {
     RtAppError::At { path: path.to_owned(), problem: problem.into() }
 }
 
-/// What `global` says.
+/// The contents of `global`.
 struct Global {
     duration_us: Option<f64>,
-    /// Millions of cycles of a microsecond of `run`.
+    /// Millions of cycles per microsecond of `run`.
     mcycles_per_us: f64,
-    /// Whether a time is an amount of work on every PE.
+    /// Whether a time is a fixed amount of work on every PE.
     is_uniform: bool,
 }
 
-/// The scenario of a workload on a machine.
+/// Returns the scenario of a workload on a machine.
 pub fn scenario(name: &str, text: &str, machine: &MachineSpec) -> Result<Table, RtAppError> {
     let root = object("the file", serde_json::from_str(text)?)?;
     let mut tasks = None;
@@ -96,7 +96,7 @@ pub fn scenario(name: &str, text: &str, machine: &MachineSpec) -> Result<Table, 
             "tasks" if tasks.is_none() => tasks = Some(object("tasks", value)?),
             "tasks" => return Err(at("tasks", "it is there twice")),
             "global" => global.extend(object("global", value)?),
-            // rt-app makes resources as tasks name them.
+            // rt-app creates resources as tasks name them.
             "resources" => {}
             _ => return Err(at(&key, "there is no such key; there are: tasks, global, resources")),
         }
@@ -137,7 +137,7 @@ impl Global {
                     global.duration_us = Some(1e6 * seconds);
                 }
                 ("calibration", Json::Text(pe)) => calibrated_on = pe,
-                // Nanoseconds per loop: of a PE of speed 1.
+                // Nanoseconds per loop: for a PE of speed 1.
                 ("calibration", Json::Number(_)) => calibrated_on.clear(),
                 ("default_policy", Json::Text(policy)) if policy == "SCHED_OTHER" => {}
                 ("pi_enabled", Json::Bool(false)) => {}
@@ -149,7 +149,7 @@ impl Global {
             let number = calibrated_on.strip_prefix("CPU").and_then(|number| number.parse().ok());
             let pe = number.filter(|&number: &u32| built.model.topology.pes.contains(PeId(number)));
             let pe = pe.ok_or_else(|| {
-                at("global.calibration", format!("`{calibrated_on}` is no PE of the machine: write CPU0"))
+                at("global.calibration", format!("`{calibrated_on}` is not a PE of the machine: write CPU0"))
             })?;
             global.mcycles_per_us *= built.model.pes[pe as usize].speed;
         }
@@ -163,12 +163,12 @@ struct Task {
     delay_us: f64,
     cpus: Option<String>,
     steps: Vec<Value>,
-    /// Undisturbed time of all of it.
+    /// Its undisturbed duration.
     nominal_us: f64,
 }
 
 impl Task {
-    /// A task; `None` if it has no instance.
+    /// Returns a task; `None` if it has no instance.
     fn of(
         path: &str,
         entries: Vec<(String, Json)>,
@@ -279,7 +279,7 @@ fn no_priority(path: &str, value: &Json) -> Result<(), RtAppError> {
     }
 }
 
-/// A table with one entry.
+/// Returns a table with one entry.
 fn one(key: &str, value: Value) -> Value {
     Value::Table(Table::from_iter([(key.to_owned(), value)]))
 }

@@ -67,7 +67,7 @@ fn what_cannot_be_simulated_is_refused_by_name() {
         (&task(r#""instance": 2, "timer": {"ref": "a", "period": 5}"#), "share the timer `a`"),
         (&task(r#""timer": {"period": 5}"#), "tasks.t.timer: it has no `ref`"),
         (r#"{"tasks": {"t": {"run": 5}}}"#, "tasks.t: it loops for ever"),
-        (r#"{"tasks": {}, "global": {"calibration": "CPU7"}}"#, "`CPU7` is no PE"),
+        (r#"{"tasks": {}, "global": {"calibration": "CPU7"}}"#, "`CPU7` is not a PE"),
         (r#"{"tasks": {}, "global": {"default_policy": "SCHED_RR"}}"#, "global.default_policy"),
         (
             r#"{"tasks": {"a": {"loop": 1, "lock": "m", "run": 1, "unlock": "m"},

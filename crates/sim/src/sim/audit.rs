@@ -1,46 +1,46 @@
-//! The simulator's own books, checked after every instant while somebody [watches](crate::invariants).
+//! Checks of the simulator's own state after every instant while [invariants](crate::invariants) are checked.
 
 use super::{DONE_CYCLES, Sim};
 use crate::invariants::{Rule, Violation};
 use crate::thread::Activity;
 use corewise_core::ids::PeId;
 
-/// What the checks remember.
+/// The state of the checks.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
-    /// Whether the balancer has just had its round.
+    /// Whether the balancer has just run.
     pub(super) balanced: bool,
-    /// What was found first.
+    /// The first violation.
     violation: Option<Violation>,
 }
 
-/// What one look at the books finds: nothing, or a broken rule and how.
+/// The result of one check: nothing, or a violated rule and its description.
 type Finding = Result<(), (Rule, String)>;
 
 impl Sim {
-    /// Checks the books from now on.
+    /// Starts the checks.
     pub(crate) fn begin_audit(&mut self) {
         self.audit = Some(Audit::default());
     }
 
-    /// What was found first, once.
+    /// Returns the first violation, once.
     pub(crate) fn take_violation(&mut self) -> Option<Violation> {
         self.audit.as_mut().and_then(|audit| audit.violation.take())
     }
 
-    /// After an instant.
+    /// Checks the state after an instant.
     pub(super) fn audit_instant(&mut self) {
         let Some(audit) = &mut self.audit else { return };
         let balanced = std::mem::take(&mut audit.balanced);
         let mut found = self.audit_places();
-        // What takes longer to check waits for the balancer.
+        // Expensive checks only run after the balancer.
         if balanced {
             found = found.and_then(|()| self.audit_counts()).and_then(|()| self.audit_idle());
         }
         self.note(found);
     }
 
-    /// After a stretch of time, when all is settled.
+    /// Checks the state after a stretch of time, when all is settled.
     pub(super) fn audit_stretch(&mut self) {
         if self.audit.is_some() {
             let found = self.audit_time();
@@ -48,13 +48,14 @@ impl Sim {
         }
     }
 
-    /// When a thread goes on: what it worked on is done, and nothing was done twice.
+    /// Checks when a thread continues that its work is done, and was done only once.
     pub(super) fn audit_work(&mut self, index: usize) {
         if self.audit.is_none() {
             return;
         }
         if let Activity::Work { left, .. } = self.threads[index].activity {
-            // The end of an op is rounded up to a nanosecond twice: its own time, and that with what it owes.
+            // The end of an op is rounded up to a nanosecond twice: for its own time, and for that with its
+            // debt.
             let rounding = 2.0 * self.machine.spec.ghz * self.machine.fastest.max(1.0);
             let in_range = (-rounding - DONE_CYCLES..=DONE_CYCLES).contains(&left);
             let problem = || format!("thread {} goes on with {left} cycles left", self.threads[index].id);
@@ -70,7 +71,7 @@ impl Sim {
         }
     }
 
-    /// A thread is in one place just while it is ready, and only where it may be.
+    /// Checks that a thread is in one place exactly while it is ready, and only where it may be.
     fn audit_places(&self) -> Finding {
         for (pe, cpu) in self.cpus.iter().enumerate() {
             if cpu.running.is_none() && !cpu.queue.is_empty() {
@@ -91,7 +92,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Sums that are kept up to date agree with what they are the sums of.
+    /// Checks that incrementally updated sums are correct.
     fn audit_counts(&self) -> Finding {
         let busy = self.cpus.iter().filter(|cpu| cpu.running.is_some()).count();
         let units: u32 = self.unit_busy.iter().sum();
@@ -122,7 +123,7 @@ impl Sim {
         Ok(())
     }
 
-    /// After a round of the balancer no PE is idle that could take a waiting thread.
+    /// Checks after a round of the balancer that no PE is idle that could take a waiting thread.
     fn audit_idle(&self) -> Finding {
         for (pe, _) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.running.is_none()) {
             let mut waiting = self.cpus.iter().flat_map(|cpu| &cpu.queue);
@@ -134,7 +135,7 @@ impl Sim {
         Ok(())
     }
 
-    /// No time is lost or counted twice: PEs were busy for as long as threads had them.
+    /// Checks that no time is lost or counted twice: PEs were busy for as long as threads had them.
     fn audit_time(&self) -> Finding {
         let running = |cpu: &super::Cpu| cpu.running.map_or(0, |_| self.now.0 - cpu.since.0);
         let busy: u64 = self.cpus.iter().map(|cpu| cpu.busy_ns + running(cpu)).sum();

@@ -1,4 +1,4 @@
-//! Faults of threads and PEs as events; what they are and do says [`crate::faults`].
+//! Faults of threads and PEs as events; [`crate::faults`] describes them.
 
 use super::Sim;
 use super::news::NewsItem;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Sim {
-    /// Enters the first faults.
+    /// Schedules the first faults.
     pub(super) fn begin_faults(&mut self) {
         self.enter_fault(self.faults.kills_per_s, Event::Kill);
         self.enter_fault(self.faults.unplugs_per_s, Event::Unplug);
     }
 
-    /// Enters the next fault of a kind, at random times that do not depend on each other.
+    /// Schedules the next fault of a kind, at independent random times.
     fn enter_fault(&mut self, per_s: f64, event: Event) {
         if per_s > 0.0 {
             let wait = Duration::from_secs_f64((self.exponential() / per_s).min(1e9));
@@ -25,28 +25,28 @@ impl Sim {
         }
     }
 
-    /// A random number of mean 1, as waits for independent events are distributed.
+    /// Returns an exponentially distributed random number of mean 1.
     fn exponential(&mut self) -> f64 {
-        -(1.0 - self.bad_luck.unit()).ln()
+        -(1.0 - self.fault_random.unit()).ln()
     }
 
-    /// A thread is killed, and some time later another.
+    /// Kills a thread, and schedules the next kill.
     pub(super) fn kill_one(&mut self) {
         let alive: Vec<usize> =
             self.present.iter().copied().filter(|&thread| !self.threads[thread].ended).collect();
         if !alive.is_empty() {
-            let victim = alive[self.bad_luck.below(alive.len())];
+            let victim = alive[self.fault_random.below(alive.len())];
             self.kill(victim);
         }
         self.enter_fault(self.faults.kills_per_s, Event::Kill);
     }
 
-    /// A thread ends in the midst of what it does. Who waits for it no longer does.
+    /// Ends a thread in the midst of its work. Threads that wait for it no longer do.
     pub(crate) fn kill(&mut self, index: usize) {
         if self.threads[index].ready {
             self.leave(index);
         }
-        // Its work is never done; what is left of it is nobody's.
+        // Its remaining work is dropped.
         self.threads[index].activity = Activity::Spin { spun_ns: 0.0 };
         let app = &mut self.apps[self.threads[index].app];
         app.broken = true;
@@ -65,11 +65,11 @@ impl Sim {
         }
     }
 
-    /// A PE goes, and some time later another. The last one stays.
+    /// Unplugs a PE, and schedules the next unplugging. The last PE stays.
     pub(super) fn unplug_one(&mut self) {
         if self.online.len() > 1 {
             let online: Vec<PeId> = self.online.iter().collect();
-            let pe = online[self.bad_luck.below(online.len())];
+            let pe = online[self.fault_random.below(online.len())];
             self.online.remove(pe);
             self.follow_online_pes();
             let away = self.faults.unplugged.mul_f64(self.exponential());
@@ -78,7 +78,7 @@ impl Sim {
         self.enter_fault(self.faults.unplugs_per_s, Event::Unplug);
     }
 
-    /// A PE comes back.
+    /// Plugs a PE in again.
     pub(super) fn plug(&mut self, pe: u32) {
         self.online.insert(PeId(pe));
         self.follow_online_pes();
@@ -95,7 +95,7 @@ impl Sim {
         }
     }
 
-    /// Keeps a thread within the PEs of its mask that are online. A mask without one is widened for good.
+    /// Keeps a thread within the online PEs of its mask. A mask without any is widened permanently.
     pub(super) fn confine(&mut self, index: usize) {
         let thread = &mut self.threads[index];
         thread.usable = thread.mask.intersection(&self.online);

@@ -1,8 +1,8 @@
-//! How many threads run or wait on each PE, and which PEs have how many.
+//! The number of threads that run or wait on each PE, and the PEs by that number.
 //!
-//! Problem: the scheduler asks for the least loaded PE that a thread may use, thousands of times a simulated
+//! Problem: the scheduler searches the least loaded PE that a thread may use, thousands of times a simulated
 //! second and among hundreds of PEs. Approach: the PEs of each load are kept as a set; only the lowest set
-//! with a PE that may be used is gone through. Limits: where all loads are equal that is every PE.
+//! with a usable PE is searched. Limits: if all loads are equal, this set contains every PE.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
@@ -18,27 +18,27 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    /// PEs without threads.
+    /// Creates PEs without threads.
     pub fn new(pes: usize) -> Self {
         Self { of: vec![0; pes], with: vec![CpuSet::first_n(pes as u32)] }
     }
 
-    /// The load of a PE.
+    /// Returns the load of a PE.
     pub fn of(&self, pe: usize) -> usize {
         self.of[pe]
     }
 
-    /// The load of each PE.
+    /// Returns the load of each PE.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         self.of.iter().copied()
     }
 
-    /// A PE has one thread more.
+    /// Adds a thread to a PE.
     pub fn add(&mut self, pe: usize) {
         self.set(pe, self.of[pe] + 1);
     }
 
-    /// A PE has one thread less.
+    /// Removes a thread from a PE.
     pub fn subtract(&mut self, pe: usize) {
         self.set(pe, self.of[pe] - 1);
     }
@@ -53,13 +53,13 @@ impl Loads {
         self.of[pe] = load;
     }
 
-    /// The smallest load of all.
+    /// Returns the smallest load of all.
     pub fn least(&self) -> usize {
         self.with.iter().position(|pes| !pes.is_empty()).unwrap_or(0)
     }
 
-    /// Of the least loaded members of a set, if their load is not above a limit, that with the smallest key;
-    /// among equals the one with the smallest index.
+    /// Returns, among the least loaded members of a set whose load is within a limit, the one with the
+    /// smallest key, and among equals the one with the smallest index.
     pub fn least_loaded<K: Ord>(
         &self,
         pes: &CpuSet,

@@ -1,14 +1,14 @@
-//! The simulation: events, and what they do to threads and PEs.
+//! The simulation: events, and their effects on threads and PEs.
 //!
-//! Problem: thousands of threads share PEs and slow each other down; stepping through time in small steps
-//! is slow and inexact. Approach: nothing happens between events. Each PE has one pending event at most:
-//! the time when its thread has done its work, has spun long enough, or must give way. After all events of
-//! an instant the paces of the memory nodes in which anything changed are worked out anew
+//! Problem: thousands of threads share PEs and slow each other down; stepping through time in small steps is
+//! slow and inexact. Approach: nothing happens between events. Each PE has at most one pending event: the
+//! time when its thread has done its work, has spun long enough, or must yield. After all events of an
+//! instant, the paces of the memory nodes that are affected are recomputed
 //! ([`corewise_core::machine_model::contention`]) and the pending events moved. Slices end at common ticks,
-//! so that many switches share one instant, as they do with a periodic timer. Chance comes from seeded
-//! streams only, and ties are broken by order, so a seed fixes a run. Source: the textbook event list; the
-//! waiting modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work
-//! costs only what [`crate::machine::Costs`] says; no interrupts, no priorities.
+//! so that many switches share one instant, as they do with a periodic timer. Random numbers come from seeded
+//! streams only, and ties are broken by order, so a seed determines a run. Source: the textbook event list;
+//! the waiting modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work
+//! costs only what [`crate::machine::Costs`] defines; there are no interrupts and no priorities.
 
 use crate::faults::Faults;
 use crate::machine::{Costs, Machine};
@@ -33,19 +33,20 @@ pub(crate) mod news;
 pub mod os;
 mod steps;
 
-/// Work below this many cycles is done: the rounding of fractions.
+/// Work below this many cycles counts as done, because of rounding.
 const DONE_CYCLES: f64 = 1e-3;
 
-/// The stream of random numbers that puts the starts of an instant in order. 0 is the simulation's own, 1 the
-/// noise of the counters.
+/// The stream of random numbers that orders the starts of an instant. 0 is the simulation's own, 1 the noise
+/// of the counters.
 const START_ORDER: u64 = 2;
 
 /// When a simulation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stop {
-    /// Once every application has completed so often; until then those that end start again.
+    /// The simulation ends once every application has completed this often; until then, applications that end
+    /// restart.
     pub completions: usize,
-    /// At this time at the latest.
+    /// The simulation ends at this time at the latest.
     pub at: Time,
 }
 
@@ -55,12 +56,12 @@ struct Cpu {
     running: Option<usize>,
     queue: VecDeque<usize>,
     slice_end: Time,
-    /// Up to when its thread's progress is accounted.
+    /// The time up to which its thread's progress is accounted.
     settled: Time,
-    /// What its neighbours leave its thread, and how fast that is.
+    /// The share that its neighbours leave to its thread, and the resulting pace.
     share: Share,
     pace: Pace,
-    /// When its thread got it, and for how long those before it had it.
+    /// When its thread started, and how long the threads before it had the PE.
     since: Time,
     busy_ns: u64,
     /// The thread that ran last.
@@ -75,22 +76,22 @@ pub struct Sim {
     pub(crate) machine: Machine,
     pub(crate) os: Os,
     pub(crate) threads: Vec<Thread>,
-    /// Threads that have not ended, or whose end was not told.
+    /// Threads that have not ended, or whose end was not reported.
     pub(crate) present: Vec<usize>,
     pub(crate) apps: Vec<App>,
     pub(crate) timeline: Option<Timeline>,
     pub(crate) faults: Faults,
-    /// Whether it tells of events at all, and what it has to tell.
+    /// Whether it reports events at all, and the events to report.
     pub(crate) tells_events: bool,
-    /// The relative error of what is told of threads' progress; `None`: nothing is told.
+    /// The relative error of the reported progress of threads; `None`: progress is not reported.
     pub(crate) progress_noise: Option<f64>,
     pub(crate) news: News,
-    /// The PEs that are there now.
+    /// The online PEs.
     pub(crate) online: CpuSet,
     cpus: Vec<Cpu>,
     /// Busy PEs by FPU unit.
     unit_busy: Vec<u32>,
-    /// Sums over `cpus` that are asked for often: the threads of each PE, and all that wait.
+    /// Frequently used sums over `cpus`: the threads of each PE, and all that wait.
     loads: Loads,
     queued: usize,
     queue: Queue,
@@ -98,12 +99,13 @@ pub struct Sim {
     memory: Vec<MemoryNode>,
     stop: Stop,
     chance: Random,
-    /// Apart from the other chance, so that faults change nothing but what they hit.
-    bad_luck: Random,
+    /// A separate random stream, so that faults change nothing but what they hit.
+    fault_random: Random,
     audit: Option<audit::Audit>,
     finished: bool,
     all_done: Option<Time>,
-    /// Threads that may go on, PEs without a thread, PEs whose event may have moved, clusters that changed.
+    /// Threads that may continue, PEs without a thread, PEs whose event may have moved, clusters that
+    /// changed.
     released: VecDeque<usize>,
     vacant: VecDeque<usize>,
     moved: Vec<usize>,
@@ -115,11 +117,11 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// A simulation that has not begun.
+    /// Creates a simulation that has not begun.
     pub fn new(machine: Machine, os: Os, plans: Vec<AppPlan>, stop: Stop, seed: u64) -> Self {
         let count = machine.model.pes.len();
         let mut queue = Queue::new(count);
-        // Who of several that start at one instant is first, and so has the lowest thread ids, is chance.
+        // The order of several applications that start at one instant, and so of their thread IDs, is random.
         let mut order: Vec<usize> = (0..plans.len()).collect();
         let mut shuffle = Random::new(seed, START_ORDER);
         for last in (1..order.len()).rev() {
@@ -150,7 +152,7 @@ impl Sim {
             memory: machine.model.nodes.iter().map(|_| MemoryNode::default()).collect(),
             stop,
             chance: Random::new(seed, 0),
-            bad_luck: Random::new(seed, 2),
+            fault_random: Random::new(seed, 2),
             audit: None,
             finished: false,
             all_done: None,
@@ -166,15 +168,15 @@ impl Sim {
         }
     }
 
-    /// The same with faults.
+    /// Adds faults.
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
         self.begin_faults();
         self
     }
 
-    /// Lets time pass until then, until there is something to tell, or until the simulation is finished;
-    /// whether it is.
+    /// Advances time until `until`, until there is something to report, or until the simulation is finished;
+    /// returns whether it is.
     pub fn run_until(&mut self, until: Time) -> bool {
         let until = until.min(self.stop.at);
         let mut has_news = self.settle_news();
@@ -201,23 +203,23 @@ impl Sim {
         self.finished
     }
 
-    /// Moves by distance so far.
+    /// Returns the number of moves so far, by distance.
     pub fn migrations(&self) -> &BTreeMap<Distance, u64> {
         &self.migrations
     }
 
-    /// Events that were taken so far.
+    /// Returns the number of events so far.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// When every application had completed once.
+    /// Returns when every application had completed once.
     pub fn all_done(&self) -> Option<Time> {
         self.all_done
     }
 
-    /// Each application's name, durations of its completed runs in seconds, CPU time and CPU time on the
-    /// fastest PEs in nanoseconds.
+    /// Returns each application's name, durations of its completed runs in seconds, CPU time and CPU time on
+    /// the fastest PEs in nanoseconds.
     pub fn applications(&self) -> impl Iterator<Item = (&str, &[f64], u64, u64)> {
         self.apps.iter().map(|app| (&*app.plan.name, app.completions.as_slice(), app.cpu_ns, app.fast_ns))
     }
@@ -230,7 +232,7 @@ impl Sim {
             }
             Event::Wake { thread } => self.released.push_back(thread as usize),
             Event::Start { app } => self.start(app as usize),
-            Event::ReportTlp { app } => self.report_at_last(app as usize),
+            Event::ReportTlp { app } => self.report_coalesced(app as usize),
             Event::Balance => {
                 self.balance();
                 if let Some(audit) = &mut self.audit {
@@ -245,7 +247,7 @@ impl Sim {
         self.events += 1;
     }
 
-    /// The thread of a PE has done its work, spun long enough, or used up its slice.
+    /// Handles the event of a PE: its thread has done its work, spun long enough, or used up its slice.
     fn look(&mut self, pe: usize) {
         self.settle(pe);
         self.moved.push(pe);
@@ -257,7 +259,7 @@ impl Sim {
         }
         let cpu = &self.cpus[pe];
         if cpu.running == Some(thread) && cpu.slice_end <= self.now && !cpu.queue.is_empty() {
-            self.line_up(thread, pe);
+            self.insert_queued(thread, pe);
             self.vacate(pe);
         }
     }
@@ -272,7 +274,8 @@ impl Sim {
         }
     }
 
-    /// After the events of an instant: threads go on, PEs take threads, paces and pending events follow.
+    /// Settles the state after the events of an instant: threads continue, PEs take threads, paces and
+    /// pending events are updated.
     pub(crate) fn catch_up(&mut self) {
         loop {
             if let Some(thread) = self.released.pop_front() {
@@ -303,11 +306,11 @@ impl Sim {
             }
         }
         dirty.clear();
-        // Their memory is used again.
+        // Reuse their memory.
         (self.dirty, self.moved) = (dirty, moved);
     }
 
-    /// What the threads of one cluster leave each other of units and caches.
+    /// Updates what the threads of one cluster leave each other of units and caches.
     fn share(&mut self, cluster: usize) {
         self.sharers.clear();
         for &pe in &self.machine.model.clusters[cluster] {
@@ -322,7 +325,7 @@ impl Sim {
         }
     }
 
-    /// New paces for all threads on one memory node, and new events for all its PEs.
+    /// Updates the paces of all threads on one memory node, and the events of all its PEs.
     fn work_out(&mut self, node: usize) {
         let members = std::mem::take(&mut self.machine.model.nodes[node]);
         members.iter().for_each(|&pe| self.settle(pe));
@@ -370,7 +373,7 @@ impl Sim {
         }
     }
 
-    /// Enters the PE's next event, unless it is entered already.
+    /// Schedules the PE's next event, unless it is unchanged.
     fn schedule(&mut self, pe: usize) {
         let cpu = &mut self.cpus[pe];
         let next = cpu.running.and_then(|index| {
@@ -393,7 +396,7 @@ impl Sim {
         }
     }
 
-    /// Something about the thread on a PE changed: the paces of its node are worked out anew.
+    /// Marks the cluster of a PE for new paces, because something about its thread changed.
     fn touch(&mut self, pe: usize) {
         let cluster = self.machine.model.pes[pe].cluster;
         if !std::mem::replace(&mut self.is_dirty[cluster], true) {
@@ -401,7 +404,7 @@ impl Sim {
         }
     }
 
-    /// Takes the running thread off a PE.
+    /// Removes the running thread from a PE.
     fn vacate(&mut self, pe: usize) {
         self.settle(pe);
         let cpu = &mut self.cpus[pe];
@@ -425,7 +428,7 @@ impl Sim {
         if let Some(from) = thread.warm_pe.filter(|&from| from != pe) {
             let distance = self.machine.model.distance(from, pe);
             *self.migrations.entry(distance).or_default() += 1;
-            // What it has not fetched yet it does not lose: refills never add up.
+            // A thread cannot lose cache contents that it has not fetched yet, so refills do not add up.
             let refill_ns = self.machine.refill_ns(distance, from, thread.activity.demand());
             thread.debt_ns = thread.debt_ns.max(refill_ns) + 1e3 * migration_us;
         }
@@ -443,7 +446,7 @@ impl Sim {
     }
 }
 
-/// CPU time spent spinning after which a thread notifies and blocks, in nanoseconds.
+/// Returns the CPU time spent spinning after which a thread notifies and blocks, in nanoseconds.
 fn thresholds(waiting: Waiting) -> (f64, f64) {
     const NEVER: f64 = f64::INFINITY;
     let ns = |time: std::time::Duration| time.as_nanos() as f64;

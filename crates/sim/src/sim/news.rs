@@ -1,29 +1,29 @@
-//! What the simulated machine tells between two looks: the events that somebody asked for.
+//! Subscribed events of the simulated machine between two observations.
 //!
-//! An application's number of runnable threads is reported as a real machine does it: at the change, unless
-//! one was reported within [`COALESCED_WITHIN`]; then at the end of that time, if it still differs.
+//! An application's number of runnable threads is reported as on a real machine: at the change, unless
+//! another one was reported within [`COALESCED_WITHIN`]; then at the end of that time, if it still differs.
 
 use super::Sim;
 use crate::queue::Event;
 use corewise_core::observe::{COALESCED_WITHIN, EventKind};
 use corewise_core::time::Time;
 
-/// Something that happened, by the indices of the simulation.
+/// An event, by the indices of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NewsItem {
     /// A thread was created.
     Started { thread: usize },
     /// A thread has ended.
     Ended { thread: usize },
-    /// A thread spins, or no longer.
+    /// A thread starts or stops spinning.
     Hint { thread: usize },
-    /// An application has this number of runnable threads; the only one, where it is one.
+    /// An application has this number of runnable threads, and possibly only one, which is named.
     Tlp { app: usize, count: u32, only: Option<usize> },
-    /// A PE came or went.
+    /// A PE went online or offline.
     Online,
 }
 
-/// What has happened and is asked for.
+/// Subscribed events that have happened.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     kinds: Vec<EventKind>,
@@ -33,7 +33,7 @@ pub(crate) struct News {
     reported: Vec<Reported>,
 }
 
-/// What was reported of an application's parallelism.
+/// The last report of an application's parallelism.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reported {
     count: u32,
@@ -44,7 +44,7 @@ struct Reported {
 }
 
 impl News {
-    /// Reports these kinds from now on.
+    /// Subscribes to these kinds.
     pub(crate) fn ask(&mut self, kinds: &[EventKind], apps: usize) {
         self.kinds = kinds.to_vec();
         self.reported.resize(apps, Reported::default());
@@ -56,7 +56,7 @@ impl News {
         }
     }
 
-    /// The number of runnable threads of an application changed.
+    /// Records a change of an application's number of runnable threads.
     pub(super) fn note_tlp(&mut self, app: usize) {
         if self.kinds.contains(&EventKind::TlpChanged) && !self.changed.contains(&app) {
             self.changed.push(app);
@@ -65,7 +65,7 @@ impl News {
 }
 
 impl Sim {
-    /// At the end of an instant: whether there is something to report.
+    /// Returns at the end of an instant whether there is something to report.
     pub(super) fn settle_news(&mut self) -> bool {
         let mut changed = std::mem::take(&mut self.news.changed);
         for app in changed.drain(..) {
@@ -81,8 +81,8 @@ impl Sim {
         !self.news.items.is_empty()
     }
 
-    /// The time is up for which changes of an application were not reported.
-    pub(super) fn report_at_last(&mut self, app: usize) {
+    /// Reports changes of an application when its coalescing time has passed.
+    pub(super) fn report_coalesced(&mut self, app: usize) {
         self.news.reported[app].is_due = false;
         self.news.note_tlp(app);
     }

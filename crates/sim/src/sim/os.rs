@@ -1,20 +1,20 @@
-//! The operating system's scheduler: it runs whatever policies leave free.
+//! The operating system's scheduler: it places everything that policies leave free.
 //!
-//! Problem: a baseline is needed that does what common systems do, no better and no worse. Approach: each PE
-//! has a queue, served in slices; next is who had least CPU time, counted from where it came in. Who leaves a
-//! queue takes its lag along, what it is owed against the mean of that queue, up to two slices, and is owed
-//! as much in the next, so that nobody gains or loses turns by moving. A new thread goes where the load is
-//! smallest, then where least runs on the same FPU, then by chance. A woken thread goes back where it ran if
-//! that is idle, else to the least loaded PE, closest first. A PE that runs out of work takes a waiting
-//! thread from the longest queue, and a periodic balancer moves threads from queues that are two longer than
-//! the shortest. [`Kind::Fair`] takes all PEs for equally fast, like the baselines of the papers;
+//! Problem: the baseline must do what common systems do, no better and no worse. Approach: each PE has a
+//! queue, served in slices; next is the thread with the least CPU time since it entered the queue. A thread
+//! that leaves a queue keeps its lag (what it is owed relative to the mean of that queue, up to two slices)
+//! and gets it in the next queue, so that moving neither gains nor loses turns. A new thread goes where the
+//! load is smallest, then where least runs on the same FPU, then to a random PE. A woken thread returns to
+//! its last PE if that is idle, else to the least loaded PE, closest first. A PE that runs out of work takes
+//! a waiting thread from the longest queue, and a periodic balancer moves threads from queues that are longer
+//! than the shortest by two. [`Kind::Fair`] treats all PEs as equally fast, like the baselines of the papers;
 //! [`Kind::Capacity`] prefers fast idle PEs and moves a running thread to a faster PE that is idle, like
-//! today's Linux (capacity-aware wake-ups, misfit migration). Masks hold always. Sources: parallelism-aware
-//! scheduling §3 (Default keeps threads where they are), BulldOver §V.D (whether like threads meet on a
-//! module is chance), Linux's `select_idle_sibling`, `load_balance` and, for the lag, `place_entity` (Stoica,
-//! Abdel-Wahab, "Earliest eligible virtual deadline first", 1995). Limits: equal weights, no wake-up
-//! preemption within a slice, and a surplus thread (three on two PEs) stays where it is, as the queues differ
-//! by one only.
+//! today's Linux (capacity-aware wake-ups, misfit migration). Masks are always respected. Sources:
+//! parallelism-aware scheduling §3 (Default keeps threads where they are), BulldOver §V.D (whether like
+//! threads share a module is random), Linux's `select_idle_sibling`, `load_balance` and, for the lag,
+//! `place_entity` (Stoica, Abdel-Wahab, "Earliest eligible virtual deadline first", 1995). Limits: equal
+//! weights, no wake-up preemption within a slice, and a surplus thread (three on two PEs) stays where it is,
+//! as the queues differ by only one.
 
 use super::Sim;
 use super::loads::ANY_LOAD;
@@ -27,7 +27,7 @@ use corewise_core::time::Time;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// L1 data cache that a move empties, in bytes; the L2 refills it.
+/// Size of the L1 data cache, which a move empties, in bytes; the L2 refills it.
 const L1_BYTES: f64 = 32.0 * 1024.0;
 /// Latency of an L1 miss that the L2 serves, in cycles.
 const L2_LATENCY_CYCLES: f64 = 15.0;
@@ -36,7 +36,7 @@ const L2_LATENCY_CYCLES: f64 = 15.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Os {
-    /// What it knows of speeds.
+    /// How it treats speeds.
     pub scheduler: Kind,
     /// How long a thread runs while others wait.
     #[serde(deserialize_with = "duration")]
@@ -50,7 +50,7 @@ pub struct Os {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// All PEs are taken for equally fast.
+    /// All PEs are treated as equally fast.
     #[default]
     Fair,
     /// Fast PEs are preferred.
@@ -65,7 +65,7 @@ impl Default for Os {
 }
 
 impl Os {
-    /// The tick at which a slice ends that begins now: half a slice away or more.
+    /// Returns the tick at which a slice that begins now ends: at least half a slice away.
     pub(super) fn slice_end(&self, now: Time) -> Time {
         let slice = (self.slice.as_nanos() as u64).max(1);
         Time(((now.0 + slice / 2) / slice + 1) * slice)
@@ -73,8 +73,9 @@ impl Os {
 }
 
 impl Machine {
-    /// How long a thread that has moved fetches what it used in the caches that it left, in nanoseconds: at
-    /// the exposed latency of the next level that both PEs share. At most what those caches hold.
+    /// Returns the time that a moved thread takes to refetch its data from the caches that it left, in
+    /// nanoseconds: at the exposed latency of the next level that both PEs share, and at most the contents of
+    /// those caches.
     pub(super) fn refill_ns(&self, distance: Distance, from: usize, demand: &Demand) -> f64 {
         let memory = &self.spec.memory;
         let pe = &self.model.pes[from];
@@ -93,7 +94,7 @@ impl Machine {
 }
 
 impl Sim {
-    /// A thread wants to run: it gets a PE or a place in a queue.
+    /// Makes a thread ready: it gets a PE or a place in a queue.
     pub(super) fn wake(&mut self, thread: usize) {
         self.threads[thread].ready = true;
         self.threads[thread].ready_since = self.now;
@@ -103,13 +104,13 @@ impl Sim {
     }
 
     fn enqueue(&mut self, thread: usize, pe: usize) {
-        // As Linux does, so that the lag is the same again once the thread counts in the mean itself.
+        // As in Linux: the lag has the same value once the thread counts in the mean itself.
         if let Some((mean, others)) = self.mean_vtime_ns(pe) {
             let lag = self.threads[thread].lag_ns;
             self.threads[thread].vtime_ns = mean - lag * (others + 1) / others;
         }
         self.threads[thread].pe = Some(pe);
-        self.line_up(thread, pe);
+        self.insert_queued(thread, pe);
         self.loads.add(pe);
         if self.cpus[pe].running.is_none() {
             self.vacant.push_back(pe);
@@ -117,8 +118,8 @@ impl Sim {
         self.moved.push(pe);
     }
 
-    /// Enters a thread in a queue: behind all that had no more CPU time.
-    pub(super) fn line_up(&mut self, thread: usize, pe: usize) {
+    /// Adds a thread to a queue, behind all that have had no more CPU time.
+    pub(super) fn insert_queued(&mut self, thread: usize, pe: usize) {
         let vtime = self.threads[thread].vtime_ns;
         let queue = &mut self.cpus[pe].queue;
         let place = queue.partition_point(|&other| self.threads[other].vtime_ns <= vtime);
@@ -126,7 +127,7 @@ impl Sim {
         self.queued += 1;
     }
 
-    /// The mean virtual time of the threads on a PE, and how many there are; `None` without any.
+    /// Returns the mean virtual time of the threads on a PE, and their number; `None` without any.
     fn mean_vtime_ns(&self, pe: usize) -> Option<(i64, i64)> {
         let cpu = &self.cpus[pe];
         let not_yet_told = (self.now.0 - cpu.settled.0) as i64;
@@ -137,7 +138,7 @@ impl Sim {
         (count > 0).then(|| (sum / count, count))
     }
 
-    /// The PE for a thread that became ready.
+    /// Chooses the PE for a thread that became ready.
     fn choose(&mut self, thread: usize) -> usize {
         let warm = self.threads[thread].warm_pe.filter(|&pe| self.may_use(thread, pe));
         let aware = match self.os.scheduler {
@@ -158,9 +159,9 @@ impl Sim {
             let beside = self.unit_busy[self.machine.model.pes[pe].fpu];
             if warm.is_some() { (slowness, closeness as u32, beside) } else { (slowness, beside, 0) }
         };
-        // Among equals the next from `first`.
+        // Ties go to the next PE from `first`.
         let key = |pe: usize| (key(pe), if pe < first { pe + count - first } else { pe - first });
-        // No thread is without a PE that it may use: `confine` sees to it.
+        // Every thread has a PE that it may use: `confine` ensures that.
         self.loads.least_loaded(&self.threads[thread].usable, ANY_LOAD, key).unwrap_or(first)
     }
 
@@ -168,7 +169,7 @@ impl Sim {
         self.threads[thread].usable.contains(corewise_core::ids::PeId(pe as u32))
     }
 
-    /// A thread no longer wants to run: it leaves its PE or queue.
+    /// Removes a thread that is no longer ready from its PE or queue.
     pub(super) fn leave(&mut self, thread: usize) {
         self.count(thread, false);
         let leaving = &mut self.threads[thread];
@@ -195,21 +196,21 @@ impl Sim {
         }
     }
 
-    /// Takes the thread out that is at this place of a PE's queue, if one is.
+    /// Removes the thread at this place of a PE's queue, if there is one.
     pub(super) fn remove_queued(&mut self, pe: usize, place: usize) -> Option<usize> {
         let thread = self.cpus[pe].queue.remove(place)?;
         self.queued -= 1;
         Some(thread)
     }
 
-    /// A waiting thread that an idle PE may take: from the longest queue that has one.
+    /// Returns a waiting thread that an idle PE may take: from the longest queue that has one.
     pub(super) fn steal_for(&mut self, pe: usize) -> Option<usize> {
         if self.queued == 0 {
             return None;
         }
         let (mut longest, mut found) = (0, None);
         for (from, load) in self.loads.iter().enumerate() {
-            // Most queues are out by the load alone, which is never smaller.
+            // Most queues are excluded by the load alone, which is never smaller.
             let queue = &self.cpus[from].queue;
             if load > longest
                 && queue.len() > longest
@@ -225,7 +226,7 @@ impl Sim {
         self.remove_queued(from, place)
     }
 
-    /// Where threads may run changed: a thread that is at a wrong place moves at once.
+    /// Changes where a thread may run; a thread at a forbidden place moves at once.
     pub(crate) fn restrict(&mut self, thread: usize, mask: CpuSet) {
         self.threads[thread].mask = mask;
         self.confine(thread);
@@ -238,7 +239,7 @@ impl Sim {
         self.enqueue(thread, pe);
     }
 
-    /// One round of the periodic balancer.
+    /// Runs one round of the periodic balancer.
     pub(super) fn balance(&mut self) {
         if self.queued > 0 {
             self.level_queues();
@@ -249,7 +250,7 @@ impl Sim {
         }
     }
 
-    /// Moves threads from queues that are two or more longer than the shortest that may take them.
+    /// Moves threads from queues that are longer than the shortest permitted one by two or more.
     fn level_queues(&mut self) {
         let least = self.loads.least();
         for from in 0..self.cpus.len() {

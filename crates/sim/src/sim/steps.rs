@@ -1,4 +1,4 @@
-//! Threads going through their programs: starts, ends, barriers, locks, sleeps.
+//! Executes the programs of threads: starts, ends, barriers, locks, sleeps.
 
 use super::Sim;
 use super::news::NewsItem;
@@ -12,10 +12,10 @@ use corewise_core::observe::EventKind;
 use corewise_core::time::Time;
 use std::sync::Arc;
 
-/// The first thread id that is given out.
+/// The first thread ID that is assigned.
 const FIRST_TID: u32 = 1000;
 
-/// What a thread does after its last step.
+/// The state of a thread after its last step.
 enum Next {
     /// It works or busy-waits.
     Run,
@@ -49,7 +49,7 @@ impl App {
 }
 
 impl Sim {
-    /// Starts an application, or starts it again.
+    /// Starts or restarts an application.
     pub(super) fn start(&mut self, app: usize) {
         let plan = self.apps[app].plan.clone();
         let pid = FIRST_TID + self.threads.len() as u32;
@@ -96,13 +96,13 @@ impl Sim {
         }
     }
 
-    /// A thread goes on to its next step that takes time.
+    /// Advances a thread to its next step that takes time.
     pub(super) fn proceed(&mut self, thread: usize) {
-        // A thread that was killed may still be due to wake up.
+        // A thread that was killed may still have a wake-up pending.
         if self.threads[thread].ended {
             return;
         }
-        // What it did up to now, a busy-wait above all, is accounted before it does something else.
+        // Account for what it did so far, in particular a busy-wait, before it does something else.
         if let Some(pe) = self.running_on(thread) {
             self.settle(pe);
         }
@@ -127,7 +127,7 @@ impl Sim {
         }
     }
 
-    /// The PE on which it runs at this moment.
+    /// Returns the PE on which a thread runs at this moment.
     pub(super) fn running_on(&self, thread: usize) -> Option<usize> {
         self.threads[thread].pe.filter(|&pe| self.cpus[pe].running == Some(thread))
     }
@@ -202,7 +202,7 @@ impl Sim {
         }
     }
 
-    /// A thread counts as runnable from now on, or no longer.
+    /// Sets whether a thread counts as runnable.
     pub(super) fn count(&mut self, index: usize, runnable: bool) {
         let thread = &mut self.threads[index];
         if thread.counted == runnable {
@@ -215,7 +215,7 @@ impl Sim {
         self.news.note_tlp(thread.app);
     }
 
-    /// The same of a thread that has a PE or waits for one: it tells whether it spins.
+    /// Likewise for a thread that has a PE or waits for one: reports whether it spins.
     pub(super) fn count_while_ready(&mut self, index: usize, runnable: bool) {
         if self.threads[index].counted != runnable {
             self.count(index, runnable);

@@ -1,19 +1,19 @@
-//! What is assumed where a recording does not tell.
+//! Assumptions where a recording has no data.
 
 use super::history::Known;
 use corewise_core::machine_model::contention::Demand;
 
-/// How demanding threads are in what is not known of them.
+/// The assumed demand of threads where it is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
     /// Between low and high.
     Middle,
-    /// They ask for nothing that others could miss.
+    /// Minimal demands.
     Low,
-    /// They ask for much of everything.
+    /// High demands in everything.
     High,
-    /// Every second thread asks for much, the others for nothing.
+    /// High demands for every second thread, minimal ones for the others.
     Mixed,
 }
 
@@ -21,28 +21,28 @@ pub enum Unknown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitingFor {
-    /// For those others, as seen over ten intervals of the recording.
+    /// For those others, judged over ten intervals of the recording.
     Others,
-    /// For those others, as seen in each interval.
+    /// For those others, judged in each interval.
     OthersClosely,
-    /// For something else: these waits stay as long as they were.
+    /// For something else: the durations of these waits stay the same.
     SomethingElse,
 }
 
-/// Intervals of a window for [`WaitingFor::Others`].
+/// The number of intervals of a window for [`WaitingFor::Others`].
 const WINDOW: usize = 10;
 
-/// One way to fill what a recording leaves open.
+/// One way to fill the gaps of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Assumption {
     /// Demands that were not measured.
     pub unknown: Unknown,
-    /// What waits were for.
+    /// The reason for waits.
     pub waiting_for: WaitingFor,
 }
 
 impl Assumption {
-    /// Those that are tried; the first gives the figure, all of them its range.
+    /// The assumptions that are tried; the first gives the figure, all of them its range.
     pub const TRIED: [Assumption; 6] = [
         Assumption { unknown: Unknown::Middle, waiting_for: WaitingFor::Others },
         Assumption { unknown: Unknown::Low, waiting_for: WaitingFor::Others },
@@ -52,7 +52,7 @@ impl Assumption {
         Assumption { unknown: Unknown::Middle, waiting_for: WaitingFor::SomethingElse },
     ];
 
-    /// How many intervals of the recording are looked at together.
+    /// Returns how many intervals of the recording are judged together.
     pub fn window(&self) -> usize {
         match self.waiting_for {
             WaitingFor::Others => WINDOW,
@@ -60,7 +60,7 @@ impl Assumption {
         }
     }
 
-    /// It in words.
+    /// Returns the assumption in words.
     pub fn words(&self) -> String {
         let demands = match self.unknown {
             Unknown::Middle => "middling",
@@ -76,8 +76,8 @@ impl Assumption {
         format!("unknown demands {demands}, {waits}")
     }
 
-    /// The demand of a thread alone. `scale` is the work that its cycles were: what was seen beside
-    /// neighbours is less per cycle than alone.
+    /// Returns the demand of a thread alone. `scale` is the work per cycle: beside neighbours, less work is
+    /// done per cycle than alone.
     pub fn demand(&self, thread: usize, known: &Known, scale: f64) -> Demand {
         let unknown = match self.unknown {
             Unknown::Mixed if thread.is_multiple_of(2) => &HIGH,
@@ -97,7 +97,7 @@ impl Assumption {
     }
 }
 
-/// Nothing that a neighbour could miss.
+/// Minimal demands.
 const LOW: Demand = Demand {
     fpu: 0.0,
     ipc: 0.5,

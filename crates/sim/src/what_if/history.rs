@@ -1,4 +1,4 @@
-//! What each recorded thread did, interval by interval.
+//! The activity of each recorded thread, interval by interval.
 
 use super::WhatIfError;
 use corewise_core::cpuset::CpuSet;
@@ -12,16 +12,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// From this confidence on an estimate counts as known, as for the engine's classes.
+/// The confidence from which an estimate counts as known, as for the engine's classes.
 const CONFIDENCE_MIN: f64 = 0.5;
 
-/// A thread that had a PE for this part of the time in which it wanted one did not share it.
+/// A thread that had a PE for this share of the time in which it wanted one did not share the PE.
 const UNQUEUED_MIN: f64 = 0.9;
 
-/// Where a thread stayed is known only if it wanted a PE for this part of the interval.
+/// The location of a thread is known only if it wanted a PE for this share of the interval.
 const BUSY_MIN: f64 = 0.5;
 
-/// What counters tell of a thread's demand; `None` is not known.
+/// A thread's demand as shown by counters; unknown values are `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Known {
     /// Share of cycles with a busy FPU, 0..1.
@@ -50,7 +50,7 @@ impl Known {
         }
     }
 
-    /// What is not known here is taken from `other`.
+    /// Fills unknown values from `other`.
     fn or(self, other: Known) -> Self {
         Self {
             fpu: self.fpu.or(other.fpu),
@@ -62,19 +62,19 @@ impl Known {
     }
 }
 
-/// A wait, in nanoseconds, by what it may be for.
+/// A wait, in nanoseconds, by its possible reason.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Wait {
-    /// While nobody of the application was runnable: input, output, a timer.
+    /// Time in which no thread of the application was runnable: input, output, a timer.
     pub idle_ns: f64,
-    /// While another thread of the application was runnable: perhaps for that thread.
+    /// Time in which another thread of the application was runnable: perhaps a wait for that thread.
     pub beside_ns: f64,
 }
 
 /// One interval of one thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    /// Which interval of the recording, from 0.
+    /// The index of the interval in the recording, from 0.
     pub interval: usize,
     /// Its length in nanoseconds.
     pub length_ns: u64,
@@ -82,22 +82,22 @@ pub struct Segment {
     pub cpu_ns: u64,
     /// Time in it for which the thread wanted a PE.
     pub wanted_ns: u64,
-    /// Core cycles per nanosecond of CPU time, where they were counted.
+    /// Core cycles per nanosecond of CPU time, if they were counted.
     pub cycles_per_ns: Option<f64>,
-    /// Where the thread was seen at its end.
+    /// The PE on which the thread was seen at its end.
     pub pe: Option<PeId>,
-    /// What the thread waited beside.
+    /// The thread's waits.
     pub wait: Wait,
     /// What is known of its demand.
     pub known: Known,
-    /// Whether the wait was before the work, as at the end of the recording.
+    /// Whether the wait came before the work, as at the end of the recording.
     pub waits_first: bool,
 }
 
 /// One recorded thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
-    /// Which thread.
+    /// The thread.
     pub thread: ThreadId,
     /// Its application.
     pub app: AppId,
@@ -105,12 +105,12 @@ pub struct History {
     pub pid: u32,
     /// Its name.
     pub name: Arc<str>,
-    /// Whether it placed itself, or its user did, and where.
+    /// The PEs to which it or its user had bound it.
     pub pinned: Option<CpuSet>,
-    /// Time before it began in the interval in which it did, and all time before that in which nobody of
-    /// its application was runnable.
+    /// Time before its start in the interval of its start, and all earlier time in which no thread of its
+    /// application was runnable.
     pub start: Wait,
-    /// What it did then.
+    /// Its activity after that.
     pub segments: Vec<Segment>,
     /// Its CPU time in nanoseconds.
     pub cpu_ns: u64,
@@ -118,25 +118,25 @@ pub struct History {
     pub knows_queueing: bool,
 }
 
-/// From some time on a thread was held on these PEs; `None`: it was free.
+/// The PEs on which a thread was held from some time on; `None`: it was free.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hold {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// Which thread.
+    /// The thread.
     pub thread: ThreadId,
-    /// Where.
+    /// The PEs.
     pub pes: Option<CpuSet>,
 }
 
-/// Everything that a recording tells of its threads.
+/// All histories of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histories {
     /// The threads that did anything, in order of appearance.
     pub threads: Vec<History>,
-    /// Where they stayed, in order of time: bound by corewise, or seen to run on one PE all the time.
+    /// Where threads stayed, in order of time: bound by corewise, or seen to run on one PE all the time.
     pub holds: Vec<Hold>,
-    /// For how long each application was active, in nanoseconds, interval by interval.
+    /// How long each application was active, in nanoseconds, interval by interval.
     pub active: BTreeMap<AppId, Vec<f64>>,
     /// The end of the recording.
     pub end: Time,
@@ -144,14 +144,14 @@ pub struct Histories {
     pub allowed: CpuSet,
 }
 
-/// What one application did so far.
+/// The activity of one application so far.
 #[derive(Debug, Clone, Default)]
 struct Clock {
-    /// For how long it was active in each interval.
+    /// How long it was active in each interval.
     active: Vec<f64>,
-    /// Time before the latest interval in which it was not.
+    /// Idle time before the latest interval.
     idle_before_ns: f64,
-    /// The same in the latest interval.
+    /// Idle time in the latest interval.
     idle_ns: f64,
     /// Its reading at the end.
     read_ns: u64,
@@ -163,7 +163,7 @@ struct Reader {
     index: HashMap<ThreadId, usize>,
     last: HashMap<ThreadId, ThreadReading>,
     clocks: BTreeMap<AppId, Clock>,
-    /// What corewise bound.
+    /// The bindings by corewise.
     bound: HashMap<ThreadId, CpuSet>,
     held: HashMap<ThreadId, CpuSet>,
     holds: Vec<Hold>,
@@ -171,7 +171,7 @@ struct Reader {
 }
 
 impl Histories {
-    /// Reads them.
+    /// Extracts the histories of a recording.
     pub fn of(recording: &Recording) -> Result<Self, WhatIfError> {
         let last = recording.observations().next_back().ok_or(WhatIfError::Empty)?;
         let mut reader = Reader::default();
@@ -186,7 +186,7 @@ impl Histories {
         reader.holds.sort_by_key(|hold| hold.at);
         let mut threads = reader.threads;
         for thread in &mut threads {
-            // A phase of which too little is known is taken to be like the whole.
+            // A phase of which too little is known is assumed to be like the whole.
             let counters = reader.last.get(&thread.thread).and_then(|reading| reading.counters.as_ref());
             let whole = counters.map_or_else(Known::default, |c| Known::of(&Usage::between(None, c)));
             thread.segments.iter_mut().for_each(|segment| segment.known = segment.known.or(whole));
@@ -220,7 +220,7 @@ impl Reader {
             self.clocks.entry(app.app).or_default().tick(app.active_ns, self.interval, length_ns);
         }
         for reading in &observation.threads {
-            // An application of which the recording says nothing counts as active.
+            // An application without readings counts as active.
             let clock = self.clocks.entry(reading.app).or_default();
             clock.tick(clock.read_ns + length_ns, self.interval, length_ns);
         }
@@ -243,13 +243,13 @@ impl Reader {
         let thread = &mut self.threads[index];
         let mut at = before;
         if earlier.is_none() {
-            // It began some time in the interval: as late as its work allows.
+            // It began some time in the interval: assume as late as its work allows.
             thread.start.idle_ns += segment.wait.idle_ns;
             thread.start.beside_ns += segment.wait.beside_ns;
             at = before + Duration::from_nanos((segment.wait.idle_ns + segment.wait.beside_ns) as u64 + 1);
             segment.wait = Wait::default();
         } else if reading.ended && !is_last {
-            // It ended some time in the interval: as soon as its work was done.
+            // It ended some time in the interval: assume as soon as its work was done.
             segment.wait = Wait::default();
         }
         let stayed = stayed(earlier.as_ref(), reading, length_ns);
@@ -297,7 +297,7 @@ impl History {
     }
 }
 
-/// What a thread did between two readings, or since its start.
+/// Returns a thread's activity between two readings, or since its start.
 fn segment(
     earlier: Option<&ThreadReading>,
     reading: &ThreadReading,
@@ -323,12 +323,12 @@ fn segment(
     }
 }
 
-/// Time for which it wanted a PE between two readings, in nanoseconds.
+/// Returns the time for which it wanted a PE between two readings, in nanoseconds.
 fn wanted_between(earlier: Option<&ThreadReading>, reading: &ThreadReading) -> u64 {
     wanted_ns(reading).saturating_sub(earlier.map_or(0, wanted_ns))
 }
 
-/// Whether it ran on one PE all the time, as far as can be seen.
+/// Returns whether it ran on one PE all the time, as far as can be seen.
 fn stayed(earlier: Option<&ThreadReading>, reading: &ThreadReading, length_ns: u64) -> bool {
     let wanted = wanted_between(earlier, reading).max(1) as f64;
     let cpu_ns = reading.cpu_ns.saturating_sub(earlier.map_or(0, |earlier| earlier.cpu_ns)) as f64;
@@ -338,12 +338,12 @@ fn stayed(earlier: Option<&ThreadReading>, reading: &ThreadReading, length_ns: u
 }
 
 impl Clock {
-    /// An interval has passed; only the first word on it counts.
+    /// Records that an interval has passed; only the first call per interval counts.
     fn tick(&mut self, read_ns: u64, interval: usize, length_ns: u64) {
         if self.active.len() > interval {
             return;
         }
-        // Before it was first seen an application did nothing.
+        // Before it was first seen an application was idle.
         self.active.resize(interval, 0.0);
         let active_ns = read_ns.saturating_sub(self.read_ns).min(length_ns) as f64;
         self.idle_before_ns += self.idle_ns;
@@ -352,7 +352,7 @@ impl Clock {
     }
 }
 
-/// The rate of the cycle counter between two readings.
+/// Returns the rate of the cycle counter between two readings.
 fn cycles_per_ns(earlier: Option<&CounterReading>, later: Option<&CounterReading>) -> Option<f64> {
     let CounterReading::Pmu(later) = later? else { return None };
     let (cycles, enabled_ns) = match earlier {

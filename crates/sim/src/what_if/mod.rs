@@ -1,35 +1,35 @@
 //! What if the threads of a recording had run under another policy, or on another machine?
 //!
-//! Problem: a recording tells what threads did where they were; users want to know what they would gain
+//! Problem: a recording shows what threads did where they were; users want to know what they would gain
 //! elsewhere. Approach: each recorded thread becomes a program of the simulator, and both the recorded case
-//! and the wished one are simulated.
+//! and the target case are simulated.
 //!
-//! 1. *Programs* ([`history`]). In every interval a thread worked (its CPU time), waited for a PE (the
-//!    simulated system makes that anew) and waited for something else. Work is counted in core cycles: as
-//!    counted, else the CPU time at the clock of the PE where the thread was seen. Its demand is what the
-//!    counters tell in that interval, else over the whole run, else it is unknown.
-//! 2. *Reproduction.* The recording is simulated on its own machine with the binds that corewise made then.
-//!    As recorded cycles include waits for neighbours, each thread's work is scaled until its simulated
-//!    cycles are those that were recorded. The duration is not fitted: its error is told.
-//! 3. *Prediction.* The same programs on the wished machine, under the wished policy and the real engine.
-//!    The speedup is the ratio of the two simulated times, so what the model gets wrong in both cancels.
-//! 4. *Uncertainty.* Both are run with several seeds and under several [`Assumption`]s about what is not
-//!    known; the interval holds nine tenths of the pairs of seeds under each, and is widened on both sides by
-//!    the relative error of the reproduction and by half an interval of the recording, as it tells no time
-//!    more exactly. Beyond [`REPRODUCTION_ERROR_MAX`] no interval is wide enough, and none is given.
+//! 1. *Programs* ([`history`]). In every interval a thread worked (its CPU time), waited for a PE (which the
+//!    simulated system recreates) and waited for something else. Work is counted in core cycles: as measured,
+//!    else the CPU time at the clock of the PE where the thread was seen. Its demand is what the counters
+//!    show in that interval, else over the whole run, else it is unknown.
+//! 2. *Reproduction.* The recording is simulated on its own machine with the bindings that corewise made
+//!    then. As recorded cycles include waits for neighbours, each thread's work is scaled until its simulated
+//!    cycles equal the recorded ones. The duration is not fitted; its error is reported.
+//! 3. *Prediction.* The same programs run on the target machine, under the target policy and the real
+//!    engine. The speedup is the ratio of the two simulated times, so errors of the model that affect both
+//!    cancel out.
+//! 4. *Uncertainty.* Both cases run with several seeds and under several [`Assumption`]s about unknowns. The
+//!    interval contains nine tenths of the pairs of seeds under each assumption. It is widened on both sides
+//!    by the relative error of the reproduction and by half an interval of the recording, which is its time
+//!    resolution. Beyond [`REPRODUCTION_ERROR_MAX`] no interval is wide enough, and none is given.
 //!
 //! Waits: barriers, locks and joins are not in a recording. While no thread of an application was runnable,
 //! its threads waited for input, output or timers: those times stay. A thread that waited while others of
 //! its application worked may have waited for them, or not; both are assumed. In the first case the waits
 //! follow the busiest thread ([`waits`]). Threads with less than [`BYSTANDER_SHARE`] of their application's
-//! CPU time (a shell, a master that only joins) are always taken to wait for the others.
+//! CPU time (a shell, a master that only joins) are always assumed to wait for the others.
 //!
-//! Source: trace-driven simulation, as in any textbook. Limits: which thread waits for which is not known,
-//! and the waits of an interval are seen as a whole, so a policy that reacts to a program's serial parts
-//! gains only as far as these last for intervals; within an
-//! interval, work and waiting alternate at an assumed pace; busy-waiting counts as work; other load of the
-//! recorded machine is absent, which shows as an error of the reproduction; working sets are never known;
-//! misses and IPC are taken to another machine unchanged.
+//! Source: trace-driven simulation, as in any textbook. Limits: which thread waits for which is unknown, and
+//! the waits of an interval are treated as a whole, so a policy that reacts to a program's serial parts gains
+//! only if these last for intervals. Within an interval, work and waiting alternate at an assumed pace.
+//! Busy-waiting counts as work. Other load of the recorded machine is missing, which shows as an error of the
+//! reproduction. Working sets are never known. Misses and IPC are transferred to another machine unchanged.
 
 pub mod assume;
 pub mod history;
@@ -52,37 +52,38 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use waits::Waits;
 
-/// A thread with less than this part of its application's CPU time waits for the others.
+/// A thread with less than this share of its application's CPU time waits for the others.
 pub const BYSTANDER_SHARE: f64 = 0.01;
 
-/// Rounds in which works are scaled to the recorded cycles.
+/// The number of rounds in which works are scaled to the recorded cycles.
 const FIT_ROUNDS: usize = 3;
 
-/// Rounds in which waits settle.
+/// The number of rounds in which waits converge.
 const WAIT_ROUNDS: usize = 3;
 
-/// A recording whose simulated duration is further off than this, relative to the recorded one, cannot be
-/// reproduced, and nothing is predicted from it. Ours: a range that much wider on both sides says nothing.
+/// If the simulated duration of a recording differs from the recorded one by more than this share, the
+/// recording cannot be reproduced and nothing is predicted. This limit is ours: a range widened that much on
+/// both sides tells nothing.
 pub const REPRODUCTION_ERROR_MAX: f64 = 0.25;
 
-/// Part of the pairs of seeds that lie below, and above, the interval.
+/// The share of the pairs of seeds below, and above, the interval.
 const TAIL: f64 = 0.05;
 
-/// What is asked.
+/// The parameters of a prediction.
 pub struct Question<'a> {
     /// The recording.
     pub recording: &'a Recording,
-    /// The machine on which it was made, if more is known of it than the recording tells.
+    /// The machine on which it was made, if more is known than the recording contains.
     pub recorded_on: Option<MachineSpec>,
-    /// The wished machine; `None`: the recorded one.
+    /// The target machine; `None`: the recorded one.
     pub machine: Option<MachineSpec>,
-    /// The wished policy, made anew for each run.
+    /// The target policy, created for each run.
     pub policy: &'a dyn Fn() -> Box<dyn Policy>,
-    /// FPU usage from which a thread counts as FPU-intensive, 0..1.
+    /// FPU usage at or above which a thread counts as FPU-intensive, 0..1.
     pub fpu_threshold: f64,
     /// The first seed.
     pub seed: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub runs: u32,
 }
 
@@ -97,16 +98,16 @@ pub struct Range {
     pub high: f64,
 }
 
-/// The answer. Everything in it but `recorded` is simulated.
+/// A prediction. Everything except `recorded` is simulated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
-    /// `simulated`, always.
+    /// Always `simulated`.
     pub evidence: &'static str,
-    /// What was recorded.
+    /// The recording.
     pub recorded: Recorded,
-    /// The machine that was asked for.
+    /// The target machine.
     pub machine: String,
-    /// The policy that was asked for.
+    /// The target policy.
     pub policy: String,
     /// The first seed.
     pub seed: u64,
@@ -119,11 +120,11 @@ pub struct Prediction {
     pub speedup: Option<Range>,
     /// The recorded time divided by the speedup: the predicted time in seconds.
     pub seconds: Option<Range>,
-    /// What each assumption gives; the first is the figure.
+    /// The result of each assumption; the first is the figure.
     pub assumptions: Vec<Assumed>,
-    /// What the recording does not tell and is assumed, in words.
+    /// What the recording does not contain and is assumed, in words.
     pub unknown: Vec<String>,
-    /// What else limits the answer, in words.
+    /// Other limits of the prediction, in words.
     pub notes: Vec<String>,
 }
 
@@ -144,7 +145,7 @@ pub struct Recorded {
     pub counters: String,
 }
 
-/// How well the simulator repeats the recording.
+/// How well the simulator reproduces the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reproduction {
     /// Mean simulated duration in seconds.
@@ -153,17 +154,17 @@ pub struct Reproduction {
     pub error: f64,
 }
 
-/// What one assumption gives.
+/// The result of one assumption.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Assumed {
     /// The assumption.
     #[serde(flatten)]
     pub assumption: Assumption,
-    /// It in words.
+    /// The assumption in words.
     pub words: String,
     /// Simulated duration of the recorded case in seconds, mean over the seeds.
     pub recorded_seconds: f64,
-    /// Simulated duration of the wished case in seconds, mean over the seeds.
+    /// Simulated duration of the target case in seconds, mean over the seeds.
     pub wished_seconds: f64,
     /// The ratio, with the range over the seeds.
     pub speedup: Range,
@@ -172,29 +173,29 @@ pub struct Assumed {
 /// Why nothing is predicted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WhatIfError {
-    /// Nothing was observed.
+    /// The recording has no observations.
     #[error("the recording holds no observation")]
     Empty,
-    /// Nobody did anything.
+    /// No thread used CPU time.
     #[error("no recorded thread used any CPU time")]
     NoWork,
-    /// A machine is at fault.
+    /// A machine is invalid.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// What is told of the recorded machine is of another one.
+    /// The given description belongs to another machine.
     #[error("the recording is of a machine with the PEs {recorded}, but --recorded-on has {told}")]
     OtherMachine {
-        /// The PEs that are told.
+        /// The PEs of the description.
         told: String,
         /// The PEs that were recorded.
         recorded: String,
     },
-    /// The simulated threads do not get on.
+    /// The simulated threads make no progress.
     #[error("on that machine the recorded work takes more than 100 times as long as recorded")]
     Endless,
 }
 
-/// Answers.
+/// Predicts the run.
 pub fn predict(question: &Question<'_>) -> Result<Prediction, WhatIfError> {
     let histories = Histories::of(question.recording)?;
     let Models { recorded, wished, cycles, notes } = models::of(question, &histories)?;
@@ -293,7 +294,7 @@ impl Case<'_> {
         Setup { histories: self.histories, cycles: &self.cycles, scales, assumption, waits, model }
     }
 
-    /// Scales each thread's work until its cycles are those that were recorded.
+    /// Scales each thread's work until its cycles equal the recorded ones.
     fn fit(&self, scales: &mut [f64], run: &Run) {
         for ((scale, simulated), recorded) in scales.iter_mut().zip(&run.cycles).zip(&self.cycles) {
             let recorded: f64 = recorded.iter().sum();
@@ -303,7 +304,7 @@ impl Case<'_> {
         }
     }
 
-    /// The threads whose waits stay as long as they were.
+    /// Returns the threads whose waits keep their durations.
     fn rigid(&self, assumption: Assumption) -> Vec<bool> {
         let mut of_app: BTreeMap<AppId, u64> = BTreeMap::new();
         for thread in &self.histories.threads {
@@ -319,7 +320,7 @@ impl Case<'_> {
     }
 
     fn engine(&self) -> Engine {
-        // A damaged header must not stop the clock, or let it run over.
+        // A damaged header must neither stop the clock nor overflow it.
         let interval = self.question.recording.header.interval_ns.clamp(1_000_000, 3_600_000_000_000);
         let interval = Duration::from_nanos(interval);
         let fpu_threshold = self.question.fpu_threshold;
@@ -328,7 +329,7 @@ impl Case<'_> {
     }
 }
 
-/// By how much longer each thread wants a PE.
+/// Returns the factor by which the time that each thread wants a PE changes.
 fn growth(recorded: &Run, wished: &Run) -> Vec<f64> {
     let ratio = |(recorded, wished): (&f64, &f64)| if *recorded > 0.0 { wished / recorded } else { 1.0 };
     recorded.runnable_ns.iter().zip(&wished.runnable_ns).map(ratio).collect()
@@ -338,7 +339,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The ratio of the means, with the range that most pairs of seeds have.
+/// Returns the ratio of the means, with the range of most pairs of seeds.
 fn ratio(recorded: &[f64], wished: &[f64]) -> Range {
     let mut pairs: Vec<f64> = recorded.iter().flat_map(|r| wished.iter().map(move |w| r / w)).collect();
     pairs.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! The machines of a what-if: the recorded one as it was calibrated, else as the recording shows it, and the
-//! wished one.
+//! The machines of a what-if: the recorded one, from its calibration or else from the recording, and the
+//! target.
 
 use super::history::{Histories, Known, Segment};
 use super::{Question, WhatIfError};
@@ -10,10 +10,10 @@ use corewise_core::ids::PeId;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::topology::Topology;
 
-/// What a machine is called of which the recording tells all that is known.
+/// The name of a machine that is only known from the recording.
 const NAME: &str = "the recorded machine";
 
-/// Clocks of kinds of PEs that differ by less are taken to be the same.
+/// Clocks of kinds of PEs that differ by less count as equal.
 const SAME_CLOCK: f64 = 0.05;
 
 /// A machine with the system's scheduler.
@@ -24,23 +24,24 @@ pub struct Model {
     pub topology: Topology,
     /// The scheduler.
     pub os: Os,
-    /// Whether it is the one of the recording: where threads placed themselves has a meaning there only.
+    /// Whether it is the recording's machine: only there the masks that threads set themselves have a
+    /// meaning.
     pub is_recorded: bool,
 }
 
 /// Both machines.
 pub struct Models {
-    /// The one of the recording. Its counters have no noise.
+    /// The recording's machine. Its counters have no noise.
     pub recorded: Model,
-    /// The one that is asked for.
+    /// The target machine.
     pub wished: Model,
     /// Recorded core cycles by thread and segment.
     pub cycles: Vec<Vec<f64>>,
-    /// What limits the answer, in words.
+    /// Limits of the prediction, in words.
     pub notes: Vec<String>,
 }
 
-/// Makes both.
+/// Creates both.
 pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, WhatIfError> {
     let mut notes = Vec::new();
     let allowed = histories.allowed.clone();
@@ -82,7 +83,7 @@ pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, What
     Ok(Models { recorded: model(recorded, true), wished: model(wished, is_recorded), cycles, notes })
 }
 
-/// The recorded machine as the recording shows it.
+/// Returns the recorded machine as the recording shows it.
 fn by_recording(
     histories: &Histories,
     shape: &Topology,
@@ -125,7 +126,7 @@ fn by_recording(
             }
             Some(_) => {}
             None => notes.push(format!(
-                "nobody was seen on the PEs {} for long: they are taken to be as fast as the fastest",
+                "no thread ran on the PEs {} for long: they are assumed to be as fast as the fastest",
                 kind.pes
             )),
         }
@@ -133,7 +134,7 @@ fn by_recording(
     spec
 }
 
-/// The median rate of the cycle counter of threads that stayed on such PEs, weighted by CPU time.
+/// Returns the median rate of the cycle counter of threads that stayed on such PEs, weighted by CPU time.
 fn clock_on(histories: &Histories, on: impl Fn(PeId) -> bool) -> Option<f64> {
     let stayed = |pair: &[Segment]| {
         let both = [&pair[0], &pair[1]].iter().all(|segment| segment.pe.is_some_and(&on));
@@ -151,7 +152,8 @@ fn clock_on(histories: &Histories, on: impl Fn(PeId) -> bool) -> Option<f64> {
     middle.map(|(rate, _)| *rate)
 }
 
-/// Core cycles of each segment: as counted, else the time at the clock of the PE where it was seen.
+/// Returns the core cycles of each segment: as counted, else the time at the clock of the PE where it was
+/// seen.
 fn cycles(histories: &Histories, machine: &Machine) -> Vec<Vec<f64>> {
     let of = |segment: &Segment| {
         let speed = segment.pe.and_then(|pe| machine.model.pes.get(pe.0 as usize)).map_or(1.0, |pe| pe.speed);
@@ -160,7 +162,8 @@ fn cycles(histories: &Histories, machine: &Machine) -> Vec<Vec<f64>> {
     histories.threads.iter().map(|thread| thread.segments.iter().map(of).collect()).collect()
 }
 
-/// What of the threads' demands no counter told, with the part of the CPU time that this concerns.
+/// Returns which demands of the threads were not measured by any counter, with the affected share of the CPU
+/// time.
 pub fn unknown(histories: &Histories) -> Vec<String> {
     type IsUnknown = fn(&Known) -> bool;
     let figures: [(&str, IsUnknown); 3] = [
@@ -183,7 +186,7 @@ pub fn unknown(histories: &Histories) -> Vec<String> {
     words
 }
 
-/// What limits this answer.
+/// Returns the limits of this prediction.
 fn limits(question: &Question<'_>, histories: &Histories, is_recorded: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if question.recording.truncated {

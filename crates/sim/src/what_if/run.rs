@@ -1,4 +1,4 @@
-//! Runs of the threads of a recording.
+//! Simulated runs of the threads of a recording.
 
 use super::WhatIfError;
 use super::assume::Assumption;
@@ -21,19 +21,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A thread that worked and waited in one interval is taken to have done so in turns of this length.
+/// A thread that worked and waited in one interval is assumed to have alternated in turns of this length.
 const TURN: Duration = Duration::from_millis(10);
 
-/// How often it is looked how many threads of an application are runnable.
+/// How often the number of runnable threads of an application is sampled.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Two threads in step would meet always or never: each begins at another place of its turn.
+/// Two threads in step would coincide always or never: each begins at another phase of its turn.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Until all work was done.
+    /// Time until all work was done.
     pub seconds: f64,
     /// Each thread's core cycles, in the order of the histories.
     pub cycles: Vec<f64>,
@@ -41,7 +41,7 @@ pub struct Run {
     pub runnable_ns: Vec<f64>,
 }
 
-/// How the threads of a recording are put on a machine.
+/// How the threads of a recording run on a machine.
 pub struct Setup<'a> {
     /// The threads.
     pub histories: &'a Histories,
@@ -49,11 +49,11 @@ pub struct Setup<'a> {
     pub cycles: &'a [Vec<f64>],
     /// Cycles of work per recorded cycle, by thread.
     pub scales: &'a [f64],
-    /// What unknown demands are.
+    /// The assumption about unknown demands.
     pub assumption: Assumption,
-    /// How long each thread waits.
+    /// The waits of each thread.
     pub waits: &'a [Waits],
-    /// Where they run.
+    /// The machine.
     pub model: &'a Model,
 }
 
@@ -85,13 +85,13 @@ impl Setup<'_> {
     fn sim(&self, seed: u64) -> Result<Sim, WhatIfError> {
         let machine = Machine::with_topology(self.model.spec.clone(), self.model.topology.clone())?;
         let plans = (0..self.histories.threads.len()).map(|index| self.plan(index)).collect();
-        // A machine that is much slower takes longer, but not for ever.
+        // A much slower machine takes longer, but not forever.
         let longest = 100 * self.histories.end.0 + 60_000_000_000;
         Ok(Sim::new(machine, self.model.os, plans, Stop { completions: 1, at: Time(longest) }, seed))
     }
 
-    /// As it was recorded: threads are where they were as far as that is known, else where the system's
-    /// scheduler puts them.
+    /// Simulates the recorded case: threads are where they were as far as that is known, else where the
+    /// system's scheduler puts them.
     pub fn as_recorded(&self, seed: u64) -> Result<Run, WhatIfError> {
         let mut world = SimWorld::new(self.sim(seed)?, seed);
         let plan_of: BTreeMap<_, _> =
@@ -111,7 +111,7 @@ impl Setup<'_> {
         self.result(world.sim())
     }
 
-    /// Under an engine.
+    /// Simulates the threads under an engine.
     pub fn under(&self, mut engine: Engine, seed: u64) -> Result<Run, WhatIfError> {
         let inner = SimWorld::new(self.sim(seed)?, seed);
         let mut world = Grouped { inner, histories: self.histories, groups: BTreeMap::new() };
@@ -124,7 +124,7 @@ impl Setup<'_> {
         let mut cycles = vec![0.0; self.histories.threads.len()];
         let mut runnable_ns = cycles.clone();
         for thread in &sim.threads {
-            // A copy is read, without noise.
+            // Read a copy, without noise.
             let mut counters = thread.counters;
             let exact = Pmu { noise: 0.0, counting: 1.0 };
             cycles[thread.app] += counters.read(&exact, 0, &mut Random::new(0, 0)).cycles as f64;
@@ -134,7 +134,7 @@ impl Setup<'_> {
     }
 }
 
-/// The steps of one segment: work and wait in turns.
+/// Adds the steps of one segment: alternating work and waits.
 fn push(ops: &mut Vec<Op>, segment: &Segment, work: Work, wait_ns: f64, place_in_turn: f64) {
     let works = work.cycles >= 1.0;
     let waits = wait_ns >= 1.0;
@@ -156,8 +156,8 @@ fn push(ops: &mut Vec<Op>, segment: &Segment, work: Work, wait_ns: f64, place_in
     }
 }
 
-/// The simulated world in which each recorded thread is an application of its own, shown as it was: threads
-/// in their applications. How many of them are runnable is polled.
+/// The simulated world in which each recorded thread is an application of its own, presented with threads in
+/// their original applications. The number of runnable threads is polled.
 struct Grouped<'a> {
     inner: SimWorld,
     histories: &'a Histories,
@@ -211,7 +211,7 @@ impl World for Grouped<'_> {
         self.inner.apply(actions);
     }
 
-    /// A recording does not tell when its threads were runnable.
+    /// A recording does not contain when its threads were runnable.
     fn subscribe(&mut self, _: &[EventKind]) {}
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {

@@ -1,12 +1,12 @@
-//! How long threads wait once they and the others have become faster or slower.
+//! How long threads wait once they and others have become faster or slower.
 //!
-//! Recorded, in a window of some intervals: thread i wanted a PE for `r_i` and waited beside others for
-//! `w_i`. With `g_i`, the factor by which the time that i wants a PE has changed, the busiest thread leads:
-//! the window grows by `G = max(g_i r_i) / max(r_i)`, and i now waits for `G (r_i + w_i) - g_i r_i`, or not
-//! at all. That is a barrier at the end of each window, and exact for fork-join programs whose loops are
-//! short beside it. A thread that never waited waits for nobody. A wide window cannot tell a serial part
-//! from the parallel one beside it, a narrow one cannot tell that the thread that waits now worked a moment
-//! ago.
+//! In the recording, in a window of some intervals, thread i wanted a PE for `r_i` and waited beside others
+//! for `w_i`. Let `g_i` be the factor by which the time that i wants a PE has changed. The busiest thread
+//! leads: the window grows by `G = max(g_i r_i) / max(r_i)`, and i now waits for `G (r_i + w_i) - g_i r_i`,
+//! or not at all. This models a barrier at the end of each window, and is exact for fork-join programs whose
+//! loops are short compared to it. A thread that never waited waits for no other. A wide window cannot
+//! distinguish a serial part from the parallel one beside it; a narrow one cannot tell that the thread that
+//! waits now worked a moment ago.
 
 use super::history::{Histories, History};
 use corewise_core::ids::AppId;
@@ -15,20 +15,20 @@ use std::collections::BTreeMap;
 /// The waits of one thread, in nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waits {
-    /// Until it begins.
+    /// The wait before it begins.
     pub start_ns: f64,
-    /// In each of its segments.
+    /// The wait in each of its segments.
     pub segments_ns: Vec<f64>,
 }
 
-/// The waits as they were.
+/// Returns the recorded waits.
 pub fn recorded(histories: &Histories) -> Vec<Waits> {
     let nothing = vec![1.0; histories.threads.len()];
     following(histories, &nothing, 1, &vec![false; histories.threads.len()])
 }
 
-/// The waits of all threads, `window` intervals at a time. `growth` is g of each; the waits of those that are
-/// `rigid` stay.
+/// Returns the waits of all threads, computed over `window` intervals at a time. `growth` is g of each
+/// thread; the waits of `rigid` threads keep their durations.
 pub fn following(histories: &Histories, growth: &[f64], window: usize, rigid: &[bool]) -> Vec<Waits> {
     let led = led(histories, growth, window);
     let of = |(index, thread): (usize, &History)| {
@@ -46,7 +46,7 @@ pub fn following(histories: &Histories, growth: &[f64], window: usize, rigid: &[
     histories.threads.iter().enumerate().map(of).collect()
 }
 
-/// By how much the waits of a thread grow, by window.
+/// Returns the factors by which the waits of a thread grow, by window.
 fn factors(thread: &History, growth: f64, led: &[f64], window: usize) -> Vec<f64> {
     let mut wanted = vec![0.0; led.len()];
     let mut waited = wanted.clone();
@@ -61,7 +61,7 @@ fn factors(thread: &History, growth: f64, led: &[f64], window: usize) -> Vec<f64
     wanted.into_iter().zip(waited).zip(led).map(of).collect()
 }
 
-/// By how much the windows of each application grow.
+/// Returns the factors by which the windows of each application grow.
 fn led(histories: &Histories, growth: &[f64], window: usize) -> BTreeMap<AppId, Vec<f64>> {
     let of = |app: &AppId, intervals: usize| {
         let mut most = vec![(0.0_f64, 0.0_f64); intervals.div_ceil(window)];

@@ -1,13 +1,13 @@
-//! What the files of `/proc` say.
+//! The contents of the files of `/proc`.
 
 use std::collections::HashMap;
 
-/// `PF_EXITING` of the kernel's `sched.h`, a flag of tasks that end.
+/// `PF_EXITING` of the kernel's `sched.h`, a flag of ending tasks.
 pub const EXITING: u32 = 0x4;
-/// `PF_KTHREAD` of the kernel's `sched.h`, a flag of its own threads.
+/// `PF_KTHREAD` of the kernel's `sched.h`, a flag of kernel threads.
 pub const KERNELS: u32 = 0x0020_0000;
 
-/// What we use of `stat` (proc_pid_stat(5)), of a process or of one thread.
+/// The used fields of `stat` (proc_pid_stat(5)), of a process or of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     /// The thread's name (`comm`).
@@ -18,17 +18,17 @@ pub struct Stat {
     pub parent: u32,
     /// The kernel's flags (`PF_…`).
     flags: u32,
-    /// CPU time in user and kernel mode, clock ticks.
+    /// CPU time in user and kernel mode, in clock ticks.
     pub cpu_ticks: u64,
-    /// When it started, clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
-    /// The PE it ran on last.
+    /// The PE that it ran on last.
     pub last_pe: u32,
 }
 
 impl Stat {
     pub(super) fn parse(text: &str) -> Option<Stat> {
-        // The name may hold anything, parentheses and spaces too; the last parenthesis ends it.
+        // The name may contain anything, including parentheses and spaces; the last parenthesis ends it.
         let (head, tail) = text.rsplit_once(')')?;
         let name = head.split_once('(')?.1.to_owned();
         let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
@@ -45,17 +45,17 @@ impl Stat {
         })
     }
 
-    /// Whether it is a thread of the kernel's.
-    pub fn is_kernels(&self) -> bool {
+    /// Returns whether it is a kernel thread.
+    pub fn is_kernel_thread(&self) -> bool {
         self.flags & KERNELS != 0
     }
 
-    /// Whether nothing is left of it but its status, for its parent.
+    /// Returns whether only its status is left, for its parent.
     pub fn is_zombie(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 
-    /// Whether it has ended, or has given its memory back to end.
+    /// Returns whether it has ended, or has released its memory in order to end.
     pub fn has_ended(&self) -> bool {
         self.is_zombie() || self.flags & EXITING != 0
     }
@@ -82,28 +82,28 @@ impl Schedstat {
 pub struct Status(String);
 
 impl Status {
-    /// From the file's text.
+    /// Creates it from the file's text.
     pub fn new(text: String) -> Status {
         Status(text)
     }
 
-    /// A value by its name.
+    /// Returns a value by its name.
     pub fn field(&self, name: &str) -> Option<&str> {
         let value = |line| str::strip_prefix(line, name)?.strip_prefix(':');
         self.0.lines().find_map(value).map(str::trim)
     }
 
-    /// A value that is a set of bits.
+    /// Returns a value that is a set of bits.
     pub fn bits(&self, name: &str) -> Option<u64> {
         u64::from_str_radix(self.field(name)?, 16).ok()
     }
 
-    /// A value that is an amount of memory, in bytes.
+    /// Returns a value that is an amount of memory, in bytes.
     pub fn bytes(&self, name: &str) -> Option<u64> {
         Some(self.field(name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
     }
 
-    /// The process that the thread is of.
+    /// Returns the process that the thread belongs to.
     pub fn process(&self) -> Option<u32> {
         self.field("Tgid")?.parse().ok()
     }
@@ -114,18 +114,18 @@ impl Status {
 pub struct Environment(Vec<u8>);
 
 impl Environment {
-    /// From the file's bytes.
+    /// Creates it from the file's bytes.
     pub fn new(bytes: Vec<u8>) -> Environment {
         Environment(bytes)
     }
 
-    /// The variables with their values. What is no text has signs in the place of the bytes that are none.
+    /// Returns the variables with their values. Bytes that are not valid UTF-8 are replaced.
     pub fn variables(&self) -> impl Iterator<Item = (String, String)> {
         let entries = self.0.split(|&byte| byte == 0).map(String::from_utf8_lossy);
         entries.filter_map(|entry| entry.split_once('=').map(|(name, value)| (name.into(), value.into())))
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<String> {
         self.variables().find(|(known, _)| known == name).map(|(_, value)| value)
     }
@@ -136,7 +136,7 @@ impl Environment {
 pub struct ControlGroups(HashMap<String, String>);
 
 impl ControlGroups {
-    /// From the file's text: `4:memory:/a/b` in version 1, `0::/a/b` in version 2.
+    /// Parses the file's text: `4:memory:/a/b` in version 1, `0::/a/b` in version 2.
     pub fn new(text: &str) -> ControlGroups {
         let group = |line: &str| {
             let mut fields = line.splitn(3, ':').skip(1);
@@ -145,28 +145,28 @@ impl ControlGroups {
         ControlGroups(text.lines().filter_map(group).collect())
     }
 
-    /// The group in the hierarchy of version 2, from its root.
+    /// Returns the group in the hierarchy of version 2, from its root.
     pub fn unified(&self) -> Option<&str> {
         self.0.get("").map(String::as_str)
     }
 
-    /// All of them: the hierarchy's controllers (with commas between; none in version 2), and the group.
+    /// Returns all groups, each with the hierarchy's controllers (separated by commas; empty in version 2).
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(controllers, group)| (controllers.as_str(), group.as_str()))
     }
 }
 
-/// `autogroup` (sched(7)): the threads of a session, among which a part of the PEs is divided.
+/// `autogroup` (sched(7)): the threads of a session, which share a part of the PEs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Autogroup {
-    /// Which.
+    /// Its number.
     pub number: u64,
-    /// The nice level of all together.
+    /// Its nice level.
     pub nice: i64,
 }
 
 impl Autogroup {
-    /// From `/autogroup-25 nice 0`.
+    /// Parses text such as `/autogroup-25 nice 0`.
     pub(super) fn parse(text: &str) -> Option<Autogroup> {
         let (number, nice) = text.trim().strip_prefix("/autogroup-")?.split_once(" nice ")?;
         Some(Autogroup { number: number.parse().ok()?, nice: nice.parse().ok()? })
@@ -187,9 +187,9 @@ mod tests {
             (stat.state, stat.parent, stat.cpu_ticks, stat.start_ticks, stat.last_pe),
             ('S', 5, 42, 9001, 3)
         );
-        assert!(!stat.is_kernels() && !stat.has_ended());
+        assert!(!stat.is_kernel_thread() && !stat.has_ended());
         let with_flags = |flags: u32| Stat::parse(&text.replace("4194560", &flags.to_string())).unwrap();
-        assert!(with_flags(KERNELS).is_kernels() && with_flags(EXITING).has_ended());
+        assert!(with_flags(KERNELS).is_kernel_thread() && with_flags(EXITING).has_ended());
         assert!(Stat::parse(&text.replace(") S", ") Z")).unwrap().is_zombie());
         assert_eq!(Stat::parse("7 (x"), None);
     }

@@ -1,9 +1,8 @@
-//! `/proc`, below a root directory, so that a recorded or a made-up tree serves as well as the machine's own.
-//! It is read nowhere else: here are the listings, and in [`formats`] what the files say.
+//! `/proc` below a root directory, so that a recorded or made-up tree works like the machine's own. No other
+//! module reads it: this one has the listings, and [`formats`] the contents of files.
 //!
-//! Threads end while they are read. That is normal: a reader that answers with an option says `None` for what
-//! is not there. What a process alone holds (its environment, its memory) is read as a plain file, with the
-//! system's answer where that fails.
+//! Threads end while they are read. This is normal: functions that return an option return `None` then. What
+//! only a process itself has (its environment, its memory) is read as a plain file, and failures are errors.
 
 mod formats;
 mod own;
@@ -20,16 +19,16 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where the machine's own is mounted.
+/// Where the machine's own `/proc` is mounted.
 pub const ROOT: &str = "/proc";
 
-/// A file under `/proc` could not be read for a reason other than the thread's end.
+/// A file under `/proc` could not be read, and not because the thread has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {path}: {source}")]
 pub struct ProcError {
     /// The file.
     pub path: String,
-    /// The system's answer.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -45,40 +44,40 @@ pub struct Proc {
     root: PathBuf,
 }
 
-/// The file of one thread's `schedstat`: kept open, or opened anew for every reading.
+/// The file of one thread's `schedstat`: kept open, or opened for every reading.
 ///
-/// A reading from an open descriptor takes a third of the time (`discovery_cost files`), but
-/// descriptors are few, so the caller chooses.
+/// Reading from an open descriptor takes a third of the time (`discovery_cost files`), but descriptors are
+/// few, so the caller chooses.
 #[derive(Debug)]
 pub enum SchedstatFile {
-    /// Kept open; it never shows a later user of the same thread id.
+    /// Kept open; it never shows a later thread with the same ID.
     Open(File),
     /// Opened at every reading.
     Path(PathBuf),
 }
 
 impl Proc {
-    /// The machine's own.
+    /// Returns the machine's own.
     pub fn own() -> Self {
         Proc::at(ROOT)
     }
 
-    /// The one at `root`.
+    /// Returns the one at `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Proc { root: root.into() }
     }
 
-    /// That of the machine whose folders, `proc` and `sys` among them, lie at `root`.
+    /// Returns that of a machine whose directories, including `proc` and `sys`, are at `root`.
     pub fn of_machine(root: &Path) -> Self {
         Proc::at(root.join("proc"))
     }
 
-    /// Every process.
+    /// Returns every process.
     pub fn processes(&self) -> Result<Vec<u32>, ProcError> {
         Ok(numbers_in(&self.root)?.unwrap_or_default())
     }
 
-    /// Every process, the latest first: their numbers come round.
+    /// Returns every process, the latest first: process IDs wrap around.
     pub fn latest_first(&self) -> Result<Vec<u32>, ProcError> {
         let mut pids = self.processes()?;
         let latest = self.last_created().unwrap_or(0);
@@ -86,7 +85,7 @@ impl Proc {
         Ok(pids)
     }
 
-    /// The children of a process.
+    /// Returns the children of a process.
     pub fn children(&self, pid: u32) -> Result<Vec<u32>, ProcError> {
         let of_thread = |tid| std::fs::read_to_string(self.root.join(format!("{pid}/task/{tid}/children")));
         let threads = self.threads(pid)?.unwrap_or_default();
@@ -99,34 +98,34 @@ impl Proc {
         Ok(self.descendants(&self.processes()?, child, &[])?.into_keys().collect())
     }
 
-    /// The threads of a process; `None` if it has ended.
+    /// Returns the threads of a process; `None` if it has ended.
     pub fn threads(&self, pid: u32) -> Result<Option<Vec<u32>>, ProcError> {
         numbers_in(&self.root.join(format!("{pid}/task")))
     }
 
-    /// A thread's `stat`; `None` if it has ended.
+    /// Returns a thread's `stat`; `None` if it has ended.
     pub fn stat(&self, pid: u32, tid: u32) -> Result<Option<Stat>, ProcError> {
         let path = self.root.join(format!("{pid}/task/{tid}/stat"));
         let Some(text) = unless_hidden(&path, std::fs::read(&path))? else { return Ok(None) };
         Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
     }
 
-    /// The `stat` of a process's first thread, or of any other one, whosever it is; `None` if it has ended.
-    /// If other users' processes are hidden (`hidepid`), that is an error.
+    /// Returns the `stat` of any thread, of whatever process; `None` if it has ended. If other users'
+    /// processes are hidden (`hidepid`), that is an error.
     pub fn task(&self, id: u32) -> Result<Option<Stat>, ProcError> {
-        // The other `stat` of a process adds up the times of all its threads.
+        // The other `stat` of a process sums up the times of all its threads.
         let path = self.root.join(format!("{id}/task/{id}/stat"));
         let Some(text) = unless_gone(&path, std::fs::read(&path))? else { return Ok(None) };
         Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
     }
 
-    /// The `status` of a process or thread; `None` if it has ended.
+    /// Returns the `status` of a process or thread; `None` if it has ended.
     pub fn status(&self, id: u32) -> Result<Option<Status>, ProcError> {
         let path = self.root.join(format!("{id}/status"));
         Ok(unless_gone(&path, std::fs::read_to_string(&path))?.map(Status::new))
     }
 
-    /// A thread's `schedstat`, kept open if `keep`; `None` if there is none.
+    /// Returns a thread's `schedstat`, kept open if `keep`; `None` if there is none.
     pub fn schedstat(&self, pid: u32, tid: u32, keep: bool) -> Result<Option<SchedstatFile>, ProcError> {
         let path = self.root.join(format!("{pid}/task/{tid}/schedstat"));
         if keep {
@@ -135,63 +134,63 @@ impl Proc {
         Ok(path.exists().then_some(SchedstatFile::Path(path)))
     }
 
-    /// The variables that a process was started with.
+    /// Returns the variables that a process was started with.
     pub fn environment(&self, pid: u32) -> io::Result<Environment> {
         std::fs::read(self.root.join(format!("{pid}/environ"))).map(Environment::new)
     }
 
-    /// The words that a process was started with, each with a zero byte after it.
+    /// Returns the arguments that a process was started with, each followed by a zero byte.
     pub fn arguments(&self, pid: u32) -> io::Result<Vec<u8>> {
         std::fs::read(self.root.join(format!("{pid}/cmdline")))
     }
 
-    /// The name of a process's first thread.
+    /// Returns the name of a process's first thread.
     pub fn name(&self, pid: u32) -> io::Result<String> {
         let name = std::fs::read_to_string(self.root.join(format!("{pid}/comm")))?;
         Ok(name.trim_end_matches('\n').to_owned())
     }
 
-    /// The number of a process's user.
+    /// Returns the ID of a process's user.
     pub fn owner(&self, pid: u32) -> io::Result<u32> {
         Ok(std::fs::metadata(self.root.join(pid.to_string()))?.uid())
     }
 
-    /// The path of the program that a process runs, as the kernel knows it.
+    /// Returns the path of the program that a process runs, as the kernel reports it.
     pub fn program(&self, pid: u32) -> io::Result<PathBuf> {
         std::fs::read_link(self.root.join(format!("{pid}/exe")))
     }
 
-    /// The file of the program that a process runs.
+    /// Opens the file of the program that a process runs.
     pub fn program_file(&self, pid: u32) -> io::Result<Metadata> {
         std::fs::metadata(self.root.join(format!("{pid}/exe")))
     }
 
-    /// What a process has mapped, as text.
+    /// Returns the mappings of a process, as text.
     pub fn maps(&self, pid: u32) -> io::Result<String> {
         std::fs::read_to_string(self.root.join(format!("{pid}/maps")))
     }
 
-    /// The memory of a process, to read it and, if so wanted, to write to it.
+    /// Opens the memory of a process for reading and, if `write`, for writing.
     pub fn memory(&self, pid: u32, write: bool) -> io::Result<File> {
         OpenOptions::new().read(true).write(write).open(self.root.join(format!("{pid}/mem")))
     }
 
-    /// The kernel's link to the file that is mapped between these addresses.
+    /// Returns the path of the kernel's link to the file that is mapped between these addresses.
     pub fn map_file(&self, pid: u32, start: u64, end: u64) -> PathBuf {
         self.root.join(format!("{pid}/map_files/{start:x}-{end:x}"))
     }
 
-    /// Where a path that a process uses leads, seen from outside of its mount namespace.
+    /// Returns a path that a process uses, as seen from outside of its mount namespace.
     pub fn path_in_root(&self, pid: u32, path: &str) -> PathBuf {
         self.root.join(format!("{pid}/root/{}", path.trim_start_matches('/')))
     }
 
-    /// The control groups of a process.
+    /// Returns the control groups of a process.
     pub fn control_groups(&self, pid: u32) -> io::Result<ControlGroups> {
         std::fs::read_to_string(self.root.join(format!("{pid}/cgroup"))).map(|text| ControlGroups::new(&text))
     }
 
-    /// The session group of a process; `None` where the kernel has none.
+    /// Returns the session group of a process; `None` if the kernel has none.
     pub fn autogroup(&self, pid: u32) -> Option<Autogroup> {
         Autogroup::parse(&std::fs::read_to_string(self.root.join(format!("{pid}/autogroup"))).ok()?)
     }
@@ -201,25 +200,25 @@ impl Proc {
         std::fs::write(self.root.join(format!("{pid}/autogroup")), nice.to_string())
     }
 
-    /// What each PE spent its time on; nothing where it is not told.
+    /// Returns the times of each PE; empty if not available.
     pub fn pe_times(&self) -> BTreeMap<PeId, PeTimes> {
         let text = std::fs::read_to_string(self.root.join("stat"));
         text.map(|text| pe_times::parse(&text)).unwrap_or_default()
     }
 
-    /// The machine's load averages and what is told beside them, in words; none where they are not told.
+    /// Returns the words of `loadavg`; empty if not available.
     fn load(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.root.join("loadavg")).unwrap_or_default();
         text.split_ascii_whitespace().map(str::to_owned).collect()
     }
 
-    /// The mean number of runnable threads in the last minute.
+    /// Returns the mean number of runnable threads in the last minute.
     pub fn load_of_a_minute(&self) -> Option<f64> {
         self.load().first()?.parse().ok()
     }
 
-    /// The id that was given to a process or thread last (`loadavg`, fifth field): while it stays the same,
-    /// nothing new was created. `None` where it is not told.
+    /// Returns the last ID that was assigned to a process or thread (`loadavg`, fifth field): while it stays
+    /// the same, nothing new was created. `None` if not available.
     pub fn last_created(&self) -> Option<u32> {
         self.load().get(4)?.parse().ok()
     }
@@ -255,7 +254,7 @@ impl Proc {
 }
 
 impl SchedstatFile {
-    /// The present values; `None` if the thread has ended.
+    /// Returns the present values; `None` if the thread has ended.
     pub fn read(&self) -> Result<Option<Schedstat>, ProcError> {
         let mut buffer = [0; 96];
         let (path, length) = match self {
@@ -269,7 +268,7 @@ impl SchedstatFile {
     }
 }
 
-/// The entries of a directory that are numbers; `None` where it is gone or hidden.
+/// Returns the entries of a directory that are numbers; `None` if it is gone or hidden.
 fn numbers_in(directory: &Path) -> Result<Option<Vec<u32>>, ProcError> {
     let Some(entries) = unless_hidden(directory, std::fs::read_dir(directory))? else { return Ok(None) };
     let mut numbers = Vec::new();
@@ -280,7 +279,8 @@ fn numbers_in(directory: &Path) -> Result<Option<Vec<u32>>, ProcError> {
     Ok(Some(numbers))
 }
 
-/// `None` for what has ended, and for what another user's process hides (`hidepid`): that is not ours.
+/// Returns `None` for what has ended, and for what another user's process hides (`hidepid`), which is not
+/// ours.
 fn unless_hidden<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, ProcError> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
@@ -288,7 +288,7 @@ fn unless_hidden<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, Pro
     }
 }
 
-/// `None` for what has ended.
+/// Returns `None` for what has ended.
 fn unless_gone<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, ProcError> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -1,4 +1,4 @@
-//! What a process reads of itself. By the links of its own, which name it whatever its number is.
+//! What a process reads about itself, by the links that identify it without its process ID.
 
 use super::{ControlGroups, Proc, ROOT, SchedstatFile, Status};
 use std::fs::File;
@@ -8,45 +8,46 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The open descriptors of this process, as links to what they are of.
+/// The open descriptors of this process, as links.
 pub const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// The program of this process.
 pub const PROGRAM: &str = "/proc/self/exe";
 
-/// The path of an open descriptor: it leads to what is open, whatever stands at its name by now.
+/// Returns the path of an open descriptor: it leads to the open file, even if the file's name now refers to
+/// another.
 pub fn descriptor(open: &impl AsRawFd) -> PathBuf {
     Path::new(DESCRIPTORS).join(open.as_raw_fd().to_string())
 }
 
 impl Proc {
-    /// The open descriptors of this process; none where they are not told.
+    /// Returns the open descriptors of this process; empty if not available.
     pub fn own_descriptors(&self) -> Vec<RawFd> {
         let entries = std::fs::read_dir(self.root.join("self/fd")).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// The `status` of this process; an empty one where it is not told.
+    /// Returns the `status` of this process; empty if not available.
     pub fn own_status(&self) -> Status {
         Status::new(std::fs::read_to_string(self.root.join("self/status")).unwrap_or_default())
     }
 
-    /// The control groups of this process; none where they are not told.
+    /// Returns the control groups of this process; empty if not available.
     pub fn own_control_groups(&self) -> ControlGroups {
         ControlGroups::new(&std::fs::read_to_string(self.root.join("self/cgroup")).unwrap_or_default())
     }
 
-    /// What this process has mapped, as text.
+    /// Returns the mappings of this process, as text.
     pub fn own_maps(&self) -> io::Result<String> {
         std::fs::read_to_string(self.root.join("self/maps"))
     }
 
-    /// The `schedstat` of the calling thread, kept open; `None` if there is none.
+    /// Returns the `schedstat` of the calling thread, kept open; `None` if there is none.
     pub fn own_schedstat(&self) -> Option<SchedstatFile> {
         File::open(self.root.join("thread-self/schedstat")).ok().map(SchedstatFile::Open)
     }
 
-    /// Where the arguments of this process lie in its memory; `None` where it is not told.
+    /// Returns the address range of this process's arguments; `None` if not available.
     pub fn own_arguments(&self) -> Option<Range<usize>> {
         let stat = std::fs::read_to_string(self.root.join("self/stat")).ok()?;
         // proc_pid_stat(5) counts from 1, and the state, the third field, is the first here.
@@ -55,25 +56,26 @@ impl Proc {
         (range.start != 0 && range.start < range.end).then_some(range)
     }
 
-    /// Whether this is the `/proc` of this process's PID namespace, in which it has the number that it knows.
+    /// Returns whether this is the `/proc` of this process's PID namespace, in which it has the process ID
+    /// that it knows.
     pub fn is_of_this_namespace(&self) -> io::Result<bool> {
         let own = std::fs::read_link(self.root.join("self"))?;
         Ok(own == Path::new(&std::process::id().to_string()))
     }
 
-    /// The number of this process's PID namespace.
+    /// Returns the number of this process's PID namespace.
     pub fn pid_namespace(&self) -> io::Result<u64> {
         Ok(std::fs::metadata(self.root.join("self/ns/pid"))?.ino())
     }
 
-    /// What tells this time that the machine is up from any other.
+    /// Returns the identifier of the present boot.
     pub fn boot_id(&self) -> io::Result<String> {
         let id = std::fs::read_to_string(self.root.join("sys/kernel/random/boot_id"))?;
         Ok(id.trim().to_owned())
     }
 }
 
-/// Whether a path lies in `/proc`, as far as its name tells.
+/// Returns whether a path lies in `/proc`, judging by its name.
 pub fn holds(path: &Path) -> bool {
     path.starts_with(ROOT)
 }

@@ -1,26 +1,26 @@
-//! What each PE spent its time on, from `/proc/stat`: counts of ticks, which are coarse (10 ms) but tell what
-//! others do and what a hypervisor takes.
+//! The times of each PE, from `/proc/stat`. They are coarse (10 ms) but show the load of others and the time
+//! taken by a hypervisor.
 
 use corewise_core::ids::PeId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Time of one PE since the system's start, in ticks of [`TICK`].
+/// Times of one PE since the system's start, in ticks of [`TICK`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeTimes {
-    /// All of it.
+    /// Total time.
     pub total: u64,
-    /// With nothing to do.
+    /// Idle time.
     pub idle: u64,
-    /// In which the PE had work but a hypervisor ran something else.
+    /// Time in which the PE had work but a hypervisor ran something else.
     pub steal: u64,
 }
 
-/// `USER_HZ` is 100 on every architecture that the kernels' code is written for.
+/// `USER_HZ` is 100 on every architecture that the kernels' code supports.
 pub const TICK: Duration = Duration::from_millis(10);
 
 impl PeTimes {
-    /// What passed since an earlier reading. A PE that was offline in between counts from 0 again.
+    /// Returns what passed since an earlier reading. A PE that was offline in between counts from 0 again.
     pub fn since(&self, before: &PeTimes) -> PeTimes {
         PeTimes {
             total: self.total.saturating_sub(before.total),
@@ -29,19 +29,19 @@ impl PeTimes {
         }
     }
 
-    /// The share of the time in which it ran something; `None` if no time passed.
+    /// Returns the busy share of the time; `None` if no time passed.
     pub fn busy_share(&self) -> Option<f64> {
         let busy = self.total.saturating_sub(self.idle).saturating_sub(self.steal);
         (self.total > 0).then(|| busy as f64 / self.total as f64)
     }
 
-    /// The share of the time that a hypervisor took; `None` if no time passed.
+    /// Returns the share of the time that a hypervisor took; `None` if no time passed.
     pub fn steal_share(&self) -> Option<f64> {
         (self.total > 0).then(|| self.steal as f64 / self.total as f64)
     }
 }
 
-/// Reads the lines `cpuN user nice system idle iowait irq softirq steal guest guest_nice` of `/proc/stat`.
+/// Parses the lines `cpuN user nice system idle iowait irq softirq steal guest guest_nice` of `/proc/stat`.
 /// The guests' time is part of the user's.
 pub fn parse(stat: &str) -> BTreeMap<PeId, PeTimes> {
     let mut times = BTreeMap::new();

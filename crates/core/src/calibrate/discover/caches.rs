@@ -1,11 +1,11 @@
-//! How large a cache is, for regions of which one fits and two do not.
+//! Cache sizes for choosing regions of which one fits into a cache and two do not.
 //!
-//! A size that the machine tells is believed only if the latency of dependent loads rises beyond it: a
-//! hypervisor may tell any. Otherwise, or if none is reported, one PE's latency over the region size is
-//! measured in steps of a quarter octave: it rises where a level ends. A level's size is taken to be the
-//! region from which an octave further the latency rises most.
+//! A reported size is trusted only if the latency of dependent loads rises beyond it, since a hypervisor may
+//! report anything. Otherwise, or if none is reported, one PE's latency is measured over the region size in
+//! steps of a quarter octave: it rises at the end of each level. A level's size is the region from which the
+//! latency rises most within the next octave.
 //!
-//! Limits: levels whose latencies differ by less than [`RISE_MIN`] are one; a cache larger than
+//! Limits: levels whose latencies differ by less than [`RISE_MIN`] count as one; a cache larger than
 //! [`REGION_MAX`] / 2 is not found. An exclusive L3 that is not much larger than the L2s before it (8 MiB
 //! behind 2 MiB) nearly holds two regions.
 
@@ -22,26 +22,26 @@ use std::time::Duration;
 const REGION_MIN: f64 = 8192.0;
 const REGION_MAX: f64 = (128 << 20) as f64;
 
-/// Regions an octave.
+/// Regions per octave.
 const OCTAVE: usize = 4;
 
-/// How much the latency must rise within an octave for a level to end there.
+/// The factor by which the latency must rise within an octave at the end of a level.
 const RISE_MIN: f64 = 1.6;
 
-/// How long one repetition takes.
+/// The duration of one repetition.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// The part of a cache that one PE's region takes.
+/// The share of a cache that one PE's region uses.
 const FILL: f64 = 0.75;
 
-/// The levels that each PE's latency curve shows, measured once.
+/// The levels that each PE's latency curve shows; each curve is measured once.
 #[derive(Debug, Default)]
 pub struct Caches {
     levels: BTreeMap<PeId, Vec<u64>>,
 }
 
 impl Caches {
-    /// For each PE a region of three quarters of its cache of this kind.
+    /// Returns for each PE a region of three quarters of its cache of this kind.
     pub fn regions(
         &mut self,
         executor: &mut dyn Executor,
@@ -53,7 +53,7 @@ impl Caches {
         let mut regions = BTreeMap::new();
         for &pe in pes {
             let reported = reported.domain_of(kind, pe).and_then(|cache| cache.bytes);
-            // Caches of which the same is reported are the same.
+            // PEs with the same reported size have the same cache.
             let size = match size_of_reported.get(&reported) {
                 Some(&size) => size,
                 None => self.size(executor, kind, pe, reported)?,
@@ -87,7 +87,7 @@ impl Caches {
     }
 }
 
-/// The sizes of the caches that one PE's curve shows, smallest first.
+/// Returns the sizes of the caches that one PE's curve shows, smallest first.
 fn levels(executor: &mut dyn Executor, pe: PeId) -> Result<Vec<u64>, Halt> {
     let count = ((REGION_MAX / REGION_MIN).log2() * OCTAVE as f64) as usize;
     let region = |step: usize| REGION_MIN * 2f64.powf(step as f64 / OCTAVE as f64);
@@ -96,7 +96,7 @@ fn levels(executor: &mut dyn Executor, pe: PeId) -> Result<Vec<u64>, Halt> {
     let mut sizes = Vec::new();
     let mut steps: Vec<usize> = (0..rises.len()).collect();
     steps.retain(|&step| rises[step] >= RISE_MIN);
-    // Two levels lie further apart than an octave; what interrupts a slope within one is noise.
+    // Two levels are more than an octave apart; an interruption of a slope within an octave is noise.
     for slope in steps.chunk_by(|a, b| b - a < OCTAVE) {
         let steepest = slope.iter().copied().max_by(|&a, &b| rises[a].total_cmp(&rises[b]));
         sizes.extend(steepest.map(|step| region(step) as u64));
@@ -104,7 +104,7 @@ fn levels(executor: &mut dyn Executor, pe: PeId) -> Result<Vec<u64>, Halt> {
     Ok(sizes)
 }
 
-/// The median latency of a load within each region, in a unit that is the same for all regions.
+/// Returns the median latency of a load within each region, in a unit that is the same for all regions.
 fn latencies(executor: &mut dyn Executor, pe: PeId, regions: &[f64]) -> Result<Vec<f64>, Halt> {
     let task = |&region: &f64| Task::new(pe, Kernel::LoadLatency, whole_pages(region));
     let tasks: Vec<Task> = regions.iter().map(task).collect();

@@ -1,13 +1,13 @@
-//! Where the groups that were found differ from those that the machine tells.
+//! Differences between the measured groups and the reported topology.
 
 use crate::cpuset::CpuSet;
 use crate::topology::{DomainKind, Topology};
 
-/// How many differences of one kind are listed one by one.
+/// The maximum number of differences of one kind that are listed individually.
 const TOLD_MAX: usize = 4;
 
-/// The groups of two or more PEs that a machine tells for a kind, as far as their PEs are among `pes`. What
-/// holds a single core is reported as the core, so a module of one core is none.
+/// Returns the groups of two or more PEs that a machine reports for a kind, restricted to `pes`. A domain
+/// with a single core is reported as the core, so a module of one core does not count.
 pub fn groups(topology: &Topology, kind: DomainKind, pes: &CpuSet) -> Vec<CpuSet> {
     let within = |set: &CpuSet| set.intersection(pes);
     let mut groups: Vec<CpuSet> = match kind {
@@ -19,7 +19,7 @@ pub fn groups(topology: &Topology, kind: DomainKind, pes: &CpuSet) -> Vec<CpuSet
     groups
 }
 
-/// The differences in words, the measured first.
+/// Returns the differences in words, the measured groups first.
 pub fn disagreements(kind: DomainKind, found: &[CpuSet], reported: &[CpuSet]) -> Vec<String> {
     let what = name(kind);
     let mut texts = Vec::new();
@@ -39,7 +39,7 @@ pub fn disagreements(kind: DomainKind, found: &[CpuSet], reported: &[CpuSet]) ->
     texts
 }
 
-/// What people call the thing that is shared.
+/// Returns the name of the shared resource.
 pub fn name(kind: DomainKind) -> &'static str {
     match kind {
         DomainKind::Core => "a core",

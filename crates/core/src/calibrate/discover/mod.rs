@@ -1,10 +1,10 @@
-//! Discovery: which PEs share a core, an FPU, an L2, an L3, by how they behave and not by what is reported.
+//! Discovery: which PEs share a core, an FPU, an L2 or an L3, by their behaviour and not by what is reported.
 //!
-//! Problem: a hypervisor shows flat machines whose PEs are SMT siblings, or a topology that is not the
-//! host's. Whether two PEs share something shows when both use it: they are slowed. Measuring all n²/2 pairs
-//! several times takes hours on a large machine.
+//! Problem: hypervisors present flat machines whose PEs are SMT siblings, or a topology that differs from the
+//! host's. Whether two PEs share something shows when both use it: they slow each other down. Measuring all
+//! n²/2 pairs several times takes hours on a large machine.
 //!
-//! Approach. "Shares this resource" is an equivalence relation, so finding it is to partition the PEs:
+//! Approach. "Shares this resource" is an equivalence relation, so the task is to partition the PEs:
 //!
 //! | level  | both run                              | among one PE of each     |
 //! | ------ | ------------------------------------- | ------------------------ |
@@ -12,21 +12,22 @@
 //! | module | floating-point divisions              | core                     |
 //! | L2, L3 | dependent loads, ¾ of the cache each  | core, L2                 |
 //!
-//! Domains nest, so a level looks at one PE of each group of a level below, which is what tells a shared FPU
-//! from a shared core. Dependent loads, because their time multiplies when a region no longer fits while
-//! they ask for little bandwidth, which other PEs share too. [`partition`] asks sets of PEs at once and needs
-//! O(n log n) of them for any sizes and any numbering; [`probe`] makes each answer sure in spite of noise;
-//! [`caches`] finds the regions. The sharing that is reported is only used to choose the order of the
-//! questions: reported partners are put far apart, so that if it is right, few are needed.
+//! Domains nest, so each level looks at one PE of each group of a lower level; this distinguishes a shared
+//! FPU from a shared core. Dependent loads are used because their time multiplies when a region no longer
+//! fits, while they need little bandwidth, which other PEs share, too. [`partition`] tests sets of PEs at
+//! once and needs O(n log n) tests for any group sizes and any numbering; [`probe`] makes each answer
+//! reliable in spite of noise; [`caches`] finds the regions. The reported sharing only determines the order
+//! of tests: reported partners are put far apart, so that few tests are needed if it is correct.
 //!
-//! At the end each group is confirmed, pair by pair, and the independence of the groups by one run of one PE
-//! of each. Who passes both is exactly right as far as the answers are. A contradiction is counted and the
-//! level is asked again from its baselines on, as it is after an unclear answer. After [`ATTEMPTS`] it is
-//! given up. When all levels are done, two runs each show whether it is still so; if not, it is taken back.
-//! A hypervisor that moves its virtual CPUs about shows in both ways, and there is no answer then.
+//! At the end each group is confirmed pair by pair, and the independence of the groups by one run of one PE
+//! of each group. A partition that passes both is exact, as far as the answers are correct. After a
+//! contradiction or an unclear answer the level is repeated, starting with its baselines, and given up after
+//! [`ATTEMPTS`]. When all levels are done, two runs for each check whether it still holds; if not, it is
+//! withdrawn. A hypervisor that migrates its virtual CPUs shows up in both checks, and there is no result
+//! then.
 //!
 //! Limits: those of [`probe`] and [`caches`]. PEs that share the FPU *and* integer units are a core. The
-//! module level asks for an FPU that one thread of divisions saturates.
+//! module level requires an FPU that one thread of divisions saturates.
 
 mod caches;
 mod compare;
@@ -48,43 +49,43 @@ pub use compare::groups;
 /// The kinds of domain that discovery looks for, in order.
 pub const KINDS: [DomainKind; 4] = [DomainKind::Core, DomainKind::Module, DomainKind::L2, DomainKind::L3];
 
-/// How often a level is asked before contradictions or unclear answers are the last word.
+/// How often a level is tried before it is given up because of contradictions or unclear answers.
 const ATTEMPTS: u32 = 3;
 
-/// How long one repetition takes at least.
+/// The minimum duration of one repetition.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Time for a load that misses, and how often a region is gone through in one repetition: twice, so that it
-/// is fetched again after it was driven out.
+/// The time of a load that misses, and the number of times a region is traversed in one repetition: twice, so
+/// that it is fetched again after eviction.
 const LOAD_TIME: Duration = Duration::from_nanos(100);
 const PASSES: u64 = 2;
 
-/// What a discovery found.
+/// The result of a discovery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The groups, and what they cost.
+    /// The groups, and the cost of finding them.
     pub discovery: Discovery,
-    /// The kinds that could not be judged, and the PEs that went away.
+    /// The kinds that could not be determined, and the PEs that went offline.
     pub missing: Vec<Missing>,
 }
 
-/// Why questions end without an answer.
+/// Why a series of tests ended without a result.
 #[derive(Debug, Clone, PartialEq)]
 enum Halt {
-    /// The user wants no more.
+    /// The user interrupted.
     Interrupted,
-    /// The machine could not do what was asked.
+    /// The machine could not run a test.
     Failed(ExecutorError),
-    /// Answers that no partition fits.
+    /// No partition fits the answers.
     Contradiction,
-    /// Slowdowns too small for the noise (a standard deviation).
+    /// Slowdowns are too small for the noise (a standard deviation).
     Unclear { noise: f64 },
-    /// No such level shows in the latency.
+    /// The latency shows no such level.
     NoCache { reported: Option<u64>, seen: Vec<u64> },
 }
 
-/// Finds out what the allowed PEs of a machine share. `reported` serves to be compared with, and as a first
-/// guess of cache sizes, which is checked.
+/// Discovers what the allowed PEs of a machine share. `reported` is compared with the result, and gives first
+/// guesses of cache sizes, which are checked.
 pub fn discover(executor: &mut dyn Executor, reported: &Topology) -> Found {
     let mut search = Search {
         oracle: Oracle { executor, pairs: 0, groups: 0, members: 0 },
@@ -107,13 +108,13 @@ pub fn discover(executor: &mut dyn Executor, reported: &Topology) -> Found {
     search.result()
 }
 
-/// A level that was judged.
+/// A level that has been determined.
 struct Level {
-    /// One PE of each unit that was asked, in groups.
+    /// One PE of each tested unit, in groups.
     asked: Vec<Vec<PeId>>,
     /// The same groups with all of their PEs.
     groups: Vec<CpuSet>,
-    /// How they were asked.
+    /// The probe used for the tests.
     probe: Probe,
 }
 
@@ -127,7 +128,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Looks for the groups of one kind, again if the answers contradict each other.
+    /// Looks for the groups of one kind and repeats this after contradictions.
     fn level(&mut self, kind: DomainKind) {
         let mut units = self.units(kind);
         let mut attempts = 0;
@@ -141,7 +142,7 @@ impl Search<'_> {
                     attempts += 1;
                     self.contradictions += u64::from(halt == Halt::Contradiction);
                 }
-                // A PE that went away is left out from here on.
+                // From here on, leave out a PE that went offline.
                 Err(Halt::Failed(error @ ExecutorError::Pe { pe, .. }))
                     if units.iter().any(|unit| unit.contains(pe)) =>
                 {
@@ -159,7 +160,8 @@ impl Search<'_> {
         self.give_up(kind, why);
     }
 
-    /// What a level is asked about: the groups of the level below whose members surely share this one too.
+    /// Returns the units of a level: the groups of the level below, whose members certainly share this level,
+    /// too.
     fn units(&self, kind: DomainKind) -> Vec<CpuSet> {
         let below: &[DomainKind] = match kind {
             DomainKind::Core => &[],
@@ -175,7 +177,7 @@ impl Search<'_> {
         judged.unwrap_or_else(|| self.reported.allowed.iter().map(CpuSet::single).collect())
     }
 
-    /// The partition of the units by one kind, confirmed.
+    /// Returns the confirmed partition of the units by one kind.
     fn attempt(&mut self, kind: DomainKind, units: &[CpuSet]) -> Result<Level, Halt> {
         let unit_of: BTreeMap<PeId, &CpuSet> =
             units.iter().filter_map(|unit| Some((unit.first()?, unit))).collect();
@@ -190,8 +192,8 @@ impl Search<'_> {
         Ok(Level { asked, groups, probe })
     }
 
-    /// The PEs with reported partners far apart: first one PE of each reported group, then another one of
-    /// each.
+    /// Returns the PEs with reported partners far apart: first one PE of each reported group, then another
+    /// one of each.
     fn order(&self, kind: DomainKind, pes: impl Iterator<Item = PeId>) -> Vec<PeId> {
         let mut seen: BTreeMap<Option<u32>, u32> = BTreeMap::new();
         let rank = |pe| {
@@ -205,7 +207,7 @@ impl Search<'_> {
         ranked.into_iter().map(|(_, pe)| pe).collect()
     }
 
-    /// What the PEs run to show whether they share a domain of this kind.
+    /// Returns the load that shows whether PEs share a domain of this kind.
     fn load(&mut self, kind: DomainKind, pes: &[PeId]) -> Result<Load, Halt> {
         let kernel = match kind {
             DomainKind::Core => Kernel::IntAdd,
@@ -226,8 +228,8 @@ impl Search<'_> {
         Ok(Load { kernel, regions, window })
     }
 
-    /// Takes the levels back of which two runs do not show the same any more: one PE of each group, who must
-    /// be independent, and two of each larger group, who must not.
+    /// Withdraws levels that two runs no longer confirm: one run of one PE of each group, which must be
+    /// independent, and one of two PEs of each larger group, which must not be.
     fn withdraw_what_changed(&mut self) {
         let mut changed = Vec::new();
         for (&kind, level) in &self.levels {
@@ -261,7 +263,7 @@ impl Search<'_> {
         };
         for (&kind, level) in &self.levels {
             let asked_and_whole = level.asked.iter().zip(&level.groups);
-            // A module of a single core is no module, however many PEs the core has.
+            // A domain with a single core is no module, however many PEs the core has.
             let is_shared = |(asked, whole): &(&Vec<PeId>, &CpuSet)| {
                 whole.len() > 1 && (kind != DomainKind::Module || asked.len() > 1)
             };
@@ -283,7 +285,7 @@ impl Search<'_> {
     }
 }
 
-/// Asks again what the groups say: neighbours within a group slow each other, members of different ones not.
+/// Confirms the groups: neighbours within a group slow each other down, members of different groups do not.
 fn confirm(groups: &[Vec<PeId>], probe: &Probe, oracle: &mut Oracle<'_>) -> Result<(), Halt> {
     for pair in groups.iter().flat_map(|group| group.windows(2)) {
         if probe.slowed(oracle, pair)? != [true, true] {
@@ -297,7 +299,7 @@ fn confirm(groups: &[Vec<PeId>], probe: &Probe, oracle: &mut Oracle<'_>) -> Resu
     }
 }
 
-/// What is reported to the user.
+/// Returns the reason for the user.
 fn reason(halt: &Halt) -> String {
     match halt {
         Halt::Interrupted => "it was interrupted; run it again to the end".to_owned(),

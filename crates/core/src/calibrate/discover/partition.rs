@@ -1,28 +1,29 @@
-//! Which elements belong together, found by asking sets of them at once.
+//! Partitions elements by testing sets of them at once.
 //!
-//! Problem: an unknown partition of n elements. A question is a set of them; the answer says of each member
-//! whether another member of its own group was in the set, not which. Asked in pairs, SMT siblings (groups of
-//! two under a flat level) take n²/2 questions.
+//! Problem: an unknown partition of n elements. A test takes a set of elements; its answer says for each
+//! member whether another member of its own group was in the set, but not which. Testing in pairs takes n²/2
+//! tests for SMT siblings (groups of two under a flat level).
 //!
-//! Approach: divide and conquer. All of a set are asked; who has no partner in it is alone and done with. The
-//! rest is split, each half is partitioned, and the halves are merged by one member of each group: asked
-//! together, each has at most one partner, on the other side. With the k of the right side that have one
-//! numbered, one question for each of the ⌈log₂ k⌉ bits of that number decodes everybody's partner at once:
-//! all of the left side are asked with those of the right side whose number has the bit.
+//! Approach: divide and conquer. All members of a set are tested; a member without a partner in the set is
+//! alone and finished. The rest is split, each half is partitioned, and the halves are merged using one
+//! member of each group: tested together, each has at most one partner, on the other side. The k members of
+//! the right side that have one are numbered, and one test for each of the ⌈log₂ k⌉ bits of that number
+//! decodes all partners at once: all members of the left side are tested with those of the right side whose
+//! number has the bit.
 //!
-//! Cost, in members asked: the sets of one depth of the recursion hold each element at most once, as do their
-//! merges: 2 n log₂ n. Decoding k partners takes at most 1.5 k ⌈log₂ k⌉, and since each decoded partner makes
-//! two groups one, all decodings together take less than 1.5 n log₂ n. That bound needs no assumption about
-//! sizes or order. Far fewer are asked where the order puts partners into different halves: two halves
+//! Cost, in tested members: the sets at one depth of the recursion contain each element at most once, as do
+//! their merges: 2 n log₂ n. Decoding k partners takes at most 1.5 k ⌈log₂ k⌉, and since each decoded partner
+//! merges two groups, all decodings together take less than 1.5 n log₂ n. This bound makes no assumption
+//! about sizes or order. Far fewer are needed if the order puts partners into different halves: two halves
 //! without partners within take 2 n + 1.5 n/2 log₂ n/2.
 
 use super::Halt;
 use crate::ids::PeId;
 
-/// Answers for each PE of a set whether another one of its group is in the set.
+/// Returns for each PE of a set whether another PE of its group is in the set.
 pub type Ask<'a> = dyn FnMut(&[PeId]) -> Result<Vec<bool>, Halt> + 'a;
 
-/// The groups that the answers show. [`Halt::Contradiction`] where no partition fits them.
+/// Returns the groups that the answers show; [`Halt::Contradiction`] if no partition fits them.
 pub fn partition(pes: &[PeId], ask: &mut Ask<'_>) -> Result<Vec<Vec<PeId>>, Halt> {
     if pes.len() < 2 {
         return Ok(pes.iter().map(|&pe| vec![pe]).collect());
@@ -44,11 +45,11 @@ pub fn partition(pes: &[PeId], ask: &mut Ask<'_>) -> Result<Vec<Vec<PeId>>, Halt
     Ok(groups)
 }
 
-/// Unites the groups of two sides whose members were all seen to have a partner somewhere on the two.
+/// Merges the groups of two sides. Every member is known to have a partner on one of the sides.
 fn merge(left: Vec<Vec<PeId>>, right: Vec<Vec<PeId>>, ask: &mut Ask<'_>) -> Result<Vec<Vec<PeId>>, Halt> {
     let firsts = |groups: &[Vec<PeId>]| -> Vec<PeId> { groups.iter().map(|group| group[0]).collect() };
     let (mut left_asked, mut right_asked) = (firsts(&left), firsts(&right));
-    // Who is single on its side has its partner on the other; who is not may have found it already.
+    // A member that is single on its side has its partner on the other; others may have found theirs already.
     if left.iter().chain(&right).any(|group| group.len() > 1) {
         let both = [left_asked.as_slice(), &right_asked].concat();
         let answers = ask(&both)?;
@@ -69,7 +70,8 @@ fn merge(left: Vec<Vec<PeId>>, right: Vec<Vec<PeId>>, ask: &mut Ask<'_>) -> Resu
     Ok(united)
 }
 
-/// For each of the left side its partner on the right, where every one of both sides has exactly one.
+/// Returns for each member of the left side its partner on the right; every member of both sides has exactly
+/// one.
 fn match_up(left: &[PeId], right: &[PeId], ask: &mut Ask<'_>) -> Result<Vec<(PeId, PeId)>, Halt> {
     if left.len() != right.len() {
         return Err(Halt::Contradiction);
@@ -92,7 +94,7 @@ fn match_up(left: &[PeId], right: &[PeId], ask: &mut Ask<'_>) -> Result<Vec<(PeI
     left.iter().zip(&numbers).map(pair).collect::<Option<Vec<_>>>().ok_or(Halt::Contradiction)
 }
 
-/// Those with the answer yes, and those with no.
+/// Splits the PEs by their answers: yes, then no.
 fn chosen(pes: &[PeId], answers: &[bool]) -> (Vec<PeId>, Vec<PeId>) {
     let (yes, no): (Vec<_>, Vec<_>) = pes.iter().zip(answers).partition(|&(_, &answer)| answer);
     let pes_of = |list: Vec<(&PeId, &bool)>| list.into_iter().map(|(&pe, _)| pe).collect();
@@ -103,7 +105,7 @@ fn chosen(pes: &[PeId], answers: &[bool]) -> (Vec<PeId>, Vec<PeId>) {
 mod tests {
     use super::*;
 
-    /// Partitions `count` PEs whose group is `group(pe)`; returns questions, members asked.
+    /// Partitions `count` PEs whose group is `group(pe)`; returns the numbers of tests and of tested members.
     fn check(count: u32, group: impl Fn(u32) -> u32) -> (usize, usize) {
         let (mut questions, mut members) = (0, 0);
         let mut ask = |pes: &[PeId]| {

@@ -1,16 +1,15 @@
-//! Whether a PE is slowed by those who run beside it, decided at the price of as few repetitions as it takes.
+//! Decides with as few repetitions as possible whether a PE is slowed down by those that run beside it.
 //!
-//! Problem: one measurement may be off by 10 % and more, some are far off, and thousands of decisions must
-//! all be right. Approach: what is judged is `x = ln(rate / clock) - baseline`, where the baseline is the
-//! PE's median when it runs alone, so that neither fast and slow PEs nor a clock that falls when many run
-//! matter.
-//! The set runs again and again until Wald's sequential test ("Sequential Tests of Statistical Hypotheses",
-//! 1945) is sure of each member: x has the mean 0, or the mean -δ. With the noise σ estimated from the
-//! baselines' own scatter, an observation adds its log-likelihood ratio `(-xδ - δ²/2) / σ²`, limited to
-//! ±[`EVIDENCE_MAX`] so that no outlier decides.
+//! Problem: one measurement may be off by 10 % and more, with some outliers, and thousands of decisions must
+//! all be correct. Approach: the observed value is `x = ln(rate / clock) - baseline`, where the baseline is
+//! the PE's median when it runs alone; this removes the effect of fast and slow PEs and of a clock that falls
+//! when many PEs run. The set runs again and again until Wald's sequential test ("Sequential Tests of
+//! Statistical Hypotheses", 1945) has decided for each member: x has the mean 0, or the mean -δ. With the
+//! noise σ estimated from the baselines' own scatter, an observation adds its log-likelihood ratio `(-xδ -
+//! δ²/2) / σ²`, limited to ±[`EVIDENCE_MAX`] so that no outlier decides.
 //!
-//! Limits: a slowdown near δ/2 (1.28) looks like neither and ends in [`Halt::Unclear`]. Where an executor
-//! tells no clock, a clock that falls by that much when many PEs run is taken for sharing.
+//! Limits: a slowdown near δ/2 (1.28) fits neither hypothesis and ends in [`Halt::Unclear`]. If an executor
+//! does not report the clock, a clock that falls by that much when many PEs run is mistaken for sharing.
 
 use super::Halt;
 use crate::calibrate::{Executor, Kernel, Task, TaskRun};
@@ -22,43 +21,43 @@ use std::time::Duration;
 /// δ: the smallest slowdown that counts as sharing, as a logarithm (1.65 times).
 const EFFECT: f64 = 0.5;
 
-/// The most that one observation may add to the evidence for or against.
+/// The maximum evidence of one observation for or against.
 const EVIDENCE_MAX: f64 = 5.0;
 
-/// The evidence at which a decision falls: at least four observations that agree.
+/// The evidence that decides: at least four observations that agree.
 const EVIDENCE_DECIDES: f64 = 18.0;
 
 /// Repetitions after which a set that is still undecided is given up.
 const REPETITIONS_MAX: u32 = 60;
 
-/// How well a median must be known: a standard error, six of which are half of [`EFFECT`].
+/// The required standard error of a median; six of them are half of [`EFFECT`].
 const MEDIAN_ERROR: f64 = 0.04;
 
-/// Fewest and most repetitions of what runs alone.
+/// The minimum and maximum repetitions of tasks that run alone.
 const REPETITIONS_ALONE: std::ops::RangeInclusive<usize> = 8..=120;
 
-/// The least noise that is believed: what the baseline's conditions and those of a set differ by anyway.
+/// The minimum noise: the conditions of a baseline and of a set differ by this much anyway.
 const NOISE_MIN: f64 = 0.03;
 
-/// A machine that is asked, and what the questions cost, repetitions not counted.
+/// The machine under test, and the cost of the tests without repetitions.
 pub struct Oracle<'a> {
     /// The machine.
     pub executor: &'a mut dyn Executor,
-    /// Sets of two PEs.
+    /// The number of sets of two PEs.
     pub pairs: u64,
-    /// Larger sets.
+    /// The number of larger sets.
     pub groups: u64,
-    /// PEs in all of these, and in the runs alone.
+    /// The number of PEs in all of these, and in the runs alone.
     pub members: u64,
 }
 
-/// What every PE runs.
+/// The load of every PE.
 pub struct Load {
     /// The kernel.
     pub kernel: Kernel,
-    /// The region in bytes of each PE that is asked about; none for a kernel without.
+    /// The region in bytes of each tested PE; empty for a kernel without regions.
     pub regions: BTreeMap<PeId, u64>,
-    /// How long one repetition takes.
+    /// The duration of one repetition.
     pub window: Duration,
 }
 
@@ -79,7 +78,7 @@ impl Probe {
         Ok(Self { load, baselines: pes.iter().copied().zip(medians).collect(), noise })
     }
 
-    /// Says of each of these PEs whether it is slowed when all of them run.
+    /// Returns for each of these PEs whether it is slowed down when all of them run.
     pub fn slowed(&self, oracle: &mut Oracle<'_>, pes: &[PeId]) -> Result<Vec<bool>, Halt> {
         *if pes.len() == 2 { &mut oracle.pairs } else { &mut oracle.groups } += 1;
         oracle.members += pes.len() as u64;
@@ -88,7 +87,7 @@ impl Probe {
         for _ in 0..REPETITIONS_MAX {
             let observed = run(oracle.executor, &tasks, self.load.window)?;
             for ((sum, value), pe) in evidence.iter_mut().zip(observed).zip(pes) {
-                // What is decided stays so: more of the same would only let a late outlier undo it.
+                // A decision is final: further evidence would only let a late outlier undo it.
                 if sum.abs() < EVIDENCE_DECIDES
                     && let Some(value) = value
                 {
@@ -114,13 +113,13 @@ impl Load {
     }
 }
 
-/// The medians of what tasks show that run one at a time, and the noise of a single measurement. Each median
-/// is as exact as [`MEDIAN_ERROR`] asks, if [`REPETITIONS_ALONE`] allow.
+/// Returns the medians of the values of tasks that run one at a time, and the noise of a single measurement.
+/// Each median is as exact as [`MEDIAN_ERROR`] requires, if [`REPETITIONS_ALONE`] allow.
 pub fn alone(executor: &mut dyn Executor, tasks: &[Task], window: Duration) -> Result<(Vec<f64>, f64), Halt> {
     let mut observed: Vec<Vec<f64>> = vec![Vec::new(); tasks.len()];
     let (least, most) = (*REPETITIONS_ALONE.start(), *REPETITIONS_ALONE.end());
     let (mut wanted, mut noise) = (least, 0.0);
-    // A second round follows where the first shows that the noise asks for more.
+    // A second round follows if the first shows that the noise requires it.
     for _ in 0..2 {
         for (task, values) in tasks.iter().zip(&mut observed) {
             for _ in values.len()..wanted {
@@ -137,8 +136,8 @@ pub fn alone(executor: &mut dyn Executor, tasks: &[Task], window: Duration) -> R
     Ok((observed.iter().filter_map(|values| stats::median(values)).collect(), noise))
 }
 
-/// One repetition, unless the user wants no more: the logarithm of each task's work per second that it ran,
-/// and per GHz. `None` where it could run for less than half of its time, or did nothing.
+/// Runs one repetition, unless the user interrupts. Returns the logarithm of each task's work per second of
+/// run time and per GHz; `None` if the task could run for less than half of its time, or did nothing.
 fn run(executor: &mut dyn Executor, tasks: &[Task], window: Duration) -> Result<Vec<Option<f64>>, Halt> {
     if executor.interrupted() {
         return Err(Halt::Interrupted);
@@ -152,7 +151,8 @@ fn run(executor: &mut dyn Executor, tasks: &[Task], window: Duration) -> Result<
     Ok(repetition.runs.iter().map(pace).collect())
 }
 
-/// The standard deviation of values around each list's own median, estimated from the median deviation.
+/// Returns the standard deviation of values around each list's own median, estimated from the median
+/// deviation.
 fn scatter(lists: &[Vec<f64>]) -> f64 {
     let deviations = |list: &Vec<f64>| {
         let middle = stats::median(list).unwrap_or_default();

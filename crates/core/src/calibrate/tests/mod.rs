@@ -1,4 +1,4 @@
-//! Whole calibrations of model machines.
+//! Whole calibrations of simulated machines.
 
 mod model;
 
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 const SMT: &str = "pack:1 l3:1(size=32MB) l2:2(size=1MB) l1:1(size=32kB) core:1 pu:2";
 
-/// Kernels only, few of them.
+/// Only kernels, and few of them.
 fn settings(kernels: &[Kernel]) -> Settings {
     Settings { kernels: kernels.to_vec(), nas: Vec::new(), ..Settings::quick() }
 }
 
-/// Calibrates; the profile must be one that can be written and read.
+/// Calibrates, and checks that the profile can be written and read.
 fn run(model: &mut Model, settings: &Settings) -> MachineProfile {
     let topology = model.topology.clone();
     let profile = calibrate(model, &topology, settings, &mut |_| ());

@@ -1,4 +1,4 @@
-//! A small machine that can be asked and whose truth is known.
+//! A small machine whose true figures are known.
 
 use crate::calibrate::{
     Executor, ExecutorError, Kernel, Nas, NasRun, ProblemClass, Repetition, Task, TaskRun,
@@ -10,7 +10,7 @@ use crate::topology::{DomainKind, Topology};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a repetition takes beyond its window.
+/// The time of a repetition beyond its window.
 pub const OVERHEAD: Duration = Duration::from_millis(2);
 
 /// The machine.
@@ -20,13 +20,13 @@ pub struct Model {
     pub random: Random,
     /// Standard deviation of the logarithm of each repetition's rate.
     pub noise: f64,
-    /// In this share of the repetitions a task is slower by half, unseen.
+    /// In this share of the repetitions a task is slower by half, without a visible reason.
     pub outliers: f64,
-    /// In this share of the repetitions a task loses 40 % of its time, and that is seen.
+    /// In this share of the repetitions a task loses 40 % of its time, visibly.
     pub stolen: f64,
-    /// The machine gets slower by this share per minute.
+    /// The machine slows down by this share per minute.
     pub drift_per_minute: f64,
-    /// PEs of which another thread takes turns: the share that is left.
+    /// PEs that another thread shares in turns, with the share that is left.
     pub left: BTreeMap<PeId, f64>,
     /// What fails.
     pub failure: fn(&Task) -> Option<ExecutorError>,

@@ -4,7 +4,7 @@ use super::*;
 use crate::observe::Hints;
 use std::ops::Range;
 
-// The last column repeats the one before: at the end nothing is decided any more.
+// The last column repeats the one before: nothing is decided at the end.
 
 /// A machine of last-level caches with `width` PEs each; the given PEs are fast.
 fn asymmetric(caches: u32, width: u32, fast: &str) -> Topology {
@@ -47,7 +47,7 @@ fn timeline(policy: &str, topology: &Topology, seconds: u64, threads: Vec<Script
 
 #[test]
 fn busyfcs_gives_an_idle_fast_pe_to_any_runnable_thread() {
-    // §2.3: fast cores never go idle before slow cores; nobody is moved while none is idle.
+    // §2.3: fast cores never go idle before slow cores; no thread is moved while none is idle.
     let threads = vec![blocked(0, 2..4), thread(0), thread(0)];
     check(
         timeline("busyfcs", &one_fast(), 6, threads),
@@ -89,7 +89,7 @@ fn rr_counts_a_newcomer_as_one_that_had_least() {
 
 #[test]
 fn mintlp_prefers_the_least_parallel_application_and_serves_it_first_come() {
-    // §2.1. Application 0 is parallel, 1 and 2 have a thread each; 2 comes later and takes nobody's place.
+    // §2.1. Application 0 is parallel, 1 and 2 have one thread each; 2 comes later and displaces no thread.
     let mut threads = application(0, 3);
     threads.extend(application(1, 1));
     threads.push(ScriptedThread { lives: second(0)..second(4), ..threads[3].clone() });
@@ -195,7 +195,7 @@ fn pa_boosts_every_new_sequential_phase_and_no_single_threaded_application() {
 
 #[test]
 fn pa_swaps_in_one_step_and_not_for_a_phase_that_is_over_before_it() {
-    // 0.2 s of sequential phase within a step: the mean stays parallel and nobody is moved.
+    // 0.2 s of sequential phase within a step: the mean stays parallel and no thread is moved.
     let tenth = |n: u64| Time(n * 100_000_000);
     let mut threads = vec![thread(0), thread(0), thread(0), thread(1)];
     for worker in &mut threads[1..3] {
@@ -367,7 +367,7 @@ fn an_asymmetric_machine_is_needed_and_the_reason_is_said() {
     for (kinds, allowed, expected) in [
         (vec![], "0-3", "nothing is known about the speed"),
         (vec![kind("all", "0-3")], "0-3", "all PEs are equally fast"),
-        (vec![kind("unknown", "0-3")], "0-3", "contradicts itself"),
+        (vec![kind("unknown", "0-3")], "0-3", "contradict each other"),
         (vec![kind("fast", "0"), kind("slow", "1-3")], "1-3", "(1-3) are all of one kind"),
         (vec![kind("fast", "0-1"), kind("slow", "2-3")], "0-1", "(0-1) are all of one kind"),
     ] {

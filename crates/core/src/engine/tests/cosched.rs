@@ -2,7 +2,7 @@
 
 use super::*;
 
-// The last column repeats the one before: at the end nothing is decided any more.
+// The last column repeats the one before: nothing is decided at the end.
 
 /// The paper's machine: one core with two siblings. PE 1, the last of the core, is designated for high-cache
 /// threads.
@@ -87,7 +87,8 @@ fn a_thread_without_counters_goes_first() {
 
 #[test]
 fn three_high_cache_quanta_fix_a_thread_and_a_weak_state_releases_it() {
-    // High from 2 to 6 s: the counter is 3 at 5 s and 2 at 7 s. Released, it stays: nobody gains by a move.
+    // High from 2 to 6 s: the counter is 3 at 5 s and 2 at 7 s. Once released, the thread stays: a move gains
+    // nothing.
     let threads = vec![misses(&[(0, 0.0), (2, 2.0), (6, 0.0)], 0.0), misses(&[(0, 0.0)], 0.0)];
     check(
         timeline("cosched", &hyperthreading(), threads),

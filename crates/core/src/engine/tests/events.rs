@@ -5,7 +5,7 @@ use crate::observe::{ApplicationReading, Event, EventBatch, EventKind, RunnableT
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Binds nobody and notes what it was asked.
+/// Binds no thread and records the requests.
 struct Listener {
     kinds: &'static [EventKind],
     asked: Rc<RefCell<Vec<String>>>,
@@ -110,7 +110,7 @@ fn a_sequential_phase_gets_the_fast_pe_when_it_begins() {
     }
 }
 
-/// The phase begins before the first look, at which one thread is found with a mask that it has inherited.
+/// The phase begins before the first observation, which finds one thread with an inherited mask.
 #[test]
 fn whoever_inherited_a_mask_is_bound_as_soon_as_it_is_freed() {
     let mut threads = steady(&[0.0; 2]);
@@ -135,7 +135,7 @@ fn whoever_inherited_a_mask_is_bound_as_soon_as_it_is_freed() {
     }
 }
 
-/// Of two PEs and 40 threads one wants a PE, and it is the last one.
+/// Of two PEs and 40 threads, only the last thread wants a PE.
 #[test]
 fn who_wants_a_pe_is_bound_before_those_who_rest() {
     let mut threads = steady(&[0.0; 40]);
@@ -188,7 +188,7 @@ fn an_event_that_changes_nothing_for_the_policy_costs_no_decision() {
 
 const SLICE: Duration = Duration::from_millis(50);
 
-/// The same second long, looked at every second and every tenth of a second.
+/// The same activity, observed every second and every tenth of a second.
 #[test]
 fn a_more_frequent_look_changes_no_meaning() {
     let judged = |interval: Duration| {

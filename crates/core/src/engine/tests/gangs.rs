@@ -6,8 +6,8 @@ use crate::observe::{
 };
 use crate::waits::Cures;
 
-/// Three threads of one process, of which those run that a letter stands for; all have been sampled 100 times
-/// in each second, and have spun in so many samples by now.
+/// Returns an observation of three threads of one process; a letter in `running` stands for a running thread.
+/// Each was sampled 100 times per second, and has spun in the given number of samples so far.
 fn observation(at_s: u64, running: &str, spinning: u64) -> Observation {
     let judged = 100 * at_s - spinning;
     let reading = SampleReading { judged, spinning, ..SampleReading::default() };

@@ -5,7 +5,7 @@ use crate::observe::{Observation, ProgressReading, ProgressSource, ThreadReading
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Binds every thread to the first PE, and notes whether it was shown that it had.
+/// Binds every thread to the first PE, and records whether the scene showed that.
 struct Steadfast(Rc<RefCell<Vec<bool>>>);
 
 impl Policy for Steadfast {

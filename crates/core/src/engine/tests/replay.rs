@@ -1,4 +1,4 @@
-//! What goes through a recording comes to the same decisions, to the last byte.
+//! Replaying a recording leads to the same decisions, to the last byte.
 
 use super::*;
 use crate::plan::Action;
@@ -61,7 +61,7 @@ fn a_replay_decides_the_same_by_the_recorded_events() {
     assert!(decided.iter().any(|(_, actions)| !actions.is_empty()));
 }
 
-/// Places threads by figures that only a calibration tells, and says which.
+/// Places threads by figures that only a calibration provides, and reports which.
 struct ByFigures;
 
 impl Policy for ByFigures {
@@ -86,7 +86,7 @@ impl Policy for ByFigures {
     }
 }
 
-/// With figures that no short decimal number tells.
+/// A profile with figures that no short decimal number represents.
 fn calibrated() -> MachineProfile {
     let mut profile = fixture::full();
     let figure = |value: f64| crate::profile::Measurement {
@@ -112,7 +112,7 @@ fn a_replay_decides_by_the_measurements_that_the_run_had() {
     let figures = format!("{decided:?}");
     assert!(figures.contains("66.66666666666667") && figures.contains("Profile"), "{figures}");
     assert_eq!(recording.header.profile, Some(Arc::new(calibrated())));
-    // Of the topology alone, it is all assumed.
+    // With the topology alone, all figures are assumed.
     recording.header.profile = None;
     let mut engine = Engine::new(recording.header.machine(), Box::new(ByFigures), EngineConfig::default());
     let (assumed, _) = drive(&mut RecordedWorld::new(recording, None), &mut engine);

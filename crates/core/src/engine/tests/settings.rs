@@ -1,4 +1,4 @@
-//! Settings beside the PEs: what a policy wants and the world may not support.
+//! Settings of threads: what a policy wants and the world may not support.
 
 use super::*;
 use crate::plan::{Setting, SettingKind, WantedSetting, Weight};
@@ -32,7 +32,7 @@ impl Policy for Heavy {
 fn an_unsupported_setting_is_observed_and_not_asked_for_again() {
     let topology = bulldozer();
     let allowed = vec![(Time(0), topology.allowed.clone())];
-    // The second comes later, when it is known already that there are no weights.
+    // The second comes later, when weights are known to be unsupported.
     let late = ScriptedThread { lives: second(5)..second(100), ..ScriptedThread::steady(0.0) };
     let mut world = ScriptedWorld::new(allowed, vec![ScriptedThread::steady(0.0), late], second(40));
     let mut engine = Engine::new(topology, Box::new(Heavy), EngineConfig::default());

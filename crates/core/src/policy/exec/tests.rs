@@ -1,4 +1,4 @@
-//! The protocol with a command that is scripted.
+//! The protocol with a scripted command.
 
 use super::*;
 use crate::engine::{Engine, EngineConfig};
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What was sent, and the answers that are still to come: each is given with the exchange that it stands for.
+/// What was sent, and the remaining answers, each given at its exchange.
 #[derive(Default)]
 struct Script {
     sent: Vec<String>,
@@ -56,7 +56,8 @@ fn exec(peer: &Scripted) -> Result<Box<dyn Policy>, String> {
     spec.build(Some(&start)).map_err(|error| error.to_string())
 }
 
-/// Where two threads are bound second by second, on a machine of four PEs; and why the policy has failed.
+/// Returns where two threads are bound second by second, on a machine of four PEs, and why the policy has
+/// failed.
 fn run(peer: &Scripted, seconds: u64) -> (Vec<String>, Option<String>) {
     let topology = Topology::synthetic("core:2 pu:2").unwrap();
     let mut pinned = ScriptedThread::steady(0.9);
@@ -100,8 +101,8 @@ fn a_scene_tells_threads_machine_and_applications_in_one_line() {
     insta::assert_snapshot!(serde_json::to_string_pretty(&scene).unwrap());
 }
 
-/// The events that the command is told of, scene by scene, of a thread that blocks for 0.2 s and another that
-/// begins after 2.2 s.
+/// Returns the events that the command receives, scene by scene, about a thread that blocks for 0.2 s and
+/// another that begins after 2.2 s.
 fn told_events(greeting: &str) -> Vec<String> {
     let topology = Topology::synthetic("core:2 pu:2").unwrap();
     let mut threads = vec![ScriptedThread::steady(0.9), ScriptedThread::steady(0.9)];
@@ -144,7 +145,7 @@ fn a_command_that_asks_for_events_is_told_of_each_at_once() {
 
 #[test]
 fn events_make_no_answer_later() {
-    // While the answer to a scene is owed, events come by the hundred.
+    // While the answer to a scene is outstanding, hundreds of events arrive.
     let topology = Topology::synthetic("core:2 pu:2").unwrap();
     let mut thread = ScriptedThread::steady(0.9);
     thread.blocked =
@@ -161,7 +162,7 @@ fn events_make_no_answer_later() {
 
 #[test]
 fn a_late_answer_changes_nothing_and_is_dropped_when_it_comes() {
-    // The answer to step 2 comes with the question for it in the next second, and is not acted on.
+    // The answer to step 2 comes in the next second, with the question for it, and is ignored.
     let answers = [
         &bind(1, &[("100-0", "2")]),
         "late",
@@ -182,7 +183,7 @@ fn after_five_late_answers_in_a_row_everything_is_given_back() {
     let (drawn, failure) = run(&peer, 8);
     assert_eq!(drawn, ["2", "2", "2", "2", "2", "", "", ""]);
     let failure = failure.expect("it is given up");
-    assert!(failure.contains("5 answers in a row were not there after 20ms"), "{failure}");
+    assert!(failure.contains("5 answers in a row took longer than 20ms"), "{failure}");
 }
 
 #[test]
@@ -193,13 +194,13 @@ fn an_answer_that_breaks_a_rule_ends_it_and_everything_is_given_back() {
         ("", "it answered ``"),
         ("hello", "it answered `hello`"),
         ("[]", "it answered `[]`"),
-        (&bind(7, &[]), "it answered to step 7 instead of step 2"),
-        (&bind(2, &[("999-0", "1")]), "it binds `999-0`, which is no thread"),
-        (&bind(2, &[("100", "1")]), "it binds `100`, which is no thread"),
+        (&bind(7, &[]), "it answered step 7 instead of step 2"),
+        (&bind(2, &[("999-0", "1")]), "it binds `999-0`, which is not a thread"),
+        (&bind(2, &[("100", "1")]), "it binds `100`, which is not a thread"),
         (&bind(2, &[("100-0", "")]), "to the PEs ``"),
         (&bind(2, &[("100-0", "4")]), "to the PEs `4`, of which it may use `0-3`"),
         (&bind(2, &[("101-0", "1-2")]), "to the PEs `1-2`, of which it may use `0-1`"),
-        (&bind(2, &[("101-0", "9999999999")]), "is no set of PEs"),
+        (&bind(2, &[("101-0", "9999999999")]), "is not a set of PEs"),
         (&bind(2, &[("100-0", "1"), ("100-0", "2")]), "it binds thread 100-0 twice"),
         (r#"{"step":2,"bind":[],"wish":1}"#, "unknown field `wish`"),
         (&"x".repeat(10_000), "x…`"),

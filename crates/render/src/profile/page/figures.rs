@@ -1,7 +1,7 @@
-//! The figures of one machine: those of the resource-interdependencies paper (2 to 5, whose numbers they
-//! bear), and what schedulers take beside them.
+//! The figures of one machine: those of the resource-interdependencies paper (2 to 5, with their numbers),
+//! and what schedulers use in addition.
 //!
-//! Δ needs a close and a distant pair. A machine on which all pairs share the same has none; there the same
+//! Δ needs a close and a distant pair. A machine on which all pairs are alike has none; there the same
 //! figures show Δ against running alone, and say so.
 
 use crate::chart::bars::{Bar, BarChart, Row};
@@ -18,10 +18,10 @@ use corewise_core::topology::{DomainKind, size};
 use maud::Markup;
 use std::collections::BTreeSet;
 
-/// More rows than this make no picture; the table has them all.
+/// The maximum number of rows in a figure; the table has them all.
 pub const ROWS_MAX: usize = 40;
 
-/// Every figure for which there is something to show.
+/// Returns every figure for which there is data.
 pub fn figures(profile: &MachineProfile) -> Vec<Figure> {
     let comparisons = comparisons(profile);
     let mut figures = Vec::new();
@@ -57,7 +57,7 @@ fn figure(file: &str, title: &str, caption: &str, content: Markup, height: f64) 
     Figure { file: file.to_owned(), title: title.to_owned(), caption: caption.to_owned(), content, height }
 }
 
-/// Bars of Δ for the subjects of some kind, a series for each comparison.
+/// Draws bars of Δ for some kind of subjects, with a series for each comparison.
 fn delta_bars(comparisons: &[Comparison], wanted: impl Fn(Subject) -> bool) -> BarChart {
     let mut subjects: Vec<Subject> = Vec::new();
     for cell in comparisons.iter().flat_map(|comparison| &comparison.cells) {
@@ -91,7 +91,7 @@ fn synchronisation(comparisons: &[Comparison]) -> Option<Figure> {
     bars("figure-2-synchronisation", "Figure 2: synchronisation", caption, &chart)
 }
 
-/// What both threads are about, if they are about the same.
+/// Returns the focus of both threads, if they have the same.
 fn focus(subject: Subject) -> Option<Focus> {
     match subject {
         Subject::Workload(Workload { first, second }) if first.kernel.focus() == second.kernel.focus() => {
@@ -101,7 +101,7 @@ fn focus(subject: Subject) -> Option<Focus> {
     }
 }
 
-/// How long a message takes, by class.
+/// Draws how long a message takes, by class.
 fn latencies(profile: &MachineProfile) -> Option<Figure> {
     let kernels = Kernel::ALL.into_iter().filter(|kernel| kernel.needs_partner());
     let time = |kernel: Kernel, class: usize| {
@@ -121,7 +121,7 @@ fn latencies(profile: &MachineProfile) -> Option<Figure> {
     bars("synchronisation-latency", "Synchronisation latency by class of pairs", caption, &chart)
 }
 
-/// Where single pairs were measured, all of them side by side; not where there is only one.
+/// Draws the latencies of single pairs side by side, unless there is only one pair.
 fn heat_maps(profile: &MachineProfile) -> Vec<Figure> {
     if profile.reported.pes.len() <= 2 {
         return Vec::new();
@@ -140,7 +140,7 @@ fn heat_maps(profile: &MachineProfile) -> Vec<Figure> {
     kernels.into_iter().map(one).collect()
 }
 
-/// Figure 3: a panel for each comparison, a curve for each kernel.
+/// Draws figure 3: a panel for each comparison, a curve for each kernel.
 fn memory_deltas(profile: &MachineProfile, comparisons: &[Comparison]) -> Option<Figure> {
     let kernels: Vec<Kernel> = Kernel::ALL.into_iter().filter(|kernel| kernel.needs_region()).collect();
     let curve = |comparison: &Comparison, name: usize| {
@@ -179,7 +179,7 @@ fn memory_deltas(profile: &MachineProfile, comparisons: &[Comparison]) -> Option
     lines("figure-3-memory", "Figure 3: memory", &caption, &chart)
 }
 
-/// One thread alone: bandwidth and latency by the size of its region.
+/// Draws the bandwidth and latency of one thread alone by the size of its region.
 fn memory(profile: &MachineProfile) -> Option<Figure> {
     let curve = |kernels: &[Kernel], name: usize| {
         let of_kernel = profile.memory.iter().filter(|point| point.load.kernel == kernels[name]);
@@ -238,7 +238,7 @@ fn below_zero(comparisons: &[Comparison]) -> &'static str {
     }
 }
 
-/// Figure 5; where no pair is closer than another, what a second thread gains.
+/// Draws figure 5; if no pair is closer than another, it shows what a second thread gains.
 fn nas(profile: &MachineProfile, comparisons: &[Comparison]) -> Option<Figure> {
     let chart = delta_bars(comparisons, |subject| matches!(subject, Subject::Nas(..)));
     let (file, title) = ("figure-5-nas", "Figure 5: NAS parallel benchmarks");
@@ -276,7 +276,7 @@ fn nas(profile: &MachineProfile, comparisons: &[Comparison]) -> Option<Figure> {
     bars(file, title, caption, &chart)
 }
 
-/// A panel for each class of pairs, a curve for each resource.
+/// Draws a panel for each class of pairs, with a curve for each resource.
 fn contention(profile: &MachineProfile) -> Option<Figure> {
     let mut kinds: Vec<(Resource, Load)> = Vec::new();
     for curve in &profile.contention {
@@ -351,19 +351,19 @@ fn estimates(lines: &[&Line]) -> Vec<Measurement> {
     lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y)).collect()
 }
 
-/// The lowest and the highest value.
+/// Returns the lowest and the highest value.
 fn values(lines: &[&Line]) -> (f64, f64) {
     let all = estimates(lines).into_iter().map(|y| y.value).filter(|value| value.is_finite());
     all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// The smallest and the largest region.
+/// Returns the smallest and the largest region.
 fn regions(lines: &[&Line]) -> (u64, u64) {
     let all = || lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x as u64));
     (all().min().unwrap_or(4096), all().max().unwrap_or(4096))
 }
 
-/// The sizes of the machine's caches as it tells them, each size once.
+/// Returns the reported sizes of the machine's caches, each size once.
 fn caches(profile: &MachineProfile, first: u64, last: u64) -> Vec<(f64, String)> {
     let named = [(DomainKind::L1, "L1"), (DomainKind::L2, "L2"), (DomainKind::L3, "L3")];
     let sizes: BTreeSet<(u64, &str)> = named

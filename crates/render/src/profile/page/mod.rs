@@ -1,4 +1,4 @@
-//! A machine profile as one HTML page and as single drawings, for people.
+//! A machine profile as one HTML page and as single drawings.
 
 mod figures;
 mod tables;
@@ -13,12 +13,12 @@ use crate::page::{self, known, text};
 use corewise_core::profile::MachineProfile;
 use maud::{Markup, html};
 
-/// The page.
+/// Renders the page.
 pub fn render(profile: &MachineProfile) -> String {
     page::document(&title(profile), chart::STYLE, &body(profile))
 }
 
-/// The page's drawings as files: names and contents.
+/// Returns the page's drawings as files: names and contents.
 pub fn drawings(profile: &MachineProfile) -> Vec<(String, String)> {
     let figures = figures::figures(profile).into_iter();
     figures.map(|figure| (format!("{}.svg", figure.file), figure.standalone(profile.evidence))).collect()
@@ -46,7 +46,7 @@ fn body(profile: &MachineProfile) -> Markup {
     }
 }
 
-/// The word that every figure carries, as a sentence.
+/// Returns the kind of evidence, which every figure states, as a sentence.
 fn evidence(profile: &MachineProfile) -> String {
     let word = profile.evidence.to_string();
     word[..1].to_uppercase() + &word[1..]

@@ -1,4 +1,4 @@
-//! The tables: everything that the figures show, in words and numbers. Long ones are folded.
+//! Tables with the contents of all figures, in words and numbers. Long ones are collapsed.
 
 use super::figures::ROWS_MAX;
 use crate::page::{known, table};
@@ -6,7 +6,7 @@ use crate::profile::words;
 use corewise_core::profile::MachineProfile;
 use maud::{Markup, html};
 
-/// The machine as reported and as measured, and the classes of its pairs.
+/// Renders the machine as reported and as measured, and the classes of its pairs.
 pub fn machine(profile: &MachineProfile) -> Markup {
     let classes = html! {
         @for class in &profile.classes {
@@ -35,7 +35,7 @@ pub fn machine(profile: &MachineProfile) -> Markup {
     }
 }
 
-/// Every Δ.
+/// Renders every Δ.
 pub fn deltas(profile: &MachineProfile) -> Markup {
     let rows = profile.deltas.iter().map(|d| {
         html! {
@@ -50,7 +50,7 @@ pub fn deltas(profile: &MachineProfile) -> Markup {
     folded("Δ of every workload", &["Run", "Close", "Distant", "Δ [95 %]", "Better", "Repetitions"], rows)
 }
 
-/// What each class of pairs gets from each workload.
+/// Renders the results of each class of pairs for each workload.
 pub fn pairs(profile: &MachineProfile) -> Markup {
     let rows = profile.pairs.iter().map(|pair| {
         let (unit, rate) = words::in_unit(pair.workload.first.kernel, pair.rate);
@@ -75,7 +75,7 @@ pub fn pairs(profile: &MachineProfile) -> Markup {
     folded("Every class and workload", &columns, rows)
 }
 
-/// The speeds of single PEs.
+/// Renders the speeds of single PEs.
 pub fn speeds(profile: &MachineProfile) -> Markup {
     let rows = profile.speeds.iter().map(|speed| {
         html! {
@@ -87,7 +87,7 @@ pub fn speeds(profile: &MachineProfile) -> Markup {
     folded("Speed of each PE", &["PE", "Run", "Relative speed [95 %]"], rows)
 }
 
-/// The NAS benchmarks' times.
+/// Renders the NAS benchmarks' times.
 pub fn nas(profile: &MachineProfile) -> Markup {
     let rows = profile.nas.iter().map(|result| {
         html! {
@@ -102,7 +102,7 @@ pub fn nas(profile: &MachineProfile) -> Markup {
     folded("NAS parallel benchmarks", &columns, rows)
 }
 
-/// A section that opens at a click, or is open if it is short; nothing if there is nothing in it.
+/// Returns a collapsible section, which is open if it is short; nothing if it is empty.
 fn folded(heading: &str, columns: &[&str], rows: impl ExactSizeIterator<Item = Markup>) -> Markup {
     let count = rows.len();
     if count == 0 {

@@ -66,11 +66,11 @@ fn each_answer_to_whether_it_helped_is_told_apart() {
         "7.3 % more was done (with 95 % certainty between +5.1 and +9.4 %). So it was kept.",
     );
     check(with(&|r| r.guard = guarded(State::Fell, points, Some(gain))), "At first.");
-    check(with(&|r| r.guard = guarded(State::NotTold, points, Some(gain))), "That cannot be told.");
-    check(with(&|r| r.guard = guarded(State::NotJudged, points, None)), "the time was too short");
-    check(with(&|r| r.guard = guarded(State::NotJudged, None, None)), "That could not be measured");
-    check(with(&|_| ()), "there was no guard");
-    check(with(&|r| r.decisions.clear()), "No thread was to be bound");
+    check(with(&|r| r.guard = guarded(State::NotTold, points, Some(gain))), "Unclear.");
+    check(with(&|r| r.guard = guarded(State::NotJudged, points, None)), "the run was too short");
+    check(with(&|r| r.guard = guarded(State::NotJudged, None, None)), "Not measured");
+    check(with(&|_| ()), "the run had no guard");
+    check(with(&|r| r.decisions.clear()), "wanted to bind no thread");
     check(
         with(&|r| r.nothing_to_gain = Some("nothing is shared".into())),
         "Nothing was placed: nothing is shared.",
@@ -80,7 +80,7 @@ fn each_answer_to_whether_it_helped_is_told_apart() {
         r.dry_run = true;
         r.decisions.iter_mut().for_each(|decision| decision.outcome = None);
     });
-    check(replayed.clone(), "only decided what would be done");
+    check(replayed.clone(), "This was a dry run");
     check(replayed, "it would have been bound to PE 0");
 }
 
@@ -93,7 +93,7 @@ fn reasons_of_being_free_are_those_of_the_policy() {
     };
     for (class, policy, words) in [
         (FpuClass::Light, "spread", "uses floating point too little"),
-        (FpuClass::Unknown, "spread:hysteresis=0.1", "nothing is decided on a guess"),
+        (FpuClass::Unknown, "spread:hysteresis=0.1", "too little is known about its usage"),
         (FpuClass::Light, "pa:turn=1s", "the policy never asked to bind it"),
         (FpuClass::Unknown, "no such policy", "the policy never asked to bind it"),
     ] {

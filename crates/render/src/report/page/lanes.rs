@@ -1,9 +1,9 @@
-//! What each PE did for the run, and which PEs share something: the drawing in which threads that meet on a
-//! shared FPU are seen.
+//! The activity of each PE in a run, and which PEs share something: shows threads that compete for a shared
+//! FPU.
 //!
-//! One lane a PE, PEs that share something next to each other; a column's height is the share of the time in
-//! which threads of the run were seen running there, those that are FPU-intensive at the bottom. What other
-//! programs did is not known here and not drawn.
+//! There is one lane per PE, with PEs that share something next to each other. A column's height is the share
+//! of the time in which threads of the run were seen running there, with FPU-intensive ones at the bottom.
+//! Other programs are unknown here and not drawn.
 
 use super::timeline::{LABEL_WIDTH, Scale, TOP, WIDTH, axis};
 use crate::chart::tenth;
@@ -19,21 +19,21 @@ use std::collections::BTreeMap;
 const LANE_HEIGHT: f64 = 20.0;
 const COLUMN_HEIGHT: f64 = 16.0;
 const LANES_MAX: usize = 64;
-/// All columns of all lanes: what keeps the page small.
+/// The maximum number of columns of all lanes, which limits the size of the page.
 const COLUMNS_MAX: usize = 4_000;
 const COLUMNS_PER_LANE_MAX: usize = 160;
-/// Brackets of what is shared stand left of the lanes, the widest sharing outermost.
+/// The maximum number of brackets for shared resources left of the lanes, the widest sharing outermost.
 const BRACKETS_MAX: usize = 4;
 const BRACKET_WIDTH: f64 = 34.0;
 
-/// How much of a column's time threads ran: FPU-intensive ones, and all.
+/// The share of a column's time in which threads ran: FPU-intensive ones, and all.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Column {
     intensive: f64,
     all: f64,
 }
 
-/// The section with the drawing.
+/// Returns the section with the drawing.
 pub fn section(report: &Report) -> Markup {
     let scale = Scale::of(report);
     let all = pes(report);
@@ -66,8 +66,8 @@ pub fn section(report: &Report) -> Markup {
     page::section("What each PE did", &content)
 }
 
-/// The PEs on which something ran and their close neighbours, so ordered that those that share are
-/// neighbours.
+/// Returns the PEs on which something ran and their close neighbours, ordered so that PEs that share
+/// something are adjacent.
 fn pes(report: &Report) -> Vec<PeId> {
     const CLOSE_MAX: usize = 8;
     let holders = |pe| report.shared.iter().filter(move |shared| shared.pes.contains(pe));
@@ -83,14 +83,14 @@ fn pes(report: &Report) -> Vec<PeId> {
         let mut widest_first: Vec<(usize, Option<PeId>)> =
             holders(pe).map(|shared| (usize::MAX - shared.pes.len(), shared.pes.first())).collect();
         widest_first.sort_unstable();
-        // Who shares nothing closer comes after those who do.
+        // PEs that share nothing closer come after those that do.
         widest_first.push((usize::MAX, None));
         (widest_first, pe)
     });
     order
 }
 
-/// Each PE's columns, `count` of equal width over the whole run.
+/// Returns each PE's columns, `count` of equal width over the whole run.
 fn lanes(report: &Report, end_ns: u64, count: usize) -> BTreeMap<PeId, Vec<Column>> {
     let mut lanes: BTreeMap<PeId, Vec<Column>> = BTreeMap::new();
     let width = end_ns as f64 / count as f64;

@@ -1,8 +1,8 @@
-//! The report of a run as one HTML page, for people.
+//! The report of a run as one HTML page.
 //!
-//! Every text in it comes from outside (a program names its threads as it likes). A page stays readable and
-//! small whatever the run: it draws the busiest threads and the first decisions and says how many it left
-//! out; the JSON report holds them all.
+//! All its texts are untrusted (a program names its threads as it likes). A page stays readable and small
+//! whatever the run: it draws the busiest threads and the first decisions and says how many it left out; the
+//! JSON report contains them all.
 
 mod lanes;
 mod tables;
@@ -19,13 +19,13 @@ use corewise_core::classify::{IntensityClass, ParallelismClass};
 use corewise_core::report::{ApplicationReport, Report};
 use maud::{Markup, html};
 
-/// The threads that are drawn and listed, busiest first.
+/// The maximum number of threads that are drawn and listed, busiest first.
 const THREADS_SHOWN_MAX: usize = 60;
 
-/// The decisions that are marked and listed, first ones first.
+/// The maximum number of decisions that are marked and listed, first ones first.
 const DECISIONS_SHOWN_MAX: usize = 500;
 
-/// The page.
+/// Renders the page.
 pub fn render(report: &Report) -> String {
     page::document(&report.command.join(" "), include_str!("style.css"), &body(report))
 }

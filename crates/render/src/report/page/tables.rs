@@ -1,4 +1,4 @@
-//! The tables of threads and of decisions: everything that the drawing shows, in words and figures.
+//! The tables of threads and of decisions, with the contents of the drawing in words and figures.
 
 use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
 use crate::page::words::{Seconds, Share};
@@ -8,7 +8,7 @@ use corewise_core::observe::Standing;
 use corewise_core::report::{Decision, Report, ThreadReport};
 use maud::{Markup, html};
 
-/// The columns of the table of threads, and what they hold.
+/// The columns of the table of threads, with explanations.
 const THREAD_COLUMNS: [(&str, &str); 10] = [
     ("Thread", ""),
     ("tid", ""),
@@ -22,7 +22,7 @@ const THREAD_COLUMNS: [(&str, &str); 10] = [
     ("Bound to PE", "by corewise, at one time or another"),
 ];
 
-/// The table of threads.
+/// Returns the table of threads.
 pub fn threads(report: &Report) -> Markup {
     let threads = &report.threads;
     let rows = html! { @for thread in threads.iter().take(THREADS_SHOWN_MAX) { (thread_row(thread)) } };
@@ -58,7 +58,7 @@ fn thread_row(thread: &ThreadReport) -> Markup {
     }
 }
 
-/// A bar for the value, under it a thin one for how far the value can be trusted.
+/// Returns a bar for the value, with a thin one below for its confidence.
 fn meter(usage: f64, confidence: Option<f64>) -> Markup {
     let percent = |share: f64| (share * 100.0).clamp(0.0, 100.0).round();
     let trust = confidence.map_or("not known".to_owned(), |confidence| Share(confidence).to_string());
@@ -71,7 +71,7 @@ fn meter(usage: f64, confidence: Option<f64>) -> Markup {
     }
 }
 
-/// The PEs that a thread was bound to, or why corewise left it alone.
+/// Returns the PEs that a thread was bound to, or why corewise left it alone.
 fn bound_to(thread: &ThreadReport) -> String {
     let bound = thread.bindings.iter().fold(CpuSet::new(), |all, binding| all.union(&binding.pes));
     match thread.standing {
@@ -82,7 +82,7 @@ fn bound_to(thread: &ThreadReport) -> String {
     }
 }
 
-/// The table of decisions.
+/// Returns the table of decisions.
 pub fn decisions(report: &Report) -> Markup {
     let decisions = &report.decisions;
     if decisions.is_empty() {

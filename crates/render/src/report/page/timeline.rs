@@ -1,9 +1,9 @@
-//! The drawing of which thread ran where, when and why.
+//! Draws which thread ran where, when and why.
 //!
-//! One row a thread, busiest first. A band's height is the share of the time in which the thread ran, which
-//! is exact; its colour is the PE on which the thread was seen at the end of a look, which is all that is
-//! known of the time between two. A solid band was bound by corewise, a hatched one was free to be moved by
-//! the kernel; a diamond is a decision.
+//! There is one row per thread, busiest first. A band's height is the share of the time in which the thread
+//! ran, which is exact. Its colour is the PE on which the thread was seen at the end of an observation
+//! interval, as nothing more is known about the time in between. A solid band was bound by corewise, a
+//! hatched one could be moved by the kernel; a diamond is a decision.
 
 use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
 use crate::chart::palette::colour;
@@ -22,25 +22,25 @@ const RIGHT_MARGIN: f64 = 10.0;
 pub const TOP: f64 = 26.0;
 const ROW_HEIGHT: f64 = 26.0;
 const BAND_HEIGHT: f64 = 14.0;
-/// Lower than this, a band would not be seen.
+/// The minimum visible height of a band.
 const BAND_HEIGHT_MIN: f64 = 1.5;
-/// Narrower than this, a band carries no number.
+/// The minimum width of a band with a number.
 const NUMBERED_WIDTH_MIN: f64 = 18.0;
-/// With more PEs than this the legend would be longer than the drawing.
+/// The maximum number of PEs in the legend.
 const LEGEND_PES_MAX: usize = 16;
 
-/// From nanoseconds to the drawing's units.
+/// Maps nanoseconds to the drawing's units.
 pub struct Scale {
     pub end_ns: u64,
 }
 
 impl Scale {
-    /// Of the whole run.
+    /// Returns the scale of the whole run.
     pub fn of(report: &Report) -> Self {
         Scale { end_ns: ((report.wall_seconds * 1e9) as u64).max(1) }
     }
 
-    /// Rounded to half a unit, so that what is too short to be seen falls away.
+    /// Returns the position, rounded to half a unit, so that invisibly short times are dropped.
     pub fn x(&self, at_ns: u64) -> f64 {
         let width = WIDTH - LABEL_WIDTH - RIGHT_MARGIN;
         let share = at_ns.min(self.end_ns) as f64 / self.end_ns as f64;
@@ -48,7 +48,7 @@ impl Scale {
     }
 }
 
-/// The section with the drawing.
+/// Returns the section with the drawing.
 pub fn section(report: &Report) -> Markup {
     let shown = &report.threads[..report.threads.len().min(THREADS_SHOWN_MAX)];
     let scale = Scale::of(report);
@@ -60,7 +60,7 @@ pub fn section(report: &Report) -> Markup {
     let drawing = html! {
         defs {
             (hatching())
-            // A name that is too long ends before the thread's id begins.
+            // A name that is too long ends before the thread's ID begins.
             clipPath #names { rect width=(LABEL_WIDTH - 50.0) height=(height) {} }
         }
         (axis(&scale, height))
@@ -86,7 +86,7 @@ pub fn section(report: &Report) -> Markup {
     page::section("Which thread ran where", &content)
 }
 
-/// Stripes in the colour of the ground, laid over the band of a free thread.
+/// Returns stripes in the background colour for the band of a free thread.
 fn hatching() -> Markup {
     html! {
         pattern #free width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
@@ -113,7 +113,7 @@ fn legend(pes: &[PeId]) -> Markup {
     }
 }
 
-/// The times along the top, with lines down to the bottom.
+/// Returns the times along the top, with lines down to the bottom.
 pub fn axis(scale: &Scale, height: f64) -> Markup {
     let step = tick_step_ns(scale.end_ns);
     html! {
@@ -125,13 +125,13 @@ pub fn axis(scale: &Scale, height: f64) -> Markup {
     }
 }
 
-/// A round step (1, 2 or 5 times a power of ten nanoseconds) that makes four to ten of the whole.
+/// Returns a round step (1, 2 or 5 times a power of ten nanoseconds) that divides the whole into four to ten.
 fn tick_step_ns(end_ns: u64) -> u64 {
     let steps = (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power)));
     steps.into_iter().find(|step| end_ns / step <= 10).unwrap_or(end_ns.max(1))
 }
 
-/// A round time needs no more digits than it has.
+/// Formats a round time without superfluous digits.
 fn tick_label(at_ns: u64) -> String {
     match at_ns {
         0 => "0".to_owned(),
@@ -236,14 +236,14 @@ fn folded(report: &Report, rest: &[ThreadReport]) -> Markup {
     page::remark(format_args!("and {count} more threads, {together} of CPU time together"))
 }
 
-/// A span in which a thread ran, and whether it was bound then.
+/// A period in which a thread ran, and whether it was bound then.
 #[derive(Debug, PartialEq)]
 struct Span {
     ran: RanOn,
     bound: bool,
 }
 
-/// The times in which a thread ran, cut where a binding begins or ends.
+/// Returns the periods in which a thread ran, split where a binding begins or ends.
 fn spans(thread: &ThreadReport) -> Vec<Span> {
     let mut spans = Vec::new();
     for ran in &thread.ran_on {

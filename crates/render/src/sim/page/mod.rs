@@ -1,5 +1,5 @@
 //! The comparison of a scenario as one HTML page: speedups as bars with their spread, the figures in tables,
-//! which application ran where, and the scenario that fixes it all. Everything is simulated.
+//! which application ran where, and the scenario with all parameters. Everything is simulated.
 
 mod timeline;
 
@@ -14,10 +14,10 @@ use corewise_sim::comparison::{Comparison, VariantResult, last_seed};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
-/// The applications that are drawn and listed, first ones first: a page stays readable.
+/// The maximum number of applications that are drawn and listed, first ones first.
 const APPLICATIONS_SHOWN_MAX: usize = 40;
 
-/// The page of a comparison, with the scenario's text as it was simulated.
+/// Renders the page of a comparison, with the scenario's text as it was simulated.
 pub fn render(comparison: &Comparison, scenario: &str) -> String {
     let title = format!("simulated: {}", comparison.scenario);
     let style = [grouped::STYLE, include_str!("style.css")].concat();
@@ -60,7 +60,7 @@ fn chart(comparison: &Comparison) -> Markup {
     page::section("Speedup over the default (simulated)", &content)
 }
 
-/// The speedups of a variant: each application, then the geometric mean.
+/// Returns the speedups of a variant: each application, then the geometric mean.
 fn bars(variant: &VariantResult) -> Vec<GroupedBar> {
     let bar = |name: &str, value: Option<f64>, spread: f64, of: usize| GroupedBar {
         name: name.to_owned(),

@@ -1,7 +1,8 @@
-//! Which application ran where in the first run of each variant: one row a PE, a colour for each application.
+//! Which application ran where in the first run of each variant: one row per PE, a colour for each
+//! application.
 //!
-//! It is drawn from the comparison's timeline in text, so a cell is one of its columns and shows who ran most
-//! in it.
+//! It is drawn from the comparison's text timeline, so a cell is one of its columns and shows the application
+//! that ran most in it.
 
 use crate::chart::palette::colour;
 use crate::chart::tenth;
@@ -16,10 +17,10 @@ const ROW_HEIGHT: f64 = 16.0;
 const AXIS_HEIGHT: f64 = 18.0;
 const TICKS: usize = 6;
 
-/// The PEs that are drawn, lowest first.
+/// The maximum number of PEs that are drawn, lowest first.
 const PES_SHOWN_MAX: usize = 64;
 
-/// The section with all drawings.
+/// Returns the section with all drawings.
 pub fn section(comparison: &Comparison) -> Markup {
     let names = comparison.variants.first().map(|first| Drawn::of(first).names).unwrap_or_default();
     let content = html! {
@@ -33,7 +34,7 @@ pub fn section(comparison: &Comparison) -> Markup {
     page::section("Which application ran where (simulated, first seed)", &content)
 }
 
-/// A timeline in text, taken apart.
+/// A parsed text timeline.
 struct Drawn<'a> {
     /// Each PE's name and cells.
     rows: Vec<(&'a str, &'a str)>,
@@ -81,7 +82,7 @@ fn drawing(variant: &VariantResult) -> Markup {
     }
 }
 
-/// The bands of one PE: equal neighbours are one.
+/// Returns the bands of one PE; equal neighbours are merged.
 fn bands(cells: &str, names: &[(char, &str)], top: f64) -> Markup {
     let cells: Vec<char> = cells.chars().collect();
     let cell_width = WIDTH / cells.len().max(1) as f64;
