@@ -161,6 +161,7 @@ mod tests {
         run_ns: 0,
         wait_ns: 0,
         throttled_ns: 0,
+        idle_percent: None,
         elapsed_ns: 100_000_000,
         adaptable: true,
         gives_way: false,

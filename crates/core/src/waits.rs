@@ -26,6 +26,11 @@
 //! Turns help only if all who contend take them. Where the share of spinning does not fall
 //! ([`TURNS_HELP_BELOW`]), they are given up for a while.
 //!
+//! Short waits help only if somebody else uses the PEs that waiting threads leave. Where those are idle
+//! ([`IDLE_FROM`]) although its threads are delayed, by what takes a PE for a moment now and then, a program
+//! with short loops takes several times as long with short waits as with its own. So its own hold again, and
+//! are left alone for a while, which doubles each time ([`UNUSED_MIN`] to [`CALM_MAX`]).
+//!
 //! LLVM's OpenMP lets its idle threads give their PE away while they spin, and loses by turns. So those waits
 //! do not count there, only what the program spins in code of its own.
 //!
@@ -65,6 +70,15 @@ pub const CALM_MIN: Duration = Duration::from_millis(100);
 
 /// And at most, after many relapses.
 pub const CALM_MAX: Duration = Duration::from_secs(10);
+
+/// Idle share of its PEs, in percent, from which on the short waits of a process are of no use. Programs of
+/// OpenMP that were alone while their waits were short, or beside something that took a PE for less than half
+/// of the time, left 16 to 63 idle and took longer by that; beside a busy process or another such program it
+/// was 0 to 2, and those that left 10 gained and lost nothing. *Measured*, `studies/waits/idle`.
+pub const IDLE_FROM: u8 = 15;
+
+/// For how long short waits that were of no use are not tried again, at first.
+pub const UNUSED_MIN: Duration = Duration::from_millis(200);
 
 /// Share of a held-up process's samples in which it spins, from which on it takes turns.
 pub const SPINNING_MIN: f64 = 0.3;
@@ -144,6 +158,8 @@ struct Process {
     calm: Duration,
     /// When its own choice began to hold again.
     calm_from: Option<Time>,
+    /// Until when its waits are not made short again, as that was of no use, and for how long that was.
+    left_until: Option<(Time, Duration)>,
     /// From when on it is judged now, and its threads' samples by then.
     judged_from: Option<(Time, HashMap<ThreadId, Samples>)>,
 }
@@ -239,7 +255,9 @@ impl Waits {
                 }
                 let cure = match process.spins {
                     Spins::Itself { .. } if cures.turns => Setting::InTurns,
-                    Spins::No if process.adaptable && cures.spin => Setting::SpinCount(SHORT_SPIN_COUNT),
+                    Spins::No if process.adaptable && cures.spin && !process.is_left(now) => {
+                        Setting::SpinCount(SHORT_SPIN_COUNT)
+                    }
                     Spins::Itself { .. } | Spins::No | Spins::Anyway { .. } => return false,
                 };
                 let relapsed = |from: Time| now.since(from) < 10 * process.calm;
@@ -248,7 +266,8 @@ impl Waits {
                     _ => CALM_MIN,
                 };
                 let reason = format!("its threads waited for a PE for {:.0} % of their time", 100.0 * share);
-                process.state = State::Cured { cure, since: now, calm: Calm::default(), reason: reason.into() };
+                process.state =
+                    State::Cured { cure, since: now, calm: Calm::default(), reason: reason.into() };
                 process.waited = Duration::ZERO;
                 true
             }
@@ -259,6 +278,10 @@ impl Waits {
                 false
             }
             State::Left => false,
+            State::Cured { cure: Setting::SpinCount(_), .. } if delay.idle_percent >= Some(IDLE_FROM) => {
+                process.leave_for_a_while(now);
+                true
+            }
             State::Cured { calm, cure, reason, .. } => {
                 let least = if *cure == Setting::InTurns { TURNS_CALM_MIN } else { CALM_MIN };
                 if calm.take(delay) >= process.calm.max(least) {
@@ -394,6 +417,7 @@ impl Process {
             waited: Duration::ZERO,
             calm: CALM_MIN,
             calm_from: None,
+            left_until: None,
             judged_from: None,
         }
     }
@@ -402,6 +426,8 @@ impl Process {
     /// nothing can be done.
     fn to_judge_since(&self) -> Option<Time> {
         match (&self.state, &self.spins) {
+            // Its waits can be short, but that is of no use: what delays it does not spin, either.
+            (State::Own, Spins::No) if self.left_until.is_some() => None,
             (State::Own, Spins::No | Spins::Itself { .. }) => self.delayed_since,
             (State::Cured { cure: Setting::InTurns, since, .. }, _) => Some(*since + JUDGED_IN_TURNS_OVER),
             (State::Cured { since, .. }, _) => Some(*since),
@@ -411,6 +437,21 @@ impl Process {
 
     fn be_held_up_no_longer(&mut self) {
         (self.delayed_since, self.waited) = (None, Duration::ZERO);
+    }
+
+    /// Its own choice holds again, as short waits are of no use.
+    fn leave_for_a_while(&mut self, now: Time) {
+        let wait = match self.left_until {
+            Some((until, last)) if now.since(until) < 10 * last => (2 * last).min(CALM_MAX),
+            Some(_) | None => UNUSED_MIN,
+        };
+        self.left_until = Some((now + wait, wait));
+        self.state = State::Own;
+        self.be_held_up_no_longer();
+    }
+
+    fn is_left(&self, now: Time) -> bool {
+        self.left_until.is_some_and(|(until, _)| now < until)
     }
 
     fn takes_turns(&self) -> bool {

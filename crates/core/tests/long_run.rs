@@ -141,6 +141,7 @@ impl Run {
                     run_ns,
                     wait_ns,
                     throttled_ns: 0,
+                    idle_percent: None,
                     elapsed_ns: 10_000_000,
                     adaptable: true,
                     gives_way: false,

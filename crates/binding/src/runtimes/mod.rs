@@ -16,6 +16,7 @@
 //! [`COST_MAX`]. What a process forks has its values: it is given its own back when it is first seen, but not
 //! if corewise is killed before.
 
+mod idle;
 pub mod libgomp;
 pub mod loaded;
 pub mod openmpi;
@@ -35,6 +36,7 @@ use corewise_sys::clock::{own_cpu_time, process_cpu_time};
 use corewise_sys::environment;
 use corewise_sys::limits::Throttling;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
+use idle::IdleTime;
 use loaded::Loaded;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -125,6 +127,8 @@ struct Process {
     copies: Vec<Idling>,
     /// The spin count that is wanted of them, if not the library's own choice.
     wanted: Option<u64>,
+    /// How idle its PEs are while its waits are changed.
+    idle: Option<IdleTime>,
     /// Where it says of how many threads teams are, and what is wanted there, if not the libraries' own
     /// choice.
     teams: Vec<Variable>,
@@ -222,6 +226,7 @@ impl Runtimes {
             threads: HashMap::new(),
             copies: Vec::new(),
             wanted: None,
+            idle: None,
             teams: Vec::new(),
             team_size: None,
             wish: None,
@@ -336,7 +341,8 @@ impl Runtimes {
             // As long as something is changed, it is told, too, that they wait no longer.
             if process.is_changed() || began < process.told_until {
                 let (adaptable, gives_way) = (!process.copies.is_empty(), process.gives_way);
-                delays.push(ProcessDelay { adaptable, gives_way, ..delay });
+                let idle_percent = process.idle.as_mut().and_then(|idle| idle.take(&self.proc));
+                delays.push(ProcessDelay { adaptable, gives_way, idle_percent, ..delay });
             }
             !process.threads.is_empty()
         });
@@ -389,6 +395,7 @@ impl Runtimes {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
         process.wanted = count;
+        process.idle = count.map(|_| IdleTime::begin(&self.proc, process.threads.keys().copied()));
         process.busy = (Instant::now(), 0, 0);
         process.write(guardian)
     }
@@ -460,6 +467,7 @@ impl Process {
             wait_ns,
             throttled_ns,
             elapsed_ns,
+            idle_percent: None,
             adaptable,
             gives_way,
             spin_count,

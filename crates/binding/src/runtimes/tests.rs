@@ -153,6 +153,7 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
         run_ns: 0,
         wait_ns: 0,
         throttled_ns: 0,
+        idle_percent: None,
         elapsed_ns: delays[0].elapsed_ns,
         adaptable: true,
         gives_way: false,

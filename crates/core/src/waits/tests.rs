@@ -57,6 +57,43 @@ fn each_relapse_doubles_the_calm() {
     assert_eq!(drawn(&looks), format!(".{}..{}..s", short(10), short(20)));
 }
 
+/// Of 40 looks at a process that is delayed all the time, with so many percent of its PEs' time idle at every
+/// tenth: those at which its waits became short, and those at which they became its own again.
+fn delayed_beside_idle_pes(idle_percent: u8, looks: u64) -> (Vec<u64>, Vec<u64>) {
+    let mut waits = Waits::new(BOTH);
+    let (mut short, mut own) = (Vec::new(), Vec::new());
+    for look in 1..=looks {
+        if !own.is_empty() && wanted(&waits).is_empty() {
+            assert!(waits.to_judge().is_empty(), "turns would be of no use, either");
+        }
+        let idle_percent = (look % 10 == 0).then_some(idle_percent);
+        if waits.take(&ProcessDelay { idle_percent, ..held_up(true) }, at(10 * look)) {
+            let is_own = wanted(&waits).is_empty();
+            if is_own {
+                own.push(look)
+            } else if waits.is_first_step() {
+                short.push(look)
+            }
+        }
+    }
+    (short, own)
+}
+
+impl Waits {
+    /// Whether waits are short, but not the shortest.
+    fn is_first_step(&self) -> bool {
+        wanted(self) == [Setting::SpinCount(SHORT_SPIN_COUNT)]
+    }
+}
+
+#[test]
+fn short_waits_that_only_leave_pes_idle_are_left_for_ever_longer() {
+    let (short, own) = delayed_beside_idle_pes(IDLE_FROM, 250);
+    assert_eq!(own, [10, 40, 90, 180], "until they are tried again 20, 40 and 80 looks");
+    assert_eq!(short, [2, 30, 80, 170]);
+    assert_eq!(delayed_beside_idle_pes(IDLE_FROM - 1, 250), (vec![2], vec![]), "somebody uses them");
+}
+
 /// As its waits were made short before the engine was there.
 #[test]
 fn what_holds_already_holds_until_it_is_calm() {
@@ -91,6 +128,7 @@ fn held_up(adaptable: bool) -> ProcessDelay {
         run_ns: 1,
         wait_ns: 1,
         throttled_ns: 0,
+        idle_percent: None,
         elapsed_ns: 10_000_000,
         adaptable,
         gives_way: false,

@@ -247,6 +247,7 @@ fn waits_are_changed_between_observations_also_before_the_first() {
         run_ns: 1,
         wait_ns: 1,
         throttled_ns: 0,
+        idle_percent: None,
         elapsed_ns: 10_000_000,
         adaptable: true,
         gives_way: false,

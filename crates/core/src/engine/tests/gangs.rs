@@ -43,6 +43,7 @@ fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end(
         run_ns: 1,
         wait_ns: 1,
         throttled_ns: 0,
+        idle_percent: None,
         elapsed_ns: 100_000_000,
         adaptable: false,
         gives_way: false,
