@@ -1,6 +1,7 @@
 //! `corewise paths` through the binary: record, report, export, truth, accuracy.
 
 use assert_cmd::Command;
+use corewise_testing::needs;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -151,6 +152,37 @@ fn a_recording_becomes_a_report_and_every_profile() {
 
     let twice = fixture.stdout(&["export", "run.cwp", "run.cwp", "--format", "bolt"]);
     assert!(counts(&twice.replace(" 0\n", "\n"), ' ') > counts(&bolt.replace(" 0\n", "\n"), ' '));
+}
+
+/// Runs a tool of LLVM 19 that must succeed, and what it prints.
+fn llvm(fixture: &Fixture, tool: &str, args: &[&str]) -> String {
+    let mut command = std::process::Command::new(Path::new("/usr/lib/llvm-19/bin").join(tool));
+    let output = command.current_dir(fixture.folder.path()).args(args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{tool}: {told:?}");
+    told.concat()
+}
+
+#[test]
+fn the_tools_that_read_profiles_find_the_hot_functions_in_them() {
+    needs!(Llvm);
+    let fixture = Fixture::new();
+    fixture.compile_with(PROGRAM, &["-g", "-gno-as-locview-support", "-Wl,--build-id,--emit-relocs"]);
+    fixture.record("run.cwp", ROUNDS);
+    let export = |format: &str| fixture.stdout(&["export", "run.cwp", "-f", format, "-o", format]);
+    ["llvm-profgen", "perf-script", "bolt", "autofdo"].into_iter().for_each(|format| _ = export(format));
+    let branches = ["--binary=program", "--unsymbolized-profile=llvm-profgen", "--use-offset=0"];
+    llvm(&fixture, "llvm-profgen", &[&branches[..], &["--output=branches"]].concat());
+    let stacks = ["--binary=program", "--perfscript=perf-script", "--output=stacks"];
+    llvm(&fixture, "llvm-profgen", &stacks);
+    for profile in ["branches", "stacks", "autofdo"] {
+        let shown = llvm(&fixture, "llvm-profdata", &["show", "--sample", profile]);
+        assert!(shown.contains("Function: classify: "), "{profile}: {shown}");
+    }
+    let told = llvm(&fixture, "perf2bolt", &["program", "-pa", "-p", "bolt", "-o", "fdata"]);
+    assert!(told.contains("mismatching disassembled function contents: 0 "), "{told}");
+    let fdata = std::fs::read_to_string(fixture.path("fdata")).unwrap();
+    assert!(fdata.contains("classify"), "{fdata}");
 }
 
 #[test]

@@ -98,6 +98,8 @@ capabilities! {
     Cmake = "cmake",
     /// Meson is installed.
     Meson = "meson",
+    /// LLVM's tools for profiles are installed, BOLT among them.
+    Llvm = "llvm",
 }
 
 impl Capability {
@@ -122,6 +124,10 @@ impl Capability {
             Capability::Go => (is_installed("go"), "there is no program `go`"),
             Capability::Cmake => (is_installed("cmake"), "there is no program `cmake`"),
             Capability::Meson => (is_installed("meson"), "there is no program `meson`"),
+            Capability::Llvm => (
+                is_installed("llvm-profgen-19") && is_installed("llvm-bolt-19"),
+                "there are no programs `llvm-profgen-19` and `llvm-bolt-19`",
+            ),
             Capability::QemuUser => (is_installed("qemu-x86_64"), "there is no program `qemu-x86_64`"),
             _ => (true, ""),
         };
