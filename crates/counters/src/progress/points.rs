@@ -205,11 +205,12 @@ impl Modules {
 /// Whether the kernel carries out the instruction that begins like this itself where a uprobe stands: pushes,
 /// and nops, calls and jumps that lead to a fixed distance (arch/x86/kernel/uprobes.c).
 fn is_emulated(bytes: [u8; 2]) -> bool {
-    match bytes {
-        [0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb, _] => true,
-        [0x41, 0x50..=0x57] | [0x0f, 0x80..=0x8f] => true,
-        _ => false,
-    }
+    matches!(
+        bytes,
+        [0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb, _]
+            | [0x41, 0x50..=0x57]
+            | [0x0f, 0x80..=0x8f]
+    )
 }
 
 /// What samples show of a function.
