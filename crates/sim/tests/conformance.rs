@@ -68,6 +68,15 @@ fn a_slow_pe_takes_longer_by_its_speed() {
 }
 
 #[test]
+fn a_woken_thread_runs_on_the_idle_pe_that_it_was_given() {
+    // Whoever waits first at a barrier is woken by the other, whose PE is idle at the same moment.
+    let app = "application = [{ name = 'a', threads = 2, steps = [{ repeat = { times = 200, steps = [\
+        { parallel = { mcycles = 20, demand = 'int', imbalance = 0.5 } }, \
+        { serial = { mcycles = 5, demand = 'int' } }] } }] }]";
+    assert_eq!(run(&scenario("core:4 pu:1", app), 1).migrations().values().sum::<u64>(), 0);
+}
+
+#[test]
 fn two_equal_threads_share_fairly() {
     let app = "application = [{ name = 'a', copies = 2, steps = [{ each = { mcycles = 1000, \
         demand = 'int' } }] }]";

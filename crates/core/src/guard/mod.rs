@@ -83,8 +83,10 @@ const FALLEN: f64 = 0.1;
 const LOOK_KEPT: Duration = Duration::from_millis(250);
 const LOOK_TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// For how long threads are bound to where they ran before, when their placement is taken back.
+/// For how long threads are bound to where they ran before, when their placement is taken back: until all
+/// have run there, as who sleeps moves when it wakes, but at least and at most so long.
 const RETURN: Duration = Duration::from_millis(10);
+const RETURN_MAX: Duration = Duration::from_millis(500);
 
 /// How long threads are free before the first trial, if they were bound before there was a meter.
 const FREED: Duration = Duration::from_secs(1);
@@ -146,10 +148,34 @@ struct Decided {
     without: Rates,
     /// Looks in a row that showed another phase.
     otherwise: u32,
-    /// Until then threads are bound to where they were before.
-    returns_until: Option<Time>,
+    /// While threads are bound to where they were before.
+    returning: Option<Returning>,
     /// When it is tried again; `None`: when another phase begins.
     again_at: Option<Time>,
+}
+
+/// Threads on their way back to where they ran before.
+#[derive(Debug)]
+struct Returning {
+    until: Time,
+    look_at: Time,
+}
+
+impl Returning {
+    fn new(now: Time) -> Returning {
+        Returning { until: now + RETURN_MAX, look_at: now + RETURN }
+    }
+
+    /// Whether all have run where they ran before, or it has taken too long.
+    fn is_over(&mut self, look: &Look, before: &BTreeMap<ThreadId, PeId>) -> bool {
+        let now = look.at();
+        if now < self.look_at {
+            return false;
+        }
+        self.look_at = now + RETURN;
+        let is_back = |(thread, pe)| look.places.get(thread).is_none_or(|place| place == pe);
+        now >= self.until || before.iter().all(is_back)
+    }
 }
 
 impl Guard {
@@ -177,7 +203,7 @@ impl Guard {
             Mode::Trying(trial) if trial.is_placed() => InForce::Placement,
             Mode::Trying(trial) if trial.is_settling() => InForce::Before(&self.before),
             Mode::Decided(decided) if decided.is_kept => InForce::Placement,
-            Mode::Decided(decided) if decided.returns_until.is_some() => InForce::Before(&self.before),
+            Mode::Decided(decided) if decided.returning.is_some() => InForce::Before(&self.before),
             Mode::Trying(_) | Mode::Decided(_) => InForce::Nothing,
         }
     }
@@ -196,7 +222,7 @@ impl Guard {
             Mode::Unguarded => None,
             Mode::Trying(trial) => Some(trial.due()),
             Mode::Decided(decided) if decided.is_kept => Some(self.last.at() + LOOK_KEPT),
-            Mode::Decided(decided) => decided.returns_until,
+            Mode::Decided(decided) => decided.returning.as_ref().map(|returning| returning.look_at),
         }
     }
 
@@ -270,7 +296,7 @@ impl Guard {
             effect: if is_kept { found.effect } else { 0.0 },
             without: found.without,
             otherwise: 0,
-            returns_until: (!is_kept).then(|| now + RETURN),
+            returning: (!is_kept).then(|| Returning::new(now)),
             again_at,
         });
         self.last = look;
@@ -280,7 +306,9 @@ impl Guard {
     fn judge_phase(&mut self, look: Look, wanted: bool) {
         let now = look.at();
         let Mode::Decided(decided) = &mut self.mode else { return };
-        decided.returns_until = decided.returns_until.filter(|until| *until > now);
+        if decided.returning.as_mut().is_some_and(|returning| returning.is_over(&look, &self.before)) {
+            decided.returning = None;
+        }
         if wanted && decided.again_at.is_some_and(|at| at <= now) && look.source.is_some() {
             return self.begin_trial(now);
         }
@@ -296,7 +324,7 @@ impl Guard {
         if decided.is_kept && level < -FALLEN {
             (decided.is_kept, decided.effect, decided.otherwise) = (false, 0.0, 0);
             decided.again_at = Some(self.free_at);
-            decided.returns_until = Some(now + RETURN);
+            decided.returning = Some(Returning::new(now));
             self.findings.fell(now);
         } else if decided.otherwise >= LOOKS {
             decided.again_at = Some(decided.again_at.unwrap_or(self.free_at).min(self.free_at));

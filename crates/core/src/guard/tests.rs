@@ -181,3 +181,30 @@ fn what_a_trial_has_stirred_up_is_not_taken_for_where_threads_were() {
     assert_eq!(guard.findings().state, State::TakenBack);
     assert_eq!(guard.in_force(), InForce::Before(&BTreeMap::from([(reading(None).thread, PeId(0))])));
 }
+
+#[test]
+fn who_sleeps_when_the_placement_is_taken_back_has_time_to_run_where_it_was() {
+    let program = Program { rate: |_, placed| if placed { STEADY / 2.0 } else { STEADY }, noise: 0.0 };
+    for wakes in [true, false] {
+        let mut guard = Guard::new(1);
+        let (mut now, mut work) = (Time(0), 0.0);
+        while !matches!(guard.mode, Mode::Decided(_)) {
+            guard.take(now, &[reading(Some(work))], true);
+            let next = guard.due().unwrap();
+            work +=
+                (program.rate)(0.0, guard.in_force() == InForce::Placement) * next.since(now).as_secs_f64();
+            now = next;
+        }
+        let (taken_back, before) = (now, BTreeMap::from([(reading(None).thread, PeId(3))]));
+        let asleep = ThreadReading { last_pe: Some(PeId(0)), ..reading(Some(work)) };
+        while now.since(taken_back) < 5 * RETURN {
+            assert_eq!(guard.in_force(), InForce::Before(&before));
+            now = guard.due().unwrap();
+            guard.take(now, std::slice::from_ref(&asleep), true);
+        }
+        let later = if wakes { reading(Some(work)) } else { asleep };
+        now = if wakes { guard.due().unwrap() } else { taken_back + 2 * RETURN_MAX };
+        guard.take(now, &[later], true);
+        assert_eq!(guard.in_force(), InForce::Nothing, "wakes: {wakes}");
+    }
+}

@@ -6,15 +6,24 @@
 //! two. An execute breakpoint is a register of the processor: a thread has four, they come and go at once,
 //! and nobody sees them in the code. So many points are tried by breakpoints, and the few that are fit
 //! counted by uprobes.
+//!
+//! That microsecond holds where the kernel carries out the instruction under the probe itself: a push, a nop,
+//! a jump, a call. Others it steps over one at a time, which takes a debug exception. A hypervisor that looks
+//! at these makes them cost 15 times as much (14 µs were measured, and the code after it is slower, too). An
+//! execute breakpoint takes the same exception, so what that costs is measured once, and bounds the rate.
 
+use corewise_core::progress::{RATE_MAX, RATE_MIN};
 use corewise_sys::proc;
 use perf_event_open_sys::bindings as sys;
 use std::ffi::CString;
 use std::fs::File;
+use std::hint::black_box;
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// The kernel's number of the kind of event.
 const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
@@ -28,6 +37,40 @@ pub const WATCHED_MAX: usize = 4;
 
 /// What the kernel wants to be told as the length of an execute breakpoint.
 const WATCHED_BYTES: u64 = if cfg!(target_arch = "aarch64") { 4 } else { size_of::<usize>() as u64 };
+
+/// What counting one point may cost, as a share of the time.
+const COST_MAX: f64 = 0.005;
+
+/// Passes of a breakpoint whose time is taken together, and how often: the shortest counts.
+const TIMED_PASSES: u32 = 16;
+const TIMED: usize = 4;
+
+/// How often a second a point may be passed where the kernel has to step over its instruction.
+pub fn stepped_rate_max() -> f64 {
+    static RATE: OnceLock<f64> = OnceLock::new();
+    *RATE.get_or_init(|| exception_cost().map_or(RATE_MAX, rate_at))
+}
+
+fn rate_at(cost: Duration) -> f64 {
+    (COST_MAX / cost.as_secs_f64()).clamp(RATE_MIN, RATE_MAX)
+}
+
+/// What a debug exception costs here; `None` where it cannot be tried.
+fn exception_cost() -> Option<Duration> {
+    let tid = nix::unistd::gettid().as_raw() as u32;
+    let _watched = Counter::watch(tid, passed as fn() as usize as u64).ok()?;
+    let once = || {
+        let begin = Instant::now();
+        (0..TIMED_PASSES).for_each(|_| black_box(passed as fn())());
+        begin.elapsed() / TIMED_PASSES
+    };
+    (0..TIMED).map(|_| once()).min()
+}
+
+#[inline(never)]
+fn passed() {
+    black_box(());
+}
 
 /// Counts one point of one thread, from its opening on.
 #[derive(Debug)]
@@ -87,5 +130,17 @@ impl Counter {
         let mut count = [0; 8];
         (&self.0).read_exact(&mut count)?;
         Ok(u64::from_ne_bytes(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dearer_an_exception_the_fewer_passes() {
+        assert_eq!(rate_at(Duration::from_nanos(1)), RATE_MAX);
+        assert!((rate_at(Duration::from_micros(10)) - 500.0).abs() < 1e-9);
+        assert_eq!(rate_at(Duration::from_secs(1)), RATE_MIN);
     }
 }

@@ -54,8 +54,8 @@ const COUNTED_MAX: usize = 48;
 /// second.
 const TRYING: Duration = Duration::from_secs(2);
 
-/// Passes a second above which a point is no longer counted.
-const RATE_TOO_HIGH: f64 = 2.0 * RATE_MAX;
+/// How many times as often as it may be a point must be passed to be no longer counted.
+const TOO_HIGH: f64 = 2.0;
 
 /// How much more than that it may be passed in a burst, as seconds of that rate; and before the choice.
 const BURST_S: f64 = 2.0;
@@ -103,6 +103,8 @@ pub struct Meter {
     pub points: Vec<String>,
     /// Of each point; `None` once it has become too expensive.
     counters: Vec<Option<Counter>>,
+    /// How often a second each may be passed.
+    rates_max: Vec<f64>,
     /// How often each may still be passed before it is.
     spare: Vec<f64>,
     schedstat: SchedstatFile,
@@ -175,14 +177,15 @@ impl Meter {
     /// another part of the program's work. Else what counting it costs would be taken for slowness.
     fn shed(meters: &mut Vec<Meter>) {
         for meter in &mut *meters {
-            meter.spare = vec![SHEDDING_BURST_S * RATE_TOO_HIGH; meter.counters.len()];
+            meter.spare = meter.rates_max.iter().map(|most| SHEDDING_BURST_S * TOO_HIGH * most).collect();
         }
         Meter::count_all(meters, SHEDDING);
         for meter in meters {
             let slices = meter.take_slices();
             let passed_s = SLICE.as_secs_f64() * slices.len() as f64;
             let passes = |point: usize| slices.iter().map(|slice| slice.passes[point]).sum::<u64>() as f64;
-            let rates: Vec<f64> = (0..meter.points.len()).map(|point| passes(point) / passed_s).collect();
+            let rate = |point: usize| dear(passes(point) / passed_s, meter.rates_max[point]);
+            let rates: Vec<f64> = (0..meter.points.len()).map(rate).collect();
             meter.keep(&affordable(&rates));
         }
     }
@@ -198,12 +201,13 @@ impl Meter {
         else {
             return Ok(None);
         };
-        let (mut points, mut counters) = (Vec::new(), Vec::new());
+        let (mut points, mut counters, mut rates_max) = (Vec::new(), Vec::new(), Vec::new());
         for point in rare {
             match Counter::open(tid, modules.file(&point), point.offset) {
                 Ok(counter) => {
                     points.push(point.name);
                     counters.push(Some(counter));
+                    rates_max.push(point.rate_max);
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
                 Err(error) if is_of_instruction(&error) => {}
@@ -215,6 +219,7 @@ impl Meter {
             name: stat.name,
             points,
             counters,
+            rates_max,
             spare: Vec::new(),
             schedstat,
             last: None,
@@ -245,12 +250,15 @@ impl Meter {
 
     /// Counts a point no longer that is passed too often, as if it had never been passed.
     fn keep_cheap(&mut self, passed: Duration) {
-        let most = BURST_S * RATE_TOO_HIGH;
-        self.spare.resize(self.counters.len(), most);
+        let most = |point: usize| BURST_S * TOO_HIGH * self.rates_max[point];
+        if self.spare.len() != self.counters.len() {
+            self.spare = (0..self.counters.len()).map(most).collect();
+        }
         let Some(now) = self.slices.last().map(|slice| slice.passes.clone()) else { return };
         for (point, passes) in now.into_iter().enumerate() {
             let spare = &mut self.spare[point];
-            *spare = (*spare + RATE_TOO_HIGH * passed.as_secs_f64() - passes as f64).min(most);
+            let more = TOO_HIGH * self.rates_max[point] * passed.as_secs_f64();
+            *spare = (*spare + more - passes as f64).min(most(point));
             if *spare < 0.0 {
                 self.counters[point].take().into_iter().for_each(Counter::close);
                 self.slices.iter_mut().for_each(|slice| slice.passes[point] = 0);
@@ -266,6 +274,11 @@ impl Meter {
     /// What is counted: indices in the slices' passes; or why nothing is.
     pub fn choice(&self) -> Result<Choice, Unknown> {
         self.choice
+    }
+
+    /// Whether the first point is still counted: it may have become too expensive.
+    fn counts(&self) -> bool {
+        self.counters.first().is_some_and(Option::is_some)
     }
 
     /// How many slices it took to choose: a baseline of fewer tells less than was asked of the points.
@@ -284,6 +297,7 @@ impl Meter {
 
     /// Counts these points only from now on, in this order.
     fn keep(&mut self, kept: &[usize]) {
+        self.rates_max = kept.iter().map(|&index| self.rates_max[index]).collect();
         let mut all: Vec<Option<(String, Option<Counter>)>> = std::mem::take(&mut self.points)
             .into_iter()
             .zip(std::mem::take(&mut self.counters))
@@ -298,6 +312,11 @@ impl Meter {
         self.spare.clear();
         self.last = None;
     }
+}
+
+/// A rate of passes as that of the cheapest ones that cost as much.
+fn dear(rate: f64, rate_max: f64) -> f64 {
+    rate * RATE_MAX / rate_max
 }
 
 /// Whether a probe was refused because of its instruction: some cannot be probed.

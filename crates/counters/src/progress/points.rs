@@ -15,15 +15,18 @@
 //! Limits. What is passed as often as samples are taken looks like what is passed a million times. Code in no
 //! file is not looked at. Functions beyond [`BYTES_MAX`] have no candidates inside.
 
+use super::counter::stepped_rate_max;
 use corewise_code::elf::ElfFile;
 use corewise_code::mapped_file;
 use corewise_code::{AddressSpace, Backing, FileKey, FileText, Flow, Isa, Mapping};
+use corewise_core::progress::RATE_MAX;
 use corewise_paths::program::Function;
 use corewise_sys::proc::Proc;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// The largest function that is decoded.
@@ -36,7 +39,7 @@ const LOOPS_MAX: usize = 12;
 const LOOP: &str = "loop in";
 
 /// A place in a file's code.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 pub struct Point {
     /// The index of the file.
     pub module: usize,
@@ -46,6 +49,8 @@ pub struct Point {
     pub address: u64,
     /// What it is, for people: `xz: return from lzma_code in main`.
     pub name: String,
+    /// How often a second it may be passed, for what a pass costs.
+    pub rate_max: f64,
 }
 
 /// A file with code that the process has mapped.
@@ -123,7 +128,9 @@ impl Modules {
                 }
             }
         }
-        weighted.sort();
+        weighted.sort_by(|(weight, point), (other, against)| {
+            (weight, point.address).cmp(&(other, against.address))
+        });
         let mut known = BTreeSet::new();
         weighted.retain(|(_, point)| known.insert(point.address));
         weighted.into_iter().map(|(_, point)| point).collect()
@@ -151,14 +158,17 @@ impl Modules {
     }
 
     fn point(&self, module: usize, address: u64, what: &str) -> Option<Point> {
-        let Module { elf, functions, name, loaded, .. } = &self.modules[module];
+        let Module { file, elf, functions, name, loaded, .. } = &self.modules[module];
         let offset = elf.segments().offset(address)?;
         let function = function_at(functions, address)?;
         let label = function.name.clone().unwrap_or_else(|| format!("{:#x}", function.start));
         let distance = address - function.start;
         let place = if distance == 0 { label } else { format!("{label}+{distance:#x}") };
         let name = format!("{name}: {what} {place}");
-        Some(Point { module, offset, address: address.wrapping_add(*loaded), name })
+        let mut bytes = [0; 2];
+        file.read_exact_at(&mut bytes, offset).ok()?;
+        let rate_max = if is_emulated(bytes) { RATE_MAX } else { stepped_rate_max() };
+        Some(Point { module, offset, address: address.wrapping_add(*loaded), name, rate_max })
     }
 
     /// Module, function and address as linked of an address of the process.
@@ -190,6 +200,17 @@ impl Modules {
         let decoded = self.decoded.entry((module, function.start));
         decoded.or_insert_with(|| decode(elf, text, function)).as_ref()
     }
+}
+
+/// Whether the kernel carries out the instruction that begins like this itself where a uprobe stands: pushes,
+/// and nops, calls and jumps that lead to a fixed distance (arch/x86/kernel/uprobes.c).
+fn is_emulated(bytes: [u8; 2]) -> bool {
+    matches!(
+        bytes,
+        [0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb, _]
+            | [0x41, 0x50..=0x57]
+            | [0x0f, 0x80..=0x8f]
+    )
 }
 
 /// What samples show of a function.
@@ -280,5 +301,17 @@ mod tests {
         assert_eq!(seen.changes(0x20..=0x20), 9);
         assert_eq!(seen.changes(0x10..=0x2f), 10);
         assert_eq!(seen.changes(0x30..=0x3f), 0);
+    }
+
+    #[test]
+    fn instructions_that_the_kernel_carries_out_itself_are_cheap() {
+        // push rbp; push r12; nop; call; jmp; jne, short and long.
+        for bytes in [[0x55, 0x48], [0x41, 0x54], [0x90, 0], [0xe8, 1], [0xeb, 1], [0x75, 1], [0x0f, 0x85]] {
+            assert!(is_emulated(bytes), "{bytes:x?}");
+        }
+        // endbr64; mov; test; pop r12; movzx; rex.w push.
+        for bytes in [[0xf3, 0x0f], [0x48, 0x89], [0x48, 0x85], [0x41, 0x5c], [0x0f, 0xb6], [0x48, 0x50]] {
+            assert!(!is_emulated(bytes), "{bytes:x?}");
+        }
     }
 }

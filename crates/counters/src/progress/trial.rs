@@ -1,8 +1,8 @@
 //! Which points a thread passes seldom enough to be counted, tried by execute breakpoints for a moment each.
 
-use super::RATE_TOO_HIGH;
 use super::counter::{Counter, WATCHED_MAX};
 use super::points::Point;
+use super::{TOO_HIGH, dear};
 use corewise_core::progress::affordable;
 use corewise_sys::proc::{Proc, SchedstatFile};
 use std::io;
@@ -35,7 +35,7 @@ pub fn rare(pid: u32, tid: u32, candidates: Vec<Point>, time: Duration) -> io::R
         }
         left = rare;
     }
-    let rates: Vec<f64> = left.iter().map(|(rate, _)| *rate).collect();
+    let rates: Vec<f64> = left.iter().map(|(rate, point)| dear(*rate, point.rate_max)).collect();
     let mut kept: Vec<&(f64, Point)> = affordable(&rates).into_iter().map(|index| &left[index]).collect();
     // Sorted by that alone, they stay in the order of the candidates else.
     kept.sort_by_key(|(rate, _)| *rate == 0.0);
@@ -63,10 +63,10 @@ fn rates(
         }
     }
     let passed_s = begin.elapsed().as_secs_f64();
-    // A point near the limit is passed some more times by chance.
-    let most = 3.0 + RATE_TOO_HIGH * passed_s;
     let mut rare = Vec::new();
     for ((_, point), counter) in tried.iter().zip(watched) {
+        // A point near the limit is passed some more times by chance.
+        let most = 3.0 + TOO_HIGH * point.rate_max * passed_s;
         let passes = counter.read()? as f64;
         if passes <= most {
             rare.push((passes / passed_s, point.clone()));
@@ -78,6 +78,7 @@ fn rates(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_core::progress::RATE_MAX;
     use corewise_testing::{needs, skip};
     use std::hint::black_box;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,6 +117,7 @@ mod tests {
             offset: 0,
             address: function as usize as u64,
             name: name.to_owned(),
+            rate_max: RATE_MAX,
         };
         let points = vec![point("often", often), point("never", never), point("seldom", seldom)];
         let tid = receiver.recv().unwrap();

@@ -3,8 +3,11 @@
 //! Problem. The guard compares the progress of short epochs, of a program that runs, in a loop that must not
 //! be held up for the seconds that the search for points takes. Approach. The search runs beside the loop, in
 //! a thread that ends with it. Of each thread the point that is passed most often is counted; its passes
-//! are weighted with the CPU time that one took at first, so that those of several threads add up. Limits.
-//! One process, its busiest threads; where these do something else later, the point may no longer be passed.
+//! are weighted with the CPU time that one took at first, so that those of several threads add up. A point
+//! that has become too dear is no longer counted; what its thread does is unknown from then on.
+//!
+//! Limits. One process, its busiest threads; where these do something else later, the point may no longer be
+//! passed.
 
 use super::{Meter, MeterError};
 use corewise_core::cpuset::CpuSet;
@@ -68,6 +71,10 @@ impl WorkMeter {
         if thread.meter.step() {
             let slices = thread.meter.take_slices();
             thread.passes += slices.iter().filter_map(|slice| slice.passes.first()).sum::<u64>();
+        }
+        // That nothing is counted any more does not mean that nothing is done.
+        if !thread.meter.counts() {
+            return None;
         }
         Some((thread.passes as f64 * thread.ns_per_pass) as u64)
     }

@@ -63,7 +63,8 @@ fn claims_are_judged_by_their_scenarios_and_settings_change_them() {
     let alone = &result.scenarios[0].comparison.variants[0];
     assert_eq!(Measure::Throughput.of(alone), Some(0.0));
     let rate = 900e6 / alone.applications[0].seconds.unwrap();
-    assert!((alone.instructions_per_second / rate - 1.0).abs() < 0.01, "one instruction a cycle: {alone:?}");
+    // The mean of rates is not the rate of the mean time.
+    assert!((alone.instructions_per_second / rate - 1.0).abs() < 0.05, "one instruction a cycle: {alone:?}");
     let table = result.sensitivity.as_ref().unwrap();
     assert_eq!((table.scenarios.join(" "), table.variants.join(" ")), ("two".into(), "rr pa static".into()));
     assert_eq!(table.rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["as fixed", "equal"]);

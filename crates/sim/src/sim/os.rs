@@ -212,11 +212,13 @@ impl Sim {
         for (from, load) in self.loads.iter().enumerate() {
             // Most queues are excluded by the load alone, which is never smaller.
             let queue = &self.cpus[from].queue;
-            if load > longest
-                && queue.len() > longest
-                && let Some(place) = queue.iter().position(|&thread| self.may_use(thread, pe))
+            // An idle PE that was just given a thread takes that itself.
+            let taken = usize::from(self.cpus[from].running.is_none());
+            if load > longest + taken
+                && queue.len() > longest + taken
+                && let Some(place) = queue.iter().skip(taken).position(|&thread| self.may_use(thread, pe))
             {
-                (longest, found) = (queue.len(), Some((from, place)));
+                (longest, found) = (queue.len() - taken, Some((from, taken + place)));
             }
         }
         let (from, place) = found?;
