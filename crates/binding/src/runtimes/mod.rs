@@ -510,7 +510,7 @@ impl Process {
                 None => variable.give_back(),
             };
             let is_ours = written.is_ok();
-            answer = written.err().map_or_else(|| answer.clone(), answer_to);
+            answer = written.err().map_or_else(|| answer.clone(), OutcomeKind::from);
             is_ours
         });
         answer
@@ -526,7 +526,7 @@ impl Process {
             };
             // A size that somebody else has chosen for a while can be followed by ours again.
             let is_there = !matches!(written, Err(WriteError::Gone));
-            answer = written.err().map_or_else(|| answer.clone(), answer_to);
+            answer = written.err().map_or_else(|| answer.clone(), OutcomeKind::from);
             is_there
         });
         answer
@@ -544,7 +544,7 @@ impl Process {
             // It has ended meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
-                return vec![format!("waits stay as they are: cannot look into process {pid}: {error}")];
+                return vec![format!("waits are not changed: cannot look into process {pid}: {error}")];
             }
         };
         let of_waits = if wanted.spin { self.search_waits(&loaded, wanted.planted, guardian) } else { None };
@@ -562,7 +562,7 @@ impl Process {
     ) -> Option<String> {
         let of_libgomp = match planted.map_or(Ok(Vec::new()), |planted| libgomp::find(loaded, planted)) {
             Ok(found) => found,
-            Err(error) => return Some(format!("waits stay as they are: {error}")),
+            Err(error) => return Some(format!("waits are not changed: {error}")),
         };
         let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
         let all = all.chain(openmpi::find(loaded).into_iter().map(|variable| (variable, Runtime::OpenMpi)));
@@ -589,15 +589,6 @@ impl Process {
             self.write_teams(guardian);
         }
         None
-    }
-}
-
-/// What a failed attempt to write is to the engine.
-fn answer_to(error: WriteError) -> OutcomeKind {
-    match error {
-        WriteError::Gone => OutcomeKind::Gone,
-        WriteError::NotOurs => OutcomeKind::NotOurs,
-        WriteError::Refused(why) => OutcomeKind::Refused(why),
     }
 }
 

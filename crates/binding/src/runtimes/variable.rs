@@ -9,6 +9,7 @@
 use crate::guardian::Word;
 use corewise_code::library::{self, Library};
 use corewise_code::space::{Backing, Mapping};
+use corewise_core::plan::OutcomeKind;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,6 +41,17 @@ pub enum WriteError {
     NotOurs,
     /// The system's answer.
     Refused(String),
+}
+
+/// What that is to the engine.
+impl From<WriteError> for OutcomeKind {
+    fn from(error: WriteError) -> OutcomeKind {
+        match error {
+            WriteError::Gone => OutcomeKind::Gone,
+            WriteError::NotOurs => OutcomeKind::NotOurs,
+            WriteError::Refused(why) => OutcomeKind::Refused(why),
+        }
+    }
 }
 
 impl Variable {

@@ -38,9 +38,9 @@ use std::time::{Duration, Instant};
 /// How long a command runs before it is watched as a whole.
 const UNWATCHED: Duration = Duration::from_millis(300);
 
-/// How long after the start the setup yields to all other work. It takes some 40 ms of CPU time; if all threads
-/// of the program wait for the one whose PE it takes, that must be next to nothing of the time that the program
-/// has run by then.
+/// How long after the start the setup yields to all other work. It takes some 40 ms of CPU time. If all
+/// threads of the program wait for the one whose PE it takes, that must be next to nothing of the time that
+/// it has run.
 const PATIENT_FOR: Duration = Duration::from_secs(4);
 
 /// The same while threads are delayed.
@@ -88,10 +88,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let niceness = Niceness::of_this_thread();
     let besides = || {
         let due = early.as_mut().map_or(PATIENT_FOR, Early::look);
-        let is_delayed = early.as_ref().is_some_and(Early::is_delayed);
-        let patient_for = if is_delayed { PATIENT_WHILE_DELAYED_FOR } else { PATIENT_FOR };
-        let needs_samples = early.as_ref().is_some_and(Early::needs_samples);
-        let is_urgent = needs_samples || began.elapsed() >= patient_for;
+        let is_urgent = is_urgent(early.as_ref(), began.elapsed());
         niceness.iter().filter(|_| is_urgent).for_each(|level| level.raise());
         due
     };
@@ -125,6 +122,16 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         began,
     };
     watch.run(request, signals, attached, notes, || Ok(()))
+}
+
+/// Whether the setup is to be completed although the program uses all PEs.
+fn is_urgent(early: Option<&Early>, elapsed: Duration) -> bool {
+    let patient_for = match early {
+        Some(early) if early.needs_samples() => Duration::ZERO,
+        Some(early) if early.is_delayed() => PATIENT_WHILE_DELAYED_FOR,
+        Some(_) | None => PATIENT_FOR,
+    };
+    elapsed >= patient_for
 }
 
 impl Begun {

@@ -74,7 +74,7 @@ fn a_program_that_goes_wrong_is_given_up_and_the_application_runs_on() {
         (
             "5s",
             "read scene; echo '{\"step\":1,\"bind\":[{\"thread\":\"1-1\",\"pes\":\"0\"}]}'; sleep 1000",
-            "no thread",
+            "not a thread",
         ),
         ("20ms", "sleep 1000", late),
         ("20ms", "kill -STOP $$", late),

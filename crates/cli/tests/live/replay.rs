@@ -108,7 +108,7 @@ fn a_damaged_recording_is_named_and_a_cut_one_is_read_up_to_the_cut() {
         assert!(said.contains(expected) && said.contains(path.to_str().unwrap()), "{said}");
     };
     check(&write("empty.cwr", b""), "empty");
-    check(&write("text.cwr", b"hello\n"), "no header");
+    check(&write("text.cwr", b"hello\n"), "not the header");
     check(&write("noise.cwr", &[&bytes[..10], &[0xff; 64]].concat()), "cannot be unpacked");
     check(&write("version.cwr", b"{\"format\":\"corewise-recording\",\"version\":99}\n"), "version 99");
     check(Path::new("/no/such/recording"), "cannot read");
