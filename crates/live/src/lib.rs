@@ -223,6 +223,7 @@ impl LiveWorld {
         if self.watching {
             let news = self.parts.discovery.refresh()?;
             news.appeared.iter().for_each(|thread| self.meet(thread));
+            self.forget(&news.ended);
             self.parts.actuator.act_in_time();
             let hints = self.reports.look();
             let comes_or_goes = !news.appeared.is_empty() || !news.ended.is_empty();
@@ -293,6 +294,12 @@ impl LiveWorld {
             events.extend(delays.into_iter().map(Event::Delayed));
         }
         self.events.extend(events);
+    }
+
+    /// Threads have ended.
+    fn forget(&mut self, ended: &[ThreadId]) {
+        let runtimes = self.parts.runtimes.iter_mut();
+        runtimes.for_each(|runtimes| ended.iter().for_each(|thread| runtimes.forget(*thread)));
     }
 
     fn hears_of_allowed(&self) -> bool {

@@ -72,11 +72,12 @@ mod tests {
         let mut time = IdleTime::begin(&proc, [own, 0x3fff_ffff].into_iter());
         assert_eq!(time.pes, affinity::get(own).unwrap());
         time.pes = CpuSet::first_n(2);
+        time.since += Duration::from_secs(60);
         assert_eq!(time.take(&proc), None, "not long enough");
-        time.since -= Duration::from_secs(1);
+        time.since -= Duration::from_secs(61);
         std::fs::write(directory.path().join("proc/stat"), stat([40, 0, 100])).unwrap();
         let share = time.take(&proc).unwrap();
         assert!((1..=20).contains(&share), "{share} % of two PEs, at most");
-        assert_eq!(time.take(&proc), None, "the next one has begun");
+        assert_eq!(time.before, proc.pe_times(), "the next one has begun");
     }
 }

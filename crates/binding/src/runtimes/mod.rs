@@ -20,11 +20,11 @@ mod idle;
 pub mod libgomp;
 pub mod loaded;
 pub mod openmpi;
+mod search;
 pub mod teams;
 pub mod variable;
 
 use crate::guardian::{Guardian, Words};
-use corewise_code::names;
 use corewise_code::space::FileKey;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
@@ -33,11 +33,9 @@ use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, Setting
 use corewise_core::waits::{CALM_MAX, DELAYED_FROM};
 use corewise_discovery::NewThread;
 use corewise_sys::clock::{own_cpu_time, process_cpu_time};
-use corewise_sys::environment;
 use corewise_sys::limits::Throttling;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
 use idle::IdleTime;
-use loaded::Loaded;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::Path;
@@ -143,6 +141,8 @@ struct Process {
     search_at: Instant,
     search_after: Duration,
     looked_at: Instant,
+    /// Whether its first thread has ended, and it with that.
+    is_over: bool,
     /// The CPU time of corewise by then.
     by_us: Duration,
     /// For how long quotas keep it from its PEs, and how much of that its threads have not been seen to wait.
@@ -235,6 +235,7 @@ impl Runtimes {
             search_at: now,
             search_after: SEARCH_AFTER,
             looked_at: now,
+            is_over: false,
             by_us: process_cpu_time(),
             throttling: Throttling::default(),
             throttled_ns: 0,
@@ -339,7 +340,7 @@ impl Runtimes {
                 }
             }
             // As long as something is changed, it is told, too, that they wait no longer.
-            if process.is_changed() || began < process.told_until {
+            if !process.is_over && (process.is_changed() || began < process.told_until) {
                 let (adaptable, gives_way) = (!process.copies.is_empty(), process.gives_way);
                 let idle_percent = process.idle.as_mut().and_then(|idle| idle.take(&self.proc));
                 delays.push(ProcessDelay { adaptable, gives_way, idle_percent, ..delay });
@@ -352,6 +353,15 @@ impl Runtimes {
         // Not by the clock: where PEs are contended, corewise waits for one, too. A search is rare.
         self.cost = (own_cpu_time() - cpu_before).saturating_sub(searching);
         delays
+    }
+
+    /// A thread has ended. What the kernel shows of its process until somebody waits for it is no news.
+    pub fn forget(&mut self, thread: ThreadId) {
+        let process = self.processes.get_mut(&thread.tid);
+        process
+            .into_iter()
+            .filter(|process| process.leader == thread)
+            .for_each(|process| process.is_over = true);
     }
 
     /// Whether a change is one of runtime libraries.
@@ -535,60 +545,6 @@ impl Process {
     fn search_again_later(&mut self) {
         self.search_at = Instant::now() + self.search_after;
         self.search_after = (2 * self.search_after).min(SEARCH_AFTER_MAX);
-    }
-
-    /// Looks for runtime libraries that were not there yet; what a user should know of it.
-    fn search(&mut self, pid: u32, wanted: Wanted, guardian: Option<&Words>) -> Vec<String> {
-        let loaded = match Loaded::in_process(pid, &mut self.others) {
-            Ok(loaded) => loaded,
-            // It has ended meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
-            Err(error) => {
-                return vec![format!("waits are not changed: cannot look into process {pid}: {error}")];
-            }
-        };
-        let of_waits = if wanted.spin { self.search_waits(&loaded, wanted.planted, guardian) } else { None };
-        let of_teams = if wanted.teams { self.search_teams(&loaded, guardian) } else { None };
-        let is_alone = self.copies.is_empty() && self.teams.is_empty();
-        self.gives_way = is_alone && loaded.defining(names::GIVES_WAY).next().is_some();
-        of_waits.into_iter().chain(of_teams).collect()
-    }
-
-    fn search_waits(
-        &mut self,
-        loaded: &Loaded,
-        planted: Option<u64>,
-        guardian: Option<&Words>,
-    ) -> Option<String> {
-        let of_libgomp = match planted.map_or(Ok(Vec::new()), |planted| libgomp::find(loaded, planted)) {
-            Ok(found) => found,
-            Err(error) => return Some(format!("waits are not changed: {error}")),
-        };
-        let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
-        let all = all.chain(openmpi::find(loaded).into_iter().map(|variable| (variable, Runtime::OpenMpi)));
-        for (variable, runtime) in all {
-            if !self.copies.iter().any(|known| known.variable.is_same(&variable)) {
-                self.copies.push(Idling { variable, runtime });
-            }
-        }
-        if let (Some(guardian), Some(_)) = (guardian, self.wanted) {
-            self.write(guardian);
-        }
-        None
-    }
-
-    fn search_teams(&mut self, loaded: &Loaded, guardian: Option<&Words>) -> Option<String> {
-        self.wish = environment::first_set(loaded.pid, &teams::WISHES);
-        if let Some(wish) = self.wish {
-            return Some(format!("teams stay as they are: {wish} says of how many threads they are"));
-        }
-        let is_new = |size: &Variable| !self.teams.iter().any(|known| known.is_same(size));
-        let new: Vec<Variable> = teams::find(loaded).into_iter().filter(is_new).collect();
-        self.teams.extend(new);
-        if let (Some(guardian), Some(_)) = (guardian, self.team_size) {
-            self.write_teams(guardian);
-        }
-        None
     }
 }
 

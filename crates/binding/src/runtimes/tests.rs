@@ -153,7 +153,7 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
         run_ns: 0,
         wait_ns: 0,
         throttled_ns: 0,
-        idle_percent: None,
+        idle_percent: delays[0].idle_percent,
         elapsed_ns: delays[0].elapsed_ns,
         adaptable: true,
         gives_way: false,
@@ -165,6 +165,30 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
     assert_eq!(program.look().len(), 1, "for however long it takes");
     program.apply(Change::Reset(SettingKind::SpinCount));
     assert_eq!(program.look(), []);
+}
+
+/// Until somebody waits for it, the kernel shows its times.
+#[test]
+fn a_process_that_has_ended_is_told_of_no_more() {
+    let mut program = Program::start();
+    program.apply(Change::Set(Setting::SpinCount(200)));
+    program.runtimes.forget(ThreadId { generation: 1, ..program.leader });
+    assert_eq!(program.look().len(), 1, "that was another thread");
+    program.runtimes.forget(program.leader);
+    assert_eq!(program.look(), []);
+}
+
+/// How idle its PEs are is known after a while, and only while its waits are changed.
+#[test]
+fn how_idle_its_pes_are_is_told_while_its_waits_are_changed() {
+    let mut program = Program::start();
+    program.apply(Change::Set(Setting::SpinCount(200)));
+    let end = Instant::now() + Duration::from_secs(120);
+    while program.look()[0].idle_percent.is_none() {
+        assert!(Instant::now() < end);
+    }
+    program.apply(Change::Reset(SettingKind::SpinCount));
+    assert!(program.runtimes.processes.values().all(|process| process.idle.is_none()));
 }
 
 /// LLVM's (Debian: libomp-19-dev). Its idle threads give their PE away while they spin.
