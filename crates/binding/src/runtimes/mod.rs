@@ -269,7 +269,7 @@ impl Runtimes {
 
     /// Gives a new process its own values back, where it has those that its parent was given.
     fn meet_child(&self, pid: u32) {
-        if !self.processes.values().any(Process::is_changed) {
+        if !self.processes.values().flat_map(Process::variables).any(Variable::was_changed) {
             return;
         }
         // Who has ended meanwhile needs nothing.

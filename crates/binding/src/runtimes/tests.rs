@@ -1,9 +1,10 @@
+use super::loaded::Loaded;
 use super::*;
 use corewise_testing::{Capability, is_refusal, needs, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -176,6 +177,32 @@ fn a_process_that_has_ended_is_told_of_no_more() {
     assert_eq!(program.look().len(), 1, "that was another thread");
     program.runtimes.forget(program.leader);
     assert_eq!(program.look(), []);
+}
+
+/// Its parent may have other values before the child is first seen.
+#[test]
+fn a_child_is_given_its_own_waits_back_whatever_its_parent_has_by_then() {
+    for then in [Change::Set(Setting::SpinCount(50)), Change::Reset(SettingKind::SpinCount)] {
+        let mut program = Program::start();
+        program.search();
+        program.apply(Change::Set(Setting::SpinCount(200)));
+        program.child.stdin.as_mut().unwrap().write_all(b"f").unwrap();
+        let end = Instant::now() + Duration::from_secs(120);
+        let child = loop {
+            if let Some(&child) = program.runtimes.proc.children(program.child.id()).unwrap().first() {
+                break child;
+            }
+            assert!(Instant::now() < end, "it forks");
+        };
+        program.apply(then);
+        let own =
+            || libgomp::find(&Loaded::in_process(child, &mut HashSet::new()).unwrap(), PLANTED).unwrap();
+        assert_eq!(own().len(), 0, "it has its parent's");
+        let thread =
+            NewThread { tid: child, pid: child, creator_tid: None, generation: 0, created: Instant::now() };
+        program.runtimes.watch(&thread);
+        assert_eq!(own().len(), 1);
+    }
 }
 
 /// How idle its PEs are is known after a while, and only while its waits are changed.

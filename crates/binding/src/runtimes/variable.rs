@@ -10,6 +10,7 @@ use crate::guardian::Word;
 use corewise_code::library::{self, Library};
 use corewise_code::space::{Backing, Mapping};
 use corewise_core::plan::OutcomeKind;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,6 +29,8 @@ pub struct Variable {
     /// What stood there at first, and what stands there since we last wrote.
     own: u64,
     present: u64,
+    /// What we have ever written: a process that was forked meanwhile may have any of it.
+    written: BTreeSet<u64>,
     /// What the guardian knows may stand there.
     entrusted: Option<u64>,
 }
@@ -75,7 +78,17 @@ impl Variable {
         }
         let own = Word { address, own: 0, ours: 0, width }.read(memory)?;
         let (memory, library) = (memory.clone(), library.mapping.clone());
-        Some(Variable { memory, pid, address, width, library, own, present: own, entrusted: None })
+        Some(Variable {
+            memory,
+            pid,
+            address,
+            width,
+            library,
+            own,
+            present: own,
+            written: BTreeSet::new(),
+            entrusted: None,
+        })
     }
 
     /// The library's path.
@@ -101,12 +114,19 @@ impl Variable {
         self.present != self.own
     }
 
-    /// The same variable in a process that was forked from this one while its value was changed.
+    /// Whether something else has ever stood there.
+    pub fn was_changed(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    /// The same variable in a process that was forked from this one while its value was changed, whatever
+    /// stands here by now.
     pub fn in_child(&self, pid: u32) -> Option<Variable> {
         let memory = Arc::new(library::memory(pid).ok()?);
-        let library = self.library.clone();
-        let child = Variable { memory, pid, library, entrusted: None, ..*self };
-        (self.is_changed() && child.is_still_there() && child.word()? == child.present).then_some(child)
+        let (library, written) = (self.library.clone(), self.written.clone());
+        let mut child = Variable { memory, pid, library, written, entrusted: None, ..*self };
+        child.present = child.word()?;
+        (child.written.contains(&child.present) && child.is_still_there()).then_some(child)
     }
 
     /// Writes a value. What is about to be written is told before, once; if that fails, nothing is written.
@@ -144,6 +164,9 @@ impl Variable {
             Ok(written) if written == self.width => self.present = value,
             Ok(_) => return Err(WriteError::Gone),
             Err(error) => return Err(WriteError::Refused(error.to_string())),
+        }
+        if value != self.own {
+            self.written.insert(value);
         }
         Ok(())
     }
