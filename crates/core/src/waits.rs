@@ -26,10 +26,11 @@
 //! Turns help only if all who contend take them. Where the share of spinning does not fall
 //! ([`TURNS_HELP_BELOW`]), they are given up for a while.
 //!
-//! Short waits help only if somebody else uses the PEs that waiting threads leave. Where those are idle
-//! ([`IDLE_FROM`]) although its threads are delayed, by what takes a PE for a moment now and then, a program
-//! with short loops takes several times as long with short waits as with its own. So its own hold again, and
-//! are left alone for a while, which doubles each time ([`UNUSED_MIN`] to [`CALM_MAX`]).
+//! Short waits help only if other threads use the PEs that waiting threads leave. If something takes a PE for
+//! a moment now and then, threads are delayed although PEs are idle ([`IDLE_FROM`]), and a program with short
+//! loops takes several times as long with short waits as with the library's own choice. Then the library's
+//! own choice holds again, and short waits are suspended for a time that doubles with each such case
+//! ([`SUSPENDED_MIN`] to [`CALM_MAX`]).
 //!
 //! LLVM's OpenMP lets its idle threads give their PE away while they spin, and loses by turns. So those waits
 //! do not count there, only what the program spins in code of its own.
@@ -60,9 +61,9 @@ pub const DELAYED_FROM: f64 = 0.1;
 /// starts beside them, corewise too, takes PEs for some milliseconds.
 pub const WAITED_MIN: Duration = Duration::from_millis(6);
 
-/// And below which they count as not held up, over [`CALM_MIN`]. A thread that sleeps often waits for a
-/// moment at each wake-up, on an idle PE too: that was up to 0.03 of the time of programs that were alone
-/// while their waits were short; programs that shared the PEs waited for 0.3 and more.
+/// And below which they count as not held up, over [`CALM_MIN`]. A thread that sleeps often waits briefly at
+/// each wake-up, even for an idle PE: with short waits this was up to 0.03 of the time in programs that ran
+/// alone, and 0.3 or more in programs that shared the PEs.
 pub const CALM_BELOW: f64 = 0.06;
 
 /// For how long they must not be held up at least before the library's own choice holds again.
@@ -71,14 +72,14 @@ pub const CALM_MIN: Duration = Duration::from_millis(100);
 /// And at most, after many relapses.
 pub const CALM_MAX: Duration = Duration::from_secs(10);
 
-/// Idle share of its PEs, in percent, from which on the short waits of a process are of no use. Programs of
-/// OpenMP that were alone while their waits were short, or beside something that took a PE for less than half
-/// of the time, left 16 to 63 idle and took longer by that; beside a busy process or another such program it
-/// was 0 to 2, and those that left 10 gained and lost nothing. *Measured*, `studies/waits/idle`.
+/// Idle share of its PEs, in percent, from which on short waits do not help a process. Alone, or beside
+/// something that takes one PE for up to half of the time, OpenMP programs with short waits left 18 to 63
+/// percent idle and took longer than with their own; one that left 9 to 11 lost 7 % or gained 15 %. Beside a
+/// busy process or a second copy the share was 0 to 2. *Measured*, `studies/waits/idle`.
 pub const IDLE_FROM: u8 = 15;
 
-/// For how long short waits that were of no use are not tried again, at first.
-pub const UNUSED_MIN: Duration = Duration::from_millis(200);
+/// For how long short waits that did not help are suspended at first.
+pub const SUSPENDED_MIN: Duration = Duration::from_millis(200);
 
 /// Share of a held-up process's samples in which it spins, from which on it takes turns.
 pub const SPINNING_MIN: f64 = 0.3;
@@ -158,8 +159,8 @@ struct Process {
     calm: Duration,
     /// When its own choice began to hold again.
     calm_from: Option<Time>,
-    /// Until when its waits are not made short again, as that was of no use, and for how long that was.
-    left_until: Option<(Time, Duration)>,
+    /// Until when short waits are suspended because they did not help, and for how long in all.
+    suspended: Option<(Time, Duration)>,
     /// From when on it is judged now, and its threads' samples by then.
     judged_from: Option<(Time, HashMap<ThreadId, Samples>)>,
 }
@@ -189,26 +190,26 @@ enum Spins {
 enum State {
     /// The library's own choice.
     Own,
-    /// A cure, since then; and for how long it is calm.
+    /// A cure, since then; and how long the process has been calm.
     Cured { cure: Setting, since: Time, calm: Calm, reason: Arc<str> },
     /// The library's own choice for good: somebody else has decided.
     Left,
 }
 
-/// For how long a process has hardly been held up. That is judged by stretches of [`CALM_MIN`]: a thread of
-/// the system that takes a PE for a moment is too much for one look, but for no stretch.
+/// For how long a process has hardly been held up, judged by stretches of [`CALM_MIN`]: another thread that
+/// takes a PE for a moment dominates a single look, but not a stretch.
 #[derive(Debug, Default)]
 struct Calm {
-    /// The calm stretches so far.
+    /// The length of all calm stretches since the last one that was not calm.
     lasted: Duration,
-    /// The present one, and for how long its threads ran and waited for a PE.
+    /// The length of the present stretch, and how long threads have run and waited for a PE in it.
     stretch: Duration,
     run_ns: u64,
     wait_ns: u64,
 }
 
 impl Calm {
-    /// Takes in a look; for how long it has been calm.
+    /// Takes in a look, and returns for how long the process has been calm.
     fn take(&mut self, delay: &ProcessDelay) -> Duration {
         self.stretch += Duration::from_nanos(delay.elapsed_ns);
         self.run_ns += delay.run_ns;
@@ -255,7 +256,7 @@ impl Waits {
                 }
                 let cure = match process.spins {
                     Spins::Itself { .. } if cures.turns => Setting::InTurns,
-                    Spins::No if process.adaptable && cures.spin && !process.is_left(now) => {
+                    Spins::No if process.adaptable && cures.spin && !process.is_suspended(now) => {
                         Setting::SpinCount(SHORT_SPIN_COUNT)
                     }
                     Spins::Itself { .. } | Spins::No | Spins::Anyway { .. } => return false,
@@ -279,7 +280,7 @@ impl Waits {
             }
             State::Left => false,
             State::Cured { cure: Setting::SpinCount(_), .. } if delay.idle_percent >= Some(IDLE_FROM) => {
-                process.leave_for_a_while(now);
+                process.suspend(now);
                 true
             }
             State::Cured { calm, cure, reason, .. } => {
@@ -417,7 +418,7 @@ impl Process {
             waited: Duration::ZERO,
             calm: CALM_MIN,
             calm_from: None,
-            left_until: None,
+            suspended: None,
             judged_from: None,
         }
     }
@@ -426,8 +427,8 @@ impl Process {
     /// nothing can be done.
     fn to_judge_since(&self) -> Option<Time> {
         match (&self.state, &self.spins) {
-            // Its waits can be short, but that is of no use: what delays it does not spin, either.
-            (State::Own, Spins::No) if self.left_until.is_some() => None,
+            // Its spinning is its library's, which does not matter while nobody needs the PEs.
+            (State::Own, Spins::No) if self.adaptable && self.suspended.is_some() => None,
             (State::Own, Spins::No | Spins::Itself { .. }) => self.delayed_since,
             (State::Cured { cure: Setting::InTurns, since, .. }, _) => Some(*since + JUDGED_IN_TURNS_OVER),
             (State::Cured { since, .. }, _) => Some(*since),
@@ -439,19 +440,19 @@ impl Process {
         (self.delayed_since, self.waited) = (None, Duration::ZERO);
     }
 
-    /// Its own choice holds again, as short waits are of no use.
-    fn leave_for_a_while(&mut self, now: Time) {
-        let wait = match self.left_until {
+    /// The library's own choice holds again, and short waits are suspended, because they do not help.
+    fn suspend(&mut self, now: Time) {
+        let wait = match self.suspended {
             Some((until, last)) if now.since(until) < 10 * last => (2 * last).min(CALM_MAX),
-            Some(_) | None => UNUSED_MIN,
+            Some(_) | None => SUSPENDED_MIN,
         };
-        self.left_until = Some((now + wait, wait));
+        self.suspended = Some((now + wait, wait));
         self.state = State::Own;
         self.be_held_up_no_longer();
     }
 
-    fn is_left(&self, now: Time) -> bool {
-        self.left_until.is_some_and(|(until, _)| now < until)
+    fn is_suspended(&self, now: Time) -> bool {
+        self.suspended.is_some_and(|(until, _)| now < until)
     }
 
     fn takes_turns(&self) -> bool {

@@ -98,7 +98,7 @@ impl Early {
 
     /// Whether threads that want PEs all the time are delayed.
     pub fn is_delayed(&self) -> bool {
-        self.runtimes.are_busy()
+        self.runtimes.is_any_delayed()
     }
 
     /// For whoever goes on.

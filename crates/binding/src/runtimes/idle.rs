@@ -1,7 +1,8 @@
-//! How much of the time of the PEs that a process may use nobody wanted.
+//! The idle share of the PEs that a process may use.
 //!
-//! It tells whether short waits are of use: the PEs that waiting threads leave are used by others then. The
-//! kernel counts idle time in ticks of 10 ms, so it is read over [`OVER`] at least.
+//! Problem: short waits help only if other threads use the PEs that waiting threads leave. Approach: the idle
+//! time of these PEs from `/proc/stat`, over [`OVER`] at least, because the kernel counts it in ticks of 10 ms.
+//! Limits: PEs that `SCHED_IDLE` threads use do not count as idle.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
@@ -11,13 +12,13 @@ use corewise_sys::proc::pe_times::{PeTimes, TICK};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The time over which a share is taken.
+/// The least time over which a share is taken.
 const OVER: Duration = Duration::from_millis(100);
 
-/// The masks of so many threads are looked at.
+/// The most threads whose masks are read.
 const THREADS_MAX: usize = 64;
 
-/// The idle time of the PEs that some threads may use, since the last share was taken.
+/// The idle time of the PEs that some threads may use, since the last share.
 #[derive(Debug)]
 pub struct IdleTime {
     pes: CpuSet,
@@ -26,16 +27,16 @@ pub struct IdleTime {
 }
 
 impl IdleTime {
-    /// From now on.
+    /// Begins now.
     pub fn begin(proc: &Proc, threads: impl Iterator<Item = u32>) -> IdleTime {
-        // Who has ended may use none.
+        // A thread that has ended has no mask.
         let masks = threads.take(THREADS_MAX).filter_map(|tid| affinity::get(tid).ok());
         let pes = masks.fold(CpuSet::new(), |pes, mask| pes.union(&mask));
         IdleTime { pes, since: Instant::now(), before: proc.pe_times() }
     }
 
-    /// The share of the PEs' time in which they were idle, in percent, if enough time has passed; then the
-    /// next one begins.
+    /// Returns the idle share of the PEs in percent, and begins the next one; `None` if not enough time has
+    /// passed.
     pub fn take(&mut self, proc: &Proc) -> Option<u8> {
         let over = self.since.elapsed();
         if over < OVER {

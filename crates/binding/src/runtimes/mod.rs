@@ -125,7 +125,7 @@ struct Process {
     copies: Vec<Idling>,
     /// The spin count that is wanted of them, if not the library's own choice.
     wanted: Option<u64>,
-    /// How idle its PEs are while its waits are changed.
+    /// The idle time of its PEs while its waits are changed.
     idle: Option<IdleTime>,
     /// Where it says of how many threads teams are, and what is wanted there, if not the libraries' own
     /// choice.
@@ -141,7 +141,7 @@ struct Process {
     search_at: Instant,
     search_after: Duration,
     looked_at: Instant,
-    /// Whether its first thread has ended, and it with that.
+    /// Whether it has ended: its first thread has.
     is_over: bool,
     /// The CPU time of corewise by then.
     by_us: Duration,
@@ -285,8 +285,8 @@ impl Runtimes {
         self.processes.values().any(|process| process.threads.len() > 1)
     }
 
-    /// Whether the threads of a process are held up and want PEs all the time.
-    pub fn are_busy(&self) -> bool {
+    /// Whether threads that want PEs all the time are held up.
+    pub fn is_any_delayed(&self) -> bool {
         self.processes.values().any(|process| process.is_busy)
     }
 
@@ -355,7 +355,8 @@ impl Runtimes {
         delays
     }
 
-    /// A thread has ended. What the kernel shows of its process until somebody waits for it is no news.
+    /// Takes note that a thread has ended. The kernel shows the times of a process until its parent waits for
+    /// it; they must not be reported any more.
     pub fn forget(&mut self, thread: ThreadId) {
         let process = self.processes.get_mut(&thread.tid);
         process

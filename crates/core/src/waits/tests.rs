@@ -57,14 +57,14 @@ fn each_relapse_doubles_the_calm() {
     assert_eq!(drawn(&looks), format!(".{}..{}..s", short(10), short(20)));
 }
 
-/// Of 40 looks at a process that is delayed all the time, with so many percent of its PEs' time idle at every
-/// tenth: those at which its waits became short, and those at which they became its own again.
+/// Looks at a process that is delayed all the time, where every tenth look reports this idle share. Returns
+/// the looks at which its waits became short, and those at which the library's own choice held again.
 fn delayed_beside_idle_pes(idle_percent: u8, looks: u64) -> (Vec<u64>, Vec<u64>) {
     let mut waits = Waits::new(BOTH);
     let (mut short, mut own) = (Vec::new(), Vec::new());
     for look in 1..=looks {
         if !own.is_empty() && wanted(&waits).is_empty() {
-            assert!(waits.to_judge().is_empty(), "turns would be of no use, either");
+            assert!(waits.to_judge().is_empty(), "turns would not help either");
         }
         let idle_percent = (look % 10 == 0).then_some(idle_percent);
         if waits.take(&ProcessDelay { idle_percent, ..held_up(true) }, at(10 * look)) {
@@ -87,11 +87,21 @@ impl Waits {
 }
 
 #[test]
-fn short_waits_that_only_leave_pes_idle_are_left_for_ever_longer() {
+fn short_waits_that_only_leave_pes_idle_are_suspended_for_ever_longer() {
     let (short, own) = delayed_beside_idle_pes(IDLE_FROM, 250);
-    assert_eq!(own, [10, 40, 90, 180], "until they are tried again 20, 40 and 80 looks");
+    assert_eq!(own, [10, 40, 90, 180], "suspended for 20, 40 and 80 looks");
     assert_eq!(short, [2, 30, 80, 170]);
-    assert_eq!(delayed_beside_idle_pes(IDLE_FROM - 1, 250), (vec![2], vec![]), "somebody uses them");
+    assert_eq!(delayed_beside_idle_pes(IDLE_FROM - 1, 250), (vec![2], vec![]), "other threads use the PEs");
+}
+
+#[test]
+fn own_code_that_spins_is_judged_also_after_short_waits_that_did_not_help() {
+    let mut waits = Waits::new(BOTH);
+    hold_up(&mut waits, held_up(true), 0);
+    assert!(waits.take(&ProcessDelay { idle_percent: Some(IDLE_FROM), ..held_up(true) }, at(100)));
+    // The library has been unloaded: what spins now is the program's own code.
+    hold_up(&mut waits, held_up(false), 200);
+    assert_eq!(waits.to_judge(), [LEADER]);
 }
 
 /// As its waits were made short before the engine was there.
