@@ -119,9 +119,17 @@ impl Limited {
     }
 
     fn times_throttled(&self) -> u64 {
+        self.stat("nr_throttled ").unwrap()
+    }
+
+    fn throttled_ns(&self) -> u64 {
+        let version_2 = self.stat("throttled_usec ").map(|us| 1000 * us);
+        version_2.or_else(|| self.stat("throttled_time ")).unwrap()
+    }
+
+    fn stat(&self, name: &str) -> Option<u64> {
         let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
-        let times = stat.lines().find_map(|line| line.strip_prefix("nr_throttled "));
-        times.unwrap().parse().unwrap()
+        stat.lines().find_map(|line| line.strip_prefix(name)?.parse().ok())
     }
 }
 
@@ -250,8 +258,18 @@ fn what_a_quota_keeps_a_program_from_is_no_time_that_others_need_its_pes() {
             throttled_ns += delay.throttled_ns;
         }
     }
+    let of_group = group.throttled_ns();
+    let proc = &program.runtimes.proc;
+    let threads = proc.threads(program.child.id()).unwrap().unwrap();
+    let wait_ns = |tid| proc.schedstat(program.child.id(), tid, false).unwrap()?.read().unwrap();
+    let all_ns: u64 = threads.into_iter().filter_map(wait_ns).map(|stat| stat.wait_ns).sum();
     drop(program);
-    assert!(throttled_ns > 2 * waited_ns, "{throttled_ns} by the quota, {waited_ns} by others");
+    assert!(throttled_ns > of_group / 2, "{throttled_ns} by the quota, which took {of_group}");
+    // However many others want its PEs: no wait counts twice.
+    assert!(
+        waited_ns + throttled_ns <= all_ns,
+        "{throttled_ns} by the quota, {waited_ns} by others of {all_ns}"
+    );
 }
 
 #[test]
