@@ -1,8 +1,8 @@
 //! The idle share of the PEs that a process may use.
 //!
-//! Problem: short waits help only if other threads use the PEs that waiting threads leave. Approach: the idle
-//! time of these PEs from `/proc/stat`, over [`OVER`] at least, because the kernel counts it in ticks of 10 ms.
-//! Limits: PEs that `SCHED_IDLE` threads use do not count as idle.
+//! Problem: short waits help only if other threads use the PEs that waiting threads leave. Approach: the
+//! idle time of these PEs from `/proc/stat`, over [`OVER`] at least, because the kernel counts it in ticks of
+//! 10 ms. Limits: PEs that `SCHED_IDLE` threads use do not count as idle.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
