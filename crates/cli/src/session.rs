@@ -12,7 +12,7 @@ use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::Target;
 use corewise_core::policy::{Policy, Reading};
 use corewise_core::recording::{FORMAT, Header, VERSION};
-use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources};
+use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources, WaitsReport};
 use corewise_core::world::{Wake, World, control_loop};
 use corewise_counters as counters;
 use corewise_counters::progress::WorkMeter;
@@ -119,6 +119,8 @@ impl SessionRequest {
 pub struct Ended {
     /// The report; `None` if the command was not watched.
     pub report: Option<Report>,
+    /// What was done about the waits of a command that was not watched.
+    pub unwatched: WaitsReport,
     /// The duration of the run.
     pub wall: Duration,
     /// How the command ended.
@@ -432,7 +434,7 @@ impl Watch {
             ..circumstances(words, dry_run, sources, notes)
         };
         let report = Some(builder.finish(&engine, circumstances));
-        Ok(Ended { report, wall: began.elapsed(), exit_status, failure })
+        Ok(Ended { report, unwatched: WaitsReport::default(), wall: began.elapsed(), exit_status, failure })
     }
 }
 
@@ -471,7 +473,7 @@ fn follow(
     let sources = Sources { discovery: "none".to_owned(), counters: "none".to_owned() };
     let circumstances = Circumstances { host: Some(host), ..circumstances(words, true, sources, notes) };
     let report = Some(ReportBuilder::default().finish(&engine, circumstances));
-    Ok(Ended { report, wall, exit_status, failure: None })
+    Ok(Ended { report, unwatched: WaitsReport::default(), wall, exit_status, failure: None })
 }
 
 fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: Vec<String>) -> Circumstances {

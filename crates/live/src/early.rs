@@ -10,20 +10,29 @@
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::Runtimes;
 use corewise_core::engine::EngineConfig;
-use corewise_core::plan::Placement;
+use corewise_core::ids::ThreadId;
+use corewise_core::plan::{Change, OutcomeKind, Placement, SettingKind};
+use corewise_core::report::WaitsReport;
 use corewise_core::teams::Teams;
 use corewise_core::time::Time;
 use corewise_core::waits::{Cures, Waits};
 use corewise_discovery::NewThread;
+use corewise_sys::allowance::Allowance;
+use corewise_sys::clock::own_cpu_time;
 use corewise_sys::proc::Proc;
 use nix::unistd::{SysconfVar, sysconf};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How often it is looked for new threads, unless that takes more than [`COST_MAX`] of a PE.
+/// Time between two looks for new threads, until the command has a team and after; longer if looks take more
+/// than [`COST_MAX`] of a PE.
 const LOOK: Duration = Duration::from_millis(5);
+const LOOK_WITH_TEAMS: Duration = Duration::from_millis(10);
 const COST_MAX: f64 = 0.01;
+
+/// Looks that are due this soon are made together: each interrupts a thread of the program.
+const TOGETHER: Duration = Duration::from_millis(8);
 
 /// See the module's text.
 pub struct Early {
@@ -34,11 +43,14 @@ pub struct Early {
     /// The machine's last thread when it was looked for new ones, and when that is due again.
     last_created: Option<u32>,
     due: Instant,
+    allowance: Allowance,
     runtimes: Runtimes,
     waits: Waits,
     teams: Teams,
     pes: usize,
     present: Placement,
+    /// The processes whose waits or teams were changed.
+    changed: BTreeSet<(SettingKind, ThreadId)>,
 }
 
 impl Early {
@@ -53,12 +65,25 @@ impl Early {
             threads: HashSet::new(),
             last_created: None,
             due: now + LOOK,
+            allowance: Allowance::new(COST_MAX),
             runtimes: Runtimes::new(config, planted),
             // Who spins in code of his own is told by samples.
             waits: Waits::new(Cures { turns: false, ..config.cures }),
             teams: Teams::new(config.adapt_team),
             pes: pes.map_or(1, |pes| pes as usize),
             present: Placement::default(),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// What was changed so far, for a command that ends before it is watched.
+    pub fn report(&self) -> WaitsReport {
+        let count = |of| self.changed.iter().filter(|(kind, _)| *kind == of).count() as u64;
+        WaitsReport {
+            spinning_cpu_seconds: None,
+            shortened_processes: count(SettingKind::SpinCount),
+            processes_in_turns: 0,
+            processes_with_smaller_teams: count(SettingKind::TeamSize),
         }
     }
 
@@ -74,7 +99,7 @@ impl Early {
 
     /// Looks, and changes what is to be changed. Until when to look again.
     pub fn look(&mut self) -> Duration {
-        if Instant::now() >= self.due {
+        if Instant::now() + TOGETHER >= self.due {
             self.meet_new_threads();
         }
         let now = Time(self.began.elapsed().as_nanos() as u64);
@@ -87,7 +112,8 @@ impl Early {
             self.change();
         }
         let left = self.due.saturating_duration_since(Instant::now());
-        self.runtimes.due_within().into_iter().fold(left, Duration::min)
+        let due = self.runtimes.due_within();
+        due.filter(|due| *due < left + TOGETHER).unwrap_or(left)
     }
 
     /// Whether threads are held up and want PEs all the time all the same: they may wait in code of their
@@ -114,12 +140,15 @@ impl Early {
         for outcome in actions.iter().filter_map(|action| self.runtimes.apply(action)) {
             self.waits.take_outcome(&outcome);
             self.teams.take_outcome(&outcome);
+            if let (Change::Set(setting), OutcomeKind::Done) = (&outcome.change, &outcome.result) {
+                self.changed.insert((setting.kind(), outcome.thread));
+            }
         }
         self.present = wanted;
     }
 
     fn meet_new_threads(&mut self) {
-        let began = Instant::now();
+        let (began, cpu_before) = (Instant::now(), own_cpu_time());
         let last_created = self.proc.last_created();
         if last_created.is_none() || last_created != self.last_created {
             self.last_created = last_created;
@@ -135,6 +164,7 @@ impl Early {
                 }
             }
         }
-        self.due = Instant::now() + LOOK.max(began.elapsed().div_f64(COST_MAX));
+        let period = if self.has_teams() { LOOK_WITH_TEAMS } else { LOOK };
+        self.due = Instant::now() + period.max(self.allowance.spend(own_cpu_time() - cpu_before));
     }
 }

@@ -4,6 +4,7 @@
 //! This crate only changes what belongs to corewise itself; the crate `binding` changes other threads.
 
 pub mod affinity;
+pub mod allowance;
 pub mod cgroup;
 pub mod clock;
 pub mod descriptors;

@@ -13,10 +13,9 @@
 //! which is handed the memory that was written to.
 //!
 //! Limits: a process with thousands of threads is looked at less often, so that looking costs no more than
-//! [`COST_MAX`]. What a process forks has its values: it is given its own back when it is first seen, but not
-//! if corewise is killed before.
+//! [`COST_MAX`] in the long run. What a process forks has its values: it is given its own back when it is
+//! first seen, but not if corewise is killed before.
 
-mod idle;
 pub mod libgomp;
 pub mod loaded;
 pub mod openmpi;
@@ -32,24 +31,25 @@ use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_core::waits::{CALM_MAX, DELAYED_FROM};
 use corewise_discovery::NewThread;
+use corewise_sys::allowance::Allowance;
 use corewise_sys::clock::{own_cpu_time, process_cpu_time};
 use corewise_sys::limits::Throttling;
+use corewise_sys::proc::idle::IdleTime;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
-use idle::IdleTime;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use variable::{Variable, WriteError};
 
-/// Time between two looks at the same process, while one is held up but nothing was changed, and after none
-/// was for so long.
+/// Time between two looks at the same process; while one is delayed but nothing was changed; and at most.
+/// While no process is delayed it grows to this part of the time since the last one was.
 pub const PERIOD: Duration = Duration::from_millis(10);
-const PERIOD_HELD_UP: Duration = Duration::from_millis(5);
-const PERIOD_CALM: Duration = Duration::from_millis(50);
-const CALM_AFTER: Duration = Duration::from_secs(1);
+const PERIOD_DELAYED: Duration = Duration::from_millis(5);
+const PERIOD_MAX: Duration = Duration::from_millis(50);
+const PERIOD_CALM_PART: u32 = 20;
 
-/// The share of a PE that looking may cost.
+/// The share of a PE that looking may cost in the long run.
 pub const COST_MAX: f64 = 0.002;
 
 /// Share of the time in which threads want a PE but wait for it, from which on it is looked for a runtime
@@ -100,13 +100,12 @@ pub struct Runtimes {
     guardian: Option<Words>,
     processes: BTreeMap<u32, Process>,
     kept_open: usize,
-    looked_at: Instant,
-    /// Whether a process was held up then, of which nothing was changed.
-    is_pressing: bool,
+    /// When the next look is due.
+    due: Instant,
     /// When a process was held up, or got a second thread, last.
     eventful_at: Instant,
-    /// The CPU time of the last look, without searches.
-    cost: Duration,
+    /// The CPU time that looks may take, without searches.
+    allowance: Allowance,
     notes: Vec<String>,
 }
 
@@ -199,10 +198,9 @@ impl Runtimes {
             guardian: None,
             processes: BTreeMap::new(),
             kept_open: 0,
-            looked_at: Instant::now(),
-            is_pressing: false,
+            due: Instant::now() + PERIOD,
             eventful_at: Instant::now(),
-            cost: Duration::ZERO,
+            allowance: Allowance::new(COST_MAX),
             notes: Vec::new(),
         }
     }
@@ -264,6 +262,7 @@ impl Runtimes {
             process.throttling = Throttling::of(Path::new("/"), thread.pid);
             process.delay();
             self.eventful_at = now;
+            self.due = self.due.min(now + PERIOD);
         }
     }
 
@@ -299,16 +298,13 @@ impl Runtimes {
     /// written.
     pub fn due_within(&self) -> Option<Duration> {
         let is_due = self.guardian.is_some() && self.has_teams();
-        is_due.then(|| self.period().saturating_sub(self.looked_at.elapsed()))
+        is_due.then(|| self.due.saturating_duration_since(Instant::now()))
     }
 
-    fn period(&self) -> Duration {
-        let period = match (self.is_pressing, self.eventful_at.elapsed() < CALM_AFTER) {
-            (true, _) => PERIOD_HELD_UP,
-            (false, true) => PERIOD,
-            (false, false) => PERIOD_CALM,
-        };
-        period.max(self.cost.div_f64(COST_MAX))
+    /// Time from one look to the next; `pressing`: a process is delayed of which nothing was changed.
+    fn period(&self, pressing: bool) -> Duration {
+        let calm = (self.eventful_at.elapsed() / PERIOD_CALM_PART).clamp(PERIOD, PERIOD_MAX);
+        if pressing { PERIOD_DELAYED } else { calm }
     }
 
     /// Looks, if a look is due: which processes with several threads were held up, or are no longer.
@@ -342,16 +338,17 @@ impl Runtimes {
             // As long as something is changed, it is told, too, that they wait no longer.
             if !process.is_over && (process.is_changed() || began < process.told_until) {
                 let (adaptable, gives_way) = (!process.copies.is_empty(), process.gives_way);
-                let idle_percent = process.idle.as_mut().and_then(|idle| idle.take(&self.proc));
+                let idle = process.idle.as_mut().and_then(|idle| idle.take(&self.proc));
+                let idle_percent = idle.map(|idle| idle.percent());
                 delays.push(ProcessDelay { adaptable, gives_way, idle_percent, ..delay });
             }
             !process.threads.is_empty()
         });
         notes.iter().for_each(|note| self.note(note));
         self.kept_open = kept_open;
-        (self.looked_at, self.is_pressing) = (Instant::now(), is_pressing);
         // Not by the clock: where PEs are contended, corewise waits for one, too. A search is rare.
-        self.cost = (own_cpu_time() - cpu_before).saturating_sub(searching);
+        let cost = (own_cpu_time() - cpu_before).saturating_sub(searching);
+        self.due = Instant::now() + self.period(is_pressing).max(self.allowance.spend(cost));
         delays
     }
 

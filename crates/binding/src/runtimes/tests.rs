@@ -279,11 +279,9 @@ fn it_is_looked_less_often_at_what_has_been_calm_for_a_while() {
     program.look();
     let runtimes = &mut program.runtimes;
     let now = Instant::now();
-    let calm = now.checked_sub(CALM_AFTER).unwrap();
-    (runtimes.cost, runtimes.eventful_at, runtimes.is_pressing) = (Duration::ZERO, calm, false);
-    assert_eq!(runtimes.period(), PERIOD_CALM);
-    runtimes.is_pressing = true;
-    assert_eq!(runtimes.period(), PERIOD_HELD_UP);
+    runtimes.eventful_at = now.checked_sub(PERIOD_MAX * PERIOD_CALM_PART).unwrap();
+    assert_eq!(runtimes.period(false), PERIOD_MAX);
+    assert_eq!(runtimes.period(true), PERIOD_DELAYED);
 }
 
 #[test]

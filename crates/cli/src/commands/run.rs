@@ -154,14 +154,15 @@ impl Run {
             ready_first: is_recorded || self.wait || keeper.get().is_some(),
         };
         let targets = Targets { pids: self.pid, groups: self.cgroup, units: self.unit };
-        let Ended { report, wall, exit_status, failure } = match targets.is_empty() {
+        let Ended { report, unwatched, wall, exit_status, failure } = match targets.is_empty() {
             true => session::run(request)?,
             false => attached::run(request, &targets, self.duration)?,
         };
         let Some(report) = report else {
             if !self.quiet {
                 report_core_dump(exit_status);
-                terminal::message(format_args!("{:.2} s; not watched", wall.as_secs_f64()));
+                let waits = waits_in_words(&unwatched);
+                terminal::message(format_args!("{:.2} s{waits}; not watched", wall.as_secs_f64()));
             }
             return Ok(exit_status);
         };

@@ -5,9 +5,10 @@
 //! Approach: the command starts first. A command that ends within [`UNWATCHED`] costs next to nothing extra;
 //! no decision could have been made for it in that time, except for its waits, which are [handled](Early)
 //! from the start. A command that lives longer is attached with its children, like processes that run
-//! already, and its activity since the start counts. The setup runs at the lowest priority, so that a program
-//! that uses every PE hardly notices it. The priority is raised after [`PATIENT_FOR`], or when threads are
-//! delayed and may need more than a change of their waits; the setup stops when the command has ended.
+//! already, and its activity since the start counts. The setup waits for an idle PE, because threads that
+//! wait for each other all wait for the one whose PE it takes. It runs on busy PEs only after
+//! [`PATIENT_FOR`], or when threads are delayed and may need more than a change of their waits; and it stops
+//! when the command has ended.
 //! Limits: threads that have ended by then are not seen, and usage by clock samples covers only the time
 //! since. If a report is requested, everything is therefore ready before the start.
 
@@ -26,6 +27,8 @@ use corewise_render::terminal::describe_error;
 use corewise_sys::environment;
 use corewise_sys::launch;
 use corewise_sys::niceness::Niceness;
+use corewise_sys::proc::Proc;
+use corewise_sys::proc::idle::IdleTime;
 use corewise_sys::signals::Signals;
 use corewise_topology as topology;
 use corewise_topology::host;
@@ -38,19 +41,28 @@ use std::time::{Duration, Instant};
 /// How long a command runs before it is watched as a whole.
 const UNWATCHED: Duration = Duration::from_millis(300);
 
-/// How long after the start the setup yields to all other work. It takes some 40 ms of CPU time. If all
-/// threads of the program wait for the one whose PE it takes, that must be next to nothing of the time that
-/// it has run.
+/// How long after the start the setup waits for an idle PE. It takes some 40 ms of CPU time: that must be
+/// next to nothing of the time that the command has run.
 const PATIENT_FOR: Duration = Duration::from_secs(4);
 
 /// The same while threads are delayed.
 const PATIENT_WHILE_DELAYED_FOR: Duration = Duration::from_secs(1);
 
+const CANNOT_FOLLOW: &str = "cannot follow the command";
+
+/// Time between two looks for idle PEs.
+const LOOK_FOR_IDLE_PES: Duration = Duration::from_millis(100);
+
+/// How much of a PE must have been idle lately for the setup to begin.
+const IDLE_PES_MIN: f64 = 0.5;
+
 /// What was started for the command before everything is ready.
-#[derive(Default)]
 struct Begun {
     early: Option<Early>,
     guardian: Option<Guardian>,
+    began: Instant,
+    /// The idle time of the PEs that the command may use.
+    idle: IdleTime,
 }
 
 /// Runs the command to its end.
@@ -59,28 +71,29 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let mut signals = Signals::open().context("cannot take over the signals")?;
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     request.act &= !nested(&mut notes);
-    let cures = &mut request.config.cures;
-    cures.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
-    let planted = cures.spin.then(runtimes::planted_value);
+    request.config.cures.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
+    let planted = request.config.cures.spin.then(runtimes::planted_value);
     let planted_variable = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
     let variables: Vec<_> = [environment::placed()].into_iter().chain(planted_variable).collect();
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     signals.let_go_of_descriptors(false);
     let (words, began) = (request.words(), Instant::now());
     let command = waiting.start(&words[0])?;
-    let unwatched = |exit_status| Ended { report: None, wall: began.elapsed(), exit_status, failure: None };
-    let cannot_follow = "cannot follow the command";
-    let mut begun = Begun::default();
-    if request.act && request.config.uses_delays() {
-        begun.early = Some(Early::new(command.as_raw() as u32, &request.config, planted));
-    }
-    if let Some(exit_status) = begun.follow(&mut signals, command, &mut notes).context(cannot_follow)? {
-        return Ok(unwatched(exit_status));
+    let unwatched = |exit_status, early: Option<&Early>| Ended {
+        report: None,
+        unwatched: early.map(Early::report).unwrap_or_default(),
+        wall: began.elapsed(),
+        exit_status,
+        failure: None,
+    };
+    let mut begun = Begun::with(&request, command.as_raw() as u32, planted);
+    if let Some(exit_status) = begun.follow(&mut signals, command, &mut notes).context(CANNOT_FOLLOW)? {
+        return Ok(unwatched(exit_status, begun.early.as_ref()));
     }
     if request.act && begun.guardian.is_none() {
         begun.start_guardian(&mut notes);
     }
-    let Begun { mut early, guardian } = begun;
+    let Begun { mut early, guardian, .. } = begun;
     request.config.cures.spin &= guardian.is_some();
     request.config.cures.turns &= guardian.is_some();
     request.config.adapt_team &= guardian.is_some();
@@ -101,11 +114,11 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let attached = signals.follow_during(command, besides, prepare);
     let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {
         (Ok(attached), None) => attached,
-        (_, Some(exit_status)) => return Ok(unwatched(exit_status)),
+        (_, Some(exit_status)) => return Ok(unwatched(exit_status, early.as_ref())),
         (Err(error), None) => {
             drop(early);
             warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
-            return Ok(unwatched(signals.follow(command).context(cannot_follow)?));
+            return Ok(unwatched(signals.follow(command).context(CANNOT_FOLLOW)?, None));
         }
     };
     let runtimes = match early {
@@ -135,27 +148,41 @@ fn is_urgent(early: Option<&Early>, elapsed: Duration) -> bool {
 }
 
 impl Begun {
-    /// Follows the command for [`UNWATCHED`], or until its threads need more than a change of their waits,
-    /// which are handled meanwhile. Returns its exit status if it ended.
+    fn with(request: &SessionRequest, command: u32, planted: Option<u64>) -> Begun {
+        let may_change = request.act && request.config.uses_delays();
+        Begun {
+            early: may_change.then(|| Early::new(command, &request.config, planted)),
+            guardian: None,
+            began: Instant::now(),
+            idle: IdleTime::begin(&Proc::own(), [command].into_iter()),
+        }
+    }
+
+    /// Follows the command until the setup is due, and handles its waits meanwhile. Returns its exit status
+    /// if it ended.
     fn follow(
         &mut self,
         signals: &mut Signals,
         command: Pid,
         notes: &mut Vec<String>,
     ) -> Result<Option<ExitStatus>> {
-        let began = Instant::now();
         loop {
-            let left = UNWATCHED.saturating_sub(began.elapsed());
             let due = self.early.as_mut().map_or(UNWATCHED, Early::look);
             if self.guardian.is_none() && self.early.as_ref().is_some_and(Early::has_teams) {
                 self.start_guardian(notes);
             }
-            let ended = signals.follow_for(command, due.min(left))?;
-            let needs_samples = self.early.as_ref().is_some_and(Early::needs_samples);
-            if ended.is_some() || left.is_zero() || needs_samples {
+            let ended = signals.follow_for(command, due.min(LOOK_FOR_IDLE_PES))?;
+            if ended.is_some() || self.setup_is_due(&Proc::own()) {
                 return Ok(ended);
             }
         }
+    }
+
+    fn setup_is_due(&mut self, proc: &Proc) -> bool {
+        let elapsed = self.began.elapsed();
+        let idle = self.idle.take(proc);
+        let has_room = idle.is_some_and(|idle| idle.pes >= IDLE_PES_MIN);
+        is_urgent(self.early.as_ref(), elapsed) || (elapsed >= UNWATCHED && has_room)
     }
 
     /// Starts the guardian; without it, nothing is changed.
@@ -180,4 +207,35 @@ fn attach(
     notes.extend(request.machine.model()?.topology.notes.iter().cloned());
     is_worth_it()?;
     attach_running(request, vec![Root::ChildrenOf(std::process::id())], excluded, notes, &is_worth_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_testing::machine::root;
+    use std::fs;
+
+    /// The setup of a command that began a while ago, on two PEs that were idle for some ticks since then.
+    fn is_due_after(elapsed: Duration, idle_ticks: u64) -> bool {
+        let stat = |idle: u64| format!("cpu0 900 0 0 {idle} 0 0 0 0 0 0\ncpu1 900 0 0 0 0 0 0 0 0 0\n");
+        let directory = root(&[("proc/stat", &stat(0))]);
+        let proc = Proc::of_machine(directory.path());
+        let idle = IdleTime::begin(&proc, [std::process::id()].into_iter());
+        let began = Instant::now().checked_sub(elapsed).unwrap();
+        let mut begun = Begun { early: None, guardian: None, began, idle };
+        fs::write(directory.path().join("proc/stat"), stat(idle_ticks)).unwrap();
+        // Idle time is told only after some time.
+        std::thread::sleep(LOOK_FOR_IDLE_PES);
+        begun.setup_is_due(&proc)
+    }
+
+    #[test]
+    fn the_setup_waits_for_an_idle_pe_and_not_for_ever() {
+        // A day's ticks: as idle as can be, however long this test was kept from its PE.
+        const IDLE: u64 = 8_640_000;
+        let second = Duration::from_secs(1);
+        assert!(!is_due_after(second, 0), "no PE is idle");
+        assert!(is_due_after(second, IDLE));
+        assert!(is_due_after(PATIENT_FOR, 0));
+    }
 }

@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -34,25 +34,32 @@ impl Team {
     }
 
     fn start_with(options: &[&str], variables: &[(&str, &str)], arguments: &[&str]) -> Team {
+        let with_report = |command: &mut Command, directory: &Path| {
+            command.args(options);
+            if !options.contains(&"-q") {
+                command.arg("--report").arg(directory.join("report.json"));
+            }
+            command.envs(variables.iter().copied());
+        };
+        Team::start_as(options.contains(&"-q"), with_report, arguments)
+    }
+
+    /// With what `prepare` adds to the command; the program may be a shell's child.
+    fn start_as(is_child: bool, prepare: impl Fn(&mut Command, &Path), arguments: &[&str]) -> Team {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("waiting");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
         let mut compiler = Command::new("cc");
         assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
         let mut command = corewise();
-        command.arg("run").args(options);
-        if options.contains(&"-q") {
-            command.args(["--", "sh", "-c", "echo $$; \"$0\" \"$@\"; true"]).arg(binary);
-        } else {
-            command.arg("--report").arg(directory.path().join("report.json"));
-            command.args(["--", "sh", "-c", "echo $$; exec \"$0\" \"$@\""]).arg(binary);
-        }
-        command.args(arguments);
         let chosen = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"].into_iter().chain(teams::WISHES);
         for name in chosen {
             command.env_remove(name);
         }
-        command.envs(variables.iter().copied());
+        command.arg("run");
+        prepare(&mut command, directory.path());
+        let script = if is_child { "echo $$; \"$0\" \"$@\"; true" } else { "echo $$; exec \"$0\" \"$@\"" };
+        command.args(["--", "sh", "-c", script]).arg(binary).args(arguments);
         let mut corewise = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(corewise.stdout.take().unwrap());
         let mut pid = String::new();
@@ -161,6 +168,23 @@ fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so(
     let reasons = decisions.iter().filter(|decision| !decision["setting"].is_null());
     let reasons: Vec<&str> = reasons.filter_map(|decision| decision["reason"].as_str()).collect();
     assert!(reasons[0].starts_with("its threads waited for a PE for "), "{decisions:?}");
+}
+
+#[test]
+fn the_summary_says_so_too_whether_all_is_watched_by_then_or_not() {
+    needs!(TwoPes);
+    let crowd = crowd();
+    let with_summary = |command: &mut Command, _: &Path| {
+        command.stderr(Stdio::piped());
+    };
+    let mut team = Team::start_as(false, with_summary, &[]);
+    team.await_waits(false);
+    drop(crowd);
+    drop(team.corewise.stdin.take());
+    let mut summary = String::new();
+    team.corewise.stderr.take().unwrap().read_to_string(&mut summary).unwrap();
+    assert!(team.corewise.wait().unwrap().success());
+    assert!(summary.contains("; 1 process spun for a shorter time while others needed PEs"), "{summary}");
 }
 
 /// Where nobody asks for a report, waits are changed before all is watched, and whoever watches goes on. Who

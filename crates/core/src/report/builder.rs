@@ -8,7 +8,9 @@ use super::{
 use crate::classify::{FpuClass, intensity_class, parallelism_class};
 use crate::engine::Engine;
 use crate::ids::{AppId, ThreadId};
-use crate::observe::{ApplicationReading, CounterReading, Input, Observation, Standing, ThreadReading};
+use crate::observe::{
+    ApplicationReading, CounterReading, Event, Input, Observation, Standing, ThreadReading,
+};
 use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
@@ -93,13 +95,22 @@ impl ReportBuilder {
         for outcome in input.outcomes() {
             self.take_outcome(outcome);
         }
-        if let Input::Observation(observation) = input {
-            self.take_observation(observation, engine);
+        match input {
+            Input::Observation(observation) => self.take_observation(observation, engine),
+            Input::Events(batch) => batch.events.iter().for_each(|event| self.take_event(event)),
         }
         for action in actions {
             self.take_action(action, input.at());
         }
         self.nothing_to_gain = engine.nothing_to_gain().map(str::to_owned);
+    }
+
+    /// What was changed before the engine began is only known by what processes have when they are delayed.
+    fn take_event(&mut self, event: &Event) {
+        let Event::Delayed(delay) = event else { return };
+        let spin_count = delay.spin_count.map(|_| SettingKind::SpinCount);
+        let team_size = delay.team_size.map(|_| SettingKind::TeamSize);
+        self.cured.extend(spin_count.into_iter().chain(team_size).map(|kind| (kind, delay.leader)));
     }
 
     fn take_observation(&mut self, observation: &Observation, engine: &Engine) {

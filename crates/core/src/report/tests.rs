@@ -2,7 +2,8 @@ use super::*;
 use crate::engine::{Engine, EngineConfig};
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Hints, Input, Observation, SampleReading, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, Hints, Input, Observation, ProcessDelay,
+    SampleReading, ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::policy;
@@ -198,4 +199,38 @@ fn what_became_of_each_decision_stands_with_it() {
     assert_eq!(said[5..], [None], "nothing was heard of the last one");
     let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty());
     assert_eq!(bound.map(|thread| thread.tid).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn waits_that_were_changed_before_the_engine_began_are_counted() {
+    let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
+    let engine = Engine::new(topology, policy::build("default").unwrap(), EngineConfig::default());
+    let delay = |tid, spin_count, team_size| {
+        Event::Delayed(ProcessDelay {
+            leader: ThreadId { tid, generation: 0 },
+            run_ns: 1,
+            wait_ns: 1,
+            throttled_ns: 0,
+            idle_percent: None,
+            elapsed_ns: 10_000_000,
+            adaptable: true,
+            gives_way: false,
+            spin_count,
+            team_size,
+        })
+    };
+    let mut builder = ReportBuilder::default();
+    let events = vec![
+        delay(1, None, None),
+        delay(2, Some(200), None),
+        delay(2, Some(200), None),
+        delay(3, None, Some(1)),
+    ];
+    builder.watch(
+        &Input::Events(EventBatch { at: Time(SECOND), events, outcomes: Vec::new() }),
+        &[],
+        &engine,
+    );
+    let waits = finish(builder, &engine).waits;
+    assert_eq!((waits.shortened_processes, waits.processes_with_smaller_teams), (1, 1));
 }

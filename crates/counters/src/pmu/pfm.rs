@@ -6,6 +6,7 @@
 //! processors, and every file can be tested on every machine.
 
 use super::group::Encoded;
+use libloading::Library;
 use perf_event_open_sys::bindings::perf_event_attr;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -13,8 +14,8 @@ use std::sync::Mutex;
 /// Why an event cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PfmError {
-    /// libpfm4 does not start.
-    #[error("libpfm4 cannot be initialised: {problem}")]
+    /// libpfm4 is not installed or does not start.
+    #[error("libpfm4 cannot be used: {problem} (Debian: `apt install libpfm4`)")]
     Start {
         /// Its own words.
         problem: String,
@@ -51,20 +52,23 @@ const PFM_PLM3: c_int = 0x08;
 /// `PFM_OS_PERF_EVENT` of `pfm_os_t`.
 const PFM_OS_PERF_EVENT: c_int = 1;
 
-#[link(name = "pfm")]
-unsafe extern "C" {
-    fn pfm_initialize() -> c_int;
-    fn pfm_strerror(code: c_int) -> *const c_char;
-    fn pfm_get_os_event_encoding(
-        name: *const c_char,
-        privilege: c_int,
-        os: c_int,
-        argument: *mut EncodeArgument,
-    ) -> c_int;
+/// The library's file. It is loaded on first use, because its tables take more than a millisecond to load and
+/// few machines' PMUs are used.
+const FILE: &str = "libpfm.so.4";
+
+type Strerror = unsafe extern "C" fn(c_int) -> *const c_char;
+type Encode = unsafe extern "C" fn(*const c_char, c_int, c_int, *mut EncodeArgument) -> c_int;
+
+/// The loaded library, initialised.
+struct Pfm {
+    strerror: Strerror,
+    encode: Encode,
+    /// Last, so that it is unloaded after all use.
+    _library: Library,
 }
 
-/// Whether libpfm4 has been started. The lock also keeps its calls apart: it promises nothing about threads.
-static STARTED: Mutex<bool> = Mutex::new(false);
+/// The lock keeps calls apart: libpfm4 promises nothing about threads.
+static PFM: Mutex<Option<Pfm>> = Mutex::new(None);
 
 /// Encodes `event` (libpfm4's name with unit masks) of `pmu`.
 pub fn encode(pmu: &str, event: &str) -> Result<Encoded, PfmError> {
@@ -72,52 +76,70 @@ pub fn encode(pmu: &str, event: &str) -> Result<Encoded, PfmError> {
     let name =
         CString::new(format!("{pmu}::{event}")).map_err(|_| failed("its name holds a zero byte".into()))?;
     // A panic elsewhere while the lock was held leaves libpfm4 as it was: it has no state between calls.
-    let mut started = STARTED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if !*started {
-        start()?;
-        *started = true;
-    }
-    let mut attr = perf_event_attr::default();
-    let mut argument = EncodeArgument {
-        attr: (&raw mut attr).cast(),
-        fstr: std::ptr::null_mut(),
-        size: size_of::<EncodeArgument>(),
-        idx: 0,
-        cpu: -1,
-        flags: 0,
-        pad0: 0,
+    let mut loaded = PFM.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let pfm = match &mut *loaded {
+        Some(pfm) => pfm,
+        none => none.insert(Pfm::load()?),
     };
-    // SAFETY: the library is initialised, the lock is held, `name` is zero-terminated, and `argument` is of
-    // the C type's layout with its own size; `attr` is at least as long as libpfm4's idea of it (it only
-    // grows).
-    let code =
-        unsafe { pfm_get_os_event_encoding(name.as_ptr(), PFM_PLM3, PFM_OS_PERF_EVENT, &mut argument) };
-    if code != PFM_SUCCESS {
-        return Err(failed(words(code)));
+    pfm.encode(&name).map_err(failed)
+}
+
+impl Pfm {
+    fn load() -> Result<Pfm, PfmError> {
+        let failed = |error: libloading::Error| PfmError::Start { problem: error.to_string() };
+        // SAFETY: what the library does when it is loaded and unloaded needs nothing of this process.
+        let library = unsafe { Library::new(FILE) }.map_err(failed)?;
+        // SAFETY: the types are those of `perfmon/pfmlib.h`, and the functions are not used after the
+        // library.
+        let (initialize, strerror, encode) = unsafe {
+            let initialize = library.get::<unsafe extern "C" fn() -> c_int>("pfm_initialize");
+            let strerror = library.get::<Strerror>("pfm_strerror");
+            let encode = library.get::<Encode>("pfm_get_os_event_encoding");
+            (*initialize.map_err(failed)?, *strerror.map_err(failed)?, *encode.map_err(failed)?)
+        };
+        let pfm = Pfm { strerror, encode, _library: library };
+        // SAFETY: Rust's own accesses to the environment are locked against each other. What remains is a
+        // foreign thread that reads the environment in C at this moment; corewise has none when it chooses
+        // its counters.
+        unsafe { std::env::set_var("LIBPFM_ENCODE_INACTIVE", "1") };
+        // SAFETY: it has no preconditions, and the caller's lock keeps it from running twice at once.
+        let code = unsafe { initialize() };
+        // SAFETY: as for setting it. A program started later must not inherit the variable.
+        unsafe { std::env::remove_var("LIBPFM_ENCODE_INACTIVE") };
+        if code == PFM_SUCCESS { Ok(pfm) } else { Err(PfmError::Start { problem: pfm.words(code) }) }
     }
-    // SAFETY: both fields of the union are plain integers of the same size.
-    let config1 = unsafe { attr.__bindgen_anon_3.config1 };
-    // SAFETY: this union, too, is of plain integers of the same size.
-    let config2 = unsafe { attr.__bindgen_anon_4.config2 };
-    Ok(Encoded { perf_type: attr.type_, config: attr.config, config1, config2 })
-}
 
-fn start() -> Result<(), PfmError> {
-    // SAFETY: Rust's own accesses to the environment are locked against each other. What remains is a foreign
-    // thread that reads the environment in C at this moment; corewise has none when it chooses its counters.
-    unsafe { std::env::set_var("LIBPFM_ENCODE_INACTIVE", "1") };
-    // SAFETY: it has no preconditions, and the caller's lock keeps it from running twice at once.
-    let code = unsafe { pfm_initialize() };
-    // SAFETY: as for setting it. A program started later must not inherit the variable.
-    unsafe { std::env::remove_var("LIBPFM_ENCODE_INACTIVE") };
-    if code == PFM_SUCCESS { Ok(()) } else { Err(PfmError::Start { problem: words(code) }) }
-}
+    fn encode(&self, name: &CStr) -> Result<Encoded, String> {
+        let mut attr = perf_event_attr::default();
+        let mut argument = EncodeArgument {
+            attr: (&raw mut attr).cast(),
+            fstr: std::ptr::null_mut(),
+            size: size_of::<EncodeArgument>(),
+            idx: 0,
+            cpu: -1,
+            flags: 0,
+            pad0: 0,
+        };
+        // SAFETY: the library is initialised, the caller holds the lock, `name` is zero-terminated, and
+        // `argument` is of the C type's layout with its own size; `attr` is at least as long as libpfm4's
+        // idea of it (it only grows).
+        let code = unsafe { (self.encode)(name.as_ptr(), PFM_PLM3, PFM_OS_PERF_EVENT, &mut argument) };
+        if code != PFM_SUCCESS {
+            return Err(self.words(code));
+        }
+        // SAFETY: both fields of the union are plain integers of the same size.
+        let config1 = unsafe { attr.__bindgen_anon_3.config1 };
+        // SAFETY: this union, too, is of plain integers of the same size.
+        let config2 = unsafe { attr.__bindgen_anon_4.config2 };
+        Ok(Encoded { perf_type: attr.type_, config: attr.config, config1, config2 })
+    }
 
-/// libpfm4's words for one of its error codes.
-fn words(code: c_int) -> String {
-    // SAFETY: it takes any code and returns a string that lives as long as the library.
-    let text = unsafe { CStr::from_ptr(pfm_strerror(code)) };
-    text.to_string_lossy().into_owned()
+    /// libpfm4's words for one of its error codes.
+    fn words(&self, code: c_int) -> String {
+        // SAFETY: it takes any code and returns a string that lives as long as the library.
+        let text = unsafe { CStr::from_ptr((self.strerror)(code)) };
+        text.to_string_lossy().into_owned()
+    }
 }
 
 #[cfg(test)]

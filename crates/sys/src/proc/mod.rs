@@ -5,6 +5,7 @@
 //! only a process itself has (its environment, its memory) is read as a plain file, and failures are errors.
 
 mod formats;
+pub mod idle;
 mod own;
 pub mod pe_times;
 

@@ -1,24 +1,39 @@
-//! The idle share of the PEs that a process may use.
+//! How idle the PEs are that a process may use.
 //!
-//! Problem: short waits help only if other threads use the PEs that waiting threads leave. Approach: the
-//! idle time of these PEs from `/proc/stat`, over [`OVER`] at least, because the kernel counts it in ticks of
-//! 10 ms. Limits: PEs that `SCHED_IDLE` threads use do not count as idle.
+//! Approach: the idle time of these PEs from `/proc/stat`, over [`OVER`] at least, because the kernel counts
+//! it in ticks of 10 ms. Limits: PEs that `SCHED_IDLE` threads use do not count as idle.
 
+use super::Proc;
+use super::pe_times::{PeTimes, TICK};
+use crate::affinity;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
-use corewise_sys::affinity;
-use corewise_sys::proc::Proc;
-use corewise_sys::proc::pe_times::{PeTimes, TICK};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The least time over which a share is taken.
+/// The least time over which idle time is taken.
 const OVER: Duration = Duration::from_millis(100);
 
 /// The most threads whose masks are read.
 const THREADS_MAX: usize = 64;
 
-/// The idle time of the PEs that some threads may use, since the last share.
+/// The idle time of some PEs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Idle {
+    /// How many of them were idle, on average.
+    pub pes: f64,
+    /// How many there are.
+    pub of: usize,
+}
+
+impl Idle {
+    /// Returns the idle share of the PEs in percent.
+    pub fn percent(&self) -> u8 {
+        if self.of == 0 { 0 } else { (100.0 * self.pes / self.of as f64) as u8 }
+    }
+}
+
+/// The idle time of the PEs that some threads may use, since it was last taken.
 #[derive(Debug)]
 pub struct IdleTime {
     pes: CpuSet,
@@ -35,9 +50,8 @@ impl IdleTime {
         IdleTime { pes, since: Instant::now(), before: proc.pe_times() }
     }
 
-    /// Returns the idle share of the PEs in percent, and begins the next one; `None` if not enough time has
-    /// passed.
-    pub fn take(&mut self, proc: &Proc) -> Option<u8> {
+    /// Returns how idle the PEs were, and begins again; `None` if not enough time has passed.
+    pub fn take(&mut self, proc: &Proc) -> Option<Idle> {
         let over = self.since.elapsed();
         if over < OVER {
             return None;
@@ -48,10 +62,9 @@ impl IdleTime {
             Some(now.since(before).idle)
         };
         let idle: Vec<u64> = now.iter().filter_map(idle).collect();
-        let all = over.as_secs_f64() * idle.len() as f64;
-        let share = TICK.as_secs_f64() * idle.iter().sum::<u64>() as f64 / all;
+        let pes = TICK.as_secs_f64() * idle.iter().sum::<u64>() as f64 / over.as_secs_f64();
         (self.since, self.before) = (Instant::now(), now);
-        (all > 0.0).then(|| (100.0 * share.min(1.0)) as u8)
+        Some(Idle { pes: pes.min(idle.len() as f64), of: idle.len() })
     }
 }
 
@@ -77,8 +90,10 @@ mod tests {
         assert_eq!(time.take(&proc), None, "not long enough");
         time.since -= Duration::from_secs(61);
         std::fs::write(directory.path().join("proc/stat"), stat([40, 0, 100])).unwrap();
-        let share = time.take(&proc).unwrap();
-        assert!((1..=20).contains(&share), "{share} % of two PEs, at most");
+        let idle = time.take(&proc).unwrap();
+        assert_eq!(idle.of, 2);
+        assert!(idle.pes > 0.0 && idle.pes <= 0.4, "0.4 s of a second, at most: {}", idle.pes);
+        assert!((1..=20).contains(&idle.percent()), "{} %", idle.percent());
         assert_eq!(time.before, proc.pe_times(), "the next one has begun");
     }
 }
