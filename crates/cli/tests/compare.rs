@@ -67,7 +67,7 @@ fn much_more_work_is_found_and_every_view_is_written() {
     assert!(table.starts_with("measured: 8 blocks of 3 runs, seed 1; "), "{table}");
     assert!(table.contains("slower: "), "{table}");
     let said = text(&output.stderr);
-    assert!(said.contains("24 runs in blocks of 3, about ") && said.contains("should tell"), "{said}");
+    assert!(said.contains("24 runs in blocks of 3, about ") && said.contains("should detect"), "{said}");
     let found = json(Path::new(json_file));
     let effect = &found["results"][1]["effects"]["cpu"];
     assert!(effect["low"].as_f64().expect("a ratio") > 1.5 && effect["verdict"] == "more", "{effect}");
@@ -252,7 +252,7 @@ fn figures_and_tails_that_commands_print_are_compared() {
     let said = failure(&["--figure", "rate=nothing (.)", "--", "echo", "something"]);
     assert!(said.contains("that the pattern of `rate` matches"), "{said}");
     let said = failure(&["--figure", "rate=(", "--", "true"]);
-    assert!(said.contains("the pattern of `rate` is no regular expression"), "{said}");
+    assert!(said.contains("the pattern of `rate` is not a regular expression"), "{said}");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn failures_and_other_outputs_end_it_with_a_remedy() {
     assert!(failure(&["--", "no-such-program-here"]).contains("check the spelling, PATH and permission"));
     let said = failure(&["--runs", "1", "--same-output", "echo a; echo b", "echo a; echo c"]);
     assert!(
-        said.contains("prints something else") && said.contains("line 2 is `c` instead of `b`"),
+        said.contains("prints something other") && said.contains("line 2 is `c` instead of `b`"),
         "{said}"
     );
     assert!(failure(&["--setup", "exit 4", "--", "true"]).contains("--setup ended with exit status 4"));

@@ -1,8 +1,8 @@
-//! Energy of the processors' packages, by RAPL as the kernel's powercap tells it (mostly to root alone).
+//! Energy of the processor packages, from the kernel's powercap (RAPL), which mostly only root can read.
 
 use std::path::{Path, PathBuf};
 
-/// The counters that can be read: one a package.
+/// The readable counters, one for each package.
 #[derive(Debug)]
 pub struct Energy {
     packages: Vec<Package>,
@@ -11,13 +11,13 @@ pub struct Energy {
 #[derive(Debug)]
 struct Package {
     counter: PathBuf,
-    /// Above this many µJ it begins anew.
+    /// The counter restarts above this value, in µJ.
     range: u64,
 }
 
 impl Energy {
-    /// Those of the machine below `root`; none if one of them cannot be read, as a part would pass for the
-    /// whole.
+    /// Opens the counters of the machine below `root`. None if one of them cannot be read, because a part
+    /// would pass for the whole.
     pub fn open(root: &Path) -> Energy {
         let zones = std::fs::read_dir(root.join("sys/class/powercap")).into_iter().flatten().flatten();
         let is_package = |zone: &Path| {
@@ -31,13 +31,13 @@ impl Energy {
         Energy { packages: packages.collect::<Option<_>>().unwrap_or_default() }
     }
 
-    /// The counters now, in µJ; `None` if there are none.
+    /// Returns the counters, in µJ; `None` if there are none.
     pub fn read(&self) -> Option<Vec<u64>> {
         let values: Vec<u64> = self.packages.iter().map(|one| number(&one.counter)).collect::<Option<_>>()?;
         (!values.is_empty()).then_some(values)
     }
 
-    /// Joules since an earlier reading. A counter that began anew has done so once: that takes minutes.
+    /// Returns the joules since an earlier reading. A counter has restarted at most once: that takes minutes.
     pub fn since(&self, before: Option<Vec<u64>>) -> Option<f64> {
         let (before, now) = (before?, self.read()?);
         let passed = self.packages.iter().zip(before.iter().zip(&now)).map(|(package, (before, now))| {
@@ -75,7 +75,7 @@ mod tests {
         std::fs::write(counter(1), "700000\n").unwrap();
         assert_eq!(energy.since(before), Some(2.7));
         std::fs::remove_file(counter(1)).unwrap();
-        assert_eq!(Energy::open(machine.path()).read(), None, "a part is not the whole");
+        assert_eq!(Energy::open(machine.path()).read(), None, "a part must not pass for the whole");
         assert_eq!(Energy::open(root(&[]).path()).read(), None);
     }
 }

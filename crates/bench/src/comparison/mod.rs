@@ -1,10 +1,10 @@
-//! Runs of a comparison on this machine: commands as processes of their own, what they took, and under which
-//! conditions.
+//! The runs of a comparison on this machine: each command as a process of its own, with its times and the
+//! conditions during the run.
 //!
-//! What is run in which order, and what the figures mean, is decided in `corewise_core::comparison`. Here a
-//! run is made as undisturbed as it can be: one process, without threads, sleeps until a child ends; nothing
-//! is printed and nothing polled meanwhile. Each command leads a process group of its own, its orphans become
-//! children of corewise, and a run is over when none is left.
+//! `corewise_core::comparison` decides what is run in which order and what the figures mean. This module
+//! disturbs the runs as little as possible: one process, without threads, sleeps until a child ends, and
+//! neither prints nor polls in the meantime. Each command leads a process group of its own, its orphans
+//! become children of corewise, and a run is over when no child is left.
 
 mod energy;
 mod output;
@@ -33,7 +33,7 @@ pub enum RunError {
     Start {
         /// Program and arguments.
         command: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A command failed.
@@ -44,21 +44,21 @@ pub enum RunError {
     Failed {
         /// Program and arguments.
         command: String,
-        /// Whose: a variant, or the preparation.
+        /// What it belongs to: a variant, or the preparation.
         of: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// The end of what it said on standard error, with what leads to it.
+        /// The end of its standard error, with introductory words.
         said: String,
     },
-    /// A variant prints something else.
-    #[error("the variant `{variant}` prints something else than `{baseline}` did: {difference}")]
+    /// A variant printed something other than the first run.
+    #[error("the variant `{variant}` prints something other than `{baseline}` did: {difference}")]
     Output {
         /// The variant.
         variant: String,
         /// The first variant that was run.
         baseline: String,
-        /// Where.
+        /// The first difference.
         difference: Difference,
     },
     /// A run took too long.
@@ -72,7 +72,7 @@ pub enum RunError {
         /// The timeout.
         seconds: f64,
     },
-    /// An application has not completed within a fixed time.
+    /// An application did not complete within the fixed time.
     #[error(
         "an application of the variant `{variant}` has not completed once within {seconds} s: give it a \
          longer --for"
@@ -83,39 +83,39 @@ pub enum RunError {
         /// The fixed time.
         seconds: f64,
     },
-    /// What is to be read from the output is no regular expression.
-    #[error("the pattern of `{name}` is no regular expression: {source}")]
+    /// A pattern is not a regular expression.
+    #[error("the pattern of `{name}` is not a regular expression: {source}")]
     Pattern {
-        /// What it is to find.
+        /// The figure that it is for.
         name: String,
-        /// What is wrong with it.
+        /// The parser's error.
         source: regex::Error,
     },
-    /// A pattern matches nothing that was printed.
+    /// A pattern matches nothing in the output.
     #[error(
         "`{application}` of the variant `{variant}` prints nothing that the pattern of `{name}` matches and \
          that is a number or a time with its unit: try the pattern with grep -E on what it prints"
     )]
     NotPrinted {
-        /// What it is to find.
+        /// The figure that it is for.
         name: String,
         /// The application.
         application: String,
         /// The variant.
         variant: String,
     },
-    /// The machine is not what it was.
+    /// The machine has changed.
     #[error(
         "the machine has changed ({}), so figures from before and after cannot be compared: undo that and \
          continue with --resume, or start again",
         .0.join("; ")
     )]
     Changed(Vec<String>),
-    /// A system call failed that never should.
+    /// A system call failed that should never fail.
     #[error("cannot watch processes: {0}")]
     System(#[from] Errno),
-    /// No room for what the commands print.
-    #[error("cannot keep what the commands print: {0}; check space and permission of TMPDIR")]
+    /// The output of the commands cannot be stored.
+    #[error("cannot store what the commands print: {0}; check space and permission of TMPDIR")]
     Keep(#[from] std::io::Error),
 }
 
@@ -131,11 +131,11 @@ pub struct CommandExecutor {
 }
 
 impl CommandExecutor {
-    /// For a plan, on the machine as it is. `before` is its setting at earlier runs of the same comparison.
-    /// The commands' output is shown if `show_output`.
+    /// Prepares the runs of a plan. `before` is the machine's setting during earlier runs of the same
+    /// comparison. The commands' output is shown if `show_output`.
     ///
-    /// This process must have one thread. From now on the signals by which somebody asks it to end are
-    /// blocked: they end the run.
+    /// This process must have one thread. From now on the signals that ask it to end are blocked: they end
+    /// the run.
     pub fn open(plan: &Plan, before: Option<&Setting>, show_output: bool) -> Result<Self, RunError> {
         let setting = setting::read(Path::new("/"));
         check(&setting, before)?;
@@ -149,12 +149,12 @@ impl CommandExecutor {
         })
     }
 
-    /// The machine as it is.
+    /// Returns the machine's setting.
     pub fn setting(&self) -> &Setting {
         &self.setting
     }
 
-    /// Runs the command that the plan wants once before everything; `false` if somebody asked to end.
+    /// Runs the plan's setup command once. Returns `false` if corewise was asked to end.
     pub fn set_up(&mut self) -> Result<bool, RunError> {
         self.plan.setup.clone().map_or(Ok(true), |command| self.shell(&command, "--setup"))
     }
@@ -173,7 +173,7 @@ impl CommandExecutor {
 }
 
 impl CommandExecutor {
-    /// An error, if the run does not count.
+    /// Returns an error if the run does not count.
     fn check_end(&self, variant: &Variant, ended: &Ended) -> Result<(), RunError> {
         let (name, workload) = (&variant.name, &variant.workload);
         if let (Some(seconds), true) = (workload.fixed_seconds, ended.wall.is_zero()) {
@@ -235,7 +235,7 @@ impl Executor for CommandExecutor {
     }
 }
 
-/// As timeout(1) and a shell have it.
+/// Returns the exit code as timeout(1) and shells do.
 fn exit_code(ended: &Ended) -> i32 {
     const TIMED_OUT: i32 = 124;
     match ended.failure {

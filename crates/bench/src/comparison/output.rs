@@ -1,4 +1,4 @@
-//! What the commands print: thrown away, shown, or kept to be compared.
+//! The output of the commands: discarded, shown, or stored for comparison.
 
 use super::RunError;
 use super::processes::words_of;
@@ -11,25 +11,25 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::process::{ExitStatus, Stdio};
 
-/// Bytes of the end of standard error that an error tells.
+/// The number of bytes from the end of standard error that an error shows.
 const SAID_MAX: u64 = 400;
-/// Bytes of a line that are searched at once.
+/// The number of bytes of a line that are searched at once.
 const SEARCHED_MAX: u64 = 1 << 20;
-/// Characters of a line that an error tells.
+/// The number of characters of a line that an error shows.
 const LINE_MAX: usize = 80;
 
-/// The streams of the present run, and what is compared with them.
+/// The streams of the present run, and the output that it is compared with.
 #[derive(Debug)]
 pub struct Outputs {
     show: bool,
     compare: bool,
-    /// What is read from what is printed.
+    /// The figures that are extracted from the output.
     patterns: Vec<(Printed, Regex)>,
-    /// What the present run has said on standard error.
+    /// Standard error of the present run.
     said: File,
-    /// What each application has printed, if that is compared or read.
+    /// The output of each application, if it is compared or searched.
     printed: Vec<File>,
-    /// The variant that was run first, with what it printed.
+    /// The variant that ran first, with its output.
     reference: Option<(String, Vec<File>)>,
 }
 
@@ -58,12 +58,12 @@ impl Display for Difference {
 }
 
 impl Outputs {
-    /// For runs of a plan, whose output is shown, or as the plan wants it compared or read.
+    /// Prepares for the runs of a plan; `show` passes their output through.
     pub fn new(show: bool, plan: &Plan) -> Result<Outputs, RunError> {
         let said = tempfile::tempfile()?;
         let pattern = |printed: &Printed| {
             let wrong = |source| RunError::Pattern { name: printed.name.clone(), source };
-            // A line's ends are those of the pattern.
+            // `^` and `$` of a pattern match at each line.
             let pattern = RegexBuilder::new(&printed.pattern).multi_line(true).build().map_err(wrong)?;
             Ok((printed.clone(), pattern))
         };
@@ -72,7 +72,7 @@ impl Outputs {
         Ok(Outputs { show, compare, patterns, said, printed: Vec::new(), reference: None })
     }
 
-    /// For a run of a workload.
+    /// Returns the streams of a run of a workload.
     pub fn of_run(&mut self, workload: &Workload) -> Result<Streams<'_>, RunError> {
         let is_kept = self.compare || !self.patterns.is_empty();
         let files = if is_kept { workload.applications.len() } else { 0 };
@@ -80,14 +80,14 @@ impl Outputs {
         self.of_preparation()
     }
 
-    /// For a command whose output is never compared.
+    /// Returns the streams of a command whose output is never compared.
     pub fn of_preparation(&self) -> Result<Streams<'_>, RunError> {
         self.said.set_len(0)?;
         (&self.said).seek(SeekFrom::Start(0))?;
         Ok(Streams { show: self.show, said: &self.said, printed: &self.printed })
     }
 
-    /// An error, if an application has failed.
+    /// Returns an error if an application has failed.
     pub fn check_exit(
         &self,
         workload: &Workload,
@@ -99,7 +99,7 @@ impl Outputs {
         Err(RunError::Failed { command, of: of.to_owned(), status, said: self.said()? })
     }
 
-    /// The end of what was said, with what leads to it.
+    /// Returns the end of standard error, with introductory words.
     fn said(&self) -> Result<String, RunError> {
         let mut file = &self.said;
         let length = file.metadata()?.len();
@@ -110,8 +110,8 @@ impl Outputs {
         Ok(if text.is_empty() { text } else { format!(" and said: {text}") })
     }
 
-    /// What is read from what a run of the variant has printed. What is not there is an error, or nothing if
-    /// it may be missing.
+    /// Returns the figures extracted from the output of a run. A missing figure is an error unless
+    /// `may_miss`.
     pub fn figures(&self, variant: &Variant, may_miss: bool) -> Result<BTreeMap<String, f64>, RunError> {
         let mut logs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for (printed, pattern) in &self.patterns {
@@ -133,7 +133,7 @@ impl Outputs {
         Ok(logs.into_iter().filter_map(mean).collect())
     }
 
-    /// Compares what a run of the variant has printed with what the first run did.
+    /// Compares the output of a run with that of the first run.
     pub fn compare(&mut self, variant: &str) -> Result<(), RunError> {
         if !self.compare {
             return Ok(());
@@ -154,8 +154,8 @@ impl Outputs {
 }
 
 impl Streams<'_> {
-    /// Standard input, output and error of the application of that index. A preparation has none: its output
-    /// is not kept.
+    /// Returns standard input, output and error of the application of that index. The output of a preparation
+    /// is not stored.
     pub fn of(&self, index: usize) -> std::io::Result<(Stdio, Stdio, Stdio)> {
         let out = match self.printed.get(index) {
             Some(file) => file.try_clone()?.into(),
@@ -167,7 +167,8 @@ impl Streams<'_> {
     }
 }
 
-/// The numbers that a pattern finds, line by line: a plain one as it is, a time with its unit in seconds.
+/// Returns the numbers that a pattern finds, line by line: plain ones as they are, times with a unit in
+/// seconds.
 fn values(mut file: &File, pattern: &Regex) -> std::io::Result<Vec<f64>> {
     file.seek(SeekFrom::Start(0))?;
     let (mut lines, mut line, mut values) = (BufReader::new(file), Vec::new(), Vec::new());
@@ -179,7 +180,7 @@ fn values(mut file: &File, pattern: &Regex) -> std::io::Result<Vec<f64>> {
     Ok(values)
 }
 
-/// A number, or the seconds of a time with its unit; what is not above 0 has no ratio.
+/// Parses a number, or a time with its unit in seconds. A value that is not above 0 has no ratio.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let plain: Option<f64> = text.replace(',', "").parse().ok();
@@ -208,7 +209,7 @@ fn first_difference(expected: &File, found: &File) -> std::io::Result<Option<Dif
     Ok(None)
 }
 
-/// The beginning of a line; `None` where there is none.
+/// Returns the beginning of a line; `None` at the end of the output.
 fn shown(line: &[u8]) -> Option<String> {
     (!line.is_empty()).then(|| String::from_utf8_lossy(line).trim_end().chars().take(LINE_MAX).collect())
 }
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn numbers_and_times_with_units_are_read_as_benchmarks_print_them() {
-        // Of wrk, of redis-benchmark and of ab.
+        // From wrk, redis-benchmark and ab.
         let text = "    99%    3.25ms\nRequests/sec:  12,345.60\nSET: 99.9 requests per second\n\
                     Requests/sec: nonsense\n  50%    750us\n";
         let mut file = tempfile::tempfile().unwrap();
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(found(r"99%\s+(\S+)$"), [0.00325]);
         assert_eq!(found(r"Requests/sec:\s+(\S+)"), [12345.6]);
         assert_eq!(found(r"^\s+\d+%\s+(\S+)"), [0.00325, 0.00075]);
-        assert_eq!(found(r"[0-9.]+ requests"), [0.0; 0], "all of the match is no number");
-        assert_eq!(found(r"(-?0)"), [0.0; 0], "nothing has no ratio");
+        assert_eq!(found(r"[0-9.]+ requests"), [0.0; 0], "the whole match is not a number");
+        assert_eq!(found(r"(-?0)"), [0.0; 0], "0 has no ratio");
     }
 }

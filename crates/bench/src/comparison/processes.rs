@@ -1,4 +1,4 @@
-//! Starting the applications of a workload, waiting for them, and leaving nothing behind.
+//! Starts the applications of a workload, waits for them, and leaves nothing behind.
 
 use super::RunError;
 use super::output::Streams;
@@ -15,52 +15,52 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// The signals by which somebody asks corewise to end.
+/// The signals that ask corewise to end.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// How long what outlives its command may take to end by itself.
+/// How long processes that outlive their command may take to end by themselves.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long a process may take to end once it is asked to.
+/// How long a process may take to end after it is asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a workload took.
+/// The measurements of a workload's run.
 #[derive(Debug)]
 pub struct Ended {
-    /// From the first start until all applications have completed.
+    /// Time from the first start until all applications have completed.
     pub wall: Duration,
-    /// Until nothing was left.
+    /// Time until no process was left.
     pub whole: Duration,
-    /// CPU time in user mode of everything that has ended.
+    /// CPU time in user mode of all processes that have ended.
     pub user: Duration,
-    /// CPU time in the kernel.
+    /// CPU time in the kernel, likewise.
     pub system: Duration,
-    /// Of each application.
+    /// How long each application took.
     pub completions: Vec<Completion>,
-    /// The first application that failed, by its index, and how.
+    /// The index of the first application that failed, and its exit status.
     pub failure: Option<(usize, ExitStatus)>,
-    /// Processes that had to be ended.
+    /// The number of processes that had to be ended.
     pub left_behind: u32,
-    /// Whether it took too long.
+    /// Whether it exceeded the timeout.
     pub timed_out: bool,
 }
 
-/// When a run is ended before its workload has completed.
+/// What ends a run before its workload has completed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Until {
-    /// Not if an application fails.
+    /// Continue if an application fails.
     pub ignore_failure: bool,
-    /// After that time.
+    /// End after this time.
     pub timeout: Option<Duration>,
 }
 
-/// The children of this process, and the signals that tell of them.
+/// The children of this process, and the signals that announce their end.
 #[derive(Debug)]
 pub struct Processes {
     signals: SignalFd,
 }
 
 impl Processes {
-    /// Blocks the signals and adopts the orphans from now on.
+    /// Blocks the signals, and adopts orphans from now on.
     pub fn open() -> Result<Processes, Errno> {
         let signals: SigSet = ENDING.into_iter().chain([Signal::SIGCHLD]).collect();
         signals.thread_block()?;
@@ -69,8 +69,8 @@ impl Processes {
         Ok(Processes { signals })
     }
 
-    /// Runs a workload to its end, or until an application fails, unless that is to be ignored, or until the
-    /// time is over. `None` if somebody asked to end. Nothing of it is left in any case.
+    /// Runs a workload until it has completed, an application fails (unless that is ignored), or the timeout
+    /// passes. Returns `None` if corewise was asked to end. No process is left in any case.
     pub fn run(
         &mut self,
         workload: &Workload,
@@ -98,7 +98,7 @@ impl Processes {
         }))
     }
 
-    /// `false` if somebody asked to end.
+    /// Returns `false` if corewise was asked to end.
     fn follow(
         &mut self,
         round: &mut Round<'_>,
@@ -117,9 +117,9 @@ impl Processes {
         }
     }
 
-    /// Waits for a child to end, at most so long; whether somebody asked to end.
+    /// Waits until a child ends or the timeout passes. Returns whether corewise was asked to end.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Errno> {
-        // Rounded up, so that what is due then is due.
+        // Rounded up: what is due at the timeout must be due after the wait.
         let timeout = timeout.map(|left| left + Duration::from_millis(1));
         let timeout =
             timeout.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
@@ -134,7 +134,7 @@ impl Processes {
         Ok(asked_to_end)
     }
 
-    /// Ends what is left, after so long in which it may end by itself; how many processes had to be ended.
+    /// Ends the remaining processes after a grace time; returns the number of processes that had to be ended.
     fn end(&mut self, round: &mut Round<'_>, grace: Duration) -> Result<u32, Errno> {
         if self.all_end_within(round, grace)? {
             return Ok(0);
@@ -146,7 +146,7 @@ impl Processes {
                 break;
             }
         }
-        // Whoever a killed one leaves becomes a child.
+        // Orphans of a killed process become children.
         while !self.all_end_within(round, Duration::from_millis(10))? {
             round.signal(Signal::SIGKILL);
         }
@@ -168,7 +168,7 @@ impl Processes {
     }
 }
 
-/// Takes in every child that has ended; whether one is left.
+/// Reaps every child that has ended; returns whether one is left.
 fn reap(round: &mut Round<'_>) -> Result<bool, Errno> {
     loop {
         let mut status = 0;
@@ -186,7 +186,7 @@ fn reap(round: &mut Round<'_>) -> Result<bool, Errno> {
     }
 }
 
-/// The children of this process, which has one thread.
+/// Returns the children of this process, which has one thread.
 fn children() -> Vec<Pid> {
     let children = Proc::own().children(std::process::id()).unwrap_or_default();
     children.into_iter().map(|pid| Pid::from_raw(pid as i32)).collect()
@@ -196,15 +196,15 @@ fn children() -> Vec<Pid> {
 struct Round<'a> {
     workload: &'a Workload,
     begin: Instant,
-    /// When the time that a run of a fixed time has is over.
+    /// When the fixed time ends, for a run of a fixed time.
     fixed_end: Option<Instant>,
-    /// When it has taken too long.
+    /// When the timeout passes.
     late: Option<Instant>,
-    /// When each application is to start next, if it is.
+    /// When each application is started next, if at all.
     due: Vec<Option<Instant>>,
-    /// The index and start of each application that runs, by its process.
+    /// The index and start time of each running application, by its process.
     running: BTreeMap<u32, (usize, Instant)>,
-    /// How often each application has completed, and how long that took.
+    /// How often each application has completed, and its total time.
     completed: Vec<(u32, Duration)>,
     last_end: Option<Instant>,
     failure: Option<(usize, ExitStatus)>,
@@ -231,7 +231,7 @@ impl Round<'_> {
         }
     }
 
-    /// Starts what is due; the time until something is due again.
+    /// Starts the applications that are due; returns the time until the next event.
     fn start_due(&mut self, streams: &Streams) -> Result<Option<Duration>, RunError> {
         for (index, application) in self.workload.applications.iter().enumerate() {
             let now = Instant::now();
@@ -275,7 +275,7 @@ impl Round<'_> {
         }
     }
 
-    /// Whether every application has completed as often as it shall, or the fixed time is over.
+    /// Returns whether every application has completed often enough, or the fixed time has passed.
     fn is_over(&self) -> bool {
         if let Some(end) = self.fixed_end {
             return Instant::now() >= end;
@@ -283,13 +283,13 @@ impl Round<'_> {
         self.completed.iter().all(|(times, _)| *times >= self.workload.completions)
     }
 
-    /// Whether it has taken too long.
+    /// Returns whether the timeout has passed.
     fn is_late(&self) -> bool {
         !self.is_over() && self.late.is_some_and(|late| Instant::now() >= late)
     }
 
-    /// In a run of a fixed time: the geometric mean over the applications of the time of one completion; zero
-    /// if one has not completed.
+    /// Returns, for a run of a fixed time, the geometric mean over the applications of the time of one
+    /// completion; zero if one has not completed.
     fn time_of_one(&self) -> Option<Duration> {
         self.fixed_end?;
         let logs = self.completed.iter().map(|(times, time)| (time.as_secs_f64() / f64::from(*times)).ln());
@@ -297,8 +297,8 @@ impl Round<'_> {
         Some(Duration::try_from_secs_f64(mean.exp()).unwrap_or_default())
     }
 
-    /// To the groups of the applications that run, and to whoever was adopted. What ends meanwhile gets
-    /// nothing; whoever that leaves is adopted, and asked next time.
+    /// Sends a signal to the groups of the running applications and to adopted orphans. Orphans that are
+    /// adopted only afterwards get it the next time.
     fn signal(&self, signal: Signal) {
         for &leader in self.running.keys() {
             let _ = kill(Pid::from_raw(-(leader as i32)), signal);
@@ -321,7 +321,7 @@ impl Round<'_> {
     }
 }
 
-/// A command as a line.
+/// Returns a command as one line.
 pub fn words_of(command: &[String]) -> String {
     command.join(" ")
 }

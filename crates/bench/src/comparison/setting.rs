@@ -1,4 +1,4 @@
-//! What must stay the same while a comparison runs, as this machine tells it.
+//! The properties of the machine that must not change while a comparison runs.
 
 use crate::conditions;
 use corewise_core::comparison::Setting;
@@ -6,7 +6,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_topology::host;
 use std::path::Path;
 
-/// Reads below a root directory.
+/// Reads them below a root directory.
 pub fn read(root: &Path) -> Setting {
     let text = |path: &str| Some(std::fs::read_to_string(root.join(path)).ok()?.trim().to_owned());
     let online = text("sys/devices/system/cpu/online");
@@ -27,7 +27,7 @@ pub fn read(root: &Path) -> Setting {
     }
 }
 
-/// The kernel does not tell the name of its own scheduler; it follows from the version.
+/// The kernel does not report the name of its own scheduler; it follows from the version.
 fn scheduler(root: &Path, release: Option<&str>) -> Option<String> {
     const EEVDF_SINCE: (u32, u32) = (6, 6);
     let text = |file: &str| {

@@ -1,4 +1,4 @@
-//! What else the machine did during a run, from `/proc/stat` and the load average.
+//! Other activity on the machine during a run, from `/proc/stat` and the load average.
 
 use corewise_sys::proc::Proc;
 use corewise_sys::proc::pe_times::{PeTimes, TICK};
@@ -8,23 +8,23 @@ use std::time::Duration;
 /// The machine at one moment.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// The load average of one minute.
+    /// The one-minute load average.
     pub load: Option<f64>,
-    /// Times of all PEs together.
+    /// The times of all PEs together.
     times: PeTimes,
 }
 
-/// What passed between two moments; `None` is not known.
+/// The activity between two moments; `None` if unknown.
 #[derive(Debug, PartialEq)]
 pub struct Passed {
-    /// PEs' worth of time that others took.
+    /// Time that other processes took, in PEs.
     pub others_pes: Option<f64>,
     /// The share of all time that a hypervisor took, 0..1.
     pub steal_share: Option<f64>,
 }
 
 impl Surroundings {
-    /// Reads below a root directory.
+    /// Reads it below a root directory.
     pub fn read(root: &Path) -> Surroundings {
         let proc = Proc::of_machine(root);
         let load = proc.load_of_a_minute();
@@ -37,10 +37,11 @@ impl Surroundings {
         Surroundings { load, times }
     }
 
-    /// What passed since an earlier reading, in which `own` CPU time was one's own, out of `elapsed`.
+    /// Returns the activity since an earlier reading, `elapsed` ago; `own` is the CPU time of the run in
+    /// between.
     pub fn since(&self, before: &Surroundings, own: Duration, elapsed: Duration) -> Passed {
         let passed = self.times.since(&before.times);
-        // In less than two ticks of every PE nothing can be told.
+        // Less than two ticks of every PE are too coarse.
         let is_told = elapsed > 2 * TICK && passed.total > 0;
         let busy = passed.total.saturating_sub(passed.idle + passed.steal) as f64 * TICK.as_secs_f64();
         let others = (busy - own.as_secs_f64()).max(0.0) / elapsed.as_secs_f64();
@@ -63,7 +64,7 @@ mod tests {
             ("proc/stat", "cpu 1 2 3\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n"),
         ]);
         let before = Surroundings::read(machine.path());
-        // Of two PEs' seconds one was busy, half a one stolen.
+        // Two seconds of PE time: one was busy, half a second was stolen.
         let stat = "cpu0 100 0 0 0 0 0 0 0\ncpu1 0 0 0 50 0 0 0 50\n";
         std::fs::write(machine.path().join("proc/stat"), stat).unwrap();
         let passed = Surroundings::read(machine.path()).since(

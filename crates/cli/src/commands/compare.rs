@@ -20,16 +20,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use workload::{WorkloadFile, copies, words};
 
-/// Runs of each variant, where nothing else is said.
+/// The default number of runs of each variant.
 const RUNS: u32 = 20;
-/// The most copies of a command.
+/// The maximum number of copies of a command.
 const COPIES_MAX: u32 = 10_000;
-/// The exit status after Ctrl-C, as a shell has it.
+/// The exit status after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
 
-/// Find out whether something is faster, with an interval: policies, settings, programs.
+/// Measure whether something is faster, with an interval: policies, settings, programs.
 ///
-/// Each variant is run once a block, in random order, mirrored in the next block,
+/// Each variant is run once in each block, in random order, mirrored in the next block,
 /// and the first variant once more as a control: its ratio is this machine's noise
 /// floor. A verdict is given only where the interval of the ratios excludes 1.
 ///
@@ -76,10 +76,10 @@ pub struct Compare {
     /// End a run that takes longer than this; it has failed
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
-    /// Compare a number, or a time with its unit, that the commands print: what the first group matches, last
+    /// Compare a number, or a time with its unit, that the commands print: the last match of the first group
     #[arg(long, value_name = "NAME=REGEX", value_parser = figure)]
     figure: Vec<Printed>,
-    /// Compare the tails of times that the commands print: p50, p95, … of all that the first group matches
+    /// Compare the tails of times that the commands print: p50, p95, … of all matches of the first group
     #[arg(long, value_name = "REGEX", value_parser = latency)]
     latency: Option<Printed>,
     /// Warm-up runs of each variant, which do not count
@@ -97,7 +97,7 @@ pub struct Compare {
     /// Show what the commands print instead of discarding it
     #[arg(long, conflicts_with_all = ["figure", "latency"])]
     show_output: bool,
-    /// End with an error if a variant prints something else than the first run did
+    /// End with an error if a variant prints something other than the first run did
     #[arg(long, conflicts_with = "show_output")]
     same_output: bool,
     /// The seed of the order of the runs
@@ -112,7 +112,7 @@ pub struct Compare {
     /// Write a page with the ratios, the times and every run drawn
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Continue a comparison from a file of --json, into that file (with more --runs, if it had all)
+    /// Continue the comparison of a --json file, and write that file (with more --runs, if it is complete)
     #[arg(
         long,
         value_name = "FILE",
@@ -124,7 +124,7 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// Compares, shows and writes; the exit status.
+    /// Compares, prints and writes files; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         let mut comparison = match &self.resume {
             Some(file) => file::read(file)?,
@@ -141,7 +141,7 @@ impl Compare {
         comparison.setting = executor.setting().clone();
         let mut kept = self.json_file().and_then(|path| Kept::new(path, &comparison));
         let ending = run(&mut executor, &mut comparison, &mut kept);
-        // Whatever happened: what there is, is kept.
+        // After an error, too, the finished runs are shown and written.
         let shown = self.show(&comparison);
         let ending = ending?;
         shown?;
@@ -191,9 +191,7 @@ impl Compare {
         let (setup, prepare) = file.map_or((None, None), |file| (file.setup, file.prepare));
         let restarts = |workload: &Workload| workload.completions > 1 || workload.fixed_seconds.is_some();
         if self.same_output && variants.iter().any(|variant| restarts(&variant.workload)) {
-            bail!(
-                "--same-output: how much is printed is a matter of chance where applications are restarted"
-            );
+            bail!("--same-output: applications that are restarted print a random number of times");
         }
         Ok(Plan {
             variants,
@@ -217,7 +215,8 @@ impl Compare {
         self.lines.iter().map(variant).collect()
     }
 
-    /// The command or workload as it is, unless another baseline is named, and what was asked for beside it.
+    /// Returns the command or workload as it is, unless another baseline is named, and the requested
+    /// variants.
     fn variants(&self, file: Option<&WorkloadFile>) -> Result<Vec<Variant>> {
         let workload = match file {
             Some(file) => file.workload.clone(),
@@ -255,7 +254,7 @@ impl Compare {
     }
 }
 
-/// Runs what is missing, and says how far it is.
+/// Makes the missing runs and shows the progress.
 fn run(
     executor: &mut CommandExecutor,
     comparison: &mut Comparison,
@@ -283,16 +282,16 @@ fn run(
         Progress::Block { trials, blocks } if trials.len() == BLOCKS_MIN * plan.arms() => {
             if let Some(least) = detectable(plan, trials, *blocks) {
                 bar.say(&format!(
-                    "after {BLOCKS_MIN} blocks: {blocks} should tell differences from {} on",
+                    "after {BLOCKS_MIN} blocks: {blocks} blocks should detect differences of {} or more",
                     share(least)
                 ));
             }
         }
         Progress::Block { .. } => {}
         Progress::Ran { trial } => {
-            // What is kept meanwhile is for the worst case; the file is written whole at the end.
+            // The runs are stored in case corewise is killed; at the end the whole file is written.
             if let Some(Err(error)) = kept.as_mut().map(|kept| kept.add(trial)) {
-                bar.say(&format!("{error:#}; runs are kept at the end only"));
+                bar.say(&format!("{error:#}; the runs are only written at the end"));
                 *kept = None;
             }
         }
@@ -301,7 +300,7 @@ fn run(
     result
 }
 
-/// The workload with a prefix in front of each command.
+/// Returns the workload with a prefix in front of each command.
 fn after(prefix: &[String], workload: &Workload) -> Workload {
     let prefixed = |application: &Application| Application {
         command: [prefix, &application.command].concat(),
@@ -310,10 +309,10 @@ fn after(prefix: &[String], workload: &Workload) -> Workload {
     Workload { applications: workload.applications.iter().map(prefixed).collect(), ..*workload }
 }
 
-/// This corewise, with a policy.
+/// Returns the command that runs this corewise with a policy.
 fn under_corewise(policy: &str) -> Result<Vec<String>> {
-    let own = std::env::current_exe().context("cannot find this corewise's own file")?;
-    let own = own.to_str().with_context(|| format!("{} has no plain name: rename it", own.display()))?;
+    let own = std::env::current_exe().context("cannot find corewise's own file")?;
+    let own = own.to_str().with_context(|| format!("{} is not UTF-8: rename it", own.display()))?;
     Ok([own, "run", "--quiet", "--policy", policy, "--"].map(str::to_owned).to_vec())
 }
 

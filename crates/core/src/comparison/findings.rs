@@ -299,7 +299,7 @@ fn notes(plan: &Plan, trials: &[Trial], noise_floor: &[(Metric, Effect)]) -> Vec
     let late = count(|run| run.timed_out);
     if late > 0 {
         notes.push(format!(
-            "{late} of {} runs took too long and were ended; they would have taken longer than is told",
+            "{late} of {} runs took too long and were ended; their real times would be longer",
             trials.len()
         ));
     }

@@ -1,4 +1,4 @@
-//! A comparison as CSV: a line for each run, in the order in which they were made.
+//! A comparison as CSV: a line for each run, in the order of the runs.
 
 use super::Comparison;
 use crate::csv;
@@ -22,7 +22,7 @@ const HEADING: [&str; 15] = [
     "timed_out",
 ];
 
-/// The table.
+/// Returns the table.
 pub fn write(comparison: &Comparison) -> String {
     let metrics = Metric::all(&comparison.trials);
     let printed: Vec<Metric> = metrics.into_iter().filter(|one| matches!(one, Metric::Printed(_))).collect();
@@ -54,7 +54,7 @@ pub fn write(comparison: &Comparison) -> String {
     csv::table(heading, rows)
 }
 
-/// Nothing where nothing is known.
+/// Returns an empty cell for an unknown value.
 fn known(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }

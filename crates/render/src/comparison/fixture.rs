@@ -1,4 +1,4 @@
-//! A comparison for the tests of its views: made up, with names as nasty as names can be.
+//! A made-up comparison for the tests of the presentation, with names that need escaping.
 
 use super::Comparison;
 use corewise_core::comparison::{Application, Length, Plan, Run, Setting, Trial, Variant, Workload, order};

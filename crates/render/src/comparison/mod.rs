@@ -1,4 +1,4 @@
-//! What comes of `corewise compare`: its file, and its views, one format a file.
+//! The results of `corewise compare`: the stored comparison and its forms of presentation.
 
 pub mod csv;
 #[cfg(any(test, feature = "fixtures"))]
@@ -12,13 +12,13 @@ use corewise_core::comparison::{Effect, Findings, Plan, Setting, Trial, Variant,
 use corewise_core::profile::Evidence;
 use serde::{Deserialize, Serialize};
 
-/// The variant that is the command as it is.
+/// The name of the unchanged command's variant.
 pub const DEFAULT: &str = "default";
 
-/// A comparison as far as it is: all that is needed to continue it.
+/// A comparison so far: everything that is needed to continue it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// What is compared.
+    /// The plan.
     pub plan: Plan,
     /// The machine, which must not change.
     pub setting: Setting,
@@ -27,12 +27,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// What the runs show.
+    /// Returns the findings of the runs.
     pub fn findings(&self) -> Findings {
         findings(&self.plan, &self.trials)
     }
 
-    /// The machine in words.
+    /// Describes the machine.
     pub fn machine(&self) -> String {
         let setting = &self.setting;
         let kernel = setting.kernel.as_ref().map(|release| format!("Linux {release}"));
@@ -41,46 +41,46 @@ impl Comparison {
     }
 }
 
-/// Every figure here is of this kind.
+/// The evidence of every figure.
 pub const EVIDENCE: Evidence = Evidence::Measured;
 
-/// A variant's commands as one line, for a shell.
+/// Returns a variant's commands as one line for a shell.
 pub fn command_line(variant: &Variant) -> String {
     let commands = variant.workload.applications.iter().map(|application| {
         let words = application.command.iter().map(String::as_str);
-        // Only a zero byte cannot be quoted, and a plan with one was refused.
+        // A zero byte is all that cannot be quoted, and plans with one are refused.
         shlex::try_join(words).unwrap_or_else(|_| application.command.join(" "))
     });
     commands.collect::<Vec<_>>().join(" & ")
 }
 
-/// A ratio with its interval: `0.949 [0.931, 0.967]`.
+/// Formats a ratio with its interval: `0.949 [0.931, 0.967]`.
 pub fn ratio(effect: &Effect) -> String {
     format!("{:.3} [{:.3}, {:.3}]", effect.ratio, effect.low, effect.high)
 }
 
-/// A verdict on a time in words.
+/// Describes the verdict on a time.
 pub fn verdict(effect: &Effect) -> String {
     let percent = (effect.ratio - 1.0).abs() * 100.0;
     match effect.verdict {
         Verdict::Less => format!("faster: {percent:.1} % less time"),
         Verdict::More => format!("slower: {percent:.1} % more time"),
-        Verdict::NotTold => format!("no difference told, {} or more would be", share(effect.detectable)),
+        Verdict::NotTold => format!("no difference found; {} or more would be", share(effect.detectable)),
         Verdict::TooFew => format!("too few runs for a verdict ({} blocks)", effect.blocks),
     }
 }
 
-/// A verdict on another figure.
+/// Describes the verdict on another figure.
 pub fn short_verdict(effect: &Effect) -> &'static str {
     match effect.verdict {
         Verdict::Less => "less",
         Verdict::More => "more",
-        Verdict::NotTold => "no difference told",
+        Verdict::NotTold => "no difference found",
         Verdict::TooFew => "too few runs",
     }
 }
 
-/// A share in percent; a tenth matters in small ones only.
+/// Formats a share in percent; small ones with one decimal.
 pub fn share(share: f64) -> String {
     if share < 0.0995 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
 }

@@ -6,10 +6,10 @@ use crate::terminal::Name;
 use corewise_core::comparison::{Effect, Findings, Metric, Summary, VariantFindings};
 use std::fmt::{Result, Write};
 
-/// Columns of a name; longer ones are cut.
+/// The maximum width of a name.
 const NAME_MAX: usize = 40;
 
-/// The table.
+/// Returns the table.
 pub fn render(comparison: &Comparison, findings: &Findings) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -28,7 +28,7 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
         comparison.machine()
     )?;
     let baseline = &findings.variants[0].name;
-    let against = if baseline == DEFAULT { DEFAULT } else { "the first" };
+    let against = if baseline == DEFAULT { DEFAULT } else { "the baseline" };
     let mut table = Table::new("<><<");
     table.row(["", "time", &format!("over {against} [95 %]")]);
     for variant in &findings.variants {
@@ -39,7 +39,7 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
     let floor = |metric: &Metric| {
         findings.noise_floor.iter().find(|(one, _)| one == metric).map(|(_, effect)| effect)
     };
-    let words = "the first once more: the noise floor";
+    let words = "the baseline again: the noise floor";
     row(&mut table, "(control)", "", floor(&Metric::Wall), words);
     for metric in Metric::all(&comparison.trials).into_iter().skip(1) {
         let Some(floor) = floor(&metric) else { continue };
@@ -56,15 +56,15 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
     if let Some(least) = wall_effects(findings).map(|effect| effect.detectable).reduce(f64::max) {
         writeln!(
             out,
-            "\nDifferences from {} on would be told with a probability of 80 %. An interval misses the truth \
-             once in twenty.",
+            "\nA difference of {} or more would be found with a probability of 80 %. One interval in twenty \
+             misses the truth.",
             share(least)
         )?;
     }
     findings.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
 }
 
-/// The effects on the time of all variants and the control.
+/// Returns the effects of all variants and the control on the time.
 pub fn wall_effects(findings: &Findings) -> impl Iterator<Item = &Effect> {
     let of_variants = findings.variants.iter().flat_map(|variant| &variant.effects);
     let all = of_variants.chain(&findings.noise_floor);
@@ -79,7 +79,7 @@ fn times(variant: &VariantFindings) -> String {
     }
 }
 
-/// In four digits, as it may be of any size.
+/// Four digits, because figures can have any magnitude.
 fn figure(summary: &Summary) -> String {
     let whole = summary.mean.abs().max(f64::MIN_POSITIVE).log10().floor() as i32;
     let decimals = (3 - whole).clamp(0, 9) as usize;

@@ -1,11 +1,11 @@
-//! The file of a comparison: JSON, for other tools, and to be continued.
+//! The file of a comparison: JSON, for other tools and for continuing.
 //!
-//! What hyperfine's `--export-json` has stands where it has it (`results[]`), so that whatever reads that
-//! reads this; what hyperfine does not know is in further fields and below `corewise`.
+//! The fields of hyperfine's `--export-json` (`results[]`) have the same names and places, so that tools for
+//! that format can read the file. Other results are in additional fields and below `corewise`.
 //!
-//! While a comparison runs, its file grows by a line for each run ([`Kept`]), after a first line with what is
-//! compared: whatever ends corewise, what was run is there, and continued from such a file as from one that
-//! was ended. At the end the document replaces it.
+//! While a comparison runs, its file starts with a line that contains the plan, and grows by a line for each
+//! run ([`Kept`]). If corewise is killed, the finished runs are in the file, and the comparison can be
+//! continued from it. At the end the whole document replaces it.
 
 use crate::whole_file::{self, Stream};
 use anyhow::{Context, Result, bail};
@@ -30,7 +30,7 @@ struct Document<'a> {
     notes: &'a [String],
 }
 
-/// A variant as hyperfine has it, then what it does not.
+/// A variant: hyperfine's fields, then corewise's.
 #[derive(Serialize)]
 struct Entry<'a> {
     command: String,
@@ -44,9 +44,9 @@ struct Entry<'a> {
     times: Vec<f64>,
     exit_codes: Vec<i32>,
     name: &'a str,
-    /// All figures; of a run of a fixed time `times` are those of one completion.
+    /// All figures; in runs of a fixed time `times` contains the times of one completion.
     figures: BTreeMap<Metric, Summary>,
-    /// Against the baseline; empty for the baseline.
+    /// The effects relative to the baseline; empty for the baseline.
     effects: BTreeMap<Metric, Effect>,
 }
 
@@ -64,19 +64,19 @@ impl<C> Ours<C> {
     }
 }
 
-/// The first line of a file that is not ended.
+/// The first line of the file of an unfinished comparison.
 #[derive(Serialize)]
 struct Begun<'a> {
     corewise: Ours<&'a Comparison>,
 }
 
-/// What is read of a document.
+/// The part of a document that is read.
 #[derive(Deserialize)]
 struct Read {
     corewise: Ours<Comparison>,
 }
 
-/// The document.
+/// Returns the document.
 pub fn write(comparison: &Comparison, findings: &Findings) -> String {
     let entries = findings.variants.iter().enumerate();
     let document = Document {
@@ -86,7 +86,7 @@ pub fn write(comparison: &Comparison, findings: &Findings) -> String {
         blocks: findings.blocks,
         notes: &findings.notes,
     };
-    // Maps with names as keys, and numbers: nothing that JSON has not.
+    // Maps with names as keys, and numbers: JSON can represent them.
     serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
 }
 
@@ -115,10 +115,10 @@ pub fn read(path: &Path) -> Result<Comparison> {
     let shown = path.display();
     let text = input::read_text(path, input::DATA_MAX)
         .with_context(|| format!("cannot read the comparison {shown}: give a file of `compare --json`"))?;
-    parse(&text).with_context(|| format!("{shown} is no comparison that can be continued"))
+    parse(&text).with_context(|| format!("{shown} is not a comparison that can be continued"))
 }
 
-/// What [`read`] makes of a file's text.
+/// Parses the text of a file, for [`read`].
 pub fn parse(text: &str) -> Result<Comparison> {
     let document = serde_json::from_str::<Read>(text);
     let read = document.or_else(|error| read_lines(text).ok_or(error));
@@ -136,7 +136,7 @@ pub fn parse(text: &str) -> Result<Comparison> {
     Ok(ours.comparison)
 }
 
-/// The lines of a comparison that was not ended, as one document. The last line may be cut off.
+/// Reads the lines of an unfinished comparison as one document. The last line may be incomplete.
 fn read_lines(text: &str) -> Option<Read> {
     let mut lines = text.lines();
     let mut begun: Read = serde_json::from_str(lines.next()?).ok()?;
@@ -145,23 +145,23 @@ fn read_lines(text: &str) -> Option<Read> {
     Some(begun)
 }
 
-/// The file of a comparison that is not ended: it has every run as soon as that is made.
+/// The file of an unfinished comparison: it contains every run as soon as it has been made.
 pub struct Kept {
     path: PathBuf,
-    /// What is compared, and the runs that were there before.
+    /// The plan and the earlier runs.
     begun: String,
-    /// From the first run on: until then the file stays what it was.
+    /// Opened at the first run: until then the file stays as it was.
     file: Option<Stream>,
 }
 
 impl Kept {
-    /// `None` where nothing can be kept: in what is no file, as a pipe.
+    /// Returns `None` if nothing can be stored, because the path is not a file but, for instance, a pipe.
     pub fn new(path: &Path, comparison: &Comparison) -> Option<Kept> {
         let before = Comparison { trials: Vec::new(), ..comparison.clone() };
         let begun = Begun { corewise: Ours::of(&before) };
         let lines = std::iter::once(serde_json::to_string(&begun))
             .chain(comparison.trials.iter().map(serde_json::to_string));
-        // Maps with names as keys, and numbers: nothing that JSON has not.
+        // Maps with names as keys, and numbers: JSON can represent them.
         let begun = lines.map(|line| line.unwrap_or_default() + "\n").collect();
         whole_file::may_grow(path).then(|| Kept { path: path.to_owned(), begun, file: None })
     }
@@ -186,7 +186,7 @@ mod tests {
     use corewise_render::comparison::fixture::comparison;
     use serde_json::Value;
 
-    /// What hyperfine's own scripts read of its export (scripts/plot_*.py, advanced_statistics.py).
+    /// The fields that hyperfine's own scripts read (scripts/plot_*.py, advanced_statistics.py).
     #[derive(serde::Deserialize)]
     struct HyperfineExport {
         results: Vec<HyperfineResult>,

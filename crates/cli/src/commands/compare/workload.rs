@@ -8,13 +8,13 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The most processes that a workload starts.
+/// The maximum number of processes that a workload starts.
 const COPIES_MAX: u32 = 10_000;
 
-/// A workload as its file has it.
+/// A workload, as written in its file.
 #[derive(Debug, PartialEq)]
 pub struct WorkloadFile {
-    /// What runs.
+    /// The applications.
     pub workload: Workload,
     /// The command that makes the inputs.
     pub setup: Option<String>,
@@ -47,7 +47,7 @@ struct WrittenApplication {
     environment: BTreeMap<String, String>,
 }
 
-/// A line, or its words.
+/// A command line, or its words.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Command {
@@ -64,10 +64,10 @@ pub fn read(path: &Path) -> Result<WorkloadFile> {
     let shown = path.display();
     let text = input::read_text(path, input::DOCUMENT_MAX)
         .with_context(|| format!("cannot read the workload {shown}"))?;
-    parse(&text).with_context(|| format!("{shown} is no workload: see docs/compare.md for one"))
+    parse(&text).with_context(|| format!("{shown} is not a workload: see the example in docs/compare.md"))
 }
 
-/// What [`read`] makes of a file's text.
+/// Parses the text of a file, for [`read`].
 pub fn parse(text: &str) -> Result<WorkloadFile> {
     let written: Written = toml::from_str(text)?;
     let mut applications = Vec::new();
@@ -94,7 +94,7 @@ pub fn parse(text: &str) -> Result<WorkloadFile> {
     Ok(WorkloadFile { workload, setup: written.setup, prepare: written.prepare })
 }
 
-/// The application so many times, each with a name of its own.
+/// Returns copies of the application, each with its own name.
 pub fn copies(application: Application, number: u32) -> Vec<Application> {
     if number == 1 {
         return vec![application];
@@ -103,7 +103,7 @@ pub fn copies(application: Application, number: u32) -> Vec<Application> {
     (1..=number).map(copy).collect()
 }
 
-/// With its environment, which env(1) makes.
+/// Returns the application with its environment, which env(1) sets.
 fn command(application: &WrittenApplication, common: &BTreeMap<String, String>) -> Result<Vec<String>> {
     let name = &application.name;
     let words = match &application.command {
@@ -115,14 +115,14 @@ fn command(application: &WrittenApplication, common: &BTreeMap<String, String>) 
     }
     let environment: BTreeMap<_, _> = common.iter().chain(&application.environment).collect();
     if let Some((variable, _)) = environment.iter().find(|(name, _)| name.is_empty() || name.contains('=')) {
-        bail!("`{variable}` of `{name}` is no name of a variable: write it without `=`");
+        bail!("`{variable}` of `{name}` is not the name of a variable: write it without `=`");
     }
     let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
     let env = (!environment.is_empty()).then(|| "env".to_owned());
     Ok(env.into_iter().chain(variables).chain(words).collect())
 }
 
-/// The words of a line, quoted as for a shell.
+/// Returns the words of a line that is quoted as for a shell.
 pub fn words(line: &str) -> Result<Vec<String>> {
     shlex::split(line).with_context(|| format!("`{line}` has a quote without its end: close it"))
 }

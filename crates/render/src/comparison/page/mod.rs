@@ -1,5 +1,5 @@
-//! A comparison as one HTML page: the ratios with their intervals and the noise floor,
-//! the times of each variant, and every run in its order, so that drift and outliers are seen.
+//! A comparison as an HTML page: the ratios with their intervals and the noise floor, the times of each
+//! variant, and every run in order, so that drift and outliers are visible.
 
 mod plots;
 
@@ -12,7 +12,7 @@ use crate::page::{self, known, remark, text};
 use corewise_core::comparison::{Effect, Findings, Metric};
 use maud::{Markup, html};
 
-/// The page.
+/// Returns the page.
 pub fn render(comparison: &Comparison, findings: &Findings) -> String {
     let body = html! {
         (header(comparison, findings))
@@ -40,8 +40,8 @@ fn header(comparison: &Comparison, findings: &Findings) -> Markup {
         ("Clock", known(setting.frequency.as_ref())),
     ];
     let about = remark(
-        "Each block has every variant once and the first one twice, in random order. A ratio is that of two \
-         runs of one block. The control is the first variant once more: its ratio is the noise floor. \
+        "Each block has every variant once and the baseline, the first one, twice, in random order. A ratio \
+         is that of two runs of one block. The control is the baseline again: its ratio is the noise floor. \
          Intervals miss the truth once in twenty.",
     );
     page::header("compare", &text(names.join(" · ")), &facts, &about)

@@ -1,4 +1,4 @@
-//! The drawings of a comparison. Lengths are in units of the drawing, which scales with the page.
+//! The charts of a comparison. Lengths are in units of the drawing, which scales with the page.
 
 use crate::chart::palette::colour;
 use crate::chart::tenth;
@@ -14,10 +14,10 @@ const MARGIN: f64 = 24.0;
 const ROW_HEIGHT: f64 = 34.0;
 const AXIS_HEIGHT: f64 = 24.0;
 const ORDER_HEIGHT: f64 = 220.0;
-/// Characters of a name that fit beside a row.
+/// The number of characters of a name that fit beside a row.
 const LABEL_MAX: usize = 32;
 
-/// From a figure to a place.
+/// Maps values to positions.
 struct Scale {
     low: f64,
     high: f64,
@@ -26,7 +26,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// From the least to the greatest of the values, with some air.
+    /// Covers all values, with a margin.
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
         let (low, high) = values
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
@@ -39,7 +39,7 @@ impl Scale {
         tenth(self.from + share * (self.to - self.from))
     }
 
-    /// Some six round numbers, with as many decimals as tell them apart.
+    /// Returns some six round numbers, with as many decimals as distinguish them.
     fn ticks(&self) -> Vec<(f64, String)> {
         let rough = (self.high - self.low) / 6.0;
         let power = 10f64.powf(rough.log10().floor());
@@ -52,7 +52,7 @@ impl Scale {
     }
 }
 
-/// A drawing with its heading and how to read it.
+/// A chart with its heading and legend.
 fn plot(heading: &str, legend: &str, height: f64, content: &Markup) -> Markup {
     let label = format!("{heading}; the tables say the same");
     let content = html! {
@@ -73,7 +73,7 @@ fn axis(scale: &Scale, height: f64) -> Markup {
     }
 }
 
-/// The name, cut to so many characters.
+/// Cuts a name to a number of characters.
 fn short(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
@@ -85,7 +85,7 @@ fn label(name: &str, top: f64) -> Markup {
     html! { text.name x="0" y=(top + ROW_HEIGHT / 2.0 + 4.0) { (short(name, LABEL_MAX)) } }
 }
 
-/// The ratios of the times with their intervals, above the noise floor.
+/// Draws the ratios of the times with their intervals, above the noise floor.
 pub fn ratios(findings: &Findings) -> Markup {
     let named = findings
         .variants
@@ -118,11 +118,11 @@ pub fn ratios(findings: &Findings) -> Markup {
         }
     };
     let legend = "Time over that of the first variant: left of 1 is faster. A line is the 95 % interval; the \
-                  band is that of the control, which shows what noise this machine has.";
+                  band is that of the control, which shows the noise of this machine.";
     plot("Ratio of the times", legend, height, &content)
 }
 
-/// Every run's time, a row for each variant.
+/// Draws every run's time, a row for each variant.
 pub fn times(comparison: &Comparison, findings: &Findings) -> Markup {
     let height = findings.variants.len() as f64 * ROW_HEIGHT + AXIS_HEIGHT;
     let all = comparison.trials.iter().map(|trial| trial.run.wall_seconds);
@@ -139,7 +139,7 @@ pub fn times(comparison: &Comparison, findings: &Findings) -> Markup {
     plot("Times", legend, height, &content)
 }
 
-/// One variant's times.
+/// Draws one variant's times.
 fn times_of(comparison: &Comparison, index: usize, scale: &Scale) -> Markup {
     let runs = comparison.trials.iter().filter(|trial| comparison.plan.variant_of(trial.arm) == index);
     let times: Vec<f64> = runs.map(|trial| trial.run.wall_seconds).collect();
@@ -147,7 +147,7 @@ fn times_of(comparison: &Comparison, index: usize, scale: &Scale) -> Markup {
         [0.25, 0.5, 0.75].map(|q| quantile(&times, q).map_or(0.0, |time| scale.at(time)));
     let top = index as f64 * ROW_HEIGHT;
     let (y, height) = (top + 5.0, ROW_HEIGHT - 10.0);
-    // Side by side in a few lanes, so that equal times are seen as several.
+    // In several lanes, so that equal times do not hide each other.
     let lane = |run: usize| top + 9.0 + (run % 5) as f64 * 4.0;
     html! {
         rect.box x=(low) y=(y) width=(tenth(high - low)) height=(height) {}
@@ -158,7 +158,7 @@ fn times_of(comparison: &Comparison, index: usize, scale: &Scale) -> Markup {
     }
 }
 
-/// Every run's time in the order of the runs.
+/// Draws every run's time in the order of the runs.
 pub fn order(comparison: &Comparison) -> Markup {
     let (plan, trials) = (&comparison.plan, &comparison.trials);
     let across = Scale::over([1.0, trials.len() as f64].into_iter(), LABEL_WIDTH, WIDTH - MARGIN);
@@ -183,6 +183,6 @@ pub fn order(comparison: &Comparison) -> Markup {
             text.name x="18" y=(y) { (short(&variant.name, LABEL_MAX - 8)) }
         }
     };
-    let legend = "Seconds over the number of the run: what drifts or jumps is seen here.";
+    let legend = "Seconds by the number of the run: shows drift and jumps.";
     plot("In the order of the runs", legend, ORDER_HEIGHT, &content)
 }

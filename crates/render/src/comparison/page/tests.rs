@@ -19,7 +19,7 @@ fn the_page_shows_every_variant_and_needs_nothing_else() {
         assert!(page.contains(words), "no `{words}` in {page}");
     }
     assert!(!page.contains("<b>"), "names are no markup");
-    // Every run once by its variant, once in its order.
+    // Each run appears once by its variant and once in its order.
     assert_eq!(page.matches("class=\"run\"").count(), 2 * comparison.trials.len());
 }
 
@@ -37,6 +37,6 @@ fn a_browser_shows_the_page() {
     let comparison = comparison();
     let page = render(&comparison, &comparison.findings());
     assert!(browser::dom(&page).contains("Ratio of the times"));
-    // A picture of nothing is much smaller.
+    // A picture without content is much smaller.
     assert!(browser::screenshot(&page).len() > 40_000);
 }
