@@ -1,4 +1,5 @@
-//! `studies/guard/measure`: what bad policies cost under the guard, and what good ones still gain.
+//! `studies/guard/measure`: the cost of harmful policies under the guard, and the remaining gain of helpful
+//! ones.
 
 use corewise_core::stats::{median, quantile};
 use corewise_sim::guarding::{FRIENDS, Foe, Outcome, against, with_friend};
@@ -16,7 +17,7 @@ fn main() {
     let is_wanted = |name: &str| arguments.len() < 3 || arguments[2..].iter().any(|word| word == name);
     let time = Duration::from_secs(seconds);
     println!("simulated: {seeds} seeds for each policy, {seconds} s each");
-    println!("\npolicy    without guard: mean  with guard: mean    worst   taken back after: median    p95");
+    println!("\npolicy    without guard: mean  with guard: mean    worst     reverted after: median    p95");
     let mut all = Vec::new();
     for foe in Foe::ALL.into_iter().filter(|foe| is_wanted(foe.name())) {
         let outcomes = of_seeds(seeds, |seed| against(seed, foe, time).expect("a scenario"));

@@ -1,4 +1,4 @@
-//! What does not help the running program is taken back.
+//! A placement that does not help the running program is reverted.
 
 use crate::common::{Running, burn, corewise, masks_of, wait_for};
 use corewise_testing::needs;
@@ -22,7 +22,7 @@ __attribute__((noinline)) void *top(void *none) { for (;;) above(); return none;
 int main(void) { pthread_t other; pthread_create(&other, 0, top, 0); top(0); }
 ";
 
-/// A policy that binds everybody to PE 0.
+/// A policy that binds all threads to PE 0.
 const HARMFUL: &str = "
 import json, sys
 json.loads(sys.stdin.readline())
@@ -57,7 +57,7 @@ fn start(directory: &Path, report: &Path) -> Running {
 #[test]
 fn a_placement_that_does_harm_is_taken_back() {
     needs!(Root, TwoPes, Perf, Python);
-    // Whoever is bound to PE 0 gets next to nothing, however busy the machine is beside this.
+    // A thread bound to PE 0 gets next to nothing, however busy the machine is otherwise.
     let hog =
         Command::new("taskset").args(["-c", "0", &burn(), "600", "8*int"]).stdout(Stdio::null()).spawn();
     let _hog = Running(hog.unwrap());
@@ -79,7 +79,7 @@ fn a_placement_that_does_harm_is_taken_back() {
     run.0.wait().unwrap();
     let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     let found = &report["guard"];
-    // Among other tests progress wanders, and other PEs may be as busy: then it remains untold.
+    // Beside other tests progress varies, and other PEs may be as busy: then the gain remains unclear.
     let is_told = found["state"] == "taken_back";
     assert!(is_told || found["state"] == "not_told", "{found:#}");
     let gain = found["gain"]["value"].as_f64().unwrap();

@@ -419,7 +419,7 @@ fn two_runs_do_not_choose_the_same_pe() {
     let (directory, modules) = shared_fpu();
     let start = |seconds: &str, name: &str| {
         let mut command = corewise();
-        // What the guard takes back, others may have.
+        // If the guard reverts a placement, others may have the PEs.
         let options = ["run", "-q", "--guard", "off", "--interval", "100ms"];
         command.env("XDG_RUNTIME_DIR", directory.path()).args(options);
         command.arg("--fpu-modules").arg(&modules).arg("--report").arg(directory.path().join(name));

@@ -1,16 +1,16 @@
-//! What pairs of epochs tell of an effect, however often one looks.
+//! The effect that pairs of epochs show; valid however often it is evaluated.
 //!
-//! Problem. Whoever looks after each pair and stops at the first interval without 0 finds an effect sooner or
-//! later where there is none; and nobody knows beforehand how much the progress of a program scatters, or of
-//! what shape that is.
+//! Problem. Evaluating after each pair and stopping at the first interval without 0 sooner or later finds an
+//! effect where there is none. How much the progress of a program scatters, and with which distribution, is
+//! not known in advance.
 //!
-//! Approach. Of each pair the order of its epochs was drawn, so if the placement does nothing, the logarithm
-//! of the ratio is as likely positive as negative, whatever the program does and however the machine wanders:
-//! it is symmetric about 0. For symmetric numbers `x` the product of `exp(λx - λ²x²/2)` is a bet that gains
-//! nothing on average, for every λ; so is its mean over a normal distribution of λ. Such a bet exceeds 20
-//! with a probability of 1/20 at most, at whatever time one looks. All shifts at which the bet stays below
-//! that are the interval. As the bet stays fair for every odd function of `x`, differences beyond [`CLIPPED`]
-//! count as that much: outliers do not matter.
+//! Approach. The order of the epochs in each pair was drawn at random. If the placement has no effect, the
+//! logarithm of the ratio is therefore as likely positive as negative, whatever the program does and however
+//! the speed of the machine varies: it is symmetric about 0. For symmetric numbers `x` the product of `exp(λx
+//! - λ²x²/2)` is a bet that gains nothing on average, for every λ; so is its mean over a normal distribution
+//! of λ. Such a bet ever exceeds 20 with a probability of 1/20 at most. The interval contains all shifts at
+//! which the bet stays below 20. As the bet stays fair for every odd function of `x`, larger differences
+//! count as [`CLIPPED`]: outliers do not matter.
 //!
 //! Source. V. de la Peña, "A general class of exponential inequalities for martingales and ratios", Annals of
 //! Probability 27(1), 1999 (symmetric numbers); H. Robbins, "Statistical methods related to the law of the
@@ -18,20 +18,21 @@
 //! J. Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence sequences", Annals of Statistics 49(2),
 //! 2021. The clipping is Huber's (1964).
 //!
-//! Limits. Fewer than ten pairs tell nothing, however large an effect. With an effect, the interval is right
-//! where the numbers scatter symmetrically about it.
+//! Limits. Fewer than ten pairs never suffice, however large the effect. If there is an effect, the interval
+//! is right only if the numbers scatter symmetrically about it.
 
-/// Logarithms of ratios count up to this difference.
+/// The largest difference of logarithms of ratios; larger ones count as this.
 const CLIPPED: f64 = 0.2;
 
-/// The standard deviation of the bets λ: it decides for which effects the test is quickest, not whether it is
-/// right. At 10 these are some percent.
+/// The standard deviation of the bets λ. It decides for which effects the test is fastest, not whether it is
+/// right. At 10 these are effects of some percent.
 const BETS: f64 = 10.0;
 
-/// The gain of a bet from which on a shift is out: it is reached by chance in one of twenty cases at most.
+/// A shift is excluded if the bet against it has gained this much, which happens by chance in one of twenty
+/// cases at most.
 const TOLD_FROM: f64 = 20.0;
 
-/// Halvings of a range: to less than a millionth of it.
+/// The number of halvings of a range: to less than a millionth of it.
 const STEPS: u32 = 24;
 
 /// The logarithms of the ratios of pairs.
@@ -39,17 +40,17 @@ const STEPS: u32 = 24;
 pub struct Evidence(Vec<f64>);
 
 impl Evidence {
-    /// Takes in the logarithm of the ratio of a pair.
+    /// Adds the logarithm of the ratio of a pair.
     pub fn take(&mut self, log: f64) {
         self.0.push(log);
     }
 
-    /// The number of pairs.
+    /// Returns the number of pairs.
     pub fn pairs(&self) -> usize {
         self.0.len()
     }
 
-    /// The logarithm of the ratio about which those of the pairs lie; 0 of nothing.
+    /// Returns the centre of the logarithms of the pairs' ratios; 0 without pairs.
     pub fn estimate(&self) -> f64 {
         let (mut low, mut high) =
             self.0.iter().fold((0.0, 0.0), |(low, high), &log| (log.min(low), log.max(high)));
@@ -60,7 +61,7 @@ impl Evidence {
         (low + high) / 2.0
     }
 
-    /// The ends of the 95 % interval around the estimate; `None` where they are not known yet.
+    /// Returns the ends of the 95 % interval around the estimate; `None` if they are not known yet.
     pub fn interval(&self) -> Option<(f64, f64)> {
         let estimate = self.estimate();
         Some((self.end(estimate, -1.0)?, self.end(estimate, 1.0)?))
@@ -80,7 +81,7 @@ impl Evidence {
         Some(estimate + direction * out)
     }
 
-    /// The logarithm of what the bet against this shift has gained.
+    /// Returns the logarithm of the gain of the bet against this shift.
     fn bet(&self, shift: f64) -> f64 {
         let (sum, squares) = self.sums(shift);
         let variance = BETS * BETS;
@@ -88,7 +89,7 @@ impl Evidence {
         variance * sum * sum / (2.0 * spread) - spread.ln() / 2.0
     }
 
-    /// The sums of the clipped differences from a shift, and of their squares.
+    /// Returns the sums of the clipped differences from a shift, and of their squares.
     fn sums(&self, shift: f64) -> (f64, f64) {
         let clipped = self.0.iter().map(|log| (log - shift).clamp(-CLIPPED, CLIPPED));
         clipped.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x))
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// The share of trials in which somebody who looks after each of `pairs` pairs sees 0 outside.
+    /// The share of trials in which the interval, evaluated after each of `pairs` pairs, ever excludes 0.
     fn told(pairs: usize, draw: impl Fn(&mut Random) -> f64) -> f64 {
         const TRIALS: u64 = 100;
         let is_told = |trial: &u64| {
@@ -116,7 +117,8 @@ mod tests {
     #[test]
     fn who_looks_often_is_not_deceived() {
         let heavy = |random: &mut Random| random.normal() * if random.unit() < 0.1 { 2.0 } else { 0.02 };
-        // What a program does in turns is far larger than the noise, and drawn orders make it symmetric.
+        // What the program does alternately is far larger than the noise, but the random order makes it
+        // symmetric.
         let turns = |random: &mut Random| if random.unit() < 0.5 { 0.7 } else { -0.7 };
         for share in [
             told(60, |random| 0.01 * random.normal()),

@@ -1,4 +1,4 @@
-//! What a guard has found, for reports and in words.
+//! The findings of a guard, for reports and in words.
 
 use super::trial::{Found, Verdict};
 use crate::observe::ProgressSource;
@@ -6,62 +6,62 @@ use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a guard has found.
+/// The findings of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Findings {
-    /// What became of the placement in the end.
+    /// The final state of the placement.
     pub state: State,
-    /// By what it was judged; `null` if nothing told how much threads did.
+    /// The meter by which it was judged; `null` if progress could not be measured.
     pub meter: Option<ProgressSource>,
-    /// What the last finished trial found: the progress with the placement over that without, less 1.
+    /// The result of the last finished trial: the progress with the placement over that without, less 1.
     pub gain: Option<Gain>,
-    /// Trials that were finished.
+    /// The number of finished trials.
     pub trials: u32,
-    /// The time that these took together, in seconds.
+    /// Their total time, in seconds.
     pub trial_seconds: f64,
-    /// How long after it was first wanted the placement was taken back first; `null` if it never was.
+    /// The time from when the placement was first wanted until it was first reverted; `null` if it never was.
     pub taken_back_after_seconds: Option<f64>,
-    /// How often a placement that had helped was taken back because progress fell.
+    /// How often a placement that had helped was reverted because progress fell.
     pub fallen: u32,
     #[serde(skip)]
     pub(super) wanted_at: Option<Time>,
 }
 
-/// What became of a placement.
+/// The state of a placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// No trial came to its end.
+    /// No trial was finished.
     #[default]
     NotJudged,
     /// It helps, and was kept.
     Kept,
-    /// It hurt, and was taken back.
+    /// It hurts, and was reverted.
     TakenBack,
-    /// It had helped, then the progress fell below what it was without, and it was taken back.
+    /// It had helped, then progress fell below that without it, and it was reverted.
     Fell,
-    /// Nothing could be told, and it was taken back.
+    /// Its effect is unclear, and it was reverted.
     NotTold,
 }
 
-/// A gain with its interval, which is right at whatever time one looks.
+/// A gain with its interval, which is valid however often it is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// The gain; below 0 is a loss.
     pub value: f64,
-    /// Lower end of the 95 % interval; `null` where it is not known.
+    /// Lower end of the 95 % interval; `null` if it is not known.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end, likewise.
     pub high: Option<f64>,
 }
 
 impl Findings {
-    /// Whether anybody was to be bound.
+    /// Returns whether any thread was to be bound.
     pub fn is_about_something(&self) -> bool {
         self.wanted_at.is_some()
     }
 
-    /// The verdict of the last trial.
+    /// Returns the verdict of the last trial.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.state {
             State::NotJudged => None,
@@ -107,11 +107,11 @@ impl fmt::Display for Findings {
         match (self.state, self.gain) {
             (State::Kept, Some(gain)) => write!(f, "placement gained {gain} by {meter}"),
             (State::TakenBack, Some(gain)) => {
-                write!(f, "placement taken back after {after:.1} s: {gain} by {meter}")
+                write!(f, "placement reverted after {after:.1} s: {gain} by {meter}")
             }
-            (State::Fell, _) => write!(f, "placement taken back: progress fell, by {meter}"),
+            (State::Fell, _) => write!(f, "placement reverted: progress fell, by {meter}"),
             (State::NotTold, Some(gain)) => {
-                write!(f, "placement taken back: what it gains cannot be told ({gain} by {meter})")
+                write!(f, "placement reverted: its gain is unclear ({gain} by {meter})")
             }
             (State::NotJudged, _) | (State::Kept | State::TakenBack | State::NotTold, None) => {
                 write!(f, "placement not judged: the time was too short")

@@ -1,12 +1,12 @@
-//! How much applications did between two looks, and how that compares.
+//! The work of applications between two looks, and its comparison.
 
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::observe::{ProgressSource, ThreadReading};
 use crate::time::Time;
 use std::collections::BTreeMap;
 
-/// Where nothing was done, so much is taken to have been done, as a share of what was done at the other time:
-/// else a single pause would be infinitely bad.
+/// An application that did nothing counts as if it had done this share of its work in the other epoch;
+/// otherwise a single pause would be infinitely bad.
 const LEAST: f64 = 0.01;
 
 /// The work of each thread at one instant, where it is known.
@@ -14,18 +14,18 @@ const LEAST: f64 = 0.01;
 pub struct Look {
     at: Time,
     work: BTreeMap<ThreadId, (AppId, u64)>,
-    /// Where threads ran last.
+    /// The PEs on which threads ran last.
     pub places: BTreeMap<ThreadId, PeId>,
-    /// Where the figures come from; `None` where there are none.
+    /// The source of the figures; `None` if there are none.
     pub source: Option<ProgressSource>,
 }
 
-/// Work a second, by application.
+/// Work per second, by application.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rates(BTreeMap<AppId, f64>);
 
 impl Look {
-    /// The work of threads now.
+    /// Takes the work of threads from their readings.
     pub fn new(at: Time, threads: &[ThreadReading]) -> Look {
         let known = threads.iter().filter_map(|reading| Some((reading, reading.progress?)));
         let work = known.clone().map(|(reading, progress)| (reading.thread, (reading.app, progress.work)));
@@ -38,12 +38,12 @@ impl Look {
         }
     }
 
-    /// When it was.
+    /// Returns its time.
     pub fn at(&self) -> Time {
         self.at
     }
 
-    /// What was done since an earlier look, by the threads that both know.
+    /// Returns the rates since an earlier look, of the threads that are in both.
     pub fn since(&self, earlier: &Look) -> Rates {
         let seconds = self.at.since(earlier.at).as_secs_f64();
         let mut rates: BTreeMap<AppId, f64> = BTreeMap::new();
@@ -57,8 +57,8 @@ impl Look {
 }
 
 impl Rates {
-    /// The mean over the applications of the logarithm of their rate here over that there; `None` where no
-    /// application did anything.
+    /// Returns the mean over the applications of the logarithm of the ratio of their rates; `None` if no
+    /// application did any work.
     pub fn log_over(&self, other: &Rates) -> Option<f64> {
         let both = self.0.iter().filter_map(|(app, rate)| Some((*rate, *other.0.get(app)?)));
         let logs = both.filter(|(here, there)| here.max(*there) > 0.0).map(|(here, there)| {
@@ -69,12 +69,12 @@ impl Rates {
         (count > 0).then(|| sum / f64::from(count))
     }
 
-    /// The same rates times a factor.
+    /// Returns the rates times a factor.
     pub fn times(&self, factor: f64) -> Rates {
         Rates(self.0.iter().map(|(app, rate)| (*app, rate * factor)).collect())
     }
 
-    /// Moves these rates a share of the way to others.
+    /// Moves these rates towards others by a share of the difference.
     pub fn approach(&mut self, other: &Rates, share: f64) {
         for (app, rate) in &other.0 {
             let mean = self.0.entry(*app).or_insert(*rate);

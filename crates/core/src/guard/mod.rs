@@ -1,47 +1,49 @@
-//! The guard: does the placement help *this* program, now? What hurts is taken back.
+//! The guard: measures whether the placement helps *this* program, now, and reverts it if not.
 //!
-//! Problem. A policy goes by a model of the machine and by what it can see of the threads. Where the model is
+//! Problem. A policy relies on a model of the machine and on what it sees of the threads. If the model is
 //! wrong, or a program is of another kind than those that the policy was made for, its placement is worse
-//! than none, and nobody would notice: programs pinned to the wrong PEs run on, slowly. A comparison
-//! beforehand says nothing about another input or the next phase.
+//! than none, and nobody would notice: programs on the wrong PEs only get slower. A comparison beforehand
+//! says nothing about another input or the next phase.
 //!
-//! Approach. The program itself is asked, by how much its threads get done ([`ProgressReading`]):
+//! Approach. The guard measures how much the program's threads get done ([`ProgressReading`]):
 //!
-//! 1. *Trial.* From the first placement on, short epochs with it and without it follow each other in pairs,
-//!    the order of each pair drawn by chance. The ratio of the progress in both is one number ([`meter`]: the
-//!    mean over the applications, so none is sacrificed for another); a test that stays valid however often
-//!    one looks ([`evidence`]) says when the numbers are enough. Epochs are 24 ms at first and grow to 200:
-//!    what does much harm is told within ten short pairs, about a second, and costs half of that.
-//! 2. *What hurts is taken back*, and not tried again in this phase of the program. Another phase is when
-//!    its progress changes by more than a fourth for some looks in a row.
-//! 3. *What helps is kept*, and tried again ever more rarely. Should the progress fall below what it was
-//!    without the placement, this is taken back at once and tried again.
-//! 4. *What cannot be told* within 60 pairs (some 25 s), or changes the progress by less than one percent, is
-//!    taken back, and tried again ever more rarely: nobody's threads are moved without a proof that it helps.
-//!    An error costs little, for what is not told by then is small or drowns in how the program wanders.
+//! 1. *Trial.* From the first placement on, short epochs with it and without it alternate in pairs, in an
+//!    order that is drawn at random for each pair. The ratio of the progress in both is one number
+//!    ([`meter`]: the mean over the applications, so that none is sacrificed for another). A test that stays
+//!    valid however often it is evaluated ([`evidence`]) decides when there are enough numbers. Epochs are 24
+//!    ms at first and grow to 200: much harm is detected within ten short pairs, about a second, and costs
+//!    half of that.
+//! 2. *A placement that hurts is reverted*, and not tried again in this phase of the program. Another phase
+//!    begins when its progress changes by more than a fourth for some looks in a row.
+//! 3. *A placement that helps is kept*, and tried again ever more rarely. If the progress falls below what it
+//!    was without the placement, the placement is reverted at once and tried again.
+//! 4. *A placement whose effect is unclear* after 60 pairs (some 25 s), or less than one percent, is
+//!    reverted, and tried again ever more rarely: no thread is moved without proof that it helps. An error
+//!    costs little, because an effect that is still unclear then is small, or drowns in the program's own
+//!    variation.
 //!
-//! Every trial costs something: one of its modes is the worse one. The next trial waits until the cost of the
+//! Every trial has a cost: one of its two modes is the worse one. The next trial waits until the cost of the
 //! last, spread over the time since, is less than [`COST_MAX`] (taken as 5 % of half of its time at least).
-//! So epochs cost less than that in the long run, and a policy that changes its mind all the time cannot do
-//! more harm than that, either.
+//! In the long run epochs cost less than that, and a policy that changes its mind all the time cannot do more
+//! harm, either.
 //!
-//! Threads that were bound and are free again stay where they are, often for long, even where that is worse
-//! than where they were. So "without the placement" begins with each thread bound for a moment to the PE
-//! where it ran before: what is taken back is as if it had not been. That is where it ran before the
-//! trial: what its own epochs stir up would add up from pair to pair.
+//! Threads that were bound and are free again stay where they are, often for long, even if that is worse than
+//! where they were. "Without the placement" therefore begins by binding each thread for a moment to the PE
+//! where it ran before, so that a reverted placement leaves no trace. "Before" is before the trial: the moves
+//! by its own epochs would add up from pair to pair.
 //!
-//! The placement is judged as a whole, with whatever the policy wanted meanwhile: to the guard a policy that
-//! flaps is one that hurts.
+//! The placement is judged as a whole, with all changes by the policy in the meantime: to the guard a policy
+//! that flaps is one that hurts.
 //!
 //! Source. Paired epochs in random order: randomised block designs (Fisher, 1935), as "duet" or A/B epochs in
 //! datacentres (X. Zhang et al., "CPI²: CPU performance isolation for shared compute clusters", EuroSys 2013,
-//! takes back by the victim's own counter); the test's sources stand in [`evidence`]; phases by the change of
-//! a rate: T. Sherwood et al., "Discovering and exploiting program phases", IEEE Micro 23(6), 2003. The
-//! arrangement is ours.
+//! which reverts by the victim's own counter); for the test, see [`evidence`]; phases by the change of a
+//! rate: T. Sherwood et al., "Discovering and exploiting program phases", IEEE Micro 23(6), 2003. The
+//! combination is ours.
 //!
-//! Limits. Instructions executed while waiting busily count as progress. What takes effect later than an
-//! epoch (memory that moves to another node, heat) is not seen. What helps one thread and slows another of
-//! the same application by as much counts as nothing. Only bound threads are judged: how threads wait
+//! Limits. Instructions executed while busy-waiting count as progress. Effects later than an epoch (memory
+//! that moves to another node, heat) are not seen. If one thread gains and another of the same application
+//! loses as much, that counts as no effect. Only bound threads are judged: how threads wait
 //! ([`crate::waits`]) has a test of its own. Without progress readings nothing is guarded.
 
 mod evidence;
@@ -63,51 +65,51 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use trial::{Found, Trial};
 
-/// The most that trials may cost in the long run, as a share of the progress.
+/// The limit of the cost of trials in the long run, as a share of the progress.
 pub const COST_MAX: f64 = 0.005;
 
-/// What a trial is taken to cost at least: its effect may be less, but switching costs, too.
+/// The minimum assumed cost of a trial: its effect may be smaller, but switching has a cost, too.
 const EFFECT_MIN: f64 = 0.05;
 
-/// The time until the next trial doubles with each one that says the same, so often at most.
+/// The time until the next trial doubles with each one of the same verdict, at most this often.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// A change of the progress, as a logarithm, that makes another phase, if so many looks in a row show it.
+/// A change of the progress by this much, as a logarithm, in this many looks in a row is another phase.
 const OTHER_PHASE: f64 = 0.25;
 const LOOKS: u32 = 3;
 
-/// The progress has fallen if it is by so much, as a logarithm, below what it was without the placement.
+/// The progress has fallen if it is this much, as a logarithm, below that without the placement.
 const FALLEN: f64 = 0.1;
 
-/// Time between two looks at the progress while a placement is kept, and while it is not.
+/// Time between two looks at the progress: while a placement is kept, and while it is not.
 const LOOK_KEPT: Duration = Duration::from_millis(250);
 const LOOK_TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// For how long threads are bound to where they ran before, when their placement is taken back: until all
-/// have run there, as who sleeps moves when it wakes, but at least and at most so long.
+/// How long, at least and at most, threads are bound to where they ran before when their placement is
+/// reverted. It ends when all have run there, because a sleeping thread moves only when it wakes.
 const RETURN: Duration = Duration::from_millis(10);
 const RETURN_MAX: Duration = Duration::from_millis(500);
 
 /// How long threads are free before the first trial, if they were bound before there was a meter.
 const FREED: Duration = Duration::from_secs(1);
 
-/// How far the reference follows the progress with each look: machines change their speed slowly.
+/// How far the reference follows the progress with each look, because machines slowly change their speed.
 const FOLLOWS: f64 = 0.05;
 
-/// The reason of who is free for an epoch.
+/// The reason for freeing a thread for an epoch.
 pub const EPOCH: &str = "an epoch without the placement, to measure what it gains";
 
-/// The reason of who is bound for a moment, at the beginning of such an epoch or of the time after.
+/// The reason for binding a thread for a moment, at the beginning of such an epoch or after a revert.
 pub const BACK: &str = "back to where it ran without the placement";
 
-/// What may be in force now.
+/// What is in force now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum InForce<'a> {
     /// The placement.
     Placement,
-    /// Threads are bound to where they ran without it, for a moment.
+    /// For a moment, each thread is bound to where it ran without the placement.
     Before(&'a BTreeMap<ThreadId, PeId>),
-    /// Nobody is bound.
+    /// No thread is bound.
     Nothing,
 }
 
@@ -119,26 +121,26 @@ pub struct Guard {
     /// Whether a placement was in force before there was a meter, and since when there is one.
     was_unguarded: bool,
     metered_since: Option<Time>,
-    /// The last look by which the phase was judged.
+    /// The last look for judging the phase.
     last: Look,
     /// Where threads ran without the placement.
     before: BTreeMap<ThreadId, PeId>,
-    /// Trials in a row that said the same.
+    /// The number of trials in a row with the same verdict.
     repeated: u32,
-    /// Before then the last trial's cost is not yet spread.
+    /// When the cost of the last trial has been spread sufficiently.
     free_at: Time,
     findings: Findings,
 }
 
 #[derive(Debug)]
 enum Mode {
-    /// Nobody has told of progress yet, or the policy has wanted nothing.
+    /// There is no meter yet, or the policy has not bound any thread.
     Unguarded,
     Trying(Box<Trial>),
     Decided(Decided),
 }
 
-/// What follows from a trial.
+/// The state after a trial.
 #[derive(Debug)]
 struct Decided {
     is_kept: bool,
@@ -148,13 +150,13 @@ struct Decided {
     without: Rates,
     /// Looks in a row that showed another phase.
     otherwise: u32,
-    /// While threads are bound to where they were before.
+    /// Set while threads are bound to where they ran before.
     returning: Option<Returning>,
-    /// When it is tried again; `None`: when another phase begins.
+    /// When the next trial begins; `None` means in another phase.
     again_at: Option<Time>,
 }
 
-/// Threads on their way back to where they ran before.
+/// The return of threads to where they ran before.
 #[derive(Debug)]
 struct Returning {
     until: Time,
@@ -166,7 +168,7 @@ impl Returning {
         Returning { until: now + RETURN_MAX, look_at: now + RETURN }
     }
 
-    /// Whether all have run where they ran before, or it has taken too long.
+    /// Returns whether all threads have run where they ran before, or it has taken too long.
     fn is_over(&mut self, look: &Look, before: &BTreeMap<ThreadId, PeId>) -> bool {
         let now = look.at();
         if now < self.look_at {
@@ -179,7 +181,7 @@ impl Returning {
 }
 
 impl Guard {
-    /// A guard; the seed decides the order of epochs.
+    /// Makes a guard; the seed decides the order of epochs.
     pub fn new(seed: u64) -> Guard {
         Guard {
             random: Random::new(seed, 0),
@@ -194,10 +196,10 @@ impl Guard {
         }
     }
 
-    /// What may be in force now.
+    /// Returns what is in force now.
     pub fn in_force(&self) -> InForce<'_> {
         match &self.mode {
-            // Where it can be judged, it is not in force before that.
+            // A placement that can be judged is not in force before its trial.
             Mode::Unguarded if self.findings.meter.is_none() => InForce::Placement,
             Mode::Unguarded => InForce::Nothing,
             Mode::Trying(trial) if trial.is_placed() => InForce::Placement,
@@ -208,7 +210,7 @@ impl Guard {
         }
     }
 
-    /// Why a placement is not in force now.
+    /// Returns why a placement is not in force now.
     pub fn reason(&self) -> String {
         match &self.mode {
             Mode::Decided(_) => self.findings.to_string(),
@@ -216,7 +218,7 @@ impl Guard {
         }
     }
 
-    /// When the next look is due; `None` if at no special time.
+    /// Returns when the next look is due; `None` if there is no particular time.
     pub fn due(&self) -> Option<Time> {
         match &self.mode {
             Mode::Unguarded => None,
@@ -226,12 +228,12 @@ impl Guard {
         }
     }
 
-    /// What was found so far.
+    /// Returns the findings so far.
     pub fn findings(&self) -> &Findings {
         &self.findings
     }
 
-    /// Takes in what an observation tells. `wanted` is whether the policy wants anybody bound.
+    /// Takes in an observation. `wanted` says whether the policy wants any thread bound.
     pub fn take(&mut self, now: Time, threads: &[ThreadReading], wanted: bool) {
         let look = Look::new(now, threads);
         self.findings.meter = look.source.or(self.findings.meter);
@@ -251,7 +253,7 @@ impl Guard {
             Mode::Unguarded => self.was_unguarded |= wanted,
             // Both modes are the same now.
             Mode::Trying(trial) if !wanted => trial.begin_pair(now, &mut self.random),
-            // The loop may come a moment early.
+            // The loop may be a moment early.
             Mode::Trying(trial) if now + Duration::from_millis(1) < trial.due() => {}
             Mode::Trying(trial) => {
                 if let Some(found) = trial.take(&look, &mut self.random) {
@@ -262,12 +264,12 @@ impl Guard {
         }
     }
 
-    /// Takes in where threads run while nobody is bound.
+    /// Records where threads run while none is bound.
     fn see_places(&mut self, places: &BTreeMap<ThreadId, PeId>) {
         if !matches!(self.mode, Mode::Trying(_)) {
             return self.before.clone_from(places);
         }
-        // Where a trial has left threads is not where they were: only who is new has its place there.
+        // Where a trial has moved a thread does not count: only new threads are recorded.
         self.before.retain(|thread, _| places.contains_key(thread));
         for (thread, pe) in places {
             self.before.entry(*thread).or_insert(*pe);
@@ -302,7 +304,7 @@ impl Guard {
         self.last = look;
     }
 
-    /// Looks whether the program still does what it did in the last trial.
+    /// Checks whether the program is still in the phase of the last trial.
     fn judge_phase(&mut self, look: Look, wanted: bool) {
         let now = look.at();
         let Mode::Decided(decided) = &mut self.mode else { return };

@@ -1,5 +1,5 @@
-//! The guard on drawn programs: a column a second, `~` while it tries, `#` while the placement is kept, `.`
-//! while it is taken back or nothing is known.
+//! The guard on made-up programs: a column is a second, `~` a trial, `#` a kept placement, `.` a reverted one
+//! or none.
 
 use super::*;
 use crate::cpuset::CpuSet;
@@ -7,10 +7,10 @@ use crate::ids::AppId;
 use crate::observe::{Hints, ProgressReading, ProgressSource, Standing};
 use std::sync::Arc;
 
-/// A thread that does some work a second, with the placement (`true`) and without, at each time.
+/// A thread and its work per second, with the placement (`true`) and without, at each time.
 struct Program {
     rate: fn(f64, bool) -> f64,
-    /// Standard deviation of what is told between two looks.
+    /// Standard deviation of the reported progress between two looks.
     noise: f64,
 }
 
@@ -33,7 +33,7 @@ fn reading(work: Option<f64>) -> ThreadReading {
     }
 }
 
-/// Runs a program for some seconds, with a loop that looks each second and when the guard wants to.
+/// Runs a program for some seconds, with a loop that looks each second and when the guard asks for it.
 fn run(program: &Program, seconds: usize) -> (Guard, String) {
     let (mut guard, mut noise) = (Guard::new(1), Random::new(1, 1));
     let (mut now_ms, mut work, mut drawn) = (0u64, 0.0, String::new());
@@ -75,7 +75,7 @@ fn what_hurts_is_taken_back_within_a_second_or_two_and_not_tried_again() {
     assert_eq!((found.state, found.trials), (State::TakenBack, 1));
     assert!(found.taken_back_after_seconds.is_some_and(|after| after < 2.0), "{found:?}");
     let words = found.to_string();
-    assert!(words.starts_with("placement taken back after 0."), "{words}");
+    assert!(words.starts_with("placement reverted after 0."), "{words}");
     assert!(words.contains(" s: -") && words.contains(" [-5"), "{words}");
 }
 
@@ -157,7 +157,7 @@ fn who_was_bound_before_there_was_a_meter_is_free_for_a_second_before_the_trial(
 fn before_the_first_trial_and_after_the_last_threads_are_where_they_were() {
     let mut guard = Guard::new(1);
     guard.take(Time(0), &[reading(Some(0.0))], false);
-    assert_eq!(guard.in_force(), InForce::Nothing, "what can be judged is not in force before that");
+    assert_eq!(guard.in_force(), InForce::Nothing, "a placement is not in force before its trial");
     let program = Program { rate: |_, placed| if placed { STEADY / 2.0 } else { STEADY }, noise: 0.0 };
     let (guard, _) = run(&program, 3);
     assert_eq!(guard.before, BTreeMap::from([(reading(None).thread, PeId(3))]));

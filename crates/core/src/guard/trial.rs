@@ -1,4 +1,4 @@
-//! One trial: epochs with and without the placement in turns, until it is told what it does.
+//! A trial: alternating epochs with and without the placement, until its effect is clear.
 
 use super::evidence::Evidence;
 use super::meter::{Look, Rates};
@@ -6,17 +6,17 @@ use crate::random::Random;
 use crate::time::Time;
 use std::time::Duration;
 
-/// The most pairs of a trial: what they cannot tell is hardly worth the time.
+/// The maximum number of pairs: an effect that they do not show is hardly worth more time.
 const PAIRS_MAX: usize = 60;
 
-/// The longest time of a trial: a program may stop to tell of progress.
+/// The maximum time of a trial: a program may stop reporting progress.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A placement that changes the progress by less than this share, as the interval says, does nothing.
+/// A placement has no effect if the interval shows a change of the progress by less than this share.
 const NOTHING: f64 = 0.01;
 
-/// The time of an epoch that is let pass before it is measured, as a share of what is: threads move, and
-/// caches fill.
+/// At the beginning of an epoch this part of its length is not measured, because threads move and caches
+/// fill.
 const SETTLES: u32 = 4;
 
 /// A trial.
@@ -28,41 +28,41 @@ pub struct Trial {
     placed_first: bool,
     /// The rates of the pair's first epoch, once it is over.
     first: Option<Rates>,
-    /// Where the measured part of the present epoch began; `None` while it settles.
+    /// The beginning of the measured part of the present epoch; `None` while it settles.
     from: Option<Look>,
     until: Time,
     /// The mean rates without the placement.
     without: Rates,
 }
 
-/// What a placement does.
+/// The effect of a placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It helps.
     Helps,
     /// It hurts.
     Hurts,
-    /// It does nothing that the trial's time was enough to tell.
+    /// Its effect is none, or unclear after the trial's time.
     NotTold,
 }
 
-/// What a trial has found.
+/// The result of a trial.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// The verdict.
     pub verdict: Verdict,
     /// The logarithm of the progress with the placement over that without.
     pub effect: f64,
-    /// The ends of its interval; `None` where they are not known.
+    /// The ends of its interval; `None` if they are not known.
     pub interval: Option<(f64, f64)>,
-    /// How long it took.
+    /// The duration of the trial.
     pub took: Duration,
     /// The rates without the placement.
     pub without: Rates,
 }
 
 impl Trial {
-    /// One that begins now.
+    /// Begins a trial.
     pub fn new(now: Time, random: &mut Random) -> Trial {
         let mut trial = Trial {
             began: now,
@@ -77,22 +77,22 @@ impl Trial {
         trial
     }
 
-    /// Whether the placement is in force in the present epoch.
+    /// Returns whether the placement is in force in the present epoch.
     pub fn is_placed(&self) -> bool {
         self.placed_first == self.first.is_none()
     }
 
-    /// Whether the present epoch is not measured yet.
+    /// Returns whether the present epoch is not measured yet.
     pub fn is_settling(&self) -> bool {
         self.from.is_none()
     }
 
-    /// When the next look is due.
+    /// Returns when the next look is due.
     pub fn due(&self) -> Time {
         self.until
     }
 
-    /// Begins another pair. What was measured of the present one is lost.
+    /// Begins another pair. Measurements of the present pair are discarded.
     pub fn begin_pair(&mut self, now: Time, random: &mut Random) {
         self.placed_first = random.unit() < 0.5;
         self.first = None;
@@ -104,7 +104,7 @@ impl Trial {
         self.until = now + self.length() / SETTLES;
     }
 
-    /// The measured part of an epoch. What does much harm is told by short ones.
+    /// Returns the length of the measured part of an epoch. Short ones suffice to detect much harm.
     fn length(&self) -> Duration {
         Duration::from_millis(match self.evidence.pairs() {
             0..12 => 24,
@@ -113,7 +113,7 @@ impl Trial {
         })
     }
 
-    /// Takes in a look that was due; what the trial has found, once it has.
+    /// Takes in a look that was due; returns the result once the trial is over.
     pub fn take(&mut self, look: &Look, random: &mut Random) -> Option<Found> {
         let Some(from) = &self.from else {
             self.until = look.at() + self.length();

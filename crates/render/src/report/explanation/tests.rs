@@ -12,7 +12,7 @@ fn found(state: State, meter: Option<ProgressSource>, gain: Option<Gain>) -> Fin
     findings
 }
 
-/// A placement that was tried in epochs and taken back, beside threads that are nobody's business.
+/// A placement that was tried in epochs and reverted, beside threads that are left alone.
 fn tried() -> Report {
     let mut report = pair();
     for pair in 0..12 {
@@ -21,7 +21,7 @@ fn tried() -> Report {
         report.decisions.push(decision(at + 1_000_000, 4211, Some(1), BACK));
         report.decisions.push(decision(at + 24_000_000, 4211, Some(0), "the same reason, each time"));
     }
-    report.decisions.push(decision(4 * SECOND_NS, 4211, None, "placement taken back after 0.6 s"));
+    report.decisions.push(decision(4 * SECOND_NS, 4211, None, "placement reverted after 0.6 s"));
     report.decisions[1].outcome = Some("refused: EPERM".into());
     let gain = Gain { value: -0.031, low: Some(-0.05), high: Some(-0.012) };
     let mut findings = found(State::TakenBack, Some(ProgressSource::Instructions), Some(gain));
