@@ -1,58 +1,60 @@
-//! How fast a thread advances, by how often it passes points of its own code.
+//! The speed of a thread, from how often it passes points of its own code.
 //!
-//! Problem. Without a PMU nothing tells how much an unmodified thread does. But most programs pass some place
-//! of their code, the head of a loop or the return from a call, again and again, and each time the same work
-//! lies between. The rate at which such a point is passed is the thread's speed, up to a factor; relative to
-//! a baseline the factor is gone. Which point that is nobody knows beforehand, and a point whose work varies
-//! would be taken for a change of speed.
+//! Problem. Without a PMU nothing shows how much an unmodified thread does. But most programs pass some place
+//! of their code, the head of a loop or the return from a call, again and again, with the same work in
+//! between. The rate at which such a point is passed is the thread's speed, up to a factor that cancels out
+//! relative to a baseline. Which place is suitable is not known beforehand, and a point with varying work
+//! would look like a change of speed.
 //!
-//! Approach. Several points are counted for a while, in slices of some 100 ms ([`choose`]). A point is fit
-//! if it is passed neither too rarely to tell nor so often that counting costs, and if its passes per CPU
-//! time are steady. A machine that changes its own speed meanwhile makes no point unfit: then the *ratios* of
-//! points stay the same though their rates do not, so a second point, the *witness*, may vouch. Later
-//! ([`ratio`]), rates are passes per time in which the thread wanted to run (on a PE or in the queue), and
-//! the witness must still agree: where the two no longer keep pace the program does something else, and the
-//! answer is "unknown". Without a witness it is so, too, once the passes per CPU time have changed much.
+//! Approach. Several points are counted for a while, in slices of some 100 ms ([`choose`]). A point is
+//! suitable if it is passed neither too rarely for a result nor so often that counting costs too much, and if
+//! its passes per CPU time are steady. If the machine itself changes its speed meanwhile, rates change, but
+//! the *ratios* of points stay the same: a second point, the *witness*, then shows that the first is
+//! suitable. Later ([`ratio`]), rates are passes per time in which the thread wanted to run (on a PE or in
+//! the queue), and the witness must still keep pace. If it does not, the program does something else, and the
+//! result is "unknown". Without a witness it is unknown, too, once the passes per CPU time have changed much.
 //!
-//! Source. Counting heartbeats for progress: Hoffmann et al., "Application Heartbeats" (ICAC 2010), there
-//! told by the program; intervals of a ratio of sums by linearisation (Cochran, "Sampling Techniques", ch.
+//! Source. Counting heartbeats for progress: Hoffmann et al., "Application Heartbeats" (ICAC 2010), where the
+//! program reports them; intervals of a ratio of sums by linearisation (Cochran, "Sampling Techniques", ch.
 //! 6).
 //!
-//! Limits. A program whose work per pass changes by the same factor at both points is not told from one whose
-//! speed changes. Time asleep does not count: a thread that waits for others is not slow by this measure.
+//! Limits. A program whose work per pass changes by the same factor at both points is not distinguished from
+//! one whose speed changes. Time asleep does not count: a thread that waits for others is not slow by this
+//! measure.
 
 use crate::stats::{Interval, t_quantile_975};
 
-/// Passes a second below which a point tells too little.
+/// The minimum of passes per second for a useful result.
 pub const RATE_MIN: f64 = 20.0;
 
-/// Passes a second above which counting may cost more than 0.5 %: a pass costs a microsecond and more.
+/// The maximum of passes per second: counting more may cost more than 0.5 %, because a pass costs a
+/// microsecond and more.
 pub const RATE_MAX: f64 = 3000.0;
 
-/// Passes a second of all points together above which counting slows the program so much that it would be
-/// counted as slow: some 2 %.
+/// The maximum of passes per second of all points together. Counting more would slow the program down so much
+/// that it affects the result: some 2 %.
 const TOGETHER_MAX: f64 = 4.0 * RATE_MAX;
 
-/// CPU time without which nothing is judged, in seconds.
+/// The minimum CPU time for a judgement, in seconds.
 const CPU_MIN_S: f64 = 0.1;
 
-/// Slices that it takes to judge.
+/// The minimum number of slices for a judgement.
 pub const SLICES_MIN: usize = 8;
 
-/// The larger of both halves of a steady point's slices has at most so much more than the smaller, and its
-/// mean has an interval no wider than this.
+/// The tolerance for a steady point: for the relative difference between both halves of its slices, and for
+/// the half width of its mean's interval.
 const STEADY: f64 = 0.1;
 
-/// The same, of two points that keep pace with each other.
+/// The same tolerance, for two points that keep pace with each other.
 const IN_PACE: f64 = 0.04;
 
-/// Passes below which one more or less at either end of an interval is an error of more than 5 %.
+/// Below this number of passes, one more or less at either end of an interval is an error of more than 5 %.
 const PASSES_MIN: f64 = 20.0;
 
-/// The change of the passes per CPU time above which a machine did not do it.
+/// A larger change of the passes per CPU time is not caused by the machine.
 const DRIFT_MAX: f64 = 2.0;
 
-/// The same, of a point that nobody vouches for: beyond it either may have changed, machine or work.
+/// The same for a point without a witness: a larger change may be one of the machine or of the work.
 const ALONE_MAX: f64 = 1.2;
 
 /// A stretch of one thread's life.
@@ -66,40 +68,40 @@ pub struct Slice {
     pub passes: Vec<u64>,
 }
 
-/// Which points tell of the progress.
+/// The points that measure the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// The index of the point that is counted.
+    /// The index of the counted point.
     pub point: usize,
-    /// The point that must keep pace with it, if there is one.
+    /// The witness, which must keep pace with it, if there is one.
     pub witness: Option<usize>,
 }
 
-/// Why nothing can be said.
+/// Why the speed is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// It hardly ran.
+    /// The thread hardly ran.
     #[error("the thread hardly ran")]
     Idle,
     /// No point is passed often enough, and not too often.
     #[error("it passes no point at a rate that can be counted")]
     NoPoint,
-    /// There are points, but their rates wander.
+    /// There are points, but their rates vary.
     #[error("it passes no point at a steady rate")]
     Wanders,
     /// The chosen point is no longer passed as it was.
     #[error("it does something else now")]
     OtherPhase,
     /// Its only point is passed at another rate.
-    #[error("its pace has changed, and no other point tells whether its work has")]
+    #[error("its pace has changed, and there is no second point to show whether its work has")]
     Alone,
-    /// What was counted leaves open whether it does what it did.
-    #[error("too little was counted to tell")]
+    /// The counts leave open whether it still does the same.
+    #[error("too few passes were counted")]
     TooLittle,
 }
 
-/// The points, by index, that may be counted at the same time: the rarest ones. Each alone may cost little,
-/// but many slow the program down, and then all look rarer than they are.
+/// Returns the indices of the points that may be counted at the same time: the rarest ones. Each alone costs
+/// little, but many slow the program down, and then all look rarer than they are.
 pub fn affordable(rates: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rates.len()).collect();
     order.sort_by(|&a, &b| rates[a].total_cmp(&rates[b]));
@@ -112,12 +114,12 @@ pub fn affordable(rates: &[f64]) -> Vec<usize> {
     order
 }
 
-/// The point that is passed most often, of those that were all counted in each slice at a rate that can be
-/// counted, and the CPU time between two passes, in nanoseconds.
+/// Returns the point that is passed most often at a rate that can be counted, and the CPU time between two
+/// passes, in nanoseconds. All points must have been counted in each slice.
 ///
-/// How steadily it is passed does not matter to who compares rates in pairs whose order was drawn, as [the
-/// guard](crate::guard) does: there a rate that wanders makes noise, not errors, and few passes in a short
-/// epoch make more of it.
+/// How steadily the point is passed does not matter to [the guard](crate::guard), which compares rates in
+/// pairs in random order: a varying rate makes noise there, not errors, and few passes in a short epoch make
+/// more noise.
 pub fn most_passed(slices: &[Slice]) -> Option<(usize, f64)> {
     let ran: Vec<&Slice> = slices.iter().filter(|slice| slice.cpu_s > 0.0).collect();
     let cpu_s: f64 = ran.iter().map(|slice| slice.cpu_s).sum();
@@ -142,12 +144,12 @@ pub fn choose(slices: &[Slice]) -> Result<Choice, Unknown> {
         return Err(Unknown::NoPoint);
     }
     let spread_of = |point| spread(&pairs(&ran, |slice| (count(slice, point), slice.cpu_s)));
-    // In a second, a pass more or less at either end may be counted.
+    // In a second, one pass more or less at either end may be counted.
     let error_of = |point| spread_of(point).max(2.0 / rate(point));
     let mut errors: Vec<(f64, usize)> = fit.into_iter().map(|point| (error_of(point), point)).collect();
     errors.sort_by(|a, b| a.0.total_cmp(&b.0));
     let fit: Vec<usize> = errors.into_iter().map(|(_, point)| point).collect();
-    // Points that are passed as often as each other are one: where one comes the other follows.
+    // Points with equal rates are the same point for this purpose: one always follows the other.
     let is_another = |a: usize, b: usize| (rate(a) / rate(b)).ln().abs() > 0.02;
     let in_pace = |a: usize, b: usize| {
         is_another(a, b) && spread(&pairs(&ran, |slice| (count(slice, a), count(slice, b)))) <= IN_PACE
@@ -159,8 +161,8 @@ pub fn choose(slices: &[Slice]) -> Result<Choice, Unknown> {
     choice.or_else(|| Some(Choice { point: *steady()?, witness: None })).ok_or(Unknown::Wanders)
 }
 
-/// The speed in `now` over that in the `baseline`, with its interval of 95 %. Both have slices in which the
-/// chosen points are counted.
+/// Returns the speed in `now` over that in the `baseline`, with its interval of 95 %. The slices of both
+/// contain the counts of the chosen points.
 pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interval, Unknown> {
     let both = [baseline, now].map(|slices| slices.iter().collect::<Vec<_>>());
     if both.iter().any(|slices| slices.iter().filter(|slice| slice.cpu_s > 0.0).count() < SLICES_MIN) {
@@ -175,7 +177,7 @@ pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interv
     if choice.witness.is_none() && !within(per_cpu[1] / per_cpu[0], ALONE_MAX) {
         return Err(Unknown::Alone);
     }
-    // What counts so little does not tell whether it is passed at all, either.
+    // So few passes do not even show whether the point is still passed.
     let passes = sum(&both[1], choice.point);
     if 0.0 < passes && passes < PASSES_MIN {
         return Err(Unknown::TooLittle);
@@ -186,14 +188,14 @@ pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interv
             Quotient::of(&pairs(slices, |slice| (count(slice, choice.point), count(slice, witness))))
         });
         let change = mix[1].over(&mix[0]);
-        // It must keep pace, and be seen to.
+        // It must keep pace, and with enough passes to show it.
         if change.low > 1.0 + IN_PACE || change.high < 1.0 - IN_PACE {
             return Err(Unknown::OtherPhase);
         }
         if change.high - change.low > 4.0 * IN_PACE || change.value.is_nan() {
             return Err(Unknown::TooLittle);
         }
-        // By as much as the two differ, either may be wrong.
+        // Either of the two may be wrong by their difference.
         doubt = (change.value - 1.0).abs();
     }
     let rates = both
@@ -220,8 +222,8 @@ fn pairs(slices: &[&Slice], pair: impl Fn(&Slice) -> (f64, f64)) -> Vec<(f64, f6
     slices.iter().map(|slice| pair(slice)).collect()
 }
 
-/// How unsteady a quotient is: the difference of both halves of the slices, or the half width of the
-/// interval, whichever is larger; relative.
+/// Returns how unsteady a quotient is, relatively: the difference between both halves of the slices, or the
+/// half width of the interval, whichever is larger.
 fn spread(pairs: &[(f64, f64)]) -> f64 {
     let (first, second) = pairs.split_at(pairs.len() / 2);
     let halves = Quotient::of(second).value / Quotient::of(first).value;
@@ -231,15 +233,15 @@ fn spread(pairs: &[(f64, f64)]) -> f64 {
     if spread.is_nan() { f64::INFINITY } else { spread }
 }
 
-/// By what factor the passes per CPU time differ from block to block.
+/// Returns the factor by which the passes per CPU time differ between blocks.
 fn drift(slices: &[&Slice], point: usize) -> f64 {
     let blocks = blocks(&pairs(slices, |slice| (count(slice, point), slice.cpu_s)));
     let rates = || blocks.iter().map(|(passes, cpu_s)| passes / cpu_s);
     rates().fold(0.0, f64::max) / rates().fold(f64::INFINITY, f64::min)
 }
 
-/// Slices that follow each other are alike, and their times are told in ticks of the kernel's, so they are
-/// taken together in [`SLICES_MIN`] blocks of one length.
+/// Joins the slices into [`SLICES_MIN`] blocks of equal length, because successive slices are similar and the
+/// kernel reports their times in ticks.
 fn blocks(pairs: &[(f64, f64)]) -> Vec<(f64, f64)> {
     pairs.chunks_exact((pairs.len() / SLICES_MIN).max(1)).map(total).collect()
 }
@@ -263,7 +265,7 @@ impl Quotient {
         let value = above / below;
         let squares: f64 = blocks.iter().map(|(a, b)| (a - value * b).powi(2)).sum();
         let n = blocks.len() as f64;
-        // A count is never known better than to one pass.
+        // A count is known to one pass at best.
         let error = (n / (n - 1.0) * squares).sqrt().max(1.0);
         let degrees = blocks.len().saturating_sub(1).max(1);
         Quotient { value, relative_error: error / above, degrees, count: pairs.len() }
@@ -281,8 +283,8 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Slices of 100 ms. Each point is passed so often per unit of work; `speed` is the work per second of
-    /// CPU time at a slice, `share` the part of the time that the thread gets.
+    /// Slices of 100 ms. Each point is passed that often per unit of work; `speed` is the work per second of
+    /// CPU time in a slice, `share` the share of the time that the thread gets.
     fn slices(seed: u64, count: u32, points: &[f64], share: f64, speed: impl Fn(u32) -> f64) -> Vec<Slice> {
         let mut random = Random::new(seed, 0);
         let slice = |index| {
@@ -371,7 +373,7 @@ mod tests {
         let rare = |seed, count| slices(seed, count, &[18.0], 1.0, |_| 1.0);
         assert_eq!(ratio(alone, &rare(1, 40), &rare(2, 10)), Err(Unknown::TooLittle));
         assert!(ratio(alone, &rare(1, 40), &rare(2, 20)).is_ok());
-        // A witness that comes in bursts: whether it keeps pace is seen after a while only.
+        // Whether a witness that comes in bursts keeps pace is only known after a while.
         let mut bursts = slices(2, 80, &[2000.0, 700.0], 1.0, |_| 1.0);
         for (index, slice) in bursts.iter_mut().enumerate() {
             slice.passes[1] = if index % 5 == 0 { 350 } else { 0 };

@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// Intervals in a row in which a thread does something else before another point is looked for.
+/// The number of intervals in a row in which a thread does something else before another point is searched.
 const PATIENCE: u32 = 3;
 
 /// Measure how fast the threads of a program advance, relative to their speed at first.
@@ -49,21 +49,21 @@ pub struct Progress {
     command: Vec<OsString>,
 }
 
-/// Intervals that are taken together where one does not tell.
+/// The maximum number of intervals that count together if one is not enough.
 const INTERVALS_MAX: usize = 8;
 
 /// One line: one thread in one interval.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
-    /// Since the start, at the interval's end.
+    /// The end of the interval, since the start.
     at_s: f64,
-    /// When what is counted together in this line began: an interval ago, or several where one did not tell.
+    /// The beginning of the counted time: one interval before, or several if one was not enough.
     from_s: f64,
     tid: u32,
     name: &'a str,
-    /// What is counted, and what must keep pace with it.
+    /// The counted point and its witness.
     points: &'a [String],
-    /// When the baseline began that the speed is relative to.
+    /// When the baseline of the speed began.
     since_s: f64,
     passes_per_s: Option<f64>,
     speed: Option<f64>,
@@ -72,18 +72,18 @@ struct Line<'a> {
     unknown: Option<String>,
 }
 
-/// One thread since a point was found for it.
+/// A thread for which points were found.
 struct Thread {
     meter: Meter,
     baseline: Vec<Slice>,
     window: Vec<Slice>,
     /// The slices of one interval.
     interval_slices: usize,
-    /// Intervals in a row in which it did something else.
+    /// The number of intervals in a row in which it did something else.
     elsewhere: u32,
 }
 
-/// What is measured, and how it ends.
+/// The measured program, and how it ends.
 struct Session<'a> {
     options: &'a Progress,
     signals: Signals,
@@ -94,7 +94,7 @@ struct Session<'a> {
 }
 
 impl Progress {
-    /// Measures until the program ends, or it is told to; how the command ended.
+    /// Measures until the program ends or corewise is asked to end; returns how the command ended.
     pub fn execute(self) -> Result<ExitStatus> {
         let pes = topology::load(&Source::Live, None)?.pes;
         let mut signals = Signals::open().context("cannot take over the signals")?;
@@ -128,7 +128,7 @@ impl Progress {
 }
 
 impl Session<'_> {
-    /// Lets time pass; less if the program ends meanwhile.
+    /// Waits; less if the program ends meanwhile.
     fn wait(&mut self, time: Duration) -> Result<()> {
         let until = Instant::now().checked_add(time);
         loop {
@@ -137,7 +137,7 @@ impl Session<'_> {
             self.ended = self.ended.or(news.ended);
             let is_late = self.options.duration.is_some_and(|duration| self.begin.elapsed() >= duration);
             let is_gone = self.options.pid.is_some_and(|pid| attach::check(pid, &[]).is_err());
-            // A command decides for itself whether it ends when it is asked to.
+            // A command decides for itself whether it ends on a signal.
             let is_asked = news.asked_to_end && self.options.pid.is_some();
             self.is_over = self.ended.is_some() || is_late || is_gone || is_asked;
             let left =
@@ -146,12 +146,12 @@ impl Session<'_> {
                 return Ok(());
             }
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-            // Whether it fails or not, the next look shows what there is.
+            // An error does not matter: the next iteration checks everything.
             let _ = poll(&mut [PollFd::new(self.signals.fd(), PollFlags::POLLIN)], timeout);
         }
     }
 
-    /// Until the program ends, or its threads do something else.
+    /// Measures until the program ends, or its threads do something else.
     fn follow(&mut self, meters: Vec<Meter>) -> Result<()> {
         let since_s = self.begin.elapsed().as_secs_f64();
         let interval_slices = slices_of(self.options.interval);
@@ -211,7 +211,7 @@ impl Thread {
         lives
     }
 
-    /// What the last interval came to; nothing while the baseline is measured.
+    /// Returns the result of the last interval; `None` while the baseline is measured.
     fn line(&mut self, at_s: f64, since_s: f64, baseline: Duration) -> Option<Line<'_>> {
         let wanted = slices_of(baseline).max(self.meter.judged());
         let choice = self.meter.choice();
@@ -224,7 +224,7 @@ impl Thread {
         let wanted_s: f64 = self.window.iter().map(|slice| slice.wanted_s).sum();
         let from_s = at_s - SLICE.as_secs_f64() * self.window.len() as f64;
         let passes: u64 = self.window.iter().filter_map(|slice| slice.passes.first()).sum();
-        // What did not tell yet counts together with what comes.
+        // An interval that was not enough counts together with the next one.
         let most = INTERVALS_MAX * self.interval_slices.max(1);
         if found != Err(Unknown::TooLittle) || self.window.len() >= most {
             self.window.clear();
@@ -253,7 +253,7 @@ fn slices_of(time: Duration) -> usize {
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = parse_duration(text).map_err(|error| error.to_string())?;
     if interval < SLICE * SLICES_MIN as u32 {
-        return Err(format!("`{text}` is too short: it takes 800ms at least to tell a speed"));
+        return Err(format!("`{text}` is too short: measuring a speed takes at least 800ms"));
     }
     Ok(interval)
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// A program that does the same work again and again, for ever. Some of its functions are called at a rate
-/// that can be counted, however fast the machine is.
+/// A program that does the same work for ever. Some of its functions are called at a rate that can be
+/// counted, however fast the machine is.
 const STEADY: &str = "
 #include <stdint.h>
 volatile uint64_t sum;
@@ -54,7 +54,7 @@ fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_
             return Some(Err(line));
         }
         let line: Value = serde_json::from_str(&line).unwrap();
-        // A machine whose own speed wanders may never let a speed be told. Points are counted before either.
+        // On a machine whose own speed varies the speed may stay unknown. Points are counted in either case.
         (!line["speed"].is_null() || line["unknown"].is_string()).then_some(Ok(line))
     });
     meter.kill().unwrap();
@@ -72,7 +72,7 @@ fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_
         let [low, speed, high] = ["low", "speed", "high"].map(|figure| line[figure].as_f64().unwrap());
         assert!(0.0 < speed && low <= speed && speed <= high, "{line}");
     }
-    // A probe that was left, or placed within an instruction, would have ended it.
+    // A remaining probe, or one placed within an instruction, would have ended it.
     let cpu_ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.running.0.id())).unwrap();
         stat.rsplit_once(')').unwrap().1.split_whitespace().nth(11).unwrap().parse::<u64>().unwrap()

@@ -1,16 +1,16 @@
-//! Counting how often a thread passes a place of its code, by a perf event of the thread, without a program
-//! in the kernel.
+//! Counts how often a thread passes a place in its code, by a perf event of the thread, without a program in
+//! the kernel.
 //!
 //! There are two ways. A uprobe is a breakpoint in the code of a file: there may be many, but the kernel
-//! takes some 50 ms to take one out, one after the other, and until then each pass costs a microsecond or
-//! two. An execute breakpoint is a register of the processor: a thread has four, they come and go at once,
-//! and nobody sees them in the code. So many points are tried by breakpoints, and the few that are fit
-//! counted by uprobes.
+//! takes some 50 ms to remove one, one after the other, and until then each pass costs a microsecond or two.
+//! An execute breakpoint is a register of the processor: a thread has four, they come and go at once, and do
+//! not change the code. So many points are tried by breakpoints, and the few suitable ones are counted by
+//! uprobes.
 //!
-//! That microsecond holds where the kernel carries out the instruction under the probe itself: a push, a nop,
-//! a jump, a call. Others it steps over one at a time, which takes a debug exception. A hypervisor that looks
-//! at these makes them cost 15 times as much (14 µs were measured, and the code after it is slower, too). An
-//! execute breakpoint takes the same exception, so what that costs is measured once, and bounds the rate.
+//! The microsecond applies where the kernel emulates the instruction under the probe: a push, a nop, a jump,
+//! a call. It single-steps others, which takes a debug exception. A hypervisor that intercepts these makes
+//! them 15 times as expensive (14 µs were measured, and the code after it is slower, too). An execute
+//! breakpoint takes the same exception, so its cost is measured once, and limits the rate.
 
 use corewise_core::progress::{RATE_MAX, RATE_MIN};
 use corewise_sys::proc;
@@ -25,27 +25,27 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The kernel's number of the kind of event.
+/// Where the kernel tells the type number of uprobe events.
 const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// What the kernel answers for an instruction that it cannot probe (`ENOTSUPP`, which is not meant to be seen
-/// outside of it).
+/// The kernel's error for an instruction that it cannot probe (`ENOTSUPP`, which is not meant to leave the
+/// kernel).
 pub const CANNOT_PROBE: i32 = 524;
 
-/// The most execute breakpoints that a thread can have at once.
+/// The number of execute breakpoints that a thread can have at once.
 pub const WATCHED_MAX: usize = 4;
 
-/// What the kernel wants to be told as the length of an execute breakpoint.
+/// The length of an execute breakpoint that the kernel requires.
 const WATCHED_BYTES: u64 = if cfg!(target_arch = "aarch64") { 4 } else { size_of::<usize>() as u64 };
 
-/// What counting one point may cost, as a share of the time.
+/// The maximum cost of counting one point, as a share of the time.
 const COST_MAX: f64 = 0.005;
 
-/// Passes of a breakpoint whose time is taken together, and how often: the shortest counts.
+/// The number of passes that are timed together, and how often: the shortest time counts.
 const TIMED_PASSES: u32 = 16;
 const TIMED: usize = 4;
 
-/// How often a second a point may be passed where the kernel has to step over its instruction.
+/// Returns how often per second a point may be passed if the kernel has to step over its instruction.
 pub fn stepped_rate_max() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
     *RATE.get_or_init(|| exception_cost().map_or(RATE_MAX, rate_at))
@@ -55,7 +55,7 @@ fn rate_at(cost: Duration) -> f64 {
     (COST_MAX / cost.as_secs_f64()).clamp(RATE_MIN, RATE_MAX)
 }
 
-/// What a debug exception costs here; `None` where it cannot be tried.
+/// Measures the cost of a debug exception; `None` if it cannot be tried.
 fn exception_cost() -> Option<Duration> {
     let tid = nix::unistd::gettid().as_raw() as u32;
     let _watched = Counter::watch(tid, passed as fn() as usize as u64).ok()?;
@@ -77,7 +77,7 @@ fn passed() {
 pub struct Counter(File);
 
 impl Counter {
-    /// By an execute breakpoint, which is gone as soon as this is dropped.
+    /// Counts by an execute breakpoint, which is removed as soon as this is dropped.
     pub fn watch(tid: u32, address: u64) -> io::Result<Counter> {
         let mut attr = sys::perf_event_attr::default();
         attr.type_ = sys::PERF_TYPE_BREAKPOINT;
@@ -89,13 +89,13 @@ impl Counter {
         Counter::of(attr, tid)
     }
 
-    /// By a uprobe.
+    /// Counts by a uprobe.
     ///
-    /// The file is that of a mapping, the offset one of an instruction's first byte: anywhere else the
-    /// program would be damaged.
+    /// The file must be that of a mapping, and the offset that of an instruction's first byte: anywhere else
+    /// the program would be damaged.
     pub fn open(tid: u32, file: &File, offset: u64) -> io::Result<Counter> {
         let kind = std::fs::read_to_string(Path::new(TYPE))?;
-        // By descriptor: what stands at the path by now may be another file.
+        // By descriptor: another file may have taken the path by now.
         let path = CString::new(proc::descriptor(file).into_os_string().into_vec())?;
         let mut attr = sys::perf_event_attr::default();
         attr.type_ = kind.trim().parse().map_err(io::Error::other)?;
@@ -104,7 +104,7 @@ impl Counter {
         Counter::of(attr, tid)
     }
 
-    /// What `attr` points to must live until this has returned.
+    /// Everything that `attr` points to must live until this has returned.
     fn of(mut attr: sys::perf_event_attr, tid: u32) -> io::Result<Counter> {
         attr.size = size_of::<sys::perf_event_attr>() as u32;
         let flags = sys::PERF_FLAG_FD_CLOEXEC.into();
@@ -112,20 +112,20 @@ impl Counter {
         // lives until the call has returned; the kernel keeps no reference to either.
         let fd = unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid as i32, -1, -1, flags) };
         if fd < 0 {
-            // Not by `Errno`, which knows none of the kernel's own numbers.
+            // Not by `Errno`, which lacks the kernel's internal numbers.
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the call has just made this descriptor, and nobody else knows of it.
         Ok(Counter(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }
 
-    /// Counts no longer, without waiting for the kernel to take a uprobe out.
+    /// Stops counting, without waiting for the kernel to remove a uprobe.
     pub fn close(self) {
-        // Where there can be no such thread, it is waited for: what was to be moved there is dropped.
+        // If no thread can be started, the closure is dropped here, which waits.
         let _ = std::thread::Builder::new().name("closing".to_owned()).spawn(move || drop(self));
     }
 
-    /// How often the thread has passed the point since the counter was opened.
+    /// Returns how often the thread has passed the point since the counter was opened.
     pub fn read(&self) -> io::Result<u64> {
         let mut count = [0; 8];
         (&self.0).read_exact(&mut count)?;

@@ -1,18 +1,18 @@
 //! The progress meter: how fast the threads of a process advance, without a PMU and without their help.
 //!
-//! Problem and approach are those of [`corewise_core::progress`]: count how often a thread passes a point of
-//! its own code. Here the points are found and counted. First the clock samples the process for a while, and
-//! the stacks that it finds tell where points may be ([`points`]). Four at a time are then tried for a few
-//! milliseconds, so that one that is passed millions of times costs no more than that; those that are left
-//! once more, for longer ([`trial`]). What no trial has seen is sorted out in another second; what is left is
-//! counted for four seconds ([`counter`]), and the pure part chooses. A program that works in blocks of a
-//! second has no steady rate in so short a time: for such a thread it is counted longer. Should a point be
-//! passed too often for more than a burst, because the program does something else, it is no longer counted.
+//! [`corewise_core::progress`] describes problem and approach: count how often a thread passes a point of its
+//! own code. This module finds and counts the points. First, clock samples of the process and the stacks at
+//! them show where points may be ([`points`]). Four at a time are then tried for a few milliseconds, so that
+//! one that is passed millions of times costs no more than that; the rest is tried again, for longer
+//! ([`trial`]). Another second sorts out what the trials missed. The remaining points are counted for four
+//! seconds ([`counter`]), and the pure part chooses among them. A program that works in blocks of a second
+//! has no steady rate in so short a time, so its threads are counted for longer. A point that is passed too
+//! often for more than a burst, because the program does something else, is no longer counted.
 //!
-//! Limits. x86-64; code in files only, so nothing of what a compiler makes at run time; a probe is passed by
-//! all threads of the process, though only one is counted. Needs root (or CAP_PERFMON and
-//! `perf_event_paranoid` of 1 at most): a uprobe is a breakpoint in the program's memory. Should corewise be
-//! killed, the kernel takes its probes out with its descriptors.
+//! Limits. x86-64; code in files only, so no code that a compiler makes at run time; a probe is passed by all
+//! threads of the process, though only one is counted. Needs root (or CAP_PERFMON and `perf_event_paranoid`
+//! of 1 at most): a uprobe is a breakpoint in the program's memory. If corewise is killed, the kernel removes
+//! its probes with its descriptors.
 
 mod counter;
 mod points;
@@ -33,36 +33,35 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::time::{Duration, Instant};
 
-/// How long the clock samples, how often, and how often its samples are taken: stacks are read while they
-/// still stand.
+/// How long the process is sampled, how often, and how often samples are drained: stacks must be read before
+/// they change.
 const LOOK: Duration = Duration::from_secs(1);
 const RATE_HZ: u64 = 400;
 const DRAIN_EACH: Duration = Duration::from_millis(4);
 
-/// Words of a stack that are searched.
+/// The number of words of a stack that are searched.
 const STACK_WORDS: usize = 2048;
 
-/// The most threads of a process that are measured, and the samples below which one is idle.
+/// The maximum number of measured threads of a process, and the number of samples below which one is idle.
 const THREADS_MAX: usize = 8;
 const FINDS_MIN: usize = 20;
 
-/// The most candidates of a process that are tried, and of those the most that are counted.
+/// The maximum number of tried candidates of a process, and of counted ones.
 const TRIED_MAX: usize = 400;
 const COUNTED_MAX: usize = 48;
 
-/// For how long the candidates of a process are tried for the first time, at most, and again as long for the
-/// second.
+/// The maximum time for the first trials of a process's candidates, and again for the second ones.
 const TRYING: Duration = Duration::from_secs(2);
 
-/// How many times as often as it may be a point must be passed to be no longer counted.
+/// A point is no longer counted if it is passed this many times as often as it may be.
 const TOO_HIGH: f64 = 2.0;
 
-/// How much more than that it may be passed in a burst, as seconds of that rate; and before the choice.
+/// The excess that a burst may have, in seconds of that rate; and before the choice.
 const BURST_S: f64 = 2.0;
 const SHEDDING_BURST_S: f64 = 0.5;
 
-/// The length of a slice, how many pass before the first that counts, how many it takes to choose, and how
-/// often so many more are counted where that did not tell.
+/// The length of a slice, the number of slices before the first that counts, the number of slices for a
+/// choice, and how often that number is counted if it is not enough.
 pub const SLICE: Duration = Duration::from_millis(100);
 const SHEDDING: usize = 10;
 const CHOOSING: usize = 40;
@@ -71,19 +70,19 @@ const CHOOSING_TURNS: usize = 4;
 /// Why a process cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
-    /// Its code cannot be seen.
-    #[error("cannot look at process {pid}: {source}")]
+    /// Its code cannot be read.
+    #[error("cannot read process {pid}: {source}")]
     Process {
         /// The process.
         pid: u32,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// It cannot be sampled.
     #[error(transparent)]
     Sample(#[from] SampleError),
     /// No point can be tried.
-    #[error("execute breakpoints cannot be set: {0}; a debugger may hold all that the processor has")]
+    #[error("execute breakpoints cannot be set: {0}; a debugger may use all that the processor has")]
     Watch(#[source] io::Error),
     /// No point can be counted.
     #[error(
@@ -99,23 +98,23 @@ pub struct Meter {
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// What is counted: the chosen point, then its witness.
+    /// The counted points: the chosen one, then its witness.
     pub points: Vec<String>,
-    /// Of each point; `None` once it has become too expensive.
+    /// The counter of each point; `None` once it has become too expensive.
     counters: Vec<Option<Counter>>,
-    /// How often a second each may be passed.
+    /// How often per second each point may be passed.
     rates_max: Vec<f64>,
-    /// How often each may still be passed before it is.
+    /// How often each point may still be passed before it is too expensive.
     spare: Vec<f64>,
     schedstat: SchedstatFile,
     last: Option<Last>,
     slices: Vec<Slice>,
     choice: Result<Choice, Unknown>,
-    /// How many slices the choice rests on.
+    /// The number of slices that the choice is based on.
     judged: usize,
 }
 
-/// What had been read at the end of a slice.
+/// The values at the end of a slice.
 struct Last {
     at: Instant,
     run_ns: u64,
@@ -124,7 +123,8 @@ struct Last {
 }
 
 impl Meter {
-    /// Finds out what to count in a process, within some ten seconds; the meters of its busiest threads.
+    /// Finds the points to count in a process, within some ten seconds; returns the meters of its busiest
+    /// threads.
     pub fn start(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
         let mut meters = Meter::try_out(pid, pes, CHOOSING)?;
         for _ in 1..CHOOSING_TURNS {
@@ -137,7 +137,7 @@ impl Meter {
         Ok(meters)
     }
 
-    /// Counts so many slices.
+    /// Counts this many slices.
     fn count_all(meters: &mut Vec<Meter>, slices: usize) {
         for _ in 0..slices {
             std::thread::sleep(SLICE);
@@ -145,7 +145,7 @@ impl Meter {
         }
     }
 
-    /// Counts all candidates for so many slices.
+    /// Counts all candidates for this many slices.
     fn try_out(pid: u32, pes: &CpuSet, slices: usize) -> Result<Vec<Meter>, MeterError> {
         let of_process = |source| MeterError::Process { pid, source };
         let finds = look(pid, pes)?;
@@ -173,8 +173,8 @@ impl Meter {
         Ok(meters)
     }
 
-    /// Counts for a moment, only to leave out what is passed too often after all: a trial may have met
-    /// another part of the program's work. Else what counting it costs would be taken for slowness.
+    /// Counts for a moment, only to drop the points that are passed too often after all: a trial may have met
+    /// another part of the program's work. Otherwise the cost of counting them would look like slowness.
     fn shed(meters: &mut Vec<Meter>) {
         for meter in &mut *meters {
             meter.spare = meter.rates_max.iter().map(|most| SHEDDING_BURST_S * TOO_HIGH * most).collect();
@@ -229,7 +229,7 @@ impl Meter {
         }))
     }
 
-    /// Takes in what has happened since the last call; `false` once the thread has ended.
+    /// Reads the counts since the last call; returns `false` once the thread has ended.
     pub fn step(&mut self) -> bool {
         let read = |counter: &Option<Counter>| counter.as_ref().map_or(Ok(0), Counter::read);
         let counts: Result<Vec<u64>, _> = self.counters.iter().map(read).collect();
@@ -248,7 +248,7 @@ impl Meter {
         true
     }
 
-    /// Counts a point no longer that is passed too often, as if it had never been passed.
+    /// Stops counting a point that is passed too often, as if it had never been passed.
     fn keep_cheap(&mut self, passed: Duration) {
         let most = |point: usize| BURST_S * TOO_HIGH * self.rates_max[point];
         if self.spare.len() != self.counters.len() {
@@ -266,27 +266,28 @@ impl Meter {
         }
     }
 
-    /// The slices since the last call.
+    /// Returns the slices since the last call.
     pub fn take_slices(&mut self) -> Vec<Slice> {
         std::mem::take(&mut self.slices)
     }
 
-    /// What is counted: indices in the slices' passes; or why nothing is.
+    /// Returns the choice, as indices in the slices' passes; or why there is none.
     pub fn choice(&self) -> Result<Choice, Unknown> {
         self.choice
     }
 
-    /// Whether the first point is still counted: it may have become too expensive.
+    /// Returns whether the first point is still counted: it may have become too expensive.
     fn counts(&self) -> bool {
         self.counters.first().is_some_and(Option::is_some)
     }
 
-    /// How many slices it took to choose: a baseline of fewer tells less than was asked of the points.
+    /// Returns the number of slices that the choice took. A shorter baseline would be less reliable than the
+    /// choice.
     pub fn judged(&self) -> usize {
         self.judged
     }
 
-    /// Chooses, and counts nothing else from then on.
+    /// Chooses, and counts only the chosen points from then on.
     fn decide(&mut self) {
         (self.choice, self.judged) = (choose(&self.slices), self.slices.len());
         let kept: Vec<usize> =
@@ -295,7 +296,7 @@ impl Meter {
         self.choice = self.choice.map(|choice| Choice { point: 0, witness: choice.witness.map(|_| 1) });
     }
 
-    /// Counts these points only from now on, in this order.
+    /// Counts only these points from now on, in this order.
     fn keep(&mut self, kept: &[usize]) {
         self.rates_max = kept.iter().map(|&index| self.rates_max[index]).collect();
         let mut all: Vec<Option<(String, Option<Counter>)>> = std::mem::take(&mut self.points)
@@ -307,24 +308,24 @@ impl Meter {
             kept.iter().filter_map(|&index| all[index].take()).collect();
         all.into_iter().flatten().filter_map(|(_, counter)| counter).for_each(Counter::close);
         (self.points, self.counters) = counted.into_iter().unzip();
-        // Counted together with what is now left out, which cost something.
+        // Earlier slices include the cost of the points that are now dropped.
         self.slices.clear();
         self.spare.clear();
         self.last = None;
     }
 }
 
-/// A rate of passes as that of the cheapest ones that cost as much.
+/// Converts a rate of passes to that of the cheapest passes with the same cost.
 fn dear(rate: f64, rate_max: f64) -> f64 {
     rate * RATE_MAX / rate_max
 }
 
-/// Whether a probe was refused because of its instruction: some cannot be probed.
+/// Returns whether a probe was refused because of its instruction: some cannot be probed.
 fn is_of_instruction(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | CANNOT_PROBE))
 }
 
-/// Where the clock finds the threads of a process.
+/// Samples where the threads of a process are.
 fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> {
     let mut events = Events::attach_standing(&[pid], pes, RATE_HZ)?;
     let mut finds: BTreeMap<u32, Vec<Find>> = BTreeMap::new();
@@ -336,7 +337,7 @@ fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> 
                 && event.pid == pid
             {
                 let stack = stand.map(|stand| read_stack(pid, stand.stack_pointer())).unwrap_or_default();
-                // In the kernel the address is none of the program's.
+                // An address in the kernel is not one of the program.
                 let ip = if kernel { 0 } else { ip };
                 finds.entry(event.tid).or_default().push(Find { ip, stack });
             }
@@ -345,10 +346,10 @@ fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> 
     Ok(finds)
 }
 
-/// What stands on a stack now, from an address on; nothing where it cannot be read.
+/// Returns the words of a stack from an address on; none if it cannot be read.
 fn read_stack(pid: u32, from: u64) -> Vec<u64> {
     let mut bytes = vec![0; STACK_WORDS * 8];
-    // In pages: the stack may end before.
+    // In pages, because the stack may end before.
     let mut remote = Vec::new();
     let (mut at, end) = (from, from.saturating_add(bytes.len() as u64));
     while at < end {

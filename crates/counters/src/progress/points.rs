@@ -1,19 +1,18 @@
 //! Points of a thread's code that it may pass at a rate that can be counted.
 //!
-//! Problem. Hot code is passed far too often, most other code never. Between the two lie the loops around it
-//! and the functions that call it. And a probe anywhere but on the first byte of an instruction damages the
-//! program.
+//! Problem. Hot code is passed far too often, most other code never. In between are the loops around it and
+//! the functions that call it. A probe anywhere but on the first byte of an instruction damages the program.
 //!
-//! Approach. Where a clock sample finds the thread, its stack is searched for return addresses. Candidates
-//! are the entry of each function that is on the stack, each address that a call there returns to, and the
-//! jumps backwards in those functions around a place where it was found. Most jumps are passed far too often
-//! or never, so they come last. What is always there (`main`), or stays of earlier calls, is not passed: of
-//! the others those come first of which most often one sample shows what the next does not. A function is
-//! decoded from its beginning, and counts only if each place where it was really found is where an
-//! instruction begins by that decoding; a return address only if the instruction before it is a call.
+//! Approach. The stack of each clock sample is searched for return addresses. Candidates are the entry of
+//! each function on the stack, each return address, and the backward jumps in those functions around a
+//! sampled place. Most jumps are passed far too often or never, so they come last. What is always on the
+//! stack (`main`), or is left from earlier calls, is not passed; the other candidates are sorted by how often
+//! they differ from one sample to the next. A function is decoded from its beginning, and counts only if each
+//! sampled place in it is the beginning of an instruction by that decoding; a return address counts only if
+//! the instruction before it is a call.
 //!
-//! Limits. What is passed as often as samples are taken looks like what is passed a million times. Code in no
-//! file is not looked at. Functions beyond [`BYTES_MAX`] have no candidates inside.
+//! Limits. A point that is passed as often as samples are taken looks like one that is passed a million
+//! times. Code outside files is ignored. Functions beyond [`BYTES_MAX`] have no candidates inside.
 
 use super::counter::stepped_rate_max;
 use corewise_code::elf::ElfFile;
@@ -32,10 +31,10 @@ use std::path::Path;
 /// The largest function that is decoded.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// The most jumps backwards of one function; those that span most come first.
+/// The maximum number of backward jumps of one function; the longest come first.
 const LOOPS_MAX: usize = 12;
 
-/// What a jump backwards is called.
+/// The name of a backward jump.
 const LOOP: &str = "loop in";
 
 /// A place in a file's code.
@@ -43,13 +42,13 @@ const LOOP: &str = "loop in";
 pub struct Point {
     /// The index of the file.
     pub module: usize,
-    /// Offset in it of an instruction's first byte.
+    /// The offset of an instruction's first byte in the file.
     pub offset: u64,
-    /// Where the process has that.
+    /// Its address in the process.
     pub address: u64,
-    /// What it is, for people: `xz: return from lzma_code in main`.
+    /// Its description, such as `xz: return from lzma_code in main`.
     pub name: String,
-    /// How often a second it may be passed, for what a pass costs.
+    /// How often per second it may be passed, by the cost of a pass.
     pub rate_max: f64,
 }
 
@@ -61,7 +60,7 @@ pub struct Module {
     elf: ElfFile,
     functions: Vec<Function>,
     text: FileText,
-    /// What an address of the process has more than the same as linked.
+    /// The difference between addresses in the process and addresses as linked.
     loaded: u64,
 }
 
@@ -70,22 +69,22 @@ pub struct Modules {
     pid: u32,
     space: AddressSpace,
     modules: Vec<Module>,
-    /// `None`: the file cannot be used.
+    /// `None` if the file cannot be used.
     by_key: BTreeMap<(u64, u32, u32), Option<usize>>,
-    /// By module and start of the function: where its instructions begin.
+    /// The decoded functions, by module and start.
     decoded: BTreeMap<(usize, u64), Option<Decoded>>,
 }
 
 #[derive(Clone, Default)]
 struct Decoded {
     begins: BTreeSet<u64>,
-    /// Addresses behind a call.
+    /// Addresses after a call.
     returns: BTreeSet<u64>,
-    /// Jumps backwards, with how far.
+    /// Backward jumps, with their distances.
     loops: Vec<(u64, u64)>,
 }
 
-/// Where a sample found a thread.
+/// A sample of a thread.
 #[derive(Debug, Clone, Default)]
 pub struct Find {
     /// The next instruction.
@@ -95,19 +94,19 @@ pub struct Find {
 }
 
 impl Modules {
-    /// Those of a process as it is now.
+    /// Reads the files of a process as it is now.
     pub fn of(pid: u32) -> std::io::Result<Modules> {
         let maps = Proc::own().maps(pid)?;
         let space = AddressSpace::from_maps(&maps);
         Ok(Modules { pid, space, modules: Vec::new(), by_key: BTreeMap::new(), decoded: BTreeMap::new() })
     }
 
-    /// The file of a point.
+    /// Returns the file of a point.
     pub fn file(&self, point: &Point) -> &File {
         &self.modules[point.module].file
     }
 
-    /// Candidates, those first that came and went most often from sample to sample.
+    /// Returns the candidates; first those that came and went most often from sample to sample.
     pub fn candidates(&mut self, finds: &[Find]) -> Vec<Point> {
         let mut weighted: Vec<((bool, Reverse<usize>), Point)> = Vec::new();
         for ((module, start, end), seen) in self.seen(finds) {
@@ -136,7 +135,7 @@ impl Modules {
         weighted.into_iter().map(|(_, point)| point).collect()
     }
 
-    /// What the samples show of each function: module, start and end.
+    /// Returns what the samples show of each function, by module, start and end.
     fn seen(&mut self, finds: &[Find]) -> BTreeMap<(usize, u64, u64), Seen> {
         let mut all: BTreeMap<(usize, u64, u64), Seen> = BTreeMap::new();
         for (sample, find) in finds.iter().enumerate() {
@@ -171,7 +170,7 @@ impl Modules {
         Some(Point { module, offset, address: address.wrapping_add(*loaded), name, rate_max })
     }
 
-    /// Module, function and address as linked of an address of the process.
+    /// Returns module, function and address as linked for an address of the process.
     fn locate(&mut self, address: u64) -> Option<(usize, Function, u64)> {
         let mapping = self.space.find(address)?.clone();
         let module = self.module(&mapping)?;
@@ -202,8 +201,8 @@ impl Modules {
     }
 }
 
-/// Whether the kernel carries out the instruction that begins like this itself where a uprobe stands: pushes,
-/// and nops, calls and jumps that lead to a fixed distance (arch/x86/kernel/uprobes.c).
+/// Returns whether the kernel emulates the instruction that begins like this under a uprobe: pushes, nops,
+/// and calls and jumps over a fixed distance (arch/x86/kernel/uprobes.c).
 fn is_emulated(bytes: [u8; 2]) -> bool {
     matches!(
         bytes,
@@ -216,14 +215,14 @@ fn is_emulated(bytes: [u8; 2]) -> bool {
 /// What samples show of a function.
 #[derive(Default)]
 struct Seen {
-    /// Where the thread was in it.
+    /// Sampled places in it.
     found: BTreeSet<u64>,
-    /// The samples that show an address: as the place of the thread, or as one that a call returns to.
+    /// The samples that contain an address, as the place of the thread or as a return address.
     shown: BTreeMap<u64, BTreeSet<usize>>,
 }
 
 impl Seen {
-    /// How often one sample shows another choice of these addresses than the next.
+    /// Returns how often the set of these addresses changes from one sample to the next.
     fn changes(&self, addresses: RangeInclusive<u64>) -> usize {
         let mut changes = BTreeSet::new();
         for samples in self.shown.range(addresses).map(|(_, samples)| samples) {
@@ -238,7 +237,7 @@ impl Seen {
 fn open(pid: u32, mapping: &Mapping, path: &str) -> Option<Module> {
     let file = mapped_file::open(pid, mapping)?;
     let elf = ElfFile::of(Path::new(path), file.try_clone().ok()?).ok()?;
-    // Those that the processor runs: a file of another instruction set is executed by an emulator.
+    // Only files for this processor: those of another instruction set are executed by an emulator.
     let isa = elf.isa();
     let functions = elf.functions().ok().filter(|_| isa == Isa::HOST)?;
     let text = FileText::new(file.try_clone().ok()?, isa);
@@ -251,7 +250,7 @@ fn function_at(functions: &[Function], address: u64) -> Option<&Function> {
     functions[..behind].last().filter(|function| address < function.end)
 }
 
-/// A function's instructions from its beginning on; `None` if it is too long or is not all code.
+/// Decodes a function's instructions from its beginning on; `None` if it is too long or is not all code.
 fn decode(elf: &ElfFile, text: &mut FileText, function: &Function) -> Option<Decoded> {
     let mut decoded = Decoded::default();
     let mut here = function.start;
@@ -279,7 +278,7 @@ fn decode(elf: &ElfFile, text: &mut FileText, function: &Function) -> Option<Dec
         }
         here = next;
     }
-    // What a call returns to is code, too: a call that never returns may be the function's end.
+    // A return address must be code, too: a call that never returns may be the function's end.
     decoded.returns.retain(|address| decoded.begins.contains(address));
     decoded.loops.sort_by_key(|&(_, by)| std::cmp::Reverse(by));
     Some(decoded)

@@ -1,4 +1,4 @@
-//! Which points a thread passes seldom enough to be counted, tried by execute breakpoints for a moment each.
+//! Tries by execute breakpoints, for a moment each, which points a thread passes rarely enough to be counted.
 
 use super::counter::{Counter, WATCHED_MAX};
 use super::points::Point;
@@ -8,21 +8,21 @@ use corewise_sys::proc::{Proc, SchedstatFile};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a point is tried: first for so short that one that is passed at each turn of a loop costs little,
-/// then, if that has not told that it is passed too often, for long enough to see it passed at all.
+/// How long a point is tried: first so briefly that one that is passed in each iteration of a loop costs
+/// little; then, if it was not passed too often, long enough to be passed at all.
 const TRIALS: [Duration; 2] = [Duration::from_millis(3), Duration::from_millis(20)];
 
-/// How long at most until the thread has run at all meanwhile, and the least that it must have run for a
-/// trial to tell something, in nanoseconds.
+/// How long to wait at most until the thread has run, and how long it must have run for a valid trial, in
+/// nanoseconds.
 const TRIAL_MAX: Duration = Duration::from_millis(60);
 const TRIAL_RUN_NS: u64 = 1_000_000;
 
-/// Those points that a thread passes seldom enough to be counted, all together, too; first those that it was
-/// seen to pass. `None` if it has ended. Who sleeps most of the time keeps each trial waiting: what has not
-/// been tried within `time`, and once more within as long, is left out.
+/// Returns the points that a thread passes rarely enough to be counted, alone and all together; first those
+/// that it was seen to pass. `None` if it has ended. A thread that sleeps most of the time delays each trial:
+/// points that have not been tried within `time`, and once more within the same time, are dropped.
 pub fn rare(pid: u32, tid: u32, candidates: Vec<Point>, time: Duration) -> io::Result<Option<Vec<Point>>> {
     let Ok(Some(schedstat)) = Proc::own().schedstat(pid, tid, true) else { return Ok(None) };
-    // Each with its passes a second in the last trial.
+    // Each with its passes per second in the last trial.
     let mut left: Vec<(f64, Point)> = candidates.into_iter().map(|point| (0.0, point)).collect();
     for trial in TRIALS {
         let (mut rare, begin) = (Vec::new(), Instant::now());
@@ -37,12 +37,13 @@ pub fn rare(pid: u32, tid: u32, candidates: Vec<Point>, time: Duration) -> io::R
     }
     let rates: Vec<f64> = left.iter().map(|(rate, point)| dear(*rate, point.rate_max)).collect();
     let mut kept: Vec<&(f64, Point)> = affordable(&rates).into_iter().map(|index| &left[index]).collect();
-    // Sorted by that alone, they stay in the order of the candidates else.
+    // The sort is stable: otherwise the order of the candidates remains.
     kept.sort_by_key(|(rate, _)| *rate == 0.0);
     Ok(Some(kept.into_iter().map(|(_, point)| point.clone()).collect()))
 }
 
-/// Those of at most [`WATCHED_MAX`] points that are passed seldom enough, with their passes a second.
+/// Returns those of at most [`WATCHED_MAX`] points that are passed rarely enough, with their passes per
+/// second.
 fn rates(
     trial: Duration,
     tid: u32,
@@ -121,7 +122,7 @@ mod tests {
         };
         let points = vec![point("often", often), point("never", never), point("seldom", seldom)];
         let tid = receiver.recv().unwrap();
-        // A busy machine may let the thread run so little in a trial that it tells something else.
+        // On a busy machine the thread may run so little in a trial that the result is wrong.
         let begin = Instant::now();
         let found = loop {
             let found = rare(std::process::id(), tid, points.clone(), Duration::from_secs(1));

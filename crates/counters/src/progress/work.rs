@@ -1,12 +1,12 @@
-//! How much the threads of a process have done, for whoever asks now and then and cannot wait.
+//! How much the threads of a process have done, for a caller that asks now and then and must not block.
 //!
-//! Problem. The guard compares the progress of short epochs, of a program that runs, in a loop that must not
-//! be held up for the seconds that the search for points takes. Approach. The search runs beside the loop, in
-//! a thread that ends with it. Of each thread the point that is passed most often is counted; its passes
-//! are weighted with the CPU time that one took at first, so that those of several threads add up. A point
-//! that has become too dear is no longer counted; what its thread does is unknown from then on.
+//! Problem. The guard compares the progress of a running program in short epochs, in a loop that must not be
+//! delayed by the seconds that the search for points takes. Approach. The search runs beside the loop, in a
+//! thread that ends with it. The point that a thread passes most often is counted; its passes are weighted
+//! with their initial CPU time, so that those of several threads can be added. A point that has become too
+//! expensive is no longer counted; the progress of its thread is unknown from then on.
 //!
-//! Limits. One process, its busiest threads; where these do something else later, the point may no longer be
+//! Limits. One process, and its busiest threads; if they do something else later, the point may no longer be
 //! passed.
 
 use super::{Meter, MeterError};
@@ -14,8 +14,8 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::progress::most_passed;
 use std::thread::JoinHandle;
 
-/// Slices that are counted to see which point is passed most often: steady it need not be, as epochs are
-/// compared in pairs; and until there is one, a placement is in force unguarded.
+/// The number of slices that decide which point is passed most often. It need not be steady, because epochs
+/// are compared in pairs; and until it is known, a placement is in force unguarded.
 const SLICES: usize = 10;
 
 /// The meter of one process.
@@ -26,7 +26,7 @@ pub struct WorkMeter {
 
 #[derive(Default)]
 enum State {
-    /// Nobody has asked for a process yet.
+    /// No process has been requested yet.
     #[default]
     Idle,
     Searching(JoinHandle<Result<Vec<Counted>, MeterError>>),
@@ -37,13 +37,13 @@ enum State {
 /// A thread whose passes are counted.
 struct Counted {
     meter: Meter,
-    /// CPU time from pass to pass, at first.
+    /// The initial CPU time from pass to pass.
     ns_per_pass: f64,
     passes: u64,
 }
 
 impl WorkMeter {
-    /// Looks for what to count in a process that runs on these PEs, unless it has looked before.
+    /// Starts the search in a process that runs on these PEs, unless there was one before.
     pub fn begin(&mut self, pid: u32, pes: &CpuSet) {
         if matches!(self.state, State::Idle) {
             let pes = pes.clone();
@@ -51,8 +51,8 @@ impl WorkMeter {
         }
     }
 
-    /// The work of a thread so far, as CPU time at its first speed in nanoseconds; `None` where it is not
-    /// known.
+    /// Returns the work of a thread so far, as CPU time at its initial speed in nanoseconds; `None` if it is
+    /// unknown.
     pub fn read(&mut self, tid: u32) -> Option<u64> {
         if matches!(&self.state, State::Searching(search) if search.is_finished())
             && let State::Searching(search) = std::mem::take(&mut self.state)
@@ -72,14 +72,14 @@ impl WorkMeter {
             let slices = thread.meter.take_slices();
             thread.passes += slices.iter().filter_map(|slice| slice.passes.first()).sum::<u64>();
         }
-        // That nothing is counted any more does not mean that nothing is done.
+        // A point that is no longer counted does not mean that the thread does nothing.
         if !thread.meter.counts() {
             return None;
         }
         Some((thread.passes as f64 * thread.ns_per_pass) as u64)
     }
 
-    /// Why nothing is known, if that is for ever.
+    /// Returns why the work will never be known, if so.
     pub fn failure(&self) -> Option<&str> {
         match &self.state {
             State::Failed(why) => Some(why),
