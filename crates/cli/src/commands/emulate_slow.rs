@@ -164,7 +164,8 @@ impl EmulateSlow {
         } else if !self.quiet {
             let left = pes.iter().filter_map(|one| Some(format!("PE {} {:.3}", one.pe, one.time_left?)));
             let left: Vec<String> = left.collect();
-            let left = if left.is_empty() { String::new() } else { format!("; left of {}", left.join(", ")) };
+            let left =
+                if left.is_empty() { String::new() } else { format!("; time left: {}", left.join(", ")) };
             terminal::message(format_args!("{:.2} s{left}", lasted.as_secs_f64()));
         }
         Ok(())
