@@ -214,7 +214,7 @@ pub fn record(
         let us = |ns: u32| f64::from(ns) / 1e3;
         let (count, median, high) = (pauses.count(), us(median), us(high));
         recording.notes.push(format!(
-            "Threads were held up {count} times for {median:.0} µs (median; 95 %: {high:.0} µs)."
+            "Threads were paused {count} times for {median:.0} µs (median; 95 %: {high:.0} µs)."
         ));
     }
     Ok(recorded)

@@ -277,7 +277,7 @@ fn what_cannot_be_recorded_is_said() {
     fixture.check_error(&["record", "-o", "x", "--", "./no-such-program"], 127, &["no-such-program"]);
     fixture.check_error(&["record", "-o", "no/such/x", "--", "./program", "1"], 125, &["no/such/x"]);
     fixture.check_error(&["record", "-o", "x"], 2, &["COMMAND"]);
-    fixture.check_error(&["record", "--rate", "0", "-o", "x", "--", "./program"], 2, &["no rate"]);
+    fixture.check_error(&["record", "--rate", "0", "-o", "x", "--", "./program"], 2, &["not a rate"]);
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn what_cannot_be_read_is_said() {
     std::fs::write(fixture.path("future.cwp"), r#"{"version": 99}"#).unwrap();
     fixture.check_error(&["report", "no.cwp"], 1, &["cannot read", "no.cwp"]);
     fixture.check_error(&["report", "cut.cwp"], 1, &["cut.cwp", "damaged"]);
-    fixture.check_error(&["report", "text.cwp"], 1, &["text.cwp", "no recording"]);
+    fixture.check_error(&["report", "text.cwp"], 1, &["text.cwp", "not a recording"]);
     fixture.check_error(&["report", "future.cwp"], 1, &["format 99", "up to 2"]);
     let old = r#"{"version": 1, "command": [], "backend": "shadow", "period_ns": 1, "branches_max": 2,
         "modules": [], "windows": [], "without_window": {}, "notes": []}"#;

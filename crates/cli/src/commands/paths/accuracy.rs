@@ -1,4 +1,4 @@
-//! `corewise paths accuracy`: recordings beside the truth, and the study of period, runs and branches.
+//! `corewise paths accuracy`: compares recordings with the truth, and varies period, runs and branches.
 
 use super::file;
 use super::truth::ExactCounts;
@@ -14,16 +14,16 @@ use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// How many times longer the periods of the study are.
+/// The factors by which the periods of the study are longer.
 const ONE_IN: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// The lengths of windows that are studied, as far as the recordings have them.
+/// The lengths of windows in the study, up to that of the recordings.
 const BRANCHES: [usize; 5] = [4, 8, 16, 32, 64];
 
 /// Compare recordings with the truth: how accurate the estimated path profile is
 ///
-/// The measure is that of the path-profiling paper: of the paths with at least 0.125 % of the flow, the share
-/// that is also among the estimate's as many hottest, weighted by flow. Several recordings are runs of the
-/// same command.
+/// The measure is that of the path-profiling paper: the share of the paths with at least 0.125 % of the flow
+/// that are also among the same number of hottest paths of the estimate, weighted by flow. Several recordings
+/// are runs of the same command.
 #[derive(Debug, clap::Args)]
 pub struct Accuracy {
     /// Exact counts by `corewise paths truth`
@@ -41,13 +41,13 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Prints; the exit status.
+    /// Prints the result; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         if let Some(path) = &self.html {
             whole_file::check_writable(path)?;
         }
         let truth: ExactCounts =
-            file::read(&self.truth, "truth by `corewise paths truth`", ExactCounts::VERSION)?;
+            file::read(&self.truth, "file of `corewise paths truth`", ExactCounts::VERSION)?;
         let mut table = ModuleTable::default();
         truth.modules.iter().for_each(|module| _ = table.id(module));
         let mut runs = Vec::new();
@@ -68,7 +68,7 @@ impl Accuracy {
     }
 }
 
-/// The recording is of the same files as the truth.
+/// Checks that the recording is of the same files as the truth.
 fn check(recording: &BranchRecording, traced: &[Module]) -> Result<()> {
     for module in &recording.modules {
         if let Some(other) = traced.iter().find(|m| m.path == module.path && m.build_id != module.build_id) {
@@ -77,7 +77,7 @@ fn check(recording: &BranchRecording, traced: &[Module]) -> Result<()> {
     }
     if !recording.modules.iter().any(|module| traced.contains(module)) {
         let names: Vec<&str> = traced.iter().map(|module| module.path.as_str()).collect();
-        bail!("it has no window in what the truth is of: {}", names.join(", "));
+        bail!("it has no window in the files of the truth: {}", names.join(", "));
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ fn studied(truth: &ExactCounts, runs: &[BranchRecording], modules: &[Module]) ->
     let mut notes = truth.notes.clone();
     if truth.without_identity > 0 {
         let lost = truth.without_identity;
-        notes.push(format!("{lost} executed paths are in no entry of the truth, only in its total"));
+        notes.push(format!("{lost} executed paths are only in the total of the truth, not in an entry"));
     }
     Ok(Study {
         evidence: "measured windows beside emulated truth",
@@ -116,7 +116,7 @@ fn studied(truth: &ExactCounts, runs: &[BranchRecording], modules: &[Module]) ->
     })
 }
 
-/// A table of all runs.
+/// Formats a table of all runs.
 fn describe(study: &Study) -> String {
     let runs = study.whole().next().map_or(0, |row| row.runs);
     let command = study.command.join(" ");

@@ -37,7 +37,7 @@ pub struct Export {
     module: Option<String>,
 }
 
-/// The names of the formats, each with its line in the help.
+/// The names of the formats, each with its line of help.
 fn formats() -> impl TypedValueParser<Value = Format> {
     let values = FORMATS.map(|format| PossibleValue::new(format.name).help(format.about));
     let by_name = |name: String| FORMATS.into_iter().find(|format| format.name == name);
@@ -45,7 +45,7 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 }
 
 impl Export {
-    /// Writes the profile; the exit status.
+    /// Writes the profile; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         let to_stdout = self.output == Path::new("-");
         if !to_stdout {
@@ -81,7 +81,7 @@ impl Export {
     }
 }
 
-/// Leaves out, and tells so, the windows in files that are another build by now. An error if none is left.
+/// Leaves out the windows in files that are another build by now, and reports them. An error if none is left.
 pub fn without_other_builds(recording: &mut BranchRecording) -> Result<ElfProgram> {
     let program = ElfProgram::open_unchanged(&recording.modules);
     for error in program.unreadable() {
@@ -99,11 +99,11 @@ pub fn without_other_builds(recording: &mut BranchRecording) -> Result<ElfProgra
     Ok(program)
 }
 
-/// What to do about a profile of too few windows.
+/// The remedy for a profile of too few windows.
 const RECORD_LONGER: &str = "record a longer run, several of them, or with a higher --rate";
 
-/// Fewer windows of a module than this make a profile of chance: in independent trials 500 of them brought
-/// what thousands did.
+/// With fewer windows of a module the profile depends on chance: in independent trials 500 of them gained as
+/// much as thousands.
 const WINDOWS_FEW: usize = 500;
 
 /// The counts of the module that a profile is for.
@@ -112,14 +112,14 @@ pub struct ModuleCounts<'a> {
     program: &'a ElfProgram,
     /// The module.
     pub module: ModuleId,
-    /// How often what was executed in it.
+    /// How often each part of it was executed.
     pub counts: Counts,
-    /// Windows that touch it.
+    /// The number of windows that touch it.
     pub windows: usize,
 }
 
 impl<'a> ModuleCounts<'a> {
-    /// Counts what a recording says of the module of that name, else of the one with the most transfers.
+    /// Counts the windows of the module of that name, or of the one with the most transfers.
     pub fn of(recording: &'a BranchRecording, name: Option<&str>, program: &'a ElfProgram) -> Result<Self> {
         if recording.windows.is_empty() {
             bail!("there are no windows: {RECORD_LONGER}");
@@ -141,9 +141,9 @@ impl<'a> ModuleCounts<'a> {
         Ok(ModuleCounts { recording, program, module, counts, windows })
     }
 
-    /// The profile in a format.
+    /// Returns the profile in a format.
     pub fn written(&self, format: Format) -> Result<Vec<u8>> {
-        let Writer::Module(write) = format.writer else { bail!("{} is of no single module", format.name) };
+        let Writer::Module(write) = format.writer else { bail!("{} is not of a single module", format.name) };
         let (module, program, counts) = (self.module, self.program, &self.counts);
         let file = File { program, module, path: self.path() };
         let mut text = Vec::new();
@@ -155,7 +155,7 @@ impl<'a> ModuleCounts<'a> {
         &self.recording.modules[self.module.0 as usize].path
     }
 
-    /// Why the profile may be worth less than it looks, each with the remedy.
+    /// Returns why the profile may be worth less than it looks, each with the remedy.
     pub fn warnings(&self, format: Format) -> Vec<String> {
         let (path, all) = (self.path(), self.recording.windows.len());
         let mut warnings = Vec::new();
@@ -170,14 +170,14 @@ impl<'a> ModuleCounts<'a> {
                  if these are many, see `corewise paths report` and record again"
             ));
         }
-        // Windows of other builds have been left out before, and told.
+        // Windows of other builds have been left out and reported before.
         let is_read = |error: &&ElfError| !matches!(error, ElfError::Changed { .. });
         let unreadable = self.program.unreadable().iter().filter(is_read);
         warnings.extend(unreadable.map(|error| format!("{error}: windows with its code are left out")));
         let Some(elf) = self.program.elf(self.module) else { return warnings };
         if elf.build_id().is_none() {
             warnings.push(format!(
-                "{path} has no build id, so nobody can tell whether it is still the recorded file: link it \
+                "{path} has no build id, which would show whether it is still the recorded file: link it \
                  with -Wl,--build-id"
             ));
         }
@@ -220,7 +220,7 @@ impl ModuleFile for File<'_> {
     }
 }
 
-/// The module of that name, else the one with the most transfers.
+/// Returns the module of that name, or the one with the most transfers.
 fn module_of(recording: &BranchRecording, name: Option<&str>, program: &ElfProgram) -> Result<ModuleId> {
     let ids = (0..recording.modules.len() as u32).map(ModuleId);
     let Some(name) = name else {
@@ -235,7 +235,7 @@ fn module_of(recording: &BranchRecording, name: Option<&str>, program: &ElfProgr
     let same = |id: &ModuleId| Path::new(path(id)).ends_with(name.trim_start_matches("./"));
     let mut found: Vec<ModuleId> = ids.filter(same).collect();
     if found.len() > 1 {
-        // Of several builds of a file, the one that is there.
+        // Of several builds of a file, choose the present one.
         found.retain(|id| program.elf(*id).is_some());
     }
     match found[..] {
@@ -246,7 +246,7 @@ fn module_of(recording: &BranchRecording, name: Option<&str>, program: &ElfProgr
         }
         _ => {
             let matching: Vec<&str> = found.iter().map(path).collect();
-            bail!("{name} may be each of {}: give a longer end of the path", matching.join(", "))
+            bail!("{name} matches each of {}: give a longer end of the path", matching.join(", "))
         }
     }
 }

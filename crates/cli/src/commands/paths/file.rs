@@ -1,4 +1,4 @@
-//! What `corewise paths` writes: gzip-compressed JSON, whole or not at all.
+//! The files of `corewise paths`: gzip-compressed JSON, written whole or not at all.
 
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
@@ -13,7 +13,7 @@ use std::io::{BufWriter, IntoInnerError};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// The first thing that is looked at.
+/// The part of a file that is read first.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
@@ -21,7 +21,8 @@ struct Versioned {
 
 /// Writes a value.
 pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
-    // The serialiser writes a few bytes at a time, and the packer clears its buffer each time.
+    // Buffered, because the serialiser writes a few bytes at a time, and the compressor clears its buffer
+    // each time.
     let mut text = BufWriter::with_capacity(64 << 10, GzEncoder::new(Vec::new(), Compression::fast()));
     serde_json::to_writer(&mut text, value)?;
     let packed = text.into_inner().map_err(IntoInnerError::into_error)?;
@@ -34,14 +35,14 @@ pub fn read_recording(path: &Path) -> Result<BranchRecording> {
     parse_recording(bytes_of(path)?).with_context(|| Name(&shown).to_string())
 }
 
-/// Understands a recording, compressed or not.
+/// Parses a recording, compressed or not.
 pub fn parse_recording(bytes: Vec<u8>) -> Result<BranchRecording> {
     let recording = parse(bytes, "recording by `corewise paths record`", 1..=BranchRecording::VERSION)?;
     check(&recording).context("it is damaged")?;
     Ok(recording)
 }
 
-/// Reads a value of this kind and version, compressed or not.
+/// Parses a value of this kind and version, compressed or not.
 pub fn read<T: DeserializeOwned>(path: &Path, kind: &str, version: u32) -> Result<T> {
     let shown = path.display().to_string();
     parse(bytes_of(path)?, kind, version..=version).with_context(|| Name(&shown).to_string())
@@ -62,7 +63,7 @@ fn parse<T: DeserializeOwned>(bytes: Vec<u8>, kind: &str, versions: RangeInclusi
     } else {
         bytes
     };
-    let Ok(found) = serde_json::from_slice::<Versioned>(&text) else { bail!("it is no {kind}") };
+    let Ok(found) = serde_json::from_slice::<Versioned>(&text) else { bail!("it is not a {kind}") };
     if !versions.contains(&found.version) {
         bail!(
             "it is of format {}, this corewise reads formats up to {}: use the corewise that wrote it, or \
@@ -71,10 +72,10 @@ fn parse<T: DeserializeOwned>(bytes: Vec<u8>, kind: &str, versions: RangeInclusi
             versions.end()
         );
     }
-    serde_json::from_slice(&text).with_context(|| format!("it is no {kind}"))
+    serde_json::from_slice(&text).with_context(|| format!("it is not a {kind}"))
 }
 
-/// Every location lies in one of the recording's modules.
+/// Checks that every location is in one of the recording's modules.
 fn check(recording: &BranchRecording) -> Result<()> {
     let modules = recording.modules.len();
     for window in &recording.windows {

@@ -1,4 +1,4 @@
-//! `corewise paths merge`: one recording of many.
+//! `corewise paths merge`: makes one recording of several.
 
 use super::file;
 use crate::whole_file;
@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 /// Merge recordings of several runs, threads, machines and builds
 ///
-/// A file is the same in two recordings if its build id is, wherever it lies; the path is then that of the
-/// first recording. Windows of all builds are kept: `export` takes those of the build that it finds, and says
+/// Files with the same build id are the same, wherever they are; the path is then that of the first
+/// recording. Windows of all builds are kept: `export` uses those of the build that it finds, and reports
 /// what it leaves out.
 #[derive(Debug, clap::Args)]
 pub struct Merge {
@@ -24,7 +24,7 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Writes the recording; the exit status.
+    /// Writes the recording; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         whole_file::check_writable(&self.output)?;
         let merged = merged(self.files.iter().map(|file| file::read_recording(file)))?;

@@ -34,14 +34,14 @@ enum Action {
     Accuracy(accuracy::Accuracy),
 }
 
-/// What `report` says of a recording in memory.
+/// Returns the report of a recording in memory.
 #[cfg(test)]
 pub fn report_of(recording: Vec<u8>) -> Result<String> {
     report::of(&file::parse_recording(recording)?)
 }
 
 impl Paths {
-    /// Does what was asked; how to end.
+    /// Executes the command; returns how to end.
     pub fn execute(self) -> Result<ExitStatus> {
         match self.action {
             Action::Record(record) => record.execute(),
@@ -53,7 +53,7 @@ impl Paths {
         }
     }
 
-    /// The exit status for an error: that of a run where a command was to be run, else 1.
+    /// Returns the exit status for an error: that of a run if a command was to be run, else 1.
     pub fn exit_status_of(&self) -> fn(&anyhow::Error) -> u8 {
         match &self.action {
             Action::Record(_) | Action::Truth(_) => crate::session::exit_status_of,

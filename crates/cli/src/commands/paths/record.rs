@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Samples a second of a running thread, at most: above it, most of the time would be pauses.
+/// The maximum of samples per second of a running thread: above it, most of the time would be pauses.
 const RATE_MAX: f64 = 10_000.0;
 
 /// Record which way the branches of a command, or of a running process, go
@@ -30,7 +30,7 @@ pub struct Record {
     /// Samples per second of each running thread's CPU time
     #[arg(long, value_name = "HZ", default_value = "100", value_parser = rate)]
     rate: f64,
-    /// Branches of a window
+    /// Branches per window
     #[arg(long, value_name = "N", default_value = "32")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1024))]
     branches: u32,
@@ -62,7 +62,7 @@ enum BackendName {
 }
 
 impl Record {
-    /// Records; how the command ended.
+    /// Records; returns how the command ended.
     pub fn execute(self) -> Result<ExitStatus> {
         whole_file::check_writable(&self.output)?;
         let mut options = Options {
@@ -80,16 +80,16 @@ impl Record {
         };
         let target = match self.pid {
             Some(pid) => {
-                // For a command there is nothing to ask for: signals are passed on to it.
+                // With a command there is nothing to handle: signals are passed on to it.
                 options.stop = signals::asked_to_end()?;
                 Target::Pid(pid)
             }
             None => Target::Command(&self.command),
         };
         if self.backend == BackendName::Step {
-            // The processor stops after each instruction until it is told otherwise.
+            // The processor stops after each instruction until the tracer resets it.
             terminal::message(
-                "while it steps, kill -9 of corewise also ends the program: end with Ctrl-C or TERM",
+                "while the program is stepped, kill -9 of corewise also ends it: end with Ctrl-C or TERM",
             );
         }
         let line = StatusLine::start();
@@ -98,7 +98,7 @@ impl Record {
         });
         line.finish();
         let recorded = recorded.map_err(|error| match error {
-            // Its exit status is told from it.
+            // Its exit status is that of corewise.
             BranchError::Launch(error) => anyhow::Error::from(error),
             error => error.into(),
         })?;
@@ -110,11 +110,11 @@ impl Record {
     }
 }
 
-/// The one line at the end.
+/// Returns the closing line.
 fn summary(recorded: &Recorded, file: &str) -> String {
     let recording = &recorded.recording;
     let pause = recorded.pauses.quantile(0.5).map_or(String::new(), |ns| {
-        format!("; threads were held up for {:.0} µs each (median)", f64::from(ns) / 1e3)
+        format!("; threads were paused for {:.0} µs each (median)", f64::from(ns) / 1e3)
     });
     let without = reasons(recorded);
     let without = if without.is_empty() { String::new() } else { format!("; no window: {without}") };
@@ -132,7 +132,7 @@ fn summary(recorded: &Recorded, file: &str) -> String {
     )
 }
 
-/// Samples without a window, by reason.
+/// Returns the samples without a window, by reason.
 fn reasons(recorded: &Recorded) -> String {
     let counted = recorded.recording.without_window.iter();
     counted.map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
@@ -141,7 +141,7 @@ fn reasons(recorded: &Recorded) -> String {
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
-        _ => Err(format!("`{text}` is no rate: write a number of samples a second, at most {RATE_MAX}")),
+        _ => Err(format!("`{text}` is not a rate: write a number of samples a second, at most {RATE_MAX}")),
     }
 }
 

@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 
 /// Show the hot functions and paths of a recording
 ///
-/// A function's share is of the samples, so of the time; a path's share is of all executions of paths,
-/// estimated from the windows (docs/paths.md).
+/// A function's share is that of the samples, and so of the time; a path's share is that of all executions of
+/// paths, estimated from the windows (docs/paths.md).
 #[derive(Debug, clap::Args)]
 pub struct Report {
     /// The recording
@@ -36,14 +36,14 @@ pub struct Report {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page to look at: the time by caller, and the hot functions as source and machine code, with
-    /// the way that each branch goes
+    /// Write a page: the time by caller, and the hot functions as source and machine code, with the ways of
+    /// each branch
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     html: Option<PathBuf>,
 }
 
 impl Report {
-    /// Prints or writes; the exit status.
+    /// Prints or writes the report; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         self.html.as_deref().map(whole_file::check_writable).transpose()?;
         let recording = file::read_recording(&self.file)?;
@@ -60,7 +60,7 @@ impl Report {
     }
 }
 
-/// The report for people, with the ten hottest of everything.
+/// Returns the report as text, with the ten hottest of everything.
 #[cfg(test)]
 pub fn of(recording: &BranchRecording) -> Result<String> {
     let program = ElfProgram::open(&recording.modules)?;
@@ -87,17 +87,17 @@ fn page_of(recording: &BranchRecording, program: &ElfProgram, summary: &Summary)
     page::render(summary, &listings, &flame)
 }
 
-/// What the files of a recording say to people.
+/// Names and sources from the files of a recording.
 struct Files<'a> {
     program: &'a ElfProgram,
     modules: &'a [Module],
-    /// Of each module that was asked for; `None` without debug information.
+    /// The lines of each requested module; `None` without debug information.
     lines: RefCell<BTreeMap<ModuleId, Option<DebugLines>>>,
-    /// The sources that were asked for, by line.
+    /// The requested sources, by line.
     texts: RefCell<BTreeMap<String, Vec<String>>>,
 }
 
-/// A source of more bytes is none that people write.
+/// A larger source was not written by people.
 const SOURCE_BYTES_MAX: u64 = 16 << 20;
 
 impl Source for Files<'_> {
@@ -123,8 +123,8 @@ impl Source for Files<'_> {
     }
 }
 
-/// A file that everybody may read, or that the user owns: a program's debug information names any path it
-/// likes, and root's pages are no way to see other people's files.
+/// Reads a file that everybody may read, or that the user owns. A program's debug information can name any
+/// path, and pages that root writes must not reveal other users' files.
 fn public_text(path: &Path) -> io::Result<Vec<u8>> {
     let file = input::open_regular(path)?;
     let about = file.metadata()?;

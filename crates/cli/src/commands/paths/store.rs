@@ -1,9 +1,9 @@
-//! The profile store: what `corewise pgo record` keeps of programs that always run.
+//! The profile store: the recordings of `corewise pgo record` of programs that always run.
 //!
-//! A folder with one folder for each build, by its build id, and in it one recording for each period and
-//! recorder: `BUILD-ID/SECONDS-PID.cwp`, the seconds those of the period's begin since 1970. Each file is
-//! whole or not there, so whatever ends a recorder costs the period that it was in, and no more. Old files
-//! are removed, then the oldest, until the rest has the size that it may have.
+//! A folder with one folder for each build, named by its build id, which contains one recording for each
+//! period and recorder: `BUILD-ID/SECONDS-PID.cwp`, where SECONDS is the beginning of the period since 1970.
+//! Each file is written whole or not at all, so the end of a recorder loses its current period and no more.
+//! Old files are removed, then the oldest ones until the rest fits the size limit.
 
 use super::file;
 use crate::whole_file;
@@ -17,13 +17,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Windows that a profile of a store is made of, at most: more bring nothing.
+/// The maximum number of windows for a profile of a store: more gain nothing.
 const PROFILE_WINDOWS_MAX: usize = 50_000;
-/// Hexadecimal digits of a build id: its makers take 16 to 64.
+/// The maximum number of hexadecimal digits of a build id: linkers use 16 to 64.
 const BUILD_ID_MAX: usize = 128;
-/// Builds that an error lists.
+/// The number of builds that an error lists.
 const LISTED: usize = 20;
-/// What is begun and not ended after this, nobody will end.
+/// A file that was begun longer ago will not be finished.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// A store.
@@ -41,17 +41,17 @@ struct Stored {
     bytes: u64,
 }
 
-/// What a store may hold.
+/// The limits of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How old a recording may be.
+    /// The maximum age of a recording.
     pub age: Duration,
-    /// How many bytes all of them may have.
+    /// The maximum size of all recordings, in bytes.
     pub bytes: u64,
 }
 
 impl Store {
-    /// `$XDG_STATE_HOME/corewise/profiles`, else below `~/.local/state`.
+    /// Returns `$XDG_STATE_HOME/corewise/profiles`, else the same below `~/.local/state`.
     pub fn default_folder() -> Result<PathBuf> {
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
@@ -59,7 +59,7 @@ impl Store {
         Ok(state.join("corewise/profiles"))
     }
 
-    /// Opens a store to write, and makes it if there is none. Only its owner may read a new one.
+    /// Opens a store for writing, and creates it if there is none. Only its owner may read a new one.
     pub fn create(folder: PathBuf) -> Result<Store> {
         DirBuilder::new()
             .recursive(true)
@@ -70,10 +70,10 @@ impl Store {
         Ok(Store { folder })
     }
 
-    /// Adds the recording of a build. `false`: its build id is none that a store can name.
+    /// Adds the recording of a build. Returns `false` if a store cannot use its build id as a name.
     pub fn put(&self, build: &OfBuild, begun: SystemTime) -> Result<bool> {
         let id = &build.build_id;
-        // Programs write their own build ids, and one might name another folder.
+        // Programs choose their own build ids, and one might name another folder.
         if !is_build_id(id) {
             return Ok(false);
         }
@@ -83,11 +83,11 @@ impl Store {
             fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
             file::write(&path, &build.recording)
         };
-        // Another recorder may have removed the folder since, as it was empty.
+        // Another recorder may have removed the folder in between, because it was empty.
         write().or_else(|_| write()).map(|()| true)
     }
 
-    /// Removes what is too old or too much; how many recordings.
+    /// Removes recordings that are too old or too many; returns their number.
     pub fn prune(&self, limits: Limits, now: SystemTime) -> usize {
         let mut all: Vec<Stored> = self.builds().iter().flat_map(|id| self.recordings_of(id)).collect();
         all.sort();
@@ -99,19 +99,19 @@ impl Store {
                 break;
             }
             bytes -= stored.bytes;
-            // Another recorder may have been first.
+            // Another recorder may have removed it first.
             removed += usize::from(fs::remove_file(&stored.file).is_ok());
         }
         for id in self.builds() {
             self.remove_abandoned(&self.folder.join(&id), now);
-            // Only where it is empty.
+            // This removes empty folders only.
             let _ = fs::remove_dir(self.folder.join(id));
         }
         self.remove_abandoned(&self.folder, now);
         removed
     }
 
-    /// Removes what a recorder that was killed has begun to write.
+    /// Removes files that a killed recorder has begun.
     fn remove_abandoned(&self, folder: &Path, now: SystemTime) {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let is_begun = entry.file_name().as_encoded_bytes().starts_with(whole_file::BEGUN.as_bytes());
@@ -123,7 +123,7 @@ impl Store {
         }
     }
 
-    /// The builds by their ids, in order.
+    /// Returns the build ids, sorted.
     fn builds(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -132,7 +132,7 @@ impl Store {
         builds
     }
 
-    /// The recordings of a build, in the order of their time.
+    /// Returns the recordings of a build, in order of time.
     fn recordings_of(&self, build_id: &str) -> Vec<Stored> {
         let entries = fs::read_dir(self.folder.join(build_id)).into_iter().flatten().flatten();
         let stored = |entry: fs::DirEntry| {
@@ -146,7 +146,7 @@ impl Store {
         recordings
     }
 
-    /// The path that a build had when it was recorded last.
+    /// Returns the path that a build had in its latest recording.
     fn path_of(&self, build_id: &str) -> Option<String> {
         let last = self.recordings_of(build_id).pop()?;
         let recording = file::read_recording(&last.file).ok()?;
@@ -154,7 +154,8 @@ impl Store {
         modules.find(|module| module.build_id.as_deref() == Some(build_id)).map(|module| module.path)
     }
 
-    /// One recording of all that is stored of a build. An unreadable file is left out; `told` hears of it.
+    /// Returns one recording of all windows of a build. Unreadable files are left out, and reported to
+    /// `told`.
     fn recording_of(&self, build_id: &str, told: &mut dyn FnMut(String)) -> Option<BranchRecording> {
         let mut builds = Builds::only(build_id, PROFILE_WINDOWS_MAX, 0);
         for stored in self.recordings_of(build_id) {
@@ -166,14 +167,11 @@ impl Store {
         builds.finish().pop().map(|build| build.recording)
     }
 
-    /// What there is of a file as it is now: one recording of all its own, and words on other builds of it.
+    /// Returns one recording of all windows of the present file, and reports other builds of it.
     fn of_file(&self, path: &Path, told: &mut dyn FnMut(String)) -> Result<BranchRecording> {
         let elf = ElfFile::open(path)?;
         let Some(build_id) = elf.build_id() else {
-            bail!(
-                "{} has no build id, and a store has none but of such: link it with -Wl,--build-id",
-                path.display()
-            )
+            bail!("{} has no build id, which a store needs: link it with -Wl,--build-id", path.display())
         };
         let others: Vec<String> = self.builds().into_iter().filter(|other| other != build_id).collect();
         let same_name = |id: &&String| {
@@ -199,7 +197,7 @@ impl Store {
         Ok(recording)
     }
 
-    /// The builds that there are, for an error.
+    /// Lists the builds, for an error.
     fn listed(&self) -> String {
         let builds = self.builds();
         if builds.is_empty() {
@@ -214,8 +212,8 @@ impl Store {
     }
 }
 
-/// One recording of all these files. Of a folder, which is a store, it is what that has of `binary`. `told`
-/// hears what is left out.
+/// Returns one recording of all these files. From a folder, which is a store, it takes the recordings of
+/// `binary`. `told` receives what is left out.
 pub fn read_all(
     files: &[PathBuf],
     binary: Option<&Path>,
@@ -321,7 +319,7 @@ mod tests {
         assert_eq!((recording.windows.len(), told.len()), (2, 1), "{told:?}");
         let limits = Limits { age: Duration::MAX, bytes: u64::MAX };
         store.prune(limits, SystemTime::now());
-        assert!(begun_file.exists(), "it may still be being written");
+        assert!(begun_file.exists(), "it may still be in use");
         store.prune(limits, SystemTime::now() + 2 * ABANDONED);
         assert!(!begun_file.exists() && half.exists());
     }

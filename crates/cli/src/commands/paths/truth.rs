@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 
-/// Places of paths that are kept while counting: about 1 GiB at most.
+/// The maximum number of places of paths that are stored while counting: about 1 GiB.
 const PLACES_MAX: usize = 1 << 24;
 
 /// Count the paths of a command exactly, by running it under QEMU
@@ -35,24 +35,25 @@ pub struct Truth {
     command: Vec<OsString>,
 }
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ExactCounts {
     /// [`ExactCounts::VERSION`].
     pub version: u32,
-    /// What the figures are.
+    /// The evidence of the figures.
     pub evidence: String,
-    /// What was run.
+    /// The command.
     pub command: Vec<String>,
-    /// What was traced of it.
+    /// The traced modules.
     pub modules: Vec<Module>,
     /// How often each path and edge was executed.
     pub profile: PathProfile,
-    /// Executions of paths that were too many to be told apart; they are part of the profile's total only.
+    /// The number of executions of paths that were too many to be distinguished; they are only in the
+    /// profile's total.
     pub without_identity: u64,
-    /// How often execution did not go on as the code says, by a signal mostly.
+    /// How often execution did not continue as the code says, mostly because of a signal.
     pub breaks: u64,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -62,7 +63,7 @@ impl ExactCounts {
 }
 
 impl Truth {
-    /// Runs the command; its exit status.
+    /// Runs the command; returns its exit status.
     pub fn execute(self) -> Result<u8> {
         whole_file::check_writable(&self.output)?;
         let words = self.command.into_iter().map(|word| {

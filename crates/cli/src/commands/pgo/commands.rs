@@ -1,4 +1,4 @@
-//! What is going to be done, as commands for the shell: those that are executed are those of `--dry-run`.
+//! The steps as shell commands: those that are executed are those of `--dry-run`.
 
 use super::compiler::{Compiler, LINKER};
 use super::request::Request;
@@ -8,11 +8,11 @@ use corewise_paths::export::llvm_profgen;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Samples a second while a profile is recorded.
+/// Samples per second while a profile is recorded.
 pub const RATE: u32 = 500;
 /// How long the runs are repeated for one recording, in seconds.
 const RECORDING_SECONDS: u32 = 2;
-/// How long they are for the one recording of the script, which does not judge windows.
+/// How long they are repeated for the one recording of the script, which does not evaluate windows.
 const SCRIPT_SECONDS: u32 = 20;
 
 /// All commands.
@@ -20,29 +20,29 @@ const SCRIPT_SECONDS: u32 = 20;
 pub struct Commands {
     /// The user's build command, with placeholders.
     pub build: String,
-    /// The user's runs that the profile is of.
+    /// The user's runs for the profile.
     pub runs: Vec<String>,
     /// The program or library that is optimised.
     pub binary: PathBuf,
-    /// Where everything that is made on the way lies; absolute.
+    /// The folder of all intermediate files; absolute.
     pub dir: PathBuf,
     /// The tools.
     pub tools: Tools,
-    /// What compiles it.
+    /// The compiler.
     pub compiler: Compiler,
-    /// Whether BOLT is wanted.
+    /// Whether to use BOLT.
     pub bolt: bool,
     /// What BOLT is asked to do.
     pub request: Request,
 }
 
 impl Commands {
-    /// Where a file of that name lies.
+    /// Returns the path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// The build command without a profile, or with one.
+    /// Returns the build command without a profile, or with one.
     pub fn build_command(&self, profile: Option<&Path>) -> String {
         let options = self.compiler.options(profile, !self.build.contains("{ldflags}"));
         let suffix = &self.tools.suffix;
@@ -53,17 +53,17 @@ impl Commands {
             .replace(self.compiler.word(), &options)
     }
 
-    /// The compiler's profile.
+    /// Returns the path of the compiler's profile.
     pub fn profile(&self) -> PathBuf {
         self.file(self.compiler.profile().1)
     }
 
-    /// `llvm-profgen`, where it makes the compiler's profile.
+    /// Returns `llvm-profgen` if it makes the compiler's profile.
     pub fn profgen(&self) -> Option<&Path> {
         self.tools.profgen.as_deref().filter(|_| self.compiler.is_of_llvm())
     }
 
-    /// All runs one behind the other, again and again for some seconds.
+    /// Returns a command that repeats all runs, one after another, for some seconds.
     fn workload(&self, seconds: u32) -> String {
         let runs: Vec<String> = self.runs.iter().map(|run| format!("( {run}\n)")).collect();
         let runs = runs.join(" && ");
@@ -71,7 +71,7 @@ impl Commands {
         format!("end=$(($(date +%s) + {seconds}))\n{turns}\nexit 1")
     }
 
-    /// The arguments of corewise that record the runs.
+    /// Returns the arguments with which corewise records the runs.
     pub fn record_arguments(&self, recording: &Path) -> Vec<String> {
         self.record_for(RECORDING_SECONDS, recording)
     }
@@ -85,7 +85,7 @@ impl Commands {
         words.map(str::to_owned).to_vec()
     }
 
-    /// Makes the compiler's profile of [`Commands::file`] `sample.branches`.
+    /// Returns the command that makes the compiler's profile from [`Commands::file`] `sample.branches`.
     pub fn profgen_command(&self, profgen: &Path) -> String {
         format!(
             "{} --binary={} --unsymbolized-profile={} --use-offset=0 --output={}",
@@ -96,20 +96,20 @@ impl Commands {
         )
     }
 
-    /// Makes BOLT's profile of the program in its place of `bolt.branches`.
+    /// Returns the command that makes BOLT's profile from `bolt.branches`, for the program in its place.
     pub fn perf2bolt_command(&self, bolt: &Bolt) -> String {
         let (branches, data) = (quoted(&self.file("bolt.branches")), quoted(&self.file("bolt.fdata")));
         format!("{} {} -pa -p {branches} -o {data}", bolt.perf2bolt.display(), quoted(&self.binary))
     }
 
-    /// Makes the program `bolt` of the one in its place.
+    /// Returns the command that makes the program `bolt` from the one in its place.
     pub fn bolt_command(&self, bolt: &Bolt) -> String {
         let (data, out) = (quoted(&self.file("bolt.fdata")), quoted(&self.file("bolt")));
         let (program, binary) = (bolt.llvm_bolt.display(), quoted(&self.binary));
         format!("{program} {binary} -data={data} -o {out} {}", self.request.options())
     }
 
-    /// Everything as a script for the shell.
+    /// Returns everything as a shell script.
     pub fn script(&self) -> String {
         let binary = quoted(&self.binary);
         let mut text = format!("#!/bin/sh\nset -e\nmkdir -p {}\n\n", quoted(&self.dir));
@@ -144,7 +144,7 @@ impl Commands {
         text
     }
 
-    /// Records the program that is in place, and exports that.
+    /// Returns the commands that record the program in its place and export the recording.
     fn recorded(&self, variant: &str, format: &str, to: &str) -> Vec<String> {
         let recording = self.file(&format!("{variant}.cwp"));
         let words = self.record_for(SCRIPT_SECONDS, &recording);
@@ -159,16 +159,16 @@ impl Commands {
     }
 }
 
-/// Refuses a folder that flags cannot name.
+/// Refuses a folder that flags cannot contain.
 pub fn check(dir: &Path) -> Result<()> {
     let dir = dir.display().to_string();
     if dir.chars().any(|c| c.is_whitespace() || "'\"\\$`".contains(c)) {
-        bail!("{dir} has characters that compilers' flags cannot hold: name another folder with --dir");
+        bail!("{dir} has characters that compilers' flags cannot contain: name another folder with --dir");
     }
     Ok(())
 }
 
-/// A word for the shell.
+/// Quotes a word for the shell.
 pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+".contains(c);

@@ -1,20 +1,19 @@
-//! The compilers: which word of the build command is for which, what stands there, and what profile each
-//! reads.
+//! The compilers: the word of the build command for each, what replaces it, and the profile that each reads.
 
 use anyhow::{Result, bail};
 use corewise_paths::export::{Format, autofdo_text, gcov, pprof};
 use std::path::Path;
 
-/// What profiles are matched by: line tables with discriminators, and names that tell static functions apart.
+/// The basis for matching profiles: line tables with discriminators, and unique names of static functions.
 const CLANG: &str = "-gline-tables-only -fdebug-info-for-profiling -funique-internal-linkage-names";
-/// GCC's line tables alone do not tell what was inlined.
+/// GCC's line tables alone do not contain inlined calls.
 const GCC: &str = "-g";
-/// Debug information is read as it lies in the file, not compressed. A `default.pgo` is no baseline.
+/// corewise reads uncompressed debug information only. A `default.pgo` would spoil the baseline.
 const GO: &str = "-ldflags=-compressdwarf=false";
-/// Cargo strips releases of what debug information it did not ask for.
+/// Cargo strips from release builds any debug information that it did not request.
 const RUST: &str = "-Cdebuginfo=line-tables-only -Cstrip=none -Clink-arg=-Wl,--emit-relocs \
                     -Clink-arg=-Wl,--build-id";
-/// What BOLT needs, and by what a recording knows its file.
+/// What BOLT needs, and the build id, by which a recording identifies its file.
 pub const LINKER: &str = "-Wl,--emit-relocs -Wl,--build-id";
 
 /// A compiler.
@@ -34,7 +33,7 @@ pub enum Compiler {
 }
 
 impl Compiler {
-    /// The one whose word stands in a build command.
+    /// Returns the compiler whose word occurs in a build command.
     pub fn of(build: &str, rustc_takes_profiles: impl FnOnce() -> bool) -> Result<Compiler> {
         let rust = Compiler::Rust { takes_profiles: build.contains("{rustflags}") && rustc_takes_profiles() };
         let all = [Compiler::Clang, Compiler::Gcc, Compiler::Go, rust];
@@ -55,7 +54,7 @@ impl Compiler {
         }
     }
 
-    /// What stands for its options.
+    /// Returns the word for its options.
     pub fn word(self) -> &'static str {
         match self {
             Compiler::Clang => "{flags}",
@@ -65,7 +64,7 @@ impl Compiler {
         }
     }
 
-    /// The options, with a profile or without. `links` is whether they are the linker's, too.
+    /// Returns the options, with a profile or without. `links` says whether they are also the linker's.
     pub fn options(self, profile: Option<&Path>, links: bool) -> String {
         let (base, option) = match self {
             Compiler::Clang => (CLANG, "-fprofile-sample-use="),
@@ -76,7 +75,7 @@ impl Compiler {
         let mut options = base.to_owned();
         match self {
             Compiler::Rust { takes_profiles: true } => options += " -Zdebug-info-for-profiling",
-            // Where the compiler's options are not the linker's, clang would warn.
+            // If the compiler's options are not also the linker's, clang would warn.
             Compiler::Clang if links => options += &format!(" -Wno-unused-command-line-argument {LINKER}"),
             Compiler::Gcc if links => options += &format!(" {LINKER}"),
             Compiler::Clang | Compiler::Gcc | Compiler::Go | Compiler::Rust { .. } => {}
@@ -89,7 +88,7 @@ impl Compiler {
         options
     }
 
-    /// Whether it takes sample profiles.
+    /// Returns whether it takes sample profiles.
     pub fn takes_profiles(self) -> bool {
         match self {
             Compiler::Clang | Compiler::Gcc | Compiler::Go => true,
@@ -97,7 +96,7 @@ impl Compiler {
         }
     }
 
-    /// Whether `llvm-profgen` makes its profile.
+    /// Returns whether `llvm-profgen` makes its profile.
     pub fn is_of_llvm(self) -> bool {
         match self {
             Compiler::Clang | Compiler::Rust { .. } => true,
@@ -105,7 +104,7 @@ impl Compiler {
         }
     }
 
-    /// Whether its programs have relocations for BOLT.
+    /// Returns whether its programs have relocations for BOLT.
     pub fn has_bolt(self) -> bool {
         match self {
             Compiler::Clang | Compiler::Gcc | Compiler::Rust { .. } => true,
@@ -113,7 +112,7 @@ impl Compiler {
         }
     }
 
-    /// The profile that corewise itself writes for it, and the name of its file.
+    /// Returns the format of the profile that corewise itself writes for it, and the name of the file.
     pub fn profile(self) -> (Format, &'static str) {
         match self {
             Compiler::Clang | Compiler::Rust { .. } => (autofdo_text::FORMAT, "sample.prof"),

@@ -1,18 +1,18 @@
-//! Which variant is faster.
+//! Measures which variant is faster.
 //!
 //! The order of runs, the intervals and the verdicts are those of [`corewise_core::comparison`]; a round is
-//! one of its blocks. A variant is kept over the one before it only if the verdict is that it takes less
+//! one of its blocks. A variant is preferred to the one before it only if the verdict is that it takes less
 //! time.
 //!
-//! Limits: CPU time is user and system time of the run and all that it waited for; a program that waits for a
-//! disk or a peer gains less in time of day. The interval holds the noise of this machine's present, not the
-//! luck of how code happens to lie in memory.
+//! Limits: CPU time is user and system time of the run and of all processes that it waited for; a program
+//! that waits for a disk or a peer gains less in wall-clock time. The interval includes the present noise of
+//! this machine, not the effect of how code happens to lie in memory.
 
 use corewise_core::comparison::{Effect, Verdict, effect, order};
 use corewise_core::stats::median;
 use serde::Serialize;
 
-/// Chooses orders; any number serves, and the same one makes results repeatable.
+/// The seed of the orders; it is fixed so that results are repeatable.
 const SEED: u64 = 1;
 
 /// How much faster a variant is than another one, as a share: 0.1 is 10 % more work in the same time.
@@ -26,37 +26,37 @@ pub struct Gain {
     pub high: f64,
 }
 
-/// The CPU times of a variant, one a round, in seconds.
+/// The CPU times of a variant, in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Times {
     /// Its name.
     pub variant: &'static str,
-    /// One a round.
+    /// One for each round.
     pub seconds: Vec<f64>,
 }
 
 impl Times {
-    /// The median, in seconds; 0 of none.
+    /// Returns the median, in seconds; 0 without times.
     pub fn median(&self) -> f64 {
         median(&self.seconds).unwrap_or(0.0)
     }
 
-    /// The ratio to another variant's times of the same rounds; `None` of fewer than three.
+    /// Returns the ratio to another variant's times of the same rounds; `None` for fewer than three.
     fn effect(&self, other: &Times) -> Option<Effect> {
         let pairs = self.seconds.iter().zip(&other.seconds);
         let logs: Vec<f64> = pairs.map(|(own, others)| (own / others).ln()).collect();
         effect(&logs)
     }
 
-    /// The gain over another variant; `None` of fewer than three rounds.
+    /// Returns the gain over another variant; `None` for fewer than three rounds.
     pub fn gain_over(&self, other: &Times) -> Option<Gain> {
         let Effect { ratio, low, high, .. } = self.effect(other)?;
-        // The least of the times is the most of the gain.
+        // The lowest ratio of times is the highest gain.
         Some(Gain { value: 1.0 / ratio - 1.0, low: 1.0 / high - 1.0, high: 1.0 / low - 1.0 })
     }
 }
 
-/// Rounds of all variants; `run` gives the CPU time of one.
+/// Measures rounds of all variants; `run` returns the CPU time of one.
 pub fn rounds<E>(
     variants: &[&'static str],
     count: u32,
@@ -73,7 +73,7 @@ pub fn rounds<E>(
     Ok(times)
 }
 
-/// The variant to keep. Each is built upon the one before it, the first is the baseline.
+/// Returns the variant to keep. Each is derived from the one before it; the first is the baseline.
 pub fn fastest(times: &[Times]) -> Option<&Times> {
     times.iter().reduce(|kept, next| {
         let gains = next.effect(kept).is_some_and(|effect| effect.verdict == Verdict::Less);
@@ -85,8 +85,8 @@ pub fn fastest(times: &[Times]) -> Option<&Times> {
 mod tests {
     use super::*;
 
-    /// A variant that is so much faster on a machine whose speed drifts by a factor of two, with noise of 1 %
-    /// that is no other variant's.
+    /// A variant that is this much faster on a machine whose speed drifts by a factor of two, with
+    /// independent noise of 1 %.
     fn times(variant: &'static str, faster: f64, own: u32) -> Times {
         let drift = |round: u32| 1.0 + f64::from(round) / 16.0;
         let noise = |round: u32| if round >> own & 1 == 0 { 0.99 } else { 1.01 };

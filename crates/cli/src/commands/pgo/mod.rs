@@ -1,16 +1,16 @@
 //! `corewise pgo`: from a running program to a faster one.
 //!
-//! Problem: a profile brings much (docs/paths.md), but takes ten commands, several tools and a measurement.
-//! Approach: one command does them all, in the user's own tree with the user's own build command. It builds a
+//! Problem: a profile gains much (docs/paths.md), but takes ten commands, several tools and a measurement.
+//! Approach: one command does it all, in the user's own tree with the user's own build command. It builds a
 //! baseline, records it until the profile is good enough ([`quality`](corewise_paths::quality)), builds with
-//! the profile, lets BOLT rearrange the result by a second profile, measures the variants in turns, and keeps
-//! one that is certainly faster than the one before it. If none is, the baseline stays.
+//! the profile, lets BOLT rearrange the result by a second profile, measures the variants alternately, and
+//! keeps one that is certainly faster than the one before it. If none is, the baseline stays.
 //!
-//! What lies there when it is asked to end or fails is what lay there before ([`place`]).
+//! When it is asked to end or fails, it restores the file that was in the program's place ([`place`]).
 //!
-//! Limits: builds are in place, since names of static functions and lines are matched by path; object files
-//! of the last build are left in the tree. What is measured is what was recorded, unless `--measure` says
-//! else.
+//! Limits: builds are in place, because names of static functions and lines are matched by path; object files
+//! of the last build are left in the tree. The measured command is the recorded one unless `--measure` names
+//! another.
 
 mod commands;
 mod compiler;
@@ -52,7 +52,7 @@ const BASELINE: &str = "baseline";
 const SAMPLE: &str = "sample";
 const BOLT: &str = "bolt";
 
-/// A gain that the interval does not exclude is worth another measurement from here on.
+/// If the interval includes gains from here on, another measurement is worthwhile.
 const WORTH_MORE_ROUNDS: f64 = 0.02;
 
 /// Make a program faster by profile-guided optimisation: record it, rebuild it, measure, keep what is faster
@@ -76,26 +76,26 @@ enum Action {
 }
 
 impl Pgo {
-    /// Does what was asked; the exit status.
+    /// Executes the command; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         match (self.action, self.optimise) {
             (Some(Action::Record(record)), _) => record.execute(),
             (None, Some(optimise)) => optimise.execute(),
-            (None, None) => bail!("say how the program is built and run, with --build and --run"),
+            (None, None) => bail!("give the commands that build and run the program, with --build and --run"),
         }
     }
 }
 
 #[derive(Debug, clap::Args)]
 struct Optimise {
-    /// How the program is built, such as 'make clean && make CC={cc} CFLAGS="-O2 {flags}"'
+    /// The command that builds the program, such as 'make clean && make CC={cc} CFLAGS="-O2 {flags}"'
     #[arg(long, value_name = "COMMAND")]
     build: String,
     /// A typical run, such as './prog input'; several are run one after another
     #[arg(long, value_name = "COMMAND", required = true)]
     run: Vec<String>,
-    /// Recordings by `corewise paths record` of the present program, or a profile store by
-    /// `corewise pgo record`, to make the compiler's profile of
+    /// Make the compiler's profile from these recordings by `corewise paths record` of the present program,
+    /// or from a profile store by `corewise pgo record`
     #[arg(long, value_name = "FILE", num_args = 1..)]
     from: Vec<PathBuf>,
     /// The command that is measured [default: that of `--run`]
@@ -131,16 +131,16 @@ enum When {
     Off,
 }
 
-/// What came out.
+/// The outcome.
 #[derive(Debug, Serialize)]
 struct Outcome {
     evidence: &'static str,
     binary: PathBuf,
-    /// What lies there now.
+    /// The variant in the program's place now.
     kept: &'static str,
     rounds: u32,
     variants: Vec<Variant>,
-    /// How to build it so again; `None` where the baseline stays.
+    /// The build command of the kept variant; `None` if the baseline stays.
     build: Option<String>,
     notes: Vec<String>,
 }
@@ -150,12 +150,12 @@ struct Variant {
     name: &'static str,
     /// Median CPU time of a round, in seconds.
     cpu_s: f64,
-    /// Over the baseline.
+    /// The gain over the baseline.
     gain: Option<Gain>,
 }
 
 impl Optimise {
-    /// Does it all; the exit status.
+    /// Executes all steps; returns the exit status.
     fn execute(self) -> Result<u8> {
         let (commands, notes) = self.commands()?;
         if self.dry_run {
@@ -180,7 +180,7 @@ impl Optimise {
         Ok(0)
     }
 
-    /// The commands, and what the user should know of them.
+    /// Returns the commands, and notes for the user about them.
     fn commands(&self) -> Result<(Commands, Vec<String>)> {
         let dir = absolute(&self.dir)?;
         commands::check(&dir)?;
@@ -196,7 +196,7 @@ impl Optimise {
             ));
         }
         if !compiler.takes_profiles() && !self.from.is_empty() {
-            bail!("--from makes a profile for the compiler, and stable rustc takes none: take nightly");
+            bail!("--from makes a profile for the compiler, and stable rustc takes none: use nightly");
         }
         if !compiler.takes_profiles() {
             notes.push("stable rustc takes no sample profile: nightly does, or RUSTC_BOOTSTRAP=1".to_owned());
@@ -223,33 +223,33 @@ impl Optimise {
         }
         let first = self.run[0].split_whitespace().next().unwrap_or_default();
         if !first.contains('/') {
-            bail!("`{first}` names no file: say which program is built with --binary PATH");
+            bail!("`{first}` is not a file: name the built program with --binary PATH");
         }
         Ok(PathBuf::from(first))
     }
 }
 
-/// Whether Cargo's compiler accepts what only nightly has.
+/// Returns whether Cargo's compiler accepts nightly options.
 fn rustc_takes_profiles() -> bool {
     let output = std::process::Command::new("rustc").arg("--version").output();
     let is_nightly = output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("-nightly"));
     is_nightly || std::env::var("RUSTC_BOOTSTRAP").is_ok_and(|value| value == "1")
 }
 
-/// The work on the way.
+/// The state of the work.
 struct Work<'a> {
     options: &'a Optimise,
     commands: Commands,
     shell: Shell,
     place: Place,
-    /// The variants so far, each built upon the one before it.
+    /// The variants so far, each derived from the one before it.
     variants: Vec<&'static str>,
     notes: Vec<String>,
 }
 
 impl Work<'_> {
     fn outcome(&mut self) -> Result<Outcome> {
-        // Before the build: it is of the program that lies there now.
+        // Before the build, because it is of the present program.
         let given = if self.options.from.is_empty() { None } else { Some(self.given_profile()?) };
         self.build(BASELINE, None)?;
         self.check_baseline()?;
@@ -291,7 +291,7 @@ impl Work<'_> {
         let possible = gains.map(|gain| gain.high).fold(0.0, f64::max);
         if kept == BASELINE && possible > WORTH_MORE_ROUNDS {
             self.notes.push(format!(
-                "a gain of up to {:.1} % is possible: a quiet machine, or --rounds {}, would tell more",
+                "a gain of up to {:.1} % is possible: a quiet machine, or --rounds {}, could show it",
                 100.0 * possible,
                 4 * self.options.rounds
             ));
@@ -309,7 +309,7 @@ impl Work<'_> {
         })
     }
 
-    /// How to make a variant again; BOLT's is put beside the program.
+    /// Returns the command that makes a variant again; BOLT's output is put beside the program.
     fn command_of(&self, variant: &str, profile: Option<&Path>) -> String {
         let build = self.commands.build_command(profile);
         match &self.commands.tools.bolt {
@@ -322,7 +322,7 @@ impl Work<'_> {
         let command = self.commands.build_command(profile);
         terminal::message(format!("building {variant}: {}", Name(&command)));
         self.shell.run(&command, &format!("build-{variant}"))?;
-        // The file itself: runs and recordings know it by that name.
+        // Not a link: runs and recordings identify the file by its own path.
         let binary = self.commands.binary.canonicalize();
         self.commands.binary = binary.with_context(|| {
             format!("--build made no {}: name what it makes with --binary", self.commands.binary.display())
@@ -333,7 +333,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The options have reached compiler and linker.
+    /// Checks that the options have reached compiler and linker.
     fn check_baseline(&mut self) -> Result<()> {
         let elf = ElfFile::open(&self.commands.binary)?;
         let binary = self.commands.binary.display();
@@ -346,7 +346,7 @@ impl Work<'_> {
         }
         if self.commands.bolt && self.commands.tools.bolt.is_some() && !elf.has_section(".rela.text") {
             self.commands.bolt = false;
-            let note = "no BOLT: the program has no relocations; hand {ldflags} to the linker, do not strip";
+            let note = "no BOLT: the program has no relocations; pass {ldflags} to the linker, do not strip";
             self.notes.push(note.to_owned());
         }
         Ok(())
@@ -405,13 +405,10 @@ impl Work<'_> {
         whole_file::write(&self.commands.file(to), &of.written(format)?)
     }
 
-    /// The compiler's profile, of recordings that the user has.
+    /// Makes the compiler's profile from the user's recordings.
     fn given_profile(&mut self) -> Result<PathBuf> {
         let binary = self.commands.binary.canonicalize().with_context(|| {
-            format!(
-                "--from is of the program as it is now, but there is no {}",
-                self.commands.binary.display()
-            )
+            format!("--from needs the present program, but there is no {}", self.commands.binary.display())
         })?;
         self.commands.binary = binary;
         let notes = &mut self.notes;
@@ -432,7 +429,7 @@ impl Work<'_> {
         self.sample_profile(&mut recording)
     }
 
-    /// The compiler's profile of the program in place.
+    /// Makes the compiler's profile of the program in place.
     fn sample_profile(&mut self, recording: &mut BranchRecording) -> Result<PathBuf> {
         if let Some(profgen) = self.commands.profgen() {
             let command = self.commands.profgen_command(profgen);
@@ -445,7 +442,7 @@ impl Work<'_> {
         Ok(self.commands.profile())
     }
 
-    /// Adds the variant by BOLT. That BOLT cannot do a program is no error.
+    /// Adds BOLT's variant. It is not an error if BOLT cannot process a program.
     fn rearrange(&mut self) -> Result<()> {
         let Some(tool) = self.commands.tools.bolt.clone() else { return Ok(()) };
         let before = self.variants.last().copied().unwrap_or(BASELINE);
@@ -465,7 +462,7 @@ impl Work<'_> {
             }
         }
         if let Some(left_out) = self.commands.request.left_out() {
-            self.notes.push(format!("BOLT cannot do all of the program; left out: {left_out}"));
+            self.notes.push(format!("BOLT cannot process the whole program; left out: {left_out}"));
         }
         self.variants.push(BOLT);
         Ok(())
@@ -475,7 +472,7 @@ impl Work<'_> {
         if self.shell.is_asked_to_end() {
             return Err(error);
         }
-        // BOLT says much; what it ended with comes last. The file that it has begun is no variant.
+        // BOLT prints much, and the cause last. The file that it has begun is not a variant.
         let _ = std::fs::remove_file(self.commands.file(BOLT));
         let error = error.to_string();
         let last = error.lines().last().unwrap_or_default();
@@ -483,7 +480,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The CPU times of the variants that work.
+    /// Returns the CPU times of the variants that work.
     fn measured(&mut self) -> Result<Vec<Times>> {
         let runs = if self.options.measure.is_empty() { &self.options.run } else { &self.options.measure };
         let line = runs.iter().map(|run| format!("( {run}\n)")).collect::<Vec<_>>().join(" && ");
@@ -492,7 +489,7 @@ impl Work<'_> {
             self.place.put(variant)?;
             self.shell.timed(&line, output)
         };
-        // Once for nothing: files come into memory, and outputs are compared.
+        // The first run does not count: files are read into memory, and outputs are compared.
         let mut outputs = Vec::new();
         let mut working = Vec::new();
         for variant in [BASELINE].iter().chain(&self.variants) {
@@ -505,7 +502,8 @@ impl Work<'_> {
                 }
             }
             let is_same = outputs.last() == outputs.first();
-            // A program that tells the time never prints the same; then nothing can be said.
+            // If the baseline prints different output in two runs, such as the time, outputs cannot be
+            // compared.
             if outputs.len() > 2 && outputs[0] == outputs[1] && !is_same {
                 self.notes.push(format!("{variant} is left out: its output differs from the baseline's"));
             } else if !working.contains(variant) {
@@ -535,7 +533,7 @@ fn describe(outcome: &Outcome) -> String {
         match variants.iter().find(|variant| variant.name == *kept).and_then(|kept| kept.gain.as_ref()) {
             Some(gain) => format!("{binary} is {} faster: it is now the variant `{kept}`\n", words(gain)),
             None => {
-                format!("nothing was gained for certain: {binary} is the baseline, built without a profile\n")
+                format!("no certain gain: {binary} is the baseline, built without a profile\n")
             }
         };
     let mut table = Table::new("<><");
@@ -551,7 +549,7 @@ fn describe(outcome: &Outcome) -> String {
     line(table.to_string().trim_end().to_owned());
     notes.iter().for_each(|note| line(format!("note: {}", Name(note))));
     if let Some(build) = build {
-        line(format!("to build it so again: {}", Name(build)));
+        line(format!("to build it again like this: {}", Name(build)));
     }
     text
 }

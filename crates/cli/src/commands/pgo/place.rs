@@ -1,33 +1,33 @@
-//! The place where the program lies, in which its variants take turns.
+//! The place of the program, which its variants occupy alternately.
 //!
-//! Runs name the program by its path, and so may scripts that they call. So each variant is put there before
-//! it runs. Whatever happens, a finished program lies there at the end: the variant that was chosen, or what
-//! lay there before the first build. If nothing did, it is the baseline, once that is built, else nothing, as
-//! a build that was ended half-way may have left a file that looks whole.
+//! Runs name the program by its path, and so may scripts that they call, so each variant is put there before
+//! it runs. Whatever happens, a finished program is there at the end: the chosen variant, or the file from
+//! before the first build. If there was none, it is the baseline once that is built, else nothing, because a
+//! build that was ended half-way may have left a file that looks complete.
 
 use super::BASELINE;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What lay there before is kept under this name.
+/// The name under which the earlier file is stored.
 const BEFORE: &str = "before";
 
-/// The file that is built, and where the variants are kept.
+/// The file that is built, and the folder of the variants.
 #[derive(Debug)]
 pub struct Place {
     binary: PathBuf,
     dir: PathBuf,
-    /// The file that lay there before the first build.
+    /// The file from before the first build.
     before: Option<PathBuf>,
     has_baseline: bool,
     is_settled: bool,
 }
 
 impl Place {
-    /// The place of a program; what lies there is kept.
+    /// Takes over the place of a program; stores the present file.
     pub fn new(binary: PathBuf, dir: PathBuf) -> Result<Place> {
-        // The file itself, should a link lead to it. That there is none yet is as usual.
+        // The file itself, if a link leads to it. Usually there is none yet.
         let before = binary.canonicalize().ok();
         if let Some(before) = &before {
             keep(before, &dir.join(BEFORE))?;
@@ -35,36 +35,36 @@ impl Place {
         Ok(Place { binary, dir, before, has_baseline: false, is_settled: false })
     }
 
-    /// Where the build has put the program: the file that the name given leads to.
+    /// Sets where the build has put the program: the file that the given name leads to.
     pub fn is_at(&mut self, binary: &Path) {
         binary.clone_into(&mut self.binary);
     }
 
-    /// Keeps what was just built as a variant.
+    /// Stores the program that was just built as a variant.
     pub fn take(&mut self, variant: &'static str) -> Result<()> {
         keep(&self.binary, &self.dir.join(variant))?;
         self.has_baseline |= variant == BASELINE;
         Ok(())
     }
 
-    /// Whether two variants are the same, byte for byte.
+    /// Returns whether two variants are the same, byte for byte.
     pub fn are_same(&self, one: &str, other: &str) -> Result<bool> {
         Ok(fs::read(self.dir.join(one))? == fs::read(self.dir.join(other))?)
     }
 
-    /// Puts a variant in the place until the next one comes.
+    /// Puts a variant in the place until the next one.
     pub fn put(&self, variant: &str) -> Result<()> {
-        // A link, so that a variant's pages stay in memory while others take their turns.
+        // A link, so that a variant's pages stay in memory while others run.
         self.replace(variant, |from, to| fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop)))
     }
 
-    /// Puts the variant that stays in its place, as a file of its own.
+    /// Puts the final variant in the place, as a file of its own.
     pub fn settle(&mut self, variant: &str) -> Result<()> {
         self.is_settled = true;
         self.replace(variant, |from, to| fs::copy(from, to).map(drop))
     }
 
-    /// Gives back what lay there before; what that is, for people. Nothing if a variant stays already.
+    /// Restores the earlier file, and describes it; does nothing if there is a final variant.
     pub fn give_back(&mut self) -> Result<String> {
         let shown = self.binary.display().to_string();
         if std::mem::replace(&mut self.is_settled, true) {
@@ -81,13 +81,13 @@ impl Place {
             self.settle(BASELINE)?;
             return Ok(format!("{shown} is the baseline, built without a profile"));
         }
-        // That there is none is what is wanted.
+        // An error here means that there is no file, as intended.
         let _ = fs::remove_file(&self.binary);
         Ok(format!("there is no {shown}, as before"))
     }
 
     fn replace(&self, variant: &str, make: fn(&Path, &Path) -> std::io::Result<()>) -> Result<()> {
-        let Some(name) = self.binary.file_name() else { bail!("{} is no file", self.binary.display()) };
+        let Some(name) = self.binary.file_name() else { bail!("{} is not a file", self.binary.display()) };
         let new = self.binary.with_file_name(format!(".{}.corewise-new", name.display()));
         let _ = fs::remove_file(&new);
         make(&self.dir.join(variant), &new)
@@ -98,7 +98,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A panic, then: the user learns of that.
+        // Only after a panic, which the user sees.
         let _ = self.give_back();
     }
 }
@@ -135,7 +135,7 @@ mod tests {
             Place::new(self.binary(), self.0.path().join("variants")).unwrap()
         }
 
-        /// What a linker does: it writes the file anew or over.
+        /// Writes the file anew or in place, like a linker.
         fn build(&self, place: &mut Place, variant: &'static str) {
             fs::write(self.binary(), variant).unwrap();
             place.take(variant).unwrap();

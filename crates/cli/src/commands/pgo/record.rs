@@ -1,13 +1,13 @@
-//! `corewise pgo record`: what always runs, recorded a little all the time, into a profile store.
+//! `corewise pgo record`: records programs that always run, a little all the time, into a profile store.
 //!
-//! Problem: what a program typically does is known where it serves its users, over days, and nobody wants to
-//! write what it did in a single file that grows. Approach: short recordings, one behind the other. What they
-//! give is kept in memory by build, a bounded number of windows of each, and written once a period; what is
-//! old or too much is removed then. So neither memory nor disk grows, and whatever ends the recorder costs
-//! the windows since the last writing, and no more.
+//! Problem: the typical work of a program shows where it serves its users, over days, but a single recording
+//! would grow without limit. Approach: short recordings, one after another. A bounded number of windows of
+//! each build is kept in memory, and written once a period; recordings that are too old or too many are then
+//! removed. So neither memory nor disk use grows, and the end of the recorder loses the windows since the
+//! last write, and no more.
 //!
-//! Limits: between two short recordings some milliseconds pass that nobody sees. A daemon that left its
-//! parent is no descendant of the process any more from the next one on: take `--service` for it.
+//! Limits: some milliseconds between two short recordings are not recorded. A daemon that left its parent no
+//! longer counts as a descendant from the next one on: use `--service` for it.
 
 use super::super::paths::{Limits, Store};
 use anyhow::Result;
@@ -22,22 +22,22 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long one recording is at most.
+/// The maximum length of one recording.
 const PART: Duration = Duration::from_secs(60);
-/// How often it is looked whether a service has been started again.
+/// How often to check whether a service has been started again.
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
-/// Windows of a build that are kept of a period, at most.
+/// The maximum number of windows of a build that are kept per period.
 const PERIOD_WINDOWS_MAX: usize = 5_000;
 const PERIOD_MIN: Duration = Duration::from_secs(1);
-/// Samples a second, at most: this is for days.
+/// The maximum of samples per second: this runs for days.
 const RATE_MAX: f64 = 1000.0;
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
-/// Record what always runs, at a low rate, into a profile store for `corewise pgo --from`
+/// Record programs that always run, at a low rate, into a profile store for `corewise pgo --from`
 ///
-/// Until Ctrl-C, `--duration` or the end of the process; what is recorded runs on unharmed. Once a period the
-/// windows of each build are written, and what is old or too much is removed from the store.
+/// Until Ctrl-C, `--duration` or the end of the process; the recorded programs continue unharmed. Once a
+/// period the windows of each build are written, and recordings beyond the limits are removed from the store.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "service", "system"]))]
 pub struct Record {
@@ -56,13 +56,13 @@ pub struct Record {
     /// Samples per second of each running thread's CPU time
     #[arg(long, value_name = "HZ", default_value = "20", value_parser = rate)]
     rate: f64,
-    /// How often windows are written: kill -9 and a full disk cost as much
+    /// How often windows are written: kill -9 and a full disk lose this much
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = period)]
     period: Duration,
-    /// Remove what is older
+    /// Remove older recordings
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = super::duration)]
     age: Duration,
-    /// Remove the oldest where the store has more than so many MiB
+    /// Remove the oldest recordings while the store exceeds this many MiB
     #[arg(long, value_name = "MIB", default_value = "256")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     size: u32,
@@ -71,14 +71,14 @@ pub struct Record {
     duration: Option<Duration>,
 }
 
-/// What is recorded.
+/// The recorded processes.
 enum Who {
     Process(u32),
     Service(String),
     System,
 }
 
-/// Whether there will be more to record.
+/// Returns whether there will be more to record.
 #[derive(PartialEq, Eq)]
 enum Then {
     More,
@@ -95,19 +95,19 @@ struct Recorder {
     kept: Kept,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Default)]
 struct Kept {
     windows: usize,
     builds: BTreeSet<String>,
-    /// Windows that no store can keep.
+    /// The number of windows that no store can contain.
     without_build: usize,
-    /// Recordings that could not be written.
+    /// The number of recordings that could not be written.
     lost: usize,
 }
 
 impl Record {
-    /// Records; the exit status.
+    /// Records; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         let folder = self.store.map_or_else(Store::default_folder, Ok)?;
         let who = match (self.pid, self.service) {
@@ -200,13 +200,13 @@ impl Recorder {
     }
 
     fn await_restart(&self, time: Duration) -> Then {
-        self.status.show("the service does not run: its start is waited for".to_owned());
+        self.status.show("the service does not run: waiting for its start".to_owned());
         thread::sleep(RESTART_INTERVAL.min(time));
         Then::More
     }
 
-    /// Writes what a period has given, and removes what the store may not hold. That something cannot be
-    /// written is no reason to end: there may be space again.
+    /// Writes the windows of a period, and removes what exceeds the store's limits. A write error does not
+    /// end the recording: there may be space again.
     fn keep(&mut self, builds: Builds, begun: SystemTime) {
         self.kept.without_build += builds.without_build();
         for build in builds.finish() {
@@ -218,7 +218,7 @@ impl Recorder {
                 Ok(false) => self.kept.without_build += build.recording.windows.len(),
                 Err(error) => {
                     self.kept.lost += 1;
-                    terminal::message(format!("{error:#}: this period is lost, the recording goes on"));
+                    terminal::message(format!("{error:#}: this period is lost, the recording continues"));
                 }
             }
         }
@@ -236,7 +236,7 @@ impl Kept {
         let mut text = format!("{windows} windows of {} builds are in {}", builds.len(), Name(folder));
         if *without_build > 0 {
             text += &format!(
-                "; {without_build} windows lie in files without a build id and are left out: link those with \
+                "; {without_build} windows are in files without a build id and are left out: link those with \
                  -Wl,--build-id"
             );
         }
@@ -250,12 +250,12 @@ impl Kept {
     }
 }
 
-/// Each period leaves out others.
+/// A seed for each period, so that each drops other windows.
 fn seed(begun: SystemTime) -> u64 {
     begun.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// `nginx` is `nginx.service`, as for systemctl.
+/// Completes a unit's name: `nginx` is `nginx.service`, as for systemctl.
 fn full_name(unit: String) -> String {
     let has_kind = [".service", ".scope", ".slice"].iter().any(|kind| unit.ends_with(kind));
     if has_kind { unit } else { unit + ".service" }
@@ -264,7 +264,7 @@ fn full_name(unit: String) -> String {
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
-        _ => Err(format!("`{text}` is no rate: write a number of samples a second, at most {RATE_MAX}")),
+        _ => Err(format!("`{text}` is not a rate: write a number of samples a second, at most {RATE_MAX}")),
     }
 }
 

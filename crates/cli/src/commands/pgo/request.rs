@@ -1,10 +1,10 @@
-//! What BOLT is asked to do, and what less when it fails.
+//! What BOLT is asked to do, and what less if it fails.
 //!
-//! Problem: BOLT gives up a whole program over one function that it cannot do, such as an interpreter's with
-//! computed jumps, or over one of its transformations. Approach: it mostly names the function; that one is
-//! skipped, and BOLT asked again. Where it names none, only the blocks within functions are rearranged, which
-//! is most of the gain and the least that can go wrong. Limits: what is skipped may be the hottest function;
-//! whether the rest still gains is for the measurement to say.
+//! Problem: BOLT gives up a whole program because of one function that it cannot process, such as an
+//! interpreter's with computed jumps, or because of one of its transformations. Approach: BOLT usually names
+//! the function; that one is skipped, and BOLT is run again. If it names none, only the blocks within
+//! functions are rearranged, which is most of the gain and the least risk. Limits: a skipped function may be
+//! the hottest; the measurement shows whether the rest still gains.
 
 use super::commands::quoted;
 use std::path::Path;
@@ -12,22 +12,22 @@ use std::path::Path;
 /// Everything that usually gains.
 const ALL: &str =
     "-reorder-blocks=ext-tsp -reorder-functions=cdsort -split-functions -split-all-cold -split-eh -icf=1";
-/// Functions stay where they are, and whole.
+/// Functions stay whole and where they are.
 const BLOCKS_ONLY: &str = "-reorder-blocks=ext-tsp";
 
-/// More functions than these are not skipped: BOLT cannot do this program.
+/// The maximum number of skipped functions: with more BOLT cannot process this program.
 const SKIPPED_MAX: usize = 16;
 
-/// What BOLT shall do.
+/// The request to BOLT.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {
     blocks_only: bool,
-    /// Functions that BOLT cannot do.
+    /// Functions that BOLT cannot process.
     skipped: Vec<String>,
 }
 
 impl Request {
-    /// As options of `llvm-bolt`, for the shell.
+    /// Returns the options of `llvm-bolt`, for the shell.
     pub fn options(&self) -> String {
         let options = if self.blocks_only { BLOCKS_ONLY } else { ALL };
         if self.skipped.is_empty() {
@@ -37,7 +37,8 @@ impl Request {
         format!("{options} {}", quoted(Path::new(&skip)))
     }
 
-    /// What to ask for after this has failed with that output; `None` if there is nothing less to ask for.
+    /// Returns the next request after this one has failed with that output; `None` if there is no smaller
+    /// one.
     pub fn after(&self, output: &str) -> Option<Request> {
         let is_new = |name: &String| !self.skipped.contains(name);
         let mut next = self.clone();
@@ -49,7 +50,7 @@ impl Request {
         Some(next)
     }
 
-    /// For people: what is left out, if anything is.
+    /// Describes what is left out, if anything is.
     pub fn left_out(&self) -> Option<String> {
         let functions = self.blocks_only.then(|| "the order of functions".to_owned());
         let all: Vec<String> = functions.into_iter().chain(self.skipped.iter().cloned()).collect();
@@ -57,7 +58,7 @@ impl Request {
     }
 }
 
-/// The function that an error of BOLT names, as `--skip-funcs` takes it.
+/// Returns the function that an error of BOLT names, as `--skip-funcs` takes it.
 fn failing_function(line: &str) -> Option<String> {
     let (_, rest) = line.split_once("BOLT-ERROR")?.1.split_once("function ")?;
     let name = rest.split_whitespace().next()?.trim_end_matches(['.', ',', ':']);

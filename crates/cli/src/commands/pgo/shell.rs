@@ -1,4 +1,4 @@
-//! Commands of the user, with their output in files and their failures told.
+//! Runs commands of the user; their output goes to files, and their failures are reported.
 
 use anyhow::{Context, Result, bail};
 use corewise_render::terminal::Name;
@@ -15,26 +15,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Lines of a failed command's output that are told.
+/// The number of lines of a failed command's output that are shown.
 const TOLD_LINES: usize = 20;
 
-/// How often it is looked whether a command has ended.
+/// How often to check whether a command has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long what a command has started may take to end when it is asked to.
+/// How long descendants of a command may take to end after they are asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Runs commands until somebody asks to end.
+/// Runs commands until corewise is asked to end.
 #[derive(Debug)]
 pub struct Shell {
-    /// Where outputs go.
+    /// The folder of the outputs.
     pub dir: PathBuf,
-    /// Set by Ctrl-C and its like.
+    /// Set by Ctrl-C and similar signals.
     pub asked_to_end: Arc<AtomicBool>,
 }
 
 impl Shell {
-    /// Runs a line of the shell; its output is `NAME.log`.
+    /// Runs a shell command line; its output goes to `NAME.log`.
     pub fn run(&self, line: &str, name: &str) -> Result<()> {
         let log = self.dir.join(format!("{name}.log"));
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -43,7 +43,7 @@ impl Shell {
         self.wait(command, line, &log)
     }
 
-    /// Runs this corewise; what the commands that it runs print is of no interest, their errors are.
+    /// Runs this corewise. The output of its commands is discarded; its errors are kept.
     pub fn corewise(&self, arguments: &[String], line: &str) -> Result<()> {
         let log = self.dir.join("record.log");
         let program = std::env::current_exe().context("corewise cannot find its own file")?;
@@ -52,7 +52,7 @@ impl Shell {
         self.wait(command, line, &log)
     }
 
-    /// The CPU time of a run, in seconds: user and system time of all processes that were waited for.
+    /// Returns the CPU time of a run, in seconds: user and system time of all processes that were waited for.
     pub fn timed(&self, line: &str, output: &Path) -> Result<f64> {
         let cpu = || -> Result<f64> {
             let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
@@ -66,14 +66,14 @@ impl Shell {
         Ok(cpu()? - before)
     }
 
-    /// Whether Ctrl-C or its like came.
+    /// Returns whether corewise was asked to end.
     pub fn is_asked_to_end(&self) -> bool {
         self.asked_to_end.load(Ordering::Relaxed)
     }
 
     fn wait(&self, mut command: Command, line: &str, log: &Path) -> Result<()> {
-        // A group of its own: the terminal's Ctrl-C ends it by way of corewise, which then waits for all of
-        // it.
+        // A process group of its own: on the terminal's Ctrl-C corewise ends it, and waits for the whole
+        // group.
         let child =
             command.stdin(Stdio::null()).process_group(0).spawn().context("cannot start the shell")?;
         let status = self.ended(child)?;
@@ -102,8 +102,8 @@ impl Shell {
             }
             sleep(LOOK_INTERVAL);
         }
-        // A `make` that is told to end removes what it was making, so nothing may be put back before it is
-        // gone.
+        // A `make` that is asked to end removes its unfinished target, so nothing may be restored before it
+        // has ended.
         let asked = Instant::now();
         let _ = killpg(group, Signal::SIGTERM);
         loop {

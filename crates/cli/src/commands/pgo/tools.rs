@@ -1,9 +1,9 @@
-//! The compilers and optimisers that are installed.
+//! The installed compilers and optimisers.
 
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 
-/// What Debian's names of LLVM's tools end with, the newest first. Before 16 profiles are read otherwise.
+/// The endings of LLVM's tools in Debian, newest first. Versions before 16 read other profiles.
 const SUFFIXES: [&str; 8] = ["-22", "-21", "-20", "-19", "-18", "-17", "-16", ""];
 
 /// LLVM's tools of one version.
@@ -13,7 +13,7 @@ pub struct Tools {
     pub suffix: String,
     /// Makes the compiler's profile; without it corewise does.
     pub profgen: Option<PathBuf>,
-    /// BOLT, and the same program by its other name.
+    /// BOLT, under both of its names.
     pub bolt: Option<Bolt>,
 }
 
@@ -22,12 +22,13 @@ pub struct Tools {
 pub struct Bolt {
     /// Rearranges a program.
     pub llvm_bolt: PathBuf,
-    /// Reads profiles. It goes by its name, which Debian's `perf2bolt-19` is not.
+    /// Reads profiles. It acts by its name, which Debian's `perf2bolt-19` does not have.
     pub perf2bolt: PathBuf,
 }
 
 impl Tools {
-    /// Those on the search path `path`: of the newest version that has `clang`, if that is needed, else BOLT.
+    /// Finds the tools on the search path `path`: of the newest version that has `clang`, if that is needed,
+    /// else BOLT.
     pub fn find(path: &str, needs_clang: bool) -> Result<Tools> {
         let wanted = if needs_clang { "clang" } else { "llvm-bolt" };
         let suffix = SUFFIXES.iter().find(|suffix| on_path(path, &format!("{wanted}{suffix}")).is_some());
@@ -47,7 +48,7 @@ impl Tools {
         Ok(Tools { profgen: find("llvm-profgen"), suffix, bolt })
     }
 
-    /// The Debian package of a tool, such as `bolt` or `llvm`.
+    /// Returns the Debian package of a tool, such as `bolt` or `llvm`.
     pub fn package(&self, name: &str) -> String {
         let suffix = if self.suffix.is_empty() { "-19" } else { &self.suffix };
         format!("{name}{suffix}")
