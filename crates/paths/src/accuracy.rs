@@ -3,18 +3,19 @@
 //! The paper's measure (section 3.2.3, after Wall's weight matching): with F(p) a path's share of all path
 //! executions in the full profile, H_actual the paths with F(p) ≥ 0.125 % and H_estimated as many of the
 //! hottest paths of the estimate, the accuracy is the flow of H_estimated ∩ H_actual over that of H_actual.
-//! It asks whether the hot paths were found, not whether their frequencies are right; the overlap of edges
-//! does: the sum over all edges of the smaller of the two shares, 1 if the profiles are proportional.
+//! It measures whether the hot paths were found, not whether their frequencies are right; the overlap of
+//! edges measures that: the sum over all edges of the smaller of the two shares, 1 if the profiles are
+//! proportional.
 
 use crate::path::Path;
 use crate::profile::{FromTo, PathProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
-/// The flow from which the paper calls a path hot.
+/// The flow from which on the paper calls a path hot.
 pub const HOT_FLOW: f64 = 0.001_25;
 
-/// An estimate beside the truth.
+/// The agreement of an estimate with the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
     /// The paper's accuracy, 0 to 1; 1 if the truth has no hot path.
@@ -23,11 +24,11 @@ pub struct Agreement {
     pub edge_overlap: f64,
     /// Overlap of the paths' shares, 0 to 1.
     pub path_overlap: f64,
-    /// Hot paths of the truth.
+    /// The number of hot paths of the truth.
     pub hot_paths: usize,
-    /// Of these, those among the estimate's as many hottest.
+    /// The number of these that are among the same number of hottest paths of the estimate.
     pub hot_found: usize,
-    /// The flow of the truth's hot paths: how much of the execution the accuracy speaks of.
+    /// The flow of the truth's hot paths: the share of the execution that the accuracy covers.
     pub hot_flow: f64,
 }
 
@@ -58,7 +59,7 @@ fn edge_overlap(a: &FxHashMap<FromTo, f64>, b: &FxHashMap<FromTo, f64>) -> f64 {
     overlap(a, a.values().sum(), b, b.values().sum())
 }
 
-/// The sum over all keys of the smaller of the two shares; 0 if one profile is empty.
+/// Returns the sum over all keys of the smaller of the two shares; 0 if one profile is empty.
 pub(crate) fn overlap<K: Eq + std::hash::Hash>(
     a: &FxHashMap<K, f64>,
     a_total: f64,

@@ -1,26 +1,24 @@
-//! Executions of each branch from the outcomes that windows show, corrected so that what enters a block also
-//! leaves it.
+//! Executions of each branch from the outcomes in windows, corrected so that what enters a block also leaves
+//! it.
 //!
-//! Which outcomes windows show is biased in ways that branches per instruction do not tell. Windows begin
-//! more often in slow instructions (cache misses) than in fast ones, so that the code behind slow code is
-//! seen more often; and where windows end early (before system calls), what follows is seen only by the few
-//! that begin between there and it. But *which way* control leaves a site, once there, is seen nearly
-//! without bias. And over a run every block is left as often as it is entered (but for one per thread): the
-//! executions c of the sites and the shares P with which each is left this way or that satisfy c = cP. So we
-//! start from the weights seen and let them flow: in each round, half of each site's weight moves on along
-//! its edges.
+//! Windows show outcomes with a bias that branches per instruction do not reveal. Windows begin more often in
+//! slow instructions (cache misses) than in fast ones, so the code after slow code is seen more often; and
+//! where windows end early (before system calls), the code that follows is seen only by the few that begin
+//! between there and it. But *which way* control leaves a site, once there, is seen nearly without bias. Over
+//! a run, every block is left as often as it is entered (but for one per thread): the executions c of the
+//! sites and the shares P with which each is left in each way satisfy c = cP. The method starts from the
+//! observed weights and lets them flow: in each round, half of each site's weight moves on along its edges.
 //!
-//! Parts of a program that are executed one after the other (phases) hardly exchange flow; in what
-//! proportion they stand is known from the windows' weights alone. So the rounds are few: enough to balance
-//! what lies some windows apart, too few to replace those proportions by what the few windows across borders
-//! say.
+//! Parts of a program that are executed one after another (phases) hardly exchange flow; their proportion is
+//! known from the windows' weights alone. So there are few rounds: enough to balance sites that are some
+//! windows apart, too few to replace those proportions by what the few windows across borders show.
 
 use crate::graph::{Graph, SiteId};
 
-/// Rounds of flow, half a branch each. On programs of chance, 64 to 256 served alike.
+/// The number of rounds of flow, half a branch each. On random programs, 64 to 256 worked equally well.
 const ROUNDS: u32 = 128;
 
-/// The weights of all edges (by their ids), balanced. Their sum is that of the weights seen.
+/// Returns the weights of all edges (by their ids), balanced. Their sum is that of the observed weights.
 pub(crate) fn balanced_edges(graph: &Graph, seen: &[f64]) -> Vec<f64> {
     let mut seen_out = vec![0.0; graph.site_count()];
     for ((_, edge), weight) in graph.edges().zip(seen) {

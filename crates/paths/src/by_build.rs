@@ -1,15 +1,15 @@
-//! Windows by the builds that they touch: what is kept of a recording that goes on for days.
+//! Windows sorted by the builds that they touch, for a recording that runs for days.
 //!
 //! Problem: a program that always runs gives more windows than any profile needs, and a machine runs many
-//! programs. Approach: for each build (a file with a build id) a recording of its own, with the windows that
-//! touch it, a bounded number of them. Once a recording is full, every other of its windows is left out by
-//! chance, and from then on it takes only every other new one. So it stays a fair sample of its whole time,
-//! at half the rate, and says so as its period.
+//! programs. Approach: each build (a file with a build id) has a recording of its own, with a bounded number
+//! of the windows that touch it. Once a recording is full, a random half of its windows is dropped, and from
+//! then on it takes a random half of the new ones. It remains a fair sample of its whole time, at half the
+//! rate, which its period shows.
 //!
-//! A window that touches two builds is in both recordings: each is whole by itself. Put together again they
+//! A window that touches two builds is in both recordings, so that each is complete by itself. Merged they
 //! would count it twice, so a profile is made of the recordings of one build only. Files without a build id
-//! cannot be known again, and have no recording. Recordings of different rates may be put in: each window
-//! then says its own.
+//! cannot be identified later, and have no recording. Recordings of different rates may be added: each window
+//! then has its own period.
 
 use crate::modules::ModuleTable;
 use crate::window::{BranchRecording, Module, ModuleId, Transfer, Window};
@@ -19,34 +19,34 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The recordings of the builds.
 pub struct Builds {
     windows_max: usize,
-    /// The one build that is wanted; `None`: all.
+    /// The one wanted build; `None` means all.
     only: Option<String>,
     random: Random,
     table: ModuleTable,
     builds: BTreeMap<ModuleId, Build>,
-    /// Windows that touch no file with a build id, or not the one that is wanted.
+    /// The number of windows that touch no file with a build id, or not the wanted one.
     without_build: usize,
     /// What all recordings have in common: the first one, without its windows.
     like: Option<BranchRecording>,
 }
 
-/// The windows of one build, each of which stands for so many.
+/// The windows of one build, each of which represents several.
 struct Build {
     windows: Vec<Window>,
     one_in: u64,
 }
 
-/// What was kept of the windows of a build.
+/// The recording of a build.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OfBuild {
-    /// The build.
+    /// The build id.
     pub build_id: String,
     /// Its windows.
     pub recording: BranchRecording,
 }
 
 impl Builds {
-    /// None yet; `windows_max` of each are kept, by chance from `seed`.
+    /// Makes an empty collection; `windows_max` windows of each build are kept, chosen at random from `seed`.
     pub fn new(windows_max: usize, seed: u64) -> Builds {
         Builds {
             windows_max: windows_max.max(2),
@@ -59,12 +59,12 @@ impl Builds {
         }
     }
 
-    /// None yet; of one build alone.
+    /// Makes an empty collection for one build.
     pub fn only(build_id: &str, windows_max: usize, seed: u64) -> Builds {
         Builds { only: Some(build_id.to_owned()), ..Builds::new(windows_max, seed) }
     }
 
-    /// Takes in the windows of a recording.
+    /// Adds the windows of a recording.
     pub fn add(&mut self, mut recording: BranchRecording) {
         self.table.adopt(&mut recording);
         let like = self.like.get_or_insert_with(|| {
@@ -92,17 +92,17 @@ impl Builds {
         }
     }
 
-    /// How many windows are kept for the build that has most.
+    /// Returns the largest number of windows of a build.
     pub fn windows(&self) -> usize {
         self.builds.values().map(|build| build.windows.len()).max().unwrap_or(0)
     }
 
-    /// Windows that touched no file with a build id, or not the one that is wanted, so far.
+    /// Returns the number of windows so far that touched no file with a build id, or not the wanted one.
     pub fn without_build(&self) -> usize {
         self.without_build
     }
 
-    /// Ends the recordings: those of each build.
+    /// Returns the recordings of each build.
     pub fn finish(self) -> Vec<OfBuild> {
         let Builds { table, builds, like, .. } = self;
         let Some(like) = like else { return Vec::new() };
@@ -140,7 +140,7 @@ impl Build {
     }
 }
 
-/// The modules that a window's instructions lie in.
+/// Returns the modules that contain a window's instructions.
 fn modules_of(window: &Window) -> BTreeSet<ModuleId> {
     let ends = window.transfers.iter().flat_map(|Transfer { from, to }| [from, to]);
     ends.chain([&window.start]).map(|location| location.module).collect()
@@ -166,7 +166,7 @@ mod tests {
         let windows: Vec<usize> = kept.iter().map(|build| build.recording.windows.len()).collect();
         assert_eq!(windows, [4, 2]);
         let library = &kept[1].recording;
-        assert_eq!(library.modules.len(), 2, "its windows lie in the executable, too");
+        assert_eq!(library.modules.len(), 2, "its windows are in the executable, too");
         assert_eq!(library.period_ns, 10_000_000);
     }
 

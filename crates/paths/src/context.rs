@@ -1,26 +1,26 @@
 //! The probability of a branch's next outcome, given what its path did before.
 //!
-//! The best that is known is how often each outcome followed the *whole* path so far: a node of the tree of
-//! anchored fragments. Fragments that a window's end cut off before the outcome are censored: they stand in
-//! the nodes they reached and nowhere else, so that at each node only those whose outcome was seen are in the
-//! denominator. The product of such conditional probabilities along a path is the estimate of Kaplan and
+//! The best estimate is how often each outcome followed the *whole* path so far: a node of the tree of
+//! anchored fragments. Fragments that a window's end cut off before the outcome are censored: they are in the
+//! nodes that they reached and nowhere else, so that at each node only those whose outcome was seen are in
+//! the denominator. The product of such conditional probabilities along a path is the estimate of Kaplan and
 //! Meier (1958) with outcomes instead of deaths, and unbiased although long paths are cut off more often.
 //!
-//! Where a path is rare, or longer than any window, too few or no anchored fragments reach that far. Then
-//! shorter contexts help: the last 8, 4, 2, 1 or 0 outcomes before the branch, which all fragments
-//! know, anchored or not. Each context is mixed with the next shorter one as Witten and Bell (1991, method C)
-//! do for text: a context seen with weight n and d distinct outcomes leaves d/(n + d) to the shorter one. So
-//! the whole prefix dominates wherever it was seen often. An outcome never seen at a branch has none.
+//! If a path is rare, or longer than any window, too few or no anchored fragments reach that far. Then
+//! shorter contexts help: the last 8, 4, 2, 1 or 0 outcomes before the branch, which all fragments contain,
+//! anchored or not. Each context is mixed with the next shorter one as Witten and Bell (1991, method C) do
+//! for text: a context seen with weight n and d distinct outcomes leaves d/(n + d) to the shorter one. So the
+//! whole prefix dominates wherever it was seen often. An outcome never seen at a branch has probability 0.
 
 use crate::graph::{EdgeId, Graph, SiteId};
 use crate::trie::{NodeId, Trie};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
 
-/// How many outcomes back the shorter contexts look.
+/// The numbers of earlier outcomes in the shorter contexts.
 const ORDERS: [usize; 5] = [0, 1, 2, 4, 8];
 
-/// Tallies of all shorter contexts. A context is known by a hash of 64 bits: of a million, two are the same
+/// Tallies of all shorter contexts. A context is identified by a hash of 64 bits: of a million, two collide
 /// with a probability below 10⁻⁷.
 pub(crate) struct Contexts {
     seen: FxHashMap<u64, Seen>,
@@ -34,13 +34,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// What a context leaves to the next shorter one, as a weight.
+    /// The weight that a context leaves to the next shorter one.
     fn left_over(&self) -> f64 {
         f64::from(self.distinct)
     }
 }
 
-/// The context of a site: the outcomes before it, the latest first.
+/// Returns the context of a site: the outcomes before it, the latest first.
 fn context(site: SiteId, order: usize, latest_first: impl Iterator<Item = EdgeId>) -> u64 {
     let mut hasher = FxHasher::default();
     (site, order).hash(&mut hasher);
@@ -79,8 +79,8 @@ impl Contexts {
         *outcome += weight;
     }
 
-    /// The probability of each way out of a site after `history` since the path's start. `node` is the place
-    /// of that whole history, if any fragment reached it. Empty if the site was never seen left.
+    /// Returns the probability of each way out of a site after `history` since the path's start. `node` is
+    /// the node of that whole history, if any fragment reached it. Empty if no exit of the site was seen.
     pub fn probabilities(
         &self,
         (trie, graph): (&Trie, &Graph),

@@ -1,11 +1,11 @@
-//! Names of functions as their sources have them: of C++ and Rust, and without what clang adds to those of
-//! static functions (`.__uniq.123`, see `-funique-internal-linkage-names`).
+//! Names of functions as in their sources: of C++ and Rust, and without clang's suffix for static functions
+//! (`.__uniq.123`, see `-funique-internal-linkage-names`).
 
-/// A linker name for people; as it is, if it is of no known kind.
+/// Returns a linker name in readable form; unchanged if it is of no known kind.
 pub fn demangled(name: &str) -> String {
     let plain = name.split_once(".__uniq.").map_or(name, |(plain, _)| plain);
     if let Ok(rust) = rustc_demangle::try_demangle(plain) {
-        // Without the hash, which tells builds apart.
+        // Without the hash, which distinguishes builds.
         return format!("{rust:#}");
     }
     let cpp = cpp_demangle::Symbol::new(plain).ok().and_then(|symbol| symbol.demangle().ok());

@@ -1,9 +1,9 @@
-//! All paths from a start whose flow is worth mentioning.
+//! Lists all paths from a start whose flow matters.
 //!
-//! A path's flow is that of its start times the probabilities of its outcomes. From each start we follow the
-//! code; at each branch the flow divides. Since a path only goes forwards, this ends, and since a branch
-//! whose flow falls below the threshold is left, no more paths can come out than 1 / threshold. That a path
-//! was seen whole is not asked, so that paths longer than any window come out, too.
+//! A path's flow is that of its start times the probabilities of its outcomes. From each start the code is
+//! followed; at each branch the flow divides. A path only goes forwards, so this ends, and a branch whose
+//! flow falls below the threshold is left, so there are at most 1 / threshold paths. A path need not have
+//! been seen whole, so paths longer than any window are found, too.
 
 use crate::context::Contexts;
 use crate::graph::{BlockId, EdgeId, Exit, Graph};
@@ -14,11 +14,11 @@ use crate::window::Location;
 /// The beginning of a path, up to a block.
 struct Prefix {
     block: BlockId,
-    /// Its place in the tree, while fragments reach so far.
+    /// Its node in the tree, while fragments reach so far.
     node: Option<NodeId>,
-    /// How many outcomes it shares with the prefix that was taken up before it.
+    /// The number of outcomes that it shares with the prefix handled before it.
     shared: usize,
-    /// Its last outcome, which comes behind those.
+    /// Its last outcome, which follows those.
     last: Option<EdgeId>,
     flow: f64,
 }
@@ -27,11 +27,11 @@ pub(crate) struct Enumeration<'a, 'p> {
     pub graph: &'a mut Graph<'p>,
     pub trie: &'a Trie,
     pub contexts: &'a Contexts,
-    /// Flow below which a path is not followed.
+    /// The flow below which a path is not followed.
     pub flow_min: f64,
-    /// Flow of paths that were not followed for that.
+    /// The flow of paths that were not followed because of that.
     pub rare: f64,
-    /// Flow of paths that lead where no window saw what comes next.
+    /// The flow of paths to places where no window shows the continuation.
     pub open: f64,
 }
 
@@ -74,7 +74,7 @@ impl Enumeration<'_, '_> {
         }
     }
 
-    /// The block behind direct jumps, where the path ends or has a choice; `None` if the code ends.
+    /// Returns the block after direct jumps where the path ends or has a choice; `None` if the code ends.
     fn forced(&mut self, mut at: BlockId) -> Option<BlockId> {
         loop {
             let id = self.graph.block(at).site;

@@ -1,21 +1,21 @@
 //! A path profile from windows: stitching.
 //!
-//! Problem: windows hold some tens of branches each, begin anywhere and end anywhere; wanted is how often
-//! each path was executed, including paths that no window holds whole.
+//! Problem: windows contain some tens of branches each, and begin and end anywhere; the result is how often
+//! each path was executed, including paths that no window contains whole.
 //!
-//! Approach: 1. Every window becomes outcomes ([`crate::outcome`]); those that ended early are continued by
-//! others (`join.rs`). 2. Windows are weighted so that all executions count alike (`weight.rs`), in balance
-//! of what enters and what leaves (`balance.rs`). 3. Windows are cut into fragments of paths
+//! Approach: 1. Every window is converted to outcomes ([`crate::outcome`]); those that ended early are
+//! continued by others (`join.rs`). 2. Windows are weighted so that all executions count alike (`weight.rs`),
+//! and so that what enters also leaves (`balance.rs`). 3. Windows are cut into fragments of paths
 //! ([`crate::fragment`]). 4. How often paths begin at a location is the balanced weight of the boundaries
-//! that lead there; how they go on is estimated outcome by outcome (`context.rs`), and paths are listed by
-//! flow (`enumerate.rs`).
+//! that lead there; their continuation is estimated outcome by outcome (`context.rs`), and paths are listed
+//! by flow (`enumerate.rs`).
 //!
 //! Source: Moseley et al. (CF 2005), section 3.2, expand Itanium-2 samples of 4 branches "to larger
-//! intra-procedure paths" and report 60 to 95 % accuracy, without saying how; the method here is our own.
+//! intra-procedure paths" and report 60 to 95 % accuracy, without describing how; the method here is our own.
 //!
 //! Limits: code that runs only where windows cannot begin or pass (between two system calls, a few
-//! instructions apart) is estimated from few, and what follows a system call as if it did not depend on what
-//! came before. Phases of a program are weighted by their instructions, not by their time.
+//! instructions apart) is estimated from few windows, and code after a system call as if it did not depend on
+//! what came before. Phases of a program are weighted by their instructions, not by their time.
 
 use crate::balance::balanced_edges;
 use crate::context::Contexts;
@@ -30,43 +30,43 @@ use crate::window::{End, Window};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
-/// Flow below which paths are not listed: a hundredth of the paper's threshold for hot ones.
+/// The flow below which paths are not listed: a hundredth of the paper's threshold for hot ones.
 pub const FLOW_MIN: f64 = 1.25e-5;
 
-/// Collects windows of one program and estimates its path profile from them. Keeps 8 bytes for each branch.
+/// Collects windows of one program and estimates its path profile from them. Uses 8 bytes for each branch.
 pub struct Estimator<'p> {
     graph: Graph<'p>,
     windows: Vec<Piece>,
-    /// The outcomes of all windows, one window behind the other.
+    /// The outcomes of all windows, one window after another.
     outcomes: Vec<Outcome>,
     walked: Vec<Outcome>,
 }
 
-/// What windows say of a program's paths.
+/// The estimate from windows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathEstimate {
     /// The profile. Its unit: one window of average branch density adds 1 per branch execution.
     pub profile: PathProfile,
-    /// Different paths that windows held whole, system calls within bridged.
+    /// The number of different paths that windows contained whole, with system calls bridged.
     pub paths_seen_whole: usize,
-    /// Windows with at least one branch.
+    /// The number of windows with at least one branch.
     pub windows: usize,
-    /// Weight of paths too rare to be listed, in the profile's unit.
+    /// The weight of paths too rare to be listed, in the profile's unit.
     pub rare: f64,
-    /// Weight of paths that lead where no window saw what comes next.
+    /// The weight of paths to places where no window shows the continuation.
     pub open: f64,
 }
 
-/// How often control went which way: what [`PathEstimate::profile`] and the exporters are made of.
+/// How often control went which way: the basis of [`PathEstimate::profile`] and the exporters.
 pub(crate) struct Flow {
     /// The executions of each edge of the graph, by its id, in the profile's unit.
     pub edges: Vec<f64>,
-    /// What each window with a branch counts, in the order in which they were added; about 1 on average.
+    /// The weight of each window with a branch, in the order in which they were added; about 1 on average.
     pub weights: Vec<f64>,
 }
 
 impl<'p> Estimator<'p> {
-    /// An estimator without windows.
+    /// Makes an estimator without windows.
     pub fn new(program: &'p dyn Program) -> Self {
         Self { graph: Graph::new(program), windows: Vec::new(), outcomes: Vec::new(), walked: Vec::new() }
     }
@@ -82,7 +82,7 @@ impl<'p> Estimator<'p> {
             let place = |block, address| (self.graph.block(block).site, address);
             let first = place(span.first, window.start.address);
             let last = span.last.filter(|_| !cut).map(|block| place(block, window.end.address));
-            // A branch-record unit's window ends where the sample was taken; all others begin there.
+            // The window of a branch-record unit ends where the sample was taken; all others begin there.
             let (sampled, stopped) = match window.ended {
                 End::Hardware => (last.unwrap_or(first), None),
                 End::Full => (first, None),
@@ -100,22 +100,22 @@ impl<'p> Estimator<'p> {
         Ok(())
     }
 
-    /// Windows with at least one branch so far.
+    /// Returns the number of windows with at least one branch so far.
     pub fn window_count(&self) -> usize {
         self.windows.len()
     }
 
-    /// The code that the windows so far have met.
+    /// Returns the code that the windows so far have reached.
     pub(crate) fn graph(&self) -> &Graph<'p> {
         &self.graph
     }
 
-    /// How often control went which way, as the windows so far make likely.
+    /// Returns the estimate of how often control went which way, from the windows so far.
     pub(crate) fn flow(&self) -> Flow {
         self.flow_and(|_, _| ()).0
     }
 
-    /// The flow, and what is made of the weighted windows beside it.
+    /// Returns the flow, and the intermediate results of the weighted windows.
     fn flow_and<T>(&self, beside: impl FnOnce(&Windows<'_, '_>, &[f64]) -> T) -> (Flow, T) {
         let branches_max = self.windows.iter().map(|window| window.range.len()).max().unwrap_or(0);
         let (windows, outcomes) = joined(&self.graph, &self.windows, &self.outcomes, branches_max);
@@ -126,7 +126,7 @@ impl<'p> Estimator<'p> {
         (Flow { edges, weights }, beside)
     }
 
-    /// The profile that the windows so far make likely.
+    /// Returns the estimated profile from the windows so far.
     pub fn estimate(&mut self) -> PathEstimate {
         let (Flow { edges, .. }, trie) = self.flow_and(|windows, weights| windows.tree(weights));
         let Self { graph, .. } = self;

@@ -1,8 +1,8 @@
 //! Exact path counts from a whole trace.
 //!
-//! The trace is every basic block that a thread executed, in order, as an emulator reports them. What one
-//! block leads to is cached per site ([`crate::graph`]), and a path under way is a place in a tree of all
-//! paths so far, so counting takes two short look-ups per block.
+//! The trace is every basic block that a thread executed, in order, as an emulator reports them. The
+//! successors of a block are cached per site ([`crate::graph`]), and an unfinished path is a node in a tree
+//! of all paths so far, so counting takes two short look-ups per block.
 
 use crate::graph::{BlockId, EdgeId, Graph};
 use crate::profile::PathProfile;
@@ -10,22 +10,22 @@ use crate::program::Program;
 use crate::trie::{NodeId, Origin, Trie};
 use crate::window::Location;
 
-/// Where one thread is.
+/// The position of one thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ThreadPosition {
     place: Place,
-    /// The path under way; `None` until the first boundary.
+    /// The unfinished path; `None` until the first boundary.
     path: Option<NodeId>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 enum Place {
-    /// Not known: the thread has just appeared, or its trace broke.
+    /// Unknown: the thread has just appeared, or its trace broke.
     #[default]
     Unknown,
-    /// In code that the program does not have; whatever comes from there begins a path.
+    /// In code that the program does not have; a transfer from there begins a path.
     Outside,
-    /// Within this block: the trace's blocks may be shorter than ours.
+    /// Within this block: the trace's blocks may be shorter than those of the graph.
     Within(BlockId),
     /// This block's last instruction was executed.
     Behind(BlockId),
@@ -34,9 +34,8 @@ enum Place {
 /// Counts the paths of one program over all its threads. Code that the program does not have (a module left
 /// out on purpose) counts as called and returned from.
 ///
-/// The tree of paths holds at most the given number of places, about 48 bytes each. Beyond that, paths that
-/// are new count towards the total only; those met early, and so all that are frequent from the start, are
-/// counted on.
+/// The tree of paths has at most the given number of nodes, about 48 bytes each. Beyond that, new paths count
+/// towards the total only; earlier ones, and so all that are frequent from the start, are still counted.
 pub struct PathCounter<'p> {
     graph: Graph<'p>,
     trie: Trie,
@@ -48,7 +47,7 @@ pub struct PathCounter<'p> {
 }
 
 impl<'p> PathCounter<'p> {
-    /// A counter of nothing yet. 2²⁴ is a good `places_max`: under 1 GiB.
+    /// Makes a counter. 2²⁴ is a good `places_max`: under 1 GiB.
     pub fn new(program: &'p dyn Program, places_max: usize) -> Self {
         let graph = Graph::new(program);
         Self {
@@ -62,7 +61,7 @@ impl<'p> PathCounter<'p> {
         }
     }
 
-    /// A thread executed the instructions from `start` to `last` in a straight line.
+    /// Takes in that a thread executed the instructions from `start` to `last` in a straight line.
     pub fn block(&mut self, thread: &mut ThreadPosition, start: Location, last: Location) {
         let block = match thread.place {
             Place::Behind(block) => self.went(thread, block, start),
@@ -88,7 +87,8 @@ impl<'p> PathCounter<'p> {
         at.module == last.module && (block.start.address..=last.address).contains(&at.address)
     }
 
-    /// The trace does not continue as the code says (a signal's handler, mostly): the path under way is lost.
+    /// Takes in that the trace does not continue as the code says (mostly a signal's handler): the unfinished
+    /// path is lost.
     #[cold]
     fn lose(&mut self, thread: &mut ThreadPosition, start: Location) -> Option<BlockId> {
         self.breaks += 1;
@@ -138,22 +138,23 @@ impl<'p> PathCounter<'p> {
         Some(self.trie.child_or_new(path, edge))
     }
 
-    /// Paths counted so far.
+    /// Returns the number of paths so far.
     pub fn paths(&self) -> u64 {
         self.paths
     }
 
-    /// Of these, those whose identity is not known: their beginning was not seen, or the tree was full.
+    /// Returns the number of these whose identity is unknown: their beginning was not seen, or the tree was
+    /// full.
     pub fn without_identity(&self) -> u64 {
         self.not_stored
     }
 
-    /// How often a trace did not continue as the code says.
+    /// Returns how often a trace did not continue as the code says.
     pub fn breaks(&self) -> u64 {
         self.breaks
     }
 
-    /// The counts. Paths still under way are in none of them.
+    /// Returns the counts. Unfinished paths are not included.
     pub fn profile(&self) -> PathProfile {
         let mut profile = PathProfile { total: self.paths as f64, ..PathProfile::default() };
         self.trie.ended_paths(&self.graph, |path, count| *profile.paths.entry(path).or_default() += count);

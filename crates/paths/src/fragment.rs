@@ -1,9 +1,9 @@
 //! The pieces of paths in a window.
 //!
-//! A window begins and ends anywhere. Cut at the boundaries of paths ([`crate::path`]), it is a first piece
-//! whose path began before it, whole paths, and a last piece whose path may go on behind it. A piece is
-//! *anchored* if its path begins with it, so that it is known how far along the path each outcome is, and
-//! *complete* if its path ends with it; where the window ended first, the rest of the path is censored.
+//! A window begins and ends anywhere. Cut at the boundaries of paths ([`crate::path`]), it consists of a
+//! first piece whose path began before it, whole paths, and a last piece whose path may continue after it. A
+//! piece is *anchored* if its path begins with it, so that the position of each outcome in the path is known,
+//! and *complete* if its path ends with it; if the window ended first, the rest of the path is censored.
 
 use crate::graph::{BlockId, Graph};
 use crate::outcome::Outcome;

@@ -1,8 +1,8 @@
-//! The control-flow graph of the code that was executed, decoded as it is met and kept.
+//! The control-flow graph of the executed code, decoded as it is reached, and cached.
 //!
 //! Everything that follows control through a program asks the same two questions millions of times: which
-//! instruction ends the straight line that begins here, and what does it mean that control went from it to
-//! there. Both answers are static, so each is worked out once and then is an index.
+//! instruction ends the straight line that begins here, and what does a transfer from it to a location mean.
+//! Both answers are static, so each is computed once and is then an index.
 
 use crate::path::{Boundary, Path, Step};
 use crate::program::Program;
@@ -30,27 +30,27 @@ pub struct Block {
     pub start: Location,
     /// Its last instruction.
     pub site: SiteId,
-    /// Instructions in it, the last included.
+    /// The number of its instructions, including the last.
     pub instructions: u32,
 }
 
 /// A control-transfer instruction.
 #[derive(Debug)]
 pub struct Site {
-    /// Where it is.
+    /// Its location.
     pub at: Location,
-    /// The address behind it.
+    /// The address after it.
     pub after: u64,
-    /// Where it may go.
+    /// Its possible successors.
     pub exit: Exit,
-    /// Start of the function that holds it.
+    /// Start of its function.
     function: Option<u64>,
-    /// The ways that were taken out of it, in the order in which they were met.
+    /// The ways out of it that were taken, in the order of their first occurrence.
     pub edges: Vec<EdgeId>,
 }
 
 impl Site {
-    /// Whether a path can go on from here in more ways than one.
+    /// Returns whether a path can continue from here in more than one way.
     pub fn has_choice(&self) -> bool {
         match self.exit {
             Exit::Branch(_) | Exit::JumpAnywhere => true,
@@ -59,7 +59,7 @@ impl Site {
     }
 }
 
-/// Where a block's last instruction may go.
+/// The possible successors of a block's last instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// To this address or to the next instruction.
@@ -68,11 +68,11 @@ pub enum Exit {
     Jump(u64),
     /// To an address that only the running program knows.
     JumpAnywhere,
-    /// Into a function; its address, where the code says it.
+    /// Into a function; its address if the code contains it.
     Call(Option<u64>),
     /// Back to a caller.
     Return,
-    /// What follows is no instruction, or the straight line is absurdly long.
+    /// The following bytes are not an instruction, or the straight line is absurdly long.
     Unknown,
 }
 
@@ -81,22 +81,22 @@ pub enum Exit {
 pub struct Edge {
     /// The site.
     pub site: SiteId,
-    /// Where control went.
+    /// The destination.
     pub to: Location,
     /// The block there, if there is code.
     pub block: Option<BlockId>,
     /// What it adds to the path; `None` if the code leaves no choice, or if it leaves the function.
     pub step: Option<Step>,
-    /// Why a path ends here and the next begins at `to`; `None` if the path goes on.
+    /// Why a path ends here and the next begins at `to`; `None` if the path continues.
     pub boundary: Option<Boundary>,
 }
 
-/// No compiler emits a straight line of so many instructions; data taken for code can be one.
+/// No compiler emits such a long straight line; data that is taken for code can be one.
 const BLOCK_MAX: u32 = 1 << 16;
 /// Sites with more ways out (returns, interpreters' jumps) are looked up in a table.
 const SCANNED_EDGES: usize = 4;
 
-/// Blocks, sites and edges met so far, over a [`Program`].
+/// The blocks, sites and edges so far, over a [`Program`].
 pub struct Graph<'p> {
     program: &'p dyn Program,
     blocks: Vec<Block>,
@@ -108,7 +108,7 @@ pub struct Graph<'p> {
 }
 
 impl<'p> Graph<'p> {
-    /// An empty graph of a program.
+    /// Makes an empty graph of a program.
     pub fn new(program: &'p dyn Program) -> Self {
         Self {
             program,
@@ -121,7 +121,7 @@ impl<'p> Graph<'p> {
         }
     }
 
-    /// The block that begins at a location, `None` if no instruction is there.
+    /// Returns the block that begins at a location; `None` if there is no instruction.
     pub fn block_at(&mut self, start: Location) -> Option<BlockId> {
         if let Some(&known) = self.block_at.get(&start) {
             return known;
@@ -173,7 +173,7 @@ impl<'p> Graph<'p> {
         })
     }
 
-    /// What it means that control went from a site to a location; `None` if the code does not allow it.
+    /// Returns the edge from a site to a location; `None` if the code does not allow it.
     pub fn edge(&mut self, site: SiteId, to: Location) -> Option<EdgeId> {
         let edges = &self.sites[site.0 as usize].edges;
         let known = if edges.len() <= SCANNED_EDGES {
@@ -217,37 +217,37 @@ impl<'p> Graph<'p> {
         Some(id)
     }
 
-    /// A block of this graph.
+    /// Returns a block of this graph.
     pub fn block(&self, id: BlockId) -> &Block {
         &self.blocks[id.0 as usize]
     }
 
-    /// All blocks so far.
+    /// Returns all blocks so far.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter()
     }
 
-    /// A site of this graph.
+    /// Returns a site of this graph.
     pub fn site(&self, id: SiteId) -> &Site {
         &self.sites[id.0 as usize]
     }
 
-    /// An edge of this graph.
+    /// Returns an edge of this graph.
     pub fn edge_of(&self, id: EdgeId) -> &Edge {
         &self.edges[id.0 as usize]
     }
 
-    /// All edges so far, in the order of their ids.
+    /// Returns all edges so far, in the order of their ids.
     pub fn edges(&self) -> impl Iterator<Item = (EdgeId, &Edge)> {
         self.edges.iter().enumerate().map(|(index, edge)| (EdgeId(index as u32), edge))
     }
 
-    /// How many sites there are.
+    /// Returns the number of sites.
     pub fn site_count(&self) -> usize {
         self.sites.len()
     }
 
-    /// The blocks of a path in order, `None` if the code has no such path.
+    /// Returns the blocks of a path in order; `None` if the code has no such path.
     pub fn blocks_of(&mut self, path: &Path) -> Option<Vec<Block>> {
         let mut steps = path.steps.iter();
         let mut blocks = Vec::new();

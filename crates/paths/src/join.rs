@@ -1,12 +1,12 @@
-//! Windows that ended early, continued by others.
+//! Continues windows that ended early by others.
 //!
-//! A window ends early before an instruction that the sampler cannot follow: a system call, mostly. What
-//! comes behind it is then seen by few windows, and what comes before it by too many: an execution soon
-//! behind a system call can only be in windows that begin between the two. Instead of correcting every
-//! weight for that, we make the windows whole: one that stopped in a straight line is continued by one that
-//! begins further down the same line. Those that begin there saw what follows such a stop, each with the
-//! same chance, and take turns. (Statistics knows this as hot-deck imputation.) That what follows does not
-//! depend on what came before the stop is assumed; no window can tell.
+//! A window ends early before an instruction that the sampler cannot follow: mostly a system call. The code
+//! after it is then in few windows, and the code before it in too many: an execution soon after a system call
+//! can only be in windows that begin between the two. Instead of correcting every weight for that, the
+//! windows are completed: one that stopped in a straight line is continued by one that begins further down
+//! the same line. Those that begin there have seen, with equal probability, what follows such a stop, and are
+//! used alternately. (Statistics knows this as hot-deck imputation.) It is assumed that what follows does not
+//! depend on what came before the stop; no window can show that.
 
 use crate::graph::{BlockId, Graph, SiteId};
 use crate::outcome::Outcome;
@@ -20,15 +20,16 @@ pub(crate) struct Piece {
     pub first: BlockId,
     /// Where its sample was taken, uniformly in time: the address, and the site that ends that straight line.
     pub sampled: (SiteId, u64),
-    /// Where its outcomes are among all.
+    /// The range of its outcomes among all.
     pub range: Range<usize>,
-    /// The time that it stands for, in the unit that all have in common.
+    /// The time that it represents, in the common unit.
     pub time: f64,
     /// If it stopped early, where in which line: the instruction that it did not execute.
     pub stopped: Option<(SiteId, u64)>,
 }
 
-/// The same windows and outcomes, with those that stopped early continued up to `branches_max` outcomes.
+/// Returns the same windows and outcomes, with those that stopped early continued up to `branches_max`
+/// outcomes.
 pub(crate) fn joined(
     graph: &Graph,
     pieces: &[Piece],

@@ -1,9 +1,9 @@
-//! A function's code with what was recorded of it, for people: which instructions take the time, how often
-//! each is executed, which way its branches go, and which lines of the source they are of.
+//! A function's code with its recorded figures, for display: which instructions take the time, how often each
+//! is executed, which way its branches go, and the source lines.
 //!
-//! Time is the samples' (a window begins where its thread was when the sample was taken), so it is as coarse
-//! as there are few windows. How often an instruction is executed, and its branches' ways, come from the
-//! estimate that the exporters use ([`crate::export::counts`]); both are told as shares.
+//! Time is that of the samples (a window begins where its thread was when the sample was taken), so it is
+//! coarse if there are few windows. How often an instruction is executed, and its branches' ways, come from
+//! the estimate that the exporters use ([`crate::export::counts`]); both are given as shares.
 
 use crate::export::counts::Counts;
 use crate::export::source::Place;
@@ -13,16 +13,16 @@ use crate::window::{BranchRecording, Location, ModuleId};
 use corewise_core::code::Flow;
 use std::collections::BTreeMap;
 
-/// What people want to see of code, beside what it does.
+/// The text for display of code, beside its meaning.
 pub trait Source {
-    /// An instruction in the words of an assembler, with absolute addresses.
+    /// Returns an instruction in assembly language, with absolute addresses.
     fn assembly(&self, at: Location) -> Option<String>;
 
-    /// The function and line of an instruction, and of what was inlined there, the outermost first. Empty
-    /// where there is no debug information.
+    /// Returns the function and line of an instruction, and of what was inlined there, the outermost first.
+    /// Empty without debug information.
     fn places(&self, at: Location) -> Vec<Place>;
 
-    /// The text of a line of the source; `None` if the file is not at hand.
+    /// Returns the text of a line of the source; `None` if the file is not available.
     fn line(&self, place: &Place) -> Option<String>;
 }
 
@@ -40,7 +40,7 @@ pub struct Listing {
 pub struct Listed {
     /// As linked.
     pub address: u64,
-    /// In the words of an assembler; `None` if it cannot be read.
+    /// In assembly language; `None` if it cannot be read.
     pub assembly: Option<String>,
     /// Share of all samples that were taken here.
     pub time: f64,
@@ -48,9 +48,9 @@ pub struct Listed {
     pub executed: f64,
     /// Of a conditional branch: the share of its executions that took it.
     pub taken: Option<f64>,
-    /// Where it leads, if that is always the same place of the function.
+    /// Its target, if that is always the same place in the function.
     pub target: Option<u64>,
-    /// The function that it leads to, if that is always the same and another one.
+    /// The target function, if it is always the same and another one.
     pub leads_to: Option<String>,
     /// Its lines, the outermost function's first.
     pub places: Vec<Place>,
@@ -60,18 +60,18 @@ pub struct Listed {
     pub behind_a_gap: bool,
 }
 
-/// What a recording says of some modules, counted once for all functions.
+/// The counts of a recording in some modules, computed once for all functions.
 pub struct Listings<'a> {
     recording: &'a BranchRecording,
     program: &'a dyn Program,
     source: &'a dyn Source,
     counts: BTreeMap<ModuleId, Counts>,
-    /// The time of the samples at each place.
+    /// The time of the samples at each location.
     sampled: BTreeMap<Location, u64>,
 }
 
 impl<'a> Listings<'a> {
-    /// Nothing is counted before a listing asks for it.
+    /// Prepares listings; nothing is counted before one is requested.
     pub fn new(recording: &'a BranchRecording, program: &'a dyn Program, source: &'a dyn Source) -> Self {
         let mut sampled = BTreeMap::new();
         for window in &recording.windows {
@@ -80,7 +80,7 @@ impl<'a> Listings<'a> {
         Listings { recording, program, source, counts: BTreeMap::new(), sampled }
     }
 
-    /// The listing of a function; `None` of code that is in no function.
+    /// Returns the listing of a function; `None` for code outside functions.
     pub fn of(&mut self, function: Callee) -> Option<Listing> {
         let module = function.module;
         let at = |address| Location { module, address };
@@ -136,7 +136,7 @@ fn target(address: u64, flow: Flow) -> Option<u64> {
     }
 }
 
-/// Length and count of the instructions between two addresses that were executed.
+/// Returns length and count of the executed instructions between two addresses.
 fn executions(
     counts: &Counts,
     (start, end): (u64, u64),
@@ -148,7 +148,7 @@ fn executions(
             continue;
         }
         let mut address = first;
-        // A run may go on from one function into the next.
+        // A run may continue from one function into the next.
         while address <= last && address < end {
             let Some(length) = length(address) else { break };
             if address >= start {
@@ -160,7 +160,7 @@ fn executions(
     executions
 }
 
-/// How often each instruction between two addresses transferred control.
+/// Returns how often each instruction between two addresses transferred control.
 fn taken(counts: &Counts, (start, end): (u64, u64)) -> BTreeMap<u64, u64> {
     let mut taken = BTreeMap::new();
     for (&(from, _), count) in &counts.transfers {

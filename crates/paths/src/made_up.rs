@@ -1,5 +1,5 @@
-//! For tests and benchmarks: made-up programs that are executed by chance. The truth about their paths is
-//! known, and windows can be cut from their trace as a sampler would.
+//! Made-up programs with random branches, for tests and benchmarks. The truth about their paths is known, and
+//! windows can be cut from their trace as by a sampler.
 
 use crate::path::{Path, Step};
 use crate::program::{Function, Program};
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 /// One instruction, or several plain ones. Targets are indices into the function's list of operations.
 #[derive(Debug, Clone, Copy)]
 pub enum Op {
-    /// So many instructions that only go on.
+    /// This many instructions without a transfer.
     Plain(u32),
-    /// One plain instruction that takes as long as so many.
+    /// One plain instruction that takes as long as this many.
     Slow(u32),
     /// A conditional branch.
     Branch(usize, Decide),
-    /// A jump inside of the function.
+    /// A jump within the function.
     Jump(usize),
     /// An indirect jump to one of two places.
     Switch(usize, usize, Decide),
@@ -27,13 +27,13 @@ pub enum Op {
     CallEither(usize, usize),
     /// A jump to another function.
     TailCall(usize),
-    /// Back to behind the call.
+    /// Back to after the call.
     Return,
     /// Windows end before it.
     SystemCall,
 }
 
-/// What decides a branch. An activation remembers bits.
+/// The rule of a branch. An activation remembers bits.
 #[derive(Debug, Clone, Copy)]
 pub enum Decide {
     /// Taken with this probability.
@@ -42,7 +42,7 @@ pub enum Decide {
     Remember(usize, f64),
     /// As remembered.
     Recall(usize),
-    /// The thread's turns: taken in all but every so-manieth execution.
+    /// By the thread's count: taken in all but every n-th execution.
     AllBut(u32),
 }
 
@@ -104,7 +104,7 @@ impl World {
         world
     }
 
-    /// Where an instruction lies, by its index.
+    /// Returns the location of an instruction, by its index.
     pub fn location(&self, index: usize) -> Location {
         let module = self.modules[self.code[index].function];
         Location { module, address: 0x1000 + index as u64 * LENGTH }
@@ -116,13 +116,14 @@ impl World {
         (index < self.code.len() && aligned && self.location(index) == at).then_some(index)
     }
 
-    /// Where operation `op` of a function lies, given the same list that made it.
+    /// Returns the location of operation `op` of a function, given the list of operations that it was made
+    /// from.
     pub fn place(&self, function: usize, ops: &[Op], op: usize) -> Location {
         let before = ops[..op].iter().map(|op| if let Op::Plain(count) = op { *count as usize } else { 1 });
         self.location(self.starts[function] + before.sum::<usize>())
     }
 
-    /// Executes so many instructions.
+    /// Executes this many instructions.
     pub fn run(&self, random: &mut Random, instructions: usize) -> Trace {
         let mut trace = Vec::with_capacity(instructions);
         let mut turns: BTreeMap<usize, u32> = BTreeMap::new();
@@ -183,14 +184,14 @@ impl World {
         !matches!(self.code[index].op, Op::Plain(_) | Op::Slow(_) | Op::SystemCall)
     }
 
-    /// Whether control went elsewhere than to the next instruction, or could have but to the next.
+    /// Returns whether control went elsewhere than to the next instruction, or could have.
     fn taken(&self, trace: &[u32], at: usize) -> bool {
         let index = trace[at] as usize;
         let falls = trace[at + 1] as usize == index + 1;
         self.is_transfer(index) && !(falls && matches!(self.code[index].op, Op::Branch(..)))
     }
 
-    /// Windows of so many branches, beginning uniformly in time.
+    /// Cuts windows of this many branches, beginning uniformly in time.
     pub fn windows(&self, trace: &Trace, random: &mut Random, count: usize, branches: u32) -> Vec<Window> {
         let Trace(trace) = trace;
         let mut clock = 0;
@@ -237,7 +238,8 @@ impl World {
         Some(Window { tid, time_ns, start, transfers, end, instructions, branches, ended, period_ns })
     }
 
-    /// The basic blocks of a trace, as an emulator that cuts them into at most `longest` instructions.
+    /// Returns the basic blocks of a trace, like an emulator that cuts them into at most `longest`
+    /// instructions.
     pub fn blocks(&self, trace: &Trace, longest: usize) -> Vec<(Location, Location)> {
         let mut blocks = Vec::new();
         let mut begin = 0;
@@ -254,7 +256,7 @@ impl World {
         blocks
     }
 
-    /// Paths counted by the definition, straight from the trace. From the first boundary on.
+    /// Counts paths by their definition, straight from the trace, from the first boundary on.
     pub fn paths_by_definition(&self, trace: &Trace) -> BTreeMap<Path, u64> {
         let Trace(trace) = trace;
         let mut counts = BTreeMap::new();
@@ -282,7 +284,7 @@ impl World {
         counts
     }
 
-    /// Executions of each way out of each branch, by definition.
+    /// Counts the executions of each way out of each branch, by their definition.
     pub fn edges_by_definition(&self, trace: &Trace) -> BTreeMap<(Location, Location), u64> {
         let mut counts = BTreeMap::new();
         for pair in trace.0.windows(2).filter(|pair| self.is_transfer(pair[0] as usize)) {
@@ -292,7 +294,8 @@ impl World {
         counts
     }
 
-    /// A program of chance: calls go to later functions. A rough one has slow instructions and system calls.
+    /// Makes a random program: calls go to later functions. A rough one has slow instructions and system
+    /// calls.
     pub fn random(seed: u64, functions: usize, rough: bool) -> Self {
         let mut random = Random::new(seed, 0);
         let lists: Vec<_> =

@@ -1,9 +1,9 @@
-//! One numbering of modules for recordings that have each their own.
+//! One numbering of modules for several recordings.
 
 use crate::window::{BranchRecording, Module, ModuleId, Transfer, Window};
 
-/// Modules numbered in the order in which they were met. Two are the same if their build id is, wherever they
-/// lie on their machines; without one, if the path is.
+/// Modules in the order of their first occurrence. Two are the same if they have the same build id, wherever
+/// they are on their machines; without one, if they have the same path.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModuleTable {
     modules: Vec<Module>,
@@ -15,7 +15,7 @@ impl ModuleTable {
         &self.modules
     }
 
-    /// The number of a module, which is added if it is new.
+    /// Returns the number of a module, which is added if it is new.
     pub fn id(&mut self, module: &Module) -> ModuleId {
         let is_it = |known: &Module| match (&known.build_id, &module.build_id) {
             (None, None) => known.path == module.path,
@@ -29,8 +29,8 @@ impl ModuleTable {
         ModuleId(index as u32)
     }
 
-    /// Numbers a recording's modules as here. Locations of modules that the recording does not list (it is
-    /// damaged) are left as a module that nobody has.
+    /// Renumbers a recording's modules. Locations of modules that the recording does not list (because it is
+    /// damaged) get an unused number.
     pub fn adopt(&mut self, recording: &mut BranchRecording) {
         let ids: Vec<ModuleId> = recording.modules.iter().map(|module| self.id(module)).collect();
         renumber(&mut recording.windows, |id| ids.get(id.0 as usize).copied().unwrap_or(ModuleId(u32::MAX)));
@@ -39,7 +39,7 @@ impl ModuleTable {
 }
 
 impl BranchRecording {
-    /// Leaves out the modules that no window lies in.
+    /// Drops the modules that contain no window.
     pub(crate) fn forget_unused_modules(&mut self) {
         let mut used = ModuleTable::default();
         let BranchRecording { modules, windows, .. } = self;
@@ -50,7 +50,7 @@ impl BranchRecording {
     }
 }
 
-/// Gives the modules of all locations other numbers.
+/// Renumbers the modules of all locations.
 fn renumber(windows: &mut [Window], mut number: impl FnMut(ModuleId) -> ModuleId) {
     for Window { start, transfers, end, .. } in windows {
         let places = transfers.iter_mut().flat_map(|Transfer { from, to }| [from, to]);
@@ -58,9 +58,9 @@ fn renumber(windows: &mut [Window], mut number: impl FnMut(ModuleId) -> ModuleId
     }
 }
 
-/// One recording of several, with the windows of all in the order of their time. Command, sampler and rate
-/// are the first's; where the rates differ, each window has its own. `None` of none. Only one of them is held
-/// in memory beside the result; the first error ends it.
+/// Merges recordings into one, with the windows of all in the order of their time. Command, sampler and rate
+/// are the first's; if the rates differ, each window has its own. `None` without recordings. Only one of them
+/// is in memory beside the result; the first error ends it.
 pub fn merged<E>(
     recordings: impl IntoIterator<Item = Result<BranchRecording, E>>,
 ) -> Result<Option<BranchRecording>, E> {
@@ -90,7 +90,7 @@ pub fn merged<E>(
     Ok(Some(all))
 }
 
-/// Leaves out the windows that lie in one of these modules at any place; how many.
+/// Drops the windows that touch one of these modules; returns their number.
 pub fn leave_out(recording: &mut BranchRecording, modules: &[ModuleId]) -> usize {
     let before = recording.windows.len();
     recording.windows.retain(|window| {

@@ -1,10 +1,10 @@
-//! From a window to every branch outcome in it, by static decoding.
+//! Converts a window to all its branch outcomes, by static decoding.
 //!
 //! A window lists the taken transfers. Between two of them control fell through every conditional branch, so
-//! walking the code from the target of one to the source of the next yields the outcomes of all branches. The
-//! walk also checks the window: each transfer must be one that the instruction at its source can make. A
+//! following the code from the target of one to the source of the next yields the outcomes of all branches.
+//! This also checks the window: each transfer must be one that the instruction at its source can make. A
 //! window that disagrees with the code (another version of the file, code that was patched at run time, a
-//! sampler's mistake) says nothing that could be trusted, and is rejected whole.
+//! sampler's error) cannot be trusted, and is rejected whole.
 
 use crate::graph::{BlockId, EdgeId, Exit, Graph};
 use crate::window::{Location, Window};
@@ -12,22 +12,22 @@ use crate::window::{Location, Window};
 /// One branch outcome of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// Which way was taken out of which instruction.
+    /// The way out of an instruction that was taken.
     pub edge: EdgeId,
-    /// Instructions since the outcome before, the branch itself included.
+    /// Instructions since the previous outcome, including the branch itself.
     pub instructions: u32,
 }
 
 /// Why a window disagrees with the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// There is no instruction where there was execution.
+    /// There is no instruction at an executed location.
     #[error("no instruction at {:#x} of module {}", .0.address, .0.module.0)]
     NoCode(Location),
     /// The instruction cannot transfer control as the window says.
     #[error("the instruction at {:#x} of module {} cannot go where the window says", .0.address, .0.module.0)]
     NoSuchTransfer(Location),
-    /// Control had to leave the straight line before it reached the place.
+    /// Control had to leave the straight line before it reached the location.
     #[error("{:#x} of module {} is not reached from where control was", .0.address, .0.module.0)]
     NotReached(Location),
 }
@@ -37,7 +37,7 @@ pub enum Mismatch {
 pub struct Span {
     /// The block that begins with its first instruction.
     pub first: BlockId,
-    /// The block that holds the first instruction behind it, if there is code.
+    /// The block that contains the first instruction after it, if there is code.
     pub last: Option<BlockId>,
 }
 
@@ -67,7 +67,7 @@ pub fn outcomes_of(
     Ok(Span { first, last: at })
 }
 
-/// Falls through conditional branches up to the block that holds a location.
+/// Falls through conditional branches up to the block that contains a location.
 fn fall_to(
     graph: &mut Graph,
     mut at: Option<BlockId>,

@@ -1,23 +1,23 @@
-//! What a path is.
+//! The definition of a path.
 //!
-//! Ball and Larus ("Efficient path profiling", MICRO 1996) count the acyclic paths inside of functions: a
-//! path ends where a loop would close, and the next begins there. Ours are like them and can be told from a
-//! window of branches as surely as from a whole trace, because whether a path ends at a transfer depends on
-//! nothing but the transfer:
+//! Ball and Larus ("Efficient path profiling", MICRO 1996) count the acyclic paths within functions: a path
+//! ends where a loop would close, and the next begins there. The paths here are similar, and can be
+//! identified in a window of branches as reliably as in a whole trace, because whether a path ends at a
+//! transfer depends only on the transfer:
 //!
-//! - at a **call**: the next paths are the callee's, and the caller goes on with a new path behind the call
-//!   (after the return). So a path never holds another activation's branches, and no path is interleaved
-//!   with another: a thread's execution is a sequence of paths, and to follow it takes no call stack;
+//! - at a **call**: the next paths are the callee's, and the caller continues with a new path after the call
+//!   (after the return). So a path never contains another activation's branches, and no path is interleaved
+//!   with another: a thread's execution is a sequence of paths, and following it takes no call stack;
 //! - at a **return**;
-//! - at a **back edge**: a taken branch or jump inside of a function to an address that is not above its
-//!   own. A loop head in Ball and Larus' sense is the target of such an edge in compiled code; one that is
-//!   laid out backwards without closing a loop cuts one path in two;
+//! - at a **back edge**: a taken branch or jump within a function to an address that is not above its own. A
+//!   loop head in Ball and Larus' sense is the target of such an edge in compiled code; one that is laid out
+//!   backwards without closing a loop cuts one path in two;
 //! - at a **jump out of the function** (a tail call, a linkage stub, the cold part that a compiler moved
 //!   away).
 //!
-//! Each of these transfers begins the next path at its target. Since all other transfers go forwards inside
-//! of a function, every path is finite. Its identity is where it starts and the outcomes of its conditional
-//! and indirect branches; blocks and instructions follow from the code ([`crate::graph::Graph::blocks_of`]).
+//! Each of these transfers begins the next path at its target. Since all other transfers go forwards within a
+//! function, every path is finite. Its identity is its start and the outcomes of its conditional and indirect
+//! branches; blocks and instructions follow from the code ([`crate::graph::Graph::blocks_of`]).
 
 use crate::window::Location;
 use serde::{Deserialize, Serialize};
@@ -30,18 +30,18 @@ pub enum Step {
     NotTaken,
     /// A conditional branch was taken.
     Taken,
-    /// An indirect jump inside of the function went to this address, as linked.
+    /// An indirect jump within the function went to this address, as linked.
     To(u64),
 }
 
-/// Why a path ended, and so what the next one starts with.
+/// Why a path ended, and so how the next one starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Boundary {
     /// A call: the next path starts at a function's entry.
     Call,
-    /// A return: the next path starts behind a call.
+    /// A return: the next path starts after a call.
     Return,
-    /// A taken transfer backwards inside of a function: the next path starts at a loop's head.
+    /// A taken backward transfer within a function: the next path starts at a loop's head.
     BackEdge,
     /// A jump to another function.
     Jump,
@@ -52,7 +52,7 @@ pub enum Boundary {
 pub struct Path {
     /// Its first instruction.
     pub start: Location,
-    /// The outcomes of its conditional and indirect branches, the one that ends it included. The target of
+    /// The outcomes of its conditional and indirect branches, including the one that ends it. The target of
     /// the call, return or jump out of the function that ends it is not part of it.
     pub steps: Box<[Step]>,
 }

@@ -15,15 +15,15 @@ pub struct PathProfile {
     /// The weight of each path.
     #[serde(with = "as_list")]
     pub paths: FxHashMap<Path, f64>,
-    /// The weight of each edge, conditional branches that fell through included.
+    /// The weight of each edge, including conditional branches that fell through.
     #[serde(with = "as_list")]
     pub edges: FxHashMap<FromTo, f64>,
-    /// The weight of all paths; more than that of `paths` where rare ones were left out.
+    /// The weight of all paths; more than that of `paths` if rare ones were left out.
     pub total: f64,
 }
 
 impl PathProfile {
-    /// A path's flow: its share of the weight of all paths.
+    /// Returns a path's flow: its share of the weight of all paths.
     pub fn flow(&self, path: &Path) -> f64 {
         self.paths.get(path).map_or(0.0, |weight| weight / self.total)
     }
@@ -39,8 +39,8 @@ impl PathProfile {
         self.total += other.total;
     }
 
-    /// What lies in some modules only: paths that start there, edges from there. Rare paths that were left
-    /// out are taken to be spread over the modules as the others are.
+    /// Returns the part in some modules: paths that start there, edges from there. Rare paths that were left
+    /// out are assumed to be distributed over the modules like the others.
     pub fn in_modules(&self, wanted: impl Fn(ModuleId) -> bool) -> Self {
         let paths: FxHashMap<_, _> =
             self.paths.iter().filter(|(path, _)| wanted(path.start.module)).map(owned).collect();
@@ -51,7 +51,7 @@ impl PathProfile {
         Self { paths, edges, total }
     }
 
-    /// Paths by falling weight; those of equal weight in the order of their identity.
+    /// Returns the paths by falling weight; those of equal weight in the order of their identity.
     pub fn hottest(&self) -> Vec<(&Path, f64)> {
         let mut paths: Vec<_> = self.paths.iter().map(|(path, &weight)| (path, weight)).collect();
         paths.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
@@ -63,7 +63,7 @@ fn owned<K: Clone>((key, &weight): (&K, &f64)) -> (K, f64) {
     (key.clone(), weight)
 }
 
-/// Maps as lists of pairs in a fixed order: keys of JSON objects are strings.
+/// Maps as lists of pairs in a fixed order, because keys of JSON objects are strings.
 mod as_list {
     use super::*;
     use serde::{Deserializer, Serializer};

@@ -1,44 +1,44 @@
-//! Whether windows are enough for a profile.
+//! Whether the windows suffice for a profile.
 //!
-//! Problem: a recording must end some time. Too early, and the compiler is told about chance; too late, and
-//! nobody waits for it. How many windows are enough depends on the program: a loop needs some hundreds, an
-//! interpreter thousands. Approach: three facts about the windows of the module, each with its bound.
+//! Problem: a recording must end at some time. If it ends too early, the profile depends on chance; if too
+//! late, nobody waits for it. How many windows suffice depends on the program: a loop needs some hundreds, an
+//! interpreter thousands. Approach: three properties of the windows of the module, each with its limit.
 //!
 //! 1. *Windows*: at least [`WINDOWS_MIN`].
-//! 2. *Coverage*: the chance that the next taken transfer is one that was seen before. By Good and Turing
-//!    it is 1 - n1/n, where n1 of the n transfers in the windows were seen in one window only.
-//! 3. *Stability*: what two halves of the windows have in common, as the overlap of their transfers' shares.
+//! 2. *Coverage*: the probability that the next taken transfer has been seen before. By Good and Turing it is
+//!    1 - n1/n, where n1 of the n transfers in the windows were seen in one window only.
+//! 3. *Stability*: the agreement of two halves of the windows, as the overlap of their transfers' shares.
 //!    Each half has half the windows, so the whole agrees better with the truth than the halves with each
 //!    other.
 //!
-//! Source: I. J. Good, "The Population Frequencies of Species", Biometrika 40, 1953. Limits: nothing is said
-//! about inputs that were not run.
+//! Source: I. J. Good, "The Population Frequencies of Species", Biometrika 40, 1953. Limits: inputs that were
+//! not run are not considered.
 
 use crate::accuracy::overlap;
 use crate::window::{Location, ModuleId, Transfer, Window};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::{Display, Formatter};
 
-/// Fewer windows of a module are not enough. In independent trials 500 brought what thousands did.
+/// The minimum number of windows of a module. In independent trials 500 gained as much as thousands.
 pub const WINDOWS_MIN: usize = 1000;
-/// Less coverage is not enough.
+/// The minimum coverage.
 pub const COVERAGE_MIN: f64 = 0.98;
-/// Less stability is not enough.
+/// The minimum stability.
 pub const STABILITY_MIN: f64 = 0.9;
 
-/// How good the windows of a module are.
+/// The quality of the windows of a module.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
-    /// Windows with at least one taken transfer out of the module.
+    /// The number of windows with at least one taken transfer out of the module.
     pub windows: usize,
-    /// The chance that the next transfer is one that was seen, 0 to 1.
+    /// The probability that the next transfer has been seen, 0 to 1.
     pub coverage: f64,
     /// The overlap of two halves of the windows, 0 to 1.
     pub stability: f64,
 }
 
 impl Quality {
-    /// Judges the windows of a module. Every other one is in the same half.
+    /// Evaluates the windows of a module. The halves are the even and the odd windows.
     pub fn of(windows: &[Window], module: ModuleId) -> Quality {
         let mut halves: [FxHashMap<(Location, Location), f64>; 2] = Default::default();
         let mut windows_with: FxHashMap<(Location, Location), usize> = FxHashMap::default();
@@ -64,7 +64,7 @@ impl Quality {
         }
     }
 
-    /// Whether more windows would change little.
+    /// Returns whether more windows would change little.
     pub fn is_enough(&self) -> bool {
         self.windows >= WINDOWS_MIN && self.coverage >= COVERAGE_MIN && self.stability >= STABILITY_MIN
     }
@@ -72,7 +72,7 @@ impl Quality {
 
 impl Display for Quality {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        // Rounded down, so that what is short of a bound never looks as if it reached it.
+        // Rounded down, so that a value below a limit never looks as if it reached it.
         let percent = |share: f64| (1000.0 * share).floor() / 10.0;
         write!(
             f,

@@ -1,8 +1,8 @@
-//! What sampling period, number of runs and length of windows are worth: the paper's Figures 3, 4 and 5.
+//! The effect of sampling period, number of runs and length of windows: the paper's Figures 3, 4 and 5.
 //!
-//! A few recordings are enough for all of it. A longer period is emulated by leaving out windows, and shorter
-//! windows by leaving out their last branches; a sampler with those settings would have recorded the same,
-//! but for what its own work costs the program.
+//! A few recordings suffice for all of it. A longer period is emulated by dropping windows, and shorter
+//! windows by dropping their last branches; a sampler with those settings would have recorded the same, apart
+//! from its own cost to the program.
 
 use crate::accuracy::{Agreement, agreement};
 use crate::estimate::Estimator;
@@ -11,36 +11,36 @@ use crate::program::Program;
 use crate::window::{BranchRecording, ModuleId};
 use serde::{Deserialize, Serialize};
 
-/// The settings to try, all with all.
+/// The settings to try, in all combinations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
-    /// One in so many windows is kept; at least 1.
+    /// One in this many windows is kept; at least 1.
     pub one_in: Vec<usize>,
-    /// So many recordings are used, from the first.
+    /// This many recordings are used, from the first.
     pub runs: Vec<usize>,
-    /// So many branches of each window are used.
+    /// This many branches of each window are used.
     pub branches: Vec<usize>,
 }
 
-/// What one setting gave.
+/// The result of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Mean time between windows of a running thread, in ns.
     pub period_ns: u64,
-    /// Recordings used.
+    /// The number of recordings used.
     pub runs: usize,
-    /// Most branches used of a window.
+    /// The maximum number of branches used of a window.
     pub branches: usize,
-    /// Windows used; those that disagree with the code are not.
+    /// The number of windows used, without those that disagree with the code.
     pub windows: usize,
-    /// Different paths that windows held whole.
+    /// The number of different paths that windows contained whole.
     pub paths_seen_whole: usize,
-    /// The estimate beside the truth.
+    /// The agreement of the estimate with the truth.
     pub agreement: Agreement,
 }
 
 /// Stitches the runs once for every setting of the grid that they allow, over the wanted modules only. All
-/// recordings and the truth number their modules alike ([`crate::modules::ModuleTable`]).
+/// recordings and the truth must number their modules alike ([`crate::modules::ModuleTable`]).
 pub fn study(
     program: &dyn Program,
     truth: &PathProfile,

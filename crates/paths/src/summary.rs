@@ -1,4 +1,4 @@
-//! What a recording shows: its hot functions and paths, and how good it is.
+//! The summary of a recording: its hot functions and paths, and its quality.
 
 use crate::estimate::Estimator;
 use crate::export::stacks::Callee;
@@ -10,46 +10,46 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A recording in short.
+/// The summary of a recording.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// What the figures are.
+    /// The evidence of the figures.
     pub evidence: &'static str,
-    /// What was run.
+    /// The command.
     pub command: Vec<String>,
     /// The sampler.
     pub backend: String,
     /// Mean CPU time between two samples, in ns.
     pub period_ns: u64,
-    /// Branches asked for in a window.
+    /// The requested number of branches per window.
     pub branches_max: u32,
-    /// Samples with a window.
+    /// The number of samples with a window.
     pub windows: usize,
-    /// Samples without one, by reason.
+    /// The number of samples without one, by reason.
     pub without_window: BTreeMap<String, u64>,
     /// Why windows ended.
     pub ended: BTreeMap<String, u64>,
-    /// Windows that disagree with the code of their files; they are left out.
+    /// The number of windows that disagree with the code of their files; they are left out.
     pub contradicting: usize,
-    /// Different paths that were estimated to be executed at all.
+    /// The number of different paths with an estimated flow.
     pub different_paths: usize,
     /// The functions with the most time.
     pub functions: Vec<HotFunction>,
-    /// The paths that are executed most.
+    /// The most executed paths.
     pub paths: Vec<HotPath>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 /// A function and its share of the time.
 #[derive(Debug, Clone, Serialize)]
 pub struct HotFunction {
-    /// Which function.
+    /// The function.
     #[serde(skip)]
     pub callee: Callee,
     /// Its share of the time.
     pub share: f64,
-    /// Its name for people.
+    /// Its name for display.
     pub name: String,
     /// The path of its file.
     pub module: String,
@@ -60,7 +60,7 @@ pub struct HotFunction {
 pub struct HotPath {
     /// Its share of all executions of paths.
     pub share: f64,
-    /// Its function's name for people.
+    /// Its function's name for display.
     pub function: String,
     /// Bytes between the function's first instruction and the path's.
     pub offset: u64,
@@ -75,7 +75,7 @@ pub struct HotPath {
 }
 
 impl Summary {
-    /// Of a recording, with so many functions and paths.
+    /// Summarises a recording, with this many functions and paths.
     pub fn new(recording: &BranchRecording, program: &dyn Program, top: usize) -> Summary {
         let mut estimator = Estimator::new(program);
         let mut contradicting = 0;
@@ -148,7 +148,7 @@ fn hot_path(
     }
 }
 
-/// Why a window ended, in the words of the recording.
+/// Describes why a window ended, in the words of the recording.
 fn reason(end: &End) -> String {
     match end {
         End::Full => "full".to_owned(),

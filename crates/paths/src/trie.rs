@@ -1,4 +1,4 @@
-//! Paths and fragments that share their beginnings, with a weight at each place.
+//! Paths and fragments that share their beginnings, with a weight at each node.
 
 use crate::graph::{BlockId, EdgeId, Graph, SiteId};
 use crate::path::Path;
@@ -11,16 +11,16 @@ pub(crate) struct NodeId(u32);
 const NO_NODE: NodeId = NodeId(u32::MAX);
 const NO_EDGE: EdgeId = EdgeId(u32::MAX);
 
-/// What the outcomes from a root to here have in common.
+/// A sequence of outcomes from a root.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
     /// The node before the last outcome, `None` at a root.
     pub parent: Option<NodeId>,
-    /// The last outcome; at a root nothing that could be used.
+    /// The last outcome; unused at a root.
     pub edge: EdgeId,
     /// Weight that came here.
     pub reached: f64,
-    /// Weight whose path ended here.
+    /// The weight of the paths that ended here.
     pub ended: f64,
     /// Conditional branches have two outcomes, so most nodes need no table.
     children: [(EdgeId, NodeId); 2],
@@ -29,9 +29,9 @@ pub(crate) struct Node {
 /// Where a fragment begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
-    /// At its path's start.
+    /// At the start of its path.
     Start(BlockId),
-    /// Somewhere in its path, before this instruction.
+    /// Within its path, before this instruction.
     Before(SiteId),
 }
 
@@ -67,7 +67,7 @@ impl Trie {
         NodeId(self.nodes.len() as u32 - 1)
     }
 
-    /// The root of an origin, added if it is new.
+    /// Returns the root of an origin, added if it is new.
     pub fn root(&mut self, origin: Origin) -> NodeId {
         if let Some(known) = self.root_of(origin) {
             return known;
@@ -85,7 +85,7 @@ impl Trie {
         id
     }
 
-    /// The root of an origin, if there is one.
+    /// Returns the root of an origin, if there is one.
     pub fn root_of(&self, origin: Origin) -> Option<NodeId> {
         match origin {
             Origin::Start(BlockId(block)) => {
@@ -95,7 +95,7 @@ impl Trie {
         }
     }
 
-    /// The node behind an outcome, if it was met.
+    /// Returns the node after an outcome, if there is one.
     pub fn child(&self, node: NodeId, edge: EdgeId) -> Option<NodeId> {
         let children = &self.node(node).children;
         if children[0].0 == edge {
@@ -107,7 +107,7 @@ impl Trie {
         if children[1].0 == NO_EDGE { None } else { self.more_children.get(&(node, edge)).copied() }
     }
 
-    /// The node behind an outcome, added if it is new.
+    /// Returns the node after an outcome, added if it is new.
     pub fn child_or_new(&mut self, node: NodeId, edge: EdgeId) -> NodeId {
         if let Some(known) = self.child(node, edge) {
             return known;

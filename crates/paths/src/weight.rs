@@ -1,22 +1,22 @@
-//! What each window counts.
+//! The weight of each window.
 //!
 //! Windows begin uniformly in time, but cover a fixed number N of branches. An execution of a branch is in a
-//! window exactly if the window begins among the instructions of the N branches before it, and so in
-//! proportion to their number: what runs in branch-sparse code (long blocks) is seen more often than what
-//! runs in branch-dense code. The window's own instructions per branch estimate that number over N, and so a
-//! first weight, *branches per instruction*, makes all executions count alike.
+//! window exactly if the window begins among the instructions of the N branches before it, that is, in
+//! proportion to their number: branch-sparse code (long blocks) is seen more often than branch-dense code.
+//! The window's own instructions per branch estimate that number over N, and so a first weight, *branches per
+//! instruction*, makes all executions count alike.
 //!
-//! That is right where the density changes slowly, and where all instructions take the same time. Where not,
-//! the balance of flow helps: it says how often each straight line is executed, and the windows that begin
-//! in it together must weigh that much, whatever time control takes there. (A line that is also entered
-//! further down is several: a window counts for the last entry before its begin.) Better weights make a
-//! better balance, so this is done twice. A line where few windows begin says little; so the weights are
-//! mixed with those before. Windows of recordings with different rates stand for different times, and count
-//! in proportion to that from the beginning. (Windows of a branch-record unit end where the others begin: at
-//! the sample. All this holds for them with the directions exchanged.)
+//! That is right if the density changes slowly and all instructions take the same time. Otherwise the balance
+//! of flow helps: it gives how often each straight line is executed, and the windows that begin in it
+//! together must have that weight, whatever time control takes there. (A line that is also entered further
+//! down is several: a window counts for the last entry before its beginning.) Better weights make a better
+//! balance, so this is done twice. A line in which few windows begin gives little information, so the weights
+//! are mixed with the previous ones. Windows of recordings with different rates represent different times,
+//! and count in proportion to that from the beginning. (Windows of a branch-record unit end where the others
+//! begin: at the sample. All this holds for them with the directions exchanged.)
 //!
-//! Simulated, on 8 programs of chance with 10,000 windows: what the edge overlap lacks falls from 3.7 % with
-//! the first weights to 0.8 %, and from 20 % to 2.4 % with slow instructions and system calls.
+//! Simulated, on 8 random programs with 10,000 windows: the edge overlap's deficit falls from 3.7 % with the
+//! first weights to 0.8 %, and from 20 % to 2.4 % with slow instructions and system calls.
 
 use crate::balance::balanced_edges;
 use crate::fragment::fragments;
@@ -26,12 +26,12 @@ use crate::outcome::Outcome;
 use crate::trie::{Origin, Trie};
 use rustc_hash::FxHashMap;
 
-/// How often the weights are improved by balance. More fits the noise of few windows.
+/// How often the weights are improved by balance. More would fit the noise of few windows.
 const PASSES: u32 = 2;
-/// As how many windows that begin in the same line the weight before counts.
+/// The previous weight counts like this many windows that begin in the same line.
 const WEIGHT_BEFORE_COUNTS: f64 = 20.0;
 
-/// Windows made whole.
+/// The completed windows.
 pub(crate) struct Windows<'a, 'p> {
     pub graph: &'a Graph<'p>,
     pub windows: &'a [Piece],
@@ -79,7 +79,7 @@ impl Windows<'_, '_> {
         weights
     }
 
-    /// The entries of each site's straight line by rising address.
+    /// Returns the entries of each site's straight line by rising address.
     fn entries(&self, weights: &[f64]) -> FxHashMap<SiteId, Vec<Entry>> {
         let edges = balanced_edges(self.graph, &self.edge_weights(weights));
         let mut entered: FxHashMap<BlockId, f64> = FxHashMap::default();
@@ -98,14 +98,14 @@ impl Windows<'_, '_> {
         entries
     }
 
-    /// Branches per instruction.
+    /// Returns branches per instruction.
     fn density(&self, window: &Piece) -> f64 {
         let outcomes = &self.outcomes[window.range.clone()];
         let instructions: u32 = outcomes.iter().map(|outcome| outcome.instructions).sum();
         outcomes.len() as f64 / f64::from(instructions)
     }
 
-    /// The weight with which windows show each edge.
+    /// Returns the weight with which windows show each edge.
     pub fn edge_weights(&self, weights: &[f64]) -> Vec<f64> {
         let mut edges = vec![0.0; self.graph.edges().count()];
         for (window, weight) in self.windows.iter().zip(weights) {
@@ -116,7 +116,7 @@ impl Windows<'_, '_> {
         edges
     }
 
-    /// The tree of all fragments.
+    /// Makes the tree of all fragments.
     pub fn tree(&self, weights: &[f64]) -> Trie {
         let graph = self.graph;
         let mut trie = Trie::default();

@@ -1,7 +1,7 @@
-//! What a sampler records: windows of consecutively executed instructions, and where they lie.
+//! What a sampler records: windows of consecutively executed instructions, and where they are.
 //!
-//! A window holds only the transfers that were taken, as a branch-record unit does. Which branches were not
-//! taken in between follows from the code (see [`crate::program::Program`]).
+//! A window contains only the transfers that were taken, as from a branch-record unit. The branches in
+//! between that were not taken follow from the code (see [`crate::program::Program`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub struct Transfer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// It has as many branches as were asked for.
+    /// It has the requested number of branches.
     Full,
     /// The next instruction is a system call.
     SystemCall,
@@ -49,7 +49,7 @@ pub enum End {
     Unsupported(String),
     /// The next instruction touches memory that cannot be read, or would fault.
     Memory,
-    /// The cap on instructions came first.
+    /// The limit of instructions was reached.
     InstructionCap,
     /// Control went to code that is in no file (made at run time, the vDSO); it is not recorded.
     NoFile,
@@ -70,15 +70,15 @@ pub struct Window {
     pub start: Location,
     /// The taken transfers, in the order of execution.
     pub transfers: Vec<Transfer>,
-    /// The first instruction that is not part of it any more: the one that would be executed next.
+    /// The first instruction after it: the one that would be executed next.
     pub end: Location,
-    /// Instructions executed; `None` where the sampler cannot count them.
+    /// Instructions executed; `None` if the sampler cannot count them.
     pub instructions: Option<u32>,
-    /// Control-transfer instructions executed, taken or not; `None` where the sampler cannot count them.
+    /// Control-transfer instructions executed, taken or not; `None` if the sampler cannot count them.
     pub branches: Option<u32>,
     /// Why it ended.
     pub ended: End,
-    /// Mean time between the samples of which it is one, in ns of CPU time; `None`: as its recording says.
+    /// Mean time between samples at its rate, in ns of CPU time; `None` means that of its recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
 }
@@ -88,22 +88,22 @@ pub struct Window {
 pub struct BranchRecording {
     /// Version of this format: [`BranchRecording::VERSION`].
     pub version: u32,
-    /// What was run, or `pid N`.
+    /// The command, or `pid N`.
     pub command: Vec<String>,
     /// The sampler: `lbr`, `shadow` or `step`.
     pub backend: String,
     /// Mean time between the samples of a running thread, in ns of its CPU time.
     pub period_ns: u64,
-    /// Branches asked for in a window.
+    /// The requested number of branches per window.
     pub branches_max: u32,
-    /// The files that the windows lie in.
+    /// The files that contain the windows.
     pub modules: Vec<Module>,
     /// The windows, in the order of their time.
     pub windows: Vec<Window>,
-    /// Samples that gave no window at all, by reason (`in the kernel`, `code in no file`, `thread ended`,
-    /// `lost`).
+    /// The number of samples that gave no window, by reason (`in the kernel`, `code in no file`, `thread
+    /// ended`, `lost`).
     pub without_window: std::collections::BTreeMap<String, u64>,
-    /// What the user should know about this recording.
+    /// Notes for the user about this recording.
     pub notes: Vec<String>,
 }
 
@@ -111,12 +111,12 @@ impl BranchRecording {
     /// The format that this code writes; it reads all from 1 on.
     pub const VERSION: u32 = 2;
 
-    /// The CPU time that one of the windows stands for, in ns; at least 1.
+    /// Returns the CPU time that one of the windows represents, in ns; at least 1.
     pub fn time_of(&self, window: &Window) -> u64 {
         window.period_ns.unwrap_or(self.period_ns).max(1)
     }
 
-    /// Has every window stand for so many.
+    /// Makes every window represent this many.
     pub(crate) fn stand_for(&mut self, count: u64) {
         if self.windows.iter().any(|window| window.period_ns.is_some()) {
             self.name_periods();
@@ -125,7 +125,7 @@ impl BranchRecording {
         periods.chain([&mut self.period_ns]).for_each(|period| *period = period.saturating_mul(count));
     }
 
-    /// Has each window say its period, before windows of another rate come among them.
+    /// Sets the period of each window, before windows of another rate are added.
     pub(crate) fn name_periods(&mut self) {
         let own = self.period_ns;
         self.windows.iter_mut().for_each(|window| _ = window.period_ns.get_or_insert(own));

@@ -63,7 +63,7 @@ fn exact_counts_are_those_of_the_definition() {
 
 #[test]
 fn windows_of_a_lower_rate_count_for_more() {
-    // Two loops, a phase each.
+    // Two loops, one phase each.
     let many = Decide::AllBut(20_000);
     let ops = vec![Op::Plain(2), Op::Branch(0, many), Op::Plain(2), Op::Branch(2, many), Op::Jump(0)];
     let world = World::new(&[(0, ops.clone())]);
@@ -102,7 +102,7 @@ fn a_tail_call_ends_a_path_and_returns_to_the_callers_caller() {
     assert!((share(&estimate.profile, one, other) - 0.5).abs() < 0.02);
 }
 
-/// Means over some programs of chance: accuracy, overlap of edges and of paths.
+/// Means over some random programs: accuracy, overlap of edges and of paths.
 fn mean_agreement(functions: usize, rough: bool, windows: usize) -> [f64; 3] {
     let programs = 4;
     let mut mean = [0.0; 3];
@@ -118,8 +118,8 @@ fn mean_agreement(functions: usize, rough: bool, windows: usize) -> [f64; 3] {
 
 #[test]
 fn estimates_find_the_hot_paths_of_programs_of_chance() {
-    // Windows of ten runs of 10 s at 100 samples/s. Another program each time, so the bounds are not tight:
-    // with branches per instruction alone, the edge overlaps are 0.96 and 0.80.
+    // Windows of ten runs of 10 s at 100 samples/s. The programs differ, so the bounds are not tight: with
+    // branches per instruction alone, the edge overlaps are 0.96 and 0.80.
     for (rough, overlap_min) in [(false, 0.98), (true, 0.95)] {
         let [accuracy, edges, paths] = mean_agreement(8, rough, 10_000);
         assert!(accuracy > 0.99, "accuracy {accuracy}");
@@ -167,7 +167,7 @@ fn what_runs_behind_slow_instructions_is_not_overrated() {
 
 #[test]
 fn what_runs_behind_system_calls_is_not_underrated() {
-    // Windows end before the system call, and only few begin in the few instructions behind it.
+    // Windows end before the system call, and only few begin in the few instructions after it.
     let mut main = vec![Op::Plain(40), Op::Branch(0, Decide::AllBut(20)), Op::Call(1)];
     main.extend([Op::Branch(5, HALF), Op::Plain(1), Op::Jump(0)]);
     let write = vec![Op::Plain(2), Op::SystemCall, Op::Branch(3, Decide::Chance(0.1)), Op::Return];
@@ -203,7 +203,7 @@ fn long_paths_that_windows_cut_off_are_not_underrated() {
 
 #[test]
 fn branches_that_depend_on_each_other_are_not_mixed_up() {
-    // Far apart: 10 branches of chance lie between the two that always agree.
+    // Far apart: 10 random branches are between the two that always agree.
     let mut ops = vec![Op::Branch(2, Decide::Remember(0, 0.5)), Op::Plain(1)];
     for _ in 0..10 {
         ops.extend([Op::Branch(ops.len() + 2, Decide::Chance(0.1)), Op::Plain(1)]);

@@ -1,9 +1,9 @@
-//! The LLVM sample profile as text, which `clang -fprofile-sample-use` reads as it is:
-//! `function:total:head`, then for each source line `offset[.discriminator]: count [callee:count …]`, and
-//! functions that were inlined indented below the line of their call (`SampleProfReader.h`).
+//! The LLVM sample profile as text, which `clang -fprofile-sample-use` reads directly: `function:total:head`,
+//! then for each source line `offset[.discriminator]: count [callee:count …]`, with inlined functions
+//! indented below the line of their call (`SampleProfReader.h`).
 //!
-//! It is what `llvm-profgen` makes of [`super::llvm_profgen`]'s output, for those who have no
-//! `llvm-profgen`.
+//! `llvm-profgen` makes the same from the output of [`super::llvm_profgen`]; this format is for machines
+//! without `llvm-profgen`.
 
 use super::source::{FunctionCounts, Line, LineCount, SourceCounts};
 use super::{Format, Needs, Writer};

@@ -1,10 +1,10 @@
 //! BOLT's pre-aggregated profile: `perf2bolt -pa -p PROFILE -o OUT FILE`, then `llvm-bolt -data=OUT`.
 //!
-//! Format (LLVM 19, `DataAggregator.cpp`, `parseAggregatedLBREntry`): `B from to count mispredictions` for
-//! a taken branch, `F first last count` for a run of instructions without one. Addresses are hexadecimal,
-//! without `0x`, as linked; 0 is outside of the program. `f` is a run that was entered from outside of its
-//! function: if it starts behind a call, BOLT then knows that the call's block leads to it. There is no
-//! saying in this format that mispredictions are not known, so they are 0.
+//! Format (LLVM 19, `DataAggregator.cpp`, `parseAggregatedLBREntry`): `B from to count mispredictions` for a
+//! taken branch, `F first last count` for a run of instructions without one. Addresses are hexadecimal,
+//! without `0x`, as linked; 0 is outside the program. `f` is a run that was entered from outside its
+//! function: if it starts after a call, BOLT then knows that the call's block leads to it. The format cannot
+//! express that mispredictions are unknown, so they are 0.
 
 use super::counts::Counts;
 use super::{Format, Needs, Writer};

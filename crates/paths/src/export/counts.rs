@@ -1,17 +1,17 @@
 //! How often each transfer and each straight run of instructions was executed, estimated from windows.
 //!
 //! Problem: optimisers want two counts, of taken transfers and of the straight runs between them; windows
-//! show both, but not as often as they were executed ([`crate::estimate`] tells why). Approach: the counts
-//! are made of the same weights of edges as the path profile, so that what [`crate::accuracy`] says of an
-//! estimate holds for what is exported. A taken edge is a transfer. Runs follow from the edges: control that
-//! comes to a straight line falls on or leaves it at each branch in the proportion of the branch's edges.
-//! Readers want integers, so the weights are scaled to [`UNITS_PER_WINDOW`] for the mean window.
+//! show both, but not as often as they were executed (see [`crate::estimate`]). Approach: the counts are made
+//! from the same weights of edges as the path profile, so that the accuracy of an estimate
+//! ([`crate::accuracy`]) is also that of the exported counts. A taken edge is a transfer. Runs follow from
+//! the edges: control that comes to a straight line continues or leaves it at each branch in the proportion
+//! of the branch's edges. Readers want integers, so the weights are scaled to [`UNITS_PER_WINDOW`] for the
+//! mean window.
 //!
-//! Where more leaves a line than is known to have entered it, or less (an entry that no window shows, a
-//! thread's end), the runs are scaled to what leaves. A line that nothing is known to enter begins where the
-//! first window in it did. Limits: that a branch goes its way no matter where the run began is assumed, which
-//! changes no count of an instruction or a branch; and there is nothing to say which branches were
-//! mispredicted.
+//! If more leaves a line than is known to have entered it, or less (an entry that no window shows, a thread's
+//! end), the runs are scaled to what leaves. A line without a known entry begins where the first window in it
+//! did. Limits: it is assumed that a branch's way does not depend on where the run began, which changes no
+//! count of an instruction or a branch; mispredictions are unknown.
 
 use crate::estimate::Estimator;
 use crate::graph::{Block, Edge, Exit, Graph};
@@ -20,38 +20,40 @@ use crate::program::Program;
 use crate::window::{BranchRecording, Location, ModuleId};
 use std::collections::BTreeMap;
 
-/// What the windows count for on average. Large enough that a hundredth of it is still resolved.
+/// The count of the mean window. Large enough that a hundredth of it is still resolved.
 pub const UNITS_PER_WINDOW: f64 = 1000.0;
 
 /// Runs of less are not followed further, in units.
 const FOLLOWED_MIN: f64 = 0.5;
 
-/// Instructions executed one behind the other, without a taken transfer in between.
+/// Instructions executed one after another, without a taken transfer in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run {
     /// The first instruction.
     pub first: Location,
-    /// Address of the last instruction, which is of the same module.
+    /// Address of the last instruction, in the same module.
     pub last: u64,
     /// Whether control came from another function. A return from a recursive call counts as one, too.
     pub from_outside: bool,
 }
 
-/// The estimated counts of one module, in units of which the mean window has [`UNITS_PER_WINDOW`].
+/// The estimated counts of one module, in units; the mean window has [`UNITS_PER_WINDOW`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     /// Taken transfers by the addresses of source and target; `None` is an address in another module.
     pub transfers: BTreeMap<(Option<u64>, Option<u64>), u64>,
     /// Straight runs.
     pub runs: BTreeMap<Run, u64>,
-    /// What each window of the recording counts, in units; 0 without a branch, or if it contradicts the code.
+    /// The count of each window of the recording, in units; 0 without a branch, or if it contradicts the
+    /// code.
     pub weights: Vec<f64>,
-    /// Windows that contradict the code of their files, or whose file cannot be read; they count nothing.
+    /// The number of windows that contradict the code of their files, or whose file cannot be read; they do
+    /// not count.
     pub contradicting: usize,
 }
 
 impl Counts {
-    /// The counts of a module.
+    /// Counts the windows of a module.
     pub fn new(recording: &BranchRecording, module: ModuleId, program: &dyn Program) -> Counts {
         let mut estimator = Estimator::new(program);
         let mut contradicting = 0;
@@ -71,7 +73,7 @@ impl Counts {
         Counts { transfers, runs, weights, contradicting }
     }
 
-    /// How often each straight run was executed, wherever control came from: first and last address.
+    /// Returns how often each straight run was executed, from anywhere, by first and last address.
     pub fn ranges(&self) -> BTreeMap<(u64, u64), u64> {
         let mut ranges = BTreeMap::new();
         for (run, count) in &self.runs {
@@ -81,12 +83,12 @@ impl Counts {
     }
 }
 
-/// A seldom thing is no impossible thing: every count is at least 1.
+/// Something rare is not impossible: every count is at least 1.
 fn whole<K: Ord>(counts: BTreeMap<K, f64>) -> BTreeMap<K, u64> {
     counts.into_iter().map(|(key, count)| (key, count.round().max(1.0) as u64)).collect()
 }
 
-/// What enters and what leaves the straight line before each site.
+/// The counts that enter and leave the straight line before each site.
 struct StraightLines<'a, 'p> {
     graph: &'a Graph<'p>,
     /// The units of each edge, by its id.
@@ -108,7 +110,7 @@ impl<'a, 'p> StraightLines<'a, 'p> {
         Self { graph, edges, entered, left }
     }
 
-    /// The edges that were executed and that an optimiser sees as taken.
+    /// Returns the executed edges that an optimiser treats as taken.
     fn taken(&self) -> impl Iterator<Item = (&Edge, f64)> {
         let edges = self.graph.edges().zip(self.edges).map(|((_, edge), &units)| (edge, units));
         edges.filter(|&(edge, units)| units > 0.0 && edge.step != Some(Step::NotTaken))
@@ -157,12 +159,12 @@ impl<'a, 'p> StraightLines<'a, 'p> {
         runs
     }
 
-    /// Falls on from a block, and tells the end of each run from there, with its units.
+    /// Continues from a block, and passes on the end of each run from there, with its units.
     fn follow(&self, mut block: Block, mut units: f64, mut run: impl FnMut(u64, f64)) {
         loop {
             let (index, site) = (block.site.0 as usize, self.graph.site(block.site));
             if self.left[index] == 0.0 {
-                // What comes here ends in the line: at an instruction that no window goes beyond.
+                // The rest ends in the line, at an instruction that no window goes beyond.
                 return run(block.start.address, units);
             }
             let arrived = if self.entered[index] > 0.0 { self.entered[index] } else { self.left[index] };
@@ -201,14 +203,14 @@ mod tests {
     use corewise_core::random::Random;
     use rustc_hash::FxHashMap;
 
-    /// What a made-up program does, and a recording of it as a sampler would make it.
+    /// Executes a made-up program, and records it like a sampler.
     fn recorded(world: &World, windows: usize) -> (Trace, BranchRecording) {
         let trace = world.run(&mut Random::new(1, 1), 1_000_000);
         let recording = fixture::recording(world.windows(&trace, &mut Random::new(1, 2), windows, 32));
         (trace, recording)
     }
 
-    /// How often each way out of each branch was taken, by the counts alone: what an optimiser makes of them.
+    /// How often each way out of each branch was taken, by the counts alone, as an optimiser computes it.
     fn edges_of(counts: &Counts, module: ModuleId, world: &World) -> FxHashMap<FromTo, f64> {
         let at = |address| Location { module, address };
         let mut edges = FxHashMap::default();

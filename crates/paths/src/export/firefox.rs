@@ -1,6 +1,6 @@
 //! The Firefox Profiler's format (<https://profiler.firefox.com>, "Load a profile from file"): where each
 //! thread was over time. A window is a sample of the calls at its start, as far as it shows them. Written
-//! with the library of the format's own tool, samply.
+//! with the library of samply, the format's own tool.
 
 use super::stacks;
 use super::{Format, Needs, Writer};

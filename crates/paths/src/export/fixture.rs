@@ -1,4 +1,4 @@
-//! A small made-up recording and the program that it is of.
+//! A small made-up recording and its program.
 
 use super::counts::Counts;
 use super::source::{Line, Lines, Place, SourceCounts, SourceFrame};
@@ -134,7 +134,7 @@ impl Program for MadeUp {
     }
 }
 
-/// Four instructions a line; the last line of `work` is an inlined `step`.
+/// Four instructions per line; the last line of `work` is an inlined `step`.
 pub struct MadeUpLines;
 
 impl Lines for MadeUpLines {
@@ -171,7 +171,7 @@ pub fn source() -> SourceCounts {
     SourceCounts::new(&Counts::new(&two_modules(), EXECUTABLE, &program), EXECUTABLE, &program, &MadeUpLines)
 }
 
-/// What an exporter writes.
+/// Returns the output of an exporter.
 pub fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();

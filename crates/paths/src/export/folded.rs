@@ -1,6 +1,6 @@
-//! Folded stacks, one a line, for flame graphs (`flamegraph.pl`, `inferno-flamegraph`, speedscope): the calls
-//! that windows show, `outermost;…;innermost count`, in units of which the mean
-//! window has [`UNITS_PER_WINDOW`].
+//! Folded stacks, one per line, for flame graphs (`flamegraph.pl`, `inferno-flamegraph`, speedscope): the
+//! calls that windows show, `outermost;…;innermost count`, in units; the mean window has
+//! [`UNITS_PER_WINDOW`].
 
 use super::stacks;
 use super::{Format, Needs, Writer};
@@ -8,7 +8,7 @@ use crate::program::Program;
 use crate::window::BranchRecording;
 use std::io::{Result, Write};
 
-/// What the mean window, which is a sample of time, counts for.
+/// The count of the mean window, which is a sample of time.
 pub const UNITS_PER_WINDOW: f64 = 100.0;
 
 /// `--format folded`.
@@ -24,7 +24,7 @@ pub fn write(recording: &BranchRecording, program: &dyn Program, out: &mut dyn W
     let units = UNITS_PER_WINDOW * recording.windows.len() as f64;
     let stacks = stacks::shares(recording, program).into_iter().map(|(stack, share)| (stack, share * units));
     for (stack, units) in stacks.filter(|(_, units)| units.round() >= 1.0) {
-        // A semicolon separates, so none may be in a name.
+        // A semicolon is the separator, so names must not contain one.
         let names = stack.iter().map(|callee| callee.name(recording, program).replace(';', ":"));
         writeln!(out, "{} {units:.0}", names.collect::<Vec<_>>().join(";"))?;
     }

@@ -1,15 +1,15 @@
-//! What GCC's `-fauto-profile=FILE` reads, from GCC 12 on: what `create_gcov` of the AutoFDO tools makes of
-//! branch records.
+//! The profile that GCC's `-fauto-profile=FILE` reads, from GCC 12 on: the same as the output of the AutoFDO
+//! tools' `create_gcov` from branch records.
 //!
 //! Format (GCC 12, `auto-profile.c`): 32-bit words, little-endian, counts as two of them, the lower first.
-//! The magic number, the version, a word of no use; then sections, each a tag and a length that nobody reads:
-//! the names, the functions, and an empty list of modules. A name is its length with the zero at its end, and
-//! the bytes. A function is its name's index, the numbers of its lines and inlined calls, the lines (offset,
+//! The magic number, the version, an unused word; then sections, each with a tag and an unused length: the
+//! names, the functions, and an empty list of modules. A name is its length including the final zero, and the
+//! bytes. A function is its name's index, the numbers of its lines and inlined calls, the lines (offset,
 //! number of callees, count, callees) and, by the offset of their calls, the inlined functions. Before GCC 12
 //! lengths of names were words, not bytes.
 //!
-//! GCC looks at lines only, so a line's count is the largest of its discriminators'. Limits: with several
-//! names a function is found by the name in its debug information only.
+//! GCC looks at lines only, so a line's count is the largest of its discriminators'. Limits: a function with
+//! several names is found by the name in its debug information only.
 
 use super::source::{FunctionCounts, SourceCounts};
 use super::{Format, Needs, Writer};
@@ -22,7 +22,7 @@ const VERSION: u32 = 2;
 const NAMES: u32 = 0xaa00_0000;
 const FUNCTIONS: u32 = 0xac00_0000;
 const MODULES: u32 = 0xae00_0000;
-/// That a callee was counted at an indirect call.
+/// The type of a count for the callee of an indirect call.
 const INDIRECT_CALL: u32 = 7;
 
 /// `--format gcov`.
@@ -63,7 +63,7 @@ fn collect_names<'a>(of: &'a FunctionCounts, names: &mut BTreeMap<&'a str, u32>)
     }
 }
 
-/// One function's line: its count, and what was called from it.
+/// A function's line: its count, and the functions called from it.
 #[derive(Default)]
 struct LineTotal<'a> {
     count: u64,

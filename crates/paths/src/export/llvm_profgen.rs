@@ -4,8 +4,8 @@
 //!
 //! Format (LLVM 19, `PerfReader.cpp`, `UnsymbolizedProfileReader`): the number of ranges, a line
 //! `first-last:count` for each, the number of branches, a line `from->to:count` for each; addresses in
-//! hexadecimal, with `--use-offset=0` as linked. A branch from outside has the source 0; its target, if it
-//! is a function's first instruction, is counted as an entry. Branches to the outside are of no use here.
+//! hexadecimal, with `--use-offset=0` as linked. A branch from outside has the source 0; its target, if it is
+//! a function's first instruction, is counted as an entry. Branches to the outside are not used.
 
 use super::counts::Counts;
 use super::{Format, Needs, Writer};

@@ -1,13 +1,12 @@
 //! Recordings in the formats of other tools.
 //!
-//! Two kinds of readers want two kinds of figures. Compilers and link-time optimisers want to know how often
-//! each branch goes where: [`counts`] makes these of windows, and [`llvm_profgen`], [`bolt`] and
-//! [`perf_script`] write them, by source line ([`source`]) [`autofdo_text`], [`gcov`] and [`pprof`]. People
-//! want to see where time goes: [`stacks`] finds the calls that windows show, and [`folded`] and [`firefox`]
-//! write them.
+//! There are two kinds of readers. Compilers and link-time optimisers need to know how often each branch goes
+//! where: [`counts`] makes these figures from windows; [`llvm_profgen`], [`bolt`] and [`perf_script`] write
+//! them, and by source line ([`source`]) also [`autofdo_text`], [`gcov`] and [`pprof`]. People want to see
+//! where time goes: [`stacks`] finds the calls that windows show, and [`folded`] and [`firefox`] write them.
 //!
 //! A profile for an optimiser is of one module, and its addresses are as linked, so it does not matter where
-//! any process had loaded it. Code made at run time has no address as linked and is in no profile.
+//! a process had loaded it. Code made at run time has no address as linked and is in no profile.
 
 pub mod autofdo_text;
 pub mod bolt;
@@ -31,7 +30,7 @@ use perf_script::Segment;
 use source::{Lines, SourceCounts};
 use std::io::{Result, Write};
 
-/// Every format, in the order of the help.
+/// All formats, in the order of the help.
 pub const FORMATS: [Format; 8] = [
     llvm_profgen::FORMAT,
     bolt::FORMAT,
@@ -43,31 +42,31 @@ pub const FORMATS: [Format; 8] = [
     firefox::FORMAT,
 ];
 
-/// A format that recordings can be written in.
+/// A format for recordings.
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
-    /// What users give to `--format`.
+    /// The value of `--format`.
     pub name: &'static str,
     /// A line of the help.
     pub about: &'static str,
-    /// How it is written.
+    /// The function that writes it.
     pub writer: Writer,
-    /// What its reader needs of the module's file.
+    /// What its reader needs from the module's file.
     pub needs: Needs,
 }
 
-/// What the tool that reads a profile needs of the file that the profile is for.
+/// What the reader of a profile needs from the module's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.
     Nothing,
     /// Debug information with line tables, or pseudo-probes.
     Lines,
-    /// The relocations that the linker else drops.
+    /// Relocations, which the linker otherwise drops.
     Relocations,
 }
 
-/// How a format is written.
+/// The function that writes a format.
 #[derive(Debug, Clone, Copy)]
 pub enum Writer {
     /// The whole recording: for people.
@@ -76,13 +75,13 @@ pub enum Writer {
     Module(fn(&OfModule<'_>, &mut dyn Write) -> Result<()>),
 }
 
-/// What the profile of one module is made of.
+/// The input for the profile of one module.
 pub struct OfModule<'a> {
     /// The whole recording.
     pub recording: &'a BranchRecording,
     /// The module.
     pub module: ModuleId,
-    /// What the recording counts in it.
+    /// The counts of the recording in it.
     pub counts: &'a Counts,
     /// The code of all modules.
     pub program: &'a dyn Program,
@@ -91,17 +90,17 @@ pub struct OfModule<'a> {
 }
 
 impl OfModule<'_> {
-    /// The counts by source line; an error without debug information.
+    /// Returns the counts by source line; an error without debug information.
     pub fn source(&self) -> Result<SourceCounts> {
         Ok(SourceCounts::new(self.counts, self.module, self.program, &*self.file.lines()?))
     }
 }
 
-/// What some formats want to know of a module's file, read when they ask.
+/// Parts of a module's file that some formats need, read on request.
 pub trait ModuleFile {
-    /// Its debug information.
+    /// Returns its debug information.
     fn lines(&self) -> Result<Box<dyn Lines>>;
 
-    /// Its executable segment, as the kernel maps it.
+    /// Returns its executable segment, as the kernel maps it.
     fn segment(&self) -> Result<Segment>;
 }

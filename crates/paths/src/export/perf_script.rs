@@ -2,13 +2,13 @@
 //! `llvm-profgen --binary=FILE --perfscript=SCRIPT`.
 //!
 //! A line is a sample: the address where the window stopped and its transfers, the newest first, as
-//! `from/to/misprediction/-/-/0` (LLVM 19, `PerfReader.cpp`, `isLBRSample` and `extractLBRStack`).
-//! The module that the profile is for lies at its addresses as linked, as its `PERF_RECORD_MMAP2` line says;
-//! the others are moved away so that nothing of them looks like part of it.
+//! `from/to/misprediction/-/-/0` (LLVM 19, `PerfReader.cpp`, `isLBRSample` and `extractLBRStack`). The module
+//! of the profile is at its addresses as linked, as its `PERF_RECORD_MMAP2` line says; the others are moved
+//! away so that nothing in them looks like part of it.
 //!
-//! The format has no weights. A window with a weight above the average is written more often than one with a
-//! weight below it: [`COPIES`] times on average; what rounding leaves is carried on to the next window.
-//! Limits: the runs before the first and behind the last transfer are lost, as with a branch-record unit.
+//! The format has no weights. Heavier windows are therefore written more often: [`COPIES`] times on average;
+//! the remainder of rounding is carried on to the next window. Limits: the runs before the first and after
+//! the last transfer are lost, as with a branch-record unit.
 
 use super::counts::{Counts, UNITS_PER_WINDOW};
 use super::{Format, Needs, Writer};
@@ -18,10 +18,10 @@ use std::io::{Result, Write};
 /// How often the average window is written.
 pub const COPIES: f64 = 4.0;
 
-/// Other modules lie multiples of this many bytes higher than they were linked.
+/// Other modules are moved up by multiples of this many bytes.
 const DISTANCE: u64 = 1 << 40;
 
-/// The executable segment of the module that the profile is for.
+/// The executable segment of the module of the profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Address as linked.

@@ -1,13 +1,13 @@
-//! What `go build -pgo=FILE` reads: a profile as protocol buffers, in the format of pprof.
+//! The profile that `go build -pgo=FILE` reads: protocol buffers, in the format of pprof.
 //!
-//! Problem: Go's compiler makes of a CPU profile one thing, how heavy each call from a line of a function to
-//! another function is, and inlines and devirtualises the heavy ones (`cmd/internal/pgo`). Approach: the
-//! profile has one sample for each such call, of two frames, that counts how often the call was executed; of
-//! an inlined call, how often the most frequent line of what was inlined was. A profile of the time would
-//! have the time spent below the call instead, which says less of what a call costs.
+//! Problem: Go's compiler takes one thing from a CPU profile, the weight of each call from a line of a
+//! function to another function, and inlines and devirtualises the heavy ones (`cmd/internal/pgo`). Approach:
+//! the profile has one sample for each such call, of two frames, with the number of its executions; for an
+//! inlined call, the executions of the most frequent inlined line. A profile of time would contain the time
+//! spent below the call instead, which says less about the cost of a call.
 //!
 //! Format: `profile.proto` of github.com/google/pprof, not compressed, which its readers accept. Limits: only
-//! the distance from a function's first line matters to Go, and is all that is written, so viewers show wrong
+//! the distance from a function's first line matters to Go, and only that is written, so viewers show wrong
 //! lines.
 
 use super::source::{FunctionCounts, Line, SourceCounts};
@@ -23,7 +23,7 @@ pub const FORMAT: Format = Format {
     needs: Needs::Lines,
 };
 
-/// The line where every function begins, in lack of the real one.
+/// The line where every function begins, in place of the real one.
 const FIRST_LINE: u64 = 1;
 
 /// Writes the profile.
@@ -85,7 +85,7 @@ fn most_frequent(of: &FunctionCounts) -> u64 {
     lines.chain(of.inlined.values().map(most_frequent)).max().unwrap_or(0)
 }
 
-/// Things by their number, from 1 on.
+/// Numbers things, from 1 on.
 #[derive(Default)]
 struct Numbered<K>(BTreeMap<K, u64>);
 
@@ -117,7 +117,7 @@ impl Message {
         self.0.extend_from_slice(value);
     }
 
-    /// Seven bits a byte, the lowest first; all but the last have the highest bit.
+    /// Seven bits per byte, the lowest first; all but the last have the highest bit.
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);

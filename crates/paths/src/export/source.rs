@@ -1,11 +1,11 @@
-//! Counts by function and source line, nested by inlining: what profiles for compilers are made of.
+//! Counts by function and source line, nested by inlining: the basis of profiles for compilers.
 //!
-//! Problem: a compiler that reads a profile has not inlined, unrolled or moved anything yet, so it wants
-//! counts by place in the source; windows tell addresses. Approach: debug information gives the frames of
-//! each instruction, and these are a way down a tree of functions and inlined calls. A line's count is that
-//! of its most frequent instruction: optimised code has each statement's instructions spread over several
-//! blocks, and a sum would count it as often as it has instructions (Chen, Li, Moseley: AutoFDO, CGO 2016).
-//! Limits: no pseudo-probes, no calling contexts.
+//! Problem: a compiler that reads a profile has not inlined, unrolled or moved anything yet, so it needs
+//! counts by place in the source; windows contain addresses. Approach: debug information gives the frames of
+//! each instruction, which are a path down a tree of functions and inlined calls. A line's count is that of
+//! its most frequent instruction: in optimised code each statement's instructions are spread over several
+//! blocks, and a sum would count it once for each instruction (Chen, Li, Moseley: AutoFDO, CGO 2016). Limits:
+//! no pseudo-probes, no calling contexts.
 
 use super::counts::{Counts, Run};
 use crate::program::Program;
@@ -30,53 +30,55 @@ pub struct SourceFrame {
     pub function: String,
     /// The line: of the instruction for the innermost function, of the inlined call for the others.
     pub line: Line,
-    /// How many copies of the instruction the optimiser made of one (as unrolling a loop does): each count
-    /// stands for so many.
+    /// How many copies of the instruction the optimiser made (for instance by unrolling a loop): each count
+    /// represents as many.
     pub copies: u32,
 }
 
-/// A function and a line of its source, for people.
+/// A function and a line of its source, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The function's linker name.
     pub function: String,
-    /// The source's path; empty where it is not known.
+    /// The source's path; empty if unknown.
     pub file: String,
-    /// The line; 0 where the compiler names none.
+    /// The line; 0 if the compiler names none.
     pub line: u64,
 }
 
-/// What debug information says.
+/// The lines from debug information.
 pub trait Lines {
-    /// The function of an instruction and what was inlined there, the outermost first; empty if not known.
+    /// Returns the function of an instruction and the functions inlined there, the outermost first; empty if
+    /// unknown.
     fn frames(&self, at: Location) -> Vec<SourceFrame>;
 
-    /// The same for people: each function with the line of the inlined call or, at last, of the instruction.
+    /// Returns the same for display: each function with the line of the inlined call or, at last, of the
+    /// instruction.
     fn places(&self, at: Location) -> Vec<Place>;
 }
 
 /// The counts of a function, or of one inlined call of it.
 #[derive(Debug, Default)]
 pub struct FunctionCounts {
-    /// Executed instructions, those of inlined functions left out.
+    /// Executed instructions, without those of inlined functions.
     instructions: u64,
-    /// What its lines count.
+    /// The counts of its lines.
     pub lines: BTreeMap<Line, LineCount>,
-    /// What was inlined, by the line of the call and the function's name.
+    /// Inlined functions, by the line of the call and the function's name.
     pub inlined: BTreeMap<(Line, String), FunctionCounts>,
 }
 
 /// How often a line was executed.
 #[derive(Debug, Default)]
 pub struct LineCount {
-    /// Its most frequent instruction.
+    /// The count of its most frequent instruction.
     pub count: u64,
-    /// What it called.
+    /// The called functions.
     pub callees: BTreeMap<String, u64>,
 }
 
 impl FunctionCounts {
-    /// Executed instructions, those of inlined functions included.
+    /// Returns the executed instructions, including those of inlined functions.
     pub fn total(&self) -> u64 {
         self.instructions + self.inlined.values().map(FunctionCounts::total).sum::<u64>()
     }
@@ -107,12 +109,12 @@ impl SourceCounts {
         SourceCounts { functions, heads }
     }
 
-    /// How often a function was entered.
+    /// Returns how often a function was entered.
     pub fn head(&self, function: &str) -> u64 {
         self.heads.get(function).copied().unwrap_or(0)
     }
 
-    /// The functions, those with the most instructions first.
+    /// Returns the functions, those with the most instructions first.
     pub fn hottest(&self) -> Vec<(&str, &FunctionCounts)> {
         let mut functions: Vec<(&str, &FunctionCounts)> =
             self.functions.iter().map(|(name, counts)| (name.as_str(), counts)).collect();
@@ -121,8 +123,8 @@ impl SourceCounts {
     }
 }
 
-/// How often each instruction was executed. Those of the same functions that were not have a count of 0,
-/// which tells the compiler more than none.
+/// Counts how often each instruction was executed. Instructions of the same functions that were not executed
+/// have a count of 0, which tells the compiler more than none.
 fn instructions(counts: &Counts, module: ModuleId, program: &dyn Program) -> BTreeMap<u64, u64> {
     let mut instructions = BTreeMap::new();
     for ((first, last), count) in counts.ranges() {
@@ -146,13 +148,13 @@ fn instructions(counts: &Counts, module: ModuleId, program: &dyn Program) -> BTr
     instructions
 }
 
-/// The functions that runs begin in: first address, and the one behind the last.
+/// Returns the functions that runs begin in: first address, and the one after the last.
 fn executed_functions(counts: &Counts, program: &dyn Program) -> BTreeSet<(u64, u64)> {
     let function = |run: &Run| program.function(run.first).map(|function| (function.start, function.end));
     counts.runs.keys().filter_map(function).collect()
 }
 
-/// The place in the tree that an instruction's frames lead to.
+/// Returns the node of the tree for an instruction's frames.
 fn place_of(
     functions: &mut BTreeMap<String, FunctionCounts>,
     frames: Vec<SourceFrame>,
@@ -180,7 +182,7 @@ fn is_call(flow: Flow) -> bool {
     }
 }
 
-/// How often each function was entered. Calls are written to their lines, too.
+/// Counts how often each function was entered. Calls are added to their lines, too.
 fn entries(
     counts: &Counts,
     module: ModuleId,

@@ -1,11 +1,11 @@
 //! The calls that a window shows.
 //!
-//! Problem: a window says where a thread went, not who had called it; people want to see time by caller.
-//! Approach: calls within the window are seen as they happen, and a return to a frame that the window has
-//! not seen called tells who the caller had been. So each piece of a window has the stack from the outermost
-//! function that the window came to, which is the same for all pieces of a window. A window stands for the
-//! time of one sample; its instructions share it. Limits: callers that the window did not return to are not
-//! known, and a jump to another function's first instruction counts as that function in place of the old one.
+//! Problem: a window shows where a thread went, not its callers; people want to see time by caller. Approach:
+//! calls within the window are seen as they happen, and a return to a frame without a seen call shows its
+//! caller. So each piece of a window has the stack from the outermost function that the window reached, which
+//! is the same for all pieces of a window. A window represents the time of one sample; its instructions share
+//! it. Limits: callers to which the window did not return are unknown, and a jump to another function's first
+//! instruction counts as that function in place of the old one.
 
 use crate::demangled::demangled;
 use crate::program::Program;
@@ -13,7 +13,7 @@ use crate::window::{BranchRecording, End, Location, ModuleId, Window};
 use corewise_core::code::Flow;
 use std::collections::BTreeMap;
 
-/// A function, or code of a module that is in no function.
+/// A function, or code of a module outside functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Callee {
     /// The module.
@@ -23,14 +23,14 @@ pub struct Callee {
 }
 
 impl Callee {
-    /// The function that holds a location.
+    /// Returns the function at a location.
     pub fn at(location: Location, program: &dyn Program) -> Callee {
         let start = program.function(location).map(|function| function.start);
         Callee { module: location.module, start }
     }
 
-    /// Its name for people: the function's in its source, `file+0x12` of a stripped file, `[file]` where
-    /// there is no function.
+    /// Returns its name for display: the function's in its source, `file+0x12` in a stripped file, `[file]`
+    /// outside functions.
     pub fn name(self, recording: &BranchRecording, program: &dyn Program) -> String {
         let path = recording.modules.get(self.module.0 as usize).map_or("?", |module| &module.path);
         let file = path.rsplit('/').next().unwrap_or(path);
@@ -43,7 +43,7 @@ impl Callee {
     }
 }
 
-/// A part of a window in which the stack stayed as it was.
+/// A part of a window with the same stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// The functions, the outermost first.
@@ -52,7 +52,7 @@ pub struct Piece {
     pub instructions: u32,
 }
 
-/// The pieces of a window, in the order of execution; without windows in code that cannot be read.
+/// Returns the pieces of a window, in the order of execution; none for windows in code that cannot be read.
 pub fn pieces(window: &Window, program: &dyn Program) -> Vec<Piece> {
     let mut calls = Calls::default();
     let mut parts = Vec::new();
@@ -70,8 +70,8 @@ pub fn pieces(window: &Window, program: &dyn Program) -> Vec<Piece> {
         .collect()
 }
 
-/// The share of the time of each stack, the outermost function first: a window stands for the time of its
-/// sample, which its instructions share.
+/// Returns the share of the time of each stack, the outermost function first. A window represents the time of
+/// its sample, which its instructions share.
 pub fn shares(recording: &BranchRecording, program: &dyn Program) -> BTreeMap<Vec<Callee>, f64> {
     let mut stacks: BTreeMap<Vec<Callee>, f64> = BTreeMap::new();
     let time = |window: &Window| recording.time_of(window) as f64;
@@ -87,7 +87,7 @@ pub fn shares(recording: &BranchRecording, program: &dyn Program) -> BTreeMap<Ve
     stacks
 }
 
-/// Instructions executed one behind the other.
+/// Instructions executed one after another.
 struct Run {
     /// Where control came from; `None` for the first run of a window.
     from: Option<Location>,
@@ -96,15 +96,15 @@ struct Run {
     last: u64,
 }
 
-/// The straight runs of a window, in the order of execution. The last one ends with the instruction that the
-/// window stopped at: it was not emulated, but it was what the thread did next.
+/// Returns the straight runs of a window, in the order of execution. The last one ends with the instruction
+/// that the window stopped at: it was not emulated, but the thread executed it next.
 fn runs_of(window: &Window) -> impl Iterator<Item = Run> {
     let starts = std::iter::once((None, window.start))
         .chain(window.transfers.iter().map(|transfer| (Some(transfer.from), transfer.to)));
     let ends = window.transfers.iter().map(|transfer| transfer.from).chain(std::iter::once(window.end));
     let count = window.transfers.len();
     let is_end_known = match window.ended {
-        // A branch-record unit does not tell where it was read; a signal leads to its handler.
+        // A branch-record unit does not report where it was read; a signal leads to its handler.
         End::Hardware | End::Interrupted => false,
         End::Full
         | End::SystemCall
@@ -136,7 +136,7 @@ fn instructions_of(run: Run, program: &dyn Program) -> u32 {
     count
 }
 
-/// The frames that a window came to. A frame whose function is not known (yet) is a place for a caller.
+/// The frames that a window reached. A frame of an unknown function is a placeholder for a caller.
 #[derive(Default)]
 struct Calls {
     frames: Vec<(Option<Callee>, Option<usize>)>,
@@ -175,7 +175,7 @@ impl Calls {
         }
     }
 
-    /// The current frame's caller: a new place if it has not been seen.
+    /// Returns the current frame's caller: a new placeholder if it has not been seen.
     fn caller(&mut self) -> usize {
         if let Some(caller) = self.frames[self.current].1 {
             return caller;
@@ -186,7 +186,7 @@ impl Calls {
         caller
     }
 
-    /// Control is in this function now, on the same level of the stack.
+    /// Takes in that control is in this function now, on the same level of the stack.
     fn be_in(&mut self, callee: Callee) {
         match self.frames[self.current].0 {
             Some(known) if known == callee => {}

@@ -10,7 +10,7 @@ use corewise_paths::study::Row;
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
-/// The page.
+/// Returns the page.
 pub fn render(study: &Study) -> String {
     let title = format!("path profiles of {}", study.command.join(" "));
     let body = html! {
@@ -73,7 +73,7 @@ fn by_runs(study: &Study) -> Markup {
     section(study, "By number of runs", caption, panels((&study.by_runs, &runs), "runs", false))
 }
 
-/// The three quantities over one other.
+/// Draws the three quantities over another one.
 fn panels(rows: (&[Row], Quantity<'_>), x_label: &'static str, logarithmic: bool) -> Vec<Panel> {
     let unique = |row: &Row| row.paths_seen_whole as f64;
     let accuracy = |row: &Row| 100.0 * row.agreement.accuracy;
@@ -96,10 +96,10 @@ fn lengths(rows: &[Row]) -> Vec<usize> {
     rows.iter().map(|row| row.branches).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// What is drawn of a row.
+/// The value of a row that is drawn.
 type Quantity<'a> = &'a dyn Fn(&Row) -> f64;
 
-/// A line for each length of windows.
+/// Returns a line for each length of windows.
 fn panel(
     heading: &str,
     (rows, x): (&[Row], Quantity<'_>),

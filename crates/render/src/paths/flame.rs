@@ -1,5 +1,5 @@
-//! Time by caller, drawn as a flame graph: each function lies on the one that called it and is as wide as its
-//! share of the time. Callers that no window came to are not known, so the lowest row is no `main`
+//! Time by caller as a flame graph: each function is above its caller and as wide as its share of the time.
+//! Callers that no window reached are unknown, so the lowest row is not always `main`
 //! (`corewise_paths::export::stacks`).
 
 use crate::chart::palette;
@@ -11,9 +11,9 @@ const WIDTH: f64 = 1140.0;
 const ROW: f64 = 19.0;
 /// Narrower ones are not drawn.
 const NARROWEST: f64 = 0.7;
-/// Of the letters, on average.
+/// The mean width of a letter.
 const LETTER: f64 = 6.4;
-/// Deeper ones are not kept: a recording may name stacks of any depth.
+/// Deeper ones are dropped: a recording may contain stacks of any depth.
 const DEEPEST: usize = 60;
 
 /// The functions that were called by the same stack of callers.
@@ -34,7 +34,7 @@ impl Flame {
         }
     }
 
-    /// The drawing; nothing where there is nothing to draw.
+    /// Draws it; empty if there is nothing to draw.
     pub(super) fn draw(&self) -> Markup {
         let rows = self.rows();
         if rows == 0 || self.share <= 0.0 {
@@ -45,7 +45,7 @@ impl Flame {
         page::drawing("flame", (WIDTH, height), "time by caller", &content)
     }
 
-    /// Rows above this one that hold something wide enough to be drawn.
+    /// Returns the number of rows above this one that contain something wide enough to be drawn.
     fn rows(&self) -> usize {
         let is_drawn = |callee: &&Flame| callee.share * WIDTH >= NARROWEST;
         self.callees.values().filter(is_drawn).map(|callee| 1 + callee.rows()).max().unwrap_or(0)
@@ -90,7 +90,7 @@ impl Flame {
     }
 }
 
-/// One of the colours, the same for the same name.
+/// Returns one of the colours, always the same for the same name.
 fn hue(name: &str) -> usize {
     name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte))) % 8
 }

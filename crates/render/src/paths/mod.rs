@@ -8,12 +8,12 @@ pub mod table;
 use corewise_paths::study::Row;
 use serde::Serialize;
 
-/// A study of accuracy: all that is found out.
+/// The results of a study of accuracy.
 #[derive(Debug, Serialize)]
 pub struct Study {
-    /// What the figures are.
+    /// The evidence of the figures.
     pub evidence: &'static str,
-    /// What was run.
+    /// The command.
     pub command: Vec<String>,
     /// The sampler.
     pub backend: String,
@@ -21,19 +21,19 @@ pub struct Study {
     pub by_period: Vec<Row>,
     /// The shortest period, by runs and branches: the paper's Figures 4 and 5.
     pub by_runs: Vec<Row>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Study {
-    /// All runs with the shortest period.
+    /// Returns the rows of all runs with the shortest period.
     pub fn whole(&self) -> impl Iterator<Item = &Row> {
         let runs = self.by_runs.iter().map(|row| row.runs).max();
         self.by_runs.iter().filter(move |row| Some(row.runs) == runs)
     }
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

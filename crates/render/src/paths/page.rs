@@ -1,5 +1,5 @@
-//! What a recording shows, as a page: the time by caller, the hot functions as source and machine code with
-//! the ways of their branches, and the hot paths.
+//! A recording as a page: the time by caller, the hot functions as source and machine code with the ways of
+//! their branches, and the hot paths.
 
 pub use super::flame::Flame;
 
@@ -11,13 +11,13 @@ use corewise_paths::summary::{HotFunction, Summary};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
-/// From this share of a function's time on, an instruction is hot.
+/// The share of a function's time from which on an instruction is hot.
 const HOT: f64 = 0.05;
 
 /// Of a listing.
 const COLUMNS: [&str; 5] = ["Time", "Executed", "Taken", "Address", "Instruction"];
 
-/// The page, from a summary and the listing of each of its functions (`None` where there is none).
+/// Returns the page, from a summary and the listing of each of its functions (`None` if there is none).
 pub fn render(summary: &Summary, listings: &[Option<Listing>], flame: &Flame) -> String {
     let title = format!("paths of {}", summary.command.join(" "));
     let about = "Each function lies on its caller and is as wide as its share of the time. A window comes to \
@@ -64,7 +64,7 @@ fn functions(summary: &Summary, listings: &[Option<Listing>]) -> Markup {
                 }
                 @match listing {
                     Some(listing) if !listing.instructions.is_empty() => (code(function, listing, index)),
-                    _ => p.quiet { "Its code is not at hand." },
+                    _ => p.quiet { "Its code is not available." },
                 }
             }
         }
@@ -92,7 +92,7 @@ fn code(function: &HotFunction, listing: &Listing, index: usize) -> Markup {
     }
 }
 
-/// The line that instructions are of, and through which inlined calls.
+/// Formats the source line of instructions, with the inlined calls that lead to it.
 fn source_line(listed: &Listed) -> Markup {
     let Some((innermost, callers)) = listed.places.split_last() else { return Markup::default() };
     html! {
@@ -137,7 +137,7 @@ fn instruction(function: &HotFunction, listed: &Listed, index: usize) -> Markup 
 fn paths(summary: &Summary) -> Markup {
     let columns = [
         ("Share", "of all executions of paths"),
-        ("Begins at", "the function, and bytes behind its first instruction"),
+        ("Begins at", "the function, and bytes after its first instruction"),
         ("Blocks", "basic blocks"),
         ("Instructions", ""),
         ("Branches", "T taken, N not taken, J and an address: an indirect jump"),
@@ -153,7 +153,7 @@ fn paths(summary: &Summary) -> Markup {
             }
         }
     };
-    let count = format!("{} different ones were estimated to be executed at all.", summary.different_paths);
+    let count = format!("{} different paths have an estimated flow.", summary.different_paths);
     page::section("Hot paths", &html! { (page::table_explained(&columns, &rows)) (remark(count)) })
 }
 
@@ -240,7 +240,7 @@ mod tests {
             "href=\"#f0-1100\"",
             "→ helper",
             "full 90 %, system call 10 %",
-            "Its code is not at hand.",
+            "Its code is not available.",
             "work&lt;int&gt;",
             "TTN",
             "a note",

@@ -1,4 +1,4 @@
-//! What a recording shows, as text.
+//! A recording as text.
 
 use crate::table::Table;
 use crate::terminal::Name;
@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The text.
+/// Returns the text.
 pub fn render(summary: &Summary) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
