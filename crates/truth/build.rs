@@ -11,7 +11,7 @@ fn main() {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let status = Command::new(&compiler)
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"])
-        // The plugin's variable of the thread is read for every executed block: no call for its address.
+        // The plugin's thread variable is read for every executed block: its address must not need a call.
         .args(["-ftls-model=initial-exec", "-pthread", "-o"])
         .arg(out.join("truth_plugin.so"))
         .arg(SOURCE)

@@ -1,6 +1,6 @@
-//! Executes a command and prints in what share of its time the FPU was busy, by single steps, as
-//! tab-separated values: `fpu_busy [--instants N] [--rate HZ] -- COMMAND [ARGS]`. The command is killed
-//! after that many instants. Used by `studies/fpu-usage`.
+//! Executes a command and prints the share of its time in which the FPU was busy, by single steps, as
+//! tab-separated values: `fpu_busy [--instants N] [--rate HZ] -- COMMAND [ARGS]`. The command is killed after
+//! that many instants. Used by `studies/fpu-usage`.
 
 #[cfg(target_arch = "x86_64")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! Attaches to a running command again and again, and tells whether it noticed:
+//! Attaches to a running command again and again, and reports whether the command noticed:
 //! `cargo run --release -p corewise-branches --example shadow_attach -- [--count N] [--kill] [--hz N]
 //! COMMAND…`
 //!

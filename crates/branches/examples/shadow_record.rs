@@ -1,4 +1,4 @@
-//! Records windows and prints what came of it:
+//! Records windows and prints a summary:
 //! `cargo run --release -p corewise-branches --example shadow_record -- [--step] [--hz N] [--branches N]
 //! [--pid PID] [--seconds N] COMMAND…`
 

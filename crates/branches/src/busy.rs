@@ -1,16 +1,15 @@
-//! In what share of a program's time is the floating-point unit really busy? By single steps.
+//! Measures the share of a program's time in which the floating-point unit is really busy, by single steps.
 //!
-//! Problem. What clock samples say of a program (the crate `counters`) is guessed from its code; without
-//! hardware counters there is nothing to hold it against.
+//! Problem. The crate `counters` estimates the FPU usage of clock samples from the program's code; without
+//! hardware counters there is nothing to compare the estimate with.
 //!
-//! Approach. Each thread is stopped at random instants of its CPU time in user mode, and really executes
-//! what comes next, one instruction at a time. The unit counts as busy at that instant if floating-point
-//! arithmetic is among the next [`IN_FLIGHT`] instructions: as many as a processor has in flight behind
-//! the one that waits to retire. A system call ends them, and each repetition of a string instruction is
-//! one.
+//! Approach. Each thread is stopped at random instants of its CPU time in user mode, and then really executes
+//! the following code, one instruction at a time. The unit counts as busy at that instant if floating-point
+//! arithmetic is among the next [`IN_FLIGHT`] instructions: as many as a processor has in flight after the
+//! one that waits to retire. A system call ends them, and each repetition of a string instruction is one.
 //!
-//! Limits. This shares with the estimate what counts as arithmetic ([`corewise_code`]) and how many
-//! instructions are in flight, not where they come from. Latencies are unknown here, too.
+//! Limits. This shares with the estimate the definition of arithmetic ([`corewise_code`]) and the number of
+//! instructions in flight, but not how they are determined. Latencies are unknown here, too.
 
 use super::ptrace::Status;
 use super::step::{Step, step};
@@ -25,22 +24,22 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 
-/// Instructions in flight.
+/// The number of instructions in flight.
 pub const IN_FLIGHT: u32 = 48;
 
-/// Runtimes whose threads wait busily for work in their own code.
+/// Runtimes whose threads busy-wait in their own code.
 const RUNTIMES: [&str; 3] = ["libgomp.so", "libomp.so", "libiomp5.so"];
 
-/// How often the unit was found busy.
+/// How often the unit was busy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// Instants that were looked at, those of `runtime` excepted.
+    /// The number of instants, without those of `runtime`.
     pub instants: u64,
-    /// With floating-point arithmetic in flight.
+    /// The number with floating-point arithmetic in flight.
     pub float: u64,
-    /// With floating-point or integer vector arithmetic in flight.
+    /// The number with floating-point or integer vector arithmetic in flight.
     pub vector: u64,
-    /// Instants in the code of an OpenMP runtime: its threads mostly wait there.
+    /// The number of instants in the code of an OpenMP runtime: its threads mostly wait there.
     pub runtime: u64,
 }
 
@@ -50,7 +49,7 @@ struct Stepping {
     instants_max: u64,
 }
 
-/// Executes a command, and kills it once `instants_max` instants have been looked at.
+/// Executes a command, and kills it after `instants_max` instants.
 pub fn busy(command: &[OsString], options: &Options, instants_max: u64) -> Result<Busy, BranchError> {
     let mut stepping = Stepping { code: CodeStore::default(), busy: Busy::default(), instants_max };
     record::record(Target::Command(command), options, "busy", &mut stepping, &mut |_| {})?;
@@ -79,7 +78,7 @@ impl Sampler for Stepping {
         let mut here = thread.registers.rip;
         for _ in 0..IN_FLIGHT {
             let Some(instruction) = code.instruction(here) else {
-                // Perhaps mapped just now.
+                // It may have been mapped just now.
                 trace.end(here, End::NoFile);
                 return Ok(None);
             };
@@ -105,7 +104,7 @@ impl Sampler for Stepping {
     }
 }
 
-/// Kills all that a process has started, and what that has started.
+/// Kills a process and all its descendants.
 fn kill_descendants(pid: u32) {
     for child in Proc::own().children(pid).unwrap_or_default() {
         kill_descendants(child);

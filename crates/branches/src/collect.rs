@@ -1,4 +1,4 @@
-//! Making a recording of traces.
+//! Makes a recording from traces.
 
 use super::modules::Modules;
 use super::trace::Trace;
@@ -6,7 +6,7 @@ use corewise_code::AddressSpace;
 use corewise_paths::window::{BranchRecording, End, Transfer, Window};
 use std::collections::BTreeMap;
 
-/// How long threads were stopped.
+/// How long threads were paused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pauses {
     ns: Vec<u32>,
@@ -18,7 +18,8 @@ impl Pauses {
         self.ns.push(u32::try_from(pause.as_nanos()).unwrap_or(u32::MAX));
     }
 
-    /// The pause that this share of all were not longer than (0.5: the median), in ns. `None` without any.
+    /// Returns the pause that this share of all did not exceed (0.5: the median), in ns. `None` without
+    /// pauses.
     pub fn quantile(&self, share: f64) -> Option<u32> {
         let mut sorted = self.ns.clone();
         sorted.sort_unstable();
@@ -26,34 +27,34 @@ impl Pauses {
         sorted.get((share * last as f64).round() as usize).copied()
     }
 
-    /// How many there were.
+    /// Returns the number of pauses.
     pub fn count(&self) -> usize {
         self.ns.len()
     }
 }
 
-/// What was recorded so far.
+/// The recording so far.
 #[derive(Debug, Default)]
 pub struct Collected {
     modules: Modules,
     windows: Vec<Window>,
     without_window: BTreeMap<String, u64>,
-    /// How long threads were stopped.
+    /// How long threads were paused.
     pub pauses: Pauses,
 }
 
 impl Collected {
-    /// A sample that gave no window.
+    /// Counts a sample that gave no window.
     pub fn without_window(&mut self, reason: &str) {
         *self.without_window.entry(reason.to_owned()).or_default() += 1;
     }
 
-    /// Windows so far.
+    /// Returns the number of windows so far.
     pub fn window_count(&self) -> usize {
         self.windows.len()
     }
 
-    /// Takes in an emulated window, by thread, process and time in ns of `CLOCK_MONOTONIC`.
+    /// Adds an emulated window, with thread, process and time in ns of `CLOCK_MONOTONIC`.
     #[cfg(target_arch = "x86_64")]
     pub fn add(&mut self, source: (u32, u32, u64), space: &AddressSpace, trace: &Trace) {
         if trace.instructions == 0 {
@@ -70,7 +71,7 @@ impl Collected {
         self.add_counted(source, space, trace, counts);
     }
 
-    /// Takes in a window that hardware recorded, likewise.
+    /// Adds a window that hardware recorded, likewise.
     pub fn add_hardware(&mut self, source: (u32, u32, u64), space: &AddressSpace, trace: &Trace) {
         self.add_counted(source, space, trace, None);
     }
@@ -112,7 +113,7 @@ impl Collected {
         });
     }
 
-    /// The recording, as far as it is known here.
+    /// Returns the recording, as far as it is known here.
     pub fn into_recording(mut self) -> BranchRecording {
         self.windows.sort_by_key(|window| window.time_ns);
         BranchRecording {

@@ -1,12 +1,12 @@
 //! The clock that stops a thread for a sample.
 //!
-//! A `cpu-clock` event of the thread signals the thread itself, and its tracer sees the signal before it
-//! does. The obvious signal is the event's own (`sigtrap`, since Linux 5.13), whose default is to kill: were
-//! the tracer killed while the thread is stopped with it, the kernel would deliver it (ptrace(2): a tracee
-//! that is left in a signal-delivery-stop gets the signal) and the thread would die, too. So the event
-//! signals as descriptors do (`F_SETSIG`, `F_SETOWN_EX`), with a signal whose default is to do nothing, and
-//! one that the program has no handler for. The overflow's interrupt comes while the thread runs in user
-//! mode, and the signal is delivered when it returns there.
+//! A `cpu-clock` event of the thread signals the thread itself, and its tracer sees the signal first. The
+//! obvious signal is the event's own (`sigtrap`, since Linux 5.13), whose default is to kill: if the tracer
+//! were killed while the thread is stopped with it, the kernel would deliver it (ptrace(2): a tracee that is
+//! left in a signal-delivery-stop gets the signal) and the thread would die, too. So the event signals like a
+//! descriptor (`F_SETSIG`, `F_SETOWN_EX`), with a signal whose default is to do nothing and for which the
+//! program has no handler. The overflow's interrupt comes while the thread runs in user mode, and the signal
+//! is delivered when it returns there.
 
 use corewise_core::random::Random;
 use corewise_sys::proc::Status;
@@ -15,10 +15,10 @@ use perf_event_open_sys::bindings as sys;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Signals that do nothing to a program that does not handle them.
+/// Signals that have no effect on a program that does not handle them.
 pub const SIGNALS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
 
-/// One of [`SIGNALS`] that a process does not handle, by its status; the first if it handles all.
+/// Returns one of [`SIGNALS`] that a process does not handle, by its status; the first if it handles all.
 pub fn signal_for(status: &Status) -> i32 {
     let caught = status.bits("SigCgt").unwrap_or(0);
     SIGNALS.into_iter().find(|signal| caught >> (signal - 1) & 1 == 0).unwrap_or(SIGNALS[0])
@@ -46,7 +46,7 @@ impl ThreadClock {
         // to it.
         let fd = unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid, -1, -1, flags) };
         let fd = Errno::result(fd)?;
-        // SAFETY: the call has just made this descriptor, and nobody else knows of it.
+        // SAFETY: the call has just made this descriptor, and nothing else uses it.
         let event = unsafe { OwnedFd::from_raw_fd(fd) };
         let clock = ThreadClock { event };
         clock.set_signal(signal)?;
@@ -57,12 +57,12 @@ impl ThreadClock {
         Ok(clock)
     }
 
-    /// Its descriptor, which its signals tell of.
+    /// Returns its descriptor, which identifies its signals.
     pub fn descriptor(&self) -> i32 {
         self.event.as_raw_fd()
     }
 
-    /// Signals with this signal from now on.
+    /// Uses this signal from now on.
     pub fn set_signal(&self, signal: i32) -> Result<(), Errno> {
         const F_SETSIG: i32 = 10;
         self.control(F_SETSIG, signal)
@@ -96,7 +96,7 @@ fn nanoseconds(period: Duration) -> u64 {
     u64::try_from(period.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The times between samples: uniform in ±50 % around their mean, so that no loop of the program stays in
+/// The times between samples: uniform in ±50 % around their mean, so that no loop of the program keeps in
 /// step with them.
 #[derive(Debug)]
 pub struct Periods {
@@ -105,12 +105,12 @@ pub struct Periods {
 }
 
 impl Periods {
-    /// With this mean.
+    /// Makes periods with this mean.
     pub fn new(mean: Duration, seed: u64) -> Periods {
         Periods { mean, random: Random::new(seed, 0) }
     }
 
-    /// The next one.
+    /// Returns the next period.
     pub fn next(&mut self) -> Duration {
         self.mean.mul_f64(0.5 + self.random.unit())
     }

@@ -1,14 +1,14 @@
 //! Windows from the processor's own branch records: LBR of Intel, LBRv2 and BRS of AMD, BRBE of Arm.
 //!
-//! The kernel samples a thread by its count of branches, with the records of the last taken ones (perf
-//! branch stacks, `perf_event_open(2)`). A window begins where the oldest record led to and ends where the
-//! newest did, as what came after that is not known for sure: the sample's own address lies behind by the
-//! interrupt's delay. Filtered or lost records (addresses of zero, the kernel's) cut a window short.
+//! The kernel samples a thread by its count of branches, with the records of the last taken ones (perf branch
+//! stacks, `perf_event_open(2)`). A window begins at the target of the oldest record and ends at that of the
+//! newest, because what came after that is not certain: the sample's own address is later by the interrupt's
+//! delay. Filtered or lost records (addresses of zero, the kernel's) cut a window short.
 //!
-//! Limits. The hardware has 8 to 64 records, whatever is asked for, and knows nothing of branches that were
-//! not taken, nor of how many instructions ran. Mappings are read when a process is first sampled and when
-//! an address is in none; a process that has ended before gives no windows. BRS needs a period that is a
-//! multiple of its own, which the kernel sees to.
+//! Limits. The hardware has 8 to 64 records, whatever is requested, and records neither branches that were
+//! not taken nor the number of instructions. Mappings are read when a process is first sampled and when an
+//! address is in none; a process that has ended before gives no windows. BRS needs a period that is a
+//! multiple of its own, which the kernel ensures.
 
 use super::collect::Collected;
 use super::target::{Followed, Phase, Running};
@@ -27,18 +27,18 @@ use std::io;
 /// Pages of a ring buffer: some seconds of samples.
 const RING_PAGES: usize = 128;
 
-/// A sample as the kernel records it.
+/// A sample as recorded by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sample {
     pid: u32,
     tid: u32,
     /// `CLOCK_MONOTONIC`, ns.
     time_ns: u64,
-    /// Where from and where to, the newest first.
+    /// Sources and targets, the newest first.
     branches: Vec<(u64, u64)>,
 }
 
-/// Why there are no branch records here, or nothing if there are.
+/// Returns why there are no branch records here, or nothing if there are.
 pub fn probe() -> Result<(), String> {
     match event(0, None, 100, false).build() {
         Ok(_) => Ok(()),
@@ -75,7 +75,7 @@ fn event<'a>(pid: i32, pe: Option<usize>, rate_hz: u64, on_exec: bool) -> Builde
     builder
 }
 
-/// The record of one sample, less its header: pid, tid, time, the number of branches, the branches.
+/// The record of one sample, without its header: pid, tid, time, the number of branches, the branches.
 fn sample_of(bytes: &[u8]) -> Option<Sample> {
     let u32_at = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let u64_at = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
@@ -86,7 +86,7 @@ fn sample_of(bytes: &[u8]) -> Option<Sample> {
     Some(Sample { pid: u32_at(0)?, tid: u32_at(4)?, time_ns: u64_at(8)?, branches })
 }
 
-/// The window that a sample's records tell of, with at most so many transfers; `None` if they tell of none.
+/// Returns the window of a sample's records, with at most this many transfers; `None` if there is none.
 fn trace_of(sample: &Sample, transfers_max: usize) -> Option<Trace> {
     // User addresses are the lower half of the address space.
     let is_user = |address: u64| address != 0 && address >> 63 == 0;
@@ -143,7 +143,7 @@ fn refused(error: io::Error) -> BranchError {
     BranchError::Unavailable { sampler: "lbr", reason: error.to_string() }
 }
 
-/// One event and ring for each PE, as inherited events need them.
+/// Opens one event and ring for each PE, as inherited events require.
 fn open(tid: i32, rate_hz: u64, on_exec: bool) -> io::Result<Vec<Sampler>> {
     // SAFETY: asks for a number.
     let pes = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
@@ -151,7 +151,7 @@ fn open(tid: i32, rate_hz: u64, on_exec: bool) -> io::Result<Vec<Sampler>> {
     for pe in 0..usize::try_from(pes).unwrap_or(1) {
         match event(tid, Some(pe), rate_hz, on_exec).build() {
             Ok(counter) => samplers.push(counter.sampled(RING_PAGES)?),
-            // The PE is offline; or the thread has ended.
+            // The PE is offline, or the thread has ended.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ESRCH)) => {}
             Err(error) => return Err(error),
         }

@@ -1,11 +1,11 @@
-//! Branch records of running programs: windows of consecutively executed branches, by hardware or without.
+//! Branch records of running programs: windows of consecutively executed branches, with or without hardware.
 //!
 //! Three samplers record the same windows ([`corewise_paths::window`]). [`lbr`] reads the processor's own
-//! branch records. [`shadow`] needs no hardware: it emulates now and then what a thread will do next, while
-//! the thread is held up: preempted (`preempt`) or, where that is not permitted, stopped with `ptrace`
+//! branch records. [`shadow`] needs no hardware: now and then it emulates what a thread will do next, while
+//! the thread is paused: preempted (`preempt`) or, where that is not permitted, stopped with `ptrace`
 //! (`tracer`). [`step`] really executes a stopped thread's next branches one instruction at a time, which is
-//! slow, and there to verify the others. [`record()`] chooses and runs one of them on a command or a running
-//! process.
+//! slow, and serves to verify the others. [`record()`] selects one of them and runs it on a command or a
+//! running process.
 
 #[cfg(target_arch = "x86_64")]
 pub mod busy;
@@ -44,29 +44,29 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How windows are recorded.
+/// The sampler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// `lbr` where the machine has it, else `shadow`.
+    /// `lbr` if the machine has it, else `shadow`.
     Auto,
-    /// By the processor's branch records.
+    /// The processor's branch records.
     Lbr,
-    /// By emulation of preempted threads, or of stopped ones where preempting is not permitted.
+    /// Emulation of preempted threads, or of stopped ones where preempting is not permitted.
     Shadow,
-    /// By emulation of threads that are stopped with `ptrace`.
+    /// Emulation of threads that are stopped with `ptrace`.
     ShadowPtrace,
-    /// By single steps: slow, for verification.
+    /// Single steps: slow, for verification.
     Step,
 }
 
-/// What is watched.
+/// The recorded processes.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {
-    /// A command, from its start to its end, with all that it starts.
+    /// A command, from its start to its end, with all descendants.
     Command(&'a [OsString]),
     /// A running process, with its descendants.
     Pid(u32),
-    /// The processes of a control group, also those that come to it later, until none is left. For
+    /// The processes of a control group, including those that join it later, until none is left. For
     /// [`Backend::Shadow`] where threads may be preempted.
     Cgroup(&'a ControlGroup),
     /// All processes of the machine but corewise, likewise.
@@ -78,17 +78,17 @@ pub enum Target<'a> {
 pub struct Options {
     /// The sampler.
     pub backend: Backend,
-    /// Mean time between the samples of a running thread, of its CPU time.
+    /// Mean CPU time between the samples of a running thread.
     pub period: Duration,
-    /// Branches of a window.
+    /// Branches per window.
     pub branches_max: u32,
-    /// Instructions of a window at most.
+    /// The maximum number of instructions per window.
     pub instructions_max: u32,
-    /// To end after this, if the command does not before.
+    /// When to end, if the command does not end before.
     pub duration: Option<Duration>,
-    /// To end when somebody sets it.
+    /// Ends the recording when it is set.
     pub stop: Arc<AtomicBool>,
-    /// Where a command's output goes.
+    /// The destination of a command's output.
     pub output: Output,
 }
 
@@ -106,23 +106,23 @@ impl Default for Options {
     }
 }
 
-/// How far a recording is.
+/// The progress of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Windows so far.
+    /// The number of windows so far.
     pub windows: usize,
-    /// Processes that are followed at the moment.
+    /// The number of processes that are followed at the moment.
     pub processes: usize,
 }
 
-/// A recording that has ended.
+/// A finished recording.
 #[derive(Debug)]
 pub struct Recorded {
     /// The windows.
     pub recording: BranchRecording,
-    /// How the command ended; `None` for a process that was attached to.
+    /// How the command ended; `None` for a running process.
     pub exit_status: Option<ExitStatus>,
-    /// How long threads were held up by samples; empty for `lbr`.
+    /// How long threads were paused by samples; empty for `lbr`.
     pub pauses: Pauses,
 }
 
@@ -144,7 +144,7 @@ pub enum BranchError {
     Follow {
         /// The process.
         pid: u32,
-        /// The system's answer.
+        /// The system's error.
         errno: Errno,
     },
     /// The clock event was refused.
@@ -158,13 +158,13 @@ pub enum BranchError {
     Unavailable {
         /// Its name.
         sampler: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Whole groups are recorded in one way only.
+    /// Groups and the whole system are recorded by one sampler only.
     #[error("a service or the whole system is recorded by `shadow` only, not by {0:?}")]
     OneProcessOnly(Backend),
-    /// And that way is closed.
+    /// And that sampler cannot work.
     #[error(
         "a service or the whole system is recorded by preempting its threads, which is not possible here: \
          {0}; run corewise as root, on x86-64 and Linux 5.16 or newer"
@@ -173,15 +173,15 @@ pub enum BranchError {
     /// The system refused something else.
     #[error("{what}: {errno}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         errno: Errno,
     },
 }
 
 /// Records a target's windows until it ends, or as long as the options say. `on_progress` is called some
-/// times a second.
+/// times per second.
 ///
 /// A command must be started while this process has one thread (see [`corewise_sys::launch::prepare`]).
 pub fn record(
@@ -239,7 +239,7 @@ fn record_preempted(
     }
 }
 
-/// Nobody is stopped or traced for being one of many.
+/// Processes of a group or of the whole system are never stopped or traced.
 #[cfg(target_arch = "x86_64")]
 fn record_many(
     target: Target<'_>,

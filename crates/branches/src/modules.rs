@@ -1,4 +1,4 @@
-//! The ELF files that windows lie in: which they are, and their addresses as linked.
+//! The ELF files that contain windows, and their addresses as linked.
 
 use corewise_code::elf::{ElfFile, Segments};
 use corewise_code::mapped_file;
@@ -11,14 +11,14 @@ use std::path::Path;
 #[derive(Debug, Default)]
 pub struct Modules {
     modules: Vec<Module>,
-    /// One for each module.
+    /// The entry of each module.
     segments: Vec<Segments>,
-    /// `None`: it cannot be read as ELF.
+    /// `None` if it cannot be read as ELF.
     by_key: FxHashMap<FileKey, Option<ModuleId>>,
 }
 
 impl Modules {
-    /// Where an address of a process lies; `None` if in no ELF file.
+    /// Returns the location of an address of a process; `None` outside ELF files.
     pub fn locate(&mut self, pid: u32, space: &AddressSpace, address: u64) -> Option<Location> {
         let mapping = space.find(address)?;
         let Backing::File(key, path) = &mapping.backing else { return None };
@@ -34,7 +34,7 @@ impl Modules {
         Some(Location { module, address: self.segments[module.0 as usize].address(offset)? })
     }
 
-    /// All of them, by their ids.
+    /// Returns all of them, by their ids.
     pub fn into_modules(self) -> Vec<Module> {
         self.modules
     }

@@ -1,4 +1,4 @@
-//! `ptrace` and `waitpid` with raw signal numbers, as real-time signals must pass too.
+//! `ptrace` and `waitpid` with raw signal numbers, because real-time signals must pass too.
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -6,14 +6,14 @@ use nix::unistd::Pid;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// What happened to a thread.
+/// An event of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It ended, and how its process did.
+    /// It ended, with its process's status.
     Ended(ExitStatus),
     /// It is about to get a signal.
     Signal(i32),
-    /// It stopped for `PTRACE_EVENT_*`, with a signal number that says more.
+    /// It stopped for `PTRACE_EVENT_*`, with a signal number for details.
     Event(i32, i32),
 }
 
@@ -23,12 +23,12 @@ pub const FOLLOW: ptrace::Options = ptrace::Options::PTRACE_O_TRACECLONE
     .union(ptrace::Options::PTRACE_O_TRACEVFORK)
     .union(ptrace::Options::PTRACE_O_TRACEEXEC);
 
-/// Waits for news of any thread that this thread traces, or process that it has started.
+/// Waits for an event of any thread that this thread traces, or of any process that it has started.
 pub fn wait_any() -> Result<(i32, Status), Errno> {
     wait_once(-1)
 }
 
-/// Waits for news of one thread, whatever signals come to us meanwhile.
+/// Waits for an event of one thread, even if signals arrive meanwhile.
 pub fn wait(tid: i32) -> Result<Status, Errno> {
     loop {
         match wait_once(tid) {
@@ -63,22 +63,22 @@ fn request(request: libc::c_uint, tid: i32, data: i32) -> Result<(), Errno> {
     Errno::result(answer).map(|_| ())
 }
 
-/// Lets a stopped thread run on, with a signal or (0) without.
+/// Continues a stopped thread, with a signal or (0) without.
 pub fn go_on(tid: i32, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_CONT, tid, signal)
 }
 
-/// Lets a stopped thread execute one instruction, or so it is said.
+/// Lets a stopped thread execute one instruction, supposedly.
 pub fn single_step(tid: i32) -> Result<(), Errno> {
     request(libc::PTRACE_SINGLESTEP, tid, 0)
 }
 
-/// Leaves a thread of a stopped process stopped, and hears of its end.
+/// Leaves a thread of a stopped process stopped, but reports its end.
 pub fn listen(tid: i32) -> Result<(), Errno> {
     request(libc::PTRACE_LISTEN, tid, 0)
 }
 
-/// Lets a stopped thread go for good, with a signal or without.
+/// Detaches from a stopped thread, with a signal or without.
 pub fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_DETACH, tid, signal)
 }
@@ -93,33 +93,33 @@ pub fn interrupt(tid: i32) -> Result<(), Errno> {
     request(libc::PTRACE_INTERRUPT, tid, 0)
 }
 
-/// The general registers of a stopped thread.
+/// Returns the general registers of a stopped thread.
 pub fn registers(tid: i32) -> Result<libc::user_regs_struct, Errno> {
     ptrace::getregs(Pid::from_raw(tid))
 }
 
-/// The event's message: the new thread's id, or at an `exec` the id that the thread had before.
+/// Returns the event's message: the new thread's id, or at an `exec` the id that the thread had before.
 pub fn message(tid: i32) -> Result<i32, Errno> {
     ptrace::getevent(Pid::from_raw(tid)).map(|message| message as i32)
 }
 
-/// The descriptor that a signal tells of, if it comes from one (`F_SETSIG`).
+/// Returns the descriptor of a signal, if it comes from one (`F_SETSIG`).
 pub fn signal_descriptor(tid: i32) -> Result<Option<i32>, Errno> {
     let info = ptrace::getsiginfo(Pid::from_raw(tid))?;
     // SAFETY: siginfo_t is 128 bytes without padding that could be uninitialised, as the kernel filled them.
     let bytes: [u8; 128] = unsafe { std::mem::transmute(info) };
     let descriptor = i32::from_ne_bytes(bytes[24..28].try_into().expect("4 bytes"));
-    // POLL_IN to POLL_HUP: what the kernel reports of descriptors.
+    // POLL_IN to POLL_HUP: the codes of signals from descriptors.
     Ok((1..=6).contains(&info.si_code).then_some(descriptor))
 }
 
-/// Whether a SIGTRAP is the end of a single step.
+/// Returns whether a SIGTRAP is the end of a single step.
 pub fn is_of_step(tid: i32) -> Result<bool, Errno> {
     const TRAP_TRACE: i32 = 2;
     ptrace::getsiginfo(Pid::from_raw(tid)).map(|info| info.si_code == TRAP_TRACE)
 }
 
-/// Reads the XSAVE area of a stopped thread; how many bytes it has.
+/// Reads the XSAVE area of a stopped thread; returns its size in bytes.
 pub fn vector_registers(tid: i32, area: &mut [u8]) -> Result<usize, Errno> {
     const NT_X86_XSTATE: usize = 0x202;
     let mut place = libc::iovec { iov_base: area.as_mut_ptr().cast(), iov_len: area.len() };

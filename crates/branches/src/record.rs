@@ -1,4 +1,4 @@
-//! Running a [`Sampler`] on a target from beginning to end.
+//! Runs a [`Sampler`] on a target from beginning to end.
 
 use super::event::Periods;
 use super::ptrace::{self, Status};
@@ -20,13 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often wishes to end are looked at and progress is told.
+/// How often requests to end are checked and progress is reported.
 const TICK: Duration = Duration::from_millis(50);
-/// Ticks between looks at the signals that programs handle.
+/// The number of ticks between checks of the signals that programs handle.
 const TICKS_PER_CHECK: u32 = 20;
 
-/// Whether a tick has come since it was last looked at. (A busy tracer never waits long enough to be
-/// interrupted.)
+/// Whether a tick has come since the last check. (A busy tracer never waits long enough to be interrupted.)
 static TICKED: AtomicBool = AtomicBool::new(false);
 
 /// Interrupts this thread's waiting at every tick.
@@ -50,7 +49,7 @@ impl Ticks {
     }
 }
 
-/// Whether somebody has sent SIGALRM, which a tick is not.
+/// Returns whether a SIGALRM came from elsewhere than from the ticks.
 static ALARM_WAS_SENT: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn alarm(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
@@ -59,7 +58,7 @@ extern "C" fn alarm(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     (if is_tick { &TICKED } else { &ALARM_WAS_SENT }).store(true, Ordering::Relaxed);
 }
 
-/// A command that was started to be recorded.
+/// A started command to be recorded.
 struct Command {
     pid: i32,
     signals: Signals,
@@ -107,7 +106,7 @@ pub fn record(
     Ok(Recorded { recording, exit_status, pauses })
 }
 
-/// Follows until there is nothing left, or somebody wants an end.
+/// Follows the target until nothing is left or an end is requested.
 fn follow(
     tracer: &mut Tracer<'_>,
     mut command: Option<&mut Command>,
@@ -167,7 +166,8 @@ impl Command {
         let pid = waiting.pid().as_raw();
         tracer.attach_child(pid).map_err(|errno| BranchError::Follow { pid: pid as u32, errno })?;
         let name = words[0].to_string_lossy().into_owned();
-        // Its start is waited for elsewhere, as it may stop for a signal before, which we must hear of.
+        // Another thread waits for its start, because it may first stop for a signal, which must be received
+        // here.
         let starting = Some(std::thread::spawn(move || waiting.start(&name)));
         Ok(Command { pid, signals, starting, exit_status: None })
     }
@@ -189,13 +189,13 @@ impl Command {
         self.signals.take_signals(pid).map(|_| ())
     }
 
-    /// Waits for the command's end, if it has not ended while it was followed; its exit status.
+    /// Waits for the command's end, if it has not ended while it was followed; returns its exit status.
     fn finish(mut self) -> Result<ExitStatus, BranchError> {
         if let Some(starting) = self.starting.take() {
             starting.join().expect("starting does not panic")?;
         }
         while self.exit_status.is_none() {
-            // Not followed any more, it is an ordinary child.
+            // It is no longer followed, so it is an ordinary child.
             match ptrace::wait_any() {
                 Ok((tid, Status::Ended(status))) => self.heard_of_end(tid, status),
                 Ok(_) => {}

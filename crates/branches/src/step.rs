@@ -1,11 +1,11 @@
-//! Windows by single steps.
+//! Records windows by single steps.
 //!
-//! The thread really executes the window, one instruction at a time, which is slow and changes its timing:
-//! this is there to verify what the other samplers record.
+//! The thread really executes the window, one instruction at a time, which is slow and changes its timing.
+//! This serves to verify the other samplers.
 //!
-//! Some virtual machines accept `PTRACE_SINGLEBLOCK` and then step single instructions, and a step could
-//! as well be more than one. So a step's return code is not trusted: where the thread stands afterwards must
-//! follow from the instruction, and only then has that been executed.
+//! Some virtual machines accept `PTRACE_SINGLEBLOCK` and then step single instructions, and a step could as
+//! well be more than one. So a step's return code is not trusted: the thread's new address must be possible
+//! after the instruction, and only then does it count as executed.
 
 use super::event::SIGNALS;
 use super::ptrace::{self, Status};
@@ -21,11 +21,11 @@ pub struct Stepper {
     code: CodeStore,
 }
 
-/// Where a step has led.
+/// The result of a step.
 pub(super) enum Step {
     /// To this address.
     To(u64),
-    /// To a status that is not a step's.
+    /// A status other than a step's.
     Interrupted(Status),
 }
 
@@ -94,7 +94,7 @@ impl Sampler for Stepper {
     }
 }
 
-/// Whether an instruction, with the address of the next, may lead to an address.
+/// Returns whether an instruction, with the address of the next, may lead to an address.
 fn may_lead(flow: Flow, (here, next): (u64, u64), to: u64) -> bool {
     let target = |displacement: i64| here.wrapping_add_signed(displacement);
     match flow {
@@ -119,7 +119,7 @@ pub(super) fn step(tid: i32) -> Result<Step, Errno> {
             Status::Signal(libc::SIGTRAP) if ptrace::is_of_step(tid)? => {
                 return Ok(Step::To(ptrace::registers(tid)?.rip));
             }
-            // A clock's: it interrupted the step before it began.
+            // From a clock: it interrupted the step before it began.
             Status::Signal(signal)
                 if SIGNALS.contains(&signal) && ptrace::signal_descriptor(tid)?.is_some() => {}
             status => return Ok(Step::Interrupted(status)),

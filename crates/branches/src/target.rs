@@ -1,4 +1,4 @@
-//! A target that goes its own way while it is recorded: started or found, waited for, never stopped.
+//! A target that runs by itself while it is recorded: started or found, waited for, never stopped.
 
 use super::{BranchError, Options, Target};
 use corewise_sys::cgroup::ControlGroup;
@@ -12,12 +12,12 @@ use std::process::ExitStatus;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often it is looked after.
+/// How often its state is checked.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// What is running.
 pub(super) struct Running {
-    /// The command's words, or what else was recorded.
+    /// The command's words, or a name of the target.
     pub words: Vec<String>,
     /// How a command ended.
     pub exit_status: Option<ExitStatus>,
@@ -26,7 +26,7 @@ pub(super) struct Running {
     begin: Instant,
 }
 
-/// What there is to follow.
+/// What is followed.
 #[derive(Debug, Clone)]
 pub(super) enum Followed {
     /// A command, before its first instruction.
@@ -39,20 +39,20 @@ pub(super) enum Followed {
     System,
 }
 
-/// How it is with it.
+/// The state of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It is to be recorded.
+    /// It is being recorded.
     Recorded,
-    /// The recording is over, but a command is waited for, as its exit status is wanted.
+    /// The recording is over, but corewise waits for a command because it needs its exit status.
     Late,
     /// Nothing is left to do.
     Over,
 }
 
 impl Running {
-    /// Starts or finds the target. `attach` is called before a command's first instruction, or while all
-    /// runs.
+    /// Starts or finds the target. `attach` is called before a command's first instruction, or while the
+    /// target runs.
     pub fn start<Attached>(
         target: Target<'_>,
         options: &Options,
@@ -79,12 +79,12 @@ impl Running {
         Ok((Running { words, exit_status: None, followed, signals: None, begin }, attached))
     }
 
-    /// Lets some time pass.
+    /// Waits for some time.
     pub fn wait(&mut self, options: &Options) -> Result<Phase, BranchError> {
         let is_over = match (&mut self.signals, &self.followed) {
             (Some(signals), Followed::Command(pid)) => {
                 let interval = PollTimeout::try_from(INTERVAL).unwrap_or(PollTimeout::ZERO);
-                // Whether it fails or not, the next look shows what there is.
+                // An error does not matter: the next check sees everything.
                 let _ = poll(&mut [PollFd::new(signals.fd(), PollFlags::POLLIN)], interval);
                 let news = signals
                     .take(self.exit_status.is_none().then_some(*pid))
@@ -96,7 +96,7 @@ impl Running {
                 std::thread::sleep(INTERVAL);
                 match followed {
                     Followed::Process(pid) => !is_alive(*pid),
-                    // One that cannot be looked at is looked at again.
+                    // If it cannot be read, it is read again.
                     Followed::Cgroup(group) => group.processes().is_ok_and(|all| all.is_empty()),
                     Followed::Command(_) | Followed::System => false,
                 }
@@ -112,7 +112,7 @@ impl Running {
     }
 }
 
-/// Whether a process is there and has not ended, even if its parent has not heard of its end yet.
+/// Returns whether a process exists and has not ended, even if its parent has not waited for it yet.
 pub(super) fn is_alive(pid: u32) -> bool {
     let proc = Proc::own();
     let Ok(Some(leader)) = proc.stat(pid, pid) else { return false };

@@ -1,8 +1,8 @@
-//! One window while it is recorded, in addresses of its process.
+//! A window during its recording, in addresses of its process.
 
 use corewise_paths::window::End;
 
-/// When a window is long enough.
+/// The length limits of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Control-transfer instructions, taken or not.
@@ -35,14 +35,14 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// Starts anew.
+    /// Starts a new window.
     pub fn begin(&mut self, start: u64) {
         self.start = start;
         self.transfers.clear();
         (self.instructions, self.branches) = (0, 0);
     }
 
-    /// Takes in a branch, and where it went if it was taken.
+    /// Adds a branch, with its target if it was taken.
     pub fn branch(&mut self, from: u64, to: Option<u64>) {
         self.instructions += 1;
         self.branches += 1;
@@ -55,7 +55,7 @@ impl Trace {
         self.ended = ended;
     }
 
-    /// The limit that was reached.
+    /// Returns the limit that was reached.
     pub fn at_limit(&self, limits: &Limits) -> Option<End> {
         if self.branches >= limits.branches_max {
             return Some(End::Full);

@@ -1,12 +1,12 @@
-//! Following all threads of a process tree, and stopping them for samples.
+//! Follows all threads of a process tree, and stops them for samples.
 //!
 //! corewise seizes the threads (`PTRACE_SEIZE`), which does not stop them, and follows whatever they start.
-//! Each thread has a clock of its own CPU time ([`ThreadClock`]); when it runs down, the thread stops before
-//! its next instruction in user mode, the sampler looks at it, and it goes on without the signal. All other
-//! signals, stops and ends pass through as they came.
+//! Each thread has a clock of its own CPU time ([`ThreadClock`]). When the clock runs out, the thread stops
+//! before its next instruction in user mode, the sampler handles it, and it continues without the signal. All
+//! other signals, stops and ends pass through unchanged.
 //!
-//! If corewise is killed, the kernel closes the clocks and lets the threads go on; what was stopped by a
-//! clock gets a signal that does nothing.
+//! If corewise is killed, the kernel closes the clocks and continues the threads; a thread that was stopped
+//! by a clock gets a signal that does nothing.
 
 use super::collect::Collected;
 use super::event::{Periods, SIGNALS, ThreadClock, signal_for};
@@ -25,16 +25,16 @@ use std::time::Instant;
 const BIRTHS: [i32; 3] = [libc::PTRACE_EVENT_CLONE, libc::PTRACE_EVENT_FORK, libc::PTRACE_EVENT_VFORK];
 /// Code segment of 64-bit user code.
 const USER_64_BIT: u64 = 0x33;
-/// The kernel's own error numbers that tell it to start a system call again.
+/// The kernel's internal error numbers that make it restart a system call.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
 /// A stopped thread.
 pub struct Stopped<'a> {
     /// Its id.
     pub tid: i32,
-    /// Its process's.
+    /// Its process's id.
     pub pid: i32,
-    /// Where code is mapped in it.
+    /// The code mappings of its process.
     pub space: &'a AddressSpace,
     /// Its registers.
     pub registers: libc::user_regs_struct,
@@ -42,7 +42,8 @@ pub struct Stopped<'a> {
 
 /// Records windows of stopped threads.
 pub trait Sampler {
-    /// Records a window. A status that came up meanwhile, if one did: the thread has not gone on from it.
+    /// Records a window. Returns a status that came up meanwhile, if any: the thread has not continued from
+    /// it.
     fn sample(
         &mut self,
         thread: &Stopped<'_>,
@@ -50,13 +51,13 @@ pub trait Sampler {
         trace: &mut Trace,
     ) -> Result<Option<Status>, Errno>;
 
-    /// Does what can be done in advance, now that the thread runs again.
+    /// Prepares in advance, now that the thread runs again.
     fn prepare(&mut self, _pid: i32, _space: &AddressSpace, _trace: &Trace) {}
 }
 
 struct Thread {
     pid: i32,
-    /// `None` if it has ended before it got one, or there was none to be had.
+    /// `None` if it ended before it got one, or none was available.
     clock: Option<ThreadClock>,
 }
 
@@ -66,37 +67,37 @@ struct Process {
     mapped: Option<Mapped>,
 }
 
-/// All that is followed.
+/// Everything that is followed.
 pub struct Tracer<'a> {
     threads: FxHashMap<i32, Thread>,
-    /// Made by threads that are followed, but not heard of yet.
+    /// Made by followed threads, but not reported yet.
     expected: FxHashSet<i32>,
     processes: FxHashMap<i32, Process>,
     sampler: &'a mut dyn Sampler,
     limits: Limits,
     periods: Periods,
     trace: Trace,
-    /// Why a thread could not be given a clock, the last time.
+    /// The latest reason why a thread could not be given a clock.
     refused: Option<Errno>,
-    /// A thread that was stopped with its process, and by which signal.
+    /// A thread that was stopped with its process, and the signal.
     pub stopped: Option<(i32, i32)>,
-    /// What was recorded.
+    /// The recording.
     pub collected: Collected,
 }
 
-/// What the tracer was told, for whoever runs it.
+/// The result of an event, for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// Nothing of note, or a signal to ourselves interrupted the waiting.
+    /// Nothing of note, or a signal to corewise interrupted the waiting.
     None,
-    /// A thread or process ended, and how its process did.
+    /// A thread or process ended, with its process's status.
     Ended(i32, ExitStatus),
     /// Nothing is left to follow.
     NoneLeft,
 }
 
 impl<'a> Tracer<'a> {
-    /// Follows nothing yet.
+    /// Makes a tracer that follows nothing.
     pub fn new(sampler: &'a mut dyn Sampler, limits: Limits, periods: Periods) -> Tracer<'a> {
         Tracer {
             threads: FxHashMap::default(),
@@ -112,17 +113,17 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Why a thread has no clock, if one has none for another reason than that it ended.
+    /// Returns why a thread has no clock, if one has none for another reason than that it ended.
     pub fn refused(&self) -> Option<Errno> {
         self.refused
     }
 
-    /// How many threads are followed.
+    /// Returns the number of followed threads.
     pub fn thread_count(&self) -> usize {
         self.threads.len()
     }
 
-    /// How many processes are followed.
+    /// Returns the number of followed processes.
     pub fn process_count(&self) -> usize {
         self.processes.len()
     }
@@ -141,7 +142,7 @@ impl<'a> Tracer<'a> {
                         found = true;
                         self.add(tid, pid);
                     }
-                    // It ended; or a thread that we follow has just made it, and it comes by itself.
+                    // It ended, or a followed thread has just made it, and it will be reported.
                     Err(Errno::ESRCH) => {}
                     Err(Errno::EPERM) if tid != pid && self.threads.contains_key(&pid) => {}
                     Err(errno) => return Err(errno),
@@ -152,13 +153,13 @@ impl<'a> Tracer<'a> {
             return Err(Errno::ESRCH);
         }
         for child in Proc::own().children(pid as u32).unwrap_or_default() {
-            // One that ended meanwhile, or belongs to somebody else, is no reason to give up.
+            // One that ended meanwhile, or belongs to another user, is no reason to give up.
             let _ = self.attach(child as i32);
         }
         Ok(())
     }
 
-    /// Takes in a child that is about to execute its command, without a clock until then.
+    /// Adds a child that is about to execute its command, without a clock until then.
     pub fn attach_child(&mut self, pid: i32) -> Result<(), Errno> {
         ptrace::seize(pid)?;
         self.threads.insert(pid, Thread { pid, clock: None });
@@ -166,7 +167,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Waits for one piece of news and acts on it.
+    /// Waits for one event and handles it.
     pub fn wait(&mut self) -> Result<News, Errno> {
         let (tid, status) = match ptrace::wait_any() {
             Ok(news) => news,
@@ -179,7 +180,7 @@ impl<'a> Tracer<'a> {
             return Ok(News::Ended(tid, status));
         }
         match self.act(tid, status) {
-            // It was killed while it was stopped; its end comes as news.
+            // It was killed while it was stopped; its end will be reported.
             Ok(()) | Err(Errno::ESRCH) => Ok(News::None),
             Err(errno) => Err(errno),
         }
@@ -246,7 +247,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// A process has become another program: it has one thread now, which has the process's id.
+    /// Handles that a process has become another program: it has one thread now, which has the process's id.
     fn executed(&mut self, pid: i32) -> Result<(), Errno> {
         let before = ptrace::message(pid)?;
         self.remove(before);
@@ -276,8 +277,8 @@ impl<'a> Tracer<'a> {
             ptrace::go_on(tid, 0)?;
         }
         if let Some(clock) = &thread.clock {
-            // Not before, as the kernel would have to wake the thread's PE for it alone. It cannot fail but
-            // for a bug; then the old period stays.
+            // Not before, because the kernel would have to wake the thread's PE for it alone. It can fail
+            // only because of a bug; then the old period stays.
             let _ = clock.set_period(self.periods.next());
         }
         match refusal {
@@ -291,7 +292,7 @@ impl<'a> Tracer<'a> {
         left.map_or(Ok(()), |status| self.act(tid, status))
     }
 
-    /// Looks whether processes handle the signal of their clocks by now, and takes another then.
+    /// Checks whether processes now handle the signal of their clocks, and then uses another.
     pub fn check_signals(&mut self) {
         for (&pid, process) in &mut self.processes {
             let Ok(Some(status)) = Proc::own().status(pid as u32) else { continue };
@@ -299,14 +300,16 @@ impl<'a> Tracer<'a> {
             if signal != process.signal {
                 process.signal = signal;
                 for thread in self.threads.values().filter(|thread| thread.pid == pid) {
-                    // Until it succeeds, the old signal is told from the program's own by its origin.
+                    // Until it succeeds, the old signal is distinguished from the program's own by its
+                    // origin.
                     let _ = thread.clock.as_ref().map(|clock| clock.set_signal(signal));
                 }
             }
         }
     }
 
-    /// Lets everything go on as if it had never been followed. What ended meanwhile, with its status.
+    /// Detaches from everything as if it had never been followed. Returns what ended meanwhile, with its
+    /// status.
     pub fn detach(&mut self) -> Vec<(i32, ExitStatus)> {
         let clocks: Vec<ThreadClock> =
             self.threads.values_mut().filter_map(|thread| thread.clock.take()).collect();
@@ -314,7 +317,8 @@ impl<'a> Tracer<'a> {
         let mut left: Vec<i32> = self.threads.keys().copied().chain(self.expected.drain()).collect();
         let mut ended = Vec::new();
         while let Some(tid) = left.pop() {
-            // Stopped or not, it stops now; one that is gone needs no letting go, but its end is to be heard.
+            // Stopped or not, it stops now; one that is gone need not be detached, but its end must be
+            // received.
             let _ = ptrace::interrupt(tid);
             let Ok(status) = ptrace::wait(tid) else { continue };
             let signal = match status {
@@ -352,7 +356,7 @@ fn process_of(tid: i32) -> Option<i32> {
     Some(Proc::own().status(tid as u32).ok()??.process()? as i32)
 }
 
-/// Why a thread with these registers cannot be emulated, if it cannot.
+/// Returns why a thread with these registers cannot be emulated, if so.
 pub(super) fn not_emulated(registers: &libc::user_regs_struct) -> Option<&'static str> {
     if registers.cs != USER_64_BIT {
         return Some("32-bit code");

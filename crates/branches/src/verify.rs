@@ -1,8 +1,8 @@
-//! `shadow` against `step`: does a thread do what the emulation said it would?
+//! Compares `shadow` with `step`: does a thread do what the emulation predicted?
 //!
-//! At each sample a window is emulated; then the thread really executes as many instructions, one by one,
-//! and the two are compared. Only programs with one thread can agree always, as others see other threads'
-//! writes.
+//! At each sample a window is emulated; then the thread really executes the same number of instructions, one
+//! by one, and the two are compared. Only programs with one thread can always agree, because others see other
+//! threads' writes.
 
 use super::ptrace::Status;
 use super::shadow::sampler::Shadow;
@@ -20,12 +20,12 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What came of a comparison.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Verification {
-    /// Windows that were compared to their end.
+    /// The number of windows that were compared to their end.
     pub compared: usize,
-    /// Windows that a signal cut short; not compared.
+    /// The number of windows that a signal cut short; not compared.
     pub interrupted: usize,
     /// Each window that differed: where, and what the emulation had executed there.
     pub mismatches: Vec<String>,
@@ -40,7 +40,7 @@ struct Checked {
     result: Verification,
 }
 
-/// Records a command as [`super::record`] does with `shadow`, and compares each window, up to `windows_max`.
+/// Records a command like [`super::record`] with `shadow`, and compares each window, up to `windows_max`.
 pub fn verify(
     command: &[std::ffi::OsString],
     options: &Options,
@@ -95,7 +95,8 @@ impl Sampler for Checked {
     }
 }
 
-/// The first difference, and the instructions that the emulation executed before it since the last branch.
+/// Returns the first difference, and the instructions that the emulation executed before it since the last
+/// branch.
 fn difference(thread: &Stopped<'_>, shadow: &Trace, stepped: &Trace) -> String {
     let same =
         shadow.transfers.iter().zip(&stepped.transfers).take_while(|(ours, real)| ours == real).count();
@@ -123,7 +124,7 @@ fn difference(thread: &Stopped<'_>, shadow: &Trace, stepped: &Trace) -> String {
     )
 }
 
-/// The instructions from one address to another, at most 40.
+/// Returns the instructions from one address to another, at most 40.
 fn disassembly(pid: i32, from: u64, to: u64) -> String {
     let mut bytes = vec![0; (to.wrapping_sub(from).min(400) + 15) as usize];
     let remote = RemoteIoVec { base: from as usize, len: bytes.len() };

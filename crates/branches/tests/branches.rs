@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The ways to hold a thread up for emulation.
+/// The ways to pause a thread for emulation.
 const SHADOWS: [Backend; 2] = [Backend::Shadow, Backend::ShadowPtrace];
 
 struct Program {
@@ -54,14 +54,14 @@ fn missing(error: &BranchError) -> Option<Capability> {
     }
 }
 
-/// The command that works as `what` says until a file is there, and the file.
+/// The command that works as `what` says until a file exists, and the file.
 fn working(what: &str) -> (Vec<OsString>, PathBuf) {
     let file = PROGRAM.directory.path().join(format!("end-of-{what}"));
     let _ = std::fs::remove_file(&file);
     (vec![program().into(), what.into(), file.clone().into()], file)
 }
 
-/// Does it once there are so many windows; after a minute even if there are not, for the test to end.
+/// Calls it once there are this many windows; after a minute even if there are not, so that the test ends.
 fn at_windows(count: usize, act: impl Fn()) -> impl FnMut(Progress) {
     let begin = Instant::now();
     move |progress| {
@@ -121,7 +121,7 @@ fn signals_come_as_often_as_they_were_sent(backend: Backend) {
     assert!(!recorded.recording.windows.is_empty(), "{:?}", recorded.recording);
 }
 
-// One for each, as recording a command leaves signals blocked in its thread.
+// One test for each, because recording a command leaves signals blocked in its thread.
 #[test]
 fn signals_come_as_often_as_they_were_sent_to_a_preempted_program() {
     signals_come_as_often_as_they_were_sent(Backend::Shadow);
@@ -156,7 +156,7 @@ fn a_command_that_cannot_be_started_is_an_error() {
     assert!(matches!(nobody, Err(BranchError::NoProcess(_))), "{nobody:?}");
 }
 
-/// A program that works until it is told to end.
+/// A program that works until it is asked to end.
 struct Working {
     child: Child,
     file: PathBuf,
@@ -170,7 +170,7 @@ impl Working {
         Working { child, file }
     }
 
-    /// Its exit status, 42 if all its work came out right.
+    /// Its exit status, 42 if all its work was correct.
     fn end(mut self) -> Option<i32> {
         std::fs::write(&self.file, "").unwrap();
         self.child.wait().unwrap().code()
@@ -205,7 +205,7 @@ fn a_recording_ends_with_the_process_even_if_nobody_has_heard_of_its_end() {
         let recorded = record(Target::Pid(working.child.id()), &options, &mut until);
         let took = begin.elapsed();
         let ended = record(Target::Pid(working.child.id()), &options, &mut |_| {});
-        // It is a child of ours, so the tracer may have been told of its end instead.
+        // It is a child of this process, so the tracer may have received its end instead.
         let _ = working.child.wait();
         or_skip!(recorded, missing);
         assert!(took < Duration::from_secs(110), "{backend:?}");
@@ -213,7 +213,7 @@ fn a_recording_ends_with_the_process_even_if_nobody_has_heard_of_its_end() {
     }
 }
 
-/// Not a test of its own: samples the process that the variable names, until it is killed.
+/// Not a test by itself: samples the process that the variable names, until it is killed.
 #[test]
 fn sampler_to_be_killed() {
     if let Ok(pid) = std::env::var("BRANCHES_TEST_PID") {

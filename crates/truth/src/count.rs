@@ -14,14 +14,15 @@ pub struct Counted {
     pub profile: PathProfile,
     /// The run.
     pub trace: Trace,
-    /// Paths that are in no entry of the profile, only in its total: [`PathCounter::without_identity`].
+    /// The number of paths that are only in the total of the profile, not in an entry:
+    /// [`PathCounter::without_identity`].
     pub without_identity: u64,
-    /// How often a trace did not continue as the code says (signals, mostly).
+    /// How often a trace did not continue as the code says (mostly signals).
     pub breaks: u64,
 }
 
-/// Runs a command under QEMU and counts the paths in `modules` (see [`super::modules`]), of which
-/// `places_max` bounds the memory (see [`PathCounter`]).
+/// Runs a command under QEMU and counts the paths in `modules` (see [`super::modules`]). `places_max` limits
+/// the memory (see [`PathCounter`]).
 pub fn count_paths(
     command: &[String],
     modules: &[Module],

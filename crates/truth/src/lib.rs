@@ -1,24 +1,24 @@
-//! Exact truth: every block of code that a program executes, by QEMU.
+//! Exact truth: every executed block of a program, by QEMU.
 //!
-//! Problem. Whether sampled path profiles are right can only be told against exact ones of the same binary,
-//! and instrumenting a binary changes it.
+//! Problem. Whether sampled path profiles are right is only shown by exact ones of the same binary, and
+//! instrumenting a binary changes it.
 //!
 //! Approach. QEMU's user mode executes the unchanged binary by translating it block by block; a plugin
-//! (`plugin.c`) tells which translation blocks each thread executes. A block is a straight run of
-//! instructions whose last one transfers control, or after which QEMU ended the block for reasons of its
-//! own (the end of a page, its size): then the next block begins behind it. Blocks come through a socket in
+//! (`plugin.c`) reports which translation blocks each thread executes. A block is a straight run of
+//! instructions whose last one transfers control, or after which QEMU ended the block for its own reasons
+//! (the end of a page, its size): then the next block begins after it. Blocks come through a socket in
 //! messages of thousands; each was described before, by the offsets in its file of its first and last
 //! instruction, so that it does not matter where the process has mapped the file.
 //!
 //! Source. QEMU, "TCG Plugins", API version 1 (QEMU 4.2 to 8.2). The repetitions of a string instruction,
-//! which QEMU executes as one block each, are told once.
+//! which QEMU executes as one block each, are reported once.
 //!
 //! Limits. Only the given modules are traced, by default the program itself: QEMU emulates a processor
-//! without AVX-512, so the C library chooses other string functions than on the real one, and its paths
-//! would not be those that a sampler has seen. A fault inside a block leaves it half executed; it is told
-//! as if it were whole. Forked processes are traced; a program that one of them executes runs by itself,
-//! untraced. What a thread has executed last is lost if its process is killed. Time does not pass as on the
-//! real machine: programs that depend on it take other paths.
+//! without AVX-512, so the C library chooses other string functions than on the real one, and its paths would
+//! not be those that a sampler has seen. A block that faults half-way is reported as if it were executed
+//! whole. Forked processes are traced; a program that one of them executes runs by itself, untraced. The last
+//! blocks of a thread are lost if its process is killed. Time does not pass as on the real machine: programs
+//! that depend on it take other paths.
 
 mod count;
 mod qemu;
@@ -36,10 +36,10 @@ use std::process::ExitStatus;
 /// Why there is no exact trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TruthError {
-    /// The command's program is not to be found.
+    /// The command's program was not found.
     #[error("no program {program} to trace")]
     NoProgram {
-        /// As it was given.
+        /// The program as given.
         program: String,
     },
     /// A module cannot be used.
@@ -50,15 +50,15 @@ pub enum TruthError {
     NoElf {
         /// The program.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
     /// QEMU is missing.
     #[error("cannot execute {qemu}: {source}; install QEMU's user mode (Debian: apt-get install qemu-user)")]
     NoQemu {
-        /// What was to be executed.
+        /// The program that was to be executed.
         qemu: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// QEMU did not load the plugin.
@@ -69,10 +69,10 @@ pub enum TruthError {
     PluginRefused {
         /// The QEMU.
         qemu: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
     },
-    /// QEMU did not begin with the program, or nothing of the modules was executed.
+    /// QEMU did not start the program, or executed nothing of the modules.
     #[error(
         "{qemu} ({status}) executed nothing of what is to be traced; if it gave a message, it stands above \
          (the CPU model was {cpu}; {qemu} -cpu help lists all)"
@@ -80,9 +80,9 @@ pub enum TruthError {
     NotStarted {
         /// The QEMU.
         qemu: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// The CPU model that was asked for.
+        /// The requested CPU model.
         cpu: String,
     },
     /// The program was killed: its last blocks are missing.
@@ -96,40 +96,40 @@ pub enum TruthError {
     /// The trace cannot be received.
     #[error("{what}: {source}")]
     Channel {
-        /// What failed.
+        /// The failed operation.
         what: &'static str,
-        /// What the kernel said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A message is not what the plugin sends.
+    /// A message is not one of the plugin.
     #[error("the trace is damaged: {problem}")]
     Damaged {
-        /// What is wrong.
+        /// The error in it.
         problem: String,
     },
 }
 
 fn hint(signal: &str) -> &'static str {
     match signal {
-        "SIGILL" => "; QEMU knows no AVX-512: does the program need it?",
+        "SIGILL" => "; QEMU does not support AVX-512: does the program need it?",
         _ => "; does it run without QEMU?",
     }
 }
 
-/// What a traced run was.
+/// A finished traced run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// How the program ended.
     pub status: ExitStatus,
-    /// Executed blocks of the traced modules.
+    /// The number of executed blocks of the traced modules.
     pub blocks: u64,
-    /// Threads that executed any of them.
+    /// The number of threads that executed any of them.
     pub threads: usize,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// The modules to trace for a command: its program, then the named libraries.
+/// Returns the modules to trace for a command: its program, then the named libraries.
 pub fn modules(command: &[String], libraries: &[PathBuf]) -> Result<Vec<Module>, TruthError> {
     let program = program_path(command.first().map_or("", String::as_str))?;
     let is_elf = |error: ElfError| match error {
@@ -143,7 +143,7 @@ pub fn modules(command: &[String], libraries: &[PathBuf]) -> Result<Vec<Module>,
     Ok(modules)
 }
 
-/// The file as the kernel lists it when it is mapped.
+/// Returns the file as the kernel lists it when it is mapped.
 fn module(path: &Path) -> Result<Module, ElfError> {
     let path = path.canonicalize().map_err(|source| ElfError::Read { path: path.to_owned(), source })?;
     let elf = ElfFile::open(&path)?;

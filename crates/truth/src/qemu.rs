@@ -1,4 +1,4 @@
-//! Running a program under QEMU with the plugin.
+//! Runs a program under QEMU with the plugin.
 
 use super::stream::{Executed, MESSAGE_BYTES_MAX, Stream};
 use super::{Trace, TruthError, program_path};
@@ -20,11 +20,11 @@ const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/truth_plugin.so"
 /// How a program is traced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// QEMU's user mode; `None` is `qemu-ARCHITECTURE` of the program.
+    /// QEMU's user mode; `None` means `qemu-ARCHITECTURE` of the program.
     pub qemu: Option<PathBuf>,
-    /// The processor to emulate, as QEMU names it. `max` has all that QEMU can emulate.
+    /// The processor to emulate, as QEMU names it. `max` has everything that QEMU can emulate.
     pub cpu: String,
-    /// Discards what the program writes to its standard output.
+    /// Whether to discard the program's standard output.
     pub is_quiet: bool,
 }
 
@@ -34,7 +34,7 @@ impl Default for Settings {
     }
 }
 
-/// Runs a command under QEMU and gives the executed blocks of the modules to `sink`, some thousands of one
+/// Runs a command under QEMU and passes the executed blocks of the modules to `sink`, some thousands of one
 /// thread at a time, in the order in which the thread executed them. Locations refer to `modules` by index.
 /// Ends when the program and all processes that it forked have ended.
 pub fn run(
@@ -72,7 +72,7 @@ pub fn run(
         .map_err(|source| TruthError::NoQemu { qemu: qemu.clone(), source })?;
     let received = receive(&ours, &mut stream, &mut sink);
     if received.is_err() {
-        // Unheard, it would go on for nothing; it may also have ended already.
+        // Without a reader it would run on for nothing; it may also have ended already.
         let _ = child.kill();
     }
     let status = child.wait().map_err(file("cannot wait for QEMU"))?;
@@ -102,7 +102,7 @@ fn spawn(command: &mut Command, channel: OwnedFd) -> std::io::Result<Child> {
     command.spawn()
 }
 
-/// Takes in messages until no process holds the other end.
+/// Receives messages until no process holds the other end.
 fn receive(
     channel: &OwnedFd,
     stream: &mut Stream,

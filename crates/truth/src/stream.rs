@@ -1,6 +1,6 @@
-//! The messages of the plugin, put together to the blocks that each thread executes.
+//! Assembles the plugin's messages to the blocks that each thread executes.
 //!
-//! Every message begins with its kind, process id and thread id. Numbers are of the machine's own byte order.
+//! Every message begins with its kind, process id and thread id. Numbers are in the machine's own byte order.
 
 use super::TruthError;
 use corewise_code::elf::ElfProgram;
@@ -8,7 +8,7 @@ use corewise_paths::program::Program;
 use corewise_paths::window::{Location, ModuleId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The most that one message takes: its header, and the numbers of executed blocks.
+/// The maximum size of one message: its header, and the numbers of executed blocks.
 pub(super) const MESSAGE_BYTES_MAX: usize = 3 * 4 + (16 << 10) * 4;
 
 /// Bytes of a page that QEMU translates.
@@ -21,18 +21,18 @@ const FORKED: u32 = 3;
 const EXECUTES: u32 = 4;
 const ENDED: u32 = 5;
 
-/// Consecutive instructions that QEMU translated at once.
+/// Consecutive instructions that QEMU translated together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// The first instruction.
     pub start: Location,
     /// The last instruction.
     pub last: Location,
-    /// How many they are.
+    /// The number of instructions.
     pub instructions: u32,
 }
 
-/// What one thread has executed, block by block.
+/// The blocks that one thread has executed.
 #[derive(Debug, Clone)]
 pub struct Executed<'a> {
     /// The thread's id.
@@ -49,11 +49,11 @@ impl<'a> Iterator for Executed<'a> {
     }
 }
 
-/// What a process is doing, as far as its end is concerned.
+/// The state of a process, as far as its end is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// It is about to execute another program; it goes on if that fails.
+    /// It is about to execute another program; it continues if that fails.
     Executing,
     Ended,
 }
@@ -73,7 +73,7 @@ pub(super) struct Stream {
     pub(super) blocks: u64,
 }
 
-/// Reads numbers off a message.
+/// Reads numbers from a message.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -97,7 +97,7 @@ fn damaged(problem: impl Into<String>) -> TruthError {
 }
 
 impl Stream {
-    /// A trace of these modules, in the order in which the plugin knows them.
+    /// Makes a trace of these modules, in the order in which the plugin knows them.
     pub(super) fn new(program: ElfProgram) -> Stream {
         Stream {
             program,
@@ -108,7 +108,7 @@ impl Stream {
         }
     }
 
-    /// Takes in a message; executed blocks go to `sink`.
+    /// Takes in a message; passes executed blocks to `sink`.
     pub(super) fn take(
         &mut self,
         message: &[u8],
@@ -162,22 +162,22 @@ impl Stream {
         Ok(())
     }
 
-    /// How many threads executed anything.
+    /// Returns the number of threads that executed anything.
     pub(super) fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether anything of the modules was executed.
+    /// Returns whether anything of the modules was executed.
     pub(super) fn has_started(&self) -> bool {
         self.processes.values().any(|process| !process.blocks.is_empty())
     }
 
-    /// How many processes executed another program.
+    /// Returns the number of processes that executed another program.
     pub(super) fn executing(&self) -> usize {
         self.count(State::Executing)
     }
 
-    /// How many processes went without a word: they were killed.
+    /// Returns the number of processes that ended without a message, because they were killed.
     pub(super) fn lost(&self) -> usize {
         self.count(State::Running)
     }
@@ -187,7 +187,7 @@ impl Stream {
     }
 }
 
-/// The block that a message describes; they are numbered from 0.
+/// Returns the block that a message describes; blocks are numbered from 0.
 fn described(fields: &mut Fields<'_>, program: &ElfProgram, number: usize) -> Result<Block, TruthError> {
     let (id, module, instructions) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let (start, before_last, last) = (fields.u64()?, fields.u64()?, fields.u64()?);
@@ -205,7 +205,7 @@ fn described(fields: &mut Fields<'_>, program: &ElfProgram, number: usize) -> Re
     let block = Block { start: location(start)?, last: location(last)?, instructions };
     let length = program.instruction(block.last).map_or(1, |instruction| u64::from(instruction.length));
     // QEMU stops before an instruction that reaches into the next page, unless it is the first, but its
-    // plugin interface has counted it already.
+    // plugin interface has already counted it.
     if instructions > 1 && (block.last.address + length - 1) / PAGE != block.start.address / PAGE {
         return Ok(Block { last: location(before_last)?, instructions: instructions - 1, ..block });
     }

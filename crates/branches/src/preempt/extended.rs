@@ -1,34 +1,34 @@
-//! The extended state of a thread as the kernel keeps it, brought into the form that `ptrace` gives.
+//! Converts the extended state of a thread from the kernel's format to that of `ptrace`.
 //!
-//! The kernel saves with XSAVES, in the compacted format: only the components that it uses, one behind the
-//! other, and those that are in their initial state not at all (Intel SDM volume 1, sections 13.4 and 13.8).
+//! The kernel saves with XSAVES, in the compacted format: only the components in use, one after another,
+//! without those in their initial state (Intel SDM volume 1, sections 13.4 and 13.8).
 
 use std::arch::x86_64::__cpuid_count;
 
-/// Where the header begins, behind the x87 and SSE registers.
+/// The offset of the header, after the x87 and SSE registers.
 const HEADER: usize = 512;
-/// Where the other components begin.
+/// The offset of the other components.
 const EXTENDED: usize = 576;
-/// Says that the format is compacted.
+/// Marks the compacted format.
 const COMPACTED: u64 = 1 << 63;
 
 /// A component of the state on this machine.
 #[derive(Debug, Clone, Copy)]
 struct Component {
-    /// Bytes.
+    /// Its size in bytes.
     size: usize,
-    /// Where it lies in the standard format.
+    /// Its offset in the standard format.
     offset: usize,
-    /// Whether it lies at a multiple of 64 in the compacted one.
+    /// Whether it is aligned to 64 bytes in the compacted format.
     is_aligned: bool,
 }
 
-/// All components, by number; the first two lie where they always do.
+/// All components, by number; the first two have fixed offsets.
 #[derive(Debug, Clone)]
 pub struct Components(Vec<Component>);
 
 impl Components {
-    /// This machine's.
+    /// Returns those of this machine.
     pub fn of_this_machine() -> Components {
         let component = |number| {
             let leaf = __cpuid_count(0xd, number);
@@ -37,8 +37,8 @@ impl Components {
         Components((0..63).map(component).collect())
     }
 
-    /// Brings a saved area into the standard format, with zeros for what is in its initial state; false if it
-    /// is cut short. Components behind the end of `standard` are left out.
+    /// Converts a saved area to the standard format, with zeros for components in their initial state.
+    /// Returns false if it is cut short. Components beyond the end of `standard` are dropped.
     pub fn expand(&self, saved: &[u8], standard: &mut [u8]) -> bool {
         let word = |at: usize| Some(u64::from_le_bytes(saved.get(at..at + 8)?.try_into().ok()?));
         let (Some(in_use), Some(format)) = (word(HEADER), word(HEADER + 8)) else { return false };
@@ -78,7 +78,7 @@ impl Components {
                 next += component.size;
                 next - component.size
             };
-            // Components of the supervisor have no place in the standard format.
+            // Supervisor components have no place in the standard format.
             if in_use >> number & 1 != 0 && component.offset >= EXTENDED {
                 whole &= copy(from, component.offset, component.size);
             }
@@ -101,7 +101,7 @@ mod tests {
         Components(all)
     }
 
-    /// An area whose bytes tell where they lie.
+    /// An area whose bytes encode their position.
     fn saved(in_use: u64, format: u64) -> Vec<u8> {
         let mut area: Vec<u8> = (0..2048usize).map(|at| (at / 16) as u8).collect();
         area[512..520].copy_from_slice(&in_use.to_le_bytes());
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn components_move_to_where_the_standard_format_has_them() {
-        // AVX, the supervisor's 11, and half of AVX-512, of which the masks are in their initial state.
+        // AVX, supervisor component 11, and half of AVX-512, whose masks are in their initial state.
         let area = saved(0b1000_0100_0111, COMPACTED | 0b1000_0110_0111);
         let mut standard = vec![0xee; 1664];
         assert!(components().expand(&area, &mut standard));

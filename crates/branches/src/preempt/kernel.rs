@@ -1,5 +1,5 @@
-//! The kernel's side of preempting (`preemption.bpf.c` of the crate `bpf`): which processes are followed,
-//! and what a thread was preempted with.
+//! The kernel's side of preempting (`preemption.bpf.c` of the crate `bpf`): which processes are followed, and
+//! the state of a preempted thread.
 
 use corewise_bpf as bpf;
 use corewise_core::ids::PeId;
@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 
 const XSAVE_MAX: usize = 3072;
 
-/// `struct sample` of `preemption.bpf.c`, where its fields are explained.
+/// `struct sample` of `preemption.bpf.c`, which documents its fields.
 #[repr(C)]
 struct Raw {
     preempted: Preempted,
@@ -27,15 +27,15 @@ struct Raw {
 /// The saved extended state of a thread.
 pub type Xsave = [u8; XSAVE_MAX];
 
-/// What was before on a PE.
+/// What ran before on a PE.
 #[expect(clippy::large_enum_variant, reason = "it is kept nowhere")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// A followed thread, which waits now.
+    /// A followed thread, which now waits.
     Followed(Preempted),
     /// A followed thread that was in the kernel.
     InKernel,
-    /// Something else; or a followed thread that runs elsewhere by now.
+    /// Something else, or a followed thread that runs elsewhere by now.
     Other,
     /// Nothing.
     Idle,
@@ -46,17 +46,17 @@ pub enum Before {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preempted {
     task: u64,
-    /// When, in ns of `CLOCK_MONOTONIC`.
+    /// The time, in ns of `CLOCK_MONOTONIC`.
     pub since_ns: u64,
     run_ns: u64,
-    /// Another after each `exec`.
+    /// Changes with each `exec`.
     pub exec_id: u64,
     fs_base: u64,
     gs_base: u64,
     registers: [u64; 21],
     /// Its id.
     pub tid: u32,
-    /// Its process's.
+    /// Its process's id.
     pub pid: u32,
     on_cpu: u32,
     was_idle: u32,
@@ -65,7 +65,7 @@ pub struct Preempted {
 }
 
 impl Preempted {
-    /// Its general registers.
+    /// Returns its general registers.
     pub fn registers(&self) -> libc::user_regs_struct {
         // Both structures begin with the same registers; segment bases and selectors follow in this one.
         let mut words = [0; 27];
@@ -73,7 +73,7 @@ impl Preempted {
         (words[21], words[22]) = (self.fs_base, self.gs_base);
         // SAFETY: the structure is 27 words, and any words are valid registers.
         let mut registers: libc::user_regs_struct = unsafe { std::mem::transmute(words) };
-        // Above these 16 bits newer processors keep other things.
+        // Newer processors use the bits above these 16 for other things.
         registers.cs &= 0xffff;
         registers.ss &= 0xffff;
         registers
@@ -89,7 +89,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Attaches them; follows nothing yet. Or the reason why that is impossible.
+    /// Attaches them without following a process, or returns why that is impossible.
     pub fn open() -> Result<(Kernel, Slots), String> {
         let mut object = bpf::open(bpf::PREEMPTION)?;
         // SAFETY: asks for a number.
@@ -115,16 +115,16 @@ impl Kernel {
         Ok((Kernel { _links: links, _object: object, processes, whole_system }, slots))
     }
 
-    /// Follows a process, and what it will fork.
+    /// Follows a process, and its future children.
     pub fn follow(&self, pid: u32) -> Result<(), String> {
         self.processes.update(&pid.to_ne_bytes(), &[1], MapFlags::ANY).map_err(bpf::reason)
     }
 
-    /// Follows a process with all its descendants, less corewise.
+    /// Follows a process with all its descendants, except corewise.
     pub fn follow_tree(&self, pid: u32) -> Result<(), String> {
         let proc = Proc::own();
         self.follow(pid)?;
-        // Who is followed hands that on, so once a pass finds nothing new, none can have been missed.
+        // Children of followed processes are followed, so a pass without new ones means that none was missed.
         let mut followed: HashSet<u32> = HashSet::new();
         loop {
             let before = followed.len();
@@ -139,7 +139,7 @@ impl Kernel {
         }
     }
 
-    /// Follows these processes, and what they will fork.
+    /// Follows these processes, and their future children.
     pub fn follow_all(&self, processes: &[u32]) -> Result<(), String> {
         let own = std::process::id();
         processes.iter().filter(|pid| **pid != own).try_for_each(|&pid| self.follow(pid))
@@ -151,13 +151,13 @@ impl Kernel {
         self.whole_system.update(&zero, &yes, MapFlags::ANY).map_err(bpf::reason)
     }
 
-    /// How many processes are followed; of the whole system it is not known.
+    /// Returns the number of followed processes; unknown for the whole system.
     pub fn followed(&self) -> usize {
         self.processes.keys().count()
     }
 }
 
-/// Where the kernel puts what was preempted: a slot for each PE.
+/// The memory where the kernel puts preempted threads: a slot for each PE.
 pub struct Slots {
     memory: NonNull<c_void>,
     bytes: NonZeroUsize,
@@ -166,7 +166,7 @@ pub struct Slots {
     take_xsave: OwnedFd,
 }
 
-// SAFETY: the memory is only read, by volatile reads; what changes it meanwhile is the kernel's business.
+// SAFETY: the memory is only read, by volatile reads; only the kernel changes it meanwhile.
 unsafe impl Sync for Slots {}
 
 impl Slots {
@@ -178,7 +178,7 @@ impl Slots {
         Ok(Slots { memory: memory.map_err(|errno| errno.to_string())?, bytes, pes, take, take_xsave })
     }
 
-    /// What the calling thread has preempted on this PE, which it is bound to.
+    /// Returns what the calling thread, which is bound to this PE, has preempted there.
     pub fn take(&self, pe: PeId) -> Before {
         let (true, Some(slot)) = (run(&self.take), self.slot(pe)) else { return Before::Other };
         // SAFETY: the slot lies in the mapping; any bytes are valid numbers.
@@ -191,7 +191,8 @@ impl Slots {
         }
     }
 
-    /// Copies the saved extended state of what was taken (XSAVE, as the kernel keeps it); how many bytes.
+    /// Copies the saved extended state of the preempted thread (XSAVE, in the kernel's format); returns its
+    /// size in bytes.
     pub fn take_xsave(&self, pe: PeId, area: &mut Xsave) -> usize {
         let (true, Some(slot)) = (run(&self.take_xsave), self.slot(pe)) else { return 0 };
         // SAFETY: as in `take`.
@@ -207,7 +208,7 @@ impl Slots {
     }
 }
 
-/// Runs a program on this CPU; false if that was refused.
+/// Runs a program on this CPU; returns false if that was refused.
 fn run(program: &OwnedFd) -> bool {
     // SAFETY: all zero is a valid value of these numbers and pointers.
     let mut options: libbpf_sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
@@ -238,7 +239,7 @@ mod tests {
         };
         assert!(is_followed(parent));
         assert!(!is_followed(std::process::id()));
-        // What it forks from now on is followed at once.
+        // Its future children are followed at once.
         kernel.follow(std::process::id()).unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         assert!(is_followed(child.id()));

@@ -1,20 +1,21 @@
-//! Emulating threads that were preempted, instead of stopping them.
+//! Emulates threads that were preempted, instead of stopping them.
 //!
-//! The problem: a thread that `ptrace` stops leaves its PE idle, and for each sample the kernel wakes two
-//! PEs: another one for the tracer, then the thread's own again. In a virtual machine this takes several
-//! times as long as the sample itself.
+//! Problem: a thread that `ptrace` stops leaves its PE idle, and for each sample the kernel wakes two PEs:
+//! another one for the tracer, then the thread's own again. In a virtual machine this takes several times as
+//! long as the sample itself.
 //!
-//! The approach: a thread of corewise on each PE, of real-time priority, which sleeps most of the time. When
-//! it wakes, whatever ran there has been preempted: it stays where it is, ready to go on, and nobody needs to
-//! wake it. Its registers the kernel has saved, and hands out by BPF (`src/bpf/preemption.bpf.c`). Its memory
-//! is read as for any other emulated thread ([`super::shadow`]). When the sampler sleeps again, the thread
-//! goes on. It is not traced, gets no signal, and needs nothing should corewise be killed.
+//! Approach: a thread of corewise on each PE, of real-time priority, which sleeps most of the time. When it
+//! wakes up, it has preempted whatever ran there: the preempted thread stays where it is, ready to continue,
+//! and need not be woken. The kernel has saved its registers, and passes them on by BPF
+//! (`src/bpf/preemption.bpf.c`). Its memory is read as for any other emulated thread ([`super::shadow`]).
+//! When the sampler sleeps again, the thread continues. It is not traced, gets no signal, and needs nothing
+//! if corewise is killed.
 //!
-//! Samples are taken by the clock on the wall of each PE, hence of each thread in proportion to its CPU time.
+//! Samples are taken by the wall clock of each PE, and so of each thread in proportion to its CPU time.
 //!
-//! Limits. It takes the rights for BPF, for real-time priorities and to read the processes' memory (root has
-//! them), and Linux 5.16. A thread of higher real-time priority is not preempted. The sampler of a PE that
-//! has been idle for some time wakes less often, so that threads which hop between idle PEs get fewer
+//! Limits. It needs the rights for BPF, for real-time priorities and for reading the processes' memory (root
+//! has them), and Linux 5.16. A thread of higher real-time priority is not preempted. The sampler of a PE
+//! that has been idle for some time wakes up less often, so threads that move between idle PEs get fewer
 //! samples.
 
 mod extended;
@@ -39,27 +40,27 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Above everything that is not of high real-time priority itself.
+/// Above all threads except those of high real-time priority.
 const PRIORITY: i32 = 90;
-/// After its PE was idle so many times in a row, a sampler sleeps longer,
+/// After its PE was idle this many times in a row, a sampler sleeps longer,
 const IDLE_WAKES: u32 = 8;
 /// by this factor.
 const IDLE_FACTOR: u32 = 4;
 
-/// After a sample of one of many, who may be somebody with ten thousand mappings, a sampler sleeps at least
-/// so many times as long as the sample took: no PE is taken for more than 2 % of the time.
+/// After sampling one process of many, which may have ten thousand mappings, a sampler sleeps at least this
+/// many times as long as the sample took: no PE is used for more than 2 % of the time.
 const RESTS: u32 = 49;
-/// How often it is looked which processes a control group has.
+/// How often to check which processes a control group has.
 const CGROUP_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What it takes to preempt threads, if this machine and user have it.
+/// The means of preempting threads, if this machine and user have them.
 pub(super) struct Preempting {
     kernel: Kernel,
     slots: Slots,
 }
 
 impl Preempting {
-    /// Prepares it, or says why it is impossible.
+    /// Prepares them, or returns why that is impossible.
     pub fn prepare() -> Result<Preempting, String> {
         let (kernel, slots) = Kernel::open()?;
         let trial = || RealTime::enter(PRIORITY).map(drop);
@@ -93,7 +94,7 @@ impl Preempting {
         let mut collected = Collected::default();
         let ended = thread::scope(|scope| {
             let (tell, told) = mpsc::channel();
-            // Those of PEs that are offline or forbidden end at once.
+            // The samplers of PEs that are offline or forbidden end at once.
             let samplers: Vec<_> = affinity::all_pes()
                 .iter()
                 .map(|pe| {
@@ -110,7 +111,7 @@ impl Preempting {
                 told.try_iter().for_each(|sample| take_in(&mut collected, sample));
                 on_progress(Progress { windows: collected.window_count(), processes: kernel.followed() });
                 if matches!(followed, Followed::Cgroup(_)) && looked_at.elapsed() >= CGROUP_INTERVAL {
-                    // Should it fail, it is tried again.
+                    // If it fails, it is tried again.
                     let _ = follow(&kernel, &followed);
                     looked_at = Instant::now();
                 }
@@ -168,7 +169,7 @@ fn take_in(collected: &mut Collected, sample: Sample) {
     }
 }
 
-/// Samples one PE until all is over.
+/// Samples one PE until the end.
 fn sample_pe(
     slots: &Slots,
     pe: PeId,
@@ -200,7 +201,7 @@ fn sample_pe(
             },
         };
         taken = woken.elapsed();
-        // Nobody listens to what comes after the end.
+        // Nothing receives samples after the end.
         let _ = tell.send(sample);
     }
 }
@@ -215,7 +216,7 @@ mod tests {
     use std::arch::asm;
     use std::sync::atomic::AtomicU8;
 
-    /// What a machine lacks that gives this reason.
+    /// Returns what a machine lacks that gives this reason.
     #[expect(clippy::ptr_arg, reason = "the errors are of this type")]
     pub(super) fn missing(reason: &String) -> Option<Capability> {
         let is_real_time = reason.starts_with("a real-time priority is not permitted");
@@ -223,7 +224,7 @@ mod tests {
         is_real_time.then_some(Capability::RealTime).or(is_bpf.then_some(Capability::Bpf))
     }
 
-    /// Runs with known registers until the byte is set, and says whether they were still the same then.
+    /// Runs with known registers until the byte is set, and returns whether they were still the same then.
     fn run_with_known_registers(end: &AtomicU8, values: &[u128; 4]) -> bool {
         let (low, high): (u64, u64);
         // SAFETY: it reads the byte and the four values, and names every register that it changes.
@@ -272,7 +273,7 @@ mod tests {
                     let mut saved = [0; size_of::<kernel::Xsave>()];
                     let bytes = slots.take_xsave(pe, &mut saved);
                     let unmoved = slots.take(pe) == Before::Followed(preempted);
-                    // It may have been preempted before it came to the loop.
+                    // It may have been preempted before it reached the loop.
                     let is_there = preempted.registers().r8 == 0x1111_1111_1111_1111;
                     (unmoved && is_there).then(|| (preempted, saved[..bytes].to_vec()))
                 })

@@ -1,4 +1,4 @@
-//! What one PE's sampler does.
+//! The sampler of one PE.
 
 use super::extended::Components;
 use super::kernel::{Before, Preempted, Slots, Xsave};
@@ -17,14 +17,14 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Mappings of more processes than this are not kept.
+/// The maximum number of processes whose mappings are cached.
 const SPACES_MAX: usize = 256;
 
-/// What came of a preempted thread.
+/// The result of a preempted thread.
 pub enum Sample {
     /// A window.
     Taken(Box<Taken>),
-    /// None, and why.
+    /// None, and the reason.
     Refused(&'static str),
 }
 
@@ -32,15 +32,15 @@ pub enum Sample {
 pub struct Taken {
     /// Thread, process, and the time in ns of `CLOCK_MONOTONIC`.
     pub source: (u32, u32, u64),
-    /// Where code was mapped.
+    /// The code mappings.
     pub space: Arc<AddressSpace>,
     /// The window.
     pub trace: Trace,
-    /// How long the thread was held up.
+    /// How long the thread was paused.
     pub pause: Duration,
 }
 
-/// Samples what is preempted on one PE, by the thread that is bound to it.
+/// Samples the threads that are preempted on one PE, from the thread that is bound to it.
 pub struct PeSampler<'a> {
     slots: &'a Slots,
     pe: PeId,
@@ -56,7 +56,7 @@ pub struct PeSampler<'a> {
 }
 
 impl<'a> PeSampler<'a> {
-    /// With no code yet.
+    /// Makes a sampler without code.
     pub fn new(slots: &'a Slots, pe: PeId, limits: Limits) -> nix::Result<PeSampler<'a>> {
         let layout = VectorLayout::of_this_machine();
         Ok(PeSampler {
@@ -100,7 +100,7 @@ impl<'a> PeSampler<'a> {
         let space = mapped.space();
         let process = (pid, &*space);
         self.emulator.window(&mut guest, process, &registers, &self.limits, &mut self.trace);
-        // If it has run meanwhile, on another PE, it was another thread's memory that was read.
+        // If it has run meanwhile, on another PE, the memory may have changed during the reading.
         let unmoved = self.slots.take(self.pe) == Before::Followed(*preempted);
         if !unmoved {
             return Sample::Refused("ran on another PE meanwhile");

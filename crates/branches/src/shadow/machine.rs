@@ -1,4 +1,4 @@
-//! Carrying out plans on a state and private memory.
+//! Executes plans on a state and private memory.
 
 use super::Guest;
 use super::memory::{AHEAD_MAX, Memory, PAGE};
@@ -9,12 +9,12 @@ use corewise_paths::window::End;
 use iced_x86::{ConditionCode, Mnemonic};
 use std::rc::Rc;
 
-/// Room for a memory operand that lies across pages: any operand at any place in a cache line.
+/// Room for a memory operand across two pages: any operand at any position in a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Bridge([u8; 128]);
 
-/// Why an instruction was not carried out.
+/// Why an instruction was not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// It goes into the kernel.
@@ -35,10 +35,10 @@ impl From<Stop> for End {
     }
 }
 
-/// What an instruction did to the flow of control.
+/// The effect of an instruction on the flow of control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flowed {
-    /// It is no branch.
+    /// It is not a branch.
     Next,
     /// It is a branch that was not taken.
     NotTaken,
@@ -46,7 +46,7 @@ pub enum Flowed {
     Taken,
 }
 
-/// A thread as emulated: its registers and its memory.
+/// An emulated thread: its registers and its memory.
 #[derive(Debug)]
 pub struct Machine {
     /// Its registers.
@@ -58,7 +58,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One whose thunks are in this arena.
+    /// Makes one whose thunks are in this arena.
     pub fn new(arena: Rc<Arena>) -> Machine {
         let bridge = Bridge([0; 128]);
         Machine { state: State::new(), memory: Memory::new(), arena, bridge, has_vectors: false }
@@ -68,7 +68,7 @@ impl Machine {
     pub fn begin(&mut self, guest: &mut dyn Guest, regs: &libc::user_regs_struct) {
         self.state.set_general(regs);
         self.has_vectors = false;
-        // The stack above, besides what registers point to.
+        // The stack above, in addition to what registers point to.
         let stack = self.state.gpr[STACK_POINTER];
         let mut likely = [stack.wrapping_add(PAGE as u64 / 2); 17];
         likely[1..].copy_from_slice(&self.state.gpr);
@@ -76,8 +76,8 @@ impl Machine {
         self.memory.begin(guest, stack, &likely);
     }
 
-    /// Carries out the instruction at the state's address. On an error the state is that before it, as far
-    /// as control goes.
+    /// Executes the instruction at the state's address. After an error the state is that before it, as far as
+    /// control goes.
     pub fn step(&mut self, guest: &mut dyn Guest, operation: Operation) -> Result<Flowed, Stop> {
         let here = self.state.ip;
         let next = here.wrapping_add(operation.length.into());
@@ -114,7 +114,7 @@ impl Machine {
         Ok(if target.is_some() { Flowed::Taken } else { Flowed::NotTaken })
     }
 
-    /// An instruction that is no branch.
+    /// Executes an instruction that is not a branch.
     fn plain(&mut self, guest: &mut dyn Guest, operation: Operation) -> Result<(), Stop> {
         match operation.action {
             Action::Thunk(thunk) => self.thunk(guest, &thunk),
@@ -151,7 +151,7 @@ impl Machine {
         }
     }
 
-    /// What concerns flags, control registers and segments.
+    /// Handles flags, control registers and segments.
     fn special(&mut self, guest: &mut dyn Guest, operation: Operation) -> Result<(), Stop> {
         match operation.action {
             Action::PushFlags => {
@@ -229,7 +229,8 @@ impl Machine {
         (count != 0) == by.decrements && by.zero_flag.is_none_or(|wanted| wanted == zero_flag)
     }
 
-    /// Writes a register of `size` bytes: the upper half of one of 4 becomes zero, other bytes stay.
+    /// Writes a register of `size` bytes: with 4, the upper half becomes zero; otherwise the other bytes
+    /// stay.
     pub(super) fn set_register(&mut self, register: u8, size: u8, value: u64) {
         let register = &mut self.state.gpr[usize::from(register)];
         *register = match size {
@@ -314,7 +315,7 @@ impl Machine {
         let offset = address as usize % 64;
         let mut bytes = [0; 64];
         let is_read = self.memory.read(guest, address, &mut bytes[..size]);
-        // What a mask leaves out need not be there; what it leaves in is taken for zero then.
+        // Masked-out elements may be unreadable; unreadable bytes are then taken for zero.
         if !is_read && !access.masked {
             return Err(Stop::Memory);
         }
@@ -329,14 +330,14 @@ impl Machine {
     }
 
     fn run(&mut self, place: u32) -> Result<(), Stop> {
-        // SAFETY: the place is of an operation, whose thunk changes only the state and the memory operand;
-        // that is in a private page or the bridge with all the bytes that the instruction accesses.
+        // SAFETY: the place is that of an operation, whose thunk changes only the state and the memory
+        // operand; that is in a private page or the bridge with all the bytes that the instruction accesses.
         let ran = unsafe { self.arena.run(place, &mut self.state) };
         ran.then_some(()).ok_or(Stop::Memory)
     }
 }
 
-/// Whether a condition holds with these flags.
+/// Returns whether a condition holds with these flags.
 fn holds(condition: ConditionCode, flags: u64) -> bool {
     let flag = |bit: u32| flags >> bit & 1 != 0;
     let (carry, parity, zero, sign, overflow) = (flag(0), flag(2), flag(6), flag(7), flag(11));

@@ -5,12 +5,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
-/// Pages of one window; more, and it ends.
+/// The maximum number of pages of one window.
 const PAGES_MAX: usize = 256;
-/// Pages read at once at the start of a window.
+/// The number of pages that are read at once at the start of a window.
 pub const AHEAD_MAX: usize = 8;
 
-/// A page's bytes at a page's alignment, so that addresses in it are aligned as the real ones.
+/// A page's bytes at a page's alignment, so that addresses in it are aligned like the real ones.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(4096))]
 pub struct Page(pub [u8; PAGE]);
@@ -21,16 +21,16 @@ pub struct Memory {
     pages: Box<[Page]>,
     used: usize,
     by_address: FxHashMap<u64, usize>,
-    /// The last few found, as most accesses are near earlier ones: page address and index.
+    /// The latest pages, because most accesses are near earlier ones: page address and index.
     recent: [(u64, usize); 4],
-    /// Pages that past windows used: worth reading ahead.
+    /// Pages that earlier windows used, and that are worth reading ahead.
     familiar: FxHashSet<u64>,
 }
 
 const NOWHERE: u64 = u64::MAX;
 
 impl Memory {
-    /// None yet.
+    /// Makes an empty memory.
     #[expect(clippy::new_without_default, reason = "a megabyte is nothing to make by the way")]
     pub fn new() -> Memory {
         Memory {
@@ -42,8 +42,8 @@ impl Memory {
         }
     }
 
-    /// Forgets all copies, and reads some pages that will be wanted: `sure`, and what past windows have used
-    /// of `likely`.
+    /// Drops all copies, and reads some pages that will be needed: `sure`, and those of `likely` that earlier
+    /// windows have used.
     pub fn begin(&mut self, guest: &mut dyn Guest, sure: u64, likely: &[u64]) {
         if self.familiar.len() > 1 << 14 {
             self.familiar.clear();
@@ -66,7 +66,7 @@ impl Memory {
         }
     }
 
-    /// The copy of the page at this page address.
+    /// Returns the copy of the page at this page address.
     fn page(&mut self, guest: &mut dyn Guest, page: u64) -> Option<&mut [u8; PAGE]> {
         let slot = (page as usize / PAGE) % self.recent.len();
         let (recent, index) = self.recent[slot];
@@ -91,7 +91,7 @@ impl Memory {
         Some(&mut self.pages[index].0)
     }
 
-    /// From an address to the end of its page.
+    /// Returns the number of bytes from an address to the end of its page.
     pub fn rest_of_page(&mut self, guest: &mut dyn Guest, address: u64) -> Option<&mut [u8]> {
         let offset = address as usize % PAGE;
         Some(&mut self.page(guest, address - offset as u64)?[offset..])

@@ -1,24 +1,24 @@
-//! Branch records in software: what a stopped thread would do next, emulated on private copies.
+//! Branch records in software: emulates on private copies what a stopped thread would do next.
 //!
-//! The problem: branch-record hardware (LBR, BRBE) is missing in most virtual machines and many processors.
-//! The approach: a thread is stopped now and then, its registers are read, and its next N branches are
-//! emulated on copies of the pages that they touch; then the thread goes on as if nothing had been. No
-//! register and no byte of it is ever written.
+//! Problem: branch-record hardware (LBR, BRBE) is missing in most virtual machines and many processors.
+//! Approach: a thread is stopped now and then, its registers are read, and its next N branches are emulated
+//! on copies of the pages that they touch; then the thread continues as if nothing had happened. None of its
+//! registers and bytes is ever written.
 //!
-//! A whole emulator of x86 is not needed, as the processor is at hand: branches, calls, the stack and string
-//! operations are carried out directly ([`machine`]), any other instruction runs natively as a *thunk*
-//! ([`thunk`]), which is the instruction itself with its memory operand replaced by a pointer into the copy.
-//! How an instruction is to be carried out, its operation ([`translator`]), is kept in the same store that
-//! keeps decoded code for the counters ([`corewise_code`]), and is made ahead of need while threads run
+//! A whole emulator of x86 is not needed, because the processor itself is available: branches, calls, the
+//! stack and string operations are executed directly ([`machine`]), any other instruction runs natively as a
+//! *thunk* ([`thunk`]), which is the instruction itself with its memory operand replaced by a pointer into
+//! the copy. The way to execute an instruction, its operation ([`translator`]), is stored with the decoded
+//! code for the counters ([`corewise_code`]), and is made in advance while threads run
 //! ([`Emulator::look_ahead`]).
 //!
 //! The idea follows shadow execution of instrumented copies (Wallace & Hazelwood, "SuperPin", CGO 2007;
 //! Moseley et al., "Shadow Profiling", CGO 2007), without the fork; windows are those of Moseley et al.,
 //! "Dynamic Run-time Architecture Techniques for Enabling Continuous Optimization" (CF 2005), section 3.
 //!
-//! Limits. A window ends at a system call, at what cannot be emulated (gathers, XSAVE, CPUID, transactions,
-//! very long string operations) and at code that is in no file. Other threads' writes during a window are
-//! not seen, and a restartable sequence (rseq) is not seen to restart. x86-64 only.
+//! Limits. A window ends at a system call, at instructions that cannot be emulated (gathers, XSAVE, CPUID,
+//! transactions, very long string operations) and at code that is in no file. Other threads' writes during a
+//! window are not seen, and a restartable sequence (rseq) is not seen to restart. x86-64 only.
 
 pub mod machine;
 pub mod memory;
@@ -38,17 +38,17 @@ use rustc_hash::FxHashSet;
 use state::State;
 use translator::{Action, Translator};
 
-/// Instructions looked at after one window: a function or two.
+/// The number of instructions that are prepared after one window: a function or two.
 const AHEAD_MAX: usize = 2000;
-/// Where this much was looked at, it is begun anew.
+/// When this many are prepared, the record of prepared code is cleared.
 const LOOKED_AT_MAX: usize = 1 << 20;
 
 /// The stopped thread that is emulated.
 pub trait Guest {
-    /// Reads pages at page addresses, in this order until one cannot be read; how many were.
+    /// Reads pages at page addresses, in this order until one cannot be read; returns their number.
     fn read_pages(&mut self, addresses: &[u64], pages: &mut [Page]) -> usize;
 
-    /// Reads the vector registers; false if that failed.
+    /// Reads the vector registers; returns false if that failed.
     fn read_vectors(&mut self, state: &mut State) -> bool;
 }
 
@@ -56,20 +56,20 @@ pub trait Guest {
 pub struct Emulator {
     code: CodeStore<Translator>,
     machine: Machine,
-    /// Where code was looked at ahead of need, by process.
+    /// Where code was prepared, by process.
     looked_at: FxHashSet<(u32, u64)>,
 }
 
 impl Emulator {
-    /// With no code yet.
+    /// Makes an emulator without code.
     pub fn new() -> nix::Result<Emulator> {
         let translator = Translator::new()?;
         let machine = Machine::new(translator.arena());
         Ok(Emulator { code: CodeStore::new(translator), machine, looked_at: FxHashSet::default() })
     }
 
-    /// Emulates a thread of a process from its registers on, until a limit or something that cannot be
-    /// emulated.
+    /// Emulates a thread of a process, starting from its registers, until a limit or an instruction that
+    /// cannot be emulated.
     pub fn window(
         &mut self,
         guest: &mut dyn Guest,
@@ -111,7 +111,7 @@ impl Emulator {
         }
     }
 
-    /// Makes plans for code that a thread may come to after a window, so that later windows find them made.
+    /// Makes plans for code that a thread may reach after a window, so that later windows find them ready.
     pub fn look_ahead(&mut self, (pid, space): (u32, &AddressSpace), trace: &Trace) {
         if self.looked_at.len() > LOOKED_AT_MAX {
             self.looked_at.clear();

@@ -1,9 +1,9 @@
-//! Running thunks: the memory that holds them, the way in and out, and what happens when one faults.
+//! Runs thunks: the memory that contains them, entry and exit, and the handling of faults.
 //!
-//! The arena is one piece of memory mapped twice, once to write and once to execute, so that no page is ever
-//! both. A thunk that faults (division by zero, an alignment that the instruction does not allow, an
-//! instruction that this processor lacks) raises a signal in our own thread; the handler then leaves the
-//! thunk by the way that says so.
+//! The arena is one piece of memory mapped twice, once for writing and once for executing, so that no page is
+//! ever both. A thunk that faults (division by zero, an alignment that the instruction does not allow, an
+//! instruction that this processor lacks) raises a signal in corewise's own thread; the handler then leaves
+//! the thunk by the exit for faults.
 
 use super::state::State;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -28,7 +28,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Maps an empty one.
+    /// Maps an empty arena.
     pub fn new() -> nix::Result<Arena> {
         install_handlers()?;
         let memory = memfd_create(c"corewise thunks", MFdFlags::MFD_CLOEXEC)?;
@@ -43,7 +43,7 @@ impl Arena {
         Ok(Arena { write, execute, used: Cell::new(0) })
     }
 
-    /// Adds code; its place for [`Arena::run`], or `None` if there is no room.
+    /// Adds code; returns its place for [`Arena::run`], or `None` if there is no room.
     pub fn add(&self, code: &[u8]) -> Option<u32> {
         let start = self.used.get().next_multiple_of(16);
         if start + code.len() > ARENA_BYTES {
@@ -57,11 +57,11 @@ impl Arena {
         Some(start as u32)
     }
 
-    /// Runs a thunk on a state. False if it faulted: the state then is as good as lost.
+    /// Runs a thunk on a state. Returns false if it faulted: the state is then unusable.
     ///
     /// # Safety
     ///
-    /// `place` is of [`Arena::add`] of this arena; the code there changes nothing but the state, the memory
+    /// `place` is from [`Arena::add`] of this arena; the code there changes nothing but the state, the memory
     /// that `state.memory` points to and caller-saved registers, and returns.
     pub unsafe fn run(&self, place: u32, state: &mut State) -> bool {
         // SAFETY: the caller vouches for the place.
@@ -85,11 +85,11 @@ impl Drop for Arena {
 }
 
 thread_local! {
-    /// The state that this thread runs a thunk on, and where the arena begins.
+    /// The state on which this thread runs a thunk, and the beginning of the arena.
     static RUNNING: Cell<(*mut State, usize)> = const { Cell::new((std::ptr::null_mut(), 0)) };
 }
 
-/// Calls a thunk with the state in `rdi`; zero when it returned.
+/// Calls a thunk with the state in `rdi`; returns zero if it returned.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ unsafe extern "sysv64" fn enter(code: *const u8, state: *mut State) -> u64 {
         "pop rbp",
         "pop rbx",
         "ret",
-        // Where the handler sends a thunk that faulted, with the stack pointer as above and rdi the state.
+        // The handler continues here after a fault, with the stack pointer as above and the state in rdi.
         ".global corewise_thunk_faulted",
         "corewise_thunk_faulted:",
         "ldmxcsr [rdi + {host_mxcsr}]",
@@ -134,7 +134,7 @@ unsafe extern "C" {
     fn corewise_thunk_faulted();
 }
 
-/// What happens to signals of faults that are not a thunk's: as before us.
+/// The earlier handlers of faults that are not a thunk's.
 static PREVIOUS: OnceLock<[SigAction; 4]> = OnceLock::new();
 const FAULTS: [Signal; 4] = [Signal::SIGFPE, Signal::SIGILL, Signal::SIGSEGV, Signal::SIGBUS];
 
@@ -171,7 +171,7 @@ extern "C" fn on_fault(signal: i32, _info: *mut libc::siginfo_t, context: *mut c
         registers[libc::REG_RDI as usize] = state as i64;
         return;
     }
-    // Not ours: restore what was there before; the instruction faults again and is treated by that.
+    // Not ours: restore the earlier handler; the instruction faults again and is handled by it.
     let which = FAULTS.iter().position(|fault| *fault as i32 == signal);
     if let (Some(which), Some(previous)) = (which, PREVIOUS.get()) {
         // SAFETY: it is what the process had installed itself.
@@ -179,7 +179,7 @@ extern "C" fn on_fault(signal: i32, _info: *mut libc::siginfo_t, context: *mut c
     }
 }
 
-/// Where the parts of vector registers lie in an XSAVE area of this machine; `None` where it lacks them.
+/// The positions of the parts of vector registers in an XSAVE area of this machine; `None` if it lacks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VectorLayout {
     /// Bits 128 to 255 of registers 0 to 15.
@@ -190,12 +190,12 @@ pub struct VectorLayout {
     pub high_256: Option<usize>,
     /// Registers 16 to 31.
     pub high_16: Option<usize>,
-    /// Bytes of an area that holds all this.
+    /// The size of an area with all these parts, in bytes.
     pub bytes: usize,
 }
 
 impl VectorLayout {
-    /// This machine's.
+    /// Returns those of this machine.
     pub fn of_this_machine() -> VectorLayout {
         use std::arch::x86_64::__cpuid_count;
         let avx = is_x86_feature_detected!("avx");

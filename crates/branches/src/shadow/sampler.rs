@@ -18,14 +18,14 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// With no code yet.
+    /// Makes a sampler without code.
     pub fn new() -> nix::Result<Shadow> {
         let layout = VectorLayout::of_this_machine();
         Ok(Shadow { emulator: Emulator::new()?, layout, area: vec![0; layout.bytes] })
     }
 }
 
-/// A thread that we have stopped.
+/// A thread that is stopped.
 struct Thread<'a> {
     tid: i32,
     layout: &'a VectorLayout,
@@ -43,8 +43,8 @@ impl Guest for Thread<'_> {
     }
 }
 
-/// Reads pages of a thread's process at page addresses, in this order until one cannot be read; how many
-/// were.
+/// Reads pages of a thread's process at page addresses, in this order until one cannot be read; returns their
+/// number.
 pub fn read_pages(tid: i32, addresses: &[u64], pages: &mut [Page]) -> usize {
     const AT_ONCE: usize = super::memory::AHEAD_MAX;
     let count = addresses.len().min(pages.len()).min(AT_ONCE);

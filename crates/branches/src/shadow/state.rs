@@ -21,21 +21,21 @@ pub const STACK_POINTER: usize = 4;
 /// Register number of the frame pointer.
 pub const FRAME_POINTER: usize = 5;
 
-/// What an emulated thread's registers hold. Thunks use it by field offsets.
+/// The registers of an emulated thread. Thunks use it by field offsets.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub struct State {
     /// General registers by their number in the encoding.
     pub gpr: [u64; 16],
-    /// [`STATUS_FLAGS`]; other bits may hold anything after a thunk.
+    /// [`STATUS_FLAGS`]; other bits may have any value after a thunk.
     pub flags: u64,
-    /// Our own stack pointer while a thunk runs.
+    /// The emulator's own stack pointer while a thunk runs.
     pub host_stack: u64,
-    /// Where the memory operand of the next thunk lies.
+    /// The address of the memory operand of the next thunk.
     pub memory: u64,
     /// The thread's `MXCSR`.
     pub mxcsr: u32,
-    /// Our own.
+    /// The emulator's own.
     pub host_mxcsr: u32,
     /// `zmm0` to `zmm31`; narrower registers are their low parts.
     pub vectors: [Vector; 32],
@@ -45,7 +45,7 @@ pub struct State {
     pub x87: X87,
     /// Address of the next instruction.
     pub ip: u64,
-    /// The flags as the thread was stopped with.
+    /// The flags when the thread was stopped.
     pub flags_at_start: u64,
     /// Whether string operations go downwards.
     pub down: bool,
@@ -76,7 +76,7 @@ impl State {
         })
     }
 
-    /// Takes in the general registers as `PTRACE_GETREGSET` gives them.
+    /// Copies the general registers as `PTRACE_GETREGSET` gives them.
     pub fn set_general(&mut self, regs: &libc::user_regs_struct) {
         self.gpr = [
             regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi, regs.r8, regs.r9,
@@ -90,12 +90,12 @@ impl State {
         self.gs_base = regs.gs_base;
     }
 
-    /// Takes in the vector and x87 registers from an XSAVE area in the standard format (Intel SDM volume 1,
-    /// chapter 13), as far as it goes: what is missing is in its initial state.
+    /// Copies the vector and x87 registers from an XSAVE area in the standard format (Intel SDM volume 1,
+    /// chapter 13), as far as it goes: missing parts are in their initial state.
     pub fn set_vectors(&mut self, area: &[u8], layout: &super::native::VectorLayout) {
         let part = |offset: usize, length: usize| area.get(offset..offset + length);
         self.mxcsr = part(24, 4).map_or(MXCSR_DEFAULT, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
-        // FXRSTOR sets our own MXCSR, too.
+        // FXRSTOR also sets the emulator's own MXCSR.
         self.x87.0 = part(0, 512).map_or([0; 512], |bytes| bytes.try_into().unwrap());
         self.x87.0[24..28].copy_from_slice(&self.host_mxcsr.to_le_bytes());
         for (number, vector) in self.vectors.iter_mut().enumerate() {

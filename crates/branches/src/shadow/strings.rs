@@ -7,10 +7,10 @@ use super::{Guest, memory::PAGE};
 const RCX: usize = 1;
 const RSI: usize = 6;
 const RDI: usize = 7;
-/// Elements of one repeated instruction: a longer one would be a long pause.
+/// The maximum number of elements of one repeated instruction: a longer one would be a long pause.
 const ELEMENTS_MAX: u64 = 64 << 10;
 
-/// The status flags of `left - right` in operands of `size` bytes.
+/// Returns the status flags of `left - right` in operands of `size` bytes.
 pub fn flags_of_subtraction(left: u64, right: u64, size: u8) -> u64 {
     let shift = 64 - u32::from(size) * 8;
     let (left, right) = (left << shift, right << shift);
@@ -26,7 +26,7 @@ pub fn flags_of_subtraction(left: u64, right: u64, size: u8) -> u64 {
 }
 
 impl Machine {
-    /// Carries one out.
+    /// Executes a string operation.
     pub(super) fn string(&mut self, guest: &mut dyn Guest, operation: StringOperation) -> Result<(), Stop> {
         let mut left = if operation.repeats { self.state.gpr[RCX] } else { 1 };
         if left > ELEMENTS_MAX {
@@ -52,8 +52,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Many elements of an upward MOVS or STOS at once, within one page on either side; how many, or `None`
-    /// if they must go one by one.
+    /// Executes many elements of an upward MOVS or STOS at once, within one page on either side; returns
+    /// their number, or `None` if they must be executed one by one.
     fn bulk(&mut self, guest: &mut dyn Guest, operation: StringOperation, left: u64) -> Option<u64> {
         if self.state.down || left < 2 {
             return None;
@@ -67,7 +67,7 @@ impl Machine {
             _ => return None,
         };
         let length = (elements * size) as usize;
-        // A copy to a little above its source repeats a pattern.
+        // A copy to slightly above its source repeats a pattern.
         if elements < 2 || (operation.kind == StringKind::Move && to.wrapping_sub(from) < length as u64) {
             return None;
         }

@@ -1,6 +1,6 @@
-//! Emulated instructions against the processor itself: every form of instruction in the code that this test
-//! has loaded (the C library and the test's own) is run natively, with all registers and its memory operand
-//! as in the emulation, and both must come out the same.
+//! Tests emulated instructions against the processor itself: every form of instruction in the code that this
+//! test has loaded (the C library and the test's own) is run natively, with all registers and its memory
+//! operand as in the emulation, and both must give the same result.
 
 use super::Guest;
 use super::machine::{Flowed, Machine, Stop};
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::LazyLock;
 
-/// This process: emulated instructions see its memory.
+/// This process: emulated instructions use its memory.
 struct Own;
 
 impl Guest for Own {
@@ -40,7 +40,7 @@ impl Guest for Own {
     }
 }
 
-/// Executable memory with a state behind it, so that code reaches the state without any register.
+/// Executable memory followed by a state, so that code reaches the state without any register.
 struct Bench {
     memory: *mut u8,
 }
@@ -172,7 +172,7 @@ struct Found {
     bytes: Vec<u8>,
 }
 
-/// Some of each form of instruction, and the forms that cannot be emulated.
+/// Collects some of each form of instruction, and the forms that cannot be emulated.
 struct Harvest {
     found: Vec<Found>,
     unsupported: BTreeMap<String, usize>,
@@ -220,7 +220,8 @@ static HARVEST: LazyLock<Harvest> = LazyLock::new(|| {
     harvest
 });
 
-/// What the bench cannot do: transfers of control, the stack pointer, segments, and what differs each time.
+/// What the bench cannot do: transfers of control, the stack pointer, segments, and results that differ each
+/// time.
 fn can_be_run_here(instruction: &Instruction) -> bool {
     let registers = (0..instruction.op_count())
         .filter(|&operand| instruction.op_kind(operand) == OpKind::Register)
@@ -257,7 +258,7 @@ fn uses_memory(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
 }
 
-/// Registers and an operand by chance, such that the memory operand lies in the bench.
+/// Random registers and operand, such that the memory operand is in the bench.
 fn drawn(found: &Found, random: &mut Random, bench: &mut Bench) -> Box<State> {
     let mut state = State::new();
     // Small numbers and numbers near limits make flags and branches interesting.
@@ -318,7 +319,8 @@ fn place_operand(instruction: &Instruction, state: &mut State, operand: u64, ran
     }
 }
 
-/// Flags that an instruction leaves undefined differ by nothing that we control; they are not compared.
+/// Flags that an instruction leaves undefined differ for reasons that cannot be controlled; they are not
+/// compared.
 fn defined_flags(instruction: &Instruction) -> u64 {
     use iced_x86::RflagsBits;
     let undefined = instruction.rflags_undefined();
@@ -343,7 +345,7 @@ thread_local! {
     });
 }
 
-/// Runs an instruction both ways; what differs.
+/// Runs an instruction both ways; returns the differences.
 fn difference(found: &Found, seed: u64, bench: &mut Bench) -> Option<String> {
     EMULATION.with_borrow_mut(|(translator, machine)| differs(found, seed, bench, translator, machine))
 }
@@ -391,7 +393,8 @@ fn differs(
     if ours.mxcsr != real.mxcsr {
         differences.push(format!("mxcsr {:#x}, not {:#x}", ours.mxcsr, real.mxcsr));
     }
-    // Control, status, tag and registers; the addresses of the last instruction and operand are ours.
+    // Control, status, tag and registers; the addresses of the last instruction and operand are the
+    // emulator's.
     if ours.x87.0[..6] != real.x87.0[..6] || ours.x87.0[32..160] != real.x87.0[32..160] {
         differences.push("x87".to_owned());
     }

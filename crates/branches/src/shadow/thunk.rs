@@ -1,4 +1,4 @@
-//! Making thunks: an instruction with the loads and stores around it that let it work on a [`State`].
+//! Makes thunks: an instruction with loads and stores around it, so that it works on a [`State`].
 //!
 //! A thunk is called with the state in `rdi`. It loads the registers that the instruction uses, runs the
 //! instruction and stores what it has written:
@@ -15,8 +15,8 @@
 //! ret
 //! ```
 //!
-//! A stack pointer among its operands becomes a third unused register, as the real one is ours. The same
-//! instruction makes the same thunk wherever it lies, so thunks are kept by their bytes.
+//! A stack pointer among its operands is replaced by a third unused register, because the real one is the
+//! emulator's. The same instruction makes the same thunk wherever it is, so thunks are cached by their bytes.
 
 use super::native::Arena;
 use super::state::{STACK_POINTER, State};
@@ -28,17 +28,17 @@ use rustc_hash::FxHashMap;
 use std::mem::offset_of;
 use std::rc::Rc;
 
-/// Makes and keeps thunks.
+/// Makes and caches thunks.
 #[derive(Debug)]
 pub struct Thunks {
-    /// Where they lie.
+    /// The memory that contains them.
     pub arena: Rc<Arena>,
     by_code: FxHashMap<Box<[u8]>, u32>,
     width: VectorWidth,
     info: InstructionInfoFactory,
 }
 
-/// What a thunk must do besides loading registers.
+/// What a thunk must do in addition to loading registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Needs {
     /// The instruction accesses memory by its one memory operand.
@@ -57,7 +57,7 @@ enum VectorWidth {
     Zmm,
 }
 
-/// What an instruction uses, by register number.
+/// The registers that an instruction uses, by number.
 #[derive(Debug, Default)]
 struct Uses {
     general: u16,
@@ -100,7 +100,7 @@ impl Uses {
     }
 }
 
-/// `number` as a register of the kind that `like` is.
+/// Returns register `number` of the kind of `like`.
 fn renamed(like: Register, number: usize) -> Register {
     let first = match like.size() {
         8 => Register::RAX,
@@ -113,7 +113,7 @@ fn renamed(like: Register, number: usize) -> Register {
 }
 
 impl Thunks {
-    /// None yet.
+    /// Makes an empty cache.
     pub fn new() -> nix::Result<Thunks> {
         let width = if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
             VectorWidth::Zmm
@@ -130,7 +130,7 @@ impl Thunks {
         })
     }
 
-    /// The thunk of an instruction; `None` if none can be made.
+    /// Returns the thunk of an instruction; `None` if none can be made.
     pub fn make(&mut self, instruction: &Instruction, needs: Needs) -> Option<u32> {
         let code = self.code(instruction, needs)?;
         if let Some(&known) = self.by_code.get(code.as_slice()) {
@@ -144,13 +144,13 @@ impl Thunks {
     fn code(&mut self, instruction: &Instruction, needs: Needs) -> Option<Vec<u8>> {
         let mut inner = *instruction;
         if needs.memory {
-            // Without a register first, to see what else it uses.
+            // First without a register, to see what else it uses.
             replace_memory(&mut inner, Register::None);
         }
         let uses = Uses::of(self.info.info(&inner).used_registers())?;
         let stack_is_used = uses.general & 1 << STACK_POINTER != 0;
-        // Some instructions can name only the first eight registers beside the high byte registers, so these
-        // are taken first; rsp stays ours.
+        // Beside the high byte registers some instructions can name only the first eight registers, so these
+        // are used first; rsp stays the emulator's.
         let taken = uses.general | 1 << STACK_POINTER;
         let mut free = [0u32, 1, 2, 3, 6, 7, 5, 8, 9, 10, 11, 12, 13, 14, 15]
             .into_iter()
@@ -174,7 +174,7 @@ impl Thunks {
     }
 }
 
-/// Lets `register` stand for the stack pointer, which must be an explicit operand.
+/// Replaces the stack pointer, which must be an explicit operand, by `register`.
 fn replace_stack_pointer(inner: &mut Instruction, register: Register) -> Option<()> {
     let mut replaced = None;
     for operand in 0..inner.op_count() {
@@ -187,7 +187,7 @@ fn replace_stack_pointer(inner: &mut Instruction, register: Register) -> Option<
     replaced
 }
 
-/// Lets the memory operand be what `register` points to.
+/// Replaces the memory operand by what `register` points to.
 fn replace_memory(inner: &mut Instruction, register: Register) {
     let code = match inner.code() {
         Code::Mov_AL_moffs8 => Code::Mov_r8_rm8,
@@ -209,7 +209,7 @@ fn replace_memory(inner: &mut Instruction, register: Register) {
     inner.set_memory_displ_size(if register == Register::None { 8 } else { 0 });
 }
 
-/// Writes one thunk.
+/// Assembles one thunk.
 struct Writer {
     encoder: Encoder,
     uses: Uses,
@@ -312,7 +312,7 @@ fn bits(set: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |bit| set & (1 << bit) != 0)
 }
 
-/// The load, the store and the register that move a whole vector register.
+/// Returns the load, the store and the register for a whole vector register.
 fn vector_move(width: VectorWidth, number: usize) -> Option<(Code, Code, Register)> {
     let number = number as u32;
     match width {

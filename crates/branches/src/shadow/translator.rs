@@ -1,4 +1,4 @@
-//! How to carry out an instruction: directly, by a thunk, or not at all.
+//! Decides how to execute an instruction: directly, by a thunk, or not at all.
 
 use super::native::Arena;
 use super::thunk::{Needs, Thunks};
@@ -9,21 +9,21 @@ use iced_x86::{
 };
 use std::rc::Rc;
 
-/// How to carry out one instruction. Displacements count from its own address.
+/// How to execute one instruction. Displacements count from its own address.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
     /// Its length in bytes.
     pub length: u8,
-    /// What to do.
+    /// The action.
     pub action: Action,
 }
 
-/// What to do for one instruction.
+/// The action for one instruction.
 #[derive(Debug, Clone, Copy)]
 pub enum Action {
     /// Run a thunk.
     Thunk(Thunk),
-    /// Nothing that could be seen: hints, fences.
+    /// No visible effect: hints, fences.
     Nothing,
     /// Jump.
     Jump(i64),
@@ -31,21 +31,21 @@ pub enum Action {
     JumpIf(ConditionCode, i64),
     /// JRCXZ and the LOOP instructions.
     JumpByCounter(ByCounter),
-    /// Jump to where the operand says.
+    /// Jump to the operand's target.
     JumpTo(Source),
     /// Call.
     Call(i64),
-    /// Call what the operand says.
+    /// Call the operand's target.
     CallTo(Source),
-    /// Return, and remove so many bytes of arguments.
+    /// Return, and remove this many bytes of arguments.
     Return(u16),
-    /// Push so many bytes.
+    /// Push this many bytes.
     Push(Source, u8),
-    /// Pop so many bytes.
+    /// Pop this many bytes.
     Pop(Source, u8),
     /// LEAVE.
     Leave,
-    /// Compute an address into a register of so many bytes.
+    /// Compute an address into a register of this many bytes.
     Address(u8, u8, Operand),
     /// A string operation.
     String(StringOperation),
@@ -61,7 +61,7 @@ pub enum Action {
     LoadControl(Operand),
     /// STMXCSR.
     StoreControl(Operand),
-    /// RDFSBASE and RDGSBASE into a register of so many bytes.
+    /// RDFSBASE and RDGSBASE into a register of this many bytes.
     ReadBase(Segment, u8, u8),
     /// WRFSBASE and WRGSBASE likewise.
     WriteBase(Segment, u8, u8),
@@ -74,7 +74,7 @@ pub enum Action {
 /// A thunk and what must be prepared for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Thunk {
-    /// Where it lies in the arena.
+    /// Its place in the arena.
     pub place: u32,
     /// Its memory operand, if it accesses memory.
     pub memory: Option<Access>,
@@ -87,15 +87,16 @@ pub struct Thunk {
 /// How a thunk accesses memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
-    /// Where.
+    /// The address.
     pub operand: Operand,
-    /// How many bytes.
+    /// The number of bytes.
     pub size: u8,
     /// Whether it writes them.
     pub writes: bool,
     /// By a mask, it may access fewer.
     pub masked: bool,
-    /// The register of so many bytes that holds a bit's number, counted from the operand (BT and its kin).
+    /// The register of this many bytes that contains a bit's number, counted from the operand (BT and
+    /// similar).
     pub bit: Option<(u8, u8)>,
 }
 
@@ -120,7 +121,7 @@ pub struct Operand {
     narrow: bool,
 }
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Debug, Clone, Copy)]
 pub enum Source {
     /// In a general register.
@@ -136,24 +137,24 @@ pub enum Source {
 pub struct ByCounter {
     /// Whether it is decremented first; if not, the jump is for zero, else for not zero.
     pub decrements: bool,
-    /// What the zero flag must be besides.
+    /// The required value of the zero flag, if any.
     pub zero_flag: Option<bool>,
     /// Whether only ECX counts.
     pub narrow: bool,
-    /// Where to.
+    /// The target.
     pub target: i64,
 }
 
 /// A string operation.
 #[derive(Debug, Clone, Copy)]
 pub struct StringOperation {
-    /// Which.
+    /// The operation.
     pub kind: StringKind,
     /// Bytes of an element.
     pub size: u8,
     /// Whether it is repeated RCX times.
     pub repeats: bool,
-    /// Comparisons end when the zero flag is not this any more.
+    /// Comparisons end when the zero flag no longer has this value.
     pub while_zero: bool,
 }
 
@@ -198,7 +199,7 @@ impl Operand {
         })
     }
 
-    /// The address, less the segment's base.
+    /// Returns the address, without the segment's base.
     pub fn offset(&self, state: &super::state::State) -> u64 {
         let of = |register: Option<u8>| register.map_or(0, |number| state.gpr[usize::from(number)]);
         let start = if self.from_ip { state.ip } else { of(self.base) };
@@ -207,7 +208,7 @@ impl Operand {
         if self.narrow { offset & 0xffff_ffff } else { offset }
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn address(&self, state: &super::state::State) -> u64 {
         self.offset(state).wrapping_add(match self.segment {
             None => 0,
@@ -219,18 +220,18 @@ impl Operand {
 
 /// Makes plans.
 pub struct Translator {
-    /// The thunks they use.
+    /// The thunks of the plans.
     thunks: Thunks,
     info: InstructionInfoFactory,
 }
 
 impl Translator {
-    /// With no thunks yet.
+    /// Makes a translator without thunks.
     pub fn new() -> nix::Result<Translator> {
         Ok(Translator { thunks: Thunks::new()?, info: InstructionInfoFactory::new() })
     }
 
-    /// Where the thunks of the plans lie.
+    /// Returns the memory of the plans' thunks.
     pub fn arena(&self) -> Rc<Arena> {
         Rc::clone(&self.thunks.arena)
     }
@@ -259,7 +260,7 @@ impl Translator {
         Some(Thunk { place, memory, vectors: vectors || x87, float })
     }
 
-    /// How it accesses memory; `None` if in a way that a thunk cannot.
+    /// Returns how it accesses memory; `None` if a thunk cannot do that.
     fn access(&mut self, instruction: &Instruction) -> Option<Option<Access>> {
         let info = self.info.info(instruction);
         let explicit = (0..instruction.op_count()).any(|op| instruction.op_kind(op) == OpKind::Memory);
@@ -304,14 +305,14 @@ impl Decoder for Translator {
     }
 }
 
-/// The action of an instruction that transfers control; the outer `None` if it is none, the inner one if it
-/// is not supported.
+/// Returns the action of an instruction that transfers control; the outer `None` if it does not, the inner
+/// one if it is not supported.
 fn flow(instruction: &Instruction) -> Option<Option<Action>> {
     let target = instruction.near_branch_target() as i64;
     let source = || source(instruction, 0);
     Some(match instruction.flow_control() {
         FlowControl::Next => return None,
-        // Far jumps and calls, and calls with a 16-bit operand, are nothing that compilers make.
+        // Compilers do not make far jumps and calls, or calls with a 16-bit operand.
         FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => Some(Action::Jump(target)),
         FlowControl::ConditionalBranch => match instruction.condition_code() {
             // LOOPE and LOOPNE have a condition, too.
@@ -361,7 +362,7 @@ fn source(instruction: &Instruction, operand: u32) -> Option<Source> {
     }
 }
 
-/// The action of an instruction that is carried out without a thunk; `None`s as in [`flow`].
+/// Returns the action of an instruction that is executed without a thunk; `None`s as in [`flow`].
 fn direct(instruction: &Instruction) -> Option<Option<Action>> {
     let register = || instruction.op0_register().full_register().number() as u8;
     let size = || instruction.op0_register().size() as u8;
@@ -437,8 +438,7 @@ fn uses_x87(instruction: &Instruction) -> bool {
     instruction.cpuid_features().iter().any(|feature| matches!(*feature, FPU | FPU287 | FPU387 | MMX))
 }
 
-/// Parts of the instruction set that compute, and nothing else but for the instructions that
-/// [`may_run`] excepts.
+/// Parts of the instruction set that only compute, except for the instructions that [`may_run`] excludes.
 const COMPUTING: &[CpuidFeature] = {
     use CpuidFeature::*;
     &[
@@ -505,8 +505,8 @@ const COMPUTING: &[CpuidFeature] = {
     ]
 };
 
-/// Whether the bare instruction may be run in our own process: computing, and nothing that concerns the
-/// process itself or the kernel.
+/// Returns whether the bare instruction may run in corewise's own process: it must only compute, and not
+/// affect the process itself or the kernel.
 fn may_run(instruction: &Instruction) -> bool {
     let may = |feature: &CpuidFeature| COMPUTING.contains(feature);
     let never = matches!(
