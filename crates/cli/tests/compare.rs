@@ -59,7 +59,7 @@ fn much_more_work_is_found_and_every_view_is_written() {
     let directory = tempfile::tempdir().expect("a directory");
     let files = ["c.json", "c.csv", "c.html"].map(|name| path(&directory, name));
     let [json_file, csv, html] = &files;
-    // So much more that no other work on the machine hides it.
+    // A difference that other work on the machine does not hide.
     let (less, more) = (turns(2_000), turns(80_000));
     let output =
         success(compare(&["--runs", "8", "--json", json_file, "--csv", csv, "--html", html, &less, &more]));
@@ -186,7 +186,7 @@ fn killed_it_keeps_every_finished_run_and_goes_on_later() {
     child.kill().expect("it runs");
     child.wait().expect("it has ended");
     let kept = std::fs::read_to_string(&json_file).expect("a file");
-    // A line says what is compared; the run that went on when it was killed may have just ended.
+    // The first line is the plan; the run in progress when it was killed may have just ended.
     let kept = kept.lines().count() - 1;
     assert!(kept >= 5 && kept + 1 >= runs(), "{kept} of {}", runs());
     let whole = (kept / 2 + 1).to_string();
@@ -213,7 +213,7 @@ fn a_run_that_takes_too_long_is_ended() {
 fn throughput_in_a_fixed_time_is_compared() {
     let directory = tempfile::tempdir().expect("a directory");
     let json_file = path(&directory, "c.json");
-    // Long enough for the slower one to complete also where much else runs.
+    // Long enough for the slower one to complete on a busy machine, too.
     let arguments = ["--for", "2s", "--runs", "3", "--warmup", "0", "--json", &json_file];
     let output = success(compare(&[&arguments[..], &["true", "sleep 0.2"]].concat()));
     assert!(text(&output.stdout).contains("throughput (completions a second)"), "{output:?}");

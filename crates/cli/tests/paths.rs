@@ -139,7 +139,7 @@ fn a_recording_becomes_a_report_and_every_profile() {
     assert!(bolt.lines().all(|line| ["B ", "F ", "f "].iter().any(|kind| line.starts_with(kind))), "{bolt}");
     assert!(export("perf-script").starts_with("PERF_RECORD_MMAP2 "));
     let autofdo = export("autofdo");
-    // One of three numbers is divisible by three: the line behind that test has two thirds of its counts.
+    // One of three numbers is divisible by three: the line after that test has two thirds of its counts.
     assert!(autofdo.contains("classify:") && autofdo.contains(" classify:"), "{autofdo}");
     let folded = export("folded");
     assert!(folded.lines().any(|line| line.starts_with("work;classify ")), "{folded}");

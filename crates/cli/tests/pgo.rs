@@ -147,7 +147,7 @@ fn go_reads_how_often_functions_call_each_other() {
 #[test]
 fn where_nothing_is_gained_the_baseline_stays() {
     let project = Project::new();
-    // Only the baseline does what is measured.
+    // The measured command succeeds with the baseline only.
     let options = ["--bolt", "off", "--measure", "cmp prog corewise-pgo/baseline"];
     let outcome = project.outcome(BUILD, &options);
     assert_eq!(outcome["kept"], "baseline");

@@ -41,7 +41,7 @@ impl Running {
         self.0.id().to_string()
     }
 
-    /// Until it has used more CPU time than now.
+    /// Waits until it has used more CPU time than now.
     fn is_going_on(&mut self) -> bool {
         let used = |pid: &str| fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
         let before = used(&self.pid());
@@ -73,7 +73,7 @@ impl Project {
         self.0.path().join(name)
     }
 
-    /// A build of the program, in a file of its own.
+    /// A build of the program in its own file.
     fn compile(&self, source: &str) {
         fs::write(self.path("program.c"), source).unwrap();
         let mut compiler = Command::new("cc");
@@ -107,13 +107,14 @@ impl Project {
         files.map(|file| file.path()).filter(is_whole).collect()
     }
 
-    /// Until there are that many; what the recorder said if it ended before, as it may not record.
+    /// Waits until there are that many. Returns the recorder's output if it ended before, because it may not
+    /// record.
     fn wait_for_recordings(&self, count: usize, recorder: &mut Running) -> Option<String> {
         wait_for("recordings", || self.recordings().len() >= count || has_ended(recorder));
         has_ended(recorder).then(|| stderr_of(recorder))
     }
 
-    /// Times that a window saw the program take a branch.
+    /// Returns how often windows contain a taken branch of the program.
     fn counts(&self) -> u64 {
         let exported = self.corewise(&["paths", "export", "store", "--module", "program", "-f", "bolt"]);
         assert!(exported.status.success(), "{exported:?}");

@@ -1,5 +1,5 @@
-//! `studies/compare/coverage`: how often the intervals of a comparison hold the truth, for several kinds of
-//! noise and numbers of blocks, and what differences they find.
+//! `studies/compare/coverage`: how often the intervals of a comparison contain the truth, for several
+//! kinds of noise and numbers of blocks, and which differences they find.
 
 use corewise_core::comparison::{Effect, Verdict, effect};
 use corewise_core::random::Random;
@@ -30,9 +30,11 @@ const NOISES: [Noise; 6] = [
 
 fn main() {
     let trials = std::env::args().nth(1).map_or(5_000, |word| word.parse::<u64>().expect("a number"));
-    println!("simulated: {trials} comparisons each; the true ratio is 1, then what the first told of");
     println!(
-        "noise                           blocks  holds 1  told apart  median width   found of `detectable`"
+        "simulated: {trials} comparisons each; the true ratio is 1, then the `detectable` one of the first"
+    );
+    println!(
+        "noise                           blocks  holds 1  difference  median width   found of `detectable`"
     );
     for Noise { name, time } in NOISES {
         for blocks in [6, 8, 12, 20, 40] {
@@ -51,7 +53,7 @@ fn main() {
             let of = |part: fn(&Effect) -> f64| median(&equal.iter().map(part).collect::<Vec<_>>());
             let width = of(|effect| effect.high - effect.low).unwrap_or(f64::NAN);
             let detectable = of(|effect| effect.detectable).unwrap_or(f64::NAN);
-            // Each comparison's own promise, kept by the one of the next seed.
+            // The promise of each comparison is checked with the next seed.
             let is_kept = |(seed, promise): (u64, &Effect)| {
                 let ratio = 1.0 + promise.detectable;
                 one(seed + trials, ratio).verdict == Verdict::More

@@ -57,7 +57,7 @@ pub fn run(
         .map_err(channel("cannot make a channel to QEMU"))?;
     let paths: String = modules.iter().map(|module| format!("{}\0", module.path)).collect();
     send(ours.as_raw_fd(), paths.as_bytes(), MsgFlags::empty())
-        .map_err(channel("cannot tell the plugin the modules"))?;
+        .map_err(channel("cannot send the modules to the plugin"))?;
 
     let mut qemu_command = Command::new(&qemu);
     // A comma separates the plugin's arguments; a doubled one is part of the path.

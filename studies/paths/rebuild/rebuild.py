@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What rebuilding programs from corewise's profiles brings: profile, rebuild, measure interleaved.
+"""What rebuilding programs from corewise's profiles gains: profile, rebuild, measure interleaved.
 
     studies/paths/rebuild/rebuild.py prepare           fetch the sources and build them without a profile (15 min)
     studies/paths/rebuild/rebuild.py profile           record, and build every variant (15 min)
@@ -28,7 +28,7 @@ TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
 COREWISE = os.environ.get("COREWISE", os.path.join(TARGET, "release", "corewise"))
 WORK = os.environ.get("WORK", os.path.join(TARGET, "rebuild"))
 LLVM = "/usr/lib/llvm-19/bin"
-# What a profile is matched by: lines and discriminators, names of static functions; relocations for BOLT.
+# A profile is matched by lines, discriminators and names of static functions; BOLT needs relocations.
 FLAGS = ["-g", "-fdebug-info-for-profiling", "-funique-internal-linkage-names", "-fno-plt", "-w"]
 LINK = ["-fuse-ld=lld", "-Wl,--emit-relocs", "-Wl,--build-id"]
 BOLT = ["-reorder-blocks=ext-tsp", "-reorder-functions=cdsort", "-split-functions", "-split-all-cold", "-split-eh",
@@ -55,7 +55,7 @@ def binary(program, variant):
 
 
 def fetch(program):
-    """Debian's source, with package lists of our own: the machine's stay as they are."""
+    """Debian's source, with its own package lists, so that the machine's stay unchanged."""
     source = path("src", program.name)
     if os.path.isdir(source):
         return

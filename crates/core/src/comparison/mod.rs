@@ -251,7 +251,7 @@ pub enum PlanError {
     #[error("the command of `{0}` is empty: write a program and its arguments")]
     EmptyCommand(String),
     /// A command contains a zero byte, which no program can receive.
-    #[error("the command of `{0}` holds a zero byte, which no command can: take it out")]
+    #[error("the command of `{0}` contains a zero byte, which commands cannot: remove it")]
     ZeroByte(String),
     /// A number is out of its range.
     #[error("{name} is {value}: write a number from {low} to {high}")]

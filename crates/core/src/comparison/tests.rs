@@ -265,7 +265,7 @@ fn more_blocks_tell_less() {
     let with = |blocks| detectable_with(&logs, blocks).unwrap().ln_1p();
     assert!((with(20) - effect(&logs).unwrap().detectable.ln_1p()).abs() < 1e-12);
     let ratio = with(80) / with(20);
-    assert!((0.4..0.55).contains(&ratio), "four times as many tell about half of it: {ratio}");
+    assert!((0.4..0.55).contains(&ratio), "four times as many detect about half of it: {ratio}");
     assert_eq!(detectable_with(&logs[..2], 20), None);
 }
 
@@ -343,7 +343,7 @@ fn what_is_printed_and_throughput_are_compared_like_times() {
     let lag = Metric::Printed("lag".to_owned());
     assert!((effect(lag.clone()).ratio - 3.0).abs() < 1e-3 && effect(lag).verdict == Verdict::More);
     assert!((effect(Metric::Throughput).ratio - 0.5).abs() < 1e-9);
-    assert_eq!(found.variants[1].effect(&Metric::Cpu), None, "of a fixed time it tells nothing");
+    assert_eq!(found.variants[1].effect(&Metric::Cpu), None, "in a fixed time it has no meaning");
 }
 
 #[test]

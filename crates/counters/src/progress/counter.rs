@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Where the kernel tells the type number of uprobe events.
+/// The file with the type number of uprobe events.
 const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
 /// The kernel's error for an instruction that it cannot probe (`ENOTSUPP`, which is not meant to leave the
@@ -115,7 +115,7 @@ impl Counter {
             // Not by `Errno`, which lacks the kernel's internal numbers.
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call has just made this descriptor, and nobody else knows of it.
+        // SAFETY: the call has just made this descriptor, and nothing else uses it.
         Ok(Counter(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }
 

@@ -135,7 +135,7 @@ pub fn times(comparison: &Comparison, findings: &Findings) -> Markup {
         }
     };
     let legend =
-        "Seconds. A dot is a run, the box holds the middle half of them, the line in it is the median.";
+        "Seconds. A dot is a run, the box contains the middle half of them, the line in it is the median.";
     plot("Times", legend, height, &content)
 }
 
