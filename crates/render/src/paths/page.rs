@@ -20,8 +20,8 @@ const COLUMNS: [&str; 5] = ["Time", "Executed", "Taken", "Address", "Instruction
 /// Returns the page, from a summary and the listing of each of its functions (`None` if there is none).
 pub fn render(summary: &Summary, listings: &[Option<Listing>], flame: &Flame) -> String {
     let title = format!("paths of {}", summary.command.join(" "));
-    let about = "Each function is above its caller and as wide as its share of the time. A window reaches few \
-                 callers, so the lowest row is not always where the program began.";
+    let about = "Each function is above its caller, and as wide as its share of the time. A window reaches \
+                 few callers, so the lowest row is not always where the program began.";
     let body = html! {
         (header(summary))
         (page::section("Time by caller", &html! { (flame.draw()) (remark(about)) }))
