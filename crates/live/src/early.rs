@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 /// than [`COST_MAX`] of a PE.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOK_WITH_TEAMS: Duration = Duration::from_millis(10);
+/// The same for threads that yield while they spin: how they share the PEs depends on every disturbance.
+const LOOK_IF_DISTURBING: Duration = Duration::from_millis(50);
 const COST_MAX: f64 = 0.01;
 
 /// Looks that are due this soon are made together: each interrupts a thread of the program.
@@ -164,7 +166,11 @@ impl Early {
                 }
             }
         }
-        let period = if self.has_teams() { LOOK_WITH_TEAMS } else { LOOK };
+        let period = match self.runtimes.gives_way() {
+            Some(true) => LOOK_IF_DISTURBING,
+            Some(false) => LOOK_WITH_TEAMS,
+            None => LOOK,
+        };
         self.due = Instant::now() + period.max(self.allowance.spend(own_cpu_time() - cpu_before));
     }
 }

@@ -284,6 +284,14 @@ impl Runtimes {
         self.processes.values().any(|process| process.threads.len() > 1)
     }
 
+    /// Whether all processes with several threads have a runtime whose threads yield while they spin; `None`
+    /// if there is no such process.
+    pub fn gives_way(&self) -> Option<bool> {
+        let mut teams = self.processes.values().filter(|process| process.threads.len() > 1).peekable();
+        teams.peek()?;
+        Some(teams.all(|process| process.gives_way))
+    }
+
     /// Whether threads that want PEs all the time are held up.
     pub fn is_any_delayed(&self) -> bool {
         self.processes.values().any(|process| process.is_busy)
@@ -330,7 +338,8 @@ impl Runtimes {
             }
             if is_delayed && process.threads.len() > 1 {
                 process.told_until = began + TOLD_FOR;
-                if delay.share_without_pe() >= DELAYED_FROM {
+                // Frequent looks at threads that yield while they spin would only disturb them.
+                if delay.share_without_pe() >= DELAYED_FROM && !process.gives_way {
                     self.eventful_at = began;
                     is_pressing |= !process.is_changed() && delay.share() >= DELAYED_FROM;
                 }

@@ -285,6 +285,15 @@ fn it_is_looked_less_often_at_what_has_been_calm_for_a_while() {
 }
 
 #[test]
+fn processes_give_way_if_all_that_have_teams_do() {
+    assert_eq!(Runtimes::new(&EngineConfig::default(), None).gives_way(), None);
+    let mut program = Program::start();
+    assert_eq!(program.runtimes.gives_way(), Some(false));
+    program.runtimes.processes.values_mut().for_each(|process| process.gives_way = true);
+    assert_eq!(program.runtimes.gives_way(), Some(true));
+}
+
+#[test]
 fn teams_are_smaller_as_long_as_it_is_wanted() {
     needs!(TwoPes);
     let mut program = Program::start();
