@@ -17,7 +17,8 @@ pub fn taken(code: &[u8], at: u64) -> Option<u64> {
     only(function.filter(takes).map(|instruction| instruction.ip_rel_memory_address()).collect())
 }
 
-fn instructions(code: &[u8], at: u64) -> impl Iterator<Item = Instruction> {
+/// The instructions of code at an address, up to the first bytes that are none.
+pub(crate) fn instructions(code: &[u8], at: u64) -> impl Iterator<Item = Instruction> {
     let decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
     decoder.into_iter().take_while(|instruction| !instruction.is_invalid())
 }

@@ -130,7 +130,7 @@ fn is_read(access: OpAccess) -> bool {
     matches!(access, Read | CondRead | ReadWrite | ReadCondWrite)
 }
 
-fn is_write(access: OpAccess) -> bool {
+pub(crate) fn is_write(access: OpAccess) -> bool {
     use OpAccess::{CondWrite, ReadCondWrite, ReadWrite, Write};
     matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite)
 }
