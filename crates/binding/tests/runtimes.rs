@@ -165,3 +165,40 @@ fn who_waits_for_messages_gives_way_as_soon_as_it_is_told_and_again_no_longer() 
     give_way.give_back().unwrap();
     assert_eq!(program.next_line(), "keeps\n");
 }
+
+/// What finds it where nothing was planted finds the same.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_librarys_code_shows_the_variable_that_the_planted_value_shows() {
+    let program = Program::start("waiting-shown", &[], FOR_EVER);
+    let loaded = loaded(&program);
+    let by_value = only(libgomp::find(&loaded, FOR_EVER).unwrap());
+    let by_code = libgomp::find_by_code(&loaded).into_iter().map(Result::unwrap).collect();
+    let by_code = only(by_code);
+    assert!(by_code.is_same(&by_value), "{by_code:?}, {by_value:?}");
+    assert_eq!(by_code.own(), FOR_EVER);
+}
+
+/// One that prints the spin count, but from a register that another function filled.
+#[test]
+fn a_library_whose_code_shows_no_variable_is_named() {
+    const OTHER: &str = r#"
+        #include <stdio.h>
+        unsigned long count = 300000;
+        __attribute__((noinline)) unsigned long spin_count(void) { return *(volatile unsigned long *)&count; }
+        void GOMP_parallel(void) { printf("  GOMP_SPINCOUNT = '%lu'\n", spin_count()); }
+        int main(void) { GOMP_parallel(); fflush(stdout); getchar(); }"#;
+    let directory = tempfile::tempdir().unwrap();
+    let (source, binary) = (directory.path().join("other.c"), directory.path().join("other"));
+    std::fs::write(&source, OTHER).unwrap();
+    let compiled = Command::new("cc").args(["-O2", "-rdynamic", "-o"]).arg(&binary).arg(&source).status();
+    assert!(compiled.unwrap().success());
+    let mut command = Command::new(&binary);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let mut program = Program { child, output };
+    assert_eq!(program.next_line(), "  GOMP_SPINCOUNT = '300000'\n");
+    let found = libgomp::find_by_code(&loaded(&program));
+    let [Err(error)] = &found[..] else { panic!("{found:?}") };
+    assert!(error.to_string().contains("/other`"), "{error}");
+}

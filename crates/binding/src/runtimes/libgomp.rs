@@ -3,15 +3,19 @@
 //! Problem: libgomp reads `GOMP_SPINCOUNT` once, when it is loaded, and keeps it in a variable that it does
 //! not export. Approach: the program is started with a value of its own there, about the default's size.
 //! Whoever looks for that value in the writable segments of a library that exports `GOMP_parallel` finds the
-//! variable; every wait reads it anew, so what is written there holds from the next wait on. That changes
-//! when threads sleep, and no result.
+//! variable ([`find`]). In a program that ran already, the library's code shows it: where it prints the spin
+//! count for `OMP_DISPLAY_ENV=verbose` ([`find_by_code`]). Every wait reads the variable anew, so what is
+//! written there holds from the next wait on. That changes when threads sleep, and no result.
 //!
-//! Limits: the value must be found exactly once. A libgomp inside a stripped static program exports nothing,
+//! Limits: the value must be found exactly once. Found by code, it must be the default: any other is
+//! somebody's choice, and might be no spin count. A libgomp inside a stripped static program exports nothing,
 //! so it is not found.
 
 use super::loaded::Loaded;
+use super::teams::NOT_LIBGOMP;
 use super::variable::Variable;
 use corewise_code::library::Library;
+use corewise_code::printed::printed;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -19,12 +23,29 @@ use std::os::unix::fs::FileExt;
 /// The variable that libgomp reads when it is loaded.
 pub const VARIABLE: &str = "GOMP_SPINCOUNT";
 
+/// The variables by which a user decides.
+pub const WISHES: [&str; 2] = [VARIABLE, "OMP_WAIT_POLICY"];
+
 /// What a library that holds such a variable exports. LLVM's runtime exports it, too, but holds no such
 /// variable.
 pub(super) const EXPORTED: &str = "GOMP_parallel";
 
 /// Bytes of a library's writable segments that are searched at most; libgomp has some 10 KiB.
 const SEARCHED_MAX: u64 = 16 << 20;
+
+/// What stands in front of the spin count where libgomp prints it.
+const LABEL: &str = "GOMP_SPINCOUNT = '";
+
+/// What libgomp takes where nobody has decided.
+pub(super) const DEFAULT: u64 = 300_000;
+
+/// The code of a libgomp does not show where it keeps its spin count.
+#[derive(Debug, thiserror::Error)]
+#[error("the code of `{library}` does not show where the spin count is")]
+pub struct NotShown {
+    /// The library's path.
+    pub library: String,
+}
 
 /// More than one word of a library has the value.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +76,17 @@ pub fn find(loaded: &Loaded, planted: u64) -> Result<Vec<Variable>, Ambiguous> {
         }
     }
     Ok(found)
+}
+
+/// The variable of every copy of libgomp, found by its code, whatever stands there.
+pub fn find_by_code(loaded: &Loaded) -> Vec<Result<Variable, NotShown>> {
+    let copies = loaded.defining(EXPORTED).map(|(copy, _)| copy);
+    let of_gnu = copies.filter(|copy| copy.elf.symbol(NOT_LIBGOMP).is_none());
+    let found = of_gnu.map(|copy| {
+        let variable = printed(&copy.elf, LABEL).and_then(|at| loaded.variable(copy, copy.loaded(at), 8));
+        variable.ok_or_else(|| NotShown { library: copy.elf.path().display().to_string() })
+    });
+    found.collect()
 }
 
 /// Where the writable segments of a mapped library lie.

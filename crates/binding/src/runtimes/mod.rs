@@ -73,7 +73,7 @@ const TOLD_FOR: Duration = CALM_MAX.saturating_mul(2);
 const KEPT_OPEN_MAX: usize = 256;
 
 /// The variables by which a user decides how threads wait. Such a wish wins.
-pub const WISHES: [&str; 4] = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME", openmpi::VARIABLE];
+pub const WISHES: [&str; 4] = [libgomp::WISHES[0], libgomp::WISHES[1], "KMP_BLOCKTIME", openmpi::VARIABLE];
 
 /// The variable by which the user has decided, if one of [`WISHES`] is set.
 pub fn wish() -> Option<&'static str> {
@@ -94,7 +94,7 @@ pub struct Runtimes {
     /// Whether it may be changed how long threads spin, and of how many threads teams are.
     spin: bool,
     teams: bool,
-    /// What programs were started with; `None`: the variable of libgomp cannot be found.
+    /// What programs were started with; `None`: libgomp's code must show its variable.
     planted: Option<u64>,
     /// `None`: nothing is written any more.
     guardian: Option<Words>,

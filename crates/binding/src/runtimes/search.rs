@@ -6,6 +6,7 @@ use super::{Idling, Process, Runtime, Wanted, libgomp, openmpi, teams};
 use crate::guardian::Words;
 use corewise_code::names;
 use corewise_sys::environment;
+use std::fmt::Display;
 use std::io;
 
 impl Process {
@@ -19,7 +20,8 @@ impl Process {
                 return vec![format!("waits are not changed: cannot look into process {pid}: {error}")];
             }
         };
-        let of_waits = if wanted.spin { self.search_waits(&loaded, wanted.planted, guardian) } else { None };
+        let of_waits =
+            if wanted.spin { self.search_waits(&loaded, wanted.planted, guardian) } else { Vec::new() };
         let of_teams = if wanted.teams { self.search_teams(&loaded, guardian) } else { None };
         let is_alone = self.copies.is_empty() && self.teams.is_empty();
         self.gives_way = is_alone && loaded.defining(names::GIVES_WAY).next().is_some();
@@ -31,22 +33,49 @@ impl Process {
         loaded: &Loaded,
         planted: Option<u64>,
         guardian: Option<&Words>,
-    ) -> Option<String> {
-        let of_libgomp = match planted.map_or(Ok(Vec::new()), |planted| libgomp::find(loaded, planted)) {
-            Ok(found) => found,
-            Err(error) => return Some(format!("waits are not changed: {error}")),
+    ) -> Vec<String> {
+        let (of_libgomp, said) = match planted.map(|planted| libgomp::find(loaded, planted)) {
+            Some(Ok(found)) => (found, Vec::new()),
+            Some(Err(error)) => return vec![format!("waits are not changed: {error}")],
+            None => self.search_by_code(loaded),
         };
         let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
         let all = all.chain(openmpi::find(loaded).into_iter().map(|variable| (variable, Runtime::OpenMpi)));
         for (variable, runtime) in all {
-            if !self.copies.iter().any(|known| known.variable.is_same(&variable)) {
+            if !self.knows(&variable) {
                 self.copies.push(Idling { variable, runtime });
             }
         }
         if let (Some(guardian), Some(_)) = (guardian, self.wanted) {
             self.write(guardian);
         }
-        None
+        said
+    }
+
+    /// The spin counts that may be changed in a program that ran already, and why others stay.
+    fn search_by_code(&self, loaded: &Loaded) -> (Vec<Variable>, Vec<String>) {
+        let (pid, mut may_be_changed, mut said) = (loaded.pid, Vec::new(), Vec::new());
+        let stays = |why: &dyn Display| format!("waits are not changed in process {pid}: {why}");
+        let wish = environment::first_set(pid, &libgomp::WISHES);
+        for found in libgomp::find_by_code(loaded) {
+            match (found, wish) {
+                (_, Some(wish)) => said.push(stays(&format_args!("{wish} sets how idle threads wait"))),
+                (Err(not_shown), _) => said.push(stays(&not_shown)),
+                // What stands there may be ours.
+                (Ok(variable), _) if self.knows(&variable) => {}
+                (Ok(variable), _) if variable.own() == libgomp::DEFAULT => may_be_changed.push(variable),
+                (Ok(variable), _) => {
+                    let (library, count) = (variable.library(), variable.own());
+                    let why = format_args!("the spin count of `{library}` is {count}, not the default");
+                    said.push(stays(&why));
+                }
+            }
+        }
+        (may_be_changed, said)
+    }
+
+    fn knows(&self, variable: &Variable) -> bool {
+        self.copies.iter().any(|known| known.variable.is_same(variable))
     }
 
     fn search_teams(&mut self, loaded: &Loaded, guardian: Option<&Words>) -> Option<String> {

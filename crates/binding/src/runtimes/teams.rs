@@ -34,7 +34,7 @@ const OPENBLAS_THREADS: &str = "blas_num_threads";
 pub(super) const LIBGOMP: &str = "omp_get_max_threads";
 
 /// What LLVM's and Intel's runtimes export, too, and libgomp does not.
-const NOT_LIBGOMP: &str = "kmp_get_blocktime";
+pub(super) const NOT_LIBGOMP: &str = "kmp_get_blocktime";
 
 /// The variables of every such library, where they have the first size.
 pub fn find(loaded: &Loaded) -> Vec<Variable> {

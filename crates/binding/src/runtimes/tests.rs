@@ -325,3 +325,44 @@ fn a_size_that_the_user_has_chosen_stays_and_is_named() {
     let refused = "OMP_NUM_THREADS says of how many threads teams are".to_owned();
     assert_eq!(outcome.unwrap().result, OutcomeKind::Refused(refused));
 }
+
+/// A program that ran already: its code shows where its spin count is.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn where_nothing_was_planted_only_the_default_is_changed_and_what_stays_is_named() {
+    let found = |variables: &[(&str, &str)], at_first: Option<u64>| {
+        let (_directory, mut command) = compiled("cc");
+        libgomp::WISHES.iter().for_each(|wish| _ = command.env_remove(wish));
+        command.envs(variables.iter().copied());
+        let mut program = Program::watched(command);
+        let pid = program.child.id();
+        if let Some(value) = at_first {
+            let loaded = Loaded::in_process(pid, &mut HashSet::new()).unwrap();
+            libgomp::find_by_code(&loaded).remove(0).unwrap().write(value).unwrap();
+        }
+        let process = program.runtimes.processes.get_mut(&pid).unwrap();
+        let wanted = Wanted { spin: true, teams: false, planted: None };
+        let search = |process: &mut Process| {
+            let said = process.search(pid, wanted, None).concat();
+            (said.replace(&pid.to_string(), "PID"), process.copies.len())
+        };
+        let first = search(process);
+        if let Some(copy) = process.copies.first_mut() {
+            copy.variable.write(200).unwrap();
+            assert_eq!(search(process), first, "also when it has been changed");
+        }
+        first
+    };
+    let stays = |why: &str| (format!("waits are not changed in process PID: {why}"), 0);
+    assert_eq!(found(&[], None), (String::new(), 1));
+    assert_eq!(
+        found(&[("OMP_WAIT_POLICY", "passive")], None),
+        stays("OMP_WAIT_POLICY sets how idle threads wait")
+    );
+    assert_eq!(
+        found(&[("GOMP_SPINCOUNT", "300000")], None),
+        stays("GOMP_SPINCOUNT sets how idle threads wait")
+    );
+    let (said, copies) = found(&[], Some(0));
+    assert!(said.ends_with("libgomp.so.1.0.0` is 0, not the default") && copies == 0, "{said}");
+}
