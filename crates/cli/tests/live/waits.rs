@@ -47,10 +47,7 @@ impl Team {
     /// With what `prepare` adds to the command; the program may be a shell's child.
     fn start_as(is_child: bool, prepare: impl Fn(&mut Command, &Path), arguments: &[&str]) -> Team {
         let directory = tempfile::tempdir().unwrap();
-        let binary = directory.path().join("waiting");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
-        let mut compiler = Command::new("cc");
-        assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
+        let binary = compiled_team(directory.path());
         let mut command = corewise();
         let chosen = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"].into_iter().chain(teams::WISHES);
         for name in chosen {
@@ -111,6 +108,15 @@ impl Team {
     fn report(&self) -> PathBuf {
         self.directory.path().join("report.json")
     }
+}
+
+/// The program of a [`Team`].
+fn compiled_team(directory: &Path) -> PathBuf {
+    let binary = directory.join("waiting");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
+    let mut compiler = Command::new("cc");
+    assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
+    binary
 }
 
 type Find = fn(&Loaded) -> Vec<Variable>;
@@ -352,4 +358,32 @@ fn who_has_decided_of_how_many_threads_teams_are_is_obeyed_and_named() {
     drop(crowd);
     let report = team.end();
     assert!(report["notes"].to_string().contains("teams stay as they are: OMP_NUM_THREADS"), "{report:#}");
+}
+
+/// A program that was started without corewise, attached twice: ended by Ctrl-C, and killed.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_that_ran_already_spins_shortly_while_it_is_attached_and_held_up_and_then_as_before() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(compiled_team(directory.path()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    libgomp::WISHES.iter().for_each(|wish| _ = command.env_remove(wish));
+    let mut program = Running(command.spawn().unwrap());
+    let mut output = BufReader::new(program.0.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+    let pid = program.0.id();
+    let spin_count = || libgomp::find_by_code(&loaded(pid)).remove(0).unwrap().own();
+    let own = spin_count();
+    let crowd = crowd();
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let attached = corewise().args(["run", "-q", "--pid", &pid.to_string()]).spawn();
+        let mut attached = Running(attached.unwrap());
+        wait_for(|| (spin_count() < own).then_some(()));
+        kill(Pid::from_raw(attached.0.id() as i32), signal).unwrap();
+        attached.0.wait().unwrap();
+        wait_for(|| (spin_count() == own).then_some(()));
+    }
+    drop(crowd);
 }
