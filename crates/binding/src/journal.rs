@@ -249,16 +249,23 @@ impl Directory {
     fn recover(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| Name::parse(entry.file_name().to_str()?));
-        let recovered = |name: Name| match self.recover_one(&name) {
+        names.filter_map(|name| self.recovered(&name)).collect()
+    }
+
+    /// Returns what to tell the user about one run.
+    fn recovered(&self, name: &Name) -> Option<String> {
+        let path = self.path.join(name.to_string());
+        match self.recover_one(name) {
             Ok(note) => note,
+            // Another corewise that started at the same time has restored it.
+            Err(_) if !path.is_symlink() && !path.exists() => None,
             Err(error) => Some(format!(
                 "the run of process {} was killed along with its guardian, and its changes cannot be \
                  restored: {}: {error}",
                 name.corewise.id,
-                self.path.join(name.to_string()).display()
+                path.display()
             )),
-        };
-        names.filter_map(recovered).collect()
+        }
     }
 
     /// Returns `None` if nothing was to be done.
@@ -460,6 +467,13 @@ mod tests {
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
         assert_eq!(directory.recover(), Vec::<String>::new());
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_another_run_has_restored_meanwhile_is_not_complained_about() {
+        let (_parent, directory) = directory();
+        assert!(directory.recover_one(&gone()).is_err(), "there is no such file");
+        assert_eq!(directory.recovered(&gone()), None);
     }
 
     #[test]
