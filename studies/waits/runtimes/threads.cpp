@@ -1,4 +1,4 @@
-// Two threads that wait for each other after some 50 µs of work each, or for a lock that protects a short part of it:
+// Two threads that wait for each other after some 35 µs of work each, or for a lock that protects a short part of it:
 // threads barrier|mutex|spin|std ROUNDS [uneven]. The primitives of POSIX threads, and std::barrier. With "uneven", one
 // of the two works twenty times as long, and each tells in the file $TRUTH how much of its CPU time it waited.
 #include "../../spinning/truth.h"
