@@ -135,6 +135,8 @@ struct Process {
     /// Whether it has LLVM's OpenMP (or Intel's) and no other runtime: its idle threads give their PE away
     /// while they spin, so that neither a shorter time nor turns do it any good.
     gives_way: bool,
+    /// What would help if its threads are delayed and nothing can be changed.
+    advice: Option<&'static str>,
     /// Mapped files that hold no runtime library.
     others: HashSet<FileKey>,
     search_at: Instant,
@@ -229,6 +231,7 @@ impl Runtimes {
             team_size: None,
             wish: None,
             gives_way: false,
+            advice: None,
             others: HashSet::new(),
             search_at: now,
             search_after: SEARCH_AFTER,
@@ -338,6 +341,9 @@ impl Runtimes {
             }
             if is_delayed && process.threads.len() > 1 {
                 process.told_until = began + TOLD_FOR;
+                if delay.share() >= DELAYED_FROM {
+                    notes.extend(process.advice.map(str::to_owned));
+                }
                 // Frequent looks at threads that yield while they spin would only disturb them.
                 if delay.share_without_pe() >= DELAYED_FROM && !process.gives_way {
                     self.eventful_at = began;
@@ -549,9 +555,13 @@ impl Process {
         answer
     }
 
+    /// A search of a program of Python's takes some milliseconds. What it loads late makes new threads, which
+    /// is reason for a search at once.
     fn search_again_later(&mut self) {
-        self.search_at = Instant::now() + self.search_after;
-        self.search_after = (2 * self.search_after).min(SEARCH_AFTER_MAX);
+        let has_found = !self.copies.is_empty() || !self.teams.is_empty();
+        let after = if has_found { SEARCH_AFTER_MAX } else { self.search_after };
+        self.search_at = Instant::now() + after;
+        self.search_after = (2 * after).min(SEARCH_AFTER_MAX);
     }
 }
 

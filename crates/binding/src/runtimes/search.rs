@@ -9,6 +9,12 @@ use corewise_sys::environment;
 use std::fmt::Display;
 use std::io;
 
+/// See [`Process::advice`].
+pub(super) const OF_LIBOMP: &str = "threads of LLVM's or Intel's OpenMP waited for PEs, and their waits \
+                                    cannot be changed: fewer threads would help (OMP_NUM_THREADS)";
+const OF_OPENBLAS: &str = "threads of a program with OpenBLAS waited for PEs, and how long they spin cannot \
+                           be changed: smaller teams would help (--adapt-team, or OPENBLAS_NUM_THREADS)";
+
 impl Process {
     /// Looks for runtime libraries that were not there yet; what a user should know of it.
     pub(super) fn search(&mut self, pid: u32, wanted: Wanted, guardian: Option<&Words>) -> Vec<String> {
@@ -25,7 +31,19 @@ impl Process {
         let of_teams = if wanted.teams { self.search_teams(&loaded, guardian) } else { None };
         let is_alone = self.copies.is_empty() && self.teams.is_empty();
         self.gives_way = is_alone && loaded.defining(names::GIVES_WAY).next().is_some();
+        self.advice = self.advice(&loaded, wanted);
         of_waits.into_iter().chain(of_teams).collect()
+    }
+
+    /// Which setting would help if its threads are delayed and nothing can be changed.
+    fn advice(&self, loaded: &Loaded, wanted: Wanted) -> Option<&'static str> {
+        let can_change = !self.copies.is_empty() || !self.teams.is_empty() || self.wish.is_some();
+        let has_openblas = loaded.defining(teams::OPENBLAS).next().is_some();
+        match (can_change, self.gives_way) {
+            (true, _) => None,
+            (false, true) => Some(OF_LIBOMP),
+            (false, false) => (has_openblas && !wanted.teams).then_some(OF_OPENBLAS),
+        }
     }
 
     fn search_waits(

@@ -232,6 +232,7 @@ fn a_program_of_a_runtime_that_gives_way_is_told_so_and_cannot_be_changed() {
     let mut program = Program::compiled_by("clang-19", &[]);
     let process = program.search();
     assert!(process.gives_way && process.copies.is_empty());
+    assert_eq!(process.advice, Some(search::OF_LIBOMP));
     // As if it had just been held up.
     let process = program.runtimes.processes.get_mut(&program.child.id()).unwrap();
     process.is_busy = true;
@@ -239,7 +240,9 @@ fn a_program_of_a_runtime_that_gives_way_is_told_so_and_cannot_be_changed() {
     let delays = program.look();
     assert!(delays.len() == 1 && delays[0].gives_way && !delays[0].adaptable, "{delays:?}");
     assert!(!program.runtimes.never_sleep(), "samples of it are in no hurry");
-    assert!(!Program::start().runtimes.processes.values().any(|process| process.gives_way));
+    let of_gnu = Program::start();
+    let mut processes = of_gnu.runtimes.processes.values();
+    assert!(processes.all(|process| !process.gives_way && process.advice.is_none()));
 }
 
 /// Nobody else wants its PEs meanwhile: waits that are short would only cost it time.

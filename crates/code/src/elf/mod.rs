@@ -13,6 +13,7 @@ pub use program::ElfProgram;
 use crate::Isa;
 use corewise_paths::program::Function;
 use corewise_sys::input;
+use object::read::elf::{Sym, VersionTable};
 use object::{Architecture, Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -159,20 +160,23 @@ impl ElfFile {
         Some((segment.address() - within_page, segment.file_range().0.checked_sub(within_page)?, size))
     }
 
-    /// The address as linked of a symbol that it defines: one that it exports, or any where it has all its
-    /// symbols.
+    /// The address as linked of a symbol that it defines: one that it exports, or any of a program that has
+    /// all its symbols.
     pub fn symbol(&self, name: &str) -> Option<u64> {
         let object = self.content.object().ok()?;
+        match exported(&object, name) {
+            Some(Some(address)) => return Some(address),
+            Some(None) if object.entry() == 0 => return None,
+            Some(None) | None => {}
+        }
         let mut symbols = object.dynamic_symbols().chain(object.symbols());
         let found = symbols.find(|symbol| symbol.is_definition() && symbol.name() == Ok(name));
         found.map(|symbol| symbol.address())
     }
 
-    /// Whether it defines one of these symbols.
+    /// Whether it defines one of these symbols, as [`symbol`](Self::symbol) finds them.
     pub fn defines_one_of(&self, names: &[&str]) -> bool {
-        let Ok(object) = self.content.object() else { return false };
-        let mut symbols = object.dynamic_symbols().chain(object.symbols());
-        symbols.any(|symbol| symbol.is_definition() && symbol.name().is_ok_and(|name| names.contains(&name)))
+        names.iter().any(|name| self.symbol(name).is_some())
     }
 
     /// Whether it has a section of this name.
@@ -206,4 +210,15 @@ impl ElfFile {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+/// The address as linked of a symbol that the file exports, by its hash table, which is much faster than
+/// reading all symbols. `None` if it has no such table.
+fn exported<'a>(object: &object::File<'a, content::Bytes<'a>>, name: &str) -> Option<Option<u64>> {
+    let object::File::Elf64(elf) = object else { return None };
+    let (endian, symbols) = (elf.endian(), elf.elf_dynamic_symbol_table());
+    let (table, _) = elf.elf_section_table().gnu_hash(endian, elf.data()).ok()??;
+    let hash = object::elf::gnu_hash(name.as_bytes());
+    let found = table.find(endian, name.as_bytes(), hash, None, symbols, &VersionTable::default());
+    let defined = found.filter(|(_, symbol)| symbol.is_definition(endian, symbols.strings()));
+    Some(defined.map(|(_, symbol)| symbol.st_value(endian)))
 }

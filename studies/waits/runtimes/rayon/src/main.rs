@@ -1,5 +1,5 @@
-//! Rayon: so many parallel loops of some 50 µs on two threads: regions COUNT outside|inside. "outside" calls from the
-//! main thread, which blocks until the pool's threads are done; "inside" runs all in the pool.
+//! Rayon: so many parallel loops of some 50 µs on two threads: regions COUNT outside|inside. "outside" calls
+//! from the main thread, which blocks until the pool's threads are done; "inside" runs all in the pool.
 use rayon::prelude::*;
 
 const N: usize = 65536;
