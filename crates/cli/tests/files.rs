@@ -140,7 +140,11 @@ fn single_steps_say_what_killing_them_does_before_they_begin() {
     let directory = tempfile::tempdir().unwrap();
     let recording = directory.path().join("recording");
     let output = corewise(&["paths", "record", "--backend", "step", "-o", text(&recording), "true"]);
-    assert!(said(&output).starts_with("corewise: while it steps, kill -9"), "{}", said(&output));
+    assert!(
+        said(&output).starts_with("corewise: while the program is stepped, kill -9"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
