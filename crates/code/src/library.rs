@@ -47,7 +47,7 @@ pub fn libraries(
         if others.contains(file) {
             continue;
         }
-        let opened = mapped_file::open_unchecked(pid, mapping);
+        let opened = mapped_file::open(pid, mapping);
         let elf = opened.and_then(|opened| ElfFile::of(Path::new(path.as_ref()), opened).ok());
         match elf.filter(&wanted) {
             Some(elf) => found.extend(Library::of(elf, mapping)),

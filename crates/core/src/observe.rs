@@ -152,6 +152,23 @@ fn ten_ms() -> u64 {
 }
 
 impl ProcessDelay {
+    /// For tests: threads that ran as long as they waited, in 10 ms, and may be changed.
+    #[cfg(test)]
+    pub(crate) fn example(leader: ThreadId) -> ProcessDelay {
+        ProcessDelay {
+            leader,
+            run_ns: 1,
+            wait_ns: 1,
+            throttled_ns: 0,
+            elapsed_ns: ten_ms(),
+            idle_percent: None,
+            adaptable: true,
+            gives_way: false,
+            spin_count: None,
+            team_size: None,
+        }
+    }
+
     /// Returns the share of waiting in the time in which threads wanted a PE and their quota permitted it,
     /// 0..1.
     pub fn share(&self) -> f64 {

@@ -206,18 +206,8 @@ fn waits_that_were_changed_before_the_engine_began_are_counted() {
     let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
     let engine = Engine::new(topology, policy::build("default").unwrap(), EngineConfig::default());
     let delay = |tid, spin_count, team_size| {
-        Event::Delayed(ProcessDelay {
-            leader: ThreadId { tid, generation: 0 },
-            run_ns: 1,
-            wait_ns: 1,
-            throttled_ns: 0,
-            idle_percent: None,
-            elapsed_ns: 10_000_000,
-            adaptable: true,
-            gives_way: false,
-            spin_count,
-            team_size,
-        })
+        let leader = ThreadId { tid, generation: 0 };
+        Event::Delayed(ProcessDelay { spin_count, team_size, ..ProcessDelay::example(leader) })
     };
     let mut builder = ReportBuilder::default();
     let events = vec![

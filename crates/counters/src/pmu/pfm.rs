@@ -8,6 +8,7 @@
 use super::group::Encoded;
 use libloading::Library;
 use perf_event_open_sys::bindings::perf_event_attr;
+use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 
@@ -79,16 +80,19 @@ pub fn encode(pmu: &str, event: &str) -> Result<Encoded, PfmError> {
     let mut loaded = PFM.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let pfm = match &mut *loaded {
         Some(pfm) => pfm,
-        none => none.insert(Pfm::load()?),
+        none => none.insert(Pfm::load(FILE)?),
     };
     pfm.encode(&name).map_err(failed)
 }
 
 impl Pfm {
-    fn load() -> Result<Pfm, PfmError> {
-        let failed = |error: libloading::Error| PfmError::Start { problem: error.to_string() };
+    fn load(file: &str) -> Result<Pfm, PfmError> {
+        // The loader's own words, which name the file, are the error's source.
+        let failed = |error: libloading::Error| PfmError::Start {
+            problem: error.source().map_or_else(|| error.to_string(), ToString::to_string),
+        };
         // SAFETY: what the library does when it is loaded and unloaded needs nothing of this process.
-        let library = unsafe { Library::new(FILE) }.map_err(failed)?;
+        let library = unsafe { Library::new(file) }.map_err(failed)?;
         // SAFETY: the types are those of `perfmon/pfmlib.h`, and the functions are not used after the
         // library.
         let (initialize, strerror, encode) = unsafe {
@@ -188,6 +192,12 @@ mod tests {
             let error = encode(pmu, event).unwrap_err().to_string();
             assert!(error.contains(pmu) && error.contains(event), "{error}");
         }
+    }
+
+    #[test]
+    fn where_the_library_is_missing_its_package_is_named() {
+        let error = Pfm::load("libpfm-of-nobody.so").map(drop).unwrap_err().to_string();
+        assert!(error.contains("libpfm-of-nobody.so") && error.contains("apt install libpfm4"), "{error}");
     }
 
     #[test]

@@ -242,18 +242,7 @@ fn waits_are_changed_between_observations_also_before_the_first() {
     let mut engine =
         Engine::new(bulldozer(), Box::new(Listener { kinds: &[], asked: Rc::default() }), config);
     let leader = ThreadId { tid: 7, generation: 1 };
-    let delay = crate::observe::ProcessDelay {
-        leader,
-        run_ns: 1,
-        wait_ns: 1,
-        throttled_ns: 0,
-        idle_percent: None,
-        elapsed_ns: 10_000_000,
-        adaptable: true,
-        gives_way: false,
-        spin_count: None,
-        team_size: None,
-    };
+    let delay = crate::observe::ProcessDelay::example(leader);
     let usual = engine.interval();
     let mut react = |ms: u64| {
         let events = vec![Event::Delayed(delay)];

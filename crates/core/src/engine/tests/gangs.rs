@@ -38,18 +38,7 @@ fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end(
     let cures = Cures { spin: false, turns: true };
     let config = EngineConfig { cures, guard: Some(1), ..EngineConfig::default() };
     let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);
-    let delay = ProcessDelay {
-        leader: id(0),
-        run_ns: 1,
-        wait_ns: 1,
-        throttled_ns: 0,
-        idle_percent: None,
-        elapsed_ns: 100_000_000,
-        adaptable: false,
-        gives_way: false,
-        spin_count: None,
-        team_size: None,
-    };
+    let delay = ProcessDelay { elapsed_ns: 100_000_000, adaptable: false, ..ProcessDelay::example(id(0)) };
     engine.react(&EventBatch { at: second(1), events: vec![Event::Delayed(delay)], outcomes: Vec::new() });
     let mut step = |at_s, running, spinning| {
         engine.step(&observation(at_s, running, spinning));
