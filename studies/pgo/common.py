@@ -29,8 +29,8 @@ def path(*parts):
 def run(command, **options):
     """Runs a command, a list or a line for the shell; returns its output."""
     options.setdefault("stdin", subprocess.DEVNULL)
-    result = subprocess.run(command, shell=isinstance(command, str), capture_output=True, text=True, errors="replace",
-                            **options)
+    result = subprocess.run(command, shell=isinstance(command, str), capture_output=True, text=True,
+                            errors="replace", **options)
     if result.returncode:
         raise Failed(f"{command}\n{result.stdout[-1500:]}{result.stderr[-1500:]}")
     return result.stdout
