@@ -47,8 +47,16 @@ def debian(package, suite, directory):
             file.write(f"deb-src [signed-by={KEYS}] http://deb.debian.org/debian {suite} main\n")
         run(apt + ["update"])
     os.makedirs(packages, exist_ok=True)
-    run(apt + ["source", "--download-only", package], cwd=packages)
-    archive = next(name for name in sorted(os.listdir(packages)) if re.search(r"\.orig\.tar\.[a-z0-9]+$", name))
+    try:
+        run(apt + ["source", "--download-only", package], cwd=packages)
+        failure = None
+    except Failed as error:
+        # Debian's own files are not needed.
+        failure = error
+    archives = [name for name in sorted(os.listdir(packages)) if re.search(r"\.orig\.tar\.[a-z0-9]+$", name)]
+    if not archives:
+        raise failure or Failed(f"{package} has no upstream source")
+    archive = archives[0]
     run(["tar", "xf", os.path.join(packages, archive), "-C", directory])
 
 
