@@ -24,7 +24,8 @@ class Program:
         self.environment = environment or {}
 
 
-JQ_TRAIN = "'[.people[] | select(.age > 30) | {name, n: (.tags | length)}] | group_by(.n) | map(length)' @work/people.json"
+JQ_TRAIN = ("'[.people[] | select(.age > 30) | {name, n: (.tags | length)}] | group_by(.n) | map(length)' "
+            "@work/people.json")
 JQ_MEASURE = ("'[.. | numbers] as $n | ($n | length), ($n | add), ([.. | strings | ascii_upcase | length] | add), "
               "([paths] | length)' @work/tree.json")
 CMAKE = "rm -rf b && cmake -S . -B b -DCMAKE_BUILD_TYPE=Release"
@@ -33,7 +34,8 @@ LUA = ("make -C src clean && make -j2 -C src linux CC={cc} MYCFLAGS='{flags}' MY
        "@inputs/train.lua", "@studies/paths/rebuild/inputs/bench.lua 250")
 CARGO = "touch src/main.rs && RUSTFLAGS='{rustflags}' cargo build --release"
 JAQ = ("crate:jaq@2.3.0", "target/release/jaq", CARGO, JQ_TRAIN, JQ_MEASURE)
-RIPGREP = ("crate:ripgrep@14.1.1", "target/release/rg", CARGO.replace("src/main.rs", "crates/core/main.rs"), "-ci '(static|const) \\w+ \\*\\w+' @work/large-c.txt",
+RIPGREP = ("crate:ripgrep@14.1.1", "target/release/rg", CARGO.replace("src/main.rs", "crates/core/main.rs"),
+           "-ci '(static|const) \\w+ \\*\\w+' @work/large-c.txt",
            "-c '\"(\\w|-)+ (\\w+)\".*: [0-9]+[.]' @work/large-data.txt")
 NIGHTLY = {"RUSTC_BOOTSTRAP": "1"}
 
@@ -63,7 +65,8 @@ PROGRAMS = [
             "--disable-tcl --disable-threadsafe --disable-load-extension && make clean && make -j2 sqlite3",
             ":memory: -init @studies/paths/bench.sql .exit", ":memory: -init @work/measure.sql .exit"),
     Program("jq", "C", "autotools", "jq", "jq",
-            f"./configure CC={{cc}} CFLAGS='-O2 {{flags}}' LDFLAGS='{{ldflags}}' {JQ_OPTIONS} && make clean && make -j2",
+            f"./configure CC={{cc}} CFLAGS='-O2 {{flags}}' LDFLAGS='{{ldflags}}' {JQ_OPTIONS} && make clean "
+            "&& make -j2",
             JQ_TRAIN, JQ_MEASURE, prepare="autoreconf -fi"),
     Program("tcc", "C", "own configure", "tcc", "tcc",
             "make clean; ./configure --cc={cc} --extra-cflags='-O2 {flags}' && make tcc LDFLAGS='{ldflags}'",
@@ -84,11 +87,12 @@ PROGRAMS = [
     Program("flatc", "C++", "CMake", "flatbuffers", "b/flatc",
             f"{CMAKE} -DFLATBUFFERS_LIBCXX_WITH_CLANG=OFF -DFLATBUFFERS_BUILD_TESTS=OFF -DCMAKE_CXX_COMPILER={{cxx}} "
             "-DCMAKE_CXX_FLAGS='{flags} -w' -DCMAKE_EXE_LINKER_FLAGS='{ldflags}' && make -C b -j2 flatc",
-            "-b -o @work/out @inputs/train.fbs @work/people.json", "-b -o @work/out @inputs/measure.fbs @work/large-boxes.json"),
+            "-b -o @work/out @inputs/train.fbs @work/people.json",
+            "-b -o @work/out @inputs/measure.fbs @work/large-boxes.json"),
     Program("gojq", "Go", "go build", "go:github.com/itchyny/gojq@v0.12.17", "prog",
             "go build -buildvcs=false {goflags} -o prog ./cmd/gojq", JQ_TRAIN, JQ_MEASURE),
     Program("glua", "Go", "go build", "go:github.com/yuin/gopher-lua@v1.1.2", "prog",
-            "go build -buildvcs=false {goflags} -o prog ./cmd/glua", "@inputs/train.lua",
+            "go build -buildvcs=false {goflags} -o prog ./cmd/glua", "@inputs/train.lua 64",
             "@studies/paths/rebuild/inputs/bench.lua 60"),
     Program("jaq", "Rust", "Cargo", *JAQ, environment=NIGHTLY),
     Program("jaq (stable)", "Rust", "Cargo", *JAQ),
@@ -140,7 +144,8 @@ def people(count):
 
 
 def person():
-    return {"name": f"{word()} {word()}", "age": random.randint(1, 90), "tags": [word() for _ in range(random.randint(0, 5))],
+    return {"name": f"{word()} {word()}", "age": random.randint(1, 90),
+            "tags": [word() for _ in range(random.randint(0, 5))],
             "home": {"street": word(), "number": random.randint(1, 200)}}
 
 
@@ -156,7 +161,8 @@ def tree(depth):
 def boxes():
     """Records of other kinds, with many numbers and escapes."""
     box = lambda: {"label": word() + "\\\" \u00e9\n" + word(), "kind": random.choice(["Small", "Large"]),
-                   "at": {"x": random.random(), "y": random.gauss(0, 1e6)}, "sizes": [random.random() for _ in range(20)]}
+                   "at": {"x": random.random(), "y": random.gauss(0, 1e6)},
+                   "sizes": [random.random() for _ in range(20)]}
     return json.dumps({"boxes": [box() for _ in range(9000)]}, indent=1)
 
 

@@ -1,4 +1,7 @@
--- Matrices, a sieve, recursion, objects and text: other work than that which is measured.
+-- Matrices, a sieve, recursion, objects and text: other work than that which is measured. Argument: each how
+-- many-th word is joined (GopherLua can not join 4000).
+local every = tonumber(arg[1]) or 16
+
 local function matrix(n)
   local rows = {}
   for i = 1, n do
@@ -44,7 +47,7 @@ local seen, parts, area = {}, {}, 0
 for i = 1, 60000 do
   local word = "w" .. i * 7919 % 4096
   seen[word] = (seen[word] or 0) + 1
-  if i % 16 == 0 then parts[#parts + 1] = word:upper():sub(2) end
+  if i % every == 0 then parts[#parts + 1] = word:upper():sub(2) end
   area = area + Shape.new(i % 13, 2):scaled(0.5):area()
 end
 local text = table.concat(parts, ",")
