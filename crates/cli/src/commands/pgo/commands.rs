@@ -15,6 +15,10 @@ const RECORDING_SECONDS: u32 = 2;
 /// How long they are repeated for the one recording of the script, which does not evaluate windows.
 const SCRIPT_SECONDS: u32 = 20;
 
+/// Makes clang look for the functions and lines of a profile where the sources have changed since. Measured
+/// on jq 1.7.1 with a profile of 1.6: without it nothing of the gain remains, with it two thirds do.
+const SALVAGE: &str = " -mllvm -salvage-stale-profile -mllvm -salvage-unused-profile";
+
 /// All commands.
 #[derive(Debug, Clone)]
 pub struct Commands {
@@ -30,6 +34,8 @@ pub struct Commands {
     pub tools: Tools,
     /// The compiler.
     pub compiler: Compiler,
+    /// Whether the profile is made from the user's recordings, which may be of earlier sources.
+    pub is_given: bool,
     /// Whether to use BOLT.
     pub bolt: bool,
     /// What BOLT is asked to do.
@@ -44,7 +50,10 @@ impl Commands {
 
     /// Returns the build command without a profile, or with one.
     pub fn build_command(&self, profile: Option<&Path>) -> String {
-        let options = self.compiler.options(profile, !self.build.contains("{ldflags}"));
+        let mut options = self.compiler.options(profile, !self.build.contains("{ldflags}"));
+        if profile.is_some() && self.is_given && self.compiler == Compiler::Clang && self.tools.salvages() {
+            options += SALVAGE;
+        }
         let suffix = &self.tools.suffix;
         self.build
             .replace("{cc}", &format!("clang{suffix}"))
@@ -194,6 +203,7 @@ mod tests {
                 bolt: Some(Bolt { llvm_bolt: "/l/llvm-bolt".into(), perf2bolt: "/l/perf2bolt".into() }),
             },
             compiler: Compiler::of(build, || true).unwrap(),
+            is_given: false,
             bolt: true,
             request: Request::default(),
         }
@@ -211,6 +221,21 @@ mod tests {
         let split = split.build_command(Some(Path::new("/p/x.prof")));
         assert_eq!(split.matches("--emit-relocs").count(), 1, "{split}");
         assert!(split.contains("-fprofile-sample-use=/p/x.prof -c a.c && clang-19 -Wl,"), "{split}");
+    }
+
+    #[test]
+    fn a_profile_that_may_be_of_earlier_sources_is_matched_to_the_present_ones() {
+        let profile = Path::new("/p/x.prof");
+        let built = |suffix: &str, is_given, profile| {
+            let mut commands = commands("{cc} {flags} a.c");
+            commands.tools.suffix = suffix.to_owned();
+            Commands { is_given, ..commands }.build_command(profile)
+        };
+        assert!(built("-19", true, Some(profile)).contains("-mllvm -salvage-stale-profile"));
+        let plain = [built("-19", true, None), built("-19", false, Some(profile))];
+        // Older ones do not know the options; without a number it may be an older one.
+        let unknown = [built("-18", true, Some(profile)), built("", true, Some(profile))];
+        assert!(plain.iter().chain(&unknown).all(|command| !command.contains("salvage")));
     }
 
     #[test]

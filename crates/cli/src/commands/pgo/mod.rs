@@ -211,6 +211,7 @@ impl Optimise {
             dir,
             tools,
             compiler,
+            is_given: !self.from.is_empty(),
             bolt,
             request: Request::default(),
         };

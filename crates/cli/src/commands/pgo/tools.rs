@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// The endings of LLVM's tools in Debian, newest first. Versions before 16 read other profiles.
 const SUFFIXES: [&str; 8] = ["-22", "-21", "-20", "-19", "-18", "-17", "-16", ""];
 
+/// The first version that finds functions and lines of a profile again where the sources have changed.
+const FIRST_TO_SALVAGE: u32 = 19;
+
 /// LLVM's tools of one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tools {
@@ -46,6 +49,12 @@ impl Tools {
             perf2bolt.is_file().then_some(Bolt { llvm_bolt, perf2bolt })
         });
         Ok(Tools { profgen: find("llvm-profgen"), suffix, bolt })
+    }
+
+    /// Returns whether this clang knows the options that match a profile of earlier sources.
+    pub fn salvages(&self) -> bool {
+        let version = self.suffix.trim_start_matches('-').parse();
+        version.is_ok_and(|version: u32| version >= FIRST_TO_SALVAGE)
     }
 
     /// Returns the Debian package of a tool, such as `bolt` or `llvm`.
