@@ -134,7 +134,7 @@ def prepared(wanted):
                 fetch(program)
             except (Failed, OSError, StopIteration) as error:
                 print(f"{program.name}: not fetched: {error}", flush=True)
-    if not os.path.exists(path("large-data.txt")):
+    if not os.path.exists(path("data.txt")):
         programs.inputs(WORK)
     return [program for program in wanted if os.path.isdir(source(program))]
 

@@ -34,9 +34,6 @@ LUA = ("make -C src clean && make -j2 -C src linux CC={cc} MYCFLAGS='{flags}' MY
        "@inputs/train.lua", "@studies/paths/rebuild/inputs/bench.lua 250")
 CARGO = "touch src/main.rs && RUSTFLAGS='{rustflags}' cargo build --release"
 JAQ = ("crate:jaq@2.3.0", "target/release/jaq", CARGO, JQ_TRAIN, JQ_MEASURE)
-RIPGREP = ("crate:ripgrep@14.1.1", "target/release/rg", CARGO.replace("src/main.rs", "crates/core/main.rs"),
-           "-ci '(static|const) \\w+ \\*\\w+' @work/large-c.txt",
-           "-c '\"(\\w|-)+ (\\w+)\".*: [0-9]+[.]' @work/large-data.txt")
 NIGHTLY = {"RUSTC_BOOTSTRAP": "1"}
 
 PROGRAMS = [
@@ -96,7 +93,6 @@ PROGRAMS = [
             "@studies/paths/rebuild/inputs/bench.lua 60"),
     Program("jaq", "Rust", "Cargo", *JAQ, environment=NIGHTLY),
     Program("jaq (stable)", "Rust", "Cargo", *JAQ),
-    Program("ripgrep", "Rust", "Cargo", *RIPGREP, environment=NIGHTLY),
 ]
 
 
@@ -120,7 +116,6 @@ def inputs(work):
              "train.ttl": train_ttl(), "measure.ttl": measure_ttl(), "random.cnf": random_cnf(320, 4.26),
              "colours.cnf": colours_cnf(300, 4)}
     files["data.txt"] = (files["tree.json"] + files["boxes.json"])[:4000000].replace("}, ", "},\n")
-    files["large-c.txt"], files["large-data.txt"] = files["c.txt"] * 8, files["data.txt"] * 12
     files["large-boxes.json"] = json.dumps({"boxes": json.loads(files["boxes.json"])["boxes"] * 6})
     os.makedirs(f"{work}/out", exist_ok=True)
     for name, text in files.items():
