@@ -185,6 +185,7 @@ fn a_recording_that_the_user_has_makes_the_profile() {
     assert!(!told.contains("recording baseline"), "{told}");
     let remarks = String::from_utf8(project.read("corewise-pgo/build-sample.log")).unwrap();
     assert!(remarks.contains("samples from profile"), "{remarks}");
+    assert!(remarks.contains("-mllvm -salvage-stale-profile"), "the compiler allows for it: {remarks}");
 }
 
 /// Asks corewise to end once a command has written its process into the file `here`.
