@@ -190,11 +190,12 @@ impl Lbr<'_> {
         let Some(trace) = trace_of(sample, self.options.branches_max as usize) else {
             return self.collected.without_window("in the kernel");
         };
-        let maps = || Proc::own().maps(sample.pid);
         let known = self.spaces.get(&sample.pid).is_some_and(|space| space.find(trace.start).is_some());
         if !known {
-            let Ok(maps) = maps() else { return self.collected.without_window("thread ended") };
-            self.spaces.insert(sample.pid, AddressSpace::from_maps(&maps));
+            let Ok(space) = AddressSpace::of_process(sample.pid) else {
+                return self.collected.without_window("thread ended");
+            };
+            self.spaces.insert(sample.pid, space);
         }
         let space = &self.spaces[&sample.pid];
         self.collected.add_hardware((sample.tid, sample.pid, sample.time_ns), space, &trace);

@@ -3,7 +3,6 @@
 use super::trace::Trace;
 use corewise_code::AddressSpace;
 use corewise_paths::window::End;
-use corewise_sys::proc::Proc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,8 +20,8 @@ pub struct Mapped {
 impl Mapped {
     /// Reads the present mappings of a process; none if it has ended.
     pub fn of(pid: u32) -> Mapped {
-        let maps = Proc::own().maps(pid).unwrap_or_default();
-        Mapped { space: Arc::new(AddressSpace::from_maps(&maps)), read_at: Instant::now() }
+        let space = AddressSpace::of_process(pid).unwrap_or_default();
+        Mapped { space: Arc::new(space), read_at: Instant::now() }
     }
 
     /// Returns the mappings.

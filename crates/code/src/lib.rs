@@ -77,6 +77,15 @@ impl Isa {
         }
     }
 
+    /// Whether an instruction that [waits](Instruction::waits) can begin among these bytes: `false` without
+    /// decoding them, which takes a hundred times as long, where none of theirs are there.
+    pub fn may_wait(self, bytes: &[u8]) -> bool {
+        match self {
+            Isa::X86 | Isa::X86_64 => x86::may_wait(bytes),
+            Isa::Aarch64 => true,
+        }
+    }
+
     /// Decodes the instruction at the start of `bytes`, `None` if there is no valid one.
     pub fn decode(self, bytes: &[u8]) -> Option<Instruction> {
         match self {

@@ -40,9 +40,8 @@ pub fn libraries(
     others: &mut HashSet<FileKey>,
     wanted: impl Fn(&ElfFile) -> bool,
 ) -> io::Result<Vec<Library>> {
-    let maps = Proc::own().maps(pid)?;
     let mut found = Vec::new();
-    for mapping in AddressSpace::from_maps(&maps).mappings() {
+    for mapping in AddressSpace::of_process(pid)?.mappings() {
         let Backing::File(file, path) = &mapping.backing else { continue };
         if others.contains(file) {
             continue;
@@ -59,8 +58,8 @@ pub fn libraries(
 
 /// Whether the process has this mapping now.
 pub fn is_mapped(pid: u32, mapping: &Mapping) -> bool {
-    let Ok(maps) = Proc::own().maps(pid) else { return false };
-    AddressSpace::from_maps(&maps).find(mapping.start) == Some(mapping)
+    let listed = Proc::own().mapping_at(pid, mapping.start).ok().flatten();
+    listed.is_some_and(|listed| listed.executable && Mapping::of(&listed) == *mapping)
 }
 
 /// The memory of a process, to read and to write. It stays that of the program that runs now, through an

@@ -16,7 +16,7 @@
 //! kernel also maps programs for users who may execute but not read them; a file system that a process serves
 //! (FUSE) answers when that process wants.
 
-use crate::space::{self, Backing, FileKey, Mapping};
+use crate::space::{Backing, FileKey, Mapping};
 use corewise_sys::input;
 use corewise_sys::proc::Proc;
 use nix::fcntl::OFlag;
@@ -61,10 +61,10 @@ pub fn listed_as(file: &File) -> Option<FileKey> {
     let length = NonZeroUsize::MIN;
     // SAFETY: a fresh private mapping that nobody reads; the kernel chooses where it lies.
     let mapped = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, file, 0) }.ok()?;
-    let maps = Proc::own().own_maps();
+    let listed = Proc::own().own_mapping_at(mapped.as_ptr() as u64);
     // SAFETY: the mapping was made above, and nothing refers to it.
     unsafe { munmap(mapped, length.get()) }.ok()?;
-    space::file_at(&maps.ok()?, mapped.as_ptr() as u64)
+    Some(FileKey::of(&listed.ok()??))
 }
 
 /// The generation of the file's inode, if the file system has one.

@@ -282,7 +282,7 @@ fn unnamed_waits<'a, R: ReadRef<'a>>(object: &object::File<'a, R>, isa: Option<I
     };
     let sections = code_sections(object);
     apart(unwind_ranges(object, &sections))
-        .filter(|&function| code(function).is_some_and(|code| pauses(isa, code)))
+        .filter(|&function| code(function).is_some_and(|code| isa.may_wait(code) && pauses(isa, code)))
         .collect()
 }
 

@@ -1,6 +1,9 @@
 //! The executable mappings of one process, kept up to date from what the kernel reports.
 
+use corewise_sys::proc::Proc;
+use corewise_sys::proc::mappings::{self, ListedMapping};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 /// Names a file for as long as it exists, whatever it is called.
@@ -77,53 +80,35 @@ impl AddressSpace {
         self.by_start.values()
     }
 
+    /// The executable mappings of a process now; none if it has ended but is not waited for.
+    pub fn of_process(pid: u32) -> io::Result<AddressSpace> {
+        Ok(AddressSpace::of_listed(Proc::own().code_mappings(pid)?))
+    }
+
     /// The executable mappings that a `/proc/PID/maps` text lists.
     pub fn from_maps(text: &str) -> AddressSpace {
+        AddressSpace::of_listed(mappings::parse(text).filter(|listed| listed.executable))
+    }
+
+    fn of_listed(listed: impl IntoIterator<Item = ListedMapping>) -> AddressSpace {
         let mut space = AddressSpace::default();
-        for line in text.lines().filter_map(Line::parse).filter(|line| line.executable) {
-            let Line { start, end, offset, key, path, .. } = line;
-            space.map(Mapping { start, end, offset, backing: Backing::of(key, path) });
-        }
+        listed.into_iter().for_each(|listed| space.map(Mapping::of(&listed)));
         space
     }
 }
 
-/// The file that a `/proc/PID/maps` text lists at an address, of whatever permissions.
-pub(crate) fn file_at(maps: &str, address: u64) -> Option<FileKey> {
-    let mut lines = maps.lines().filter_map(Line::parse);
-    Some(lines.find(|line| (line.start..line.end).contains(&address))?.key)
+impl Mapping {
+    /// What the kernel lists.
+    pub(crate) fn of(listed: &ListedMapping) -> Mapping {
+        let backing = Backing::of(FileKey::of(listed), &listed.path);
+        Mapping { start: listed.start, end: listed.end, offset: listed.offset, backing }
+    }
 }
 
-/// A line of `/proc/PID/maps`.
-struct Line<'a> {
-    start: u64,
-    end: u64,
-    executable: bool,
-    offset: u64,
-    key: FileKey,
-    path: &'a str,
-}
-
-impl Line<'_> {
-    /// `START-END PERMS OFFSET MAJOR:MINOR INODE PATH`, numbers in hexadecimal except the inode's.
-    fn parse(line: &str) -> Option<Line<'_>> {
-        let mut fields = line.split_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let executable = fields.next()?.contains('x');
-        let offset = fields.next()?;
-        let (major, minor) = fields.next()?.split_once(':')?;
-        let inode: u64 = fields.next()?.parse().ok()?;
-        let path = line.find('/').map_or("", |at| &line[at..]);
-        let number = |text: &str| u64::from_str_radix(text, 16).ok();
-        let device = (number(major)? as u32, number(minor)? as u32);
-        Some(Line {
-            start: number(start)?,
-            end: number(end)?,
-            executable,
-            offset: number(offset)?,
-            key: FileKey { device, inode, generation: 0 },
-            path,
-        })
+impl FileKey {
+    /// What the kernel lists, which does not tell generations.
+    pub(crate) fn of(listed: &ListedMapping) -> FileKey {
+        FileKey { device: listed.device, inode: listed.inode, generation: 0 }
     }
 }
 

@@ -49,6 +49,8 @@ const X86_64: &[(&str, &str, &str)] = &[
     ("488d4708", "lea rax, [rdi+8]", "7->0"),
     ("0f45c1", "cmovne eax, ecx", "0,1->0"),
     ("f390", "pause", "waits ->"),
+    ("660faef0", "tpause eax", "waits 0,2->"),
+    ("f20faef0", "umwait eax", "waits 0,2->"),
     ("eb0e", "jmp .+16", "Jump(16) ->"),
     ("75fc", "jne .-2", "Branch(-2) ->"),
     ("e80b000000", "call .+16", "Call(16) stores:Stack 4->"),
@@ -158,8 +160,15 @@ fn instructions_are_understood() {
             let instruction = isa.decode(&bytes(hex)).unwrap_or_else(|| panic!("{text} decodes"));
             assert_eq!(usize::from(instruction.length), hex.len() / 2, "{text}");
             assert_eq!(drawn(instruction), *expected, "{text}");
+            assert!(isa.may_wait(&bytes(hex)) || !instruction.waits, "{text}");
         }
     }
+}
+
+#[test]
+fn most_code_is_seen_not_to_wait() {
+    assert!(!Isa::X86_64.may_wait(&bytes("f30f10450090c3f3a4")));
+    assert!(Isa::X86_64.may_wait(&bytes("f30f104500f390c3")));
 }
 
 #[test]

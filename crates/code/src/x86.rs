@@ -48,6 +48,11 @@ thread_local! {
     static INFO: RefCell<InstructionInfoFactory> = RefCell::new(InstructionInfoFactory::new());
 }
 
+/// See [`Isa::may_wait`](super::Isa::may_wait): `pause`, and `tpause` and `umwait`.
+pub fn may_wait(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| matches!(pair, [0xf3, 0x90] | [0x0f, 0xae]))
+}
+
 /// Decodes the instruction at the start of `bytes` in 32- or 64-bit mode.
 pub fn decode(bytes: &[u8], bits: u32) -> Option<Instruction> {
     let instruction = Decoder::with_ip(bits, bytes, 0, DecoderOptions::NONE).decode();

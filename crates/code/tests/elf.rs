@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SOURCE: &str = "
+    #ifdef LIBRARY
+    __attribute__((visibility(\"hidden\"))) int twice(int n);
+    #endif
     __attribute__((noinline)) int twice(int n) { return n + n; }
     __attribute__((noinline)) int apply(int (*f)(int), int n) { return f(n) + 1; }
     int main(int argc, char **argv) { return apply(twice, argc); }
@@ -71,6 +74,26 @@ fn a_stripped_program_has_unnamed_functions_by_its_unwind_table() {
         let found = stripped.iter().find(|f| (f.start, f.end) == bounds);
         assert_eq!(found.unwrap_or_else(|| panic!("{function:x?} in {stripped:x?}")).name, None);
     }
+}
+
+#[test]
+fn a_library_defines_what_it_exports_and_a_program_all_that_has_a_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let defines = |name, arguments: &[&str]| {
+        let elf = ElfFile::open(&compiled(directory.path(), name, arguments)).unwrap();
+        let [main, missing, twice] = elf.symbols(["main", "missing", "twice"]);
+        assert_eq!((main, twice, missing), (elf.symbol("main"), elf.symbol("twice"), None), "{name}");
+        (main.is_some(), twice.is_some())
+    };
+    let all = (true, true);
+    assert_eq!(defines("pie", &["-pie", "-fPIE"]), all);
+    assert_eq!(defines("fixed", &["-no-pie"]), all);
+    assert_eq!(defines("static", &["-static"]), all);
+    assert_eq!(defines("static-pie", &["-static-pie", "-fPIE"]), all);
+    // With the hash table that old linkers write.
+    assert_eq!(defines("old", &["-shared", "-fPIC", "-Wl,--hash-style=sysv"]), all);
+    // A library may say where it begins, and is none the less no program.
+    assert_eq!(defines("library", &["-shared", "-fPIC", "-Wl,-e,main", "-DLIBRARY"]), (true, false));
 }
 
 #[test]

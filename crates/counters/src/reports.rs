@@ -3,7 +3,7 @@
 //! Problem. A program that links the library writes into its own memory which of its threads only wait, who
 //! is the master, which phase has begun, and how much is done. It can be loaded at any time, and the process
 //! can fork or become another program. Approach. New processes are searched for files with the library's
-//! note, again and again at growing distances; where one is found its memory is read every [`PERIOD`].
+//! note, again and again at growing distances if their code has grown; where one is found its memory is read every [`PERIOD`].
 //! Reading copies bytes of a stranger, who may have written anything: only what a process reports of its own
 //! threads counts, and work only grows.
 //!
@@ -15,6 +15,7 @@ use corewise_code::elf::ElfFile;
 use corewise_code::library;
 use corewise_code::space::FileKey;
 use corewise_core::observe::Hints;
+use corewise_sys::proc::Proc;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -49,6 +50,8 @@ struct Process {
     threads: HashMap<u32, (Hints, Option<u64>)>,
     search_at: Instant,
     search_after: Duration,
+    /// The size of its code at the last search; `None`: it is searched anyway.
+    code: Option<u64>,
 }
 
 /// One copy of the library.
@@ -68,6 +71,7 @@ impl ProgramReports {
             // Most processes of a build live no longer.
             search_at: now + SEARCH_AFTER,
             search_after: SEARCH_AFTER,
+            code: None,
         });
     }
 
@@ -130,6 +134,11 @@ impl Process {
     fn search(&mut self, pid: u32, now: Instant, others: &mut HashSet<FileKey>) {
         self.search_at = now + self.search_after;
         self.search_after = (2 * self.search_after).min(SEARCH_AFTER_MAX);
+        let code = Proc::own().code_size(pid);
+        if code.is_some() && code == self.code {
+            return;
+        }
+        self.code = code;
         // Who has ended, or may not be looked into, reports nothing.
         let Ok(libraries) = library::libraries(pid, others, |elf| page_of(elf).is_some()) else { return };
         for library in libraries {
@@ -149,7 +158,10 @@ impl Process {
         let mut lost = 0u32;
         self.pages.retain(|page| {
             // The program has ended, is another one, or has unloaded the library.
-            let Some(state) = page.read(pid) else { return false };
+            let Some(state) = page.read(pid) else {
+                self.code = None;
+                return false;
+            };
             for ThreadState { thread, spins, phase, work } in state.threads {
                 let hints = Hints { spinning: spins, master: state.master == Some(thread), phase };
                 let before = self.threads.get(&thread).and_then(|(_, work)| *work);

@@ -30,7 +30,8 @@ impl Loaded {
     /// added.
     pub fn in_process(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Loaded> {
         let memory = Arc::new(library::memory(pid)?);
-        let copies = library::libraries(pid, others, |elf| elf.defines_one_of(&EXPORTED))?;
+        let copies =
+            library::libraries(pid, others, |elf| elf.symbols(EXPORTED).iter().any(Option::is_some))?;
         Ok(Loaded { pid, memory, copies })
     }
 

@@ -6,9 +6,9 @@
 //!
 //! Approach: of every process with several threads it is added up, every [`PERIOD`] (less often while all is
 //! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever, but for a
-//! quota of their control group ([`Throttling`]), which gives nobody else their PEs. Only then is it looked
-//! for a runtime library whose variable is known ([`libgomp`], [`openmpi`]), and the process told of
-//! ([`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
+//! quota of their control group ([`Throttling`]), which gives nobody else their PEs. Then the process is told
+//! of, and whether it has a runtime library whose variable is known ([`libgomp`], [`openmpi`]), which is
+//! looked for before, as soon as libraries are loaded ([`search`]; [`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
 //! ([`corewise_core::waits`]); how long threads spin is changed here, and given back: also by the guardian,
 //! which is handed the memory that was written to.
 //!
@@ -36,6 +36,7 @@ use corewise_sys::clock::{own_cpu_time, process_cpu_time};
 use corewise_sys::limits::Throttling;
 use corewise_sys::proc::idle::IdleTime;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
+use search::Schedule;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::Path;
@@ -55,11 +56,6 @@ pub const COST_MAX: f64 = 0.002;
 /// Share of the time in which threads want a PE but wait for it, from which on it is looked for a runtime
 /// library, and told.
 const DELAYED_MIN: f64 = 0.02;
-
-/// How long it is waited between two searches of the same process: at first, and at most, as it doubles with
-/// every one. (A library can be loaded at any time.)
-const SEARCH_AFTER: Duration = Duration::from_millis(50);
-const SEARCH_AFTER_MAX: Duration = Duration::from_secs(1);
 
 /// Over which time it is added up at least whether threads want PEs all the time, and from which share on
 /// they do. (What a thread waits is known when it waits no longer.)
@@ -139,8 +135,7 @@ struct Process {
     advice: Option<&'static str>,
     /// Mapped files that hold no runtime library.
     others: HashSet<FileKey>,
-    search_at: Instant,
-    search_after: Duration,
+    schedule: Schedule,
     looked_at: Instant,
     /// Whether it has ended: its first thread has.
     is_over: bool,
@@ -233,8 +228,7 @@ impl Runtimes {
             gives_way: false,
             advice: None,
             others: HashSet::new(),
-            search_at: now,
-            search_after: SEARCH_AFTER,
+            schedule: Schedule::from(now),
             looked_at: now,
             is_over: false,
             by_us: process_cpu_time(),
@@ -258,7 +252,7 @@ impl Runtimes {
         if process.threads.len() > process.most_threads {
             // A team begins: its library is there.
             process.most_threads = process.threads.len();
-            (process.search_at, process.search_after) = (now, SEARCH_AFTER);
+            process.schedule.restart(now);
         }
         if process.threads.len() == 2 {
             // What it did alone is no matter of teams.
@@ -333,10 +327,9 @@ impl Runtimes {
             kept_open +=
                 process.threads.values().filter(|t| matches!(t.file, SchedstatFile::Open(_))).count();
             let is_delayed = delay.share_without_pe() >= DELAYED_MIN;
-            if is_delayed && began >= process.search_at {
-                let before = own_cpu_time();
+            let before = own_cpu_time();
+            if process.is_search_due(pid, began, is_delayed) {
                 notes.extend(process.search(pid, wanted, self.guardian.as_ref()));
-                process.search_again_later();
                 searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {
@@ -553,15 +546,6 @@ impl Process {
             is_there
         });
         answer
-    }
-
-    /// A search of a program of Python's takes some milliseconds. What it loads late makes new threads, which
-    /// is reason for a search at once.
-    fn search_again_later(&mut self) {
-        let has_found = !self.copies.is_empty() || !self.teams.is_empty();
-        let after = if has_found { SEARCH_AFTER_MAX } else { self.search_after };
-        self.search_at = Instant::now() + after;
-        self.search_after = (2 * after).min(SEARCH_AFTER_MAX);
     }
 }
 

@@ -13,8 +13,9 @@ pub use program::ElfProgram;
 use crate::Isa;
 use corewise_paths::program::Function;
 use corewise_sys::input;
-use object::read::elf::{Sym, VersionTable};
-use object::{Architecture, Object, ObjectSection, ObjectSegment, ObjectSymbol};
+use object::elf::{DF_1_PIE, DT_FLAGS_1, Dyn64, ET_EXEC, FileHeader64, PT_INTERP, ProgramHeader64};
+use object::read::elf::{Dyn, ElfFile64, FileHeader, GnuHashTable, ProgramHeader, Sym, VersionTable};
+use object::{Architecture, Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, Symbol};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -160,23 +161,27 @@ impl ElfFile {
         Some((segment.address() - within_page, segment.file_range().0.checked_sub(within_page)?, size))
     }
 
-    /// The address as linked of a symbol that it defines: one that it exports, or any of a program that has
-    /// all its symbols.
+    /// The address as linked of a symbol that it defines, as [`symbols`](Self::symbols) finds it.
     pub fn symbol(&self, name: &str) -> Option<u64> {
-        let object = self.content.object().ok()?;
-        match exported(&object, name) {
-            Some(Some(address)) => return Some(address),
-            Some(None) if object.entry() == 0 => return None,
-            Some(None) | None => {}
-        }
-        let mut symbols = object.dynamic_symbols().chain(object.symbols());
-        let found = symbols.find(|symbol| symbol.is_definition() && symbol.name() == Ok(name));
-        found.map(|symbol| symbol.address())
+        let [address] = self.symbols([name]);
+        address
     }
 
-    /// Whether it defines one of these symbols, as [`symbol`](Self::symbol) finds them.
-    pub fn defines_one_of(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.symbol(name).is_some())
+    /// The addresses as linked of those of the symbols that it defines: that it exports or, of a program that
+    /// has all its symbols, any.
+    pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<u64>; N] {
+        let Ok(object) = self.content.object() else { return [None; N] };
+        let exported = Exported::of(&object);
+        let mut found = names.map(|name| exported.as_ref().and_then(|exported| exported.address(name)));
+        if found.contains(&None) && (exported.is_none() || is_program(&object)) {
+            for symbol in object.dynamic_symbols().chain(object.symbols()).filter(Symbol::is_definition) {
+                let named = symbol.name().ok().and_then(|name| names.iter().position(|&n| n == name));
+                if let Some(index) = named {
+                    found[index].get_or_insert(symbol.address());
+                }
+            }
+        }
+        found
     }
 
     /// Whether it has a section of this name.
@@ -211,14 +216,40 @@ impl ElfFile {
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
-/// The address as linked of a symbol that the file exports, by its hash table, which is much faster than
-/// reading all symbols. `None` if it has no such table.
-fn exported<'a>(object: &object::File<'a, content::Bytes<'a>>, name: &str) -> Option<Option<u64>> {
-    let object::File::Elf64(elf) = object else { return None };
-    let (endian, symbols) = (elf.endian(), elf.elf_dynamic_symbol_table());
-    let (table, _) = elf.elf_section_table().gnu_hash(endian, elf.data()).ok()??;
-    let hash = object::elf::gnu_hash(name.as_bytes());
-    let found = table.find(endian, name.as_bytes(), hash, None, symbols, &VersionTable::default());
-    let defined = found.filter(|(_, symbol)| symbol.is_definition(endian, symbols.strings()));
-    Some(defined.map(|(_, symbol)| symbol.st_value(endian)))
+
+/// Whether the file is a program, and no library: it is linked for a fixed place, names what loads it, or is
+/// marked so.
+fn is_program<'a>(object: &object::File<'a, content::Bytes<'a>>) -> bool {
+    let object::File::Elf64(elf) = object else { return true };
+    let (endian, header) = (elf.endian(), elf.elf_header());
+    let names_loader = |segment: &ProgramHeader64<_>| segment.p_type(endian) == PT_INTERP;
+    let dynamic = elf.elf_section_table().dynamic(endian, elf.data()).ok().flatten();
+    let is_mark =
+        |entry: &Dyn64<_>| entry.d_tag(endian) == DT_FLAGS_1 && entry.d_val(endian) & DF_1_PIE.0 != 0;
+    header.e_type(endian) == ET_EXEC
+        || elf.elf_program_headers().iter().any(names_loader)
+        || dynamic.is_some_and(|(entries, _)| entries.iter().any(is_mark))
+}
+
+/// What a file exports, by its hash table, which is much faster than reading all symbols.
+struct Exported<'a, 'file> {
+    elf: &'file ElfFile64<'a, Endianness, content::Bytes<'a>>,
+    table: GnuHashTable<'a, FileHeader64<Endianness>>,
+}
+
+impl<'a, 'file> Exported<'a, 'file> {
+    /// `None` if the file has no such table.
+    fn of(object: &'file object::File<'a, content::Bytes<'a>>) -> Option<Self> {
+        let object::File::Elf64(elf) = object else { return None };
+        let (table, _) = elf.elf_section_table().gnu_hash(elf.endian(), elf.data()).ok()??;
+        Some(Self { elf, table })
+    }
+
+    fn address(&self, name: &str) -> Option<u64> {
+        let (endian, symbols) = (self.elf.endian(), self.elf.elf_dynamic_symbol_table());
+        let hash = object::elf::gnu_hash(name.as_bytes());
+        let found = self.table.find(endian, name.as_bytes(), hash, None, symbols, &VersionTable::default());
+        let defined = found.filter(|(_, symbol)| symbol.is_definition(endian, symbols.strings()));
+        defined.map(|(_, symbol)| symbol.st_value(endian))
+    }
 }

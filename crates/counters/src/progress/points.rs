@@ -20,7 +20,6 @@ use corewise_code::mapped_file;
 use corewise_code::{AddressSpace, Backing, FileKey, FileText, Flow, Isa, Mapping};
 use corewise_core::progress::RATE_MAX;
 use corewise_paths::program::Function;
-use corewise_sys::proc::Proc;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -96,8 +95,7 @@ pub struct Find {
 impl Modules {
     /// Reads the files of a process as it is now.
     pub fn of(pid: u32) -> std::io::Result<Modules> {
-        let maps = Proc::own().maps(pid)?;
-        let space = AddressSpace::from_maps(&maps);
+        let space = AddressSpace::of_process(pid)?;
         Ok(Modules { pid, space, modules: Vec::new(), by_key: BTreeMap::new(), decoded: BTreeMap::new() })
     }
 

@@ -28,7 +28,6 @@ use corewise_core::observe::{CounterReading, SampleReading};
 use corewise_core::policy::Reading;
 use corewise_discovery::{NewThread, ThreadFacts};
 use corewise_sys::clock::own_cpu_time;
-use corewise_sys::proc::Proc;
 use events::{Event, EventKind, Events, Filter, SampleError, Stand};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -187,8 +186,8 @@ impl SampleSource {
         let events = Events::attach(pids, pes, rate_hz, filter)?;
         let mut state = Sampling::new();
         for &pid in pids {
-            match Proc::own().maps(pid) {
-                Ok(maps) => drop(state.spaces.insert(pid, Arc::new(AddressSpace::from_maps(&maps)))),
+            match AddressSpace::of_process(pid) {
+                Ok(space) => drop(state.spaces.insert(pid, Arc::new(space))),
                 // It has ended meanwhile.
                 Err(source) if source.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(SampleError::Maps { pid, source }),
@@ -239,9 +238,9 @@ impl CounterSource for SampleSource {
         let has_come = self.events.of_all && thread.creator_tid.is_none();
         if has_come
             && !self.state.spaces.contains_key(&thread.pid)
-            && let Ok(maps) = Proc::own().maps(thread.pid)
+            && let Ok(space) = AddressSpace::of_process(thread.pid)
         {
-            self.state.spaces.insert(thread.pid, Arc::new(AddressSpace::from_maps(&maps)));
+            self.state.spaces.insert(thread.pid, Arc::new(space));
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod formats;
 pub mod idle;
+pub mod mappings;
 mod own;
 pub mod pe_times;
 
@@ -126,6 +127,13 @@ impl Proc {
         Ok(unless_gone(&path, std::fs::read_to_string(&path))?.map(Status::new))
     }
 
+    /// Returns the size of the code that a process has mapped, in bytes: it changes when libraries are loaded.
+    /// `None` if it has ended or is hidden.
+    pub fn code_size(&self, pid: u32) -> Option<u64> {
+        let status = self.status(pid).ok()??;
+        Some(status.bytes("VmExe")? + status.bytes("VmLib")?)
+    }
+
     /// Returns a thread's `schedstat`, kept open if `keep`; `None` if there is none.
     pub fn schedstat(&self, pid: u32, tid: u32, keep: bool) -> Result<Option<SchedstatFile>, ProcError> {
         let path = self.root.join(format!("{pid}/task/{tid}/schedstat"));
@@ -164,11 +172,6 @@ impl Proc {
     /// Opens the file of the program that a process runs.
     pub fn program_file(&self, pid: u32) -> io::Result<Metadata> {
         std::fs::metadata(self.root.join(format!("{pid}/exe")))
-    }
-
-    /// Returns the mappings of a process, as text.
-    pub fn maps(&self, pid: u32) -> io::Result<String> {
-        std::fs::read_to_string(self.root.join(format!("{pid}/maps")))
     }
 
     /// Opens the memory of a process for reading and, if `write`, for writing.
