@@ -3,7 +3,8 @@
 //! Problem. A program that links the library writes into its own memory which of its threads only wait, who
 //! is the master, which phase has begun, and how much is done. It can be loaded at any time, and the process
 //! can fork or become another program. Approach. New processes are searched for files with the library's
-//! note, again and again at growing distances if their code has grown; where one is found its memory is read every [`PERIOD`].
+//! note, again and again at growing distances if their code has grown; where one is found its memory is
+//! read every [`PERIOD`].
 //! Reading copies bytes of a stranger, who may have written anything: only what a process reports of its own
 //! threads counts, and work only grows.
 //!

@@ -1,6 +1,6 @@
 //! Which runtime libraries a process has whose waits or teams can be changed, and when it is looked for them.
 //!
-//! Problem: a program of Python's maps two hundred files, and a search takes 10 ms of CPU time. A team that
+//! Problem: a program of Python's maps 200 files, and a search takes 10 ms of CPU time. A team that
 //! has just begun needs all PEs, so a search at that moment harms the program most. Approach: a search follows
 //! as soon as the size of the process's code has changed, which tells that something was loaded and costs
 //! next to nothing to look at. Python loads its libraries one after the other, mostly before the first team.

@@ -127,7 +127,7 @@ impl Proc {
         Ok(unless_gone(&path, std::fs::read_to_string(&path))?.map(Status::new))
     }
 
-    /// Returns the size of the code that a process has mapped, in bytes: it changes when libraries are loaded.
+    /// Returns the size of the code that a process has mapped, in bytes; loading a library changes it.
     /// `None` if it has ended or is hidden.
     pub fn code_size(&self, pid: u32) -> Option<u64> {
         let status = self.status(pid).ok()??;

@@ -37,6 +37,11 @@ impl Proc {
         ControlGroups::new(&std::fs::read_to_string(self.root.join("self/cgroup")).unwrap_or_default())
     }
 
+    /// Returns the mappings of this process, as text.
+    pub fn own_maps(&self) -> io::Result<String> {
+        std::fs::read_to_string(self.root.join("self/maps"))
+    }
+
     /// Returns the `schedstat` of the calling thread, kept open; `None` if there is none.
     pub fn own_schedstat(&self) -> Option<SchedstatFile> {
         File::open(self.root.join("thread-self/schedstat")).ok().map(SchedstatFile::Open)
