@@ -1,12 +1,12 @@
 //! Which runtime libraries a process has whose waits or teams can be changed, and when it is looked for them.
 //!
-//! Problem: a program of Python's maps 200 files, and a search takes 10 ms of CPU time. A team that
-//! has just begun needs all PEs, so a search at that moment harms the program most. Approach: a search
-//! follows as soon as the size of the process's code has changed, which tells that something was loaded and costs
-//! next to nothing to look at. Python loads its libraries one after the other, mostly before the first team.
-//! One more search follows, because a library's variable has its value only after its constructor has run.
-//! While threads are delayed there are more searches, rarely, where nothing was found or long ago: a process
-//! may have become another program of the same size.
+//! Problem: a program of Python's maps 200 files, and a search takes 10 ms of CPU time. A team that has just
+//! begun needs all PEs, so a search at that moment harms the program most. Approach: a search follows as soon
+//! as the size of the process's code has changed, which tells that something was loaded and costs next to
+//! nothing to look at. Python loads its libraries one after the other, mostly before the first team. One more
+//! search follows, because a library's variable has its value only after its constructor has run. While
+//! threads are delayed there are more searches, rarely, where nothing was found or long ago: a process may
+//! have become another program of the same size.
 
 use super::loaded::Loaded;
 use super::variable::Variable;
