@@ -8,7 +8,7 @@
 //! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever, but for a
 //! quota of their control group ([`Throttling`]), which gives nobody else their PEs. Then the process is told
 //! of, and whether it has a runtime library whose variable is known ([`libgomp`], [`openmpi`]), which is
-//! looked for before, as soon as libraries are loaded ([`search`];
+//! looked for before, as soon as libraries are loaded (`search`;
 //! [`Event::Delayed`](corewise_core::observe::Event)). What to do is decided by the engine
 //! ([`corewise_core::waits`]); how long threads spin is changed here, and given back: also by the guardian,
 //! which is handed the memory that was written to.
