@@ -3,10 +3,9 @@
 //! Problem. A program that links the library writes into its own memory which of its threads only wait, who
 //! is the master, which phase has begun, and how much is done. It can be loaded at any time, and the process
 //! can fork or become another program. Approach. New processes are searched for files with the library's
-//! note, again and again at growing distances if their code has grown; where one is found its memory is
-//! read every [`PERIOD`].
-//! Reading copies bytes of a stranger, who may have written anything: only what a process reports of its own
-//! threads counts, and work only grows.
+//! note, again at growing distances when the size of their code has changed; where one is found its memory is
+//! read every [`PERIOD`]. Reading copies bytes of a stranger, who may have written anything: only what a
+//! process reports of its own threads counts, and work only grows.
 //!
 //! Limits. The library must be able to name its threads: what a program in a PID namespace of its own
 //! reports is not read. A process that may not be looked into (setuid) reports nothing.

@@ -55,7 +55,7 @@ impl Schedule {
         (self.at, self.after) = (now, AFTER);
     }
 
-    /// Whether a search is due of code of this size; `pressing`: one that is old does not suffice.
+    /// Whether a search is due of code of this size; with `pressing` also if the last one is that old.
     fn is_due(
         &mut self,
         now: Instant,

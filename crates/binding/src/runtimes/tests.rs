@@ -369,3 +369,18 @@ fn where_nothing_was_planted_only_the_default_is_changed_and_what_stays_is_named
     let (said, copies) = found(&[], Some(0));
     assert!(said.ends_with("libgomp.so.1.0.0` is 0, not the default") && copies == 0, "{said}");
 }
+
+/// When the first team is delayed it is too late.
+#[test]
+fn libraries_of_a_process_with_several_threads_are_looked_for_before_it_is_delayed() {
+    let mut program = Program::compiled_by("cc", &[]);
+    let process = program.runtimes.processes.get_mut(&program.leader.tid).unwrap();
+    assert_eq!(process.threads.len(), 2);
+    let now = Instant::now();
+    assert!(process.is_search_due(program.leader.tid, now, false));
+    assert!(!process.is_search_due(program.leader.tid, now, false), "not at every look");
+    process.schedule = Schedule::from(now);
+    process.threads.retain(|&tid, _| tid == program.leader.tid);
+    assert!(!process.is_search_due(program.leader.tid, now, false), "it has no team");
+    assert!(process.is_search_due(program.leader.tid, now, true));
+}
