@@ -6,11 +6,12 @@
 //!
 //! Approach: of every process with several threads it is added up, every [`PERIOD`] (less often while all is
 //! calm), for how long they waited for a PE (`schedstat`): that is being held up, by whomever, but for a
-//! quota of their control group ([`Throttling`]), which gives nobody else their PEs. Then the process is told
-//! of ([`Event::Delayed`](corewise_core::observe::Event)), and whether it has a runtime library whose variable
-//! is known ([`libgomp`], [`openmpi`]). Such libraries are looked for when they are loaded (`search`), before
-//! anything is delayed. What to do is decided by the engine ([`corewise_core::waits`]); how long threads spin
-//! is changed here, and given back: also by the guardian, which is handed the memory that was written to.
+//! quota of their control group ([`Throttling`]), which gives nobody else their PEs. Then the process is
+//! told of ([`Event::Delayed`](corewise_core::observe::Event)), and whether it has a runtime library whose
+//! variable is known ([`libgomp`], [`openmpi`]). Such libraries are looked for when they are loaded
+//! (`search`), before anything is delayed. What to do is decided by the engine ([`corewise_core::waits`]);
+//! how long threads spin is changed here, and given back: also by the guardian, which is handed the memory
+//! that was written to.
 //!
 //! Limits: a process with thousands of threads is looked at less often, so that looking costs no more than
 //! [`COST_MAX`] in the long run. What a process forks has its values: it is given its own back when it is
