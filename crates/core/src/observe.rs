@@ -157,8 +157,8 @@ impl ProcessDelay {
     pub(crate) fn example(leader: ThreadId) -> ProcessDelay {
         ProcessDelay {
             leader,
-            run_ns: 1,
-            wait_ns: 1,
+            run_ns: ten_ms(),
+            wait_ns: ten_ms(),
             throttled_ns: 0,
             elapsed_ns: ten_ms(),
             idle_percent: None,
@@ -180,9 +180,11 @@ impl ProcessDelay {
         share(self.wait_ns + self.throttled_ns, self.run_ns)
     }
 
-    /// Returns how long a thread that wanted a PE waited for one, on average.
+    /// Returns how long a thread that wanted a PE waited for one, on average over threads that wanted one all
+    /// the time; no longer than all of them together, if they wanted one for a part of the time.
     pub fn waited(&self) -> Duration {
-        Duration::from_nanos(self.elapsed_ns).mul_f64(self.share())
+        let on_average = Duration::from_nanos(self.elapsed_ns).mul_f64(self.share());
+        on_average.min(Duration::from_nanos(self.wait_ns))
     }
 }
 

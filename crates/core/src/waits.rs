@@ -246,9 +246,10 @@ impl Waits {
         }
         match &mut process.state {
             State::Own if share >= DELAYED_FROM => {
-                process.delayed_since.get_or_insert(now);
+                let since = *process.delayed_since.get_or_insert(now);
                 process.waited += delay.waited();
-                if process.waited < WAITED_MIN {
+                // By the next look it is over, if somebody else took a PE for a moment within a long one.
+                if process.waited < WAITED_MIN || since == now {
                     return false;
                 }
                 if matches!(process.spins, Spins::Anyway { until } if until <= now) {

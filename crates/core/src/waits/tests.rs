@@ -35,6 +35,28 @@ fn who_is_held_up_spins_shortly_but_not_for_a_disturbance() {
     assert_eq!(drawn("#.#.--#.#"), ".........");
 }
 
+/// A program that has its PEs to itself is looked at rarely. *Measured* at the start of one that ran alone,
+/// beside short commands that it started.
+#[test]
+fn one_long_look_says_nothing_of_what_is_over_by_the_next() {
+    let look = |waits: &mut Waits, elapsed_us, run_us, wait_us, at_ms| {
+        let ns = |us: u64| 1_000 * us;
+        let (run_ns, wait_ns, elapsed_ns) = (ns(run_us), ns(wait_us), ns(elapsed_us));
+        waits.take(&ProcessDelay { run_ns, wait_ns, elapsed_ns, ..held_up(true) }, at(at_ms))
+    };
+    let mut waits = Waits::new(BOTH);
+    assert!(!look(&mut waits, 50_278, 80_165, 15_274, 50));
+    assert!(!look(&mut waits, 5_147, 6_278, 124, 55));
+
+    let mut waits = Waits::new(BOTH);
+    assert!(!look(&mut waits, 47_784, 12_740, 3_012, 50), "its threads wanted a PE for a third of the time");
+    assert!(!look(&mut waits, 7_433, 11_813, 2_425, 58));
+
+    let mut waits = Waits::new(BOTH);
+    assert!(!look(&mut waits, 50_278, 80_165, 15_274, 50));
+    assert!(look(&mut waits, 5_147, 4_996, 5_147, 55), "it lasts");
+}
+
 #[test]
 fn who_is_held_up_all_the_same_spins_for_the_shortest_time_till_it_is_calm() {
     assert_eq!(drawn("#####---#............"), ".ssSSSSSSSSSSSSSSSSSS");
@@ -120,11 +142,11 @@ fn what_holds_already_holds_until_it_is_calm() {
 #[test]
 fn who_is_held_up_by_a_quota_alone_keeps_its_own_waits() {
     let mut waits = Waits::new(BOTH);
-    let throttled = ProcessDelay { wait_ns: 0, throttled_ns: 9, ..held_up(true) };
+    let throttled = ProcessDelay { wait_ns: 0, throttled_ns: 90_000_000, ..held_up(true) };
     assert!((1..100).all(|look| !waits.take(&throttled, at(10 * look))));
     assert_eq!(wanted(&waits), []);
     assert!(waits.to_judge().is_empty());
-    let by_others_too = ProcessDelay { wait_ns: 1, ..throttled };
+    let by_others_too = ProcessDelay { wait_ns: 10_000_000, ..throttled };
     assert!((100..110).any(|look| waits.take(&by_others_too, at(10 * look))));
 }
 
@@ -135,8 +157,8 @@ fn at(ms: u64) -> Time {
 fn held_up(adaptable: bool) -> ProcessDelay {
     ProcessDelay {
         leader: LEADER,
-        run_ns: 1,
-        wait_ns: 1,
+        run_ns: 10_000_000,
+        wait_ns: 10_000_000,
         throttled_ns: 0,
         idle_percent: None,
         elapsed_ns: 10_000_000,
@@ -283,7 +305,7 @@ fn what_may_not_be_done_is_not_done() {
 #[test]
 fn what_is_wanted_names_the_reason() {
     let mut waits = Waits::new(BOTH);
-    hold_up(&mut waits, ProcessDelay { run_ns: 3, elapsed_ns: 20_000_000, ..held_up(true) }, 0);
+    hold_up(&mut waits, ProcessDelay { run_ns: 30_000_000, elapsed_ns: 20_000_000, ..held_up(true) }, 0);
     let mut wanted = Placement::default();
     waits.add_to(&mut wanted);
     let setting = &wanted.settings[&(LEADER, SettingKind::SpinCount)];
