@@ -275,7 +275,7 @@ impl Waits {
             }
             State::Own => {
                 if share < CALM_BELOW {
-                    process.be_held_up_no_longer();
+                    process.be_held_up_less(Duration::from_nanos(delay.elapsed_ns));
                 }
                 false
             }
@@ -434,6 +434,15 @@ impl Process {
             (State::Cured { cure: Setting::InTurns, since, .. }, _) => Some(*since + JUDGED_IN_TURNS_OVER),
             (State::Cured { since, .. }, _) => Some(*since),
             (State::Own, Spins::Anyway { .. }) | (State::Left, _) => None,
+        }
+    }
+
+    /// It was not held up for so long. Between two looks, threads that share PEs can have them by chance; so
+    /// what they waited counts until they have had them for as long.
+    fn be_held_up_less(&mut self, calm: Duration) {
+        self.waited = self.waited.saturating_sub(calm);
+        if self.waited.is_zero() {
+            self.be_held_up_no_longer();
         }
     }
 

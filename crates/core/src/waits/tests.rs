@@ -55,6 +55,14 @@ fn one_long_look_says_nothing_of_what_is_over_by_the_next() {
     let mut waits = Waits::new(BOTH);
     assert!(!look(&mut waits, 50_278, 80_165, 15_274, 50));
     assert!(look(&mut waits, 5_147, 4_996, 5_147, 55), "it lasts");
+
+    let mut waits = Waits::new(BOTH);
+    assert!(!look(&mut waits, 50_278, 50_165, 50_274, 50));
+    assert!(!look(&mut waits, 5_147, 10_143, 124, 55));
+    assert!(
+        look(&mut waits, 5_147, 4_996, 5_147, 60),
+        "it lasts, though they had PEs for a moment by chance"
+    );
 }
 
 #[test]
