@@ -73,6 +73,9 @@ pub enum Target<'a> {
     System,
 }
 
+/// The branches of a long window: so many that it forgets where it began.
+pub const LONG_BRANCHES: u32 = 1024;
+
 /// How to record.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -84,6 +87,8 @@ pub struct Options {
     pub branches_max: u32,
     /// The maximum number of instructions per window.
     pub instructions_max: u32,
+    /// One window in this many has [`LONG_BRANCHES`] instead (`shadow` and `shadow-ptrace`); 0: none has.
+    pub long_one_in: u32,
     /// When to end, if the command does not end before.
     pub duration: Option<Duration>,
     /// Ends the recording when it is set.
@@ -99,6 +104,7 @@ impl Default for Options {
             period: Duration::from_millis(10),
             branches_max: 32,
             instructions_max: 4000,
+            long_one_in: 8,
             duration: None,
             stop: Arc::default(),
             output: Output::Own,
@@ -272,6 +278,8 @@ fn record_stopped(
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, BranchError> {
     if step {
+        // The thread would stand still for a tenth of a second.
+        let options = &Options { long_one_in: 0, ..options.clone() };
         return record::record(target, options, "step", &mut step::Stepper::default(), on_progress);
     }
     let shadow = shadow::sampler::Shadow::new()

@@ -2,7 +2,7 @@
 
 use super::event::Periods;
 use super::ptrace::{self, Status};
-use super::trace::Limits;
+use super::trace::Lengths;
 use super::tracer::{News, Sampler, Tracer};
 use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_sys::launch::{self, LaunchError};
@@ -74,9 +74,8 @@ pub fn record(
     sampler: &mut dyn Sampler,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, BranchError> {
-    let limits = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
     let seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id());
-    let mut tracer = Tracer::new(sampler, limits, Periods::new(options.period, seed));
+    let mut tracer = Tracer::new(sampler, Lengths::new(options), Periods::new(options.period, seed));
     let (words, mut command) = match target {
         Target::Command(command) => {
             let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();

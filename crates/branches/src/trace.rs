@@ -1,5 +1,6 @@
 //! A window during its recording, in addresses of its process.
 
+use super::{LONG_BRANCHES, Options};
 use corewise_paths::window::End;
 
 /// The length limits of a window.
@@ -9,6 +10,37 @@ pub struct Limits {
     pub branches_max: u32,
     /// Instructions.
     pub instructions_max: u32,
+}
+
+/// The instructions of a long window for each of its branches, at most.
+const LONG_INSTRUCTIONS: u32 = 16;
+
+/// The limits of one window after the other: now and then a long one.
+#[derive(Debug)]
+pub struct Lengths {
+    usual: Limits,
+    long: Limits,
+    /// One in this many is long; 0: none.
+    long_one_in: u32,
+    count: u32,
+}
+
+impl Lengths {
+    /// Starts with windows of these options.
+    pub fn new(options: &Options) -> Lengths {
+        let branches_max = options.branches_max.max(LONG_BRANCHES);
+        let instructions_max = options.instructions_max.max(branches_max * LONG_INSTRUCTIONS);
+        let long = Limits { branches_max, instructions_max };
+        let usual = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
+        // The first comes after half of that, so that short recordings have some, too.
+        Lengths { usual, long, long_one_in: options.long_one_in, count: options.long_one_in / 2 }
+    }
+
+    /// Returns the limits of the next window.
+    pub fn next(&mut self) -> Limits {
+        self.count = self.count.wrapping_add(1);
+        if self.count.checked_rem(self.long_one_in) == Some(0) { self.long } else { self.usual }
+    }
 }
 
 /// A window in addresses of its process.
@@ -61,5 +93,20 @@ impl Trace {
             return Some(End::Full);
         }
         (self.instructions >= limits.instructions_max).then_some(End::InstructionCap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_window_in_so_many_is_long() {
+        let long = |long_one_in| {
+            let mut lengths = Lengths::new(&Options { long_one_in, ..Options::default() });
+            let limits = (0..800).map(move |_| lengths.next().branches_max);
+            limits.filter(|&branches| branches == LONG_BRANCHES).count()
+        };
+        assert_eq!([0, 1, 2, 8].map(long), [0, 800, 400, 100]);
     }
 }

@@ -12,7 +12,7 @@ use super::collect::Collected;
 use super::event::{Periods, SIGNALS, ThreadClock, signal_for};
 use super::mapped::Mapped;
 use super::ptrace::{self, Status};
-use super::trace::{Limits, Trace};
+use super::trace::{Lengths, Limits, Trace};
 use corewise_bpf::monotonic_ns;
 use corewise_code::AddressSpace;
 use corewise_sys::proc::Proc;
@@ -74,7 +74,7 @@ pub struct Tracer<'a> {
     expected: FxHashSet<i32>,
     processes: FxHashMap<i32, Process>,
     sampler: &'a mut dyn Sampler,
-    limits: Limits,
+    lengths: Lengths,
     periods: Periods,
     trace: Trace,
     /// The latest reason why a thread could not be given a clock.
@@ -98,13 +98,13 @@ pub enum News {
 
 impl<'a> Tracer<'a> {
     /// Makes a tracer that follows nothing.
-    pub fn new(sampler: &'a mut dyn Sampler, limits: Limits, periods: Periods) -> Tracer<'a> {
+    pub fn new(sampler: &'a mut dyn Sampler, lengths: Lengths, periods: Periods) -> Tracer<'a> {
         Tracer {
             threads: FxHashMap::default(),
             expected: FxHashSet::default(),
             processes: FxHashMap::default(),
             sampler,
-            limits,
+            lengths,
             periods,
             trace: Trace::default(),
             refused: None,
@@ -270,7 +270,8 @@ impl<'a> Tracer<'a> {
         let mut left = None;
         if refusal.is_none() {
             let stopped = Stopped { tid, pid, space: &space, registers };
-            left = self.sampler.sample(&stopped, &self.limits, &mut self.trace)?;
+            let limits = self.lengths.next();
+            left = self.sampler.sample(&stopped, &limits, &mut self.trace)?;
         }
         self.collected.pauses.add(begin.elapsed());
         if left.is_none() {

@@ -84,14 +84,14 @@ impl<'p> Estimator<'p> {
             let last = span.last.filter(|_| !cut).map(|block| place(block, window.end.address));
             // The window of a branch-record unit ends where the sample was taken; all others begin there.
             let (sampled, stopped) = match window.ended {
-                End::Hardware => (last.unwrap_or(first), None),
-                End::Full => (first, None),
+                End::Hardware => (last.unwrap_or(first).0, None),
+                End::Full => (first.0, None),
                 End::SystemCall
                 | End::Unsupported(_)
                 | End::Memory
                 | End::InstructionCap
                 | End::NoFile
-                | End::Interrupted => (first, last),
+                | End::Interrupted => (first.0, last),
             };
             let range = begin..self.outcomes.len();
             let time = window.period_ns.map_or(1.0, |period| period.max(1) as f64);
@@ -117,8 +117,7 @@ impl<'p> Estimator<'p> {
 
     /// Returns the flow, and the intermediate results of the weighted windows.
     fn flow_and<T>(&self, beside: impl FnOnce(&Windows<'_, '_>, &[f64]) -> T) -> (Flow, T) {
-        let branches_max = self.windows.iter().map(|window| window.range.len()).max().unwrap_or(0);
-        let (windows, outcomes) = joined(&self.graph, &self.windows, &self.outcomes, branches_max);
+        let (windows, outcomes) = joined(&self.graph, &self.windows, &self.outcomes);
         let windows = Windows { graph: &self.graph, windows: &windows, outcomes: &outcomes };
         let weights = windows.weights();
         let edges = balanced_edges(&self.graph, &windows.edge_weights(&weights));

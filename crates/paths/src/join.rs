@@ -7,6 +7,9 @@
 //! the same line. Those that begin there have seen, with equal probability, what follows such a stop, and are
 //! used alternately. (Statistics knows this as hot-deck imputation.) It is assumed that what follows does not
 //! depend on what came before the stop; no window can show that.
+//!
+//! A window is continued to the length that it would have had. Recordings have windows of two lengths, and one
+//! that stopped early does not tell which; so the same share of them as of the whole ones becomes long.
 
 use crate::graph::{BlockId, Graph, SiteId};
 use crate::outcome::Outcome;
@@ -18,8 +21,8 @@ use std::ops::Range;
 pub(crate) struct Piece {
     /// Where it begins.
     pub first: BlockId,
-    /// Where its sample was taken, uniformly in time: the address, and the site that ends that straight line.
-    pub sampled: (SiteId, u64),
+    /// Where its sample was taken, uniformly in time: the site that ends that straight line.
+    pub sampled: SiteId,
     /// The range of its outcomes among all.
     pub range: Range<usize>,
     /// The time that it represents, in the common unit.
@@ -28,14 +31,35 @@ pub(crate) struct Piece {
     pub stopped: Option<(SiteId, u64)>,
 }
 
-/// Returns the same windows and outcomes, with those that stopped early continued up to `branches_max`
-/// outcomes.
-pub(crate) fn joined(
-    graph: &Graph,
-    pieces: &[Piece],
-    outcomes: &[Outcome],
-    branches_max: usize,
-) -> (Vec<Piece>, Vec<Outcome>) {
+/// The length to which windows are continued if none is whole.
+const LENGTH_MAX: usize = 256;
+
+/// The lengths that windows have if they do not stop early.
+struct Lengths {
+    usual: usize,
+    long: usize,
+    /// One in this many is long.
+    long_one_in: usize,
+}
+
+impl Lengths {
+    fn of(pieces: &[Piece]) -> Lengths {
+        let whole = pieces.iter().filter(|piece| piece.stopped.is_none());
+        let mut whole: Vec<usize> = whole.map(|piece| piece.range.len()).collect();
+        whole.sort_unstable();
+        let (Some(&usual), Some(&long)) = (whole.get(whole.len() / 2), whole.last()) else {
+            let longest = pieces.iter().map(|piece| piece.range.len()).max().unwrap_or(0).min(LENGTH_MAX);
+            return Lengths { usual: longest, long: longest, long_one_in: 1 };
+        };
+        let longer = whole.len() - whole.partition_point(|&length| length <= usual);
+        Lengths { usual, long, long_one_in: whole.len().checked_div(longer).unwrap_or(usize::MAX) }
+    }
+}
+
+/// Returns the same windows and outcomes, with those that stopped early continued.
+pub(crate) fn joined(graph: &Graph, pieces: &[Piece], outcomes: &[Outcome]) -> (Vec<Piece>, Vec<Outcome>) {
+    let lengths = Lengths::of(pieces);
+    let mut stopped_early = 0;
     let mut beginning_in: FxHashMap<SiteId, Vec<(u64, usize)>> = FxHashMap::default();
     for (index, piece) in pieces.iter().enumerate() {
         let block = graph.block(piece.first);
@@ -57,6 +81,9 @@ pub(crate) fn joined(
         let begin = all.len();
         all.extend_from_slice(&outcomes[piece.range.clone()]);
         let mut stopped = piece.stopped;
+        stopped_early += usize::from(stopped.is_some() && piece.range.len() <= lengths.usual);
+        let is_long = piece.range.len() > lengths.usual || stopped_early % lengths.long_one_in == 0;
+        let branches_max = if is_long { lengths.long } else { lengths.usual };
         while let (Some(stop), true) = (stopped, all.len() - begin < branches_max) {
             let Some(following) = next(stop) else { break };
             let missing = branches_max - (all.len() - begin);

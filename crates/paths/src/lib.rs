@@ -19,6 +19,7 @@ mod join;
 pub mod listing;
 #[doc(hidden)]
 pub mod made_up;
+mod mispredicted;
 pub mod modules;
 pub mod outcome;
 pub mod path;

@@ -46,6 +46,9 @@ pub enum Decide {
     AllBut(u32),
 }
 
+/// The time of a misprediction, in those of an instruction.
+const MISPREDICTION: u64 = 60;
+
 /// Bytes of every instruction.
 pub const LENGTH: u64 = 4;
 
@@ -191,14 +194,33 @@ impl World {
         self.is_transfer(index) && !(falls && matches!(self.code[index].op, Op::Branch(..)))
     }
 
+    /// Returns whether a branch went the less probable way.
+    fn is_mispredicted(&self, trace: &[u32], at: usize) -> bool {
+        let Code { op, targets, .. } = self.code[trace[at] as usize];
+        let by = match op {
+            Op::Branch(_, by) | Op::Switch(_, _, by) => by,
+            Op::CallEither(..) => Decide::Chance(0.5),
+            _ => return false,
+        };
+        let went = trace.get(at + 1).map(|&next| next as usize);
+        match by {
+            Decide::Chance(chance) | Decide::Remember(_, chance) => {
+                went.is_some_and(|went| (went == targets[1]) != (chance >= 0.5))
+            }
+            // Rare enough that no history predicts it.
+            Decide::AllBut(period) => period > 32 && went != Some(targets[1]),
+            Decide::Recall(_) => false,
+        }
+    }
+
     /// Cuts windows of this many branches, beginning uniformly in time.
     pub fn windows(&self, trace: &Trace, random: &mut Random, count: usize, branches: u32) -> Vec<Window> {
         let Trace(trace) = trace;
         let mut clock = 0;
-        let times: Vec<u64> = trace
-            .iter()
-            .map(|&at| {
-                clock += u64::from(self.code[at as usize].cost);
+        let times: Vec<u64> = (0..trace.len())
+            .map(|at| {
+                clock += u64::from(self.code[trace[at] as usize].cost);
+                clock += if self.is_mispredicted(trace, at) { MISPREDICTION } else { 0 };
                 clock
             })
             .collect();

@@ -18,7 +18,7 @@ pub struct Grid {
     pub one_in: Vec<usize>,
     /// This many recordings are used, from the first.
     pub runs: Vec<usize>,
-    /// This many branches of each window are used.
+    /// This many branches of each window are used; of the largest number, all that a window has.
     pub branches: Vec<usize>,
 }
 
@@ -51,12 +51,14 @@ pub fn study(
     let truth = truth.in_modules(&wanted);
     let mut rows = Vec::new();
     for &one_in in grid.one_in.iter().filter(|&&one_in| one_in > 0) {
+        let longest = grid.branches.iter().max();
         for &used in grid.runs.iter().filter(|&&used| (1..=runs.len()).contains(&used)) {
             for &branches in &grid.branches {
+                let cut_at = (Some(&branches) != longest).then_some(branches);
                 let mut estimator = Estimator::new(program);
                 for run in &runs[..used] {
                     for window in run.windows.iter().step_by(one_in) {
-                        _ = estimator.add(window, Some(branches)); // Those that disagree are not counted.
+                        _ = estimator.add(window, cut_at); // Those that disagree are not counted.
                     }
                 }
                 let estimate = estimator.estimate();

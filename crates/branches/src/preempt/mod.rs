@@ -25,7 +25,7 @@ mod sampler;
 use super::collect::Collected;
 use super::event::Periods;
 use super::target::{Followed, Phase, Running, is_alive};
-use super::trace::Limits;
+use super::trace::Lengths;
 use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::PeId;
@@ -181,7 +181,6 @@ fn sample_pe(
         return;
     }
     let Ok(_priority) = RealTime::enter(PRIORITY) else { return };
-    let limits = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
     let mut periods = Periods::new(options.period, monotonic_ns() ^ u64::from(pe.0));
     let mut sampler: Option<PeSampler<'_>> = None;
     let (mut idle, mut taken) = (0, Duration::ZERO);
@@ -195,7 +194,7 @@ fn sample_pe(
             (Before::Idle | Before::Other, _) => continue,
             (Before::InKernel, _) => Sample::Refused("in the kernel"),
             (Before::Followed(preempted), Some(sampler)) => sampler.sample(&preempted),
-            (Before::Followed(preempted), None) => match PeSampler::new(slots, pe, limits) {
+            (Before::Followed(preempted), None) => match PeSampler::new(slots, pe, Lengths::new(options)) {
                 Ok(new) => sampler.insert(new).sample(&preempted),
                 Err(_) => Sample::Refused("no memory for the emulator"),
             },

@@ -8,7 +8,7 @@ use crate::shadow::native::VectorLayout;
 use crate::shadow::sampler::read_pages;
 use crate::shadow::state::State;
 use crate::shadow::{Emulator, Guest};
-use crate::trace::{Limits, Trace};
+use crate::trace::{Lengths, Trace};
 use crate::tracer::not_emulated;
 use corewise_bpf::monotonic_ns;
 use corewise_code::AddressSpace;
@@ -44,7 +44,7 @@ pub struct Taken {
 pub struct PeSampler<'a> {
     slots: &'a Slots,
     pe: PeId,
-    limits: Limits,
+    lengths: Lengths,
     emulator: Emulator,
     components: Components,
     layout: VectorLayout,
@@ -57,12 +57,12 @@ pub struct PeSampler<'a> {
 
 impl<'a> PeSampler<'a> {
     /// Makes a sampler without code.
-    pub fn new(slots: &'a Slots, pe: PeId, limits: Limits) -> nix::Result<PeSampler<'a>> {
+    pub fn new(slots: &'a Slots, pe: PeId, lengths: Lengths) -> nix::Result<PeSampler<'a>> {
         let layout = VectorLayout::of_this_machine();
         Ok(PeSampler {
             slots,
             pe,
-            limits,
+            lengths,
             emulator: Emulator::new()?,
             components: Components::of_this_machine(),
             layout,
@@ -99,7 +99,7 @@ impl<'a> PeSampler<'a> {
         };
         let space = mapped.space();
         let process = (pid, &*space);
-        self.emulator.window(&mut guest, process, &registers, &self.limits, &mut self.trace);
+        self.emulator.window(&mut guest, process, &registers, &self.lengths.next(), &mut self.trace);
         // If it has run meanwhile, on another PE, the memory may have changed during the reading.
         let unmoved = self.slots.take(self.pe) == Before::Followed(*preempted);
         if !unmoved {

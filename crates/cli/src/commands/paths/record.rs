@@ -34,6 +34,9 @@ pub struct Record {
     #[arg(long, value_name = "N", default_value = "32")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1024))]
     branches: u32,
+    /// One window in this many has 1024 branches instead: these show how loops are related (0: none)
+    #[arg(long, value_name = "N", default_value = "8")]
+    long_one_in: u32,
     /// Record a running process, which continues when the recording ends (Ctrl-C)
     #[arg(long, short, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
@@ -75,6 +78,7 @@ impl Record {
             },
             period: Duration::from_secs_f64(1.0 / self.rate),
             branches_max: self.branches,
+            long_one_in: self.long_one_in,
             duration: self.duration,
             ..Options::default()
         };

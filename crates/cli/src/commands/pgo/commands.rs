@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Samples per second while a profile is recorded.
 pub const RATE: u32 = 500;
+/// One window in this many is long. More make a better profile sooner, and nobody waits for these runs.
+const LONG_ONE_IN: &str = "2";
 /// How long the runs are repeated for one recording, in seconds.
 const RECORDING_SECONDS: u32 = 2;
 /// How long they are repeated for the one recording of the script, which does not evaluate windows.
@@ -89,9 +91,9 @@ impl Commands {
         let rate = RATE.to_string();
         let recording = recording.display().to_string();
         let workload = self.workload(seconds);
-        let words =
-            ["paths", "record", "--quiet", "--rate", &rate, "-o", &recording, "--", "sh", "-c", &workload];
-        words.map(str::to_owned).to_vec()
+        let words = ["paths", "record", "--quiet", "--rate", &rate, "--long-one-in", LONG_ONE_IN];
+        let command = ["-o", &recording, "--", "sh", "-c", &workload];
+        words.into_iter().chain(command).map(str::to_owned).collect()
     }
 
     /// Returns the command that makes the compiler's profile from [`Commands::file`] `sample.branches`.
