@@ -37,7 +37,7 @@ impl Lengths {
     }
 
     /// Returns the limits of the next window.
-    pub fn next(&mut self) -> Limits {
+    pub fn draw(&mut self) -> Limits {
         self.count = self.count.wrapping_add(1);
         if self.count.checked_rem(self.long_one_in) == Some(0) { self.long } else { self.usual }
     }
@@ -104,7 +104,7 @@ mod tests {
     fn one_window_in_so_many_is_long() {
         let long = |long_one_in| {
             let mut lengths = Lengths::new(&Options { long_one_in, ..Options::default() });
-            let limits = (0..800).map(move |_| lengths.next().branches_max);
+            let limits = (0..800).map(move |_| lengths.draw().branches_max);
             limits.filter(|&branches| branches == LONG_BRANCHES).count()
         };
         assert_eq!([0, 1, 2, 8].map(long), [0, 800, 400, 100]);

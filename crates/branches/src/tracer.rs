@@ -270,7 +270,7 @@ impl<'a> Tracer<'a> {
         let mut left = None;
         if refusal.is_none() {
             let stopped = Stopped { tid, pid, space: &space, registers };
-            let limits = self.lengths.next();
+            let limits = self.lengths.draw();
             left = self.sampler.sample(&stopped, &limits, &mut self.trace)?;
         }
         self.collected.pauses.add(begin.elapsed());

@@ -8,8 +8,8 @@
 //! used alternately. (Statistics knows this as hot-deck imputation.) It is assumed that what follows does not
 //! depend on what came before the stop; no window can show that.
 //!
-//! A window is continued to the length that it would have had. Recordings have windows of two lengths, and one
-//! that stopped early does not tell which; so the same share of them as of the whole ones becomes long.
+//! A window is continued to the length that it would have had. Recordings have windows of two lengths, and
+//! one that stopped early does not tell which; so the same share of them as of the whole ones becomes long.
 
 use crate::graph::{BlockId, Graph, SiteId};
 use crate::outcome::Outcome;

@@ -21,8 +21,8 @@ use std::fmt::{Display, Formatter};
 
 /// The minimum number of windows of a module. The other two conditions do not show everything that windows
 /// lack: of four programs (Lua, mujs, tcc, serd; `studies/pgo/windows`), compilers gained 4.1 % by 1,000
-/// windows, 5.8 % by 3,000 and 7.6 % by 10,000, though 1,572 of Lua met both. 3,000 take six seconds at the rate
-/// of `corewise pgo`; the last two points would cost another fourteen.
+/// windows, 5.8 % by 3,000 and 7.6 % by 10,000, though 1,572 of Lua met both. 3,000 take six seconds at the
+/// rate of `corewise pgo`; the last two points would cost another fourteen.
 pub const WINDOWS_MIN: usize = 3000;
 /// The minimum coverage.
 pub const COVERAGE_MIN: f64 = 0.98;

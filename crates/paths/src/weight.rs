@@ -5,7 +5,7 @@
 //! window does not contain its time.
 //!
 //! Approach, in two steps. 1. *How long a window takes*: its instructions, and [`MISPREDICTION`] more for each
-//! outcome that was probably mispredicted ([`crate::mispredicted`]). Its weight is its branches over that.
+//! outcome that was probably mispredicted ([`crate::mispredicted`]). Its weight: its branches over that.
 //! 2. *How long each straight line takes*, as measured: the share of all windows that begin in it. Over the
 //! line's executions this is its time, whatever the reason. What it takes more than by step 1, relative to
 //! the lines executed with it, says by how much windows that begin there are too many.
@@ -13,8 +13,8 @@
 //! How often lines are executed is itself estimated by the windows. Those of hundreds of branches forget
 //! where they began: so they count as they are, and a line's excess divides the weight of the windows that
 //! begin in it. Short windows show mostly the code near to where they began, and so have the bias that is to
-//! be corrected. Therefore they are balanced ([`crate::balance`]), and the windows that begin in a line get its
-//! balanced flow as their weight together; better weights make a better balance, so that is done twice. A
+//! be corrected. Therefore they are balanced ([`crate::balance`]), and the windows that begin in a line get
+//! its balanced flow as their weight together; better weights make a better balance, so that is done twice. A
 //! line in which few windows begin gives little information, so the new weight is mixed with the previous
 //! one. Windows of recordings with different rates represent different times, and count in proportion.
 //! (Windows of a branch-record unit end where the others begin: at the sample. All this holds for them with

@@ -99,7 +99,7 @@ impl<'a> PeSampler<'a> {
         };
         let space = mapped.space();
         let process = (pid, &*space);
-        self.emulator.window(&mut guest, process, &registers, &self.lengths.next(), &mut self.trace);
+        self.emulator.window(&mut guest, process, &registers, &self.lengths.draw(), &mut self.trace);
         // If it has run meanwhile, on another PE, the memory may have changed during the reading.
         let unmoved = self.slots.take(self.pe) == Before::Followed(*preempted);
         if !unmoved {
