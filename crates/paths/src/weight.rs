@@ -5,7 +5,7 @@
 //! window does not contain its time.
 //!
 //! Approach, in two steps. 1. *How long a window takes*: its instructions, and [`MISPREDICTION`] more for each
-//! outcome that was probably mispredicted ([`crate::mispredicted`]). Its weight: its branches over that.
+//! outcome probably mispredicted ([`crate::mispredicted`]). Its weight: its branches over that.
 //! 2. *How long each straight line takes*, as measured: the share of all windows that begin in it. Over the
 //! line's executions this is its time, whatever the reason. What it takes more than by step 1, relative to
 //! the lines executed with it, says by how much windows that begin there are too many.
