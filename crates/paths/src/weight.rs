@@ -4,7 +4,7 @@
 //! branch (straight lines, mispredictions, cache misses) is in more windows than code that is fast, and a
 //! window does not contain its time.
 //!
-//! Approach, in two steps. 1. *How long a window takes*: its instructions, and [`MISPREDICTION`] more for each
+//! Approach, in two steps. 1. *How long a window takes*: its instructions, and [`MISPREDICTION`] more for any
 //! outcome probably mispredicted ([`crate::mispredicted`]). Its weight: its branches over that.
 //! 2. *How long each straight line takes*, as measured: the share of all windows that begin in it. Over the
 //! line's executions this is its time, whatever the reason. What it takes more than by step 1, relative to
