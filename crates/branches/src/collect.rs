@@ -27,6 +27,12 @@ impl Pauses {
         sorted.get((share * last as f64).round() as usize).copied()
     }
 
+    /// Returns their mean, in ns. `None` without pauses.
+    pub fn mean(&self) -> Option<f64> {
+        let sum: u64 = self.ns.iter().copied().map(u64::from).sum();
+        (!self.ns.is_empty()).then(|| sum as f64 / self.ns.len() as f64)
+    }
+
     /// Returns the number of pauses.
     pub fn count(&self) -> usize {
         self.ns.len()

@@ -117,8 +117,10 @@ impl Record {
 /// Returns the closing line.
 fn summary(recorded: &Recorded, file: &str) -> String {
     let recording = &recorded.recording;
-    let pause = recorded.pauses.quantile(0.5).map_or(String::new(), |ns| {
-        format!("; threads were paused for {:.0} µs each (median)", f64::from(ns) / 1e3)
+    let pauses = recorded.pauses.mean().zip(recorded.pauses.quantile(0.5));
+    let pause = pauses.map_or(String::new(), |(mean, median)| {
+        let (mean, median) = (mean / 1e3, f64::from(median) / 1e3);
+        format!("; threads were paused for {mean:.0} µs on average, {median:.0} in the median")
     });
     let without = reasons(recorded);
     let without = if without.is_empty() { String::new() } else { format!("; no window: {without}") };
