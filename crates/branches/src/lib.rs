@@ -75,6 +75,9 @@ pub enum Target<'a> {
 
 /// The branches of a long window: so many that it forgets where it began.
 pub const LONG_BRANCHES: u32 = 1024;
+/// The long windows of each second of a thread, unless more are asked for: each pauses it for about a quarter
+/// of a millisecond, so together they cost 0.7 %.
+pub const LONG_PER_SECOND_MAX: u32 = 25;
 
 /// How to record.
 #[derive(Debug, Clone)]
@@ -87,8 +90,9 @@ pub struct Options {
     pub branches_max: u32,
     /// The maximum number of instructions per window.
     pub instructions_max: u32,
-    /// One window in this many has [`LONG_BRANCHES`] instead (`shadow` and `shadow-ptrace`); 0: none has.
-    pub long_one_in: u32,
+    /// One window in this many has [`LONG_BRANCHES`] instead (`shadow` and `shadow-ptrace`); 0: none has;
+    /// `None`: one in four, but at most [`LONG_PER_SECOND_MAX`] of a thread.
+    pub long_one_in: Option<u32>,
     /// When to end, if the command does not end before.
     pub duration: Option<Duration>,
     /// Ends the recording when it is set.
@@ -104,7 +108,7 @@ impl Default for Options {
             period: Duration::from_millis(10),
             branches_max: 32,
             instructions_max: 4000,
-            long_one_in: 8,
+            long_one_in: None,
             duration: None,
             stop: Arc::default(),
             output: Output::Own,
@@ -279,7 +283,7 @@ fn record_stopped(
 ) -> Result<Recorded, BranchError> {
     if step {
         // The thread would stand still for a tenth of a second.
-        let options = &Options { long_one_in: 0, ..options.clone() };
+        let options = &Options { long_one_in: Some(0), ..options.clone() };
         return record::record(target, options, "step", &mut step::Stepper::default(), on_progress);
     }
     let shadow = shadow::sampler::Shadow::new()

@@ -1,6 +1,6 @@
 //! A window during its recording, in addresses of its process.
 
-use super::{LONG_BRANCHES, Options};
+use super::{LONG_BRANCHES, LONG_PER_SECOND_MAX, Options};
 use corewise_paths::window::End;
 
 /// The length limits of a window.
@@ -14,6 +14,8 @@ pub struct Limits {
 
 /// The instructions of a long window for each of its branches, at most.
 const LONG_INSTRUCTIONS: u32 = 16;
+/// At low rates one window in this many is long.
+const LONG_ONE_IN: u32 = 4;
 
 /// The limits of one window after the other: now and then a long one.
 #[derive(Debug)]
@@ -32,8 +34,11 @@ impl Lengths {
         let instructions_max = options.instructions_max.max(branches_max * LONG_INSTRUCTIONS);
         let long = Limits { branches_max, instructions_max };
         let usual = Limits { branches_max: options.branches_max, instructions_max: options.instructions_max };
+        let rate = options.period.as_secs_f64().recip();
+        let by_rate = (rate / f64::from(LONG_PER_SECOND_MAX)).ceil() as u32;
+        let long_one_in = options.long_one_in.unwrap_or(by_rate.max(LONG_ONE_IN));
         // The first comes after half of that, so that short recordings have some, too.
-        Lengths { usual, long, long_one_in: options.long_one_in, count: options.long_one_in / 2 }
+        Lengths { usual, long, long_one_in, count: long_one_in / 2 }
     }
 
     /// Returns the limits of the next window.
@@ -99,14 +104,20 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn one_window_in_so_many_is_long() {
-        let long = |long_one_in| {
-            let mut lengths = Lengths::new(&Options { long_one_in, ..Options::default() });
+        let long = |options: Options| {
+            let mut lengths = Lengths::new(&options);
             let limits = (0..800).map(move |_| lengths.draw().branches_max);
             limits.filter(|&branches| branches == LONG_BRANCHES).count()
         };
-        assert_eq!([0, 1, 2, 8].map(long), [0, 800, 400, 100]);
+        let asked = |one_in| long(Options { long_one_in: Some(one_in), ..Options::default() });
+        assert_eq!([0, 1, 2, 8].map(asked), [0, 800, 400, 100]);
+        let at = |rate: u32| {
+            long(Options { period: Duration::from_secs(1) / rate, long_one_in: None, ..Options::default() })
+        };
+        assert_eq!([20, 100, 500].map(at), [200, 200, 40]);
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! The format has no weights. Heavier windows are therefore written more often: [`COPIES`] times on average;
 //! the remainder of rounding is carried on to the next window. Limits: the runs before the first and after
-//! the last transfer are lost, as with a branch-record unit.
+//! the last transfer are lost, as with a branch-record unit. A line has up to 1,024 entries, which
+//! `llvm-profgen` reads as well as the 32 of a branch-record unit.
 
 use super::counts::{Counts, UNITS_PER_WINDOW};
 use super::{Format, Needs, Writer};

@@ -34,9 +34,10 @@ pub struct Record {
     #[arg(long, value_name = "N", default_value = "32")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1024))]
     branches: u32,
-    /// One window in this many has 1024 branches instead: these show how loops are related (0: none)
-    #[arg(long, value_name = "N", default_value = "8")]
-    long_one_in: u32,
+    /// One window in this many has 1024 branches instead: these show how loops are related (0: none; unless
+    /// given: 4, or as many as make 25 a second)
+    #[arg(long, value_name = "N")]
+    long_one_in: Option<u32>,
     /// Record a running process, which continues when the recording ends (Ctrl-C)
     #[arg(long, short, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
