@@ -76,8 +76,8 @@ pub enum Target<'a> {
 /// The branches of a long window: so many that it forgets where it began.
 pub const LONG_BRANCHES: u32 = 1024;
 /// The long windows of each second of a thread, unless more are asked for: each pauses it for about a quarter
-/// of a millisecond, so together they cost 0.7 %.
-pub const LONG_PER_SECOND_MAX: u32 = 25;
+/// of a millisecond, so together they cost half a percent.
+pub const LONG_PER_SECOND_MAX: u32 = 20;
 
 /// How to record.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ pub struct Options {
     /// The maximum number of instructions per window.
     pub instructions_max: u32,
     /// One window in this many has [`LONG_BRANCHES`] instead (`shadow` and `shadow-ptrace`); 0: none has;
-    /// `None`: one in four, but at most [`LONG_PER_SECOND_MAX`] of a thread.
+    /// `None`: one in eight, but at most [`LONG_PER_SECOND_MAX`] of a thread.
     pub long_one_in: Option<u32>,
     /// When to end, if the command does not end before.
     pub duration: Option<Duration>,

@@ -15,7 +15,7 @@ pub struct Limits {
 /// The instructions of a long window for each of its branches, at most.
 const LONG_INSTRUCTIONS: u32 = 16;
 /// At low rates one window in this many is long.
-const LONG_ONE_IN: u32 = 4;
+const LONG_ONE_IN: u32 = 8;
 
 /// The limits of one window after the other: now and then a long one.
 #[derive(Debug)]
@@ -118,6 +118,6 @@ mod tests {
         let at = |rate: u32| {
             long(Options { period: Duration::from_secs(1) / rate, long_one_in: None, ..Options::default() })
         };
-        assert_eq!([20, 100, 500].map(at), [200, 200, 40]);
+        assert_eq!([20, 100, 500].map(at), [100, 100, 32]);
     }
 }

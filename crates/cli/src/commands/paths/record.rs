@@ -35,7 +35,7 @@ pub struct Record {
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1024))]
     branches: u32,
     /// One window in this many has 1024 branches instead: these show how loops are related (0: none; unless
-    /// given: 4, or as many as make 25 a second)
+    /// given: 8, or as many as make 20 a second)
     #[arg(long, value_name = "N")]
     long_one_in: Option<u32>,
     /// Record a running process, which continues when the recording ends (Ctrl-C)
