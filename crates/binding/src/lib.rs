@@ -7,6 +7,7 @@
 pub mod actuator;
 pub mod affinity_actuator;
 pub mod binder;
+pub mod board;
 pub mod frequency;
 pub mod group;
 pub mod guardian;

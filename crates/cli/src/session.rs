@@ -5,6 +5,7 @@ use crate::commands::ThisMachine;
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
 use corewise_binding::affinity_actuator::AffinityActuator;
+use corewise_binding::board::SharedBoard;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::{self, Runtimes};
 use corewise_core::engine::{Engine, EngineConfig};
@@ -398,7 +399,14 @@ impl Watch {
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
         let actuator = Box::new(actuator);
         let work = request.config.guard.filter(|_| !dry_run).map(|_| WorkMeter::default());
-        let parts = Parts { applications, ends, discovery, counters, actuator, runtimes, signals, work };
+        let is_guarded = work.is_some() && request.config.uses_delays();
+        // Without a board only placements are guarded.
+        let board = is_guarded.then(SharedBoard::open).transpose().unwrap_or_else(|error| {
+            notes.push(format!("changes of waits are not guarded: {error}"));
+            None
+        });
+        let parts =
+            Parts { applications, ends, discovery, counters, actuator, runtimes, signals, work, board };
         let mut world = LiveWorld::new(parts, began)?;
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;

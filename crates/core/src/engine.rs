@@ -16,17 +16,19 @@
 //! - A thread that inherited a mask set by corewise gets its own mask back.
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
 //! - One step binds and sets at most [`BINDS_PER_PE_MAX`] times per allowed PE.
-//! - With a [guard](crate::guard), a placement that hurts the program is reverted.
+//! - With a [guard](crate::guard), a placement that hurts the program is reverted, and so are changes of waits,
+//!   teams and turns that hurt the programs of all runs together.
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 
 use crate::classify::{FPU_THRESHOLD, FpuClass};
 use crate::cpuset::CpuSet;
+use crate::guard::waits::{self, Note, WaitsFindings, WaitsGuard};
 use crate::guard::{BACK, Findings, Guard, InForce};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
-use crate::plan::{Action, Assignment, Change, Placement};
+use crate::plan::{Action, Assignment, Change, Placement, SettingKind};
 use crate::policy::{Cause, Policy};
 use crate::teams::Teams;
 use crate::time::Time;
@@ -60,6 +62,9 @@ const JUDGING_INTERVAL: Duration = Duration::from_millis(50);
 /// The minimum time between two observations for the guard, even if it is overdue.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 
+/// The settings that the guard of waits switches off.
+const OF_WAITS: [SettingKind; 3] = [SettingKind::SpinCount, SettingKind::Turns, SettingKind::TeamSize];
+
 /// The engine's parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EngineConfig {
@@ -77,7 +82,7 @@ pub struct EngineConfig {
     /// Whether the engine may reduce the size of thread teams.
     pub adapt_team: bool,
     /// The random seed of the [guard](crate::guard), which measures what the placement gains; `None` runs
-    /// without a guard.
+    /// without a guard, also of waits.
     pub guard: Option<u64>,
 }
 
@@ -118,6 +123,7 @@ pub struct Engine {
     teams: Teams,
     gangs: Gangs,
     guard: Option<Guard>,
+    waits_guard: Option<WaitsGuard>,
     /// What the policy wants, whether or not the guard permits it.
     intended: Placement,
     /// When the policy was last asked because the interval had elapsed.
@@ -139,6 +145,7 @@ impl Engine {
             teams: Teams::new(config.adapt_team),
             gangs: Gangs::default(),
             guard: config.guard.map(Guard::new),
+            waits_guard: config.guard.filter(|_| config.uses_delays()).map(|_| WaitsGuard::default()),
             intended: Placement::default(),
             asked: None,
             nothing_to_gain: None,
@@ -151,7 +158,9 @@ impl Engine {
         let now = self.intake.now;
         let waits = self.waits.is_judged_soon(now).then_some(JUDGING_INTERVAL);
         let guard = self.guard.as_ref().and_then(Guard::due).map(|due| due.since(now).max(LOOK_MIN));
-        waits.into_iter().chain(guard).fold(self.config.interval, Duration::min)
+        let epochs =
+            self.waits_guard.as_ref().and_then(WaitsGuard::due).map(|due| due.since(now).max(LOOK_MIN));
+        waits.into_iter().chain(guard).chain(epochs).fold(self.config.interval, Duration::min)
     }
 
     /// Returns the kinds of events to subscribe to: those that the policy needs, and delays if they can be
@@ -194,6 +203,16 @@ impl Engine {
     /// Returns what the guard has found; `None` without a guard.
     pub fn findings(&self) -> Option<&Findings> {
         self.guard.as_ref().map(Guard::findings)
+    }
+
+    /// Returns what the guard has found about waits; `None` without a guard, or if none were changed.
+    pub fn waits_findings(&self) -> Option<&WaitsFindings> {
+        self.waits_guard.as_ref().and_then(WaitsGuard::findings)
+    }
+
+    /// Returns what the other runs of the user are to know of this one's waits, if anything.
+    pub fn note(&self) -> Option<&Note> {
+        self.waits_guard.as_ref().and_then(WaitsGuard::note)
     }
 
     /// Returns a thread that the policy wants bound, if a guard is to measure what that gains. Threads that
@@ -243,6 +262,12 @@ impl Engine {
         if let Some(guard) = &mut self.guard {
             guard.take(now, &observation.threads, !self.intended.bound.is_empty());
         }
+        if let (Some(guard), Some(board)) = (&mut self.waits_guard, &observation.board) {
+            let (changes, gangs) =
+                (self.waits.is_any_cured() || self.teams.is_any_smaller(), self.waits.in_turns());
+            let (threads, gangs) = (&observation.threads[..], gangs.count() as u32);
+            guard.take(board, waits::Present { now, threads, changes, gangs });
+        }
         self.decide(&mut actions);
         actions
     }
@@ -282,6 +307,8 @@ impl Engine {
                 Event::AllowedChanged(pes) => {
                     self.intake.allowed = pes.intersection(&self.machine.topology.pes)
                 }
+                // In an epoch without changes, delay says nothing about the rules.
+                Event::Delayed(delay) if self.is_disturbed(Duration::from_nanos(delay.elapsed_ns)) => {}
                 Event::Delayed(delay) => {
                     waits_change |= self.waits.take(delay, now);
                     waits_change |= self.teams.take(delay, self.machine.topology.pes.len(), now);
@@ -305,8 +332,18 @@ impl Engine {
         self.teams.forget(thread);
     }
 
+    /// Returns whether an epoch of the guard of waits has disturbed what happened in this time until now.
+    fn is_disturbed(&self, lasted: Duration) -> bool {
+        let since = Time(self.intake.now.0.saturating_sub(lasted.as_nanos() as u64));
+        self.waits_guard.as_ref().is_some_and(|guard| guard.disturbs(since))
+    }
+
     /// Determines which of the delayed processes spin, and which processes take turns.
     fn judge_waits(&mut self, threads: &[ThreadReading]) {
+        if self.is_disturbed(Duration::ZERO) {
+            self.waits.judge_anew();
+            return;
+        }
         for leader in self.waits.to_judge() {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid);
             let samples = of_process.filter_map(|reading| match &reading.counters {
@@ -364,7 +401,9 @@ impl Engine {
             }
             InForce::Nothing => wanted.bound.clear(),
         }
-        self.gangs.add_assignments(&mut wanted, self.present.placement(), &self.intake);
+        if !self.are_waits_off() {
+            self.gangs.add_assignments(&mut wanted, self.present.placement(), &self.intake);
+        }
         drop_invalid(&mut wanted, &self.intake);
         let before = actions.len();
         self.apply_wanted(&mut wanted, actions);
@@ -389,12 +428,31 @@ impl Engine {
     fn apply_wanted(&mut self, wanted: &mut Placement, actions: &mut Vec<Action>) {
         self.waits.add_to(wanted);
         self.teams.add_to(wanted);
+        let are_off = self.are_waits_off();
+        if are_off {
+            wanted.settings.retain(|(_, kind), _| !OF_WAITS.contains(kind));
+        }
+        let before = actions.len();
         let known = &self.intake;
         self.present.drop_impossible_settings(wanted, &known.subjects, known.now);
         // Before the first observation no PE is known to be allowed, but settings for waits may already be
         // due.
         let most = BINDS_PER_PE_MAX * known.allowed.len().max(1);
         self.present.apply_wanted(wanted, most, known, actions);
+        if let (true, Some(guard)) = (are_off, &self.waits_guard) {
+            let is_of_waits = |change: &Change| match change {
+                Change::Reset(kind) => OF_WAITS.contains(kind),
+                Change::Free | Change::Bind(_) | Change::Set(_) => false,
+            };
+            let reason: Arc<str> = guard.reason().into();
+            let resets = actions[before..].iter_mut().filter(|action| is_of_waits(&action.change));
+            resets.for_each(|action| action.reason = reason.clone());
+        }
+    }
+
+    /// Returns whether waits, teams and turns are now as without corewise, whatever their rules say.
+    fn are_waits_off(&self) -> bool {
+        self.waits_guard.as_ref().is_some_and(WaitsGuard::is_off)
     }
 
     /// Returns the actions that restore everything that is still changed.

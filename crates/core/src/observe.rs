@@ -7,6 +7,7 @@
 //! (Humphries et al., SOSP'21).
 
 use crate::cpuset::CpuSet;
+use crate::guard::waits::Board;
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::plan::Outcome;
 use crate::time::Time;
@@ -32,6 +33,9 @@ pub struct Observation {
     pub outcomes: Vec<Outcome>,
     /// CPU time that corewise itself has used so far, in nanoseconds.
     pub own_cpu_ns: u64,
+    /// What all runs of the user share; `None` where epochs common to them are not held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub board: Option<Board>,
 }
 
 /// One report of a world.
@@ -323,6 +327,8 @@ pub enum ProgressSource {
     Instructions,
     /// How often the thread has passed a point of its code, as CPU time at its initial speed.
     Points,
+    /// CPU time in which the thread did not spin, by clock samples.
+    WorkingTime,
     /// Work counted by the simulation.
     Simulated,
 }
@@ -334,6 +340,7 @@ impl ProgressSource {
             ProgressSource::Heartbeat => "heartbeats of the program",
             ProgressSource::Instructions => "executed instructions",
             ProgressSource::Points => "passes of points in its code",
+            ProgressSource::WorkingTime => "CPU time without spinning",
             ProgressSource::Simulated => "the simulation",
         }
     }

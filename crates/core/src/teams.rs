@@ -82,6 +82,11 @@ impl Teams {
         }
     }
 
+    /// Whether the teams of any process are smaller than its own choice.
+    pub fn is_any_smaller(&self) -> bool {
+        self.processes.values().any(|process| process.size.is_some())
+    }
+
     /// Adds what is wanted.
     pub fn add_to(&self, wanted: &mut Placement) {
         // That is decided here, whatever the policy.

@@ -369,6 +369,16 @@ impl Waits {
         self.processes.iter().filter(|(_, process)| process.takes_turns()).map(|(&leader, _)| leader)
     }
 
+    /// Whether the waits of any process are changed, or it takes turns.
+    pub fn is_any_cured(&self) -> bool {
+        self.processes.values().any(|process| matches!(process.state, State::Cured { .. }))
+    }
+
+    /// What samples have told so far says nothing of how processes are now.
+    pub fn judge_anew(&mut self) {
+        self.processes.values_mut().for_each(|process| process.judged_from = None);
+    }
+
     /// Whether one of them is to be judged as soon as there are samples of it.
     pub fn is_judged_soon(&self, now: Time) -> bool {
         let soon = |since: Time| now < since + JUDGED_OFTEN_FOR;

@@ -4,6 +4,7 @@
 //! runs unchanged in the others.
 
 use crate::engine::Engine;
+use crate::guard::waits::Note;
 use crate::ids::ThreadId;
 use crate::observe::{EventBatch, EventKind, Input, Observation};
 use crate::plan::Action;
@@ -31,6 +32,9 @@ pub trait World {
     /// Requests progress readings for the threads of the process of `_of`. Worlds that measure progress
     /// anyway need not implement this.
     fn measure(&mut self, _of: ThreadId) {}
+
+    /// Writes what the other runs of the user are to know. Worlds without other runs need not implement this.
+    fn publish(&mut self, _note: &Note) {}
 
     /// Waits until `deadline`, or until a subscribed event happens.
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error>;
@@ -91,6 +95,7 @@ fn steps<W: World>(
         } else {
             world.apply(&actions);
             engine.guarded().into_iter().for_each(|thread| world.measure(thread));
+            engine.note().into_iter().for_each(|note| world.publish(note));
         }
         watch(&Input::Observation(observation), &actions, engine);
         if finished {

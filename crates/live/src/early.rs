@@ -86,6 +86,7 @@ impl Early {
             shortened_processes: count(SettingKind::SpinCount),
             processes_in_turns: 0,
             processes_with_smaller_teams: count(SettingKind::TeamSize),
+            guard: None,
         }
     }
 

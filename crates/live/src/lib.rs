@@ -6,8 +6,10 @@ mod rounds;
 
 use crate::rounds::Rounds;
 use corewise_binding::actuator::Actuator;
+use corewise_binding::board::SharedBoard;
 use corewise_binding::runtimes::Runtimes;
 use corewise_core::cpuset::CpuSet;
+use corewise_core::guard::waits::Note;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
@@ -85,6 +87,8 @@ pub struct Parts {
     pub runtimes: Option<Runtimes>,
     /// Measures progress if the counters do not; `None` if progress is not needed.
     pub work: Option<WorkMeter>,
+    /// What all runs of the user share, if changes of waits are guarded.
+    pub board: Option<SharedBoard>,
     /// The signals.
     pub signals: Signals,
 }
@@ -440,6 +444,7 @@ impl World for LiveWorld {
             applications,
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: own_cpu_ns(),
+            board: self.parts.board.as_ref().map(SharedBoard::read),
         })
     }
 
@@ -467,6 +472,10 @@ impl World for LiveWorld {
         if let Some(facts) = self.parts.discovery.facts(of.tid) {
             work.begin(facts.pid, &self.baseline);
         }
+    }
+
+    fn publish(&mut self, note: &Note) {
+        self.parts.board.iter_mut().for_each(|board| board.write(note));
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {

@@ -240,6 +240,8 @@ fn waits_in_words(waits: &WaitsReport) -> String {
     let done = done.into_iter().filter(|(count, _)| *count > 0);
     let words: Vec<String> = done.map(|(count, what)| format!("; {} {what}", processes(count))).collect();
     let spun = waits.spinning_cpu_seconds.filter(|_| !words.is_empty());
+    let guard = waits.guard.map_or(String::new(), |found| format!("; {found}"));
     words.concat()
         + &spun.map_or(String::new(), |seconds| format!(" ({seconds:.1} s of CPU time spent busy-waiting)"))
+        + &guard
 }

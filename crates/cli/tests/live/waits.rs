@@ -1,9 +1,11 @@
 //! How idle threads of a real OpenMP program wait, while others need their PEs and when they no longer do.
 
 use crate::common::{Running, burn, corewise, threads_of, wait_for};
+use corewise_binding::board::SharedBoard;
 use corewise_binding::runtimes::loaded::Loaded;
 use corewise_binding::runtimes::variable::Variable;
 use corewise_binding::runtimes::{libgomp, teams};
+use corewise_core::guard::waits::{Agreed, Ask, Board, EPOCH, Note, TAKEN_BACK};
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -301,6 +303,42 @@ fn is_idle(pid: u32) -> bool {
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
         fields.split_whitespace().nth(41 - 3) == Some(SCHED_IDLE)
     })
+}
+
+/// Another run, played by the test, asks for an epoch, then takes all changes back, then ends.
+#[test]
+fn waits_are_changed_and_undone_as_all_runs_have_agreed() {
+    needs!(TwoPes, Perf, Root);
+    let directory = tempfile::tempdir().unwrap();
+    let with_report = |command: &mut Command, own: &Path| {
+        command.env("XDG_RUNTIME_DIR", directory.path()).arg("--report").arg(own.join("report.json"));
+    };
+    let team = Team::start_as(false, with_report, &["busy"]);
+    let crowd = crowd();
+    team.await_waits(false);
+    let path = directory.path().join("corewise/waits");
+    let open = |path: &PathBuf| std::fs::File::options().read(true).write(true).open(path).ok();
+    let mut board = SharedBoard::of(wait_for(|| open(&path))).unwrap();
+    wait_for(|| {
+        let Board { clock, notes } = board.read();
+        let seconds = [1, 2].map(|ahead| clock.0 / 1_000_000_000 + ahead);
+        let asks = seconds.map(|second| Ask { second, off_ms: 200 }).to_vec();
+        board.write(&Note { asks, ..Note::default() });
+        notes.iter().any(|(_, note)| note.changes && !note.results.is_empty()).then_some(())
+    });
+    let verdict = Agreed { second: board.read().clock.0 / 1_000_000_000, is_off: true };
+    board.write(&Note { verdict, ..Note::default() });
+    wait_for(|| board.read().notes.iter().all(|(_, note)| note.verdict == verdict).then_some(()));
+    team.await_waits(true);
+    drop(board);
+    team.await_waits(false);
+    drop(crowd);
+    let report = team.end();
+    let of_waits = |decision: &&Value| !decision["setting"].is_null();
+    let decisions = report["decisions"].as_array().unwrap().iter().filter(of_waits);
+    let reasons: HashSet<&str> = decisions.filter_map(|decision| decision["reason"].as_str()).collect();
+    assert!(reasons.contains(EPOCH) && reasons.contains(TAKEN_BACK), "{reasons:?}");
+    assert_eq!(report["waits"]["guard"]["state"], "taken_back", "{report:#}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 
 mod amp;
 mod cosched;
+mod epochs;
 mod events;
 mod gangs;
 mod guarded;

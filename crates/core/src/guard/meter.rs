@@ -38,6 +38,16 @@ impl Look {
         }
     }
 
+    /// Takes the work of threads as given.
+    pub fn of_work(
+        at: Time,
+        work: impl Iterator<Item = (ThreadId, AppId, u64)>,
+        source: Option<ProgressSource>,
+    ) -> Look {
+        let work = work.map(|(thread, app, work)| (thread, (app, work))).collect();
+        Look { at, work, places: BTreeMap::new(), source }
+    }
+
     /// Returns its time.
     pub fn at(&self) -> Time {
         self.at

@@ -43,13 +43,14 @@
 //!
 //! Limits. Instructions executed while busy-waiting count as progress. Effects later than an epoch (memory
 //! that moves to another node, heat) are not seen. If one thread gains and another of the same application
-//! loses as much, that counts as no effect. Only bound threads are judged: how threads wait
-//! ([`crate::waits`]) has a test of its own. Without progress readings nothing is guarded.
+//! loses as much, that counts as no effect. Only bound threads are judged here; how threads wait is judged in
+//! [`waits`]. Without progress readings nothing is guarded.
 
 mod evidence;
 mod findings;
 mod meter;
 mod trial;
+pub mod waits;
 
 pub use findings::{Findings, Gain, State};
 pub use trial::Verdict;

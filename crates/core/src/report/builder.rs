@@ -237,7 +237,7 @@ impl ReportBuilder {
         }
         let mut threads: Vec<ThreadReport> = self.lives.values().map(thread_report).collect();
         threads.sort_by(|a, b| b.cpu_seconds.total_cmp(&a.cpu_seconds).then(a.tid.cmp(&b.tid)));
-        let waits = self.waits(&threads);
+        let waits = WaitsReport { guard: engine.waits_findings().copied(), ..self.waits(&threads) };
         let totals = |app| self.totals.get(app).copied().unwrap_or_default();
         let report = |reading| application_report(reading, self.last, &totals(&reading.app));
         Report {
@@ -279,6 +279,7 @@ impl ReportBuilder {
             shortened_processes: cured(SettingKind::SpinCount),
             processes_in_turns: cured(SettingKind::Turns),
             processes_with_smaller_teams: cured(SettingKind::TeamSize),
+            guard: None,
         }
     }
 

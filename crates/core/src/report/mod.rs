@@ -14,6 +14,7 @@ pub use builder::{Circumstances, ReportBuilder};
 use crate::classify::{FpuClass, IntensityClass, ParallelismClass};
 use crate::cpuset::CpuSet;
 use crate::guard::Findings;
+use crate::guard::waits::WaitsFindings;
 use crate::ids::PeId;
 use crate::observe::{Standing, Target};
 use crate::topology::{DomainKind, Topology};
@@ -76,6 +77,9 @@ pub struct WaitsReport {
     pub processes_in_turns: u64,
     /// The number of processes whose team size was reduced, at least for a while.
     pub processes_with_smaller_teams: u64,
+    /// The effect of these changes as measured by the guard; `null` without a guard or changes.
+    #[serde(default)]
+    pub guard: Option<WaitsFindings>,
 }
 
 /// A computer and the time of a measurement.

@@ -352,6 +352,7 @@ impl World for ScriptedWorld {
             applications: self.applications.values().cloned().collect(),
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,
+            board: None,
         })
     }
 

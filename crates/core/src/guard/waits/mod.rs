@@ -1,0 +1,463 @@
+//! The guard of waits: epochs common to all runs tell whether changed waits, teams and turns help.
+//!
+//! Problem. [`crate::waits`] and [`crate::teams`] change how threads wait by rules about delay and spinning.
+//! Where a rule is wrong, nobody notices that programs are slower. Switching the changes of *one* run on and
+//! off shows nothing: a program that alone returns to spinning takes PEs from the others, so it measures a
+//! loss by the changes where all programs gain.
+//!
+//! Approach. In an epoch without the changes all runs of a user let waits, teams and turns be as they are
+//! without corewise. No run leads:
+//!
+//! 1. *Common epochs.* Each second of the machine's clock may hold a pair of epochs, one with the changes and
+//!    one without, in an order that follows from the number of the second ([`pair`]). A run that wants a pair
+//!    writes its second on a board that all runs read ([`Board`]), more than a second ahead; a second holds a
+//!    pair if any living run has asked for it.
+//! 2. *Mean over all runs.* Each run writes down the logarithm of the ratio of its progress in both epochs.
+//!    The number of a pair is the mean over the runs, so all of them compute the same from the same numbers.
+//!    The numbers go into the test that stays valid however often it is evaluated ([`super::evidence`]).
+//! 3. *What hurts is taken back*: where the interval lies below 0, that run writes the verdict on the board,
+//!    and all runs follow the newest one. It holds for a time that doubles with each repetition. Meanwhile
+//!    pairs go on; if the changes help after all, or a run's progress falls below what it was with them, they
+//!    are in force again.
+//! 4. *What helps, or is unclear, stays* with the rules, and is tried again ever more rarely. Unlike for a
+//!    placement, the doubt favours the change: programs that spin against each other may take 70 times as
+//!    long.
+//!
+//! Cost. What an epoch costs is known from its result. A run asks for a pair only when that and what all
+//! earlier pairs have cost is less than [`COST_MAX`] of the time in which it had anything changed. So helpful
+//! changes are tried rarely and for 24 ms only, harmful ones every second. A program that runs for some
+//! seconds only sees no epoch.
+//!
+//! Meter. Heartbeats, or else CPU time in which a thread did not spin, by clock samples. Instructions count
+//! spinning as progress; points of code that are passed at a rate that can be counted hardly exist in
+//! programs that wait every 50 µs, and those in runtime libraries are passed by waiting.
+//!
+//! Source. Epochs in random order: see [`super`]; the common clock as in our turns; that each run must count
+//! the others' losses: externalities (Pigou, "The economics of welfare", 1920). The combination is ours.
+//!
+//! Limits. All changes of all runs are judged as one. When a run comes or goes, all begins anew: where many
+//! short programs come and go, nothing is ever judged. Runs of other users, and programs without corewise, do
+//! not count. Spinning that samples do not recognise counts as progress.
+
+mod board;
+mod findings;
+mod pair;
+
+pub use board::{Agreed, Ask, Board, Note};
+pub use findings::{WaitsFindings, WaitsState};
+
+use super::COST_MAX;
+use super::evidence::Evidence;
+use super::findings::Gain;
+use super::meter::{Look, Rates};
+use crate::ids::AppId;
+use crate::observe::{CounterReading, ProgressSource, ThreadReading};
+use crate::time::Time;
+use pair::{Pair, SETTLES};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// A second, and where in it the board is read and written for the next ones.
+const SECOND_NS: u64 = 1_000_000_000;
+const PLANS_NS: u64 = SECOND_NS / 2;
+
+/// Lengths of an epoch without the changes, in milliseconds: for a first impression, and where they cost
+/// little; where processes take turns, the shortest, and the length of a turn of each.
+const FIRST_MS: u64 = 24;
+const LONGER_MS: u64 = 100;
+const LONGEST_MS: u64 = 200;
+const TURN_MS: u64 = 100;
+
+/// The longest epoch with the changes: a round of turns of so many gangs. A pair must fit into a second.
+const ROUND_MAX_MS: u64 = 600;
+
+/// Pairs for a first impression; changes that help by more than this, as a logarithm, get no longer ones.
+const FIRST_PAIRS: usize = 3;
+const CLEAR_GAIN: f64 = 0.15;
+
+/// How long threads that began to spin in an epoch may go on after it.
+const RECOVERY: Duration = Duration::from_millis(20);
+
+/// What switching costs: a pair costs so much at least, in seconds.
+const SWITCHING_S: f64 = 0.002;
+
+/// A single pair of one run counts as this much, as a logarithm, at most.
+const LOG_MAX: f64 = 1.4;
+
+/// The number of pairs of a trial: an effect that they do not show is hardly worth more.
+const PAIRS_MAX: usize = 60;
+
+/// The number of pairs by which the cost of the next one is expected.
+const EXPECTED_BY: usize = 3;
+
+/// So many pairs in a row that show a gain end that the changes are taken back.
+const BETTER_PAIRS: u32 = 5;
+
+/// The changes have no effect if the interval shows less than this.
+const NOTHING: f64 = 0.01;
+
+/// How long a verdict holds at least; it doubles with each of the same kind, at most this often.
+const HOLDS: Duration = Duration::from_secs(60);
+const DOUBLINGS_MAX: u32 = 6;
+
+/// While the changes are taken back: time between two looks, and how far, as a logarithm, progress must be
+/// below that with them in two looks, or in one.
+const LOOK: Duration = Duration::from_millis(250);
+const FALLEN: f64 = 0.3;
+const COLLAPSED: f64 = 0.7;
+
+/// The loop may be a moment early.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// Results that stay on the board.
+const RESULTS_KEPT: usize = 4;
+
+/// The reason for undoing a change for an epoch.
+pub const EPOCH: &str = "an epoch without changed waits in all runs, to measure what they gain";
+
+/// The reason for undoing a change because changes hurt.
+pub const TAKEN_BACK: &str = "the changes of all runs together make them slower";
+
+/// What is known of the run at an instant.
+#[derive(Debug, Clone, Copy)]
+pub struct Present<'a> {
+    /// Its time.
+    pub now: Time,
+    /// Its threads.
+    pub threads: &'a [ThreadReading],
+    /// Whether its rules want anything changed, and how many of its processes are to take turns.
+    pub changes: bool,
+    /// See above.
+    pub gangs: u32,
+}
+
+/// The guard of waits of one run.
+#[derive(Debug, Default)]
+pub struct WaitsGuard {
+    /// The common clock at the run's time 0.
+    ahead_ns: u64,
+    /// The second in whose middle plans are made next; 0 before the first.
+    plans_in: u64,
+    /// The runs whose notes were on the board.
+    members: BTreeSet<u32>,
+    /// The present pair, and the next one.
+    pairs: VecDeque<Pair>,
+    /// What was added to the cost for pairs that this run has asked for, by their seconds.
+    reserved: BTreeMap<u64, f64>,
+    evidence: Evidence,
+    /// The last numbers of pairs, and how many in a row have shown that the changes help.
+    recent: VecDeque<f64>,
+    better: u32,
+    /// Progress with the changes.
+    with: Rates,
+    /// The time with changes, and what pairs have cost, in seconds.
+    in_force_s: f64,
+    spent_s: f64,
+    /// The second until which a verdict holds, and the number of verdicts of the same kind in a row.
+    holds_until: u64,
+    repeated: u32,
+    /// The last look that a fall of the progress is measured from, and looks in a row that showed one.
+    last: Look,
+    fallen: u32,
+    /// Since when the present has not been disturbed by an epoch.
+    undisturbed_from: Time,
+    now: Time,
+    began: Option<Time>,
+    takes_part: bool,
+    note: Note,
+    findings: WaitsFindings,
+}
+
+impl WaitsGuard {
+    /// Returns whether the changes are off now.
+    pub fn is_off(&self) -> bool {
+        self.pairs.front().and_then(Pair::is_off).unwrap_or(self.note.verdict.is_off)
+    }
+
+    /// Returns why changes are undone now.
+    pub fn reason(&self) -> &'static str {
+        if self.note.verdict.is_off { TAKEN_BACK } else { EPOCH }
+    }
+
+    /// Returns whether what happened from then on says nothing about the rules.
+    pub fn disturbs(&self, since: Time) -> bool {
+        let is_amid_pair = self.pairs.front().is_some_and(|pair| pair.is_off().is_some());
+        self.is_off() || is_amid_pair || since < self.undisturbed_from
+    }
+
+    /// Returns when the next look is due, in the run's time; `None` if there is nothing to do.
+    pub fn due(&self) -> Option<Time> {
+        let plans = self.plans_in * SECOND_NS + PLANS_NS;
+        let pair = self.pairs.front().and_then(Pair::due_ns);
+        let common = self.takes_part.then(|| pair.map_or(plans, |pair| pair.min(plans)))?;
+        let own = Time(common.saturating_sub(self.ahead_ns));
+        let look = self.last.at() + LOOK;
+        Some(if self.note.verdict.is_off { own.min(look) } else { own })
+    }
+
+    /// Returns what the other runs are to know; `None` as long as this one has never changed anything.
+    pub fn note(&self) -> Option<&Note> {
+        self.began.map(|_| &self.note)
+    }
+
+    /// Returns the findings so far; `None` if nothing was ever changed.
+    pub fn findings(&self) -> Option<&WaitsFindings> {
+        self.began.map(|_| &self.findings)
+    }
+
+    /// Takes in the board and what is known of the run.
+    pub fn take(&mut self, board: &Board, present: Present<'_>) {
+        let clock = board.clock.0;
+        (self.now, self.ahead_ns) = (present.now, clock.saturating_sub(present.now.0));
+        let look = look(present.now, present.threads);
+        self.findings.meter = look.source.or(self.findings.meter);
+        (self.note.changes, self.note.gangs) = (present.changes, present.gangs);
+        if present.changes {
+            self.began.get_or_insert(present.now);
+        }
+        self.takes_part = present.changes
+            || self.note.verdict.is_off
+            || board.notes.iter().any(|(_, note)| note.changes || note.verdict.is_off);
+        let is_amid_pair = self.take_epochs(clock, &look);
+        if is_amid_pair || !self.note.verdict.is_off {
+            self.last = look;
+        } else if self.last.at() + LOOK <= look.at() + MOMENT {
+            self.watch_for_a_fall(clock / SECOND_NS, &look);
+            self.last = look;
+        }
+        if self.plans_in * SECOND_NS + PLANS_NS <= clock + MOMENT.as_nanos() as u64 {
+            let second = clock / SECOND_NS;
+            self.plan(second, board);
+            self.plans_in = second + 1;
+        }
+    }
+
+    /// Takes in a look for the present pair. Returns whether there was one.
+    fn take_epochs(&mut self, clock: u64, look: &Look) -> bool {
+        let Some(pair) = self.pairs.front_mut() else { return false };
+        pair.take(clock, look);
+        if pair.is_off().is_some() {
+            self.undisturbed_from = look.at() + RECOVERY;
+            return true;
+        }
+        let is_over = pair.due_ns().is_none();
+        if is_over {
+            self.end_pair();
+        }
+        is_over
+    }
+
+    /// Writes down what a pair has shown of this run.
+    fn end_pair(&mut self) {
+        let Some(pair) = self.pairs.pop_front() else { return };
+        let Some((with, without)) = pair.rates() else { return };
+        self.with.approach(with, 1.0 / (1.0 + self.evidence.pairs().min(9) as f64));
+        if let Some(log) = with.log_over(without) {
+            self.note.results.push((pair.second(), log.clamp(-LOG_MAX, LOG_MAX)));
+            let old = self.note.results.len().saturating_sub(RESULTS_KEPT);
+            self.note.results.drain(..old);
+        }
+    }
+
+    /// In the middle of a second: takes in the pair of the last one, and plans those of the next.
+    fn plan(&mut self, second: u64, board: &Board) {
+        if self.note.changes && self.plans_in != 0 {
+            self.in_force_s += 1.0;
+        }
+        let members: BTreeSet<u32> = board.notes.iter().map(|(run, _)| *run).collect();
+        if members != self.members {
+            self.members = members;
+            self.begin_anew(second);
+        }
+        let newest = board.notes.iter().map(|(_, note)| note.verdict).max_by_key(|agreed| agreed.second);
+        if let Some(newest) = newest.filter(|newest| newest.second > self.note.verdict.second) {
+            self.agree(newest, second);
+        }
+        self.take_results(second.saturating_sub(1), board);
+        if self.note.verdict.is_off && second >= self.holds_until {
+            self.agree(Agreed { second, is_off: false }, second);
+        }
+        if self.takes_part && self.may_ask(second) {
+            self.ask(second + 2);
+        }
+        let asks = board.notes.iter().map(|(_, note)| note).chain([&self.note]).flat_map(|note| &note.asks);
+        let asked = asks.filter(|ask| ask.second == second + 1).map(|ask| ask.off_ms).max();
+        if let Some(off_ms) = asked.filter(|_| self.takes_part) {
+            let gangs = self.note.gangs + board.notes.iter().map(|(_, note)| note.gangs).sum::<u32>();
+            let on_ms = (TURN_MS * u64::from(gangs)).min(ROUND_MAX_MS).max(off_ms);
+            let [off, on] = [off_ms, on_ms].map(Duration::from_millis);
+            self.pairs.push_back(Pair::new(second + 1, off, on));
+            self.findings.off_seconds += off_ms as f64 / 1e3;
+        }
+    }
+
+    /// Another set of runs, or another verdict: what was measured says nothing about it.
+    fn begin_anew(&mut self, second: u64) {
+        self.evidence = Evidence::default();
+        self.recent.clear();
+        self.note.results.clear();
+        if self.note.verdict.is_off {
+            self.agree(Agreed { second, is_off: false }, second);
+        }
+    }
+
+    /// From now on this verdict holds.
+    fn agree(&mut self, agreed: Agreed, second: u64) {
+        if agreed.is_off && !self.note.verdict.is_off {
+            self.findings.state = WaitsState::TakenBack;
+            let after = self.began.map(|began| self.now.since(began).as_secs_f64());
+            self.findings.taken_back_after_seconds = self.findings.taken_back_after_seconds.or(after);
+            self.holds_until = self.holds_until.max(second + HOLDS.as_secs());
+        }
+        self.note.verdict = agreed;
+        self.evidence = Evidence::default();
+        (self.fallen, self.better) = (0, 0);
+    }
+
+    /// Takes in the results of all runs of a pair.
+    fn take_results(&mut self, second: u64, board: &Board) {
+        let notes = board.notes.iter().map(|(_, note)| note).chain([&self.note]);
+        let of_pair = notes.flat_map(|note| note.results.iter().filter(|(of, _)| *of == second));
+        let logs: Vec<f64> = of_pair.map(|(_, log)| *log).collect();
+        if logs.is_empty() {
+            return;
+        }
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        self.spent_s += cost_s(self.lost(mean), self.off_ms());
+        self.spent_s -= self.reserved.remove(&second).unwrap_or(0.0);
+        self.spent_s = self.spent_s.max(0.0);
+        self.evidence.take(mean);
+        self.recent.push_back(mean);
+        self.recent.drain(..self.recent.len().saturating_sub(EXPECTED_BY));
+        self.better = if mean > 0.0 { self.better + 1 } else { 0 };
+        self.findings.pairs += 1;
+        self.findings.runs = logs.len() as u32;
+        self.judge(second + 1);
+    }
+
+    fn judge(&mut self, second: u64) {
+        let (effect, interval) = (self.evidence.estimate(), self.evidence.interval());
+        let is_off = self.note.verdict.is_off;
+        let state = match interval {
+            Some((low, _)) if low > 0.0 => Some(WaitsState::Kept),
+            Some((_, high)) if high < 0.0 => Some(WaitsState::TakenBack),
+            Some((low, high)) if low > -NOTHING && high < NOTHING => Some(WaitsState::NotTold),
+            // The doubt favours the changes.
+            _ if is_off && self.better >= BETTER_PAIRS => Some(WaitsState::Kept),
+            _ => (self.evidence.pairs() >= PAIRS_MAX).then_some(WaitsState::NotTold),
+        };
+        if !is_off && (state.is_some() || self.findings.state == WaitsState::NotJudged) {
+            let end = |end: fn((f64, f64)) -> f64| interval.map(|interval| end(interval).exp_m1());
+            self.findings.gain = Some(Gain { value: effect.exp_m1(), low: end(|i| i.0), high: end(|i| i.1) });
+        }
+        let Some(state) = state else { return };
+        let is_repeated = self.findings.state == state;
+        self.repeated = if is_repeated { (self.repeated + 1).min(DOUBLINGS_MAX) } else { 0 };
+        // The next trial may take as long; what it costs is spread over the time until then.
+        let cost_s = self.evidence.pairs() as f64 * effect.abs() / 2.0;
+        let holds = (cost_s / COST_MAX).max(HOLDS.as_secs_f64()) as u64 * (1 << self.repeated);
+        match (state, is_off) {
+            (WaitsState::Kept | WaitsState::NotTold, false) => {
+                (self.findings.state, self.holds_until) = (state, second + holds);
+            }
+            (WaitsState::TakenBack, _) => {
+                self.holds_until = second + holds;
+                self.agree(Agreed { second, is_off: true }, second);
+            }
+            (WaitsState::Kept, true) => {
+                (self.findings.state, self.holds_until) = (WaitsState::Fell, second + holds);
+                self.agree(Agreed { second, is_off: false }, second);
+            }
+            _ => {}
+        }
+        self.evidence = Evidence::default();
+    }
+
+    /// The share of an epoch's progress that is lost because it is not as it is between pairs.
+    fn lost(&self, log: f64) -> f64 {
+        let better = if self.note.verdict.is_off { -log } else { log };
+        -(-better).exp_m1()
+    }
+
+    /// The length of the next epoch without the changes.
+    fn off_ms(&self) -> u64 {
+        let pairs = self.evidence.pairs();
+        let is_clear = pairs < FIRST_PAIRS || self.evidence.estimate() > CLEAR_GAIN;
+        match pairs {
+            _ if is_clear && self.note.gangs == 0 => FIRST_MS,
+            _ if is_clear => LONGER_MS,
+            0..10 => LONGER_MS,
+            _ => LONGEST_MS,
+        }
+    }
+
+    /// Whether this run may ask for a pair: no verdict holds, and its cost is little.
+    fn may_ask(&self, second: u64) -> bool {
+        let holds = second < self.holds_until && !self.note.verdict.is_off;
+        let is_metered = self.findings.meter.is_some() && self.note.changes;
+        is_metered && !holds && self.spent_s + self.expected_s() <= COST_MAX * self.in_force_s
+    }
+
+    /// What the next pair costs, by the last ones; a first one may lose all.
+    fn expected_s(&self) -> f64 {
+        let known = self.recent.iter().sum::<f64>() / self.recent.len() as f64;
+        cost_s(if self.recent.is_empty() { 1.0 } else { self.lost(known) }, self.off_ms())
+    }
+
+    fn ask(&mut self, second: u64) {
+        let expected_s = self.expected_s();
+        let off_ms = self.off_ms();
+        self.note.asks.retain(|ask| ask.second + 1 == second);
+        self.note.asks.push(Ask { second, off_ms });
+        self.reserved.insert(second, expected_s);
+        self.spent_s += expected_s;
+    }
+
+    /// While the changes are taken back: whether this run gets less done than with them.
+    fn watch_for_a_fall(&mut self, second: u64, look: &Look) {
+        let Some(level) = look.since(&self.last).log_over(&self.with) else { return };
+        self.fallen = if level < -FALLEN { self.fallen + 1 } else { 0 };
+        if self.fallen > 1 || level < -COLLAPSED {
+            self.repeated = (self.repeated + 1).min(DOUBLINGS_MAX);
+            self.holds_until = second + HOLDS.as_secs() * (1 << self.repeated);
+            self.findings.state = WaitsState::Fell;
+            self.agree(Agreed { second: second.max(self.note.verdict.second + 1), is_off: false }, second);
+        }
+    }
+}
+
+/// What a pair costs in seconds if this share of the progress is lost in one of its epochs.
+fn cost_s(lost: f64, length_ms: u64) -> f64 {
+    let length = Duration::from_millis(length_ms) + SETTLES + RECOVERY;
+    lost * length.as_secs_f64() + SWITCHING_S
+}
+
+/// The work of the threads of each application: what their program reports, or else samples in which they did
+/// not spin.
+fn look(now: Time, threads: &[ThreadReading]) -> Look {
+    let reported = |reading: &ThreadReading| {
+        let progress = reading.progress?;
+        let counts = matches!(progress.source, ProgressSource::Heartbeat | ProgressSource::Simulated);
+        counts.then_some(progress)
+    };
+    let reporting: BTreeSet<AppId> =
+        threads.iter().filter(|reading| reported(reading).is_some()).map(|reading| reading.app).collect();
+    let work = threads.iter().filter_map(|reading| {
+        if reporting.contains(&reading.app) {
+            return reported(reading).map(|progress| (reading, progress.work, progress.source));
+        }
+        match &reading.counters {
+            // The kernel's part is waking and switching, more so with short waits.
+            Some(CounterReading::Sample(sample)) => {
+                Some((reading, sample.judged + sample.unknown, ProgressSource::WorkingTime))
+            }
+            Some(CounterReading::Pmu(_)) | None => None,
+        }
+    });
+    let work: Vec<_> = work.collect();
+    let source = work.first().map(|(.., source)| *source);
+    Look::of_work(now, work.into_iter().map(|(reading, work, _)| (reading.thread, reading.app, work)), source)
+}
+
+#[cfg(test)]
+mod tests;
