@@ -77,7 +77,8 @@ pub struct Run {
     #[arg(long)]
     adapt_team: bool,
     /// Try each placement on the running program, keep it if the program makes faster progress and revert it
-    /// if not, where progress can be measured (docs/guard.md)
+    /// if not, where progress can be measured (docs/guard.md); likewise take back changes of waits that make
+    /// all programs under corewise slower together (docs/waits.md)
     #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     guard: OnOff,
     /// Print no summary at the end
