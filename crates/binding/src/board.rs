@@ -3,9 +3,9 @@
 //! Problem: several runs must hold epochs at the same time and judge by all their results, though none of
 //! them leads ([`corewise_core::guard::waits`]). Approach: a file in the user's runtime directory has a record
 //! for each run, and who holds the [slot](Slots) of a record writes it. A slot is free as soon as its holder
-//! has ended, however it ended, and then its record does not count. A record carries a checksum, because it may
-//! be read while it is written; the reader then does without it this time. Limits: those of [`super::slots`];
-//! runs beyond [`RUNS_MAX`] have no record, and are in no mean.
+//! has ended, however it ended, and then its record does not count. A record carries a checksum, because it
+//! may be read while it is written; the reader then does without it this time. Limits: those of
+//! [`super::slots`]; runs beyond [`RUNS_MAX`] have no record, and are in no mean.
 
 use super::journal;
 use super::slots::Slots;

@@ -16,8 +16,8 @@
 //! - A thread that inherited a mask set by corewise gets its own mask back.
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
 //! - One step binds and sets at most [`BINDS_PER_PE_MAX`] times per allowed PE.
-//! - With a [guard](crate::guard), a placement that hurts the program is reverted, and so are changes of waits,
-//!   teams and turns that hurt the programs of all runs together.
+//! - With a [guard](crate::guard), a placement that hurts the program is reverted, and so are changes of
+//!   waits, teams and turns that hurt the programs of all runs together.
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 

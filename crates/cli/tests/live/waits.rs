@@ -328,8 +328,9 @@ fn waits_are_changed_and_undone_as_all_runs_have_agreed() {
     });
     let verdict = Agreed { second: board.read().clock.0 / 1_000_000_000, is_off: true };
     board.write(&Note { verdict, ..Note::default() });
-    wait_for(|| board.read().notes.iter().all(|(_, note)| note.verdict == verdict).then_some(()));
-    team.await_waits(true);
+    // It follows, and may have found since that its progress fell.
+    let follows = |note: &Note| note.verdict.second >= verdict.second;
+    wait_for(|| board.read().notes.iter().all(|(_, note)| follows(note)).then_some(()));
     drop(board);
     team.await_waits(false);
     drop(crowd);
@@ -338,7 +339,7 @@ fn waits_are_changed_and_undone_as_all_runs_have_agreed() {
     let decisions = report["decisions"].as_array().unwrap().iter().filter(of_waits);
     let reasons: HashSet<&str> = decisions.filter_map(|decision| decision["reason"].as_str()).collect();
     assert!(reasons.contains(EPOCH) && reasons.contains(TAKEN_BACK), "{reasons:?}");
-    assert_eq!(report["waits"]["guard"]["state"], "taken_back", "{report:#}");
+    assert!(report["waits"]["guard"]["taken_back_after_seconds"].is_number(), "{report:#}");
 }
 
 #[test]

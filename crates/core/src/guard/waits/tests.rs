@@ -1,5 +1,5 @@
-//! The guard of waits on made-up runs: a column is a second, `#` with the changes, `.` without, and `~` with a
-//! pair of epochs.
+//! The guard of waits on made-up runs: a column is a second, `#` with the changes, `.` without, and `~` with
+//! a pair of epochs.
 
 use super::*;
 use crate::cpuset::CpuSet;
