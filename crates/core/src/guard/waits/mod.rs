@@ -164,6 +164,8 @@ pub struct WaitsGuard {
     now: Time,
     began: Option<Time>,
     takes_part: bool,
+    /// The applications whose programs have reported progress.
+    reporting: BTreeSet<AppId>,
     note: Note,
     findings: WaitsFindings,
 }
@@ -209,7 +211,7 @@ impl WaitsGuard {
     pub fn take(&mut self, board: &Board, present: Present<'_>) {
         let clock = board.clock.0;
         (self.now, self.ahead_ns) = (present.now, clock.saturating_sub(present.now.0));
-        let look = look(present.now, present.threads);
+        let look = look(present.now, present.threads, &mut self.reporting);
         self.findings.meter = look.source.or(self.findings.meter);
         (self.note.changes, self.note.gangs) = (present.changes, present.gangs);
         if present.changes {
@@ -432,16 +434,15 @@ fn cost_s(lost: f64, length_ms: u64) -> f64 {
     lost * length.as_secs_f64() + SWITCHING_S
 }
 
-/// The work of the threads of each application: what their program reports, or else samples in which they did
-/// not spin.
-fn look(now: Time, threads: &[ThreadReading]) -> Look {
+/// The work of the threads of each application: what its program reports, if it ever did, or else samples in
+/// which they did not spin.
+fn look(now: Time, threads: &[ThreadReading], reporting: &mut BTreeSet<AppId>) -> Look {
     let reported = |reading: &ThreadReading| {
         let progress = reading.progress?;
         let counts = matches!(progress.source, ProgressSource::Heartbeat | ProgressSource::Simulated);
         counts.then_some(progress)
     };
-    let reporting: BTreeSet<AppId> =
-        threads.iter().filter(|reading| reported(reading).is_some()).map(|reading| reading.app).collect();
+    reporting.extend(threads.iter().filter(|reading| reported(reading).is_some()).map(|reading| reading.app));
     let work = threads.iter().filter_map(|reading| {
         if reporting.contains(&reading.app) {
             return reported(reading).map(|progress| (reading, progress.work, progress.source));

@@ -253,24 +253,24 @@ fn samples_tell_how_much_was_done_without_spinning() {
     let sample =
         SampleReading { judged: 60, spinning: 30, kernel: 5, unknown: 4, ..SampleReading::default() };
     let counters = Some(CounterReading::Sample(sample));
-    let earlier = look(Time(0), &[reading(Some(0.0)), ThreadReading { app: AppId(1), ..reading(None) }]);
-    assert_eq!(earlier.source, Some(ProgressSource::Heartbeat));
+    let look_at =
+        |at_s: u64, reading: ThreadReading| look(Time(at_s * SECOND_NS), &[reading], &mut BTreeSet::new());
     let sampled = |counters| ThreadReading { counters, ..reading(None) };
-    let [before, after] = [
-        look(Time(0), &[sampled(Some(CounterReading::Sample(SampleReading::default())))]),
-        look(Time(SECOND_NS), &[sampled(counters.clone())]),
-    ];
+    let none = Some(CounterReading::Sample(SampleReading::default()));
+    let [before, after] = [look_at(0, sampled(none)), look_at(1, sampled(counters.clone()))];
     assert_eq!(after.source, Some(ProgressSource::WorkingTime));
-    let twice = look(Time(2 * SECOND_NS), &[sampled(counters)]);
+    let twice = look_at(2, sampled(counters.clone()));
     let rates = after.since(&before);
     assert!((rates.log_over(&rates.times(1.0 / 64.0)).unwrap() - 64f64.ln()).abs() < 1e-9);
     assert_eq!(twice.since(&after).log_over(&Rates::default()), None);
     // Instructions count spinning.
     let instructions = ProgressReading { work: 7, source: ProgressSource::Instructions };
-    assert_eq!(
-        look(Time(0), &[ThreadReading { progress: Some(instructions), ..reading(None) }]).source,
-        None
-    );
+    assert_eq!(look_at(0, ThreadReading { progress: Some(instructions), ..reading(None) }).source, None);
+    // Heartbeats come first, and a program that has reported some is not judged by samples any more.
+    let mut reporting = BTreeSet::new();
+    let heartbeats = ThreadReading { counters: counters.clone(), ..reading(Some(9.0)) };
+    assert_eq!(look(Time(0), &[heartbeats], &mut reporting).source, Some(ProgressSource::Heartbeat));
+    assert_eq!(look(Time(1), &[sampled(counters)], &mut reporting).source, None);
 }
 
 /// What 200 random pairs of runs lose by the guard, where the effect of the changes on each is random, is
