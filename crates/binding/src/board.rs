@@ -1,10 +1,10 @@
 //! The board on which the runs of one user agree about epochs without changed waits.
 //!
 //! Problem: several runs must hold epochs at the same time and judge by all their results, though none of
-//! them leads ([`corewise_core::guard::waits`]). Approach: a file in the user's runtime directory has a record
-//! for each run, and who holds the [slot](Slots) of a record writes it. A slot is free as soon as its holder
-//! has ended, however it ended, and then its record does not count. A record carries a checksum, because it
-//! may be read while it is written; the reader then does without it this time. Limits: those of
+//! them leads ([`corewise_core::guard::waits`]). Approach: a file in the user's runtime directory has a
+//! record for each run, and who holds the [slot](Slots) of a record writes it. A slot is free as soon as its
+//! holder has ended, however it ended, and then its record does not count. A record carries a checksum,
+//! because it may be read while it is written; the reader then does without it this time. Limits: those of
 //! [`super::slots`]; runs beyond [`RUNS_MAX`] have no record, and are in no mean.
 
 use super::journal;
@@ -37,9 +37,9 @@ pub struct SharedBoard {
 }
 
 impl SharedBoard {
-    /// Opens the board of this user.
+    /// Opens the board of this user; fails without a runtime directory, where a run would judge alone.
     pub fn open() -> io::Result<SharedBoard> {
-        Self::of(journal::shared(NAME)?)
+        Self::of(journal::common(NAME)?)
     }
 
     /// Takes the board in a file.
@@ -116,7 +116,7 @@ mod tests {
             gangs: 1,
             asks: vec![Ask { second, off_ms: 24 }],
             verdict: Agreed { second, is_off: true },
-            results: vec![(second, -0.5); 4],
+            results: vec![(second, Some(-0.5)), (second, None)],
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
         let (mut torn, other) = (record, encode(&note(8)).unwrap());
         torn[100..].copy_from_slice(&other[100..]);
         assert_eq!(decode(&torn), None);
-        let full = Note { results: vec![(u64::MAX, -0.5); 100], ..note(7) };
+        let full = Note { results: vec![(u64::MAX, Some(-0.5)); 100], ..note(7) };
         assert!(encode(&full).is_none());
     }
 }

@@ -144,9 +144,15 @@ pub fn recover() -> Vec<String> {
 
 /// Opens a file that all runs of this user share; without a runtime directory, a private one.
 pub(super) fn shared(name: &str) -> io::Result<File> {
-    let Ok(directory) = Directory::to_write() else {
-        return Ok(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?.into());
-    };
+    match Directory::to_write() {
+        Ok(_) => common(name),
+        Err(_) => Ok(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?.into()),
+    }
+}
+
+/// Opens a file that all runs of this user share; fails without a runtime directory.
+pub(super) fn common(name: &str) -> io::Result<File> {
+    let directory = Directory::to_write().map_err(io::Error::other)?;
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Ok(openat(&directory.descriptor, name, flags, Mode::from_bits_truncate(0o600))?.into())
 }

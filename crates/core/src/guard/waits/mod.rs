@@ -68,6 +68,9 @@ const LONGER_MS: u64 = 100;
 const LONGEST_MS: u64 = 200;
 const TURN_MS: u64 = 100;
 
+/// More gangs than any run has.
+const GANGS_MAX: u32 = 1 << 16;
+
 /// The longest epoch with the changes: a round of turns of so many gangs. A pair must fit into a second.
 const ROUND_MAX_MS: u64 = 600;
 
@@ -209,6 +212,7 @@ impl WaitsGuard {
 
     /// Takes in the board and what is known of the run.
     pub fn take(&mut self, board: &Board, present: Present<'_>) {
+        let board = &board.sound();
         let clock = board.clock.0;
         (self.now, self.ahead_ns) = (present.now, clock.saturating_sub(present.now.0));
         let look = look(present.now, present.threads, &mut self.reporting);
@@ -252,13 +256,19 @@ impl WaitsGuard {
     /// Writes down what a pair has shown of this run.
     fn end_pair(&mut self) {
         let Some(pair) = self.pairs.pop_front() else { return };
-        let Some((with, without)) = pair.rates() else { return };
-        self.with.approach(with, 1.0 / (1.0 + self.evidence.pairs().min(9) as f64));
-        if let Some(log) = with.log_over(without) {
-            self.note.results.push((pair.second(), log.clamp(-LOG_MAX, LOG_MAX)));
-            let old = self.note.results.len().saturating_sub(RESULTS_KEPT);
-            self.note.results.drain(..old);
+        if self.findings.meter.is_none() {
+            return;
         }
+        let mut result = None;
+        if let Some((with, without)) = pair.rates() {
+            self.with.approach(with, 1.0 / (1.0 + self.evidence.pairs().min(9) as f64));
+            // Without any work there is no result; others need not wait for one.
+            let Some(log) = with.log_over(without) else { return };
+            result = Some(log.clamp(-LOG_MAX, LOG_MAX));
+        }
+        self.note.results.push((pair.second(), result));
+        let old = self.note.results.len().saturating_sub(RESULTS_KEPT);
+        self.note.results.drain(..old);
     }
 
     /// In the middle of a second: takes in the pair of the last one, and plans those of the next.
@@ -320,10 +330,9 @@ impl WaitsGuard {
     fn take_results(&mut self, second: u64, board: &Board) {
         let notes = board.notes.iter().map(|(_, note)| note).chain([&self.note]);
         let of_pair = notes.flat_map(|note| note.results.iter().filter(|(of, _)| *of == second));
-        let logs: Vec<f64> = of_pair.map(|(_, log)| *log).collect();
-        if logs.is_empty() {
-            return;
-        }
+        // A run is late where threads spin: the mean over the others would say too little of that.
+        let logs: Option<Vec<f64>> = of_pair.map(|(_, log)| *log).collect();
+        let Some(logs) = logs.filter(|logs| !logs.is_empty()) else { return };
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         self.spent_s += cost_s(self.lost(mean), self.off_ms());
         self.spent_s -= self.reserved.remove(&second).unwrap_or(0.0);
@@ -353,7 +362,11 @@ impl WaitsGuard {
             self.findings.gain = Some(Gain { value: effect.exp_m1(), low: end(|i| i.0), high: end(|i| i.1) });
         }
         let Some(state) = state else { return };
-        let is_repeated = self.findings.state == state;
+        let is_repeated = match self.findings.state {
+            // What was taken back in vain.
+            WaitsState::Fell => state == WaitsState::TakenBack,
+            before => before == state,
+        };
         self.repeated = if is_repeated { (self.repeated + 1).min(DOUBLINGS_MAX) } else { 0 };
         // The next trial may take as long; what it costs is spread over the time until then.
         let cost_s = self.evidence.pairs() as f64 * effect.abs() / 2.0;

@@ -249,6 +249,39 @@ fn gangs_have_their_turns_within_an_epoch() {
 }
 
 #[test]
+fn a_pair_in_which_any_run_was_late_is_not_judged() {
+    let note = |log| Note { results: vec![(7, log)], ..Note::default() };
+    let mut guard = WaitsGuard { note: note(Some(-0.5)), ..WaitsGuard::default() };
+    for (of_other, pairs) in [(None, 0), (Some(-0.1), 1)] {
+        guard.take_results(7, &Board { notes: vec![(3, note(of_other))], ..Board::default() });
+        assert_eq!((guard.findings.pairs, guard.evidence.pairs()), (pairs, pairs as usize));
+    }
+    assert_eq!(guard.findings.runs, 2);
+}
+
+#[test]
+fn notes_that_no_run_writes_do_not_count() {
+    let second = BEGIN_MS / 1000;
+    let sound = Note {
+        asks: vec![Ask { second: u64::MAX, off_ms: LONGEST_MS }],
+        results: vec![(u64::MAX, Some(-LOG_MAX)), (0, None)],
+        verdict: Agreed { second: second + 1, is_off: true },
+        ..Note::default()
+    };
+    let of_results = |log| Note { results: vec![(second, Some(log))], ..sound.clone() };
+    let notes = [
+        sound.clone(),
+        Note { gangs: u32::MAX, ..sound.clone() },
+        Note { asks: vec![Ask { second, off_ms: u64::MAX }], ..sound.clone() },
+        Note { verdict: Agreed { second: second + 2, is_off: true }, ..sound.clone() },
+        of_results(f64::MAX),
+        of_results(f64::NAN),
+    ];
+    let board = Board { clock: Time(BEGIN_MS * 1_000_000), notes: (0..).zip(notes).collect() };
+    assert_eq!(board.sound().notes, [(0, sound)]);
+}
+
+#[test]
 fn samples_tell_how_much_was_done_without_spinning() {
     let sample =
         SampleReading { judged: 60, spinning: 30, kernel: 5, unknown: 4, ..SampleReading::default() };
