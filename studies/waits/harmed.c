@@ -1,6 +1,8 @@
-/* A program that shorter waits harm, planted for the guard of waits: whenever a thread has slept in a barrier that took
- * less than 5 ms, for which the library would have spun by itself, it has to do its work of some 10 ms anew. It reports
- * its progress by libcorewise. The argument is the number of seconds; it prints how many pieces of work it has done. */
+/* A program that shorter waits harm, planted for the guard of waits: whenever a thread has slept in a barrier
+ * that took less than 5 ms, for which the library would have spun by itself, it has to do its work of some
+ * 10 ms anew. It reports its progress by libcorewise. The argument is the number of seconds; it prints how
+ * many pieces of work it has done. Compiled by gcc -O2 -fopenmp harmed.c $(pkg-config --cflags --libs
+ * corewise) -lpthread. */
 #define _GNU_SOURCE
 #include <corewise.h>
 #include <omp.h>
