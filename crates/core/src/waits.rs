@@ -61,13 +61,13 @@ pub const DELAYED_FROM: f64 = 0.1;
 /// starts beside them, corewise too, takes PEs for some milliseconds.
 pub const WAITED_MIN: Duration = Duration::from_millis(6);
 
-/// The same where a single look says so. A lone program is looked at every 50 ms; a command that it had started
-/// made its threads wait for 8 to 9 ms within one, and by the next it was over. *Measured*.
+/// The same where a single look says so. A lone program is looked at every 50 ms; a command that it had
+/// started made its threads wait for 8 to 9 ms within one, and by the next it was over. *Measured*.
 pub const WAITED_AT_ONCE_MIN: Duration = Duration::from_millis(12);
 
-/// The share below which they count as not held up, over [`CALM_MIN`]. A thread that sleeps often waits briefly at
-/// each wake-up, even for an idle PE: with short waits this was up to 0.03 of the time in programs that ran
-/// alone, and 0.3 or more in programs that shared the PEs.
+/// The share below which they count as not held up, over [`CALM_MIN`]. A thread that sleeps often waits
+/// briefly at each wake-up, even for an idle PE: with short waits this was up to 0.03 of the time in programs
+/// that ran alone, and 0.3 or more in programs that shared the PEs.
 pub const CALM_BELOW: f64 = 0.06;
 
 /// For how long they must not be held up at least before the library's own choice holds again.
@@ -250,10 +250,7 @@ impl Waits {
         }
         match &mut process.state {
             State::Own if share >= DELAYED_FROM => {
-                let since = *process.delayed_since.get_or_insert(now);
-                process.waited += delay.waited();
-                let enough = if since == now { WAITED_AT_ONCE_MIN } else { WAITED_MIN };
-                if process.waited < enough {
+                if !process.has_waited_enough(delay, now) {
                     return false;
                 }
                 if matches!(process.spins, Spins::Anyway { until } if until <= now) {
@@ -449,6 +446,13 @@ impl Process {
             (State::Cured { since, .. }, _) => Some(*since),
             (State::Own, Spins::Anyway { .. }) | (State::Left, _) => None,
         }
+    }
+
+    /// Takes in a look at which it was held up. Whether that is enough to act.
+    fn has_waited_enough(&mut self, delay: &ProcessDelay, now: Time) -> bool {
+        let since = *self.delayed_since.get_or_insert(now);
+        self.waited += delay.waited();
+        self.waited >= if since == now { WAITED_AT_ONCE_MIN } else { WAITED_MIN }
     }
 
     /// It was not held up for so long. Between two looks, threads that share PEs can have them by chance; so
