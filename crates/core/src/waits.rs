@@ -451,7 +451,8 @@ impl Process {
     /// Takes in a look at which it was held up. Whether that is enough to act.
     fn has_waited_enough(&mut self, delay: &ProcessDelay, now: Time) -> bool {
         let since = *self.delayed_since.get_or_insert(now);
-        self.waited += delay.waited();
+        // No more than that, for it takes as long a calm to be forgotten.
+        self.waited = (self.waited + delay.waited()).min(WAITED_AT_ONCE_MIN);
         self.waited >= if since == now { WAITED_AT_ONCE_MIN } else { WAITED_MIN }
     }
 

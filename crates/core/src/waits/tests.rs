@@ -64,6 +64,17 @@ fn one_long_look_says_nothing_of_what_is_over_by_the_next() {
     assert!(look(&mut Waits::new(BOTH), 37_375, 34_866, 34_055, 50), "beside two busy processes");
 }
 
+/// Else a disturbance long after would find it held up, and samples of its spinning would be judged.
+#[test]
+fn who_has_been_held_up_for_long_without_a_cure_is_so_no_longer_after_a_moment() {
+    let mut waits = Waits::new(BOTH);
+    assert!((1..=500).all(|look| !waits.take(&held_up(false), at(10 * look))));
+    assert_eq!(waits.to_judge(), [LEADER]);
+    let calm = ProcessDelay { wait_ns: 0, ..held_up(false) };
+    assert!((501..=502).all(|look| !waits.take(&calm, at(10 * look))));
+    assert!(waits.to_judge().is_empty());
+}
+
 #[test]
 fn who_is_held_up_all_the_same_spins_for_the_shortest_time_till_it_is_calm() {
     assert_eq!(drawn("#####---#............"), ".ssSSSSSSSSSSSSSSSSSS");
