@@ -307,6 +307,29 @@ pub struct ThreadReading {
     pub ended: bool,
 }
 
+#[cfg(test)]
+impl ThreadReading {
+    /// A free thread of a process of its own, which may run on two PEs and of which nothing else is known.
+    pub(crate) fn example(tid: u32) -> ThreadReading {
+        ThreadReading {
+            thread: ThreadId { tid, generation: 0 },
+            pid: tid,
+            app: AppId(0),
+            name: "t".into(),
+            cpu_ns: 0,
+            runnable_ns: None,
+            runnable: true,
+            last_pe: Some(PeId(0)),
+            standing: Standing::Free,
+            permitted: Arc::new(CpuSet::first_n(2)),
+            counters: None,
+            hints: Hints::default(),
+            progress: None,
+            ended: false,
+        }
+    }
+}
+
 /// The progress of a thread since it has been watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressReading {

@@ -23,9 +23,8 @@
 //! Evidence: `studies/paths/accuracy`. The constants were chosen on its programs bzip2, bc, gzip and lua. The
 //! results of the others were seen, and decided that short windows are still balanced.
 //!
-//! Limits: parts of a program that exchange no control within a
-//! window (phases) are related by step 1 alone, so a phase that waits for memory all the time is still
-//! overestimated.
+//! Limits: parts of a program that exchange no control within a window (phases) are related by step 1 alone,
+//! so a phase that waits for memory all the time is still overestimated.
 
 use crate::balance::balanced_edges;
 use crate::fragment::fragments;

@@ -77,8 +77,7 @@ impl Findings {
             Verdict::Hurts => State::TakenBack,
             Verdict::NotTold => State::NotTold,
         };
-        let end = |end: fn((f64, f64)) -> f64| found.interval.map(|interval| end(interval).exp_m1());
-        self.gain = Some(Gain { value: found.effect.exp_m1(), low: end(|i| i.0), high: end(|i| i.1) });
+        self.gain = Some(Gain::of(found.effect, found.interval));
         self.trials += 1;
         self.trial_seconds += found.took.as_secs_f64();
         if found.verdict == Verdict::Hurts {
@@ -117,6 +116,14 @@ impl fmt::Display for Findings {
                 write!(f, "placement not judged: the time was too short")
             }
         }
+    }
+}
+
+impl Gain {
+    /// Takes the logarithms of the ratio of progress and of the ends of its interval.
+    pub(super) fn of(effect: f64, interval: Option<(f64, f64)>) -> Gain {
+        let (low, high) = interval.map(|(low, high)| (low.exp_m1(), high.exp_m1())).unzip();
+        Gain { value: effect.exp_m1(), low, high }
     }
 }
 

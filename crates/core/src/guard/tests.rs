@@ -3,8 +3,7 @@
 
 use super::*;
 use crate::cpuset::CpuSet;
-use crate::ids::AppId;
-use crate::observe::{Hints, ProgressReading, ProgressSource, Standing};
+use crate::observe::{ProgressReading, ProgressSource};
 use std::sync::Arc;
 
 /// A thread and its work per second, with the placement (`true`) and without, at each time.
@@ -15,22 +14,9 @@ struct Program {
 }
 
 fn reading(work: Option<f64>) -> ThreadReading {
-    ThreadReading {
-        thread: ThreadId { tid: 1, generation: 0 },
-        pid: 1,
-        app: AppId(0),
-        name: "drawn".into(),
-        cpu_ns: 0,
-        runnable_ns: None,
-        runnable: true,
-        last_pe: Some(PeId(3)),
-        standing: Standing::Free,
-        permitted: Arc::new(CpuSet::first_n(4)),
-        counters: None,
-        hints: Hints::default(),
-        progress: work.map(|work| ProgressReading { work: work as u64, source: ProgressSource::Simulated }),
-        ended: false,
-    }
+    let progress = |work: f64| ProgressReading { work: work as u64, source: ProgressSource::Simulated };
+    let (last_pe, permitted) = (Some(PeId(3)), Arc::new(CpuSet::first_n(4)));
+    ThreadReading { last_pe, permitted, progress: work.map(progress), ..ThreadReading::example(1) }
 }
 
 /// Runs a program for some seconds, with a loop that looks each second and when the guard asks for it.

@@ -2,33 +2,17 @@ use super::*;
 use crate::engine::{Engine, EngineConfig};
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, Hints, Input, Observation, ProcessDelay,
-    SampleReading, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, Input, Observation, ProcessDelay, SampleReading,
+    ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::policy;
 use crate::time::Time;
-use std::sync::Arc;
 
 const SECOND: u64 = 1_000_000_000;
 
 fn reading(tid: u32, cpu_ns: u64) -> ThreadReading {
-    ThreadReading {
-        thread: ThreadId { tid, generation: 0 },
-        pid: tid,
-        app: AppId(0),
-        name: "t".into(),
-        cpu_ns,
-        runnable_ns: None,
-        runnable: true,
-        last_pe: Some(PeId(0)),
-        standing: Standing::Free,
-        permitted: Arc::new(CpuSet::first_n(2)),
-        counters: None,
-        hints: Hints::default(),
-        progress: None,
-        ended: false,
-    }
+    ThreadReading { cpu_ns, ..ThreadReading::example(tid) }
 }
 
 /// A reading of `judged` samples, of which the share `fp` is in floating-point work.

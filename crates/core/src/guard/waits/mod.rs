@@ -128,9 +128,9 @@ pub struct Present<'a> {
     pub now: Time,
     /// Its threads.
     pub threads: &'a [ThreadReading],
-    /// Whether its rules want anything changed, and how many of its processes are to take turns.
+    /// Whether its rules want anything changed.
     pub changes: bool,
-    /// See above.
+    /// How many of its processes are to take turns.
     pub gangs: u32,
 }
 
@@ -358,8 +358,7 @@ impl WaitsGuard {
             _ => (self.evidence.pairs() >= PAIRS_MAX).then_some(WaitsState::NotTold),
         };
         if !is_off && (state.is_some() || self.findings.state == WaitsState::NotJudged) {
-            let end = |end: fn((f64, f64)) -> f64| interval.map(|interval| end(interval).exp_m1());
-            self.findings.gain = Some(Gain { value: effect.exp_m1(), low: end(|i| i.0), high: end(|i| i.1) });
+            self.findings.gain = Some(Gain::of(effect, interval));
         }
         let Some(state) = state else { return };
         let is_repeated = match self.findings.state {

@@ -2,32 +2,15 @@
 //! a pair of epochs.
 
 use super::*;
-use crate::cpuset::CpuSet;
-use crate::ids::ThreadId;
-use crate::observe::{Hints, ProgressReading, SampleReading, Standing};
+use crate::observe::{ProgressReading, SampleReading};
 use crate::random::Random;
-use std::sync::Arc;
 
 /// The work of a run per second, by time, its number, whether its own changes are off, and those of all.
 type Rate<'a> = &'a dyn Fn(f64, usize, bool, bool) -> f64;
 
 fn reading(work: Option<f64>) -> ThreadReading {
-    ThreadReading {
-        thread: ThreadId { tid: 1, generation: 0 },
-        pid: 1,
-        app: AppId(0),
-        name: "drawn".into(),
-        cpu_ns: 0,
-        runnable_ns: None,
-        runnable: true,
-        last_pe: None,
-        standing: Standing::Free,
-        permitted: Arc::new(CpuSet::first_n(2)),
-        counters: None,
-        hints: Hints::default(),
-        progress: work.map(|work| ProgressReading { work: work as u64, source: ProgressSource::Heartbeat }),
-        ended: false,
-    }
+    let progress = |work| ProgressReading { work: work as u64, source: ProgressSource::Heartbeat };
+    ThreadReading { progress: work.map(progress), ..ThreadReading::example(1) }
 }
 
 /// A run, and from when to when it lives, in milliseconds of the common clock.
