@@ -397,7 +397,8 @@ fn waits(report: &Report) -> Vec<String> {
         (waits.processes_with_smaller_teams, "Libraries were made to use fewer threads"),
     ];
     let cures = cures.iter().filter(|(count, _)| *count > 0);
-    let cures = cures.map(|(count, what)| format!("{what}, in {count} processes."));
+    let processes = |count: u64| if count == 1 { "process" } else { "processes" };
+    let cures = cures.map(|&(count, what)| format!("{what}, in {count} {}.", processes(count)));
     let found = waits.guard.map(|found| format!("Whether that helped: {found}."));
     spun.into_iter().chain(cures).chain(found).collect()
 }

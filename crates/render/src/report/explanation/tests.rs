@@ -1,6 +1,7 @@
 use super::{of_run, of_thread};
 use crate::report::fixture::{SECOND_NS, decision, pair, report, thread};
 use corewise_core::classify::FpuClass;
+use corewise_core::guard::waits::{WaitsFindings, WaitsState};
 use corewise_core::guard::{BACK, EPOCH, Findings, Gain, State};
 use corewise_core::observe::{ProgressSource, Standing};
 use corewise_core::report::Report;
@@ -30,6 +31,15 @@ fn tried() -> Report {
     report.threads[2].standing = Standing::SelfPinned;
     report.waits.spinning_cpu_seconds = Some(1.5);
     report.waits.shortened_processes = 2;
+    report.waits.processes_in_turns = 1;
+    report.waits.guard = Some(WaitsFindings {
+        state: WaitsState::TakenBack,
+        meter: Some(ProgressSource::WorkingTime),
+        gain: Some(Gain { value: -0.1, low: Some(-0.141), high: Some(-0.057) }),
+        runs: 2,
+        taken_back_after_seconds: Some(26.2),
+        ..WaitsFindings::default()
+    });
     report
 }
 
