@@ -29,8 +29,9 @@
 //! Short waits help only if other threads use the PEs that waiting threads leave. If something takes a PE for
 //! a moment now and then, threads are delayed although PEs are idle ([`IDLE_FROM`]), and a program with short
 //! loops takes several times as long with short waits as with the library's own choice. Then the library's
-//! own choice holds again, and short waits are suspended for a time that doubles with each such case
-//! ([`SUSPENDED_MIN`] to [`CALM_MAX`]).
+//! own choice holds again, and short waits are suspended, four times as long with each such case
+//! ([`SUSPENDED_MIN`] to [`CALM_MAX`]): each trial takes a tenth of a second, in which the program does a
+//! third of its work.
 //!
 //! LLVM's OpenMP lets its idle threads give their PE away while they spin, and loses by turns. So those waits
 //! do not count there, only what the program spins in code of its own.
@@ -76,14 +77,15 @@ pub const CALM_MIN: Duration = Duration::from_millis(100);
 /// And at most, after many relapses.
 pub const CALM_MAX: Duration = Duration::from_secs(10);
 
-/// Idle share of its PEs, in percent, from which on short waits do not help a process. Alone, or beside
+/// Idle share of its PEs, in percent of what others leave to it, from which on short waits do not help a
+/// process. Alone, or beside
 /// something that takes one PE for up to half of the time, OpenMP programs with short waits left 18 to 63
 /// percent idle and took longer than with their own; one that left 9 to 11 lost 7 % or gained 15 %. Beside a
 /// busy process or a second copy the share was 0 to 2. *Measured*, `studies/waits/idle`.
 pub const IDLE_FROM: u8 = 15;
 
 /// For how long short waits that did not help are suspended at first.
-pub const SUSPENDED_MIN: Duration = Duration::from_millis(200);
+pub const SUSPENDED_MIN: Duration = Duration::from_millis(500);
 
 /// Share of a held-up process's samples in which it spins, from which on it takes turns.
 pub const SPINNING_MIN: f64 = 0.3;
@@ -472,7 +474,7 @@ impl Process {
     /// The library's own choice holds again, and short waits are suspended, because they do not help.
     fn suspend(&mut self, now: Time) {
         let wait = match self.suspended {
-            Some((until, last)) if now.since(until) < 10 * last => (2 * last).min(CALM_MAX),
+            Some((until, last)) if now.since(until) < 10 * last => (4 * last).min(CALM_MAX),
             Some(_) | None => SUSPENDED_MIN,
         };
         self.suspended = Some((now + wait, wait));

@@ -121,8 +121,9 @@ struct Process {
     copies: Vec<Idling>,
     /// The spin count that is wanted of them, if not the library's own choice.
     wanted: Option<u64>,
-    /// The idle time of its PEs while its waits are changed.
-    idle: Option<IdleTime>,
+    /// The idle time of its PEs while its waits are changed, and for how long its threads ran and corewise
+    /// looked meanwhile, in nanoseconds.
+    idle: Option<(IdleTime, u64, u64)>,
     /// Where it says of how many threads teams are, and what is wanted there, if not the libraries' own
     /// choice.
     teams: Vec<Variable>,
@@ -347,8 +348,7 @@ impl Runtimes {
             // As long as something is changed, it is told, too, that they wait no longer.
             if !process.is_over && (process.is_changed() || began < process.told_until) {
                 let (adaptable, gives_way) = (!process.copies.is_empty(), process.gives_way);
-                let idle = process.idle.as_mut().and_then(|idle| idle.take(&self.proc));
-                let idle_percent = idle.map(|idle| idle.percent());
+                let idle_percent = process.idle_percent(&self.proc, &delay);
                 delays.push(ProcessDelay { adaptable, gives_way, idle_percent, ..delay });
             }
             !process.threads.is_empty()
@@ -412,7 +412,8 @@ impl Runtimes {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
         process.wanted = count;
-        process.idle = count.map(|_| IdleTime::begin(&self.proc, process.threads.keys().copied()));
+        let begin = |_| (IdleTime::begin(&self.proc, process.threads.keys().copied()), 0, 0);
+        process.idle = count.map(begin);
         process.busy = (Instant::now(), 0, 0);
         process.write(guardian)
     }
@@ -490,6 +491,15 @@ impl Process {
             spin_count,
             team_size,
         }
+    }
+
+    /// How idle its PEs are while its waits are changed, of the time that others leave, with what a look showed.
+    fn idle_percent(&mut self, proc: &Proc, delay: &ProcessDelay) -> Option<u8> {
+        let (idle, ran_ns, elapsed_ns) = self.idle.as_mut()?;
+        (*ran_ns, *elapsed_ns) = (*ran_ns + delay.run_ns, *elapsed_ns + delay.elapsed_ns);
+        let percent = idle.take(proc)?.percent_beside(*ran_ns as f64 / (*elapsed_ns).max(1) as f64);
+        (*ran_ns, *elapsed_ns) = (0, 0);
+        Some(percent)
     }
 
     /// How much of what its threads waited was their quota's doing: as if each PE that a quota closed had one

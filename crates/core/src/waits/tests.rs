@@ -128,9 +128,9 @@ impl Waits {
 
 #[test]
 fn short_waits_that_only_leave_pes_idle_are_suspended_for_ever_longer() {
-    let (short, own) = delayed_beside_idle_pes(IDLE_FROM, 250);
-    assert_eq!(own, [10, 40, 90, 180], "suspended for 20, 40 and 80 looks");
-    assert_eq!(short, [2, 30, 80, 170]);
+    let (short, own) = delayed_beside_idle_pes(IDLE_FROM, 1200);
+    assert_eq!(own, [10, 70, 280, 1090], "suspended for 50, 200 and 800 looks");
+    assert_eq!(short, [2, 60, 270, 1080]);
     assert_eq!(delayed_beside_idle_pes(IDLE_FROM - 1, 250), (vec![2], vec![]), "other threads use the PEs");
 }
 

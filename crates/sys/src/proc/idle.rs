@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// The least time over which idle time is taken.
 const OVER: Duration = Duration::from_millis(100);
 
+/// The idle share of the PEs from which on it is certain: with two PEs, more than one tick.
+const CERTAIN_FROM: f64 = 0.07;
+
 /// The most threads whose masks are read.
 const THREADS_MAX: usize = 64;
 
@@ -27,9 +30,11 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Returns the idle share of the PEs in percent.
-    pub fn percent(&self) -> u8 {
-        if self.of == 0 { 0 } else { (100.0 * self.pes / self.of as f64) as u8 }
+    /// Returns the idle share of what others leave to threads that ran on so many of the PEs, in percent: of
+    /// idle time and theirs. Idle time that the ticks do not show for certain is none.
+    pub fn percent_beside(&self, own_pes: f64) -> u8 {
+        let is_certain = self.of > 0 && self.pes >= CERTAIN_FROM * self.of as f64;
+        if is_certain { (100.0 * self.pes / (self.pes + own_pes)) as u8 } else { 0 }
     }
 }
 
@@ -73,6 +78,15 @@ mod tests {
     use super::*;
     use corewise_testing::machine::root;
 
+    #[test]
+    fn what_others_take_is_no_time_that_could_be_idle() {
+        let idle = Idle { pes: 0.3, of: 2 };
+        assert_eq!(idle.percent_beside(1.7), 15, "alone");
+        assert_eq!(idle.percent_beside(0.7), 30, "others take one of the two PEs");
+        assert_eq!(Idle { pes: 0.1, of: 2 }.percent_beside(0.1), 0, "one tick in a tenth of a second");
+        assert_eq!(Idle { pes: 0.0, of: 0 }.percent_beside(0.0), 0);
+    }
+
     fn stat(idle: [u64; 3]) -> String {
         let lines = idle.iter().enumerate().map(|(pe, idle)| format!("cpu{pe} 900 0 0 {idle} 0 0 0 0 0 0\n"));
         lines.collect()
@@ -93,7 +107,7 @@ mod tests {
         let idle = time.take(&proc).unwrap();
         assert_eq!(idle.of, 2);
         assert!(idle.pes > 0.0 && idle.pes <= 0.4, "0.4 s of a second, at most: {}", idle.pes);
-        assert!((1..=20).contains(&idle.percent()), "{} %", idle.percent());
+        assert!((1..=100).contains(&idle.percent_beside(0.0)), "{idle:?}");
         assert_eq!(time.before, proc.pe_times(), "the next one has begun");
     }
 }
