@@ -34,7 +34,7 @@ use crate::teams::Teams;
 use crate::time::Time;
 use crate::topology::Topology;
 use crate::waits::{Cures, Waits};
-use gangs::Gangs;
+use gangs::{Gangs, Why};
 use intake::Intake;
 use present::Present;
 use std::sync::Arc;
@@ -338,7 +338,7 @@ impl Engine {
         self.waits_guard.as_ref().is_some_and(|guard| guard.disturbs(since))
     }
 
-    /// Determines which of the delayed processes spin, and which processes take turns.
+    /// Determines which of the delayed processes spin, and which processes take turns or are kept apart.
     fn judge_waits(&mut self, threads: &[ThreadReading]) {
         if self.is_disturbed(Duration::ZERO) {
             self.waits.judge_anew();
@@ -352,11 +352,13 @@ impl Engine {
             });
             self.waits.judge(leader, samples.collect(), self.intake.now);
         }
-        let threads_of = |leader: ThreadId| {
+        let threads_of = |(why, leader): (Why, ThreadId)| {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid && !reading.ended);
-            (leader, of_process.map(|reading| reading.thread).collect())
+            (leader, (why, of_process.map(|reading| reading.thread).collect()))
         };
-        self.gangs.set_members(self.waits.in_turns().map(threads_of).collect());
+        let in_turns = self.waits.in_turns().map(|leader| (Why::Turns, leader));
+        let apart = self.waits.apart().map(|leader| (Why::Yields, leader));
+        self.gangs.set_members(in_turns.chain(apart).map(threads_of).collect());
     }
 
     /// Takes in the reading of a living thread.

@@ -133,9 +133,9 @@ pub struct ProcessDelay {
     /// Wall-clock time since the last report, in nanoseconds.
     #[serde(default = "ten_ms")]
     pub elapsed_ns: u64,
-    /// How idle the PEs that it may use were lately, since its waits were changed: idle time over idle time and
-    /// that in which its threads ran, in percent, so without what others took. Told every 100 ms, only while its
-    /// waits are changed.
+    /// How idle the PEs that it may use were lately, since its waits were changed: idle time over idle time
+    /// and that in which its threads ran, in percent, so without what others took. Told every 100 ms, only
+    /// while its waits are changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_percent: Option<u8>,
     /// Whether the spin count of its idle threads can be changed.

@@ -34,7 +34,9 @@
 //! third of its work.
 //!
 //! LLVM's OpenMP lets its idle threads give their PE away while they spin, and loses by turns. So those waits
-//! do not count there, only what the program spins in code of its own.
+//! do not count there, only what the program spins in code of its own. Two of its threads on one PE give it
+//! to each other in vain, and the system leaves them there for seconds; so while such a program is held up,
+//! its threads are kept apart ([`Waits::apart`]).
 //!
 //! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing by this,
 //! and loses next to nothing.
@@ -156,6 +158,8 @@ struct Process {
     adaptable: bool,
     /// Whether they need no change.
     gives_way: bool,
+    /// Since it was held up although they need none: for how long it has been calm.
+    apart: Option<Calm>,
     /// Whether it spins although its library's waits were short, or cannot be.
     spins: Spins,
     /// Since when it is held up, if its waits are its own, and for how long a thread has waited since then.
@@ -250,10 +254,16 @@ impl Waits {
             };
             return true;
         }
+        if process.apart.as_mut().is_some_and(|calm| calm.take(delay) >= TURNS_CALM_MIN) {
+            process.apart = None;
+        }
         match &mut process.state {
             State::Own if share >= DELAYED_FROM => {
                 if !process.has_waited_enough(delay, now) {
                     return false;
+                }
+                if process.gives_way && cures.turns {
+                    process.apart.get_or_insert_default();
                 }
                 if matches!(process.spins, Spins::Anyway { until } if until <= now) {
                     process.spins = Spins::No;
@@ -265,11 +275,7 @@ impl Waits {
                     }
                     Spins::Itself { .. } | Spins::No | Spins::Anyway { .. } => return false,
                 };
-                let relapsed = |from: Time| now.since(from) < 10 * process.calm;
-                process.calm = match process.calm_from {
-                    Some(from) if relapsed(from) => (2 * process.calm).min(CALM_MAX),
-                    _ => CALM_MIN,
-                };
+                process.calm = process.calm_after_relapse(now);
                 let reason = format!("its threads waited for a PE for {:.0} % of their time", 100.0 * share);
                 process.state =
                     State::Cured { cure, since: now, calm: Calm::default(), reason: reason.into() };
@@ -368,6 +374,12 @@ impl Waits {
         self.processes.iter().filter(|(_, process)| process.takes_turns()).map(|(&leader, _)| leader)
     }
 
+    /// The held-up processes whose idle threads give way: no two of their threads should share a PE.
+    pub fn apart(&self) -> impl Iterator<Item = ThreadId> {
+        let apart = |process: &Process| process.apart.is_some() && !process.takes_turns();
+        self.processes.iter().filter(move |(_, process)| apart(process)).map(|(&leader, _)| leader)
+    }
+
     /// Whether the waits of any process are changed, or it takes turns.
     pub fn is_any_cured(&self) -> bool {
         self.processes.values().any(|process| matches!(process.state, State::Cured { .. }))
@@ -381,7 +393,8 @@ impl Waits {
     /// Whether one of them is to be judged as soon as there are samples of it.
     pub fn is_judged_soon(&self, now: Time) -> bool {
         let soon = |since: Time| now < since + JUDGED_OFTEN_FOR;
-        self.processes.values().filter_map(Process::to_judge_since).any(soon)
+        let mut disturbed = self.processes.values().filter(|process| !process.gives_way);
+        disturbed.any(|process| process.to_judge_since().is_some_and(soon))
     }
 
     /// Adds what is wanted.
@@ -427,6 +440,7 @@ impl Process {
             state: State::Own,
             adaptable: false,
             gives_way: false,
+            apart: None,
             spins: Spins::No,
             delayed_since: None,
             waited: Duration::ZERO,
@@ -469,6 +483,14 @@ impl Process {
 
     fn be_held_up_no_longer(&mut self) {
         (self.delayed_since, self.waited) = (None, Duration::ZERO);
+    }
+
+    /// How long it must be calm if it is held up again.
+    fn calm_after_relapse(&self, now: Time) -> Duration {
+        match self.calm_from {
+            Some(from) if now.since(from) < 10 * self.calm => (2 * self.calm).min(CALM_MAX),
+            Some(_) | None => CALM_MIN,
+        }
     }
 
     /// The library's own choice holds again, and short waits are suspended, because they do not help.

@@ -8,7 +8,7 @@
 //! report. A process whose parent ends before it is seen is met later.
 
 use corewise_binding::guardian::Guardian;
-use corewise_binding::runtimes::Runtimes;
+use corewise_binding::runtimes::{PERIOD_IF_DISTURBING, Runtimes};
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::plan::{Change, OutcomeKind, Placement, SettingKind};
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(5);
 const LOOK_WITH_TEAMS: Duration = Duration::from_millis(10);
 /// The same for threads that yield while they spin: how they share the PEs depends on every disturbance.
-const LOOK_IF_DISTURBING: Duration = Duration::from_millis(50);
+const LOOK_IF_DISTURBING: Duration = PERIOD_IF_DISTURBING;
 const COST_MAX: f64 = 0.01;
 
 /// Looks that are due this soon are made together: each interrupts a thread of the program.

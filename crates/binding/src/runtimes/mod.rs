@@ -49,6 +49,8 @@ use variable::{Variable, WriteError};
 pub const PERIOD: Duration = Duration::from_millis(10);
 const PERIOD_DELAYED: Duration = Duration::from_millis(5);
 const PERIOD_MAX: Duration = Duration::from_millis(50);
+/// The same if all threads yield while they spin: how they share the PEs depends on every disturbance.
+pub const PERIOD_IF_DISTURBING: Duration = Duration::from_millis(250);
 const PERIOD_CALM_PART: u32 = 20;
 
 /// The share of a PE that looking may cost in the long run.
@@ -310,6 +312,9 @@ impl Runtimes {
 
     /// Time from one look to the next; `pressing`: a process is delayed of which nothing was changed.
     fn period(&self, pressing: bool) -> Duration {
+        if self.gives_way() == Some(true) {
+            return PERIOD_IF_DISTURBING;
+        }
         let calm = (self.eventful_at.elapsed() / PERIOD_CALM_PART).clamp(PERIOD, PERIOD_MAX);
         if pressing { PERIOD_DELAYED } else { calm }
     }
@@ -493,7 +498,8 @@ impl Process {
         }
     }
 
-    /// How idle its PEs are while its waits are changed, of the time that others leave, with what a look showed.
+    /// How idle its PEs are while its waits are changed, of the time that others leave, with what a look
+    /// showed.
     fn idle_percent(&mut self, proc: &Proc, delay: &ProcessDelay) -> Option<u8> {
         let (idle, ran_ns, elapsed_ns) = self.idle.as_mut()?;
         (*ran_ns, *elapsed_ns) = (*ran_ns + delay.run_ns, *elapsed_ns + delay.elapsed_ns);

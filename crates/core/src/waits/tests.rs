@@ -342,3 +342,29 @@ fn who_became_another_program_begins_anew_and_who_decided_otherwise_is_left_alon
         assert_eq!(hold_up(&mut waits, held_up(true), 100), changes_again);
     }
 }
+
+/// Its waits need no change, but two of its threads on one PE wait in vain.
+#[test]
+fn threads_that_give_way_are_kept_apart_while_their_program_is_held_up() {
+    let delayed = ProcessDelay { gives_way: true, ..held_up(false) };
+    let is_apart = |waits: &Waits| waits.apart().eq([LEADER]);
+    let mut waits = Waits::new(BOTH);
+    hold_up(&mut waits, delayed, 0);
+    assert!(is_apart(&waits) && wanted(&waits).is_empty());
+
+    let calm = ProcessDelay { wait_ns: 0, ..delayed };
+    let calms: Vec<bool> = (10..120u64)
+        .map(|look| {
+            waits.take(&calm, at(10 * look));
+            is_apart(&waits)
+        })
+        .collect();
+    assert_eq!(calms.iter().filter(|is_apart| **is_apart).count(), 99, "until it was calm for a second");
+    assert!(!is_apart(&waits));
+
+    for (cures, delay) in [(Cures { spin: true, turns: false }, &delayed), (BOTH, &held_up(false))] {
+        let mut waits = Waits::new(cures);
+        hold_up(&mut waits, *delay, 0);
+        assert!(!is_apart(&waits), "{cures:?} {delay:?}");
+    }
+}

@@ -53,3 +53,33 @@ fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end(
     assert_eq!(step(7, "ab", 350), "01.");
     assert_eq!(step(8, "ab", 440), "...", "turns did not help");
 }
+
+/// Two of them on one PE would give it to each other in vain, while they wait for the rest.
+#[test]
+fn threads_that_give_way_are_spread_while_they_are_held_up_if_they_fill_all_pes() {
+    let cures = Cures { spin: false, turns: true };
+    let mut engine = Engine::new(
+        bulldozer(),
+        policy::build("default").unwrap(),
+        EngineConfig { cures, ..EngineConfig::default() },
+    );
+    let delay = |ms: u64, wait_ns| {
+        let example = ProcessDelay::example(id(0));
+        let delay = ProcessDelay { adaptable: false, gives_way: true, wait_ns, ..example };
+        let delay = ProcessDelay { elapsed_ns: ms * 1_000_000, run_ns: ms * 1_000_000, ..delay };
+        Event::Delayed(delay)
+    };
+    let batch = |at_s, event| EventBatch { at: second(at_s), events: vec![event], outcomes: Vec::new() };
+    engine.step(&observation(1, "ac", 0));
+    engine.react(&batch(1, delay(250, 250_000_000)));
+    let mut step = |at_s, running| {
+        engine.step(&observation(at_s, running, 0));
+        drawn(&engine)
+    };
+    assert_eq!(step(2, "ac"), "0.1");
+    assert_eq!(step(3, "a"), "...", "one thread does not fill two PEs");
+    assert_eq!(step(4, "abc"), "010");
+    engine.react(&batch(5, delay(1000, 0)));
+    engine.step(&observation(5, "abc", 0));
+    assert_eq!(drawn(&engine), "...", "nobody else wants the PEs");
+}
