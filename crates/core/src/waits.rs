@@ -254,9 +254,7 @@ impl Waits {
             };
             return true;
         }
-        if process.apart.as_mut().is_some_and(|calm| calm.take(delay) >= TURNS_CALM_MIN) {
-            process.apart = None;
-        }
+        process.apart.take_if(|calm| !delay.gives_way || calm.take(delay) >= TURNS_CALM_MIN);
         match &mut process.state {
             State::Own if share >= DELAYED_FROM => {
                 if !process.has_waited_enough(delay, now) {
