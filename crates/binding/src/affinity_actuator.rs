@@ -232,7 +232,7 @@ impl Actuator for AffinityActuator {
             let result = match &action.change {
                 Change::Bind(pes) => binder.bind(tid, generation, basis, pes),
                 Change::Free => binder.free(tid, generation),
-                Change::Set(Setting::InTurns) => binder.let_take_turns(tid),
+                Change::Set(Setting::InTurns | Setting::MayTakeTurns) => binder.let_take_turns(tid),
                 Change::Reset(SettingKind::Turns) => binder.end_turns(tid),
                 Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
             };
@@ -252,6 +252,10 @@ impl Actuator for AffinityActuator {
 
     fn taken(&self) -> CpuSet {
         self.binder.as_ref().map_or_else(CpuSet::new, Binder::taken)
+    }
+
+    fn shares_turns(&self, pid: u32) -> bool {
+        self.binder.as_ref().is_some_and(|binder| binder.shares_turns(pid))
     }
 
     fn due_within(&self) -> Option<Duration> {

@@ -280,6 +280,9 @@ impl Binder {
             Ok(None) => return OutcomeKind::Gone,
             Err(error) => return OutcomeKind::Refused(error.to_string()),
         };
+        if self.turns.takes(process) {
+            return OutcomeKind::Done;
+        }
         if let Err(why) = self.turns.check(pid) {
             return OutcomeKind::Refused(why);
         }
@@ -292,6 +295,11 @@ impl Binder {
             return OutcomeKind::Refused(why);
         }
         self.turns.join(process, group)
+    }
+
+    /// Returns whether a process takes turns with others.
+    pub fn shares_turns(&self, pid: u32) -> bool {
+        self.turns.are_shared(pid)
     }
 
     /// Lets the threads of a process run whenever there is a PE.

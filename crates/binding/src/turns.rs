@@ -57,6 +57,8 @@ pub struct Turns {
     gangs: BTreeMap<u32, i64>,
     /// Which turn was acted on, counted from the clock's beginning.
     acted_on: Option<u128>,
+    /// Whether there were several gangs then.
+    shared: bool,
     /// Whether threads can be made normal again.
     permitted: bool,
 }
@@ -76,7 +78,14 @@ impl Turns {
     pub fn open() -> io::Result<Turns> {
         let permitted = std::thread::spawn(can_become_normal_again).join().unwrap_or(false);
         let places = Slots::open("turns", GROUPS_MAX as i64 * GANGS_MAX)?;
-        Ok(Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), acted_on: None, permitted })
+        Ok(Turns {
+            places,
+            members: BTreeMap::new(),
+            gangs: BTreeMap::new(),
+            acted_on: None,
+            shared: false,
+            permitted,
+        })
     }
 
     /// Whether a process may take turns, and if not, why.
@@ -107,6 +116,16 @@ impl Turns {
         self.members.insert(process.id, Member { process, gang, group, runs: true });
         be_in_time(true);
         OutcomeKind::Done
+    }
+
+    /// Whether this process takes turns already.
+    pub fn takes(&self, process: Task) -> bool {
+        self.members.get(&process.id).is_some_and(|member| member.process == process)
+    }
+
+    /// Whether a process took turns with others when turns changed last.
+    pub fn are_shared(&self, pid: u32) -> bool {
+        self.shared && self.members.contains_key(&pid)
     }
 
     /// A process takes no turns any more; its threads are normal again. Whether it took any.
@@ -152,6 +171,7 @@ impl Turns {
             return;
         }
         let gangs = self.all_gangs();
+        self.shared = gangs.len() > 1;
         let turn = gangs[turn as usize % gangs.len()];
         self.act_on_groups(token, &gangs, turn);
         let has_turn = |gang: u32| gangs.len() == 1 || self.gangs.get(&gang) == Some(&turn);

@@ -143,6 +143,9 @@ pub struct ProcessDelay {
     /// Whether its idle threads yield their PE while they spin, as configured by its runtime library.
     #[serde(default)]
     pub gives_way: bool,
+    /// Whether it takes turns, and so do others.
+    #[serde(default)]
+    pub shares_turns: bool,
     /// The spin count, if it differs from the library's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spin_count: Option<u64>,
@@ -169,6 +172,7 @@ impl ProcessDelay {
             idle_percent: None,
             adaptable: true,
             gives_way: false,
+            shares_turns: false,
             spin_count: None,
             team_size: None,
         }

@@ -54,6 +54,8 @@ pub enum Setting {
     /// The threads of the process run together, in turns with those of other processes that have this
     /// setting, including those under other runs of corewise.
     InTurns,
+    /// The same as soon as another process has this setting or [`Setting::InTurns`]; nothing until then.
+    MayTakeTurns,
     /// The maximum number of threads in the teams of the process's runtime libraries. Applies to the whole
     /// process.
     TeamSize(u32),
@@ -80,7 +82,7 @@ pub enum SettingKind {
     Slice,
     /// [`Setting::SpinCount`].
     SpinCount,
-    /// [`Setting::InTurns`].
+    /// [`Setting::InTurns`] and [`Setting::MayTakeTurns`].
     Turns,
     /// [`Setting::TeamSize`].
     TeamSize,
@@ -112,7 +114,7 @@ impl Setting {
             Setting::Weight(_) => SettingKind::Weight,
             Setting::SliceNs(_) => SettingKind::Slice,
             Setting::SpinCount(_) => SettingKind::SpinCount,
-            Setting::InTurns => SettingKind::Turns,
+            Setting::InTurns | Setting::MayTakeTurns => SettingKind::Turns,
             Setting::TeamSize(_) => SettingKind::TeamSize,
         }
     }
@@ -126,7 +128,8 @@ impl fmt::Display for Setting {
             Setting::Weight(Weight::Percent(percent)) => write!(f, "{kind}: {percent} %"),
             Setting::SliceNs(ns) => write!(f, "{kind}: {:?}", Duration::from_nanos(ns)),
             Setting::SpinCount(turns) => write!(f, "{kind}: {turns}"),
-            Setting::InTurns => write!(f, "{kind}: with other programs that spin"),
+            Setting::InTurns => write!(f, "{kind}: with other programs that wait often"),
+            Setting::MayTakeTurns => write!(f, "{kind}: if another program takes them, too"),
             Setting::TeamSize(threads) => write!(f, "{kind}: {threads}"),
         }
     }

@@ -12,8 +12,8 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::guard::waits::Note;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
-    ProgressSource, Standing, Target, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProcessDelay,
+    ProgressReading, ProgressSource, Standing, Target, ThreadReading,
 };
 use corewise_core::plan::{Action, Outcome};
 use corewise_core::time::Time;
@@ -294,8 +294,12 @@ impl LiveWorld {
             }));
         }
         if wanted(EventKind::Delayed) {
-            let delays = self.parts.runtimes.as_mut().map_or_else(Vec::new, Runtimes::look);
-            events.extend(delays.into_iter().map(Event::Delayed));
+            let Parts { runtimes, actuator, .. } = &mut self.parts;
+            let delays = runtimes.as_mut().map_or_else(Vec::new, Runtimes::look);
+            let shares_turns = |delay: &ProcessDelay| actuator.shares_turns(delay.leader.tid);
+            let told =
+                delays.into_iter().map(|delay| ProcessDelay { shares_turns: shares_turns(&delay), ..delay });
+            events.extend(told.map(Event::Delayed));
         }
         self.events.extend(events);
     }

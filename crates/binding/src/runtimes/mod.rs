@@ -493,6 +493,7 @@ impl Process {
             idle_percent: None,
             adaptable,
             gives_way,
+            shares_turns: false,
             spin_count,
             team_size,
         }

@@ -240,33 +240,49 @@ fn after_a_kill_9_threads_spin_as_their_program_wants_it() {
 #[test]
 fn programs_that_spin_take_turns_also_under_two_runs_and_are_normal_again_after_a_kill_9() {
     needs!(TwoPes, Perf, Root);
-    two_take_turns_until_a_kill_9("cc", false, is_idle);
+    two_take_turns_until_a_kill_9("cc", PIPELINE, false, is_idle);
+}
+
+/// They wait so often that short waits waste their time. Nothing says that turns are wanted.
+#[test]
+fn programs_that_wait_all_the_time_take_turns_too() {
+    needs!(TwoPes, Perf, Root);
+    two_take_turns_until_a_kill_9("cc", ("cg", "auto"), false, is_idle);
 }
 
 /// LLVM's OpenMP lets idle threads give their PE away; the program's own waits do not.
 #[test]
 fn programs_of_a_runtime_that_gives_way_take_turns_where_their_own_code_spins() {
     needs!(TwoPes, Perf, Root);
-    two_take_turns_until_a_kill_9("clang-19", false, is_idle);
+    two_take_turns_until_a_kill_9("clang-19", PIPELINE, false, is_idle);
 }
 
 #[test]
 fn sessions_whose_programs_take_turns_have_their_part_again_after_a_kill_9() {
     needs!(TwoPes, Perf, Root, SessionGroups);
-    two_take_turns_until_a_kill_9("cc", true, |pid| {
+    two_take_turns_until_a_kill_9("cc", PIPELINE, true, |pid| {
         let group = std::fs::read_to_string(format!("/proc/{pid}/autogroup")).unwrap();
         !group.trim().ends_with(" nice 0")
     });
 }
 
-/// Two runs of programs that spin, each perhaps in a session of its own; `has_no_turn` tells by a process's
-/// id.
-fn two_take_turns_until_a_kill_9(compiler: &str, in_sessions: bool, has_no_turn: fn(u32) -> bool) {
+/// A program of the study of waits, and what may be done about its waits.
+const PIPELINE: (&str, &str) = ("pipeline", "turns");
+
+/// Two runs of such a program, each perhaps in a session of its own; `has_no_turn` tells by a process's id.
+fn two_take_turns_until_a_kill_9(
+    compiler: &str,
+    (name, waits): (&str, &str),
+    in_sessions: bool,
+    has_no_turn: fn(u32) -> bool,
+) {
     let directory = tempfile::tempdir().unwrap();
-    let binary = directory.path().join("pipeline");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/waits/pipeline.c");
+    let binary = directory.path().join(name);
+    let source = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/waits/{}.c"), name);
     let mut compiler = Command::new(compiler);
-    assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
+    assert!(
+        compiler.args(["-O2", "-fopenmp", &source, "-lm", "-o"]).arg(&binary).status().unwrap().success()
+    );
     let mut runs = [(), ()].map(|()| {
         let mut command = corewise();
         if in_sessions {
@@ -274,7 +290,7 @@ fn two_take_turns_until_a_kill_9(compiler: &str, in_sessions: bool, has_no_turn:
             command = Command::new("setsid");
             command.arg(program);
         }
-        command.env("XDG_RUNTIME_DIR", directory.path()).args(["run", "-q", "--waits", "turns", "--"]);
+        command.env("XDG_RUNTIME_DIR", directory.path()).args(["run", "-q", "--waits", waits, "--"]);
         command.args(["sh", "-c", "echo $$; exec \"$0\" 1000000000"]).arg(&binary);
         command.env_remove("OMP_WAIT_POLICY");
         Endless::start(command)

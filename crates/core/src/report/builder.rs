@@ -11,7 +11,7 @@ use crate::ids::{AppId, ThreadId};
 use crate::observe::{
     ApplicationReading, CounterReading, Event, Input, Observation, Standing, ThreadReading,
 };
-use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
+use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
 use crate::view::{ApplicationView, Usage};
@@ -185,6 +185,7 @@ impl ReportBuilder {
     fn take_outcome(&mut self, outcome: &Outcome) {
         if let (Change::Set(setting), OutcomeKind::Done) = (&outcome.change, &outcome.result)
             && setting.kind().is_of_process()
+            && *setting != Setting::MayTakeTurns
         {
             self.cured.insert((setting.kind(), outcome.thread));
         }

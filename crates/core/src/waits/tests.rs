@@ -182,6 +182,7 @@ fn held_up(adaptable: bool) -> ProcessDelay {
         elapsed_ns: 10_000_000,
         adaptable,
         gives_way: false,
+        shares_turns: false,
         spin_count: None,
         team_size: None,
     }
@@ -204,8 +205,8 @@ fn wanted(waits: &Waits) -> Vec<Setting> {
 /// before, and sleeps since.
 fn samples(all: u64, spinning: u64) -> HashMap<ThreadId, Samples> {
     let asleep = ThreadId { tid: 8, generation: 1 };
-    let slept = Samples { all: 1000, spinning: 1000, giving_way: 0 };
-    [(LEADER, Samples { all, spinning, giving_way: 0 }), (asleep, slept)].into()
+    let slept = Samples { all: 1000, spinning: 1000, ..Samples::default() };
+    [(LEADER, Samples { all, spinning, ..Samples::default() }), (asleep, slept)].into()
 }
 
 #[test]
@@ -213,13 +214,13 @@ fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_a
     let mut waits = Waits::new(BOTH);
     assert!(hold_up(&mut waits, held_up(true), 0));
     waits.judge(LEADER, samples(100, 90), at(200));
-    waits.judge(LEADER, samples(200, 130), at(1_000));
+    waits.judge(LEADER, samples(200, 114), at(1_000));
     assert_eq!(
         wanted(&waits),
         [Setting::SpinCount(SHORT_SPIN_COUNT)],
         "that is little, and what was before the change does not count"
     );
-    waits.judge(LEADER, samples(300, 190), at(2_000));
+    waits.judge(LEADER, samples(300, 174), at(2_000));
     assert_eq!(wanted(&waits), [Setting::InTurns]);
     let calm = ProcessDelay { wait_ns: 0, elapsed_ns: 100_000_000, ..held_up(true) };
     assert!((41..50).all(|look| !waits.take(&calm, at(100 * look))), "it may be its turn");
@@ -267,7 +268,7 @@ fn waits_that_give_way_count_unless_that_is_how_the_library_wants_it() {
         let mut waits = Waits::new(BOTH);
         waits.take(&ProcessDelay { gives_way, ..held_up(false) }, at(0));
         waits.judge(LEADER, samples(0, 0), at(100));
-        let later = Samples { all: 100, spinning: 70, giving_way };
+        let later = Samples { all: 100, spinning: 70, giving_way, kernel: 0 };
         waits.judge(LEADER, [(LEADER, later)].into(), at(2_000));
         assert_eq!(!wanted(&waits).is_empty(), found, "{gives_way} {giving_way}");
     }
@@ -299,6 +300,83 @@ fn turns_that_do_not_help_are_given_up_and_tried_again_later() {
     let turns = || vec![Setting::InTurns];
     assert_eq!(in_turns(66), (turns(), Vec::new()), "they helped at first, and then no more");
     assert_eq!(in_turns(69), (Vec::new(), turns()));
+}
+
+/// A process with short waits that wastes such a share of its samples (in percent) from 100 ms to 1.1 s; two
+/// thirds of that in the kernel.
+fn wasting(percent: u64) -> Waits {
+    let mut waits = Waits::new(BOTH);
+    hold_up(&mut waits, held_up(true), 0);
+    waste(&mut waits, percent, 100);
+    waits
+}
+
+/// It wastes such a share of a second's 300 samples; before that, it has many.
+fn waste(waits: &mut Waits, percent: u64, from_ms: u64) {
+    let tell = |all, spinning, kernel| [(LEADER, Samples { all, spinning, kernel, giving_way: 0 })].into();
+    let (all, spinning, kernel) = (10 * from_ms, from_ms, from_ms);
+    waits.judge(LEADER, tell(all, spinning, kernel), at(from_ms));
+    waits.judge(LEADER, tell(all + 300, spinning + percent, kernel + 2 * percent), at(from_ms + 1_000));
+}
+
+/// What is wanted once it is told whether others take turns with it.
+fn told(waits: &mut Waits, shares_turns: bool, at_ms: u64) -> Vec<Setting> {
+    let before = wanted(waits);
+    let changes = waits.take(&ProcessDelay { shares_turns, ..held_up(true) }, at(at_ms));
+    assert_eq!(changes, before != wanted(waits));
+    wanted(waits)
+}
+
+#[test]
+fn who_wastes_time_by_short_waits_may_take_turns_and_does_as_long_as_others_do() {
+    assert_eq!(wanted(&wasting(24)), [Setting::SpinCount(SHORT_SPIN_COUNT)]);
+    let mut waits = wasting(25);
+    let may = |count| [Setting::SpinCount(count), Setting::MayTakeTurns];
+    assert_eq!(wanted(&waits), may(SHORT_SPIN_COUNT));
+    assert_eq!(told(&mut waits, false, 1_200), may(SHORT_SPIN_COUNT), "nobody else may");
+    assert_eq!(waits.in_turns().count(), 0);
+    assert_eq!(told(&mut waits, true, 1_300), [Setting::InTurns]);
+    assert_eq!(waits.in_turns().count(), 1);
+    assert_eq!(told(&mut waits, false, 1_400), may(SHORTEST_SPIN_COUNT), "the others take no turns any more");
+}
+
+#[test]
+fn who_wasted_time_by_short_waits_has_them_again_if_turns_waste_as_much() {
+    for (percent, helps) in [(29, true), (31, false)] {
+        let mut waits = wasting(40);
+        assert_eq!(told(&mut waits, true, 1_200), [Setting::InTurns]);
+        waste(&mut waits, percent, 2_200);
+        assert_eq!(wanted(&waits) == [Setting::InTurns], helps, "{percent}");
+        if !helps {
+            hold_up(&mut waits, held_up(true), 3_300);
+            waste(&mut waits, 40, 3_400);
+            assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT)], "turns were in vain");
+            waste(&mut waits, 40, 23_300);
+            assert_eq!(wanted(&waits).len(), 2, "and may be tried again");
+        }
+    }
+}
+
+/// Another program may have come in the place of those with whom it took turns.
+#[test]
+fn who_wastes_time_by_short_waits_has_its_own_again_when_it_is_calm_and_may_take_turns_at_once_if_not() {
+    let mut waits = wasting(30);
+    let calm = ProcessDelay { wait_ns: 0, elapsed_ns: 100_000_000, ..held_up(true) };
+    assert!(waits.take(&calm, at(1_200)));
+    assert_eq!(wanted(&waits), []);
+    assert!(hold_up(&mut waits, held_up(true), 1_300));
+    assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT), Setting::MayTakeTurns]);
+    let idle = ProcessDelay { idle_percent: Some(IDLE_FROM), ..held_up(true) };
+    assert!(waits.take(&idle, at(1_400)));
+    assert_eq!(wanted(&waits), [], "short waits leave PEs idle: nobody wants them");
+}
+
+#[test]
+fn who_may_not_take_turns_does_not_for_wasted_time_either() {
+    let mut waits = Waits::new(Cures { spin: true, turns: false });
+    hold_up(&mut waits, held_up(true), 0);
+    waste(&mut waits, 60, 100);
+    assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT)]);
 }
 
 /// It spins for nine tenths of two seconds.

@@ -20,6 +20,8 @@ pub struct Stat {
     flags: u32,
     /// CPU time in user and kernel mode, in clock ticks.
     pub cpu_ticks: u64,
+    /// The part of it in kernel mode.
+    pub kernel_ticks: u64,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
     /// The PE that it ran on last.
@@ -40,6 +42,7 @@ impl Stat {
             parent: u32::try_from(number(4)?).ok()?,
             flags: u32::try_from(number(9)?).ok()?,
             cpu_ticks: number(14)? + number(15)?,
+            kernel_ticks: number(15)?,
             start_ticks: number(22)?,
             last_pe: u32::try_from(number(39)?).ok()?,
         })
