@@ -254,8 +254,8 @@ impl Actuator for AffinityActuator {
         self.binder.as_ref().map_or_else(CpuSet::new, Binder::taken)
     }
 
-    fn shares_turns(&self, pid: u32) -> bool {
-        self.binder.as_ref().is_some_and(|binder| binder.shares_turns(pid))
+    fn gangs_beside(&self, pid: u32) -> usize {
+        self.binder.as_ref().map_or(0, |binder| binder.gangs_beside(pid))
     }
 
     fn due_within(&self) -> Option<Duration> {

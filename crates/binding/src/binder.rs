@@ -297,9 +297,9 @@ impl Binder {
         self.turns.join(process, group)
     }
 
-    /// Returns whether a process takes turns with others.
-    pub fn shares_turns(&self, pid: u32) -> bool {
-        self.turns.are_shared(pid)
+    /// Returns how many gangs take turns, without that of a process.
+    pub fn gangs_beside(&self, pid: u32) -> usize {
+        self.turns.gangs_beside(pid)
     }
 
     /// Lets the threads of a process run whenever there is a PE.

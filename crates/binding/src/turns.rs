@@ -57,8 +57,6 @@ pub struct Turns {
     gangs: BTreeMap<u32, i64>,
     /// Which turn was acted on, counted from the clock's beginning.
     acted_on: Option<u128>,
-    /// Whether there were several gangs then.
-    shared: bool,
     /// Whether threads can be made normal again.
     permitted: bool,
 }
@@ -73,19 +71,22 @@ struct Member {
     runs: bool,
 }
 
+/// The places of all gangs of this user.
+fn places() -> io::Result<Slots> {
+    Slots::open("turns", GROUPS_MAX as i64 * GANGS_MAX)
+}
+
+/// Whether any gang of this user takes turns, or may.
+pub fn are_taken() -> bool {
+    places().is_ok_and(|places| !places.others().is_empty())
+}
+
 impl Turns {
     /// With those of the other corewise of this user.
     pub fn open() -> io::Result<Turns> {
         let permitted = std::thread::spawn(can_become_normal_again).join().unwrap_or(false);
-        let places = Slots::open("turns", GROUPS_MAX as i64 * GANGS_MAX)?;
-        Ok(Turns {
-            places,
-            members: BTreeMap::new(),
-            gangs: BTreeMap::new(),
-            acted_on: None,
-            shared: false,
-            permitted,
-        })
+        let places = places()?;
+        Ok(Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), acted_on: None, permitted })
     }
 
     /// Whether a process may take turns, and if not, why.
@@ -123,9 +124,10 @@ impl Turns {
         self.members.get(&process.id).is_some_and(|member| member.process == process)
     }
 
-    /// Whether a process took turns with others when turns changed last.
-    pub fn are_shared(&self, pid: u32) -> bool {
-        self.shared && self.members.contains_key(&pid)
+    /// How many gangs take turns, without that of a process.
+    pub fn gangs_beside(&self, pid: u32) -> usize {
+        let own = self.members.get(&pid).map_or(0, |_| 1);
+        self.all_gangs().len().saturating_sub(own)
     }
 
     /// A process takes no turns any more; its threads are normal again. Whether it took any.
@@ -171,7 +173,6 @@ impl Turns {
             return;
         }
         let gangs = self.all_gangs();
-        self.shared = gangs.len() > 1;
         let turn = gangs[turn as usize % gangs.len()];
         self.act_on_groups(token, &gangs, turn);
         let has_turn = |gang: u32| gangs.len() == 1 || self.gangs.get(&gang) == Some(&turn);

@@ -143,9 +143,9 @@ pub struct ProcessDelay {
     /// Whether its idle threads yield their PE while they spin, as configured by its runtime library.
     #[serde(default)]
     pub gives_way: bool,
-    /// Whether it takes turns, and so do others.
+    /// How many other gangs take turns, or may (see [`Setting::MayTakeTurns`](crate::plan::Setting)).
     #[serde(default)]
-    pub shares_turns: bool,
+    pub other_gangs: u32,
     /// The spin count, if it differs from the library's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spin_count: Option<u64>,
@@ -172,7 +172,7 @@ impl ProcessDelay {
             idle_percent: None,
             adaptable: true,
             gives_way: false,
-            shares_turns: false,
+            other_gangs: 0,
             spin_count: None,
             team_size: None,
         }

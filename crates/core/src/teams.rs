@@ -170,7 +170,7 @@ mod tests {
         elapsed_ns: 100_000_000,
         adaptable: true,
         gives_way: false,
-        shares_turns: false,
+        other_gangs: 0,
         spin_count: None,
         team_size: None,
     };

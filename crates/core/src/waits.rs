@@ -47,12 +47,14 @@
 //! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing by this,
 //! and loses next to nothing.
 
+mod calm;
 mod samples;
 
+use self::calm::Calm;
 pub use self::samples::Samples;
 use self::samples::Shares;
 use crate::ids::ThreadId;
-use crate::observe::{ProcessDelay, share};
+use crate::observe::ProcessDelay;
 use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
 use crate::time::Time;
 use std::collections::HashMap;
@@ -112,10 +114,13 @@ pub const SPINNING_SHORTLY_MIN: f64 = 0.5;
 /// wastes a tenth.
 pub const WASTED_MIN: f64 = 0.25;
 
+/// The same while others take turns, or may: who does not follow them disturbs their turns.
+pub const WASTED_BESIDE_GANGS_MIN: f64 = 0.1;
+
 /// For how long who takes turns must not be held up: in its own turn nobody is.
 pub const TURNS_CALM_MIN: Duration = Duration::from_secs(1);
 
-/// Turns help if they bring that share below this part of what it was.
+/// Turns help if they bring that share below this part of what it was, or chance may have kept it above.
 pub const TURNS_HELP_BELOW: f64 = 0.75;
 
 /// For how long turns that did not help are not tried again.
@@ -136,6 +141,8 @@ pub const JUDGED_BY: u64 = 40;
 /// Where so large a share of the samples says so, this time and so many of them do. (Of 16, fewer than 1 in
 /// 1,000 say so of one that spins for a third of its time.)
 pub const CLEAR_FROM: f64 = 0.75;
+/// The same of what short waits waste. (Of 16, fewer than 1 in 1,000 say so of one that wastes a tenth.)
+pub const CLEARLY_WASTED_FROM: f64 = 0.4;
 /// See [`CLEAR_FROM`].
 pub const CLEAR_OVER: Duration = Duration::from_millis(80);
 /// See [`CLEAR_FROM`].
@@ -175,8 +182,8 @@ struct Process {
     adaptable: bool,
     /// Whether they need no change.
     gives_way: bool,
-    /// Whether it takes turns, and others do, too.
-    shares_turns: bool,
+    /// How many others take turns, or may.
+    other_gangs: u32,
     /// Since it was held up although they need none: for how long it has been calm.
     apart: Option<Calm>,
     /// Why turns may help it.
@@ -217,33 +224,6 @@ enum State {
     Left,
 }
 
-/// For how long a process has hardly been held up, judged by stretches of [`CALM_MIN`]: another thread that
-/// takes a PE for a moment dominates a single look, but not a stretch.
-#[derive(Debug, Default)]
-struct Calm {
-    /// The length of all calm stretches since the last one that was not calm.
-    lasted: Duration,
-    /// The length of the present stretch, and how long threads have run and waited for a PE in it.
-    stretch: Duration,
-    run_ns: u64,
-    wait_ns: u64,
-}
-
-impl Calm {
-    /// Takes in a look, and returns for how long the process has been calm.
-    fn take(&mut self, delay: &ProcessDelay) -> Duration {
-        self.stretch += Duration::from_nanos(delay.elapsed_ns);
-        self.run_ns += delay.run_ns;
-        self.wait_ns += delay.wait_ns;
-        if self.stretch >= CALM_MIN {
-            let is_calm = share(self.wait_ns, self.run_ns) < CALM_BELOW;
-            let lasted = if is_calm { self.lasted + self.stretch } else { Duration::ZERO };
-            *self = Calm { lasted, ..Calm::default() };
-        }
-        self.lasted
-    }
-}
-
 impl Waits {
     /// With these cures.
     pub fn new(cures: Cures) -> Self {
@@ -256,7 +236,7 @@ impl Waits {
         let is_new = !self.processes.contains_key(&delay.leader);
         let process = self.processes.entry(delay.leader).or_insert_with(Process::new);
         (process.adaptable, process.gives_way) = (delay.adaptable, delay.gives_way);
-        process.shares_turns = delay.shares_turns;
+        process.note_others(delay.other_gangs, now);
         if let Some(count) = delay.spin_count.filter(|_| is_new) {
             process.state = State::Cured {
                 cure: Setting::SpinCount(count),
@@ -347,16 +327,15 @@ impl Waits {
             process.judged_from = Some((now, samples));
             return;
         };
-        let Shares { all, spinning, wasted } = Shares::between(&before, &samples, process.gives_way);
-        let over = now.since(from);
-        let is_clear =
-            spinning >= CLEAR_FROM && over >= CLEAR_OVER && all >= CLEAR_BY && !process.takes_turns();
-        if !is_clear && (over < process.judged_over() || all < JUDGED_BY) {
+        let shares = Shares::between(&before, &samples, process.gives_way);
+        let (over, is_enough) = (now.since(from), shares.all >= CLEAR_BY && !process.takes_turns());
+        let is_clear = process.is_clear(&shares) && over >= CLEAR_OVER && is_enough;
+        if !is_clear && (over < process.judged_over() || shares.all < JUDGED_BY) {
             process.judged_from = Some((from, before));
             return;
         }
         process.judged_from = Some((now, samples));
-        process.find(spinning, wasted, self.cures.turns, now);
+        process.find(shares, self.cures.turns, now);
     }
 
     /// The processes of which it is to be judged whether they spin.
@@ -435,7 +414,7 @@ impl Process {
             adaptable: false,
             gives_way: false,
             apart: None,
-            shares_turns: false,
+            other_gangs: 0,
             found: Found::Nothing,
             delayed_since: None,
             waited: Duration::ZERO,
@@ -536,6 +515,16 @@ impl Process {
         }
     }
 
+    /// With how many it takes turns. When one more does, or one less, it is to be judged anew.
+    fn note_others(&mut self, other_gangs: u32, now: Time) {
+        if let State::Cured { cure: Setting::InTurns, since, .. } = &mut self.state
+            && self.other_gangs != other_gangs
+        {
+            *since = now;
+        }
+        self.other_gangs = other_gangs;
+    }
+
     /// Who may take turns does so when others do, and has short waits again when they do no more. Whether
     /// that changes something now.
     fn follow_others(&mut self, now: Time) -> bool {
@@ -543,7 +532,7 @@ impl Process {
         else {
             return false;
         };
-        let follows = match (*cure, self.shares_turns) {
+        let follows = match (*cure, self.other_gangs > 0) {
             (Setting::SpinCount(_), true) => Setting::InTurns,
             (Setting::InTurns, false) => Setting::SpinCount(SHORTEST_SPIN_COUNT),
             _ => return false,
@@ -552,15 +541,22 @@ impl Process {
         true
     }
 
-    /// What follows from the shares of its samples in which it spun, and which it wasted.
-    fn find(&mut self, spinning: f64, wasted: f64, may_take_turns: bool, now: Time) {
+    /// Whether few samples that tell this are enough.
+    fn is_clear(&self, shares: &Shares) -> bool {
+        let is_short = matches!(self.state, State::Cured { .. });
+        shares.spinning >= CLEAR_FROM || is_short && shares.wasted >= CLEARLY_WASTED_FROM
+    }
+
+    /// What follows from what its samples tell.
+    fn find(&mut self, shares: Shares, may_take_turns: bool, now: Time) {
+        let Shares { spinning, wasted, .. } = shares;
         if self.takes_turns() {
             let (share, before, short_waits) = match self.found {
                 Found::Spins { share } => (spinning, share, false),
                 Found::Blocks { share } => (wasted, share, true),
                 Found::Nothing | Found::InVain { .. } => (spinning, 1.0, false),
             };
-            if share >= TURNS_HELP_BELOW * before {
+            if shares.is_at_least(share, TURNS_HELP_BELOW * before) {
                 self.found = Found::InVain { until: now + TURNS_TRIED_AGAIN_AFTER, short_waits };
                 self.state = State::Own;
                 self.be_held_up_no_longer();
@@ -572,8 +568,10 @@ impl Process {
         }
         let is_short = matches!(self.state, State::Cured { .. });
         if spinning < if is_short { SPINNING_SHORTLY_MIN } else { SPINNING_MIN } {
-            if is_short && wasted >= WASTED_MIN {
-                self.found = Found::Blocks { share: wasted };
+            let least = if self.other_gangs > 0 { WASTED_BESIDE_GANGS_MIN } else { WASTED_MIN };
+            if is_short && wasted >= least {
+                // Who only follows others has less to gain by turns, and is to give them up only if it loses.
+                self.found = Found::Blocks { share: wasted.max(WASTED_MIN) };
             }
             return;
         }

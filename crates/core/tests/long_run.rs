@@ -145,7 +145,7 @@ impl Run {
                     elapsed_ns: 10_000_000,
                     adaptable: true,
                     gives_way: false,
-                    shares_turns: false,
+                    other_gangs: 0,
                     spin_count: None,
                     team_size: None,
                 };

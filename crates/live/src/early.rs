@@ -9,6 +9,7 @@
 
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::{PERIOD_IF_DISTURBING, Runtimes};
+use corewise_binding::turns;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::plan::{Change, OutcomeKind, Placement, SettingKind};
@@ -36,13 +37,14 @@ const COST_MAX: f64 = 0.01;
 /// Looks that are due this soon are made together: each interrupts a thread of the program.
 const TOGETHER: Duration = Duration::from_millis(8);
 
-/// Whose waits are short and who spends this share of his CPU time in the kernel, over this time, may be
-/// better off with turns, which samples tell. *Measured* while two copies shared two PEs: 0.04 to 0.07 where
-/// short waits are right, 0.15 and 0.37 where turns are better.
-const BLOCKING_FROM: f64 = 0.1;
-const BLOCKING_OVER: Duration = Duration::from_millis(300);
-/// And over so many ticks of its CPU time (a tick is 10 ms).
-const TICKS_MIN: u64 = 10;
+/// Whose waits are short and who spends this share of his CPU time in the kernel may be better off with
+/// turns, which samples tell. *Measured* while two copies shared two PEs: 0.04 to 0.07 where short waits are
+/// right, 0.15 and 0.37 where turns are better.
+const BLOCKING_FROM: f64 = 0.125;
+/// Of so many ticks of CPU time (10 ms each). Fewer than 1 in 7 say so of one that spends 0.07.
+const BLOCKING_TICKS: u64 = 32;
+/// Time between two looks at that.
+const LOOK_FOR_BLOCKING: Duration = Duration::from_millis(50);
 
 /// See the module's text.
 pub struct Early {
@@ -61,10 +63,11 @@ pub struct Early {
     present: Placement,
     /// The processes whose waits or teams were changed.
     changed: BTreeSet<(SettingKind, ThreadId)>,
-    /// When it was last looked how much of their time those with short waits spend in the kernel, and their
-    /// CPU time by then, all and in the kernel; and whether it was so much that turns may be better.
-    times: (Instant, HashMap<u32, (u64, u64)>),
-    blocks: bool,
+    /// When it was last looked how much of their time those with short waits spend in the kernel; their CPU
+    /// time from when on that is judged, all and in the kernel; and whether turns may be better for one.
+    times_read: Instant,
+    times: HashMap<u32, (u64, u64)>,
+    turns_may_help: bool,
     /// Whether programs may take turns.
     turns: bool,
 }
@@ -89,8 +92,9 @@ impl Early {
             pes: pes.map_or(1, |pes| pes as usize),
             present: Placement::default(),
             changed: BTreeSet::new(),
-            times: (now, HashMap::new()),
-            blocks: false,
+            times_read: now,
+            times: HashMap::new(),
+            turns_may_help: false,
             turns: config.cures.turns,
         }
     }
@@ -131,8 +135,8 @@ impl Early {
         if changes {
             self.change();
         }
-        if self.times.0.elapsed() >= BLOCKING_OVER {
-            self.note_who_blocks();
+        if self.turns && self.times_read.elapsed() >= LOOK_FOR_BLOCKING {
+            self.note_whether_turns_help();
         }
         let left = self.due.saturating_duration_since(Instant::now());
         let due = self.runtimes.due_within();
@@ -140,9 +144,10 @@ impl Early {
     }
 
     /// Whether turns may be right, which samples tell: threads are held up and want PEs all the time all the
-    /// same, so they may wait in code of their own; or they block so often that short waits waste time.
+    /// same, so they may wait in code of their own; or they block so often that short waits waste time; or
+    /// other programs take turns.
     pub fn needs_samples(&self) -> bool {
-        self.runtimes.never_sleep() || self.blocks && self.turns
+        self.runtimes.never_sleep() || self.turns_may_help
     }
 
     /// Whether threads that want PEs all the time are delayed.
@@ -170,19 +175,19 @@ impl Early {
         self.present = wanted;
     }
 
-    fn note_who_blocks(&mut self) {
-        let shortened = self.changed.iter().filter(|(kind, _)| *kind == SettingKind::SpinCount);
-        let times = shortened.filter_map(|(_, leader)| {
-            let stat = self.proc.process(leader.tid).ok()??;
-            Some((leader.tid, (stat.cpu_ticks, stat.kernel_ticks)))
-        });
-        let times: HashMap<u32, (u64, u64)> = times.collect();
-        self.blocks |= times.iter().any(|(process, now)| {
-            let Some(before) = self.times.1.get(process) else { return false };
+    fn note_whether_turns_help(&mut self) {
+        self.times_read = Instant::now();
+        self.turns_may_help |= !self.changed.is_empty() && turns::are_taken();
+        for (_, leader) in self.changed.iter().filter(|(kind, _)| *kind == SettingKind::SpinCount) {
+            let Ok(Some(stat)) = self.proc.process(leader.tid) else { continue };
+            let now = (stat.cpu_ticks, stat.kernel_ticks);
+            let before = *self.times.entry(leader.tid).or_insert(now);
             let (all, kernel) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
-            all >= TICKS_MIN && kernel as f64 >= BLOCKING_FROM * all as f64
-        });
-        self.times = (Instant::now(), times);
+            if all >= BLOCKING_TICKS {
+                self.turns_may_help |= kernel as f64 >= BLOCKING_FROM * all as f64;
+                self.times.insert(leader.tid, now);
+            }
+        }
     }
 
     fn meet_new_threads(&mut self) {

@@ -296,9 +296,10 @@ impl LiveWorld {
         if wanted(EventKind::Delayed) {
             let Parts { runtimes, actuator, .. } = &mut self.parts;
             let delays = runtimes.as_mut().map_or_else(Vec::new, Runtimes::look);
-            let shares_turns = |delay: &ProcessDelay| actuator.shares_turns(delay.leader.tid);
-            let told =
-                delays.into_iter().map(|delay| ProcessDelay { shares_turns: shares_turns(&delay), ..delay });
+            let told = delays.into_iter().map(|delay| {
+                let other_gangs = actuator.gangs_beside(delay.leader.tid) as u32;
+                ProcessDelay { other_gangs, ..delay }
+            });
             events.extend(told.map(Event::Delayed));
         }
         self.events.extend(events);

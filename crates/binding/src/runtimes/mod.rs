@@ -493,7 +493,7 @@ impl Process {
             idle_percent: None,
             adaptable,
             gives_way,
-            shares_turns: false,
+            other_gangs: 0,
             spin_count,
             team_size,
         }

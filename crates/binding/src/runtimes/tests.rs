@@ -166,7 +166,7 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
         elapsed_ns: delays[0].elapsed_ns,
         adaptable: true,
         gives_way: false,
-        shares_turns: false,
+        other_gangs: 0,
         spin_count: Some(200),
         team_size: None,
     };

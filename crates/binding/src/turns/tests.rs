@@ -34,14 +34,7 @@ impl Drop for Sleeper {
 /// Turns of a corewise that shares a file with others.
 fn turns(file: &tempfile::NamedTempFile) -> Turns {
     let places = Slots::of(file.reopen().unwrap(), GROUPS_MAX as i64 * GANGS_MAX);
-    Turns {
-        places,
-        members: BTreeMap::new(),
-        gangs: BTreeMap::new(),
-        acted_on: None,
-        shared: false,
-        permitted: true,
-    }
+    Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), acted_on: None, permitted: true }
 }
 
 /// Waits until a turn begins, and lets each take it in.
@@ -59,7 +52,8 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     ours.join(sleepers[0].task(), None);
     next_turn(&mut [&mut ours]);
     assert_eq!(sleepers[0].policy(), NORMAL, "alone, it always has its turn");
-    assert!(!ours.are_shared(sleepers[0].0.id()));
+    let beside = |turns: &Turns| [0, 2].map(|index: usize| turns.gangs_beside(sleepers[index].0.id()));
+    assert_eq!(beside(&ours), [0, 1]);
     ours.join(sleepers[1].task(), None);
     theirs.join(sleepers[2].task(), None);
     assert_eq!(ours.all_gangs(), theirs.all_gangs());
@@ -74,10 +68,7 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
             had_turn[its] = true;
         }
     }
-    assert!(
-        ours.are_shared(sleepers[0].0.id()) && !ours.are_shared(sleepers[2].0.id()),
-        "that one is theirs"
-    );
+    assert_eq!((beside(&ours), beside(&theirs)), ([2, 3], [3, 2]), "each knows its own");
     drop(theirs);
     // Locks go with their holder; a process that another test has just forked holds them until it executes.
     while ours.all_gangs().len() != 2 {

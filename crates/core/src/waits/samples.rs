@@ -36,6 +36,11 @@ pub(super) struct Shares {
 }
 
 impl Shares {
+    /// Whether a share of these samples is so large, and not by chance: it is two standard errors above.
+    pub fn is_at_least(&self, share: f64, least: f64) -> bool {
+        share >= least + 2.0 * (least * (1.0 - least) / self.all as f64).sqrt()
+    }
+
     /// Of those that came between two looks. (By their number, not by thread: an idle one has none, whatever
     /// it did last.) If its library lets waiting threads give way, whom others need does so by itself.
     pub fn between(

@@ -182,7 +182,7 @@ fn held_up(adaptable: bool) -> ProcessDelay {
         elapsed_ns: 10_000_000,
         adaptable,
         gives_way: false,
-        shares_turns: false,
+        other_gangs: 0,
         spin_count: None,
         team_size: None,
     }
@@ -298,8 +298,8 @@ fn in_turns(spinning: u64) -> (Vec<Setting>, Vec<Setting>) {
 #[test]
 fn turns_that_do_not_help_are_given_up_and_tried_again_later() {
     let turns = || vec![Setting::InTurns];
-    assert_eq!(in_turns(66), (turns(), Vec::new()), "they helped at first, and then no more");
-    assert_eq!(in_turns(69), (Vec::new(), turns()));
+    assert_eq!(in_turns(76), (turns(), Vec::new()), "they helped at first, and then no more");
+    assert_eq!(in_turns(77), (Vec::new(), turns()));
 }
 
 /// A process with short waits that wastes such a share of its samples (in percent) from 100 ms to 1.1 s; two
@@ -319,10 +319,10 @@ fn waste(waits: &mut Waits, percent: u64, from_ms: u64) {
     waits.judge(LEADER, tell(all + 300, spinning + percent, kernel + 2 * percent), at(from_ms + 1_000));
 }
 
-/// What is wanted once it is told whether others take turns with it.
-fn told(waits: &mut Waits, shares_turns: bool, at_ms: u64) -> Vec<Setting> {
+/// What is wanted once it is told how many others take turns.
+fn told(waits: &mut Waits, other_gangs: u32, at_ms: u64) -> Vec<Setting> {
     let before = wanted(waits);
-    let changes = waits.take(&ProcessDelay { shares_turns, ..held_up(true) }, at(at_ms));
+    let changes = waits.take(&ProcessDelay { other_gangs, ..held_up(true) }, at(at_ms));
     assert_eq!(changes, before != wanted(waits));
     wanted(waits)
 }
@@ -333,18 +333,56 @@ fn who_wastes_time_by_short_waits_may_take_turns_and_does_as_long_as_others_do()
     let mut waits = wasting(25);
     let may = |count| [Setting::SpinCount(count), Setting::MayTakeTurns];
     assert_eq!(wanted(&waits), may(SHORT_SPIN_COUNT));
-    assert_eq!(told(&mut waits, false, 1_200), may(SHORT_SPIN_COUNT), "nobody else may");
+    assert_eq!(told(&mut waits, 0, 1_200), may(SHORT_SPIN_COUNT), "nobody else may");
     assert_eq!(waits.in_turns().count(), 0);
-    assert_eq!(told(&mut waits, true, 1_300), [Setting::InTurns]);
+    assert_eq!(told(&mut waits, 1, 1_300), [Setting::InTurns]);
     assert_eq!(waits.in_turns().count(), 1);
-    assert_eq!(told(&mut waits, false, 1_400), may(SHORTEST_SPIN_COUNT), "the others take no turns any more");
+    assert_eq!(told(&mut waits, 0, 1_400), may(SHORTEST_SPIN_COUNT), "the others take no turns any more");
+}
+
+/// Who would not follow them would disturb their turns.
+#[test]
+fn who_wastes_some_time_takes_turns_with_those_who_do() {
+    for (percent, follows) in [(9, false), (10, true)] {
+        let mut waits = Waits::new(BOTH);
+        hold_up(&mut waits, ProcessDelay { other_gangs: 1, ..held_up(true) }, 0);
+        waste(&mut waits, percent, 100);
+        assert_eq!(told(&mut waits, 1, 1_200) == [Setting::InTurns], follows, "{percent}");
+        if follows {
+            waste(&mut waits, 23, 2_200);
+            assert_eq!(wanted(&waits), [Setting::InTurns], "it need not gain by that");
+        }
+    }
+}
+
+#[test]
+fn turns_are_judged_anew_when_one_more_takes_them_or_one_less() {
+    let mut waits = wasting(40);
+    assert_eq!(told(&mut waits, 1, 1_200), [Setting::InTurns]);
+    assert_eq!(told(&mut waits, 2, 3_100), [Setting::InTurns]);
+    waste(&mut waits, 90, 2_200);
+    assert_eq!(wanted(&waits), [Setting::InTurns], "that was before all took turns");
+    waste(&mut waits, 90, 4_100);
+    assert_eq!(wanted(&waits), []);
+}
+
+#[test]
+fn a_clear_waste_is_found_sooner() {
+    for (samples, found) in [((16, 7), true), ((16, 6), false), ((15, 7), false)] {
+        let mut waits = Waits::new(BOTH);
+        hold_up(&mut waits, held_up(true), 0);
+        let tell = |all, kernel| [(LEADER, Samples { all, kernel, ..Samples::default() })].into();
+        waits.judge(LEADER, tell(0, 0), at(100));
+        waits.judge(LEADER, tell(samples.0, samples.1), at(180));
+        assert_eq!(wanted(&waits).len() == 2, found, "{samples:?}");
+    }
 }
 
 #[test]
 fn who_wasted_time_by_short_waits_has_them_again_if_turns_waste_as_much() {
-    for (percent, helps) in [(29, true), (31, false)] {
+    for (percent, helps) in [(35, true), (36, false)] {
         let mut waits = wasting(40);
-        assert_eq!(told(&mut waits, true, 1_200), [Setting::InTurns]);
+        assert_eq!(told(&mut waits, 1, 1_200), [Setting::InTurns]);
         waste(&mut waits, percent, 2_200);
         assert_eq!(wanted(&waits) == [Setting::InTurns], helps, "{percent}");
         if !helps {
