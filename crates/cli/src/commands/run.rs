@@ -235,7 +235,7 @@ fn waits_in_words(waits: &WaitsReport) -> String {
         |count: u64| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     let done = [
         (waits.shortened_processes, "spun for a shorter time while others needed PEs"),
-        (waits.processes_in_turns, "took turns with others that spin"),
+        (waits.processes_in_turns, "took turns with others"),
         (waits.processes_with_smaller_teams, "had smaller teams of threads for a while"),
     ];
     let done = done.into_iter().filter(|(count, _)| *count > 0);

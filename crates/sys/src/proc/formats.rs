@@ -187,8 +187,8 @@ mod tests {
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat.name, "a) b (c");
         assert_eq!(
-            (stat.state, stat.parent, stat.cpu_ticks, stat.start_ticks, stat.last_pe),
-            ('S', 5, 42, 9001, 3)
+            (stat.state, stat.parent, stat.cpu_ticks, stat.kernel_ticks, stat.start_ticks, stat.last_pe),
+            ('S', 5, 42, 12, 9001, 3)
         );
         assert!(!stat.is_kernel_thread() && !stat.has_ended());
         let with_flags = |flags: u32| Stat::parse(&text.replace("4194560", &flags.to_string())).unwrap();
