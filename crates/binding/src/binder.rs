@@ -297,8 +297,8 @@ impl Binder {
         self.turns.join(process, group)
     }
 
-    /// Returns how many gangs take turns, without that of a process.
-    pub fn gangs_beside(&self, pid: u32) -> usize {
+    /// Returns how many gangs take turns on the PEs of a process, without its own gang.
+    pub fn gangs_beside(&mut self, pid: u32) -> usize {
         self.turns.gangs_beside(pid)
     }
 

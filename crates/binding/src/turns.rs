@@ -7,7 +7,7 @@
 //!
 //! Several corewise of a user need no leader for that. Each gang has a place among those that they share
 //! ([`super::slots`]); whoever looks at the places knows all gangs, and whose turn it is follows from the
-//! clock, which is the same for all.
+//! clock, which is the same for all. Only gangs that share PEs take turns with each other ([`gangs`]).
 //!
 //! Where the kernel divides the PEs among groups of processes first, the part of a gang's group is changed
 //! along with its threads ([`super::group`]), if gangs of other groups take turns, too.
@@ -20,6 +20,9 @@
 //! one corewise take turns. A process that a gang starts while it is not its turn inherits the policy: it is
 //! made normal when it is first seen, and by the guardian only while its parent lives.
 
+mod gangs;
+
+use self::gangs::{Gangs, PLACES};
 use super::group::{GROUPS_MAX, Slowed};
 use super::ledger::Ledger;
 use super::mask::ActToken;
@@ -37,10 +40,6 @@ use std::time::Duration;
 /// How long a gang's turn is.
 pub const TURN: Duration = Duration::from_millis(100);
 
-/// So many gangs of a group of processes can take turns. Their places are those from the group's number times
-/// this on: a place tells its group.
-const GANGS_MAX: i64 = 256;
-
 /// Where `proc` and `sys` lie.
 const ROOT: &str = "/";
 
@@ -54,7 +53,9 @@ pub struct Turns {
     /// By process id.
     members: BTreeMap<u32, Member>,
     /// The place of each gang, by the process that it is known by.
-    gangs: BTreeMap<u32, i64>,
+    own: BTreeMap<u32, i64>,
+    /// The gangs of all corewise.
+    gangs: Gangs,
     /// Which turn was acted on, counted from the clock's beginning.
     acted_on: Option<u128>,
     /// Whether threads can be made normal again.
@@ -73,20 +74,26 @@ struct Member {
 
 /// The places of all gangs of this user.
 fn places() -> io::Result<Slots> {
-    Slots::open("turns", GROUPS_MAX as i64 * GANGS_MAX)
+    Slots::open("turns", PLACES)
 }
 
-/// Whether any gang of this user takes turns, or may.
-pub fn are_taken() -> bool {
-    places().is_ok_and(|places| !places.others().is_empty())
+/// Whether any gang of this user takes turns, or may, on the PEs of a process.
+pub fn are_taken_beside(pid: u32) -> bool {
+    let mut gangs = Gangs::default();
+    gangs.refresh(places().map(|places| places.others()).unwrap_or_default(), now());
+    !gangs.circle(&gangs::pes_of(pid)).is_empty()
 }
 
 impl Turns {
     /// With those of the other corewise of this user.
     pub fn open() -> io::Result<Turns> {
         let permitted = std::thread::spawn(can_become_normal_again).join().unwrap_or(false);
-        let places = places()?;
-        Ok(Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), acted_on: None, permitted })
+        Ok(Turns::of(places()?, permitted))
+    }
+
+    fn of(places: Slots, permitted: bool) -> Turns {
+        let (members, own, gangs) = (BTreeMap::new(), BTreeMap::new(), Gangs::default());
+        Turns { places, members, own, gangs, acted_on: None, permitted }
     }
 
     /// Whether a process may take turns, and if not, why.
@@ -94,7 +101,7 @@ impl Turns {
         if !self.permitted {
             return Err("to let programs take turns needs CAP_SYS_NICE".to_owned());
         }
-        if is_of_mpi(std::process::id()) {
+        if gangs::is_of_mpi(std::process::id()) {
             return Err("corewise is itself a process of an MPI program: start mpirun under it".to_owned());
         }
         if threads_of(pid).into_iter().any(|tid| policy_of(tid).is_ok_and(|policy| policy != NORMAL)) {
@@ -106,13 +113,13 @@ impl Turns {
     /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the journal, as is its
     /// group, if it has one.
     pub fn join(&mut self, process: Task, group: Option<Slowed>) -> OutcomeKind {
-        let gang = gang_of(process.id);
-        if !self.gangs.contains_key(&gang) {
-            let first = number(group.as_ref()) * GANGS_MAX;
-            let Some(place) = self.places.take_any(first..first + GANGS_MAX) else {
-                return OutcomeKind::Refused(format!("{GANGS_MAX} programs take turns already"));
-            };
-            self.gangs.insert(gang, place);
+        let gang = gangs::leader_of(process.id);
+        if !self.own.contains_key(&gang) {
+            let place = gangs::place(number(group.as_ref()), gang);
+            if !self.places.take(place) {
+                return OutcomeKind::Refused("another corewise lets it take turns".to_owned());
+            }
+            self.own.insert(gang, place);
         }
         self.members.insert(process.id, Member { process, gang, group, runs: true });
         be_in_time(true);
@@ -124,10 +131,15 @@ impl Turns {
         self.members.get(&process.id).is_some_and(|member| member.process == process)
     }
 
-    /// How many gangs take turns, without that of a process.
-    pub fn gangs_beside(&self, pid: u32) -> usize {
-        let own = self.members.get(&pid).map_or(0, |_| 1);
-        self.all_gangs().len().saturating_sub(own)
+    /// How many gangs take turns on the PEs of a process, without its own gang.
+    pub fn gangs_beside(&mut self, pid: u32) -> usize {
+        if self.refresh_gangs() == 0 {
+            return 0;
+        }
+        let leader = self.members.get(&pid).map_or_else(|| gangs::leader_of(pid), |member| member.gang);
+        let own = self.own.get(&leader);
+        let circle = self.gangs.circle(&gangs::pes_of(leader));
+        circle.iter().filter(|place| Some(*place) != own).count()
     }
 
     /// A process takes no turns any more; its threads are normal again. Whether it took any.
@@ -138,7 +150,7 @@ impl Turns {
             group.give_back(token, Path::new(ROOT));
         }
         if self.members.values().all(|other| other.gang != member.gang)
-            && let Some(place) = self.gangs.remove(&member.gang)
+            && let Some(place) = self.own.remove(&member.gang)
         {
             self.places.leave(place);
         }
@@ -172,10 +184,11 @@ impl Turns {
         if self.members.is_empty() || self.acted_on.replace(turn) == Some(turn) {
             return;
         }
-        let gangs = self.all_gangs();
-        let turn = gangs[turn as usize % gangs.len()];
-        self.act_on_groups(token, &gangs, turn);
-        let has_turn = |gang: u32| gangs.len() == 1 || self.gangs.get(&gang) == Some(&turn);
+        self.refresh_gangs();
+        let circles = self.gangs.circles();
+        let now: Vec<i64> = circles.iter().map(|circle| circle[turn as usize % circle.len()]).collect();
+        self.act_on_groups(token, &circles, &now);
+        let has_turn = |gang: u32| self.own.get(&gang).is_some_and(|place| now.contains(place));
         let due: Vec<(u32, bool)> =
             self.members.iter().map(|(&pid, member)| (pid, has_turn(member.gang))).collect();
         // Who gets PEs before those who lose them.
@@ -192,15 +205,19 @@ impl Turns {
         }
     }
 
-    /// Lets the group of the gang that has its turn get its part, and the others the least one. If all gangs
-    /// are of one group, how that fares among others is not theirs to change.
-    fn act_on_groups(&self, token: &ActToken, gangs: &[i64], turn: i64) {
-        let among_others = |group: i64| gangs.iter().any(|place| place / GANGS_MAX != group);
+    /// Lets the groups of the gangs that have their turn get their part, and the others the least one. If all
+    /// gangs of a circle are of one group, how that fares among others is not theirs to change.
+    fn act_on_groups(&self, token: &ActToken, circles: &[Vec<i64>], now: &[i64]) {
+        let of = |place: &i64| gangs::group(*place);
+        let among_others = |group: i64| {
+            circles
+                .iter()
+                .any(|all| all.iter().any(|at| of(at) == group) && all.iter().any(|at| of(at) != group))
+        };
+        let runs = |group: i64| now.iter().any(|place| of(place) == group) || !among_others(group);
         let groups = self.members.iter().filter_map(|(&pid, member)| Some((pid, member.group.as_ref()?)));
-        let due: Vec<(u32, &Slowed, bool)> = groups
-            .map(|(pid, group)| (pid, group, number(Some(group))))
-            .map(|(pid, group, own)| (pid, group, turn / GANGS_MAX == own || !among_others(own)))
-            .collect();
+        let due: Vec<(u32, &Slowed, bool)> =
+            groups.map(|(pid, group)| (pid, group, runs(number(Some(group))))).collect();
         for wanted in [true, false] {
             for (pid, group, runs) in due.iter().filter(|(.., runs)| *runs == wanted) {
                 group.let_run(token, Path::new(ROOT), *pid, *runs);
@@ -208,12 +225,14 @@ impl Turns {
         }
     }
 
-    /// The places of all gangs of all corewise, in order.
-    fn all_gangs(&self) -> Vec<i64> {
+    /// Looks at the places of all gangs of all corewise; how many there are.
+    fn refresh_gangs(&mut self) -> usize {
         let mut places = self.places.others();
         places.extend(self.places.own());
         places.sort_unstable();
-        places
+        let count = places.len();
+        self.gangs.refresh(places, now());
+        count
     }
 }
 
@@ -290,18 +309,6 @@ fn be_in_time(always: bool) {
 /// Tried in a thread of its own, which ends with what it has become.
 fn can_become_normal_again() -> bool {
     set_policy(0, libc::SCHED_IDLE).and_then(|()| set_policy(0, NORMAL)).is_ok()
-}
-
-/// By which process the gang of a process is known.
-fn gang_of(pid: u32) -> u32 {
-    let parent = || Some(Proc::own().task(pid).ok()??.parent);
-    is_of_mpi(pid).then(parent).flatten().unwrap_or(pid)
-}
-
-/// Whether it was started as one of several processes of an MPI program.
-fn is_of_mpi(pid: u32) -> bool {
-    let environment = Proc::own().environment(pid).unwrap_or_default();
-    environment.variables().any(|(name, _)| MPI_VARIABLES.contains(&name.as_str()))
 }
 
 /// The same for all processes of the machine.

@@ -46,6 +46,24 @@ const BLOCKING_TICKS: u64 = 32;
 /// Time between two looks at that.
 const LOOK_FOR_BLOCKING: Duration = Duration::from_millis(50);
 
+/// The CPU time of processes from when on it is judged, all and in the kernel, in ticks.
+#[derive(Default)]
+struct KernelTimes(HashMap<u32, (u64, u64)>);
+
+impl KernelTimes {
+    /// Takes in the time that a process has had so far; whether it has lately been in the kernel for too
+    /// much of it.
+    fn blocks(&mut self, pid: u32, all: u64, kernel: u64) -> bool {
+        let before = *self.0.entry(pid).or_insert((all, kernel));
+        let (spent, in_kernel) = (all.saturating_sub(before.0), kernel.saturating_sub(before.1));
+        if spent < BLOCKING_TICKS {
+            return false;
+        }
+        self.0.insert(pid, (all, kernel));
+        in_kernel as f64 >= BLOCKING_FROM * spent as f64
+    }
+}
+
 /// See the module's text.
 pub struct Early {
     proc: Proc,
@@ -63,10 +81,10 @@ pub struct Early {
     present: Placement,
     /// The processes whose waits or teams were changed.
     changed: BTreeSet<(SettingKind, ThreadId)>,
-    /// When it was last looked how much of their time those with short waits spend in the kernel; their CPU
-    /// time from when on that is judged, all and in the kernel; and whether turns may be better for one.
+    /// When it was last looked how much of their time those with short waits spend in the kernel, that time,
+    /// and whether turns may be better for one.
     times_read: Instant,
-    times: HashMap<u32, (u64, u64)>,
+    times: KernelTimes,
     turns_may_help: bool,
     /// Whether programs may take turns.
     turns: bool,
@@ -93,7 +111,7 @@ impl Early {
             present: Placement::default(),
             changed: BTreeSet::new(),
             times_read: now,
-            times: HashMap::new(),
+            times: KernelTimes::default(),
             turns_may_help: false,
             turns: config.cures.turns,
         }
@@ -177,16 +195,11 @@ impl Early {
 
     fn note_whether_turns_help(&mut self) {
         self.times_read = Instant::now();
-        self.turns_may_help |= !self.changed.is_empty() && turns::are_taken();
         for (_, leader) in self.changed.iter().filter(|(kind, _)| *kind == SettingKind::SpinCount) {
-            let Ok(Some(stat)) = self.proc.process(leader.tid) else { continue };
-            let now = (stat.cpu_ticks, stat.kernel_ticks);
-            let before = *self.times.entry(leader.tid).or_insert(now);
-            let (all, kernel) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
-            if all >= BLOCKING_TICKS {
-                self.turns_may_help |= kernel as f64 >= BLOCKING_FROM * all as f64;
-                self.times.insert(leader.tid, now);
+            if let Ok(Some(stat)) = self.proc.process(leader.tid) {
+                self.turns_may_help |= self.times.blocks(leader.tid, stat.cpu_ticks, stat.kernel_ticks);
             }
+            self.turns_may_help = self.turns_may_help || turns::are_taken_beside(leader.tid);
         }
     }
 
@@ -213,5 +226,34 @@ impl Early {
             None => LOOK,
         };
         self.due = Instant::now() + period.max(self.allowance.spend(own_cpu_time() - cpu_before));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a process that spends this share in the kernel is found to block, looked at every 50 ms.
+    fn is_found(share: f64, looks: u64) -> bool {
+        let mut times = KernelTimes::default();
+        // What it did while it loaded its libraries does not count.
+        (0..looks).any(|look| times.blocks(1, 100 + 10 * look, 90 + (share * 10.0 * look as f64) as u64))
+    }
+
+    #[test]
+    fn a_process_that_is_often_in_the_kernel_blocks() {
+        assert!(is_found(0.15, 20) && is_found(0.37, 5));
+        assert!(!is_found(0.37, 3), "so little time tells nothing");
+        assert!(!is_found(0.07, 1_000), "however long it runs");
+    }
+
+    #[test]
+    fn time_is_judged_anew_each_time_and_for_each_process() {
+        let mut times = KernelTimes::default();
+        assert!(!times.blocks(1, 0, 0) && !times.blocks(2, 0, 0));
+        assert!(!times.blocks(1, 1_000, 50));
+        assert!(!times.blocks(2, 1_000, 50));
+        assert!(times.blocks(1, 1_040, 60), "what was before is judged");
+        assert!(!times.blocks(2, 1_040, 52));
     }
 }

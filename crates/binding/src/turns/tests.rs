@@ -1,6 +1,9 @@
 use super::super::group::tests::Session;
 use super::super::ledger::Entry;
+use super::super::mask;
 use super::*;
+use corewise_core::cpuset::CpuSet;
+use corewise_sys::affinity;
 use corewise_testing::needs;
 use std::process::{Child, Command, Stdio};
 
@@ -33,8 +36,7 @@ impl Drop for Sleeper {
 
 /// Turns of a corewise that shares a file with others.
 fn turns(file: &tempfile::NamedTempFile) -> Turns {
-    let places = Slots::of(file.reopen().unwrap(), GROUPS_MAX as i64 * GANGS_MAX);
-    Turns { places, members: BTreeMap::new(), gangs: BTreeMap::new(), acted_on: None, permitted: true }
+    Turns::of(Slots::of(file.reopen().unwrap(), PLACES), true)
 }
 
 /// Waits until a turn begins, and lets each take it in.
@@ -52,12 +54,11 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     ours.join(sleepers[0].task(), None);
     next_turn(&mut [&mut ours]);
     assert_eq!(sleepers[0].policy(), NORMAL, "alone, it always has its turn");
-    let beside = |turns: &Turns| [0, 2].map(|index: usize| turns.gangs_beside(sleepers[index].0.id()));
-    assert_eq!(beside(&ours), [0, 1]);
+    let beside = |turns: &mut Turns| [0, 2].map(|index: usize| turns.gangs_beside(sleepers[index].0.id()));
+    assert_eq!(beside(&mut ours), [0, 1]);
     ours.join(sleepers[1].task(), None);
     theirs.join(sleepers[2].task(), None);
-    assert_eq!(ours.all_gangs(), theirs.all_gangs());
-    assert_eq!(ours.all_gangs().len(), 3);
+    assert_eq!([ours.refresh_gangs(), theirs.refresh_gangs()], [3; 2]);
     let normal = || sleepers.iter().filter(|sleeper| sleeper.policy() == NORMAL).count();
     let mut had_turn = [false; 3];
     while had_turn.contains(&false) {
@@ -68,17 +69,45 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
             had_turn[its] = true;
         }
     }
-    assert_eq!((beside(&ours), beside(&theirs)), ([2, 3], [3, 2]), "each knows its own");
+    assert_eq!((beside(&mut ours), beside(&mut theirs)), ([2, 3], [3, 2]), "each knows its own");
     drop(theirs);
     // Locks go with their holder; a process that another test has just forked holds them until it executes.
-    while ours.all_gangs().len() != 2 {
+    while ours.refresh_gangs() != 2 {
         std::thread::sleep(Duration::from_millis(1));
     }
     ours.leave(&token, sleepers[0].0.id());
     ours.leave(&token, sleepers[1].0.id());
     assert!(sleepers[..2].iter().all(|sleeper| sleeper.policy() == NORMAL));
-    assert!(ours.all_gangs().is_empty());
+    assert_eq!(ours.refresh_gangs(), 0);
     make_normal(&token, sleepers[2].task());
+}
+
+#[test]
+fn gangs_on_different_pes_take_no_turns_with_each_other() {
+    needs!(Root, TwoPes);
+    let (file, token) = (tempfile::NamedTempFile::new().unwrap(), ActToken::mint());
+    let (mut ours, mut theirs) = (turns(&file), turns(&file));
+    let sleepers = [Sleeper::start("read x"), Sleeper::start("read x")];
+    let policies = || sleepers.each_ref().map(Sleeper::policy);
+    for (sleeper, pe) in sleepers.iter().zip(affinity::get(0).unwrap().iter()) {
+        mask::set(&token, sleeper.0.id(), &CpuSet::single(pe)).unwrap();
+    }
+    ours.join(sleepers[0].task(), None);
+    theirs.join(sleepers[1].task(), None);
+    for _ in 0..3 {
+        next_turn(&mut [&mut ours, &mut theirs]);
+        assert_eq!(policies(), [NORMAL; 2]);
+    }
+    assert_eq!([ours.gangs_beside(sleepers[0].0.id()), ours.gangs_beside(sleepers[1].0.id())], [0, 1]);
+    // The other may use all PEs again, which is seen within a second.
+    mask::set(&token, sleepers[1].0.id(), &affinity::get(0).unwrap()).unwrap();
+    while policies() == [NORMAL; 2] {
+        next_turn(&mut [&mut ours, &mut theirs]);
+    }
+    assert_eq!(ours.gangs_beside(sleepers[0].0.id()), 1);
+    ours.leave(&token, sleepers[0].0.id());
+    theirs.leave(&token, sleepers[1].0.id());
+    assert_eq!(policies(), [NORMAL; 2]);
 }
 
 #[test]
