@@ -133,6 +133,9 @@ pub struct ProcessDelay {
     /// Wall-clock time since the last report, in nanoseconds.
     #[serde(default = "ten_ms")]
     pub elapsed_ns: u64,
+    /// How often its threads were given a PE, if the kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeslices: Option<u64>,
     /// How idle the PEs that it may use were lately, since its waits were changed: idle time over idle time
     /// and that in which its threads ran, in percent, so without what others took. Told every 100 ms, only
     /// while its waits are changed.
@@ -169,6 +172,7 @@ impl ProcessDelay {
             wait_ns: ten_ms(),
             throttled_ns: 0,
             elapsed_ns: ten_ms(),
+            timeslices: None,
             idle_percent: None,
             adaptable: true,
             gives_way: false,

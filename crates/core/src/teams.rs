@@ -171,6 +171,7 @@ mod tests {
         adaptable: true,
         gives_way: false,
         other_gangs: 0,
+        timeslices: None,
         spin_count: None,
         team_size: None,
     };

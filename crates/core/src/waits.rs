@@ -24,8 +24,8 @@
 //! more.
 //!
 //! Short waits cost blocks and wake-ups. A program that waits every few microseconds spends its time in
-//! these ([`WASTED_MIN`] by samples, in the kernel and in its short spins), while in turns its threads would
-//! have PEs at the same time and hardly wait. Such a program may take turns ([`Setting::MayTakeTurns`]): as
+//! these ([`WASTED_MIN`] by samples, in the kernel and in its short spins, if its threads run shortly at a time,
+//! [`Timeslices`]), while in turns its threads would have PEs at the same time and hardly wait. Such a program may take turns ([`Setting::MayTakeTurns`]): as
 //! soon as another one does, or may, too, it does so with its library's own choice; until then its waits
 //! stay short.
 //!
@@ -49,10 +49,12 @@
 
 mod calm;
 mod samples;
+mod timeslices;
 
 use self::calm::Calm;
 pub use self::samples::Samples;
 use self::samples::Shares;
+pub use self::timeslices::Timeslices;
 use crate::ids::ThreadId;
 use crate::observe::ProcessDelay;
 use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
@@ -87,15 +89,13 @@ pub const CALM_BELOW: f64 = 0.06;
 
 /// For how long they must not be held up at least before the library's own choice holds again.
 pub const CALM_MIN: Duration = Duration::from_millis(100);
-
 /// And at most, after many relapses.
 pub const CALM_MAX: Duration = Duration::from_secs(10);
 
 /// Idle share of its PEs, in percent of what others leave to it, from which on short waits do not help a
-/// process. Alone, or beside
-/// something that takes one PE for up to half of the time, OpenMP programs with short waits left 18 to 63
-/// percent idle and took longer than with their own; one that left 9 to 11 lost 7 % or gained 15 %. Beside a
-/// busy process or a second copy the share was 0 to 2. *Measured*, `studies/waits/idle`.
+/// process. Alone, or beside something that takes one PE for up to half of the time, OpenMP programs with
+/// short waits left 18 to 63 percent idle and took longer than with their own; one that left 9 to 11 lost 7 %
+/// or gained 15 %. Beside a busy process or a second copy it was 0 to 2. *Measured*, `studies/waits/idle`.
 pub const IDLE_FROM: u8 = 15;
 
 /// For how long short waits that did not help are suspended at first.
@@ -137,7 +137,6 @@ pub const JUDGED_IN_TURNS_OVER: Duration = Duration::from_secs(1);
 /// And over how many samples. (Of 40, fewer than 1 in 1,000 say so of one that spins for a tenth of its
 /// time.)
 pub const JUDGED_BY: u64 = 40;
-
 /// Where so large a share of the samples says so, this time and so many of them do. (Of 16, fewer than 1 in
 /// 1,000 say so of one that spins for a third of its time.)
 pub const CLEAR_FROM: f64 = 0.75;
@@ -197,8 +196,9 @@ struct Process {
     calm_from: Option<Time>,
     /// Until when short waits are suspended because they did not help, and for how long in all.
     suspended: Option<(Time, Duration)>,
-    /// From when on it is judged now, and its threads' samples by then.
+    /// From when on it is judged now, its threads' samples by then, and their timeslices since then.
     judged_from: Option<(Time, HashMap<ThreadId, Samples>)>,
+    timeslices: Timeslices,
 }
 
 /// Why turns may help a process.
@@ -237,6 +237,7 @@ impl Waits {
         let process = self.processes.entry(delay.leader).or_insert_with(Process::new);
         (process.adaptable, process.gives_way) = (delay.adaptable, delay.gives_way);
         process.note_others(delay.other_gangs, now);
+        process.timeslices.take(delay);
         if let Some(count) = delay.spin_count.filter(|_| is_new) {
             process.state = State::Cured {
                 cure: Setting::SpinCount(count),
@@ -324,17 +325,18 @@ impl Waits {
         let Some(process) = self.processes.get_mut(&leader) else { return };
         let Some(since) = process.to_judge_since() else { return };
         let Some((from, before)) = process.judged_from.take_if(|(from, _)| *from >= since) else {
-            process.judged_from = Some((now, samples));
+            process.judge_from(now, samples);
             return;
         };
-        let shares = Shares::between(&before, &samples, process.gives_way);
+        let (gives_way, blocks) = (process.gives_way, process.timeslices.may_tell_of_blocks());
+        let shares = Shares::between(&before, &samples, gives_way, blocks);
         let (over, is_enough) = (now.since(from), shares.all >= CLEAR_BY && !process.takes_turns());
         let is_clear = process.is_clear(&shares) && over >= CLEAR_OVER && is_enough;
         if !is_clear && (over < process.judged_over() || shares.all < JUDGED_BY) {
             process.judged_from = Some((from, before));
             return;
         }
-        process.judged_from = Some((now, samples));
+        process.judge_from(now, samples);
         process.find(shares, self.cures.turns, now);
     }
 
@@ -422,6 +424,7 @@ impl Process {
             calm_from: None,
             suspended: None,
             judged_from: None,
+            timeslices: Timeslices::default(),
         }
     }
 
@@ -513,6 +516,11 @@ impl Process {
             }
             _ => None,
         }
+    }
+
+    /// What is told from now on is judged next.
+    fn judge_from(&mut self, now: Time, samples: HashMap<ThreadId, Samples>) {
+        (self.judged_from, self.timeslices) = (Some((now, samples)), Timeslices::default());
     }
 
     /// With how many it takes turns. When one more does, or one less, it is to be judged anew.

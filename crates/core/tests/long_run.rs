@@ -146,6 +146,7 @@ impl Run {
                     adaptable: true,
                     gives_way: false,
                     other_gangs: 0,
+                    timeslices: None,
                     spin_count: None,
                     team_size: None,
                 };

@@ -12,11 +12,12 @@ use corewise_binding::runtimes::{PERIOD_IF_DISTURBING, Runtimes};
 use corewise_binding::turns;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
+use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Change, OutcomeKind, Placement, SettingKind};
 use corewise_core::report::WaitsReport;
 use corewise_core::teams::Teams;
 use corewise_core::time::Time;
-use corewise_core::waits::{Cures, Waits};
+use corewise_core::waits::{Cures, Timeslices, Waits};
 use corewise_discovery::NewThread;
 use corewise_sys::allowance::Allowance;
 use corewise_sys::clock::own_cpu_time;
@@ -37,30 +38,28 @@ const COST_MAX: f64 = 0.01;
 /// Looks that are due this soon are made together: each interrupts a thread of the program.
 const TOGETHER: Duration = Duration::from_millis(8);
 
-/// Whose waits are short and who spends this share of his CPU time in the kernel may be better off with
-/// turns, which samples tell. *Measured* while two copies shared two PEs: 0.04 to 0.07 where short waits are
-/// right, 0.15 and 0.37 where turns are better.
-const BLOCKING_FROM: f64 = 0.125;
-/// Of so many ticks of CPU time (10 ms each). Fewer than 1 in 7 say so of one that spends 0.07.
-const BLOCKING_TICKS: u64 = 32;
-/// Time between two looks at that.
-const LOOK_FOR_BLOCKING: Duration = Duration::from_millis(50);
+/// Whose waits are short and whose threads run for no longer at a time may be better off with turns, which
+/// samples tell. *Measured* while two copies shared two PEs: 46 µs or more where short waits are right, 5 to 12
+/// where turns are better.
+const BLOCKING_WITHIN: Duration = Duration::from_micros(32);
+/// Over so much time of its threads.
+const JUDGED_OVER: Duration = Duration::from_millis(200);
+/// Time between two looks whether others take turns.
+const LOOK_FOR_TURNS: Duration = Duration::from_millis(50);
 
-/// The CPU time of processes from when on it is judged, all and in the kernel, in ticks.
+/// How often the threads of processes with short waits block.
 #[derive(Default)]
-struct KernelTimes(HashMap<u32, (u64, u64)>);
+struct Blocking(HashMap<ThreadId, Timeslices>);
 
-impl KernelTimes {
-    /// Takes in the time that a process has had so far; whether it has lately been in the kernel for too
-    /// much of it.
-    fn blocks(&mut self, pid: u32, all: u64, kernel: u64) -> bool {
-        let before = *self.0.entry(pid).or_insert((all, kernel));
-        let (spent, in_kernel) = (all.saturating_sub(before.0), kernel.saturating_sub(before.1));
-        if spent < BLOCKING_TICKS {
+impl Blocking {
+    /// Takes in a look at a process with short waits; whether it has lately blocked very often.
+    fn take(&mut self, delay: &ProcessDelay) -> bool {
+        let timeslices = self.0.entry(delay.leader).or_default();
+        timeslices.take(delay);
+        if timeslices.run() < JUDGED_OVER {
             return false;
         }
-        self.0.insert(pid, (all, kernel));
-        in_kernel as f64 >= BLOCKING_FROM * spent as f64
+        std::mem::take(timeslices).mean().is_some_and(|mean| mean <= BLOCKING_WITHIN)
     }
 }
 
@@ -81,10 +80,9 @@ pub struct Early {
     present: Placement,
     /// The processes whose waits or teams were changed.
     changed: BTreeSet<(SettingKind, ThreadId)>,
-    /// When it was last looked how much of their time those with short waits spend in the kernel, that time,
-    /// and whether turns may be better for one.
-    times_read: Instant,
-    times: KernelTimes,
+    blocking: Blocking,
+    /// When it was last looked whether others take turns, and whether turns may be better for a process.
+    turns_looked_for: Instant,
     turns_may_help: bool,
     /// Whether programs may take turns.
     turns: bool,
@@ -110,8 +108,8 @@ impl Early {
             pes: pes.map_or(1, |pes| pes as usize),
             present: Placement::default(),
             changed: BTreeSet::new(),
-            times_read: now,
-            times: KernelTimes::default(),
+            blocking: Blocking::default(),
+            turns_looked_for: now,
             turns_may_help: false,
             turns: config.cures.turns,
         }
@@ -149,12 +147,15 @@ impl Early {
         for delay in self.runtimes.look() {
             changes |= self.waits.take(&delay, now);
             changes |= self.teams.take(&delay, self.pes, now);
+            if delay.spin_count.is_some() {
+                self.turns_may_help |= self.turns && self.blocking.take(&delay);
+            }
         }
         if changes {
             self.change();
         }
-        if self.turns && self.times_read.elapsed() >= LOOK_FOR_BLOCKING {
-            self.note_whether_turns_help();
+        if self.turns && !self.turns_may_help && self.turns_looked_for.elapsed() >= LOOK_FOR_TURNS {
+            self.turns_may_help = self.are_turns_taken();
         }
         let left = self.due.saturating_duration_since(Instant::now());
         let due = self.runtimes.due_within();
@@ -193,14 +194,11 @@ impl Early {
         self.present = wanted;
     }
 
-    fn note_whether_turns_help(&mut self) {
-        self.times_read = Instant::now();
-        for (_, leader) in self.changed.iter().filter(|(kind, _)| *kind == SettingKind::SpinCount) {
-            if let Ok(Some(stat)) = self.proc.process(leader.tid) {
-                self.turns_may_help |= self.times.blocks(leader.tid, stat.cpu_ticks, stat.kernel_ticks);
-            }
-            self.turns_may_help = self.turns_may_help || turns::are_taken_beside(leader.tid);
-        }
+    /// Whether other programs take turns on the PEs of one with short waits.
+    fn are_turns_taken(&mut self) -> bool {
+        self.turns_looked_for = Instant::now();
+        let mut short = self.changed.iter().filter(|(kind, _)| *kind == SettingKind::SpinCount);
+        short.any(|(_, leader)| turns::are_taken_beside(leader.tid))
     }
 
     fn meet_new_threads(&mut self) {
@@ -233,27 +231,38 @@ impl Early {
 mod tests {
     use super::*;
 
-    /// Whether a process that spends this share in the kernel is found to block, looked at every 50 ms.
-    fn is_found(share: f64, looks: u64) -> bool {
-        let mut times = KernelTimes::default();
-        // What it did while it loaded its libraries does not count.
-        (0..looks).any(|look| times.blocks(1, 100 + 10 * look, 90 + (share * 10.0 * look as f64) as u64))
+    /// A look at a process that ran for so long in so many timeslices.
+    fn look(tid: u32, run_ms: u64, timeslices: u64) -> ProcessDelay {
+        ProcessDelay {
+            leader: ThreadId { tid, generation: 0 },
+            run_ns: run_ms * 1_000_000,
+            wait_ns: 0,
+            throttled_ns: 0,
+            elapsed_ns: 10_000_000,
+            timeslices: Some(timeslices),
+            idle_percent: None,
+            adaptable: true,
+            gives_way: false,
+            other_gangs: 0,
+            spin_count: Some(50),
+            team_size: None,
+        }
     }
 
     #[test]
-    fn a_process_that_is_often_in_the_kernel_blocks() {
-        assert!(is_found(0.15, 20) && is_found(0.37, 5));
-        assert!(!is_found(0.37, 3), "so little time tells nothing");
-        assert!(!is_found(0.07, 1_000), "however long it runs");
+    fn threads_that_run_for_a_few_microseconds_at_a_time_block_often() {
+        let mut blocking = Blocking::default();
+        let mut after = |tid, timeslices| (1..100).find(|_| blocking.take(&look(tid, 10, timeslices)));
+        assert_eq!(after(1, 800), Some(20), "12 µs each, as soon as there was time enough");
+        assert_eq!(after(2, 220), None, "46 µs each");
+        assert_eq!(after(3, 0), None, "whoever never gives its PE away");
     }
 
     #[test]
-    fn time_is_judged_anew_each_time_and_for_each_process() {
-        let mut times = KernelTimes::default();
-        assert!(!times.blocks(1, 0, 0) && !times.blocks(2, 0, 0));
-        assert!(!times.blocks(1, 1_000, 50));
-        assert!(!times.blocks(2, 1_000, 50));
-        assert!(times.blocks(1, 1_040, 60), "what was before is judged");
-        assert!(!times.blocks(2, 1_040, 52));
+    fn what_was_before_does_not_count_for_ever() {
+        let mut blocking = Blocking::default();
+        assert!(!blocking.take(&look(1, 10_000, 10)));
+        assert!(!blocking.take(&look(2, 199, 20_000)));
+        assert!(blocking.take(&look(1, 200, 20_000)));
     }
 }

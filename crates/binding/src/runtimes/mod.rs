@@ -466,11 +466,12 @@ impl Process {
     fn delay(&mut self) -> ProcessDelay {
         let elapsed_ns = self.looked_at.elapsed().as_nanos() as u64;
         self.looked_at = Instant::now();
-        let (mut run_ns, mut wait_ns) = (0, 0);
+        let (mut run_ns, mut wait_ns, mut timeslices) = (0, 0, 0);
         self.threads.retain(|_, watched| {
             let Ok(Some(now)) = watched.file.read() else { return false };
             run_ns += now.run_ns.saturating_sub(watched.last.run_ns);
             wait_ns += now.wait_ns.saturating_sub(watched.last.wait_ns);
+            timeslices += now.timeslices.saturating_sub(watched.last.timeslices);
             watched.last = now;
             true
         });
@@ -490,6 +491,7 @@ impl Process {
             wait_ns,
             throttled_ns,
             elapsed_ns,
+            timeslices: Some(timeslices),
             idle_percent: None,
             adaptable,
             gives_way,

@@ -31,7 +31,7 @@ pub(super) struct Shares {
     pub all: u64,
     /// The share in which they spun, as far as that is no good to others.
     pub spinning: f64,
-    /// The share in which they did, or were in the kernel: no work, mostly.
+    /// The share in which they did, or were in the kernel in order to wait or to wake others.
     pub wasted: f64,
 }
 
@@ -42,11 +42,13 @@ impl Shares {
     }
 
     /// Of those that came between two looks. (By their number, not by thread: an idle one has none, whatever
-    /// it did last.) If its library lets waiting threads give way, whom others need does so by itself.
+    /// it did last.) If its library lets waiting threads give way, whom others need does so by itself. If
+    /// its threads block often, that is what they do in the kernel, mostly.
     pub fn between(
         before: &HashMap<ThreadId, Samples>,
         now: &HashMap<ThreadId, Samples>,
         gives_way: bool,
+        blocks: bool,
     ) -> Shares {
         let (mut all, mut spinning, mut kernel) = (0, 0u64, 0);
         for (thread, now) in now {
@@ -59,6 +61,10 @@ impl Shares {
             }
         }
         let share = |of: u64| of as f64 / all as f64;
-        Shares { all, spinning: share(spinning), wasted: share(spinning + kernel) }
+        Shares {
+            all,
+            spinning: share(spinning),
+            wasted: share(if blocks { spinning + kernel } else { spinning }),
+        }
     }
 }

@@ -183,6 +183,7 @@ fn held_up(adaptable: bool) -> ProcessDelay {
         adaptable,
         gives_way: false,
         other_gangs: 0,
+        timeslices: None,
         spin_count: None,
         team_size: None,
     }
@@ -352,6 +353,22 @@ fn who_wastes_some_time_takes_turns_with_those_who_do() {
             waste(&mut waits, 23, 2_200);
             assert_eq!(wanted(&waits), [Setting::InTurns], "it need not gain by that");
         }
+    }
+}
+
+#[test]
+fn who_is_in_the_kernel_but_runs_for_long_at_a_time_wastes_nothing() {
+    for (timeslices, wastes) in [(None, true), (Some(50), true), (Some(49), false), (Some(0), false)] {
+        let mut waits = Waits::new(BOTH);
+        hold_up(&mut waits, held_up(true), 0);
+        let tell = |all, kernel| [(LEADER, Samples { all, kernel, ..Samples::default() })].into();
+        waits.judge(LEADER, tell(0, 0), at(100));
+        // What was before does not count.
+        for ms in 101..110 {
+            waits.take(&ProcessDelay { timeslices, ..held_up(true) }, at(ms));
+        }
+        waits.judge(LEADER, tell(100, 90), at(1_100));
+        assert_eq!(wanted(&waits).len() == 2, wastes, "{timeslices:?}");
     }
 }
 

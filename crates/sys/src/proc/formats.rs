@@ -20,8 +20,6 @@ pub struct Stat {
     flags: u32,
     /// CPU time in user and kernel mode, in clock ticks.
     pub cpu_ticks: u64,
-    /// The part of it in kernel mode.
-    pub kernel_ticks: u64,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
     /// The PE that it ran on last.
@@ -42,7 +40,6 @@ impl Stat {
             parent: u32::try_from(number(4)?).ok()?,
             flags: u32::try_from(number(9)?).ok()?,
             cpu_ticks: number(14)? + number(15)?,
-            kernel_ticks: number(15)?,
             start_ticks: number(22)?,
             last_pe: u32::try_from(number(39)?).ok()?,
         })
@@ -71,12 +68,15 @@ pub struct Schedstat {
     pub run_ns: u64,
     /// Time waiting for a PE.
     pub wait_ns: u64,
+    /// How often it was given one.
+    pub timeslices: u64,
 }
 
 impl Schedstat {
     pub(super) fn parse(text: &[u8]) -> Option<Schedstat> {
         let mut fields = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
-        Some(Schedstat { run_ns: fields.next()?.parse().ok()?, wait_ns: fields.next()?.parse().ok()? })
+        let mut number = || fields.next()?.parse().ok();
+        Some(Schedstat { run_ns: number()?, wait_ns: number()?, timeslices: number()? })
     }
 }
 
@@ -187,8 +187,8 @@ mod tests {
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat.name, "a) b (c");
         assert_eq!(
-            (stat.state, stat.parent, stat.cpu_ticks, stat.kernel_ticks, stat.start_ticks, stat.last_pe),
-            ('S', 5, 42, 12, 9001, 3)
+            (stat.state, stat.parent, stat.cpu_ticks, stat.start_ticks, stat.last_pe),
+            ('S', 5, 42, 9001, 3)
         );
         assert!(!stat.is_kernel_thread() && !stat.has_ended());
         let with_flags = |flags: u32| Stat::parse(&text.replace("4194560", &flags.to_string())).unwrap();

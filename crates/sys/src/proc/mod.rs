@@ -121,13 +121,6 @@ impl Proc {
         Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
     }
 
-    /// Returns the `stat` of a process with the CPU times of all its threads; `None` if it has ended.
-    pub fn process(&self, pid: u32) -> Result<Option<Stat>, ProcError> {
-        let path = self.root.join(format!("{pid}/stat"));
-        let Some(text) = unless_hidden(&path, std::fs::read(&path))? else { return Ok(None) };
-        Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
-    }
-
     /// Returns the `status` of a process or thread; `None` if it has ended.
     pub fn status(&self, id: u32) -> Result<Option<Status>, ProcError> {
         let path = self.root.join(format!("{id}/status"));
