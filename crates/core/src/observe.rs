@@ -136,9 +136,9 @@ pub struct ProcessDelay {
     /// How often its threads were given a PE, if the kernel tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeslices: Option<u64>,
-    /// How idle the PEs that it may use were lately, since its waits were changed: idle time over idle time
+    /// How idle the PEs that it may use were lately, since that was changed: idle time over idle time
     /// and that in which its threads ran, in percent, so without what others took. Told every 100 ms, only
-    /// while its waits are changed.
+    /// while its waits or its teams are changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_percent: Option<u8>,
     /// Whether the spin count of its idle threads can be changed.

@@ -5,26 +5,32 @@
 //! other while some of them have no PE. Approach: while the threads of a process are held up, its teams are
 //! of as many threads as it has PEs, which is what it really got: its CPU time over the time that has passed
 //! ([`MEASURED_OVER`]). So whoever takes the rest (other programs, a quota, the hypervisor) needs no name.
-//! Held up again, it gets still smaller teams. When it has not been held up for a while, the library's own
-//! choice holds again, as an attempt; each relapse doubles that while ([`CALM_MIN`] to [`CALM_MAX`]).
+//! Held up again, it gets still smaller teams. When it has not been held up for a while and PEs are idle
+//! ([`IDLE_FROM`]), the library's own choice holds again, as an attempt; each relapse doubles that while
+//! ([`CALM_MIN`] to [`CALM_MAX`]). While other threads use all PEs it is not tried: a program may take a size
+//! for its whole work at the moment when it begins.
 //!
 //! It is asked for, as the order of sums depends on the size of a team, and with it how results are rounded.
 //!
-//! Limits: that PEs have become free is found out by that attempt alone. Two libraries that each have teams
+//! Limits: how many PEs have become free is found out by that attempt alone. PEs on which others only wait
+//! count as used. Two libraries that each have teams
 //! in one process get teams of the same size, as if only one were at work.
 
 use crate::ids::ThreadId;
-use crate::observe::ProcessDelay;
+use crate::observe::{ProcessDelay, share};
 use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
 use crate::time::Time;
-use crate::waits::{CALM_BELOW, DELAYED_FROM};
+use crate::waits::{CALM_BELOW, DELAYED_FROM, IDLE_FROM};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Over which time it is measured how many PEs a process gets, while it is held up without a break.
+/// Over which time it is measured how many PEs a process gets.
 pub const MEASURED_OVER: Duration = Duration::from_millis(80);
+
+/// The same for each program that takes turns on its PEs: in its own turn it gets all of them, in others' none.
+pub const MEASURED_OVER_A_TURN: Duration = Duration::from_millis(100);
 
 /// For how long it must not be held up at least before the library's own choice holds again, and at most.
 pub const CALM_MIN: Duration = Duration::from_secs(1);
@@ -43,12 +49,43 @@ pub struct Teams {
 struct Process {
     /// The size that is wanted, and why; `None`: the library's own choice.
     size: Option<(u32, Arc<str>)>,
-    /// Since when it is held up without a break, and its CPU time since then in nanoseconds.
-    held_up: Option<(Time, u64)>,
+    /// What it got since it began to be held up, or since that was last measured.
+    got: Option<Got>,
     calm_since: Option<Time>,
     /// How long it must be calm, and when its own choice began to hold again.
     calm: Duration,
     calm_from: Option<Time>,
+}
+
+/// What a process got.
+#[derive(Debug, Default)]
+struct Got {
+    elapsed_ns: u64,
+    run_ns: u64,
+    /// For how long its threads wanted a PE and had none.
+    without_pe_ns: u64,
+}
+
+impl Got {
+    /// Takes in a look; what it got of late, when that is known.
+    fn take(&mut self, delay: &ProcessDelay) -> Option<Got> {
+        self.elapsed_ns += delay.elapsed_ns;
+        self.run_ns += delay.run_ns;
+        self.without_pe_ns += delay.wait_ns + delay.throttled_ns;
+        let round = MEASURED_OVER_A_TURN * if delay.other_gangs > 0 { delay.other_gangs + 1 } else { 0 };
+        let is_measured = Duration::from_nanos(self.elapsed_ns) >= MEASURED_OVER.max(round);
+        is_measured.then(|| std::mem::take(self))
+    }
+
+    /// Which share of the time they had none in which they wanted one.
+    fn share_without_pe(&self) -> f64 {
+        share(self.without_pe_ns, self.run_ns)
+    }
+
+    /// So many PEs.
+    fn pes(&self) -> f64 {
+        self.run_ns as f64 / self.elapsed_ns.max(1) as f64
+    }
 }
 
 impl Teams {
@@ -107,27 +144,26 @@ impl Teams {
 
 impl Process {
     fn new() -> Self {
-        Self { size: None, held_up: None, calm_since: None, calm: CALM_MIN, calm_from: None }
+        Self { size: None, got: None, calm_since: None, calm: CALM_MIN, calm_from: None }
     }
 
     fn take(&mut self, delay: &ProcessDelay, pes: usize, now: Time) -> bool {
         let share = delay.share_without_pe();
-        if share < CALM_BELOW {
-            self.held_up = None;
-            return self.rest(now);
+        if share >= CALM_BELOW {
+            self.calm_since = None;
+        } else if self.rest(delay, now) {
+            return true;
         }
-        self.calm_since = None;
-        match &mut self.held_up {
-            None if share >= DELAYED_FROM => self.held_up = Some((now, 0)),
-            None => {}
-            Some((_, run_ns)) => *run_ns += delay.run_ns,
-        }
-        let Some((since, run_ns)) = self.held_up.filter(|(since, _)| now.since(*since) >= MEASURED_OVER)
-        else {
+        let Some(got) = &mut self.got else {
+            self.got = (share >= DELAYED_FROM).then(Got::default);
             return false;
         };
-        self.held_up = Some((now, 0));
-        let got = run_ns as f64 / now.since(since).as_nanos() as f64;
+        let Some(measured) = got.take(delay) else { return false };
+        if measured.share_without_pe() < DELAYED_FROM {
+            self.got = None;
+            return false;
+        }
+        let got = measured.pes();
         let size = (got.round() as u32).max(1);
         let present = self.size.as_ref().map_or(pes as u32, |(size, _)| *size);
         if size >= present {
@@ -145,9 +181,10 @@ impl Process {
     }
 
     /// It is not held up now. Whether its own choice holds from now on.
-    fn rest(&mut self, now: Time) -> bool {
+    fn rest(&mut self, delay: &ProcessDelay, now: Time) -> bool {
         let since = *self.calm_since.get_or_insert(now);
-        let is_over = self.size.is_some() && now.since(since) >= self.calm;
+        let (is_calm, is_idle) = (now.since(since) >= self.calm, delay.idle_percent >= Some(IDLE_FROM));
+        let is_over = self.size.is_some() && is_calm && is_idle;
         if is_over {
             (self.size, self.calm_from) = (None, Some(now));
         }
@@ -166,7 +203,7 @@ mod tests {
         run_ns: 0,
         wait_ns: 0,
         throttled_ns: 0,
-        idle_percent: None,
+        idle_percent: Some(IDLE_FROM),
         elapsed_ns: 100_000_000,
         adaptable: true,
         gives_way: false,
@@ -177,15 +214,24 @@ mod tests {
     };
 
     /// Tells of a process on 8 PEs every 100 ms: each digit is a look, at which its threads got so many PEs
-    /// and waited for as long (0: they are not held up). The size of its teams after each, `.` its own.
+    /// and waited for as long (0: they are not held up; `b`: nor are they, but no PE is idle). The size of its teams after each, `.` its own.
     fn drawn(looks: &str) -> String {
+        drawn_beside(0, looks)
+    }
+
+    /// The same while so many others take turns: its threads wait where the look says `0`.
+    fn drawn_beside(other_gangs: u32, looks: &str) -> String {
         let mut teams = Teams::new(true);
         let sizes = looks.chars().zip(1u64..).map(|(look, index)| {
-            let pes = u64::from(look.to_digit(10).unwrap());
+            let pes = u64::from(look.to_digit(10).unwrap_or_default());
+            let idle_percent = Some(if look == 'b' { IDLE_FROM - 1 } else { IDLE_FROM });
             let run_ns = pes * 100_000_000;
             // Half of it as others have the PEs, half by a quota.
-            let delay =
-                ProcessDelay { run_ns, wait_ns: run_ns / 2, throttled_ns: run_ns.div_ceil(2), ..DELAY };
+            let (wait_ns, throttled_ns) = match other_gangs {
+                0 => (run_ns / 2, run_ns.div_ceil(2)),
+                _ => ((8 - pes) * 100_000_000, 0),
+            };
+            let delay = ProcessDelay { run_ns, wait_ns, throttled_ns, idle_percent, other_gangs, ..DELAY };
             let before = size(&teams);
             let changed = teams.take(&delay, 8, Time(index * 100_000_000));
             assert_eq!(changed, before != size(&teams), "look {index}");
@@ -209,6 +255,8 @@ mod tests {
         assert_eq!(drawn("0446"), "..44", "not larger while they are held up");
         assert_eq!(drawn("08888"), ".....", "a PE for each is enough");
         assert_eq!(drawn("040404"), "......", "each time for a moment");
+        assert_eq!(drawn_beside(1, "08080808"), "..444444", "in turns with another one");
+        assert_eq!(drawn_beside(3, "0800080008000"), "....222222222", "with three others");
     }
 
     #[test]
@@ -221,6 +269,14 @@ mod tests {
         let disturbed = "440000010000000000";
         assert_eq!(drawn(disturbed), format!(".{}", "4".repeat(17)), "a disturbance begins it anew");
         assert_eq!(drawn(&disturbed.replace('1', "0")), format!(".{}......", "4".repeat(11)));
+    }
+
+    #[test]
+    fn its_own_choice_is_not_tried_while_no_pe_is_idle() {
+        let busy = format!("44{}0", "b".repeat(30));
+        assert_eq!(drawn(&busy), format!(".{}.", "4".repeat(31)));
+        let too_soon = "44bbbbb0bbbbb0";
+        assert_eq!(drawn(too_soon), format!(".{}.", "4".repeat(12)));
     }
 
     #[test]

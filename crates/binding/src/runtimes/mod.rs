@@ -123,7 +123,7 @@ struct Process {
     copies: Vec<Idling>,
     /// The spin count that is wanted of them, if not the library's own choice.
     wanted: Option<u64>,
-    /// The idle time of its PEs while its waits are changed, and for how long its threads ran and corewise
+    /// The idle time of its PEs while something is changed, and for how long its threads ran and corewise
     /// looked meanwhile, in nanoseconds.
     idle: Option<(IdleTime, u64, u64)>,
     /// Where it says of how many threads teams are, and what is wanted there, if not the libraries' own
@@ -417,8 +417,7 @@ impl Runtimes {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
         process.wanted = count;
-        let begin = |_| (IdleTime::begin(&self.proc, process.threads.keys().copied()), 0, 0);
-        process.idle = count.map(begin);
+        process.begin_idle_time(&self.proc);
         process.busy = (Instant::now(), 0, 0);
         process.write(guardian)
     }
@@ -434,6 +433,7 @@ impl Runtimes {
             });
         };
         process.team_size = size;
+        process.begin_idle_time(&self.proc);
         process.write_teams(guardian)
     }
 
@@ -501,7 +501,13 @@ impl Process {
         }
     }
 
-    /// How idle its PEs are while its waits are changed, of the time that others leave, with what a look
+    /// From now on it counts how idle its PEs are, if its waits or its teams are changed.
+    fn begin_idle_time(&mut self, proc: &Proc) {
+        let is_changed = self.wanted.is_some() || self.team_size.is_some();
+        self.idle = is_changed.then(|| (IdleTime::begin(proc, self.threads.keys().copied()), 0, 0));
+    }
+
+    /// How idle its PEs are while something is changed, of the time that others leave, with what a look
     /// showed.
     fn idle_percent(&mut self, proc: &Proc, delay: &ProcessDelay) -> Option<u8> {
         let (idle, ran_ns, elapsed_ns) = self.idle.as_mut()?;
@@ -554,7 +560,7 @@ impl Process {
 
     /// Makes its teams of as many threads as it is wanted.
     fn write_teams(&mut self, guardian: &Words) -> OutcomeKind {
-        let (mut answer, wanted) = (OutcomeKind::Done, self.team_size);
+        let (mut answer, mut is_any_done, wanted) = (OutcomeKind::Done, false, self.team_size);
         self.teams.retain_mut(|variable| {
             let written = match wanted.map(u64::from).filter(|&size| size < variable.own()) {
                 Some(size) => variable.write_after(size, |memory, word| guardian.entrust(memory, word)),
@@ -562,10 +568,12 @@ impl Process {
             };
             // A size that somebody else has chosen for a while can be followed by ours again.
             let is_there = !matches!(written, Err(WriteError::Gone));
+            is_any_done |= written.is_ok();
             answer = written.err().map_or_else(|| answer.clone(), OutcomeKind::from);
             is_there
         });
-        answer
+        // A program may limit one of its libraries for a while; that holds for the others all the same.
+        if is_any_done { OutcomeKind::Done } else { answer }
     }
 }
 

@@ -197,7 +197,7 @@ impl ReportBuilder {
         decision.outcome = Some(match &outcome.result {
             OutcomeKind::Done => "done".to_owned(),
             OutcomeKind::Gone => "the thread had ended".to_owned(),
-            OutcomeKind::NotOurs => "left alone: its mask was no longer the one corewise had set".to_owned(),
+            OutcomeKind::NotOurs => "left alone: somebody else has changed it since".to_owned(),
             OutcomeKind::Refused(answer) => format!("refused: {answer}"),
             OutcomeKind::Unsupported => "not supported here".to_owned(),
         });
