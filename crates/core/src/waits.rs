@@ -30,7 +30,8 @@
 //! stay short.
 //!
 //! Turns help only if all who contend take them. Where the share of spinning does not fall
-//! ([`TURNS_HELP_BELOW`]), they are given up for a while.
+//! ([`TURNS_HELP_BELOW`]), they are given up for a while; short waits come in their place, unless it hardly
+//! worked with these.
 //!
 //! Short waits help only if other threads use the PEs that waiting threads leave. If something takes a PE for
 //! a moment now and then, threads are delayed although PEs are idle ([`IDLE_FROM`]), and a program with short
@@ -44,8 +45,7 @@
 //! to each other in vain, and the system leaves them there for seconds; so while such a program is held up,
 //! its threads are kept apart ([`Waits::apart`]).
 //!
-//! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing by this,
-//! and loses next to nothing.
+//! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing.
 
 mod calm;
 mod samples;
@@ -560,7 +560,7 @@ impl Process {
         let Shares { spinning, wasted, .. } = shares;
         if self.takes_turns() {
             let (share, before, short_waits) = match self.found {
-                Found::Spins { share } => (spinning, share, false),
+                Found::Spins { share } => (spinning, share, share < CLEAR_FROM),
                 Found::Blocks { share } => (wasted, share, true),
                 Found::Nothing | Found::InVain { .. } => (spinning, 1.0, false),
             };

@@ -396,6 +396,22 @@ fn a_clear_waste_is_found_sooner() {
 }
 
 #[test]
+fn after_turns_in_vain_short_waits_are_better_than_nothing_unless_it_hardly_worked_with_them() {
+    for (percent, short) in [(60, true), (80, false)] {
+        let mut waits = Waits::new(BOTH);
+        hold_up(&mut waits, held_up(true), 0);
+        waits.judge(LEADER, samples(100, 0), at(200));
+        waits.judge(LEADER, samples(200, percent), at(1_200));
+        assert_eq!(wanted(&waits), [Setting::InTurns]);
+        waits.judge(LEADER, samples(200, percent), at(2_200));
+        waits.judge(LEADER, samples(300, 2 * percent), at(3_200));
+        assert_eq!(wanted(&waits), []);
+        hold_up(&mut waits, held_up(true), 3_300);
+        assert_eq!(wanted(&waits) == [Setting::SpinCount(SHORT_SPIN_COUNT)], short, "{percent}");
+    }
+}
+
+#[test]
 fn who_wasted_time_by_short_waits_has_them_again_if_turns_waste_as_much() {
     for (percent, helps) in [(35, true), (36, false)] {
         let mut waits = wasting(40);
