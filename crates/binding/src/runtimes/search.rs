@@ -6,7 +6,8 @@
 //! nothing to look at. Python loads its libraries one after the other, mostly before the first team. One more
 //! search follows, because a library's variable has its value only after its constructor has run. While
 //! threads are delayed there are more searches, rarely, where nothing was found or long ago: a process may
-//! have become another program of the same size.
+//! have become another program of the same size. While teams are to be smaller, each look comes soon: many
+//! programs ask for the size once, as soon as their libraries are loaded.
 
 use super::loaded::Loaded;
 use super::variable::Variable;
@@ -55,17 +56,19 @@ impl Schedule {
         (self.at, self.after) = (now, AFTER);
     }
 
-    /// Whether a search is due of code of this size; with `pressing` also if the last one is that old.
+    /// Whether a search is due of code of this size; with `pressing` also if the last one is that old. So much
+    /// time may pass until the next look.
     fn is_due(
         &mut self,
         now: Instant,
         code: impl FnOnce() -> Option<u64>,
         pressing: Option<Duration>,
+        after_max: Duration,
     ) -> bool {
         if now < self.at {
             return false;
         }
-        (self.at, self.after) = (now + self.after, (2 * self.after).min(AFTER_MAX));
+        (self.at, self.after) = (now + self.after.min(after_max), (2 * self.after).min(AFTER_MAX));
         let code = code();
         let is_settled = self.searched_at.is_some() && code == self.code;
         let is_old = |limit| self.searched_at.is_none_or(|at| now.duration_since(at) >= limit);
@@ -86,7 +89,8 @@ impl Process {
         }
         let has_found = !self.copies.is_empty() || !self.teams.is_empty();
         let pressing = is_delayed.then_some(if has_found { ANYWAY_AFTER } else { Duration::ZERO });
-        self.schedule.is_due(now, || Proc::own().code_size(pid), pressing)
+        let after_max = if self.team_size.is_some() { AFTER } else { AFTER_MAX };
+        self.schedule.is_due(now, || Proc::own().code_size(pid), pressing, after_max)
     }
 
     /// Looks for runtime libraries that were not there yet; what a user should know of it.
@@ -191,6 +195,10 @@ mod tests {
     /// Looks every 50 ms at code of these sizes: one letter each, in lower case while threads are delayed.
     /// What is drawn: `S` search, `.` none.
     fn drawn(sizes: &str, has_found: bool) -> String {
+        drawn_with(sizes, has_found, AFTER_MAX)
+    }
+
+    fn drawn_with(sizes: &str, has_found: bool, after_max: Duration) -> String {
         let begin = Instant::now();
         let mut schedule = Schedule::from(begin);
         let look = |(index, size): (usize, char)| {
@@ -198,7 +206,7 @@ mod tests {
             let limit = if has_found { ANYWAY_AFTER } else { Duration::ZERO };
             let pressing = size.is_lowercase().then_some(limit);
             let code = || Some(u64::from(size.to_ascii_uppercase()));
-            if schedule.is_due(now, code, pressing) { 'S' } else { '.' }
+            if schedule.is_due(now, code, pressing, after_max) { 'S' } else { '.' }
         };
         sizes.chars().enumerate().map(look).collect()
     }
@@ -207,6 +215,7 @@ mod tests {
     fn each_change_of_the_code_is_followed_by_a_search_and_one_more() {
         assert_eq!(drawn("AAAAABBBBBBBBBBBBBBB", true), "SS.....S...S........");
         assert_eq!(drawn("AABCDEFGHIJKLMNOPQRS", true), "SS.S...S...S...S...S", "soon, but not all the time");
+        assert_eq!(drawn_with("AAAAAAAAABBBBBBBCCCC", true, AFTER), "SS.......SS.....SS..", "sooner");
     }
 
     #[test]
@@ -222,9 +231,9 @@ mod tests {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
         let mut schedule = Schedule::from(begin);
-        assert!([0, 50].map(|ms| schedule.is_due(at(ms), || Some(1), None)) == [true; 2]);
-        assert!(!schedule.is_due(at(60), || Some(2), None));
+        assert!([0, 50].map(|ms| schedule.is_due(at(ms), || Some(1), None, AFTER_MAX)) == [true; 2]);
+        assert!(!schedule.is_due(at(60), || Some(2), None, AFTER_MAX));
         schedule.restart(at(60));
-        assert!(schedule.is_due(at(60), || Some(2), None));
+        assert!(schedule.is_due(at(60), || Some(2), None, AFTER_MAX));
     }
 }
