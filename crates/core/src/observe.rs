@@ -146,7 +146,8 @@ pub struct ProcessDelay {
     /// Whether its idle threads yield their PE while they spin, as configured by its runtime library.
     #[serde(default)]
     pub gives_way: bool,
-    /// How many other gangs on its PEs take turns, or may (see [`Setting::MayTakeTurns`](crate::plan::Setting)).
+    /// How many other gangs on its PEs take turns, or may
+    /// (see [`Setting::MayTakeTurns`](crate::plan::Setting)).
     #[serde(default)]
     pub other_gangs: u32,
     /// The spin count, if it differs from the library's own.

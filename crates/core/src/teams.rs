@@ -29,7 +29,7 @@ use std::time::Duration;
 /// Over which time it is measured how many PEs a process gets.
 pub const MEASURED_OVER: Duration = Duration::from_millis(80);
 
-/// The same for each program that takes turns on its PEs: in its own turn it gets all of them, in others' none.
+/// The same for each program that takes turns: in its own it gets all PEs, in others' none.
 pub const MEASURED_OVER_A_TURN: Duration = Duration::from_millis(100);
 
 /// For how long it must not be held up at least before the library's own choice holds again, and at most.
@@ -214,7 +214,8 @@ mod tests {
     };
 
     /// Tells of a process on 8 PEs every 100 ms: each digit is a look, at which its threads got so many PEs
-    /// and waited for as long (0: they are not held up; `b`: nor are they, but no PE is idle). The size of its teams after each, `.` its own.
+    /// and waited for as long (0: they are not held up; `b`: nor are they, but no PE is
+    /// idle). The size of its teams after each, `.` its own.
     fn drawn(looks: &str) -> String {
         drawn_beside(0, looks)
     }

@@ -24,14 +24,13 @@
 //! more.
 //!
 //! Short waits cost blocks and wake-ups. A program that waits every few microseconds spends its time in
-//! these ([`WASTED_MIN`] by samples, in the kernel and in its short spins, if its threads run shortly at a time,
-//! [`Timeslices`]), while in turns its threads would have PEs at the same time and hardly wait. Such a program may take turns ([`Setting::MayTakeTurns`]): as
-//! soon as another one does, or may, too, it does so with its library's own choice; until then its waits
-//! stay short.
+//! these ([`WASTED_MIN`] by samples, and its [`Timeslices`] are short), while in turns its threads would have
+//! PEs at the same time and hardly wait. Such a program may take turns ([`Setting::MayTakeTurns`]): as soon
+//! as another one does, or may, too, it does so with its library's own choice; until then its waits stay
+//! short.
 //!
 //! Turns help only if all who contend take them. Where the share of spinning does not fall
-//! ([`TURNS_HELP_BELOW`]), they are given up for a while; short waits come in their place, unless it hardly
-//! worked with these.
+//! ([`TURNS_HELP_BELOW`]), short waits come back for a while, unless it hardly worked with these.
 //!
 //! Short waits help only if other threads use the PEs that waiting threads leave. If something takes a PE for
 //! a moment now and then, threads are delayed although PEs are idle ([`IDLE_FROM`]), and a program with short

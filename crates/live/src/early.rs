@@ -39,8 +39,8 @@ const COST_MAX: f64 = 0.01;
 const TOGETHER: Duration = Duration::from_millis(8);
 
 /// Whose waits are short and whose threads run for no longer at a time may be better off with turns, which
-/// samples tell. *Measured* while two copies shared two PEs: 46 µs or more where short waits are right, 5 to 12
-/// where turns are better.
+/// samples tell. *Measured* while two copies shared two PEs: 46 µs or more where short waits are right, 5 to
+/// 12 where turns are better.
 const BLOCKING_WITHIN: Duration = Duration::from_micros(32);
 /// Over so much time of its threads.
 const JUDGED_OVER: Duration = Duration::from_millis(200);

@@ -56,8 +56,8 @@ impl Schedule {
         (self.at, self.after) = (now, AFTER);
     }
 
-    /// Whether a search is due of code of this size; with `pressing` also if the last one is that old. So much
-    /// time may pass until the next look.
+    /// Whether a search is due of code of this size; with `pressing` also if the last one is that old. The
+    /// next look comes after `after_max` at most.
     fn is_due(
         &mut self,
         now: Instant,

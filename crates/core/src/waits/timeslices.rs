@@ -1,15 +1,16 @@
 //! For how long the threads of a process run at a time.
 //!
-//! Problem: a program that waits every few microseconds spends much of its time in the kernel, but so does one
-//! that asks for memory, whose page faults look the same in samples. Approach: who waits gives its PE away, so
-//! that its threads run for a few microseconds at a time; the kernel counts these timeslices along with their
-//! time. Limits: a thread that others often preempt runs for short times, too, though for milliseconds.
+//! Problem: a program that waits every few microseconds spends much of its time in the kernel, but so does
+//! one that asks for memory, whose page faults look the same in samples. Approach: who waits gives its PE
+//! away, so that its threads run for a few microseconds at a time; the kernel counts these timeslices along
+//! with their time. Limits: a thread that others often preempt runs for short times, too, though for
+//! milliseconds.
 
 use crate::observe::ProcessDelay;
 use std::time::Duration;
 
-/// For how long threads that waste time by blocking run at a time, at most. *Measured*: where turns are better,
-/// 5 to 12 µs; where threads work for long and are in the kernel for other reasons, milliseconds.
+/// For how long threads that waste time by blocking run at a time, at most. *Measured*: where turns are
+/// better, 5 to 12 µs; where threads work for long and are in the kernel for other reasons, milliseconds.
 const BLOCKING_WITHIN: Duration = Duration::from_micros(200);
 
 /// The timeslices of a process's threads.
