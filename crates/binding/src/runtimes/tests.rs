@@ -167,7 +167,7 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
         adaptable: true,
         gives_way: false,
         other_gangs: 0,
-        timeslices: None,
+        timeslices: Some(0),
         spin_count: Some(200),
         team_size: None,
     };
