@@ -133,13 +133,8 @@ impl Turns {
 
     /// How many gangs take turns on the PEs of a process, without its own gang.
     pub fn gangs_beside(&mut self, pid: u32) -> usize {
-        if self.refresh_gangs() == 0 {
-            return 0;
-        }
-        let leader = self.members.get(&pid).map_or_else(|| gangs::leader_of(pid), |member| member.gang);
-        let own = self.own.get(&leader);
-        let circle = self.gangs.circle(&gangs::pes_of(leader));
-        circle.iter().filter(|place| Some(*place) != own).count()
+        self.refresh_gangs();
+        self.gangs.beside(pid, &self.own)
     }
 
     /// A process takes no turns any more; its threads are normal again. Whether it took any.

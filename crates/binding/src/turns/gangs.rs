@@ -11,6 +11,7 @@ use super::{MPI_VARIABLES, threads_of};
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
 use corewise_sys::proc::Proc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Places: a group's number, and as many bits as process ids have (`PID_MAX_LIMIT`).
@@ -35,6 +36,8 @@ pub struct Gangs {
     all: Vec<(i64, CpuSet)>,
     /// In which second their PEs were read.
     second: u64,
+    /// How many of them are beside a process, as far as that was asked since.
+    beside: BTreeMap<u32, usize>,
 }
 
 impl Gangs {
@@ -48,7 +51,21 @@ impl Gangs {
         *self = Gangs {
             all: places.into_iter().map(|place| (place, pes(place))).collect(),
             second: now.as_secs(),
+            beside: BTreeMap::new(),
         };
+    }
+
+    /// Returns how many there are on the PEs of a process, beside its own gang; `own` has the places of this
+    /// corewise's gangs.
+    pub fn beside(&mut self, pid: u32, own: &BTreeMap<u32, i64>) -> usize {
+        if let Some(&count) = self.beside.get(&pid) {
+            return count;
+        }
+        let leader = leader_of(pid);
+        let circle = if self.all.is_empty() { Vec::new() } else { self.circle(&pes_of(leader)) };
+        let count = circle.iter().filter(|place| Some(*place) != own.get(&leader)).count();
+        self.beside.insert(pid, count);
+        count
     }
 
     /// Returns the places of the gangs that share these PEs, or PEs with one that does, in order.
@@ -103,7 +120,7 @@ mod tests {
 
     fn gangs(pes: &[&str]) -> Gangs {
         let all = pes.iter().zip(10..).map(|(pes, place)| (place, pes.parse().unwrap()));
-        Gangs { all: all.collect(), second: 0 }
+        Gangs { all: all.collect(), ..Gangs::default() }
     }
 
     #[test]
