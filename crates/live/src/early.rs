@@ -42,8 +42,8 @@ const TOGETHER: Duration = Duration::from_millis(8);
 /// samples tell. *Measured* while two copies shared two PEs: 46 µs or more where short waits are right, 5 to
 /// 12 where turns are better.
 const BLOCKING_WITHIN: Duration = Duration::from_micros(32);
-/// Over so much time of its threads.
-const JUDGED_OVER: Duration = Duration::from_millis(200);
+/// Over so much CPU time: by then a process has wasted about as much as it costs to get ready.
+const JUDGED_OVER: Duration = Duration::from_millis(400);
 /// Time between two looks whether others take turns.
 const LOOK_FOR_TURNS: Duration = Duration::from_millis(50);
 
@@ -253,7 +253,7 @@ mod tests {
     fn threads_that_run_for_a_few_microseconds_at_a_time_block_often() {
         let mut blocking = Blocking::default();
         let mut after = |tid, timeslices| (1..100).find(|_| blocking.take(&look(tid, 10, timeslices)));
-        assert_eq!(after(1, 800), Some(20), "12 µs each, as soon as there was time enough");
+        assert_eq!(after(1, 800), Some(40), "12 µs each, as soon as there was time enough");
         assert_eq!(after(2, 220), None, "46 µs each");
         assert_eq!(after(3, 0), None, "whoever never gives its PE away");
     }
@@ -262,7 +262,7 @@ mod tests {
     fn what_was_before_does_not_count_for_ever() {
         let mut blocking = Blocking::default();
         assert!(!blocking.take(&look(1, 10_000, 10)));
-        assert!(!blocking.take(&look(2, 199, 20_000)));
-        assert!(blocking.take(&look(1, 200, 20_000)));
+        assert!(!blocking.take(&look(2, 399, 40_000)));
+        assert!(blocking.take(&look(1, 400, 40_000)));
     }
 }
