@@ -27,7 +27,7 @@ use super::group::{GROUPS_MAX, Slowed};
 use super::ledger::Ledger;
 use super::mask::ActToken;
 use super::slots::Slots;
-use corewise_core::plan::OutcomeKind;
+use corewise_core::plan::{OutcomeKind, TURN};
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
 use nix::errno::Errno;
@@ -36,9 +36,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-
-/// How long a gang's turn is.
-pub const TURN: Duration = Duration::from_millis(100);
 
 /// Where `proc` and `sys` lie.
 const ROOT: &str = "/";
@@ -52,7 +49,7 @@ pub struct Turns {
     places: Slots,
     /// By process id.
     members: BTreeMap<u32, Member>,
-    /// The place of each gang, by the process that it is known by.
+    /// The place of each gang of this corewise, by the process that it is known by.
     own: BTreeMap<u32, i64>,
     /// The gangs of all corewise.
     gangs: Gangs,

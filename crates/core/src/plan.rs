@@ -30,6 +30,9 @@ pub struct Assignment {
     pub reason: Arc<str>,
 }
 
+/// How long a gang's turn is ([`Setting::InTurns`]).
+pub const TURN: Duration = Duration::from_millis(100);
+
 /// A setting that a thread should have, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedSetting {

@@ -18,7 +18,7 @@
 
 use crate::ids::ThreadId;
 use crate::observe::{ProcessDelay, share};
-use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
+use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, TURN, WantedSetting};
 use crate::time::Time;
 use crate::waits::{CALM_BELOW, DELAYED_FROM, IDLE_FROM};
 use std::collections::HashMap;
@@ -28,9 +28,6 @@ use std::time::Duration;
 
 /// Over which time it is measured how many PEs a process gets.
 pub const MEASURED_OVER: Duration = Duration::from_millis(80);
-
-/// The same for each program that takes turns: in its own it gets all PEs, in others' none.
-pub const MEASURED_OVER_A_TURN: Duration = Duration::from_millis(100);
 
 /// For how long it must not be held up at least before the library's own choice holds again, and at most.
 pub const CALM_MIN: Duration = Duration::from_secs(1);
@@ -72,8 +69,12 @@ impl Got {
         self.elapsed_ns += delay.elapsed_ns;
         self.run_ns += delay.run_ns;
         self.without_pe_ns += delay.wait_ns + delay.throttled_ns;
-        let round = MEASURED_OVER_A_TURN * if delay.other_gangs > 0 { delay.other_gangs + 1 } else { 0 };
-        let is_measured = Duration::from_nanos(self.elapsed_ns) >= MEASURED_OVER.max(round);
+        // In its own turn it gets all PEs, in others' none.
+        let over = match delay.other_gangs {
+            0 => MEASURED_OVER,
+            others => TURN * (others + 1),
+        };
+        let is_measured = Duration::from_nanos(self.elapsed_ns) >= over;
         is_measured.then(|| std::mem::take(self))
     }
 

@@ -560,7 +560,7 @@ impl Process {
 
     /// Makes its teams of as many threads as it is wanted.
     fn write_teams(&mut self, guardian: &Words) -> OutcomeKind {
-        let (mut answer, mut is_any_done, wanted) = (OutcomeKind::Done, false, self.team_size);
+        let (mut all, wanted) = (Vec::new(), self.team_size);
         self.teams.retain_mut(|variable| {
             let written = match wanted.map(u64::from).filter(|&size| size < variable.own()) {
                 Some(size) => variable.write_after(size, |memory, word| guardian.entrust(memory, word)),
@@ -568,13 +568,20 @@ impl Process {
             };
             // A size that somebody else has chosen for a while can be followed by ours again.
             let is_there = !matches!(written, Err(WriteError::Gone));
-            is_any_done |= written.is_ok();
-            answer = written.err().map_or_else(|| answer.clone(), OutcomeKind::from);
+            all.push(written);
             is_there
         });
-        // A program may limit one of its libraries for a while; that holds for the others all the same.
-        if is_any_done { OutcomeKind::Done } else { answer }
+        together(all)
     }
+}
+
+/// What became of a change of several libraries. A program may limit one of them for a while; then it still
+/// holds for the others.
+fn together(written: Vec<Result<(), WriteError>>) -> OutcomeKind {
+    if written.iter().any(Result::is_ok) {
+        return OutcomeKind::Done;
+    }
+    written.into_iter().filter_map(Result::err).next_back().map_or(OutcomeKind::Done, OutcomeKind::from)
 }
 
 #[cfg(test)]

@@ -320,6 +320,14 @@ fn teams_are_smaller_as_long_as_it_is_wanted() {
 }
 
 #[test]
+fn a_change_is_done_if_it_is_in_one_of_several_libraries() {
+    let limited = || Err(WriteError::NotOurs);
+    assert_eq!(together(vec![Ok(()), limited()]), OutcomeKind::Done);
+    assert_eq!(together(vec![limited(), Ok(())]), OutcomeKind::Done);
+    assert_eq!(together(vec![limited(), limited()]), OutcomeKind::NotOurs);
+}
+
+#[test]
 fn a_size_that_the_user_has_chosen_stays_and_is_named() {
     let mut program = Program::start_with(&[("OMP_NUM_THREADS", "2")]);
     let pid = program.child.id();

@@ -52,6 +52,7 @@ use super::findings::Gain;
 use super::meter::{Look, Rates};
 use crate::ids::AppId;
 use crate::observe::{CounterReading, ProgressSource, ThreadReading};
+use crate::plan::TURN;
 use crate::time::Time;
 use pair::{Pair, SETTLES};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -66,7 +67,7 @@ const PLANS_NS: u64 = SECOND_NS / 2;
 const FIRST_MS: u64 = 24;
 const LONGER_MS: u64 = 100;
 const LONGEST_MS: u64 = 200;
-const TURN_MS: u64 = 100;
+const TURN_MS: u64 = TURN.as_millis() as u64;
 
 /// More gangs than any run has.
 const GANGS_MAX: u32 = 1 << 16;
