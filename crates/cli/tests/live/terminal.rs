@@ -1,6 +1,7 @@
 //! Job control: on a terminal, corewise behaves as the command alone would.
 
 use crate::common::wait_for;
+use corewise_sys::proc::Proc;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ struct Shell {
 impl Shell {
     fn start() -> Shell {
         let mut script = Command::new("script");
-        script.args(["--quiet", "--command", "bash --norc --noprofile -i", "/dev/null"]);
+        script.args(["--quiet", "--command", "exec bash --norc --noprofile -i", "/dev/null"]);
         let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let screen = Arc::new(Mutex::new(String::new()));
         let (mut terminal, shown) = (script.stdout.take().unwrap(), screen.clone());
@@ -40,6 +41,28 @@ impl Shell {
         }));
         assert!(shown.is_ok(), "after {keys:?} there is no {text:?} in {last:?}");
     }
+
+    /// Types `fg` and waits until the command has the terminal and runs: the shell ignores a key that comes
+    /// before, and a command that is still stopped forgets it when it goes on.
+    fn bring_to_foreground(&mut self) {
+        self.type_and_expect("fg\n", "run -q");
+        let shell = Proc::own().children(self.script.id()).unwrap()[0];
+        wait_for(|| {
+            let [_, own, foreground] = state_and_groups(shell)?;
+            let stopped = |pid| {
+                state_and_groups(pid).is_some_and(|[state, group, _]| group == foreground && state == "T")
+            };
+            let processes = Proc::own().processes().unwrap();
+            (foreground != own && !processes.into_iter().any(stopped)).then_some(())
+        });
+    }
+}
+
+/// The state of a process, its group, and the group that has its terminal; `None` if it has ended.
+fn state_and_groups(pid: u32) -> Option<[String; 3]> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    Some([fields[0], fields[2], fields[5]].map(str::to_owned))
 }
 
 impl Drop for Shell {
@@ -59,13 +82,15 @@ fn the_keys_of_the_terminal_work_as_for_the_command_alone() {
     let script = r#"trap "echo INTER''RUPTED; exit 9" INT; echo REA''DY; while :; do :; done"#;
     shell.type_and_expect(&format!("{corewise} run -q sh -c '{script}'\n").replace("''", "\"\""), "READY");
     shell.type_and_expect("\x1a", "Stopped");
-    shell.type_and_expect("fg\n", "run -q");
+    shell.bring_to_foreground();
     shell.type_and_expect("\x1a", "Stopped");
     shell.type_and_expect("bg\n", "&");
-    shell.type_and_expect("fg\n", "run -q");
+    shell.bring_to_foreground();
     shell.type_and_expect("\x03", "INTERRUPTED");
     shell.type_and_expect("echo status=$?.\n", "status=9.");
-    shell.type_and_expect(&format!("{corewise} run -q cat\n"), "run -q cat");
+    // What is typed before `cat` runs may be shown once only: the shell has switched off the terminal's echo.
+    let cat = r#"echo REA""DY; exec cat"#;
+    shell.type_and_expect(&format!("{corewise} run -q sh -c '{cat}'\n"), "READY");
     shell.type_and_expect("typed\n", "typed\r\ntyped");
     shell.type_and_expect("\x04echo status=$?.\n", "status=0.");
 }
