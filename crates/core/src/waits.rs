@@ -47,10 +47,13 @@
 //! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing.
 
 mod calm;
+mod idle;
 mod samples;
 mod timeslices;
 
 use self::calm::Calm;
+pub use self::idle::IDLE_FROM;
+use self::idle::SinceIdle;
 pub use self::samples::Samples;
 use self::samples::Shares;
 pub use self::timeslices::Timeslices;
@@ -90,12 +93,6 @@ pub const CALM_BELOW: f64 = 0.06;
 pub const CALM_MIN: Duration = Duration::from_millis(100);
 /// And at most, after many relapses.
 pub const CALM_MAX: Duration = Duration::from_secs(10);
-
-/// Idle share of its PEs, in percent of what others leave to it, from which on short waits do not help a
-/// process. Alone, or beside something that takes one PE for up to half of the time, OpenMP programs with
-/// short waits left 18 to 63 percent idle and took longer than with their own; one that left 9 to 11 lost 7 %
-/// or gained 15 %. Beside a busy process or a second copy it was 0 to 2. *Measured*, `studies/waits/idle`.
-pub const IDLE_FROM: u8 = 15;
 
 /// For how long short waits that did not help are suspended at first.
 pub const SUSPENDED_MIN: Duration = Duration::from_millis(500);
@@ -198,6 +195,8 @@ struct Process {
     /// From when on it is judged now, its threads' samples by then, and their timeslices since then.
     judged_from: Option<(Time, HashMap<ThreadId, Samples>)>,
     timeslices: Timeslices,
+    /// The time since it was last told how idle its PEs were.
+    since_idle: SinceIdle,
 }
 
 /// Why turns may help a process.
@@ -237,6 +236,7 @@ impl Waits {
         (process.adaptable, process.gives_way) = (delay.adaptable, delay.gives_way);
         process.note_others(delay.other_gangs, now);
         process.timeslices.take(delay);
+        let leaves_pes_idle = process.since_idle.leaves_pes_idle(delay);
         if let Some(count) = delay.spin_count.filter(|_| is_new) {
             process.state = State::Cured {
                 cure: Setting::SpinCount(count),
@@ -273,7 +273,7 @@ impl Waits {
                 false
             }
             State::Left => false,
-            State::Cured { cure: Setting::SpinCount(_), .. } if delay.idle_percent >= Some(IDLE_FROM) => {
+            State::Cured { cure: Setting::SpinCount(_), .. } if leaves_pes_idle => {
                 process.suspend(now);
                 true
             }
@@ -424,6 +424,7 @@ impl Process {
             suspended: None,
             judged_from: None,
             timeslices: Timeslices::default(),
+            since_idle: SinceIdle::default(),
         }
     }
 

@@ -1,3 +1,4 @@
+use super::idle::CLEARLY_IDLE_FROM;
 use super::*;
 use crate::plan::Change;
 
@@ -128,9 +129,10 @@ impl Waits {
 
 #[test]
 fn short_waits_that_only_leave_pes_idle_are_suspended_for_ever_longer() {
-    let (short, own) = delayed_beside_idle_pes(IDLE_FROM, 1200);
+    let (short, own) = delayed_beside_idle_pes(CLEARLY_IDLE_FROM, 1200);
     assert_eq!(own, [10, 70, 280, 1090], "suspended for 50, 200 and 800 looks");
     assert_eq!(short, [2, 60, 270, 1080]);
+    assert_eq!(delayed_beside_idle_pes(IDLE_FROM, 75), (vec![2, 70], vec![20]), "twice in a row");
     assert_eq!(delayed_beside_idle_pes(IDLE_FROM - 1, 250), (vec![2], vec![]), "other threads use the PEs");
 }
 
@@ -138,7 +140,7 @@ fn short_waits_that_only_leave_pes_idle_are_suspended_for_ever_longer() {
 fn own_code_that_spins_is_judged_also_after_short_waits_that_did_not_help() {
     let mut waits = Waits::new(BOTH);
     hold_up(&mut waits, held_up(true), 0);
-    assert!(waits.take(&ProcessDelay { idle_percent: Some(IDLE_FROM), ..held_up(true) }, at(100)));
+    assert!(waits.take(&ProcessDelay { idle_percent: Some(CLEARLY_IDLE_FROM), ..held_up(true) }, at(100)));
     // The library has been unloaded: what spins now is the program's own code.
     hold_up(&mut waits, held_up(false), 200);
     assert_eq!(waits.to_judge(), [LEADER]);
@@ -437,7 +439,7 @@ fn who_wastes_time_by_short_waits_has_its_own_again_when_it_is_calm_and_may_take
     assert_eq!(wanted(&waits), []);
     assert!(hold_up(&mut waits, held_up(true), 1_300));
     assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT), Setting::MayTakeTurns]);
-    let idle = ProcessDelay { idle_percent: Some(IDLE_FROM), ..held_up(true) };
+    let idle = ProcessDelay { idle_percent: Some(CLEARLY_IDLE_FROM), ..held_up(true) };
     assert!(waits.take(&idle, at(1_400)));
     assert_eq!(wanted(&waits), [], "short waits leave PEs idle: nobody wants them");
 }
