@@ -13,13 +13,17 @@
 //! unwind table tells, those with a pause wait.
 
 use crate::Isa;
-use crate::elf::Content;
 use crate::elf::functions::{code_sections, unwind_ranges};
+use crate::elf::{Content, Exported};
 use object::read::ReadRef;
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind,
 };
+use regex::Regex;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::LazyLock;
 
 /// What a function's name says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,19 +164,27 @@ const LOOKS: &[&str] = &[
     "runtime.walltime",
 ];
 
+/// What a name says that is one of these, or begins like one of the others: a file may have a hundred
+/// thousand names, so each is compared with one of them only, the last that is not behind it in the alphabet.
+static KNOWN: LazyLock<BTreeMap<&str, Role>> = LazyLock::new(|| {
+    let with = |names: &'static [&str], role| names.iter().map(move |&name| (name, role));
+    with(WAITS, Role::Waits).chain(with(POLLS, Role::Polls)).chain(with(LOOKS, Role::Looks)).collect()
+});
+
+/// One of [`WAITS_WITHIN`].
+static WITHIN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(&WAITS_WITHIN.join("|")).expect("the parts are letters and digits"));
+
 impl Role {
     /// What a name says.
     pub fn of(name: &str) -> Role {
         let name = name.split('@').next().unwrap_or(name);
-        let begins = |start: &&str| name.starts_with(*start);
-        if LOOKS.contains(&name) {
-            Role::Looks
-        } else if POLLS.iter().any(begins) {
-            Role::Polls
-        } else if WAITS.iter().any(begins) || WAITS_WITHIN.iter().any(|part| name.contains(part)) {
-            Role::Waits
-        } else {
-            Role::Unknown
+        let is_mangled = name.starts_with("_Z") || name.starts_with("_R");
+        match KNOWN.range(..=name).next_back() {
+            Some((known, Role::Looks)) if *known == name => Role::Looks,
+            Some((start, role @ (Role::Waits | Role::Polls))) if name.starts_with(start) => *role,
+            _ if is_mangled && WITHIN.is_match(name) => Role::Waits,
+            _ => Role::Unknown,
         }
     }
 }
@@ -211,7 +223,7 @@ impl Names {
                 names.functions.push((start, start.saturating_add(symbol.size().saturating_sub(1)), role));
             }
         }
-        for (start, end) in unnamed_waits(&object, isa) {
+        for (start, end) in unnamed_waits(&content, &object, isa) {
             if let Some(start_offset) = names.offset(start) {
                 names.functions.push((
                     start_offset,
@@ -223,7 +235,7 @@ impl Names {
         names.functions.sort_unstable_by_key(|&(start, ..)| start);
         names.functions.dedup_by_key(|&mut (start, ..)| start);
         names.slots = slots(&object);
-        names.gives_way = exports_one_of(&object, &[GIVES_WAY]);
+        names.gives_way = exports_one_of(&content, &object, &[GIVES_WAY]);
         names
     }
 
@@ -262,14 +274,25 @@ impl Names {
     }
 }
 
-fn exports_one_of<'a, R: ReadRef<'a>>(object: &object::File<'a, R>, names: &[&str]) -> bool {
+fn exports_one_of<'a, R: ReadRef<'a>>(
+    content: &Content,
+    object: &object::File<'a, R>,
+    names: &[&str],
+) -> bool {
+    if let Some(exported) = Exported::of(content.bytes()) {
+        return names.iter().any(|name| exported.address(name).is_some());
+    }
     let mut exported = object.dynamic_symbols().filter(|symbol| symbol.is_definition());
     exported.any(|symbol| symbol.name().is_ok_and(|name| names.contains(&name)))
 }
 
 /// The functions that wait of a stripped runtime of OpenMP: first address and the one behind the last.
-fn unnamed_waits<'a, R: ReadRef<'a>>(object: &object::File<'a, R>, isa: Option<Isa>) -> Vec<(u64, u64)> {
-    if object.symbols().next().is_some() || !exports_one_of(object, OPENMP) {
+fn unnamed_waits<'a, R: ReadRef<'a>>(
+    content: &Content,
+    object: &object::File<'a, R>,
+    isa: Option<Isa>,
+) -> Vec<(u64, u64)> {
+    if object.symbols().next().is_some() || !exports_one_of(content, object, OPENMP) {
         return Vec::new();
     }
     let (Some(isa), Some(text)) = (isa, object.section_by_name(".text")) else { return Vec::new() };
@@ -310,11 +333,16 @@ fn pauses(isa: Isa, mut bytes: &[u8]) -> bool {
 
 fn slots<'a, R: object::ReadRef<'a>>(object: &object::File<'a, R>) -> Vec<(u64, Role)> {
     let mut slots = Vec::new();
+    let symbols = object.dynamic_symbol_table();
+    let role_of = |index| {
+        let symbol = symbols.as_ref().and_then(|symbols| symbols.symbol_by_index(index).ok());
+        symbol.and_then(|symbol| symbol.name().ok().map(Role::of)).unwrap_or(Role::Unknown)
+    };
+    // The tables of virtual functions name the same ones again and again.
+    let mut roles = FxHashMap::default();
     for (address, relocation) in object.dynamic_relocations().into_iter().flatten() {
         let RelocationTarget::Symbol(index) = relocation.target() else { continue };
-        let symbols = object.dynamic_symbol_table();
-        let symbol = symbols.and_then(|symbols| symbols.symbol_by_index(index).ok());
-        let role = symbol.and_then(|symbol| symbol.name().ok().map(Role::of)).unwrap_or(Role::Unknown);
+        let role = *roles.entry(index.0).or_insert_with(|| role_of(index));
         if role != Role::Unknown {
             slots.push((address, role));
         }
@@ -329,16 +357,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_known_name_hides_another() {
+        for start in WAITS.iter().chain(POLLS) {
+            let behind = KNOWN.keys().filter(|name| name.starts_with(start)).count();
+            assert_eq!(behind, 1, "{start}: one is found by the beginning of the other");
+        }
+        assert_eq!(KNOWN.len(), WAITS.len() + POLLS.len() + LOOKS.len());
+    }
+
+    #[test]
     fn names_of_runtimes_are_known() {
         for (name, role) in [
             ("gomp_team_barrier_wait_end", Role::Waits),
             ("_Z20__kmp_wait_template", Role::Waits),
+            ("_ZN10rayon_core8registry12WorkerThread15wait_until_cold17h0E", Role::Waits),
+            ("is_out_of_work", Role::Unknown),
             ("opal_progress", Role::Polls),
             ("runtime.procyield.abi0", Role::Waits),
             ("memcmp@GLIBC_2.2.5", Role::Looks),
             ("clock_gettime", Role::Looks),
             ("pthread_spin_lock", Role::Unknown),
             ("clock_getres", Role::Unknown),
+            ("opal_progres", Role::Unknown),
+            ("", Role::Unknown),
             ("main", Role::Unknown),
         ] {
             assert_eq!(Role::of(name), role, "{name}");

@@ -98,6 +98,8 @@ pub struct Runtimes {
     /// `None`: nothing is written any more.
     guardian: Option<Words>,
     processes: BTreeMap<u32, Process>,
+    /// Mapped files that hold no runtime library.
+    others: HashSet<FileKey>,
     kept_open: usize,
     /// When the next look is due.
     due: Instant,
@@ -137,8 +139,6 @@ struct Process {
     gives_way: bool,
     /// What would help if its threads are delayed and nothing can be changed.
     advice: Option<&'static str>,
-    /// Mapped files that hold no runtime library.
-    others: HashSet<FileKey>,
     schedule: Schedule,
     looked_at: Instant,
     /// Whether it has ended: its first thread has.
@@ -198,6 +198,7 @@ impl Runtimes {
             planted,
             guardian: None,
             processes: BTreeMap::new(),
+            others: HashSet::new(),
             kept_open: 0,
             due: Instant::now() + PERIOD,
             eventful_at: Instant::now(),
@@ -231,7 +232,6 @@ impl Runtimes {
             wish: None,
             gives_way: false,
             advice: None,
-            others: HashSet::new(),
             schedule: Schedule::from(now),
             looked_at: now,
             is_over: false,
@@ -336,7 +336,7 @@ impl Runtimes {
             let is_delayed = delay.share_without_pe() >= DELAYED_MIN;
             if process.is_search_due(pid, began, is_delayed) {
                 let before = own_cpu_time();
-                notes.extend(process.search(pid, wanted, self.guardian.as_ref()));
+                notes.extend(process.search(pid, wanted, &mut self.others, self.guardian.as_ref()));
                 searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {

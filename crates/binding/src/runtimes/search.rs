@@ -14,8 +14,10 @@ use super::variable::Variable;
 use super::{Idling, Process, Runtime, Wanted, libgomp, openmpi, teams};
 use crate::guardian::Words;
 use corewise_code::names;
+use corewise_code::space::FileKey;
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::io;
 use std::time::{Duration, Instant};
@@ -93,9 +95,16 @@ impl Process {
         self.schedule.is_due(now, || Proc::own().code_size(pid), pressing, after_max)
     }
 
-    /// Looks for runtime libraries that were not there yet; what a user should know of it.
-    pub(super) fn search(&mut self, pid: u32, wanted: Wanted, guardian: Option<&Words>) -> Vec<String> {
-        let loaded = match Loaded::in_process(pid, &mut self.others) {
+    /// Looks for runtime libraries that were not there yet, leaving out files that hold none; what a user
+    /// should know of it.
+    pub(super) fn search(
+        &mut self,
+        pid: u32,
+        wanted: Wanted,
+        others: &mut HashSet<FileKey>,
+        guardian: Option<&Words>,
+    ) -> Vec<String> {
+        let loaded = match Loaded::in_process(pid, others) {
             Ok(loaded) => loaded,
             // It has ended meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),

@@ -35,7 +35,7 @@ impl Program {
         let pid = self.child.id();
         let process = self.runtimes.processes.get_mut(&pid).unwrap();
         let wanted = Wanted { spin: true, teams: false, planted: Some(PLANTED) };
-        assert!(process.search(pid, wanted, None).is_empty());
+        assert!(process.search(pid, wanted, &mut HashSet::new(), None).is_empty());
         process
     }
 
@@ -304,7 +304,7 @@ fn teams_are_smaller_as_long_as_it_is_wanted() {
     let mut program = Program::start();
     let pid = program.child.id();
     let process = program.runtimes.processes.get_mut(&pid).unwrap();
-    process.search(pid, TEAMS, None);
+    process.search(pid, TEAMS, &mut HashSet::new(), None);
     program.apply(Change::Set(Setting::TeamSize(1)));
     let sizes = |program: &Program| -> Vec<(u64, Option<u64>)> {
         let process = &program.runtimes.processes[&pid];
@@ -331,7 +331,8 @@ fn a_change_is_done_if_it_is_in_one_of_several_libraries() {
 fn a_size_that_the_user_has_chosen_stays_and_is_named() {
     let mut program = Program::start_with(&[("OMP_NUM_THREADS", "2")]);
     let pid = program.child.id();
-    let said = program.runtimes.processes.get_mut(&pid).unwrap().search(pid, TEAMS, None);
+    let said =
+        program.runtimes.processes.get_mut(&pid).unwrap().search(pid, TEAMS, &mut HashSet::new(), None);
     assert_eq!(said, ["teams stay as they are: OMP_NUM_THREADS says of how many threads they are"]);
     let change = Change::Set(Setting::TeamSize(1));
     let outcome = program.runtimes.apply(&Action { thread: program.leader, change, reason: "".into() });
@@ -356,7 +357,7 @@ fn where_nothing_was_planted_only_the_default_is_changed_and_what_stays_is_named
         let process = program.runtimes.processes.get_mut(&pid).unwrap();
         let wanted = Wanted { spin: true, teams: false, planted: None };
         let search = |process: &mut Process| {
-            let said = process.search(pid, wanted, None).concat();
+            let said = process.search(pid, wanted, &mut HashSet::new(), None).concat();
             (said.replace(&pid.to_string(), "PID"), process.copies.len())
         };
         let first = search(process);

@@ -4,8 +4,8 @@
 //! read is kept, so all that is read of one file counts towards one limit.
 
 use object::read::{ReadCache, ReadRef};
+use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(crate) struct Content {
     cache: ReadCache<File>,
     left: Cell<u64>,
     /// Where blocks of texts begin that were read.
-    blocks: RefCell<HashSet<u64>>,
+    blocks: RefCell<FxHashSet<u64>>,
 }
 
 impl Content {
@@ -29,7 +29,12 @@ impl Content {
         Content { cache: ReadCache::new(file), left: Cell::new(BYTES_MAX), blocks: RefCell::default() }
     }
 
-    /// The file's headers.
+    /// Its bytes, to read parts of them.
+    pub(crate) fn bytes(&self) -> Bytes<'_> {
+        Bytes(self)
+    }
+
+    /// The file's headers and symbols.
     pub(crate) fn object(&self) -> object::Result<object::File<'_, Bytes<'_>>> {
         object::File::parse(Bytes(self))
     }

@@ -5,17 +5,19 @@
 
 mod content;
 pub(crate) mod functions;
+mod headers;
 mod program;
 
 pub(crate) use content::Content;
+pub(crate) use headers::Exported;
 pub use program::ElfProgram;
 
 use crate::Isa;
 use corewise_paths::program::Function;
 use corewise_sys::input;
-use object::elf::{DF_1_PIE, DT_FLAGS_1, Dyn64, ET_EXEC, FileHeader64, PT_INTERP, ProgramHeader64};
-use object::read::elf::{Dyn, ElfFile64, FileHeader, GnuHashTable, ProgramHeader, Sym, VersionTable};
-use object::{Architecture, Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, Symbol};
+use headers::Headers;
+use object::elf::{EM_386, EM_AARCH64, EM_X86_64};
+use object::{Object, ObjectSymbol, Symbol};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -62,6 +64,10 @@ struct Segment {
     offset: u64,
     /// Bytes in the file; memory behind them is zero.
     length: u64,
+    /// Bytes in memory.
+    size: u64,
+    is_code: bool,
+    is_writable: bool,
 }
 
 /// Which byte of a file is loaded where.
@@ -96,6 +102,7 @@ pub struct ElfFile {
     isa: Isa,
     build_id: Option<String>,
     segments: Segments,
+    is_program: bool,
 }
 
 impl ElfFile {
@@ -109,20 +116,16 @@ impl ElfFile {
     pub fn of(path: &Path, file: File) -> Result<ElfFile, ElfError> {
         let malformed = |problem: String| ElfError::Malformed { path: path.to_owned(), problem };
         let content = Content::new(file);
-        let object = content.object().map_err(|error| malformed(error.to_string()))?;
-        let isa = match object.architecture() {
-            Architecture::X86_64 => Isa::X86_64,
-            Architecture::I386 => Isa::X86,
-            Architecture::Aarch64 => Isa::Aarch64,
+        let headers = Headers::of(content.bytes()).map_err(|error| malformed(error.to_string()))?;
+        let isa = match headers.machine {
+            EM_X86_64 => Isa::X86_64,
+            EM_386 => Isa::X86,
+            EM_AARCH64 => Isa::Aarch64,
             other => return Err(malformed(format!("its machine code is {other:?}, which is not decoded"))),
         };
-        let build_id = object.build_id().map_err(|error| malformed(error.to_string()))?.map(hexadecimal);
-        let segments = object.segments().map(|segment| {
-            let (offset, length) = segment.file_range();
-            Segment { address: segment.address(), offset, length }
-        });
-        let segments = Segments(segments.collect());
-        Ok(ElfFile { path: path.to_owned(), content, isa, build_id, segments })
+        let build_id = headers.build_id.as_deref().map(hexadecimal);
+        let (segments, is_program) = (Segments(headers.segments), headers.is_program);
+        Ok(ElfFile { path: path.to_owned(), content, isa, build_id, segments, is_program })
     }
 
     /// The path that it was opened by.
@@ -153,12 +156,10 @@ impl ElfFile {
     /// The first executable segment as the kernel maps it, in whole pages of 4 KiB: address as linked, offset
     /// in the file, size in bytes.
     pub fn code_mapping(&self) -> Option<(u64, u64, u64)> {
-        let object = self.content.object().ok()?;
-        let is_code = |segment: &object::Segment<'_, '_, _>| segment.permissions().executable();
-        let segment = object.segments().find(is_code)?;
-        let within_page = segment.address() % 4096;
-        let size = segment.size().checked_add(within_page)?.checked_next_multiple_of(4096)?;
-        Some((segment.address() - within_page, segment.file_range().0.checked_sub(within_page)?, size))
+        let segment = self.segments.0.iter().find(|segment| segment.is_code)?;
+        let within_page = segment.address % 4096;
+        let size = segment.size.checked_add(within_page)?.checked_next_multiple_of(4096)?;
+        Some((segment.address - within_page, segment.offset.checked_sub(within_page)?, size))
     }
 
     /// The address as linked of a symbol that it defines, as [`symbols`](Self::symbols) finds it.
@@ -170,10 +171,12 @@ impl ElfFile {
     /// The addresses as linked of those of the symbols that it defines: that it exports or, of a program that
     /// has all its symbols, any.
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<u64>; N] {
-        let Ok(object) = self.content.object() else { return [None; N] };
-        let exported = Exported::of(&object);
+        let exported = Exported::of(self.content.bytes());
         let mut found = names.map(|name| exported.as_ref().and_then(|exported| exported.address(name)));
-        if found.contains(&None) && (exported.is_none() || is_program(&object)) {
+        if found.contains(&None)
+            && (exported.is_none() || self.is_program)
+            && let Ok(object) = self.content.object()
+        {
             for symbol in object.dynamic_symbols().chain(object.symbols()).filter(Symbol::is_definition) {
                 let named = symbol.name().ok().and_then(|name| names.iter().position(|&n| n == name));
                 if let Some(index) = named {
@@ -186,24 +189,18 @@ impl ElfFile {
 
     /// Whether it has a section of this name.
     pub fn has_section(&self, name: &str) -> bool {
-        self.content.object().is_ok_and(|object| object.section_by_name(name).is_some())
+        self.section(name, 0).is_some()
     }
 
     /// The address as linked and the first bytes, at most so many, of a section.
     pub fn section(&self, name: &str, bytes_max: u64) -> Option<(u64, Vec<u8>)> {
-        let object = self.content.object().ok()?;
-        let section = object.section_by_name(name)?;
-        let size = section.size().min(bytes_max);
-        let bytes = section.data_range(section.address(), size).ok()??;
-        Some((section.address(), bytes.to_vec()))
+        headers::section(self.content.bytes(), name, bytes_max)
     }
 
     /// Its writable segments in memory: address as linked, size in bytes.
     pub fn writable_segments(&self) -> impl Iterator<Item = (u64, u64)> {
-        let object = self.content.object().ok();
-        let segments = object.iter().flat_map(|object| object.segments());
-        let writable = segments.filter(|segment| segment.permissions().writable());
-        writable.map(|segment| (segment.address(), segment.size())).collect::<Vec<_>>().into_iter()
+        let writable = self.segments.0.iter().filter(|segment| segment.is_writable);
+        writable.map(|segment| (segment.address, segment.size))
     }
 
     /// Its functions by address, without overlaps: from its symbols or those of its debug file, else from its
@@ -215,41 +212,4 @@ impl ElfFile {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Whether the file is a program, and no library: it is linked for a fixed place, names what loads it, or is
-/// marked so.
-fn is_program<'a>(object: &object::File<'a, content::Bytes<'a>>) -> bool {
-    let object::File::Elf64(elf) = object else { return true };
-    let (endian, header) = (elf.endian(), elf.elf_header());
-    let names_loader = |segment: &ProgramHeader64<_>| segment.p_type(endian) == PT_INTERP;
-    let dynamic = elf.elf_section_table().dynamic(endian, elf.data()).ok().flatten();
-    let is_mark =
-        |entry: &Dyn64<_>| entry.d_tag(endian) == DT_FLAGS_1 && entry.d_val(endian) & DF_1_PIE.0 != 0;
-    header.e_type(endian) == ET_EXEC
-        || elf.elf_program_headers().iter().any(names_loader)
-        || dynamic.is_some_and(|(entries, _)| entries.iter().any(is_mark))
-}
-
-/// What a file exports, by its hash table, which is much faster than reading all symbols.
-struct Exported<'a, 'file> {
-    elf: &'file ElfFile64<'a, Endianness, content::Bytes<'a>>,
-    table: GnuHashTable<'a, FileHeader64<Endianness>>,
-}
-
-impl<'a, 'file> Exported<'a, 'file> {
-    /// `None` if the file has no such table.
-    fn of(object: &'file object::File<'a, content::Bytes<'a>>) -> Option<Self> {
-        let object::File::Elf64(elf) = object else { return None };
-        let (table, _) = elf.elf_section_table().gnu_hash(elf.endian(), elf.data()).ok()??;
-        Some(Self { elf, table })
-    }
-
-    fn address(&self, name: &str) -> Option<u64> {
-        let (endian, symbols) = (self.elf.endian(), self.elf.elf_dynamic_symbol_table());
-        let hash = object::elf::gnu_hash(name.as_bytes());
-        let found = self.table.find(endian, name.as_bytes(), hash, None, symbols, &VersionTable::default());
-        let defined = found.filter(|(_, symbol)| symbol.is_definition(endian, symbols.strings()));
-        defined.map(|(_, symbol)| symbol.st_value(endian))
-    }
 }

@@ -1,13 +1,13 @@
 //! Whether the short waits of a process leave PEs idle.
 //!
-//! Problem: PEs are idle where short waits do not help, but also where a program works with one thread only, or
-//! waits for something to read; in such a phase its waits do not matter, and in the next one short waits may be
-//! right. *Measured*: two LightGBM programs that waited for each other's start then spun for half a second.
-//! Approach: idle PEs are held against short waits only if its threads blocked often meanwhile, and ran at all.
-//! Programs that contend and wait every few microseconds leave up to 20 % idle, too, between a wake-up and its
-//! answer (*measured*, scikit-learn's boosting): so few must be idle twice in a row, by when such programs have
-//! found each other to take turns. Limits: a program that has both phases within a tenth of a second looks like one whose short waits do not
-//! help.
+//! Problem: PEs are idle where short waits do not help, but also where a program works with one thread only,
+//! or waits for something to read; in such a phase its waits do not matter, and in the next one short waits
+//! may be right. *Measured*: two LightGBM programs that waited for each other's start then spun for half a
+//! second. Approach: idle PEs are held against short waits only if its threads blocked often meanwhile, and
+//! ran at all. Programs that contend and wait every few microseconds leave up to 20 % idle, too, between a
+//! wake-up and its answer (*measured*, scikit-learn's boosting): so few must be idle twice in a row, by when
+//! such programs have found each other to take turns. Limits: a program that has both phases within a tenth
+//! of a second looks like one whose short waits do not help.
 
 use super::Timeslices;
 use crate::observe::ProcessDelay;
