@@ -27,10 +27,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Time between two looks for new threads, until the command has a team and after; longer if looks take more
-/// than [`COST_MAX`] of a PE.
+/// Time between two looks for new threads, until the command has a team; longer if looks take more than
+/// [`COST_MAX`] of a PE.
 const LOOK: Duration = Duration::from_millis(5);
+/// The same afterwards, and what it grows to: this part of the time since the last new thread.
 const LOOK_WITH_TEAMS: Duration = Duration::from_millis(10);
+const LOOK_WITH_TEAMS_MAX: Duration = Duration::from_millis(50);
+const LOOK_WITH_TEAMS_PART: u32 = 20;
 /// The same for threads that yield while they spin: how they share the PEs depends on every disturbance.
 const LOOK_IF_DISTURBING: Duration = PERIOD_IF_DISTURBING;
 const COST_MAX: f64 = 0.01;
@@ -72,6 +75,8 @@ pub struct Early {
     /// The machine's last thread when it was looked for new ones, and when that is due again.
     last_created: Option<u32>,
     due: Instant,
+    /// When a new thread was found last.
+    met: Instant,
     allowance: Allowance,
     runtimes: Runtimes,
     waits: Waits,
@@ -100,6 +105,7 @@ impl Early {
             threads: HashSet::new(),
             last_created: None,
             due: now + LOOK,
+            met: now,
             allowance: Allowance::new(COST_MAX),
             runtimes: Runtimes::new(config, planted),
             // Who spins in code of his own is told by samples.
@@ -214,13 +220,15 @@ impl Early {
                     if self.threads.insert(tid) {
                         let thread = NewThread { tid, pid, creator_tid: None, generation: 0, created: began };
                         self.runtimes.watch(&thread);
+                        self.met = began;
                     }
                 }
             }
         }
+        let calm = self.met.elapsed() / LOOK_WITH_TEAMS_PART;
         let period = match self.runtimes.gives_way() {
             Some(true) => LOOK_IF_DISTURBING,
-            Some(false) => LOOK_WITH_TEAMS,
+            Some(false) => calm.clamp(LOOK_WITH_TEAMS, LOOK_WITH_TEAMS_MAX),
             None => LOOK,
         };
         self.due = Instant::now() + period.max(self.allowance.spend(own_cpu_time() - cpu_before));
