@@ -21,7 +21,8 @@
 //! with the others of its kind ([`Setting::InTurns`]): as a whole, so that who waits and who is waited
 //! for have PEs at the same time (gang scheduling: Ousterhout, "Scheduling techniques for concurrent
 //! systems", ICDCS'82). Its library's own choice holds again then: short waits make the rest spin the
-//! more.
+//! more. A program that is the only one keeps short waits: it may be held up by itself, as one with two
+//! libraries that have threads of their own.
 //!
 //! Short waits cost blocks and wake-ups. A program that waits every few microseconds spends its time in
 //! these ([`WASTED_MIN`] by samples, and its [`Timeslices`] are short), while in turns its threads would have
@@ -47,11 +48,13 @@
 //! Limits: who is held up without having idle threads (more working threads than PEs) gains nothing.
 
 mod calm;
+mod found;
 mod idle;
 mod samples;
 mod timeslices;
 
 use self::calm::Calm;
+use self::found::Found;
 pub use self::idle::IDLE_FROM;
 use self::idle::SinceIdle;
 pub use self::samples::Samples;
@@ -199,19 +202,6 @@ struct Process {
     since_idle: SinceIdle,
 }
 
-/// Why turns may help a process.
-#[derive(Debug)]
-enum Found {
-    /// They would not, as far as is known.
-    Nothing,
-    /// It spins although its library's waits were short, or cannot be, in this share of its samples.
-    Spins { share: f64 },
-    /// It wastes this share of its samples while its library's waits are short.
-    Blocks { share: f64 },
-    /// They did not help; that holds until then. Meanwhile short waits are right for it, or nothing is.
-    InVain { until: Time, short_waits: bool },
-}
-
 #[derive(Debug)]
 enum State {
     /// The library's own choice.
@@ -246,7 +236,7 @@ impl Waits {
             };
             return true;
         }
-        if process.follow_others(now) {
+        if process.follow_others(cures, now) {
             return true;
         }
         process.apart.take_if(|calm| !delay.gives_way || calm.take(delay) >= TURNS_CALM_MIN);
@@ -381,9 +371,8 @@ impl Waits {
             if let State::Cured { cure, reason, .. } = &process.state {
                 let setting = WantedSetting { setting: *cure, reason: reason.clone() };
                 wanted.settings.insert((leader, cure.kind()), setting);
-                if let Some(wasted) = process.may_take_turns(self.cures) {
-                    let reason = format!("short waits waste {:.0} % of its CPU time", 100.0 * wasted).into();
-                    let setting = WantedSetting { setting: Setting::MayTakeTurns, reason };
+                if let Some(reason) = process.may_take_turns(self.cures) {
+                    let setting = WantedSetting { setting: Setting::MayTakeTurns, reason: reason.into() };
                     wanted.settings.insert((leader, SettingKind::Turns), setting);
                 }
             }
@@ -498,22 +487,21 @@ impl Process {
         if matches!(self.found, Found::InVain { until, .. } if until <= now) {
             self.found = Found::Nothing;
         }
+        let may_be_short = self.adaptable && cures.spin && !self.is_suspended(now);
         match self.found {
-            Found::Spins { .. } => cures.turns.then_some(Setting::InTurns),
             Found::InVain { short_waits: false, .. } => None,
-            Found::Nothing | Found::Blocks { .. } | Found::InVain { short_waits: true, .. } => {
-                let may = self.adaptable && cures.spin && !self.is_suspended(now);
-                may.then_some(Setting::SpinCount(SHORT_SPIN_COUNT))
+            Found::Spins { share } if !cures.turns && share >= CLEAR_FROM => None,
+            Found::Spins { .. } if !may_be_short => cures.turns.then_some(Setting::InTurns),
+            Found::Nothing | Found::Spins { .. } | Found::Blocks { .. } | Found::InVain { .. } => {
+                may_be_short.then_some(Setting::SpinCount(SHORT_SPIN_COUNT))
             }
         }
     }
 
-    /// The share that its short waits waste, if it may take turns for that.
-    fn may_take_turns(&self, cures: Cures) -> Option<f64> {
+    /// Why it may take turns although its waits are short, if it may.
+    fn may_take_turns(&self, cures: Cures) -> Option<String> {
         match (&self.state, &self.found) {
-            (State::Cured { cure: Setting::SpinCount(_), .. }, Found::Blocks { share }) if cures.turns => {
-                Some(*share)
-            }
+            (State::Cured { cure: Setting::SpinCount(_), .. }, found) if cures.turns => found.reason(),
             _ => None,
         }
     }
@@ -535,14 +523,16 @@ impl Process {
 
     /// Who may take turns does so when others do, and has short waits again when they do no more. Whether
     /// that changes something now.
-    fn follow_others(&mut self, now: Time) -> bool {
-        let (State::Cured { cure, since, calm, .. }, Found::Blocks { .. }) = (&mut self.state, &self.found)
+    fn follow_others(&mut self, cures: Cures, now: Time) -> bool {
+        let may_be_short = self.adaptable && cures.spin;
+        let (State::Cured { cure, since, calm, .. }, Found::Blocks { .. } | Found::Spins { .. }) =
+            (&mut self.state, &self.found)
         else {
             return false;
         };
         let follows = match (*cure, self.other_gangs > 0) {
-            (Setting::SpinCount(_), true) => Setting::InTurns,
-            (Setting::InTurns, false) => Setting::SpinCount(SHORTEST_SPIN_COUNT),
+            (Setting::SpinCount(_), true) if cures.turns => Setting::InTurns,
+            (Setting::InTurns, false) if may_be_short => Setting::SpinCount(SHORTEST_SPIN_COUNT),
             _ => return false,
         };
         (*cure, *since, *calm) = (follows, now, Calm::default());
@@ -584,14 +574,14 @@ impl Process {
             return;
         }
         self.found = Found::Spins { share: spinning };
-        let reason = format!(
-            "its threads are held up, and spin for {:.0} % of their time in waits that cannot be changed",
-            100.0 * spinning
-        )
-        .into();
-        self.state = match may_take_turns {
-            true => State::Cured { cure: Setting::InTurns, since: now, calm: Calm::default(), reason },
-            false => State::Own,
+        self.state = match std::mem::replace(&mut self.state, State::Own) {
+            // Its library's waits may contend with the others: short ones are right until others take turns.
+            short @ State::Cured { .. } if may_take_turns || spinning < CLEAR_FROM => short,
+            _ if may_take_turns => {
+                let reason = self.found.reason().unwrap_or_default().into();
+                State::Cured { cure: Setting::InTurns, since: now, calm: Calm::default(), reason }
+            }
+            _ => State::Own,
         };
     }
 }

@@ -224,13 +224,17 @@ fn who_still_spins_after_the_change_takes_turns_and_at_once_when_it_is_held_up_a
         "that is little, and what was before the change does not count"
     );
     waits.judge(LEADER, samples(300, 174), at(2_000));
-    assert_eq!(wanted(&waits), [Setting::InTurns]);
-    let calm = ProcessDelay { wait_ns: 0, elapsed_ns: 100_000_000, ..held_up(true) };
+    let may = |count| [Setting::SpinCount(count), Setting::MayTakeTurns];
+    assert_eq!(wanted(&waits), may(SHORT_SPIN_COUNT), "short waits are right while it is the only one");
+    assert_eq!(told(&mut waits, 1, 2_100), [Setting::InTurns]);
+    let calm = ProcessDelay { wait_ns: 0, elapsed_ns: 100_000_000, other_gangs: 1, ..held_up(true) };
     assert!((41..50).all(|look| !waits.take(&calm, at(100 * look))), "it may be its turn");
     assert!(waits.take(&calm, at(5_000)));
     assert_eq!(wanted(&waits), []);
     assert!(hold_up(&mut waits, held_up(true), 5_100));
-    assert_eq!(wanted(&waits), [Setting::InTurns]);
+    assert_eq!(wanted(&waits), may(SHORT_SPIN_COUNT));
+    assert_eq!(told(&mut waits, 1, 5_200), [Setting::InTurns]);
+    assert_eq!(told(&mut waits, 0, 5_300), may(SHORTEST_SPIN_COUNT), "it may be held up by itself");
 }
 
 #[test]
@@ -404,7 +408,7 @@ fn after_turns_in_vain_short_waits_are_better_than_nothing_unless_it_hardly_work
         hold_up(&mut waits, held_up(true), 0);
         waits.judge(LEADER, samples(100, 0), at(200));
         waits.judge(LEADER, samples(200, percent), at(1_200));
-        assert_eq!(wanted(&waits), [Setting::InTurns]);
+        assert_eq!(told(&mut waits, 1, 1_200), [Setting::InTurns]);
         waits.judge(LEADER, samples(200, percent), at(2_200));
         waits.judge(LEADER, samples(300, 2 * percent), at(3_200));
         assert_eq!(wanted(&waits), []);
@@ -465,6 +469,11 @@ fn what_may_not_be_done_is_not_done() {
     spin(&mut waits, 100);
     assert_eq!(wanted(&waits), [], "short waits do not help");
     assert!(!hold_up(&mut waits, held_up(true), 2_200));
+    let mut waits = Waits::new(Cures { spin: true, turns: false });
+    hold_up(&mut waits, held_up(true), 0);
+    waits.judge(LEADER, samples(100, 0), at(100));
+    waits.judge(LEADER, samples(200, 70), at(2_100));
+    assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT)], "they help some of its threads");
     let mut waits = Waits::new(Cures { spin: false, turns: true });
     assert!(!hold_up(&mut waits, held_up(true), 0));
     spin(&mut waits, 100);
