@@ -226,7 +226,9 @@ impl Waits {
         (process.adaptable, process.gives_way) = (delay.adaptable, delay.gives_way);
         process.note_others(delay.other_gangs, now);
         process.timeslices.take(delay);
-        let leaves_pes_idle = process.since_idle.leaves_pes_idle(delay);
+        // Whoever spins all the same is not held up by others alone.
+        let leaves_pes_idle =
+            process.since_idle.leaves_pes_idle(delay) && !matches!(process.found, Found::Spins { .. });
         if let Some(count) = delay.spin_count.filter(|_| is_new) {
             process.state = State::Cured {
                 cure: Setting::SpinCount(count),

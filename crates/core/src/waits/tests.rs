@@ -146,6 +146,19 @@ fn own_code_that_spins_is_judged_also_after_short_waits_that_did_not_help() {
     assert_eq!(waits.to_judge(), [LEADER]);
 }
 
+/// Its own threads hold it up, and would more with its library's own choice.
+#[test]
+fn idle_pes_do_not_speak_against_short_waits_of_who_spins_all_the_same() {
+    for (spinning, suspended) in [(49, true), (50, false)] {
+        let mut waits = Waits::new(BOTH);
+        hold_up(&mut waits, held_up(true), 0);
+        waits.judge(LEADER, samples(100, 0), at(100));
+        waits.judge(LEADER, samples(200, spinning), at(1_100));
+        waits.take(&ProcessDelay { idle_percent: Some(CLEARLY_IDLE_FROM), ..held_up(true) }, at(1_200));
+        assert_eq!(wanted(&waits).is_empty(), suspended, "{spinning}");
+    }
+}
+
 /// As its waits were made short before the engine was there.
 #[test]
 fn what_holds_already_holds_until_it_is_calm() {
