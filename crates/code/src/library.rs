@@ -46,9 +46,9 @@ pub fn libraries(
         if others.contains(file) {
             continue;
         }
-        let opened = mapped_file::open(pid, mapping);
-        let elf = opened.and_then(|opened| ElfFile::of(Path::new(path.as_ref()), opened).ok());
-        match elf.filter(&wanted) {
+        // The process may just have ended; others may have the same file.
+        let Some(opened) = mapped_file::open(pid, mapping) else { continue };
+        match ElfFile::of(Path::new(path.as_ref()), opened).ok().filter(&wanted) {
             Some(elf) => found.extend(Library::of(elf, mapping)),
             None => drop(others.insert(*file)),
         }

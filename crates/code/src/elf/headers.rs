@@ -3,7 +3,7 @@
 //! Problem: a program of Python's maps a hundred files, and it matters of each whether it exports one of a
 //! few symbols. Reading all symbols of all libraries took a third of corewise's CPU time for such a program.
 //! Approach: symbols are left alone, and what is exported is looked up in the hash table, as the dynamic
-//! linker does.
+//! linker does. Limits: a file without GNU's hash table tells only by its symbols.
 
 use super::Segment;
 use super::content::Bytes;
