@@ -7,7 +7,7 @@
 //! ([`end_as`]).
 
 use crate::inherited::{Inherited, set_disposition};
-use crate::witness::{Heard, Witness};
+use crate::witness::{Heard, STOPPING, Witness};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// The signals that ask a program to end.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
-/// The signals that stop a job and can be refused.
-const STOPPING: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 
 /// The signals' descriptor, the witness, and what the command inherits.
 #[derive(Debug)]
@@ -166,12 +164,11 @@ impl Signals {
     /// Takes in all pending signals and returns whether one asks to end.
     pub fn take_signals(&mut self, command: Option<Pid>) -> Result<bool, Errno> {
         let mut asked_to_end = false;
-        let mut heard = None;
-        while let Some(info) = self.descriptor.read_signal()? {
+        let (signals, heard) = self.pending()?;
+        for info in signals {
             let number = info.ssi_signo as i32;
             asked_to_end |= ENDING.iter().any(|ending| *ending as i32 == number);
             if !self.is_own_matter(&info) {
-                let heard = *heard.get_or_insert_with(|| self.heard());
                 match command {
                     Some(command) => pass_on(&info, is_for_group(&info, heard), command),
                     None => self.stop_if_asked_to(number)?,
@@ -179,6 +176,24 @@ impl Signals {
             }
         }
         Ok(asked_to_end)
+    }
+
+    /// Returns the pending signals and what the witness has heard of them, `None` if there is no witness.
+    ///
+    /// A signal to the group is pending for both at the same moment. So the witness has heard what was read
+    /// before it was asked, and what it has heard can be read: it is asked until nothing more has come.
+    fn pending(&mut self) -> Result<(Vec<siginfo>, Option<Heard>), Errno> {
+        let (mut pending, mut heard) = (Vec::new(), Some(Heard::default()));
+        loop {
+            let known = pending.len();
+            while let Some(info) = self.descriptor.read_signal()? {
+                pending.push(info);
+            }
+            if pending[known..].iter().all(|info| self.is_own_matter(info)) {
+                return Ok((pending, heard));
+            }
+            heard = heard.and_then(|before| Some(before | self.heard()?));
+        }
     }
 
     /// Returns `None` if there is no witness.

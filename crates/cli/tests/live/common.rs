@@ -82,14 +82,19 @@ pub fn report_of(arguments: &[&str], command: &[&str]) -> Value {
 }
 
 /// Asks again and again until there is an answer. Machines may be slow: it gives up after two minutes.
-pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(ask: impl FnMut() -> Option<T>) -> T {
+    wait_for_every(Duration::from_millis(10), ask)
+}
+
+/// The same, with the time between two questions.
+pub fn wait_for_every<T>(pause: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(Instant::now() < end, "what was waited for did not happen within two minutes");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(pause);
     }
 }
 
