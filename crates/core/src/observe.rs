@@ -12,6 +12,7 @@ use crate::ids::{AppId, PeId, ThreadId};
 use crate::plan::Outcome;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -279,6 +280,17 @@ impl Event {
             Event::Delayed(_) => EventKind::Delayed,
         }
     }
+
+    /// Returns whether the event must not be told after an observation that shows these threads as ended: who
+    /// hears of them again takes them for living ones.
+    pub fn is_outdated(&self, ended: &HashSet<ThreadId>) -> bool {
+        match self {
+            Event::ThreadStarted(reading) => ended.contains(&reading.thread),
+            Event::ThreadRenamed { thread, .. } | Event::Hint { thread, .. } => ended.contains(thread),
+            Event::Delayed(delay) => ended.contains(&delay.leader),
+            Event::ThreadEnded(_) | Event::TlpChanged(_) | Event::AllowedChanged(_) => false,
+        }
+    }
 }
 
 /// One thread at one instant.
@@ -534,4 +546,29 @@ pub struct SampleReading {
     pub memory: f64,
     /// Sum of the shares of branches in the window around a sample.
     pub branches: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_thread_that_is_seen_to_have_ended_only_its_end_is_told() {
+        let (ended, living) = (ThreadId { tid: 7, generation: 0 }, ThreadId { tid: 7, generation: 1 });
+        let about = |thread: ThreadId| {
+            [
+                Event::ThreadStarted(Box::new(ThreadReading { thread, ..ThreadReading::example(7) })),
+                Event::ThreadRenamed { thread, name: "t".into() },
+                Event::Hint { thread, hints: Hints::default() },
+                Event::Delayed(ProcessDelay::example(thread)),
+                Event::ThreadEnded(thread),
+            ]
+        };
+        let told = |thread| {
+            let told = about(thread).into_iter().filter(|event| !event.is_outdated(&HashSet::from([ended])));
+            told.map(|event| event.kind()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(ended), [EventKind::ThreadEnded]);
+        assert_eq!(told(living).len(), 5, "another thread with the same number");
+    }
 }

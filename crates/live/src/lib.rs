@@ -440,6 +440,8 @@ impl World for LiveWorld {
             facts.app = self.members.get(&facts.pid).copied().unwrap_or_default();
             threads.push(self.reading_with(facts, Some(reading)));
         }
+        let ended = threads.iter().filter(|reading| reading.ended).map(|reading| reading.thread).collect();
+        self.events.retain(|event| !event.is_outdated(&ended));
         let applications = self.applications(&threads);
         Ok(Observation {
             at: self.now(),
