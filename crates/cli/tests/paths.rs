@@ -3,6 +3,7 @@
 use assert_cmd::Command;
 use corewise_testing::needs;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -211,6 +212,15 @@ fn a_profile_that_is_worth_less_than_it_looks_says_why() {
     }
 }
 
+/// The counts of a profile for BOLT, by what is counted.
+fn counts_in(profile: &str) -> BTreeMap<String, f64> {
+    let count = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        (words[..3].join(" "), words[3].parse().unwrap())
+    };
+    profile.lines().map(count).collect()
+}
+
 #[test]
 fn recordings_of_two_builds_are_one_and_the_build_that_is_there_is_exported() {
     let fixture = Fixture::new();
@@ -225,9 +235,14 @@ fn recordings_of_two_builds_are_one_and_the_build_that_is_there_is_exported() {
     let output = fixture.corewise(&args).assert().success();
     let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
     assert!(told.contains("windows of another build are left out"), "{told}");
-    let of_all = output.get_output().stdout.clone();
+    let of_all = String::from_utf8(output.get_output().stdout.clone()).unwrap();
     let new = fixture.stdout(&["export", "new.cwp", "-f", "bolt", "--module", "program"]);
-    assert_eq!(String::from_utf8(of_all).unwrap(), new);
+    // A window in which the first program was still being loaded is one of the loader's present build. It
+    // belongs to the recording, and so to the scale of all counts.
+    let (of_all, of_new) = (counts_in(&of_all), counts_in(&new));
+    assert!(of_all.keys().eq(of_new.keys()), "{of_all:?} {of_new:?}");
+    let is_same = |(of_all, of_new): (&f64, &f64)| (of_all - of_new).abs() < 0.1 * of_new + 2.0;
+    assert!(of_all.values().zip(of_new.values()).all(is_same), "{of_all:?} {of_new:?}");
     fixture.check_error(&["export", "old.cwp", "-f", "bolt"], 1, &["program", "build id"]);
     fixture.check_error(&["merge", "all.cwp", "none.cwp", "-o", "x.cwp"], 1, &["none.cwp"]);
 }
