@@ -12,8 +12,10 @@ use hwlocality::object::attributes::ObjectAttributes;
 use hwlocality::object::types::ObjectType;
 use hwlocality::topology::Topology as Hwloc;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -66,8 +68,7 @@ pub fn load(source: &Source) -> Result<Found, LoadError> {
     let _lock = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
     match source {
         Source::Live => {
-            let (name, nowhere) = NO_PLUGINS;
-            let built = build_with(&[(name, nowhere.as_ref())]);
+            let built = build_without_plugins();
             built.map(|hwloc| convert(&hwloc)).map_err(|problem| hwloc_error("this machine", problem))
         }
         Source::Xml(path) => load_xml(path),
@@ -113,29 +114,39 @@ fn load_xml(path: &Path) -> Result<Found, LoadError> {
 const NO_PLUGINS: (&str, &str) = ("HWLOC_PLUGINS_PATH", "/dev/null");
 
 fn load_root(path: &Path) -> Result<Found, LoadError> {
-    let settings = [("HWLOC_FSROOT", path.as_os_str()), ("HWLOC_COMPONENTS", "linux,stop".as_ref())];
-    let load = || build_with(&settings).map(|hwloc| convert(&hwloc));
+    let load = || {
+        set_in_child(c"HWLOC_FSROOT", path.as_os_str())?;
+        set_in_child(c"HWLOC_COMPONENTS", "linux,stop".as_ref())?;
+        build(Hwloc::builder()).map(|hwloc| convert(&hwloc))
+    };
     let what = format!("the recorded machine {}", path.display());
     child::run(load).map_err(|problem| hwloc_error(&what, problem))
 }
 
-/// Builds a topology with some environment variables changed.
-fn build_with(settings: &[(&str, &OsStr)]) -> Result<Hwloc, String> {
-    let before: Vec<_> = settings.iter().map(|(name, _)| (name, std::env::var_os(name))).collect();
-    for (name, value) in settings {
-        // SAFETY: only code that reads the environment at the same time outside of Rust's own functions could
-        // race. hwloc does, and `ENVIRONMENT` is held around every use of it; corewise loads topologies
-        // before it starts threads that call into other C libraries.
-        unsafe { std::env::set_var(name, value) };
-    }
+/// Sets an environment variable in a child. Another thread of its parent may have read the environment when
+/// the child was made: then Rust's lock of it stays locked in the child.
+fn set_in_child(name: &CStr, value: &OsStr) -> Result<(), String> {
+    let value = CString::new(value.as_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: both strings end with NUL, and the child has no other thread. The C library's own lock is free:
+    // `ENVIRONMENT` is held around everything here that changes the environment.
+    let result = unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
+    Errno::result(result).map(drop).map_err(|errno| errno.to_string())
+}
+
+/// Builds this machine's topology without plugins.
+fn build_without_plugins() -> Result<Hwloc, String> {
+    let (name, nowhere) = NO_PLUGINS;
+    let before = std::env::var_os(name);
+    // SAFETY: only code that reads the environment at the same time outside of Rust's own functions could
+    // race. hwloc does, and `ENVIRONMENT` is held around every use of it; corewise loads topologies before it
+    // starts threads that call into other C libraries.
+    unsafe { std::env::set_var(name, nowhere) };
     let built = build(Hwloc::builder());
-    for (name, value) in before {
-        // SAFETY: as for the call above, `ENVIRONMENT` is held.
-        unsafe {
-            match value {
-                Some(value) => std::env::set_var(name, value),
-                None => std::env::remove_var(name),
-            }
+    // SAFETY: as for the call above, `ENVIRONMENT` is held.
+    unsafe {
+        match before {
+            Some(value) => std::env::set_var(name, value),
+            None => std::env::remove_var(name),
         }
     }
     built

@@ -3,6 +3,7 @@
 use corewise_core::topology::Topology;
 use corewise_topology::{Source, load};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// File, then PEs, cores, FPU modules, L2 caches, L3 caches, NUMA nodes, allowed PEs. The counts are those of
 /// `hwloc-info` for the same file; an Opteron 6272 has eight modules of two cores.
@@ -34,6 +35,23 @@ fn every_machine_has_the_right_counts() {
         let found = [s.pes, s.cores, s.fpu_modules, s.l2_caches, s.l3_caches, s.numa_nodes, s.allowed_pes];
         assert_eq!(found, *expected, "{file}");
     }
+}
+
+/// A recorded machine is loaded in a copy of this process, made at any moment.
+#[test]
+fn other_threads_may_read_the_environment_while_a_machine_is_loaded() {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                std::env::temp_dir();
+            }
+        });
+        let loaded = (0..20).map(|_| load(&Source::of(&folder().join(COUNTS[0].0)), None));
+        let failed = loaded.filter_map(Result::err).next();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
+    });
 }
 
 #[test]
