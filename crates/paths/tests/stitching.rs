@@ -290,6 +290,20 @@ fn profiles_survive_being_written_and_add_up() {
     assert!(found.accuracy == 1.0 && found.path_overlap > 0.999 && found.edge_overlap > 0.999, "{found:?}");
 }
 
+#[test]
+fn few_paths_lead_to_places_that_no_window_shows() {
+    let shares = (0..40u64).map(|seed| {
+        let world = World::random(seed, 1 + seed as usize % 11, true);
+        let trace = world.run(&mut Random::new(seed, 1), 30_000);
+        let windows = world.windows(&trace, &mut Random::new(seed, 2), 300, 16 + seed as u32 % 24);
+        let estimate = estimate(&world, &windows);
+        estimate.open / estimate.profile.total
+    });
+    let shares: Vec<f64> = shares.collect();
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    assert!(mean < 0.03, "{mean} in the mean: {shares:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -308,7 +322,8 @@ proptest! {
         let total = estimate.profile.total;
         let ended = listed + estimate.rare + estimate.open;
         prop_assert!((ended - total).abs() <= 1e-6 * total, "{} of {}", ended, total);
-        prop_assert!(branches < 16 || listed >= 0.8 * total, "{} of {}", listed, total);
+        // In a rough world, chance decides how much of the code no window shows.
+        prop_assert!(rough || branches < 16 || listed >= 0.8 * total, "{} of {}", listed, total);
     }
 
     #[test]
