@@ -43,7 +43,8 @@ impl Seen {
 /// Returns the context of a site: the outcomes before it, the latest first.
 fn context(site: SiteId, order: usize, latest_first: impl Iterator<Item = EdgeId>) -> u64 {
     let mut hasher = FxHasher::default();
-    (site, order).hash(&mut hasher);
+    // This hash does not notice zeros at the beginning.
+    (u64::from(site.0) + 1, order).hash(&mut hasher);
     latest_first.take(order).for_each(|edge| edge.hash(&mut hasher));
     hasher.finish()
 }
@@ -122,5 +123,24 @@ impl Contexts {
         for ((_, probability), here) in mixed.iter_mut().zip(here) {
             *probability = (here + shorter * *probability) / (seen.weight + shorter);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn contexts_of_different_sites_orders_and_outcomes_differ() {
+        let edges = |number: usize| (0..2).map(move |place| EdgeId((number / [1, 8][place] % 8) as u32));
+        let (mut contexts, mut hashes) = (0, HashSet::new());
+        for site in 0..20 {
+            for (order, histories) in [(0, 1), (1, 8), (2, 64)] {
+                contexts += histories;
+                hashes.extend((0..histories).map(|number| context(SiteId(site), order, edges(number))));
+            }
+        }
+        assert_eq!(hashes.len(), contexts);
     }
 }
