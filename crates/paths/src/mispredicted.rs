@@ -76,7 +76,8 @@ fn each_choice(graph: &Graph, outcomes: &[Outcome], mut each: impl FnMut(usize, 
 
 fn context(site: SiteId, before: &[Outcome]) -> u64 {
     let mut hasher = FxHasher::default();
-    (site, before.len()).hash(&mut hasher);
+    // This hash does not notice zeros at the beginning.
+    (u64::from(site.0) + 1, before.len()).hash(&mut hasher);
     before.iter().for_each(|outcome| outcome.edge.hash(&mut hasher));
     hasher.finish()
 }
