@@ -44,7 +44,7 @@ fn other_threads_may_read_the_environment_while_a_machine_is_loaded() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                std::env::temp_dir();
+                let _ = std::env::temp_dir();
             }
         });
         let loaded = (0..20).map(|_| load(&Source::of(&folder().join(COUNTS[0].0)), None));
