@@ -15,7 +15,8 @@
 //! discard the signal by which corewise stops.
 //!
 //! Limits: if two processes get the same signal individually, the witness cannot tell. A `SIGSTOP` to the
-//! group also stops the witness, which then does not see the command continue alone. It ends with corewise.
+//! group also stops the witness, which then does not see the command continue alone; nor does it wake
+//! corewise after the group has got one more stopping signal meanwhile. It ends with corewise.
 
 use crate::helper;
 use crate::proc::Proc;
