@@ -24,11 +24,11 @@
 use crate::classify::{FPU_THRESHOLD, FpuClass};
 use crate::cpuset::CpuSet;
 use crate::guard::waits::{self, Note, WaitsFindings, WaitsGuard};
-use crate::guard::{BACK, Findings, Guard, InForce};
+use crate::guard::{BACK, Findings, Guard};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
-use crate::plan::{Action, Assignment, Change, Placement, SettingKind};
+use crate::plan::{Action, Change, Placement, SettingKind};
 use crate::policy::{Cause, Policy};
 use crate::teams::Teams;
 use crate::time::Time;
@@ -388,20 +388,13 @@ impl Engine {
 
     /// Adds the actions towards the policy's placement, within the limits of the guard and the rules.
     fn decide(&mut self, actions: &mut Vec<Action>) {
-        let in_force = self.guard.as_ref().map_or(InForce::Placement, Guard::in_force);
-        let is_placed = in_force == InForce::Placement;
+        let is_placed = self.guard.as_ref().is_none_or(Guard::is_in_force);
         if is_placed && self.gangs.is_empty() {
             return self.decide_as_intended(actions);
         }
         let mut wanted = self.intended.clone();
-        match in_force {
-            InForce::Placement => {}
-            InForce::Before(places) => {
-                let back: Arc<str> = BACK.into();
-                let assignment = |pe| Assignment { pes: CpuSet::single(pe), reason: back.clone() };
-                wanted.bound = places.iter().map(|(thread, pe)| (*thread, assignment(*pe))).collect();
-            }
-            InForce::Nothing => wanted.bound.clear(),
+        if !is_placed {
+            wanted.bound.clear();
         }
         if !self.are_waits_off() {
             self.gangs.add_assignments(&mut wanted, self.present.placement(), &self.intake);
@@ -410,10 +403,23 @@ impl Engine {
         let before = actions.len();
         self.apply_wanted(&mut wanted, actions);
         if let (false, Some(guard)) = (is_placed, &self.guard) {
-            let frees = actions[before..].iter_mut().filter(|action| action.change == Change::Free);
             let reason: Arc<str> = guard.reason().into();
-            frees.for_each(|action| action.reason = reason.clone());
+            let mut moves = 0..BINDS_PER_PE_MAX * self.intake.allowed.len();
+            for action in actions.split_off(before) {
+                let is_free = action.change == Change::Free;
+                let back = self.move_back(guard, action.thread).filter(|_| is_free && moves.next().is_some());
+                actions.extend(back);
+                actions.push(if is_free { Action { reason: reason.clone(), ..action } } else { action });
+            }
         }
+    }
+
+    /// Returns the action that moves a thread, which is freed next, to where it ran without the placement.
+    fn move_back(&self, guard: &Guard, thread: ThreadId) -> Option<Action> {
+        let (pe, subject) = (guard.before(thread)?, self.intake.subject(thread)?);
+        let may_use =
+            subject.placeable && self.intake.allowed.contains(pe) && subject.view.permitted.contains(pe);
+        may_use.then(|| Action { thread, change: Change::Bind(CpuSet::single(pe)), reason: BACK.into() })
     }
 
     /// Like [`Self::decide`] when nothing modifies the policy's placement; avoids copying thousands of
@@ -463,14 +469,10 @@ impl Engine {
     }
 }
 
-fn permits_placement(guard: Option<&Guard>) -> bool {
-    guard.is_none_or(|guard| guard.in_force() == InForce::Placement)
-}
-
 /// Returns the placement that the policy should see as in force. While the guard measures without the
 /// placement, that is the intended one: the guard's trials are invisible to policies.
 fn shown<'a>(guard: Option<&Guard>, present: &'a Present, intended: &'a Placement) -> &'a Placement {
-    if permits_placement(guard) { present.placement() } else { intended }
+    if guard.is_none_or(Guard::is_in_force) { present.placement() } else { intended }
 }
 
 /// Drops assignments that violate a rule: unknown or unplaceable threads, and PEs that are not allowed or

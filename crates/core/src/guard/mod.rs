@@ -27,10 +27,11 @@
 //! In the long run epochs cost less than that, and a policy that changes its mind all the time cannot do more
 //! harm, either.
 //!
-//! Threads that were bound and are free again stay where they are, often for long, even if that is worse than
-//! where they were. "Without the placement" therefore begins by binding each thread for a moment to the PE
-//! where it ran before, so that a reverted placement leaves no trace. "Before" is before the trial: the moves
-//! by its own epochs would add up from pair to pair.
+//! "Without the placement" means that no thread is bound: a mask that the policy did not ask for would be
+//! handed to whatever the thread starts. But threads that were bound and are free again stay where they are,
+//! often for long, even if that is worse than where they were. So each thread that is freed is first moved to
+//! the PE where it ran before the trial (the moves by the trial's own epochs would add up from pair to pair):
+//! it is bound there and freed at once. A sleeping thread is not moved by that; it wakes where it slept.
 //!
 //! The placement is judged as a whole, with all changes by the policy in the meantime: to the guard a policy
 //! that flaps is one that hurts.
@@ -86,11 +87,6 @@ const FALLEN: f64 = 0.1;
 const LOOK_KEPT: Duration = Duration::from_millis(250);
 const LOOK_TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// How long, at least and at most, threads are bound to where they ran before when their placement is
-/// reverted. It ends when all have run there, because a sleeping thread moves only when it wakes.
-const RETURN: Duration = Duration::from_millis(10);
-const RETURN_MAX: Duration = Duration::from_millis(500);
-
 /// How long threads are free before the first trial, if they were bound before there was a meter.
 const FREED: Duration = Duration::from_secs(1);
 
@@ -100,19 +96,8 @@ const FOLLOWS: f64 = 0.05;
 /// The reason for freeing a thread for an epoch.
 pub const EPOCH: &str = "an epoch without the placement, to measure what it gains";
 
-/// The reason for binding a thread for a moment, at the beginning of such an epoch or after a revert.
+/// The reason for binding a thread that is freed in the same step: it is moved back.
 pub const BACK: &str = "back to where it ran without the placement";
-
-/// What is in force now.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum InForce<'a> {
-    /// The placement.
-    Placement,
-    /// For a moment, each thread is bound to where it ran without the placement.
-    Before(&'a BTreeMap<ThreadId, PeId>),
-    /// No thread is bound.
-    Nothing,
-}
 
 /// The guard of one run.
 #[derive(Debug)]
@@ -151,34 +136,8 @@ struct Decided {
     without: Rates,
     /// Looks in a row that showed another phase.
     otherwise: u32,
-    /// Set while threads are bound to where they ran before.
-    returning: Option<Returning>,
     /// When the next trial begins; `None` means in another phase.
     again_at: Option<Time>,
-}
-
-/// The return of threads to where they ran before.
-#[derive(Debug)]
-struct Returning {
-    until: Time,
-    look_at: Time,
-}
-
-impl Returning {
-    fn new(now: Time) -> Returning {
-        Returning { until: now + RETURN_MAX, look_at: now + RETURN }
-    }
-
-    /// Returns whether all threads have run where they ran before, or it has taken too long.
-    fn is_over(&mut self, look: &Look, before: &BTreeMap<ThreadId, PeId>) -> bool {
-        let now = look.at();
-        if now < self.look_at {
-            return false;
-        }
-        self.look_at = now + RETURN;
-        let is_back = |(thread, pe)| look.places.get(thread).is_none_or(|place| place == pe);
-        now >= self.until || before.iter().all(is_back)
-    }
 }
 
 impl Guard {
@@ -197,17 +156,13 @@ impl Guard {
         }
     }
 
-    /// Returns what is in force now.
-    pub fn in_force(&self) -> InForce<'_> {
+    /// Returns whether the placement is in force now; if not, no thread is bound.
+    pub fn is_in_force(&self) -> bool {
         match &self.mode {
             // A placement that can be judged is not in force before its trial.
-            Mode::Unguarded if self.findings.meter.is_none() => InForce::Placement,
-            Mode::Unguarded => InForce::Nothing,
-            Mode::Trying(trial) if trial.is_placed() => InForce::Placement,
-            Mode::Trying(trial) if trial.is_settling() => InForce::Before(&self.before),
-            Mode::Decided(decided) if decided.is_kept => InForce::Placement,
-            Mode::Decided(decided) if decided.returning.is_some() => InForce::Before(&self.before),
-            Mode::Trying(_) | Mode::Decided(_) => InForce::Nothing,
+            Mode::Unguarded => self.findings.meter.is_none(),
+            Mode::Trying(trial) => trial.is_placed(),
+            Mode::Decided(decided) => decided.is_kept,
         }
     }
 
@@ -224,8 +179,7 @@ impl Guard {
         match &self.mode {
             Mode::Unguarded => None,
             Mode::Trying(trial) => Some(trial.due()),
-            Mode::Decided(decided) if decided.is_kept => Some(self.last.at() + LOOK_KEPT),
-            Mode::Decided(decided) => decided.returning.as_ref().map(|returning| returning.look_at),
+            Mode::Decided(decided) => decided.is_kept.then(|| self.last.at() + LOOK_KEPT),
         }
     }
 
@@ -241,7 +195,7 @@ impl Guard {
         if wanted && self.findings.wanted_at.is_none() {
             self.findings.wanted_at = Some(now);
         }
-        if self.in_force() == InForce::Nothing {
+        if !self.is_in_force() {
             self.see_places(&look.places);
         }
         match &mut self.mode {
@@ -263,6 +217,11 @@ impl Guard {
             }
             Mode::Decided(_) => self.judge_phase(look, wanted),
         }
+    }
+
+    /// Returns where a thread ran without the placement, if known.
+    pub fn before(&self, thread: ThreadId) -> Option<PeId> {
+        self.before.get(&thread).copied()
     }
 
     /// Records where threads run while none is bound.
@@ -299,7 +258,6 @@ impl Guard {
             effect: if is_kept { found.effect } else { 0.0 },
             without: found.without,
             otherwise: 0,
-            returning: (!is_kept).then(|| Returning::new(now)),
             again_at,
         });
         self.last = look;
@@ -309,9 +267,6 @@ impl Guard {
     fn judge_phase(&mut self, look: Look, wanted: bool) {
         let now = look.at();
         let Mode::Decided(decided) = &mut self.mode else { return };
-        if decided.returning.as_mut().is_some_and(|returning| returning.is_over(&look, &self.before)) {
-            decided.returning = None;
-        }
         if wanted && decided.again_at.is_some_and(|at| at <= now) && look.source.is_some() {
             return self.begin_trial(now);
         }
@@ -327,7 +282,6 @@ impl Guard {
         if decided.is_kept && level < -FALLEN {
             (decided.is_kept, decided.effect, decided.otherwise) = (false, 0.0, 0);
             decided.again_at = Some(self.free_at);
-            decided.returning = Some(Returning::new(now));
             self.findings.fell(now);
         } else if decided.otherwise >= LOOKS {
             decided.again_at = Some(decided.again_at.unwrap_or(self.free_at).min(self.free_at));

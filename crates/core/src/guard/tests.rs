@@ -2,9 +2,7 @@
 //! or none.
 
 use super::*;
-use crate::cpuset::CpuSet;
 use crate::observe::{ProgressReading, ProgressSource};
-use std::sync::Arc;
 
 /// A thread and its work per second, with the placement (`true`) and without, at each time.
 struct Program {
@@ -15,8 +13,7 @@ struct Program {
 
 fn reading(work: Option<f64>) -> ThreadReading {
     let progress = |work: f64| ProgressReading { work: work as u64, source: ProgressSource::Simulated };
-    let (last_pe, permitted) = (Some(PeId(3)), Arc::new(CpuSet::first_n(4)));
-    ThreadReading { last_pe, permitted, progress: work.map(progress), ..ThreadReading::example(1) }
+    ThreadReading { progress: work.map(progress), ..ThreadReading::example(1) }
 }
 
 /// Runs a program for some seconds, with a loop that looks each second and when the guard asks for it.
@@ -27,16 +24,16 @@ fn run(program: &Program, seconds: usize) -> (Guard, String) {
         let now = Time(now_ms * 1_000_000);
         guard.take(now, &[reading(Some(work))], true);
         if drawn.len() as u64 <= now_ms / 1000 {
-            drawn.push(match (&guard.mode, guard.in_force()) {
+            drawn.push(match (&guard.mode, guard.is_in_force()) {
                 (Mode::Trying(_), _) => '~',
-                (_, InForce::Placement) => '#',
-                _ => '.',
+                (_, true) => '#',
+                (_, false) => '.',
             });
         }
         let due_ms = guard.due().map_or(u64::MAX, |due| due.0.div_ceil(1_000_000));
         let next_ms = (now_ms / 1000 * 1000 + 1000).min(due_ms.max(now_ms + 1));
         let told = 1.0 + program.noise * noise.normal();
-        let placed = guard.in_force() == InForce::Placement;
+        let placed = guard.is_in_force();
         work += (program.rate)(now_ms as f64 / 1e3, placed) * (next_ms - now_ms) as f64 * told.max(0.0);
         now_ms = next_ms;
     }
@@ -120,7 +117,7 @@ fn without_a_meter_nothing_is_guarded() {
     let mut guard = Guard::new(1);
     for second in 0..10 {
         guard.take(Time(second * 1_000_000_000), &[reading(None)], true);
-        assert_eq!((guard.in_force(), guard.due()), (InForce::Placement, None));
+        assert_eq!((guard.is_in_force(), guard.due()), (true, None));
     }
     assert_eq!(guard.findings().to_string(), "not guarded: no progress meter");
 }
@@ -135,19 +132,18 @@ fn who_was_bound_before_there_was_a_meter_is_free_for_a_second_before_the_trial(
     {
         guard.take(Time(at_ms * 1_000_000), &[reading(work)], true);
         assert_eq!(matches!(guard.mode, Mode::Trying(_)), is_tried, "{at_ms}");
-        assert_eq!(guard.in_force() == InForce::Placement && !is_tried, work.is_none(), "{at_ms}");
+        assert_eq!(guard.is_in_force() && !is_tried, work.is_none(), "{at_ms}");
     }
 }
 
 #[test]
-fn before_the_first_trial_and_after_the_last_threads_are_where_they_were() {
+fn before_the_first_trial_and_after_a_revert_the_placement_is_not_in_force() {
     let mut guard = Guard::new(1);
     guard.take(Time(0), &[reading(Some(0.0))], false);
-    assert_eq!(guard.in_force(), InForce::Nothing, "a placement is not in force before its trial");
+    assert!(!guard.is_in_force());
     let program = Program { rate: |_, placed| if placed { STEADY / 2.0 } else { STEADY }, noise: 0.0 };
     let (guard, _) = run(&program, 3);
-    assert_eq!(guard.before, BTreeMap::from([(reading(None).thread, PeId(3))]));
-    assert_eq!(guard.in_force(), InForce::Nothing);
+    assert_eq!((guard.findings().state, guard.is_in_force()), (State::TakenBack, false));
 }
 
 #[test]
@@ -159,38 +155,11 @@ fn what_a_trial_has_stirred_up_is_not_taken_for_where_threads_were() {
         let moved = ThreadReading { last_pe: Some(PeId(looks % 4)), ..reading(Some(work)) };
         guard.take(now, &[moved], true);
         looks += 1;
-        let next = guard.due().unwrap();
-        let rate = if guard.in_force() == InForce::Placement { STEADY / 2.0 } else { STEADY };
+        let next = guard.due().unwrap_or(now);
+        let rate = if guard.is_in_force() { STEADY / 2.0 } else { STEADY };
         work += rate * next.since(now).as_secs_f64();
         now = next;
     }
     assert_eq!(guard.findings().state, State::TakenBack);
-    assert_eq!(guard.in_force(), InForce::Before(&BTreeMap::from([(reading(None).thread, PeId(0))])));
-}
-
-#[test]
-fn who_sleeps_when_the_placement_is_taken_back_has_time_to_run_where_it_was() {
-    let program = Program { rate: |_, placed| if placed { STEADY / 2.0 } else { STEADY }, noise: 0.0 };
-    for wakes in [true, false] {
-        let mut guard = Guard::new(1);
-        let (mut now, mut work) = (Time(0), 0.0);
-        while !matches!(guard.mode, Mode::Decided(_)) {
-            guard.take(now, &[reading(Some(work))], true);
-            let next = guard.due().unwrap();
-            work +=
-                (program.rate)(0.0, guard.in_force() == InForce::Placement) * next.since(now).as_secs_f64();
-            now = next;
-        }
-        let (taken_back, before) = (now, BTreeMap::from([(reading(None).thread, PeId(3))]));
-        let asleep = ThreadReading { last_pe: Some(PeId(0)), ..reading(Some(work)) };
-        while now.since(taken_back) < 5 * RETURN {
-            assert_eq!(guard.in_force(), InForce::Before(&before));
-            now = guard.due().unwrap();
-            guard.take(now, std::slice::from_ref(&asleep), true);
-        }
-        let later = if wakes { reading(Some(work)) } else { asleep };
-        now = if wakes { guard.due().unwrap() } else { taken_back + 2 * RETURN_MAX };
-        guard.take(now, &[later], true);
-        assert_eq!(guard.in_force(), InForce::Nothing, "wakes: {wakes}");
-    }
+    assert_eq!(guard.before(reading(None).thread), Some(PeId(0)));
 }

@@ -82,11 +82,6 @@ impl Trial {
         self.placed_first == self.first.is_none()
     }
 
-    /// Returns whether the present epoch is not measured yet.
-    pub fn is_settling(&self) -> bool {
-        self.from.is_none()
-    }
-
     /// Returns when the next look is due.
     pub fn due(&self) -> Time {
         self.until

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::classify::{FpuClass, intensity_class, parallelism_class};
 use crate::engine::Engine;
+use crate::guard::BACK;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
     ApplicationReading, CounterReading, Event, Input, Observation, Standing, ThreadReading,
@@ -203,6 +204,7 @@ impl ReportBuilder {
         });
         if let (Change::Bind(pes), OutcomeKind::Done, Some(life)) =
             (&outcome.change, &outcome.result, self.lives.get_mut(&outcome.thread))
+            && decision.reason != BACK
         {
             let at_ns = decision.at_ns;
             if life.bindings.len() == BINDINGS_LISTED_MAX {

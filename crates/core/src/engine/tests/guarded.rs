@@ -5,7 +5,7 @@ use crate::observe::{Observation, ProgressReading, ProgressSource, ThreadReading
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Binds every thread to the first PE, and records whether the scene showed that.
+/// Binds the first thread to the first PE, and records whether the scene showed that.
 struct Steadfast(Rc<RefCell<Vec<bool>>>);
 
 impl Policy for Steadfast {
@@ -18,9 +18,10 @@ impl Policy for Steadfast {
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        self.0.borrow_mut().extend(scene.threads.iter().map(|subject| subject.assignment.is_some()));
+        let placed = || scene.threads.iter().filter(|subject| subject.view.thread == id(0));
+        self.0.borrow_mut().extend(placed().map(|subject| subject.assignment.is_some()));
         let assignment = Assignment { pes: CpuSet::single(PeId(0)), reason: "test".into() };
-        let bound = scene.threads.iter().map(|subject| (subject.view.thread, assignment.clone()));
+        let bound = placed().map(|subject| (subject.view.thread, assignment.clone()));
         Placement { bound: bound.collect(), ..Placement::default() }
     }
 }
@@ -41,4 +42,39 @@ fn a_policy_is_shown_its_placement_also_while_the_guard_measures_without_it() {
     assert!(measured_without > 0);
     let shown = shown.take();
     assert!(!shown[0] && shown[1..].iter().all(|&shown| shown), "{shown:?}");
+}
+
+#[test]
+fn only_whom_the_policy_placed_is_bound_whatever_the_guard_measures() {
+    let config = EngineConfig { guard: Some(1), ..EngineConfig::default() };
+    let mut engine = Engine::new(bulldozer(), Box::new(Steadfast(Rc::default())), config);
+    let (mut outcomes, mut bound) = (Vec::new(), Vec::new());
+    let (mut now, mut standings) = (second(1), [Standing::Free; 2]);
+    while now < second(30) {
+        let progress = Some(ProgressReading { work: now.0, source: ProgressSource::Simulated });
+        let one = Observation { at: now, ..observe(1, Standing::Free, std::mem::take(&mut outcomes)) };
+        let reading = |index| ThreadReading {
+            thread: id(index),
+            progress: progress.filter(|_| index == 0),
+            last_pe: Some(PeId(u32::from(standings[index] == Standing::Free))),
+            standing: standings[index],
+            ..one.threads[0].clone()
+        };
+        let actions = engine.step(&Observation { threads: vec![reading(0), reading(1)], ..one });
+        for action in &actions {
+            let is_bound = !action.change.gives_back();
+            standings[usize::from(action.thread == id(1))] =
+                if is_bound { Standing::Bound } else { Standing::Free };
+            outcomes.push(outcome(action, OutcomeKind::Done));
+        }
+        let is_placed = engine.present().bound.contains_key(&id(0));
+        assert_eq!(standings, [if is_placed { Standing::Bound } else { Standing::Free }, Standing::Free]);
+        bound.extend(actions.into_iter().filter(|action| !action.change.gives_back()));
+        now = now + engine.interval();
+    }
+    assert!(bound.len() > 10, "the guard has tried the placement again and again");
+    assert!(bound.iter().all(|action| action.thread == id(0)), "{bound:?}");
+    // It is moved back before it is freed.
+    let places = [0, 1].map(|pe| Change::Bind(CpuSet::single(PeId(pe))));
+    assert!(places.iter().all(|place| bound.iter().any(|action| action.change == *place)));
 }
