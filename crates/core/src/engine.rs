@@ -15,6 +15,7 @@
 //! - A thread that set its own mask, or was placed by its user, is never touched.
 //! - A thread that inherited a mask set by corewise gets its own mask back.
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
+//! - A thread whose binding was undone three times, by itself or by another program, is not bound again.
 //! - One step binds and sets at most [`BINDS_PER_PE_MAX`] times per allowed PE.
 //! - With a [guard](crate::guard), a placement that hurts the program is reverted, and so are changes of
 //!   waits, teams and turns that hurt the programs of all runs together.
@@ -215,6 +216,11 @@ impl Engine {
         self.waits_guard.as_ref().and_then(WaitsGuard::note)
     }
 
+    /// Returns notes for the user: which threads were left alone because others undid their bindings.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.present.notes()
+    }
+
     /// Returns a thread that the policy wants bound, if a guard is to measure what that gains. Threads that
     /// have their own PEs only because their program takes turns do not count.
     pub fn guarded(&self) -> Option<ThreadId> {
@@ -363,7 +369,7 @@ impl Engine {
 
     /// Takes in the reading of a living thread.
     fn meet(&mut self, reading: &ThreadReading, actions: &mut Vec<Action>) {
-        actions.extend(self.present.meet(reading));
+        actions.extend(self.present.meet(reading, &self.intake.allowed));
         let now = self.intake.now;
         let subject = self.intake.take_thread(reading, &self.config);
         self.present.judge(subject, now, self.config.min_residence);

@@ -3,14 +3,19 @@
 use super::intake::Intake;
 use super::settings::Settings;
 use super::{OVER, RETRY_AFTER};
+use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
 use crate::observe::{Standing, ThreadReading};
 use crate::plan::{Action, Assignment, Change, Outcome, OutcomeKind, Placement, WantedSetting};
 use crate::policy::Subject;
 use crate::time::Time;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How often a thread's binding is undone by others, or by the thread itself, before it is left alone.
+const UNDONE_MAX: u32 = 3;
 
 /// The placement and settings in force.
 #[derive(Default)]
@@ -19,6 +24,8 @@ pub(super) struct Present {
     placement: Placement,
     threads: FxHashMap<ThreadId, Binding>,
     settings: Settings,
+    /// The number of threads of each name that are left alone because others undid their bindings.
+    left_alone: BTreeMap<Arc<str>, usize>,
 }
 
 /// The state of a thread that was requested to be bound.
@@ -28,6 +35,24 @@ struct Binding {
     refused_at: Option<Time>,
     /// The assignment whose mask the thread has, as confirmed by the world.
     held: Option<Assignment>,
+    /// How often somebody else replaced the mask that it was given.
+    undone: u32,
+    /// Whether it is counted among those that are left alone.
+    is_noted: bool,
+}
+
+impl Binding {
+    fn is_left_alone(&self) -> bool {
+        self.undone >= UNDONE_MAX
+    }
+
+    /// The thread still has the mask of an earlier binding, if any, which is to be restored later.
+    fn keep_held(&self, thread: ThreadId, bound: &mut FxHashMap<ThreadId, Assignment>) {
+        match &self.held {
+            Some(assignment) => drop(bound.insert(thread, assignment.clone())),
+            None => drop(bound.remove(&thread)),
+        }
+    }
 }
 
 impl Present {
@@ -47,41 +72,62 @@ impl Present {
         match &outcome.result {
             OutcomeKind::Done if outcome.change.gives_back() => binding.held = None,
             OutcomeKind::Done => binding.held = bound.get(&thread).cloned(),
-            // Someone else has set the thread's mask, or the thread has ended: the engine no longer decides.
-            OutcomeKind::Gone | OutcomeKind::NotOurs => {
-                binding.held = None;
+            OutcomeKind::Gone => drop(bound.remove(&thread)),
+            // Someone else has set the thread's mask: the engine no longer decides.
+            OutcomeKind::NotOurs if outcome.change.gives_back() => {
+                binding.undone += u32::from(binding.held.take().is_some());
                 bound.remove(&thread);
             }
+            // The next observation tells whether it still has the mask of an earlier binding.
+            OutcomeKind::NotOurs => binding.keep_held(thread, bound),
             OutcomeKind::Refused(_) | OutcomeKind::Unsupported => {
                 (binding.bound_at, binding.refused_at) = (None, Some(now));
-                // The thread still has the mask of an earlier binding, which is to be restored later.
-                match &binding.held {
-                    Some(assignment) => drop(bound.insert(thread, assignment.clone())),
-                    None => drop(bound.remove(&thread)),
-                }
+                binding.keep_held(thread, bound);
             }
         }
     }
 
     /// Records who has set a thread's mask. For a thread that inherited a mask set by corewise, returns the
     /// action that restores its own mask.
-    pub fn meet(&mut self, reading: &ThreadReading) -> Option<Action> {
-        let (thread, bound) = (reading.thread, &mut self.placement.bound);
-        if reading.standing == Standing::Inherited {
-            bound.remove(&thread);
-            self.threads.entry(thread).or_default();
-            let reason = "it inherited the mask of the bound thread that created it".into();
-            return Some(Action { thread, change: Change::Free, reason });
+    pub fn meet(&mut self, reading: &ThreadReading, allowed: &CpuSet) -> Option<Action> {
+        let (thread, inherited) = (reading.thread, reading.standing == Standing::Inherited);
+        let is_new = !self.threads.contains_key(&thread);
+        if reading.standing == Standing::Bound || (is_new && !inherited) {
+            return None;
         }
-        if reading.standing == Standing::Free
-            && let Some(binding) = self.threads.get_mut(&thread)
-            && binding.held.take().is_some()
-        {
-            // The kernel has reset the mask, for example because its last PE was unplugged.
-            bound.remove(&thread);
+        let binding = self.threads.entry(thread).or_default();
+        let lost = binding.held.take();
+        let is_undone = match &lost {
+            // If its PEs may not be used any more, the kernel has replaced the mask.
+            Some(held) => held.pes.is_subset(allowed),
+            // A thread inherits a mask once, when it is created.
+            None => inherited && !is_new,
+        };
+        binding.undone += u32::from(is_undone);
+        let is_left_alone = binding.is_left_alone();
+        if is_left_alone && !std::mem::replace(&mut binding.is_noted, true) {
+            *self.left_alone.entry(reading.name.clone()).or_default() += 1;
+        }
+        if lost.is_some() || inherited {
             binding.bound_at = None;
+            self.placement.bound.remove(&thread);
         }
-        None
+        let reason = || "it inherited the mask of the bound thread that created it".into();
+        (inherited && !is_left_alone).then(|| Action { thread, change: Change::Free, reason: reason() })
+    }
+
+    /// Returns a note for each name of the threads that are left alone because others undid their bindings.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.left_alone.iter().map(|(name, count)| {
+            let (what, have) = match count {
+                1 => (format!("the thread `{name}`"), "was"),
+                count => (format!("{count} threads `{name}`"), "were"),
+            };
+            format!(
+                "{what} {have} bound {UNDONE_MAX} times, and each time the thread itself or another program \
+                 set the mask anew: left alone since then"
+            )
+        })
     }
 
     /// Updates whether a thread may be bound now, and whether it was bound less than `residence` ago.
@@ -94,7 +140,8 @@ impl Present {
             Standing::Free | Standing::Bound | Standing::Inherited => true,
             Standing::SelfPinned | Standing::UserPlaced => false,
         };
-        subject.placeable = is_left_to_us && !refused;
+        let is_left_alone = binding.is_some_and(Binding::is_left_alone);
+        subject.placeable = is_left_to_us && !refused && !is_left_alone;
         subject.resident = binding.is_some_and(|binding| within(binding.bound_at, residence));
     }
 

@@ -267,7 +267,7 @@ impl ReportBuilder {
                 &circumstances.rounds,
                 circumstances.peak_memory_bytes,
             ),
-            notes: circumstances.notes,
+            notes: circumstances.notes.into_iter().chain(engine.notes()).collect(),
         }
     }
 

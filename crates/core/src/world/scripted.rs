@@ -47,6 +47,19 @@ pub struct ScriptedThread {
     pub hints: Vec<(Time, Hints)>,
     /// The outcome when it is bound; `None` means success.
     pub refuses: Option<OutcomeKind>,
+    /// What others do to its mask, or it does itself, and when.
+    pub interference: Vec<(Time, Interference)>,
+}
+
+/// A change of a thread's mask by somebody else than the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interference {
+    /// The mask permits everything again.
+    Widens,
+    /// The mask is one of its own.
+    Pins,
+    /// The mask is one that the engine has given to some thread.
+    Copies,
 }
 
 /// Events per cycle or instruction of one thread in one phase.
@@ -76,6 +89,7 @@ impl ScriptedThread {
             standing: Standing::Free,
             hints: Vec::new(),
             refuses: None,
+            interference: Vec::new(),
         }
     }
 }
@@ -103,6 +117,8 @@ struct State {
     cpu_ns: f64,
     counted: Counted,
     bound: Option<CpuSet>,
+    /// The last interference that is still in force.
+    interfered: Option<Interference>,
     last_pe: Option<PeId>,
     reported_end: bool,
     start_noted: bool,
@@ -177,9 +193,20 @@ impl ScriptedWorld {
     fn advance(&mut self, to: Time) {
         while self.now < to && self.events.is_empty() {
             let next = (self.now + SLICE).min(to);
+            self.interfere(next);
             self.run_slice(next.since(self.now));
             self.now = next;
             self.note_events();
+        }
+    }
+
+    /// Changes the masks that are to be changed from now until `until`.
+    fn interfere(&mut self, until: Time) {
+        for (thread, state) in &mut self.threads {
+            let due = thread.interference.iter().filter(|(at, _)| self.now <= *at && *at < until);
+            for (_, interference) in due {
+                (state.bound, state.interfered) = (None, Some(*interference));
+            }
         }
     }
 
@@ -261,7 +288,12 @@ impl ScriptedWorld {
             runnable_ns: Some(state.cpu_ns.round() as u64),
             runnable: thread.wants_pe(self.now),
             last_pe: state.last_pe,
-            standing: if state.bound.is_some() { Standing::Bound } else { thread.standing },
+            standing: match (&state.bound, state.interfered) {
+                (Some(_), _) => Standing::Bound,
+                (None, Some(Interference::Pins)) => Standing::SelfPinned,
+                (None, Some(Interference::Copies)) => Standing::Inherited,
+                (None, Some(Interference::Widens) | None) => thread.standing,
+            },
             permitted: Arc::new(permitted),
             counters: Some(state.counters(!thread.rates.is_empty())),
             hints: in_force(&thread.hints, self.now).unwrap_or_default(),
@@ -362,12 +394,15 @@ impl World for ScriptedWorld {
             let result = match (&action.change, &thread.refuses) {
                 (_, _) if thread.lives.end <= self.now => OutcomeKind::Gone,
                 (Change::Bind(_), Some(refusal)) => refusal.clone(),
+                (Change::Bind(_) | Change::Free, None) if state.interfered == Some(Interference::Pins) => {
+                    OutcomeKind::NotOurs
+                }
                 (Change::Bind(pes), None) => {
-                    state.bound = Some(pes.clone());
+                    (state.bound, state.interfered) = (Some(pes.clone()), None);
                     OutcomeKind::Done
                 }
                 (Change::Free, _) => {
-                    state.bound = None;
+                    (state.bound, state.interfered) = (None, None);
                     if thread.standing == Standing::Inherited {
                         thread.standing = Standing::Free;
                     }
