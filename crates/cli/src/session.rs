@@ -12,7 +12,7 @@ use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::Target;
 use corewise_core::policy::{Policy, Reading};
-use corewise_core::recording::{FORMAT, Header, VERSION};
+use corewise_core::recording::Header;
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources, WaitsReport};
 use corewise_core::world::{Wake, World, control_loop};
 use corewise_counters as counters;
@@ -411,9 +411,9 @@ impl Watch {
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;
         // Only when the command is known to exist, as this overwrites an older recording.
-        let mut recorder = request
-            .record
-            .map(|path| RecordingWriter::create(path, &header(&engine, &words, &sources, &host)));
+        let mut recorder = request.record.map(|path| {
+            RecordingWriter::create(path, &Header::of(&engine, &words, &sources, Some(host.clone())))
+        });
         let mut builder = ReportBuilder::default();
         let mut failure_told = false;
         let result = control_loop(&mut world, &mut engine, |input, actions, engine| {
@@ -509,20 +509,6 @@ fn finish(world: &mut LiveWorld) -> Result<ExitStatus> {
         }
         let tomorrow = world.now() + Duration::from_secs(86_400);
         wake = world.wait_until(tomorrow)?;
-    }
-}
-
-fn header(engine: &Engine, command: &[String], sources: &Sources, host: &Host) -> Header {
-    Header {
-        format: FORMAT.to_owned(),
-        version: VERSION,
-        topology: engine.topology().clone(),
-        profile: engine.machine().profile.clone(),
-        command: command.to_vec(),
-        interval_ns: engine.interval().as_nanos() as u64,
-        discovery: sources.discovery.clone(),
-        counters: sources.counters.clone(),
-        host: Some(host.clone()),
     }
 }
 

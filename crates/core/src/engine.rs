@@ -32,12 +32,13 @@ use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, 
 use crate::plan::{Action, Change, Placement, SettingKind};
 use crate::policy::{Cause, Policy};
 use crate::teams::Teams;
-use crate::time::Time;
+use crate::time::{Time, nanoseconds};
 use crate::topology::Topology;
 use crate::waits::{Cures, Waits};
 use gangs::{Gangs, Why};
 use intake::Intake;
 use present::Present;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,16 +68,20 @@ const LOOK_MIN: Duration = Duration::from_millis(2);
 const OF_WAITS: [SettingKind; 3] = [SettingKind::SpinCount, SettingKind::Turns, SettingKind::TeamSize];
 
 /// The engine's parameters.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct EngineConfig {
     /// Time between two steps (BulldOver: one second).
+    #[serde(rename = "interval_ns", with = "nanoseconds")]
     pub interval: Duration,
     /// The time over which rates and averages are taken, independent of the time between steps.
+    #[serde(rename = "window_ns", with = "nanoseconds")]
     pub window: Duration,
     /// FPU usage at or above which a thread counts as FPU-intensive, 0..1.
     pub fpu_threshold: f64,
     /// How long a bound thread counts as [resident](crate::policy::Subject::resident). Policies that respond
     /// to usage do not move a resident thread; policies that rotate PEs have a period of their own.
+    #[serde(rename = "min_residence_ns", with = "nanoseconds")]
     pub min_residence: Duration,
     /// What the engine may change when threads are delayed by others that busy-wait.
     pub cures: Cures,
@@ -99,6 +104,12 @@ impl EngineConfig {
             adapt_team: false,
             guard: None,
         }
+    }
+
+    /// Returns the same parameters for an engine that only places threads: it changes no waits and no teams,
+    /// and nothing guards its placement.
+    pub fn for_placement_alone(self) -> Self {
+        Self { cures: Cures::default(), adapt_team: false, guard: None, ..self }
     }
 
     /// Returns whether any decision depends on how long threads wait for a PE.
@@ -169,6 +180,11 @@ impl Engine {
     pub fn event_kinds(&self) -> Vec<EventKind> {
         let waits = self.config.uses_delays().then_some(EventKind::Delayed);
         self.policy.needs().events.iter().copied().chain(waits).collect()
+    }
+
+    /// Returns its parameters.
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
     }
 
     /// Returns the machine model.
@@ -278,10 +294,11 @@ impl Engine {
         actions
     }
 
-    /// Returns whether the policy's interval has elapsed. The guard observes more often than that.
+    /// Returns whether the policy's interval has elapsed. While a process is checked for spinning or the guard
+    /// measures, observations are more frequent than that.
     fn is_policy_due(&self) -> bool {
         let (now, interval) = (self.intake.now, self.config.interval);
-        self.guard.is_none() || self.asked.is_none_or(|asked| now.since(asked) >= interval - interval / 8)
+        self.asked.is_none_or(|asked| now.since(asked) >= interval - interval / 8)
     }
 
     /// Takes in events and returns the actions that follow from them. Only the threads and applications named
@@ -302,6 +319,8 @@ impl Engine {
         let mut waits_change = false;
         for event in &batch.events {
             match event {
+                // An observation that was made while this event waited shows the thread as it is now.
+                Event::ThreadStarted(reading) if self.intake.subject(reading.thread).is_some() => {}
                 Event::ThreadStarted(reading) => self.meet(reading, &mut actions),
                 Event::ThreadEnded(thread) => {
                     self.intake.remove(*thread);

@@ -6,18 +6,18 @@
 //! policy: it answers "what would have been decided", not "how fast would it have been".
 
 use crate::cpuset::CpuSet;
-use crate::ids::ThreadId;
+use crate::engine::{Engine, EngineConfig};
 use crate::machine_model::MachineModel;
-use crate::observe::{Event, EventBatch, EventKind, Input, Observation, Standing, ThreadReading};
-use crate::plan::{Action, Change, Outcome, OutcomeKind};
+use crate::observe::{Input, Observation};
 use crate::profile::{self, MachineProfile, ProfileError};
-use crate::report::Host;
-use crate::time::Time;
+use crate::report::{Host, Sources};
 use crate::topology::{Topology, TopologyError};
-use crate::world::{Wake, World};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+
+mod replay;
+
+pub use replay::{Question, RecordedWorld, Replay};
 
 /// The format name at the start of every recording.
 pub const FORMAT: &str = "corewise-recording";
@@ -48,6 +48,9 @@ pub struct Header {
     pub command: Vec<String>,
     /// The time between two observations, in nanoseconds.
     pub interval_ns: u64,
+    /// What decided in the run; `None` in older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decider: Option<Decider>,
     /// The name of the thread source.
     pub discovery: String,
     /// The name of the counter source.
@@ -55,6 +58,15 @@ pub struct Header {
     /// The host and the time of the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+}
+
+/// What decided in a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decider {
+    /// The policy's name, with its parameters.
+    pub policy: String,
+    /// The engine's parameters.
+    pub config: EngineConfig,
 }
 
 /// A whole recording.
@@ -120,6 +132,23 @@ pub fn to_line<T: Serialize>(value: &T) -> String {
 }
 
 impl Header {
+    /// Returns the header of a run.
+    pub fn of(engine: &Engine, command: &[String], sources: &Sources, host: Option<Host>) -> Header {
+        let config = *engine.config();
+        Header {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            topology: engine.topology().clone(),
+            profile: engine.machine().profile.clone(),
+            command: command.to_vec(),
+            interval_ns: config.interval.as_nanos() as u64,
+            decider: Some(Decider { policy: engine.policy_name().to_owned(), config }),
+            discovery: sources.discovery.clone(),
+            counters: sources.counters.clone(),
+            host,
+        }
+    }
+
     /// Returns the machine as the recorded engine knew it.
     pub fn machine(&self) -> MachineModel {
         let Some(profile) = &self.profile else { return self.topology.clone().into() };
@@ -187,173 +216,14 @@ fn parse_header(line: &str) -> Result<Header, RecordingError> {
     Ok(Header { profile: profile.map(Arc::new), ..header })
 }
 
-/// A World that replays a recording. It carries out actions only in its own records. As long as the engine
-/// requests the same actions as in the recorded run, the recording is replayed unchanged; threads that are
-/// bound differently are shown as if they had been bound so.
-pub struct RecordedWorld {
-    inputs: VecDeque<Input>,
-    /// The number of observations among them.
-    observations: usize,
-    now: Time,
-    kinds: Vec<EventKind>,
-    machine: Option<Topology>,
-    bound: HashMap<ThreadId, CpuSet>,
-    /// The bindings in the recorded run.
-    bound_then: HashMap<ThreadId, CpuSet>,
-    /// The actions to carry out, and the outcomes of the recorded run since the last input.
-    actions: Vec<Action>,
-    outcomes_then: Vec<Outcome>,
-}
-
-impl RecordedWorld {
-    /// Replays the recording on its own machine, or on `machine` if given.
-    pub fn new(recording: Recording, machine: Option<Topology>) -> Self {
-        Self {
-            observations: recording.observations().count(),
-            inputs: recording.inputs.into(),
-            now: Time(0),
-            kinds: Vec::new(),
-            machine,
-            bound: HashMap::new(),
-            bound_then: HashMap::new(),
-            actions: Vec::new(),
-            outcomes_then: Vec::new(),
-        }
-    }
-
-    /// Carries out the actions. An action that the recorded run took as well has the recorded outcome.
-    fn outcomes(&mut self) -> Vec<Outcome> {
-        let then = std::mem::take(&mut self.outcomes_then);
-        then.iter().for_each(|outcome| take(outcome, &mut self.bound_then));
-        let mut outcomes = Vec::new();
-        for Action { thread, change, .. } in std::mem::take(&mut self.actions) {
-            let is_it = |then: &&Outcome| then.thread == thread && then.change == change;
-            let result = match (then.iter().find(is_it), &change) {
-                (Some(then), _) => then.result.clone(),
-                (None, Change::Bind(_) | Change::Free) => OutcomeKind::Done,
-                (None, Change::Set(_) | Change::Reset(_)) => OutcomeKind::Unsupported,
-            };
-            let outcome = Outcome { thread, change, result };
-            take(&outcome, &mut self.bound);
-            outcomes.push(outcome);
-        }
-        outcomes
-    }
-
-    fn is_as_recorded(&self) -> bool {
-        self.machine.is_none() && self.bound == self.bound_then
-    }
-
-    /// Adjusts a reading to the bindings of this replay, and to the machine that replaces the recorded one,
-    /// if any; `everywhere` are its allowed PEs.
-    fn show(&self, reading: &mut ThreadReading, everywhere: &Arc<CpuSet>) {
-        if reading.standing == Standing::Bound || reading.standing == Standing::Inherited {
-            reading.standing = Standing::Free;
-        }
-        if let Some(pes) = self.bound.get(&reading.thread) {
-            reading.standing = Standing::Bound;
-            reading.last_pe = pes.first();
-        }
-        if self.machine.is_some() {
-            reading.permitted = everywhere.clone();
-            reading.last_pe = reading.last_pe.filter(|&pe| everywhere.contains(pe));
-        }
-    }
-
-    /// Returns the next events before the next observation, restricted to the subscribed kinds.
-    fn events(&mut self) -> Option<EventBatch> {
-        while let Some(Input::Events(_)) = self.inputs.front() {
-            let Some(Input::Events(mut batch)) = self.inputs.pop_front() else { break };
-            self.outcomes_then.append(&mut batch.outcomes);
-            let elsewhere = self.machine.as_ref().map(|machine| Arc::new(machine.allowed.clone()));
-            batch.events.retain(|event| {
-                // The PEs of a replacement machine do not change.
-                self.kinds.contains(&event.kind())
-                    && !(elsewhere.is_some() && event.kind() == EventKind::AllowedChanged)
-            });
-            if batch.events.is_empty() {
-                continue;
-            }
-            self.now = batch.at;
-            batch.outcomes = self.outcomes();
-            let is_as_recorded = self.is_as_recorded();
-            for event in batch.events.iter_mut().filter(|_| !is_as_recorded) {
-                if let Event::ThreadStarted(reading) = event {
-                    let permitted = reading.permitted.clone();
-                    self.show(reading, elsewhere.as_ref().unwrap_or(&permitted));
-                }
-            }
-            return Some(batch);
-        }
-        None
-    }
-}
-
-/// Records which thread an action has bound or freed.
-fn take(outcome: &Outcome, bound: &mut HashMap<ThreadId, CpuSet>) {
-    match (&outcome.change, &outcome.result) {
-        (Change::Bind(pes), OutcomeKind::Done) => drop(bound.insert(outcome.thread, pes.clone())),
-        (Change::Free, OutcomeKind::Done) => drop(bound.remove(&outcome.thread)),
-        (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => {}
-    }
-}
-
-impl World for RecordedWorld {
-    type Error = std::convert::Infallible;
-
-    fn now(&self) -> Time {
-        self.now
-    }
-
-    fn observe(&mut self) -> Result<Observation, Self::Error> {
-        // An immediate observation skips pending events.
-        let mut observation = loop {
-            match self.inputs.pop_front() {
-                Some(Input::Observation(observation)) => break observation,
-                Some(Input::Events(mut batch)) => self.outcomes_then.append(&mut batch.outcomes),
-                None => break Observation::default(),
-            }
-        };
-        self.observations = self.observations.saturating_sub(1);
-        self.now = observation.at;
-        self.outcomes_then.append(&mut observation.outcomes);
-        observation.outcomes = self.outcomes();
-        if self.is_as_recorded() {
-            return Ok(observation);
-        }
-        if let Some(machine) = &self.machine {
-            observation.allowed = machine.allowed.clone();
-        }
-        let everywhere = Arc::new(observation.allowed.clone());
-        for reading in &mut observation.threads {
-            self.show(reading, &everywhere);
-        }
-        Ok(observation)
-    }
-
-    fn apply(&mut self, actions: &[Action]) {
-        self.actions.extend_from_slice(actions);
-    }
-
-    fn subscribe(&mut self, kinds: &[EventKind]) {
-        self.kinds = kinds.to_vec();
-    }
-
-    /// Advances to the next recorded events or observation, regardless of the deadline.
-    fn wait_until(&mut self, _: Time) -> Result<Wake, Self::Error> {
-        if let Some(batch) = self.events() {
-            return Ok(Wake::Events(batch));
-        }
-        Ok(if self.observations <= 1 { Wake::Finished } else { Wake::Deadline })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{AppId, PeId};
-    use crate::observe::{Hints, RunnableThreads};
-    use crate::plan::{Setting, SettingKind, Weight};
+    use crate::ids::{AppId, PeId, ThreadId};
+    use crate::observe::{Event, EventBatch, EventKind, Hints, RunnableThreads, Standing, ThreadReading};
+    use crate::plan::{Change, Outcome, OutcomeKind, Setting, SettingKind, Weight};
+    use crate::time::Time;
+    use crate::world::{Wake, World};
 
     fn header() -> Header {
         Header {
@@ -364,6 +234,7 @@ mod tests {
             profile: None,
             command: vec!["true".to_owned()],
             interval_ns: 1_000_000_000,
+            decider: None,
             discovery: "poll".to_owned(),
             counters: "none".to_owned(),
         }

@@ -64,6 +64,7 @@ use crate::ids::ThreadId;
 use crate::observe::ProcessDelay;
 use crate::plan::{Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting};
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,7 +151,7 @@ pub const CLEAR_BY: u64 = 16;
 const JUDGED_OFTEN_FOR: Duration = Duration::from_secs(2);
 
 /// What may be done about waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cures {
     /// Idle threads may spin for a shorter time.
     pub spin: bool,

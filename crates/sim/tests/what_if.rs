@@ -5,7 +5,8 @@ use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::observe::{Input, Observation};
 use corewise_core::policy::{self, Policy};
 use corewise_core::profile::Evidence;
-use corewise_core::recording::{FORMAT, Header, Recording, VERSION};
+use corewise_core::recording::{Header, Recording};
+use corewise_core::report::Sources;
 use corewise_core::world::control_loop;
 use corewise_sim::bench::{Conditions, ModelMachine};
 use corewise_sim::machine::Machine;
@@ -59,17 +60,8 @@ fn run(text: &str, policy: &str, seed: u64) -> Recorded {
     let Ok(()) = control_loop(&mut world, &mut engine, |input, _, _| {
         inputs.push(input.clone());
     });
-    let header = Header {
-        format: FORMAT.to_owned(),
-        version: VERSION,
-        topology,
-        profile: None,
-        command: vec!["simulated".to_owned()],
-        interval_ns: interval.as_nanos() as u64,
-        discovery: "simulated".to_owned(),
-        counters: "pmu".to_owned(),
-        host: None,
-    };
+    let sources = Sources { discovery: "simulated".to_owned(), counters: "pmu".to_owned() };
+    let header = Header::of(&engine, &["simulated".to_owned()], &sources, None);
     let seconds = world.sim().all_done().expect("all is done").as_secs_f64();
     Recorded { recording: Recording { header, inputs, truncated: false }, seconds }
 }

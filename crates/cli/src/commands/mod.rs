@@ -50,9 +50,8 @@ pub struct PolicyOptions {
     /// Time between two decisions, with its unit
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// FPU usage, 0 to 1, from which a thread counts as FPU-intensive
-    #[arg(long, value_name = "USAGE", default_value_t = FPU_THRESHOLD, value_parser = share)]
-    fpu_threshold: f64,
+    #[arg(long, value_name = "USAGE", value_parser = share, help = fpu_threshold_help())]
+    fpu_threshold: Option<f64>,
 }
 
 /// How threads are found and measured.
@@ -114,7 +113,13 @@ impl PolicyOptions {
 
     /// Returns the engine's parameters.
     pub fn config(&self) -> EngineConfig {
-        EngineConfig { fpu_threshold: self.fpu_threshold, ..EngineConfig::with_interval(self.interval) }
+        let fpu_threshold = self.fpu_threshold.unwrap_or(FPU_THRESHOLD);
+        EngineConfig { fpu_threshold, ..EngineConfig::with_interval(self.interval) }
+    }
+
+    /// Returns the threshold of FPU usage that the user gave, if any.
+    pub fn fpu_threshold(&self) -> Option<f64> {
+        self.fpu_threshold
     }
 }
 
@@ -124,6 +129,13 @@ pub fn start_patiently(command: &str) -> Result<Box<dyn Peer>, String> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let started = PolicyCommand::start(command, PATIENCE);
     started.map(|peer| Box::new(peer) as Box<dyn Peer>).map_err(|error| error.to_string())
+}
+
+fn fpu_threshold_help() -> String {
+    format!(
+        "FPU usage, 0 to 1, from which a thread counts as FPU-intensive [default: {FPU_THRESHOLD}, or in a \
+         replay that of the run]"
+    )
 }
 
 fn policy_help() -> String {

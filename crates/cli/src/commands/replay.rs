@@ -4,17 +4,17 @@ use super::what_if::{self, WhatIfOptions};
 use super::{FpuModules, OtherMachine, PolicyOptions, start_patiently};
 use crate::{recording_file, report_file};
 use anyhow::Result;
-use corewise_core::engine::{Engine, EngineConfig};
-use corewise_core::machine_model::MachineModel;
-use corewise_core::policy::Policy;
-use corewise_core::recording::{RecordedWorld, Recording};
+use corewise_core::recording::{self, Question, Recording};
 use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
 use corewise_core::world::control_loop;
 use corewise_render::table::Table;
 use corewise_render::terminal::Name;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
+
+/// Added to the report of a replay that does not ask what the run itself decided.
+const PLACEMENT_ALONE: &str = "not the policy, machine and parameters of the run: only the policy's placement is \
+    replayed, without a guard and without changes of waits";
 
 /// Run a policy over a recording: what it would have decided, or what it would have gained.
 ///
@@ -70,30 +70,27 @@ impl Replay {
 
     fn replay(&self) -> Result<Report> {
         let recording = recording_file::read(&self.file)?;
-        let machine = self.machine.model(&self.modules)?;
-        Ok(replayed(recording, machine, self.policy.policy(&start_patiently)?, self.policy.config()))
+        let question = Question {
+            machine: self.machine.model(&self.modules)?,
+            policy: self.policy.policy(&start_patiently)?,
+            fpu_threshold: self.policy.fpu_threshold(),
+        };
+        Ok(replayed(recording, question))
     }
 }
 
 /// Returns the report of a policy's decisions over a recording, on its machine or on another one.
-pub fn replayed(
-    recording: Recording,
-    machine: Option<MachineModel>,
-    policy: Box<dyn Policy>,
-    config: EngineConfig,
-) -> Report {
+pub fn replayed(recording: Recording, question: Question) -> Report {
     let header = recording.header.clone();
     let mut notes = Vec::new();
     if recording.truncated {
         let observations = recording.observations().count();
         notes.push(format!("the recording breaks off after {observations} observations"));
     }
-    let other = machine.as_ref().map(|machine| machine.topology.clone());
-    let machine = machine.unwrap_or_else(|| header.machine());
-    let as_recorded = EngineConfig::with_interval(Duration::from_nanos(header.interval_ns));
-    let config = EngineConfig { fpu_threshold: config.fpu_threshold, ..as_recorded };
-    let mut engine = Engine::new(machine, policy, config);
-    let mut world = RecordedWorld::new(recording, other);
+    let recording::Replay { mut engine, mut world, is_of_the_run } = recording.replay(question);
+    if !is_of_the_run {
+        notes.push(PLACEMENT_ALONE.to_owned());
+    }
     let mut builder = ReportBuilder::default();
     let Ok(()) = control_loop(&mut world, &mut engine, |input, actions, engine| {
         builder.watch(input, actions, engine);

@@ -17,7 +17,7 @@ use corewise_core::observe::{
 };
 use corewise_core::policy;
 use corewise_core::profile;
-use corewise_core::recording::{FORMAT, Header, VERSION, to_line};
+use corewise_core::recording::{Decider, FORMAT, Header, Question, VERSION, to_line};
 use corewise_core::time::{Time, parse_duration};
 use corewise_core::topology::Topology;
 use corewise_counters::pmu::EventFile;
@@ -127,6 +127,7 @@ fn recorded() -> Vec<String> {
         profile: Some(fixture::smt().into()),
         command: vec!["povray".to_owned()],
         interval_ns: 1_000_000_000,
+        decider: Some(Decider { policy: "pa".to_owned(), config: EngineConfig::default() }),
         discovery: "poll".to_owned(),
         counters: "sample".to_owned(),
         host: None,
@@ -180,7 +181,8 @@ fn recording(lines: &[String]) -> Result<()> {
     let recording = recording_file::parse(lines.concat().into_bytes())?;
     for name in ["spread", "pa"] {
         let policy = policy::build(name).expect("a policy");
-        let report = replay::replayed(recording.clone(), None, policy, EngineConfig::default());
+        let question = Question { machine: None, policy, fpu_threshold: None };
+        let report = replay::replayed(recording.clone(), question);
         let texts =
             [report::table::render(&report), report::page::render(&report), replay::describe(&report)];
         assert!(texts.iter().all(|text| !text.is_empty()));

@@ -65,27 +65,77 @@ fn a_replay_decides_as_the_run_did_by_the_profile_that_it_had() {
     needs!(TwoPes);
     let directory = tempfile::tempdir().unwrap();
     let profile = profile_with_a_fast_pe(directory.path());
+    for guard_and_waits in [["--guard", "off", "--waits", "off"], ["--guard", "on", "--waits", "auto"]] {
+        check_replay_by(&profile, &guard_and_waits);
+    }
+}
+
+fn check_replay_by(profile: &Path, guard_and_waits: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
     let [recording, report] = ["run.cwr", "report.json"].map(|name| directory.path().join(name));
-    // A guard and changed waits are no matter of a replay.
-    let options =
-        ["run", "-q", "--interval", "100ms", "--policy", "mintlp", "--guard", "off", "--waits", "off"];
+    let of_run = directory.path().join("profile.json");
+    std::fs::copy(profile, &of_run).unwrap();
+    let options = ["run", "-q", "--interval", "100ms", "--policy", "mintlp"];
     let mut run = corewise();
-    run.args(options).arg("--profile").arg(&profile).arg("--record").arg(&recording);
+    run.args(options).args(guard_and_waits).arg("--profile").arg(&of_run).arg("--record").arg(&recording);
     run.arg("--report").arg(&report).arg("--").arg(burn()).args(["0.5", "int", "2*sleep", "int", "spawner"]);
     assert!(run.output().unwrap().status.success());
     // What was recorded needs nothing else.
-    std::fs::remove_file(&profile).unwrap();
+    std::fs::remove_file(&of_run).unwrap();
     let decisions = |report: &[u8]| {
         let report: Value = serde_json::from_slice(report).unwrap();
         let decisions = report["decisions"].as_array().unwrap();
         // The last outcomes come after the end of the recording.
-        let told = |decision: &Value| ["at_ns", "tid", "pes", "reason"].map(|key| decision[key].to_string());
+        let told = |decision: &Value| {
+            ["at_ns", "tid", "pes", "setting", "reason"].map(|key| decision[key].to_string())
+        };
         decisions.iter().map(told).collect::<Vec<_>>()
     };
     let decided = decisions(&std::fs::read(&report).unwrap());
-    assert!(decided.iter().any(|[_, _, pes, _]| pes == "\"0\""), "nobody got the fast PE: {decided:?}");
+    assert!(decided.iter().any(|[_, _, pes, ..]| pes == "\"0\""), "nobody got the fast PE: {decided:?}");
     let replayed = replay(&recording, &["--policy", "mintlp", "--json"]);
     assert_eq!(decisions(&replayed.stdout), decided, "{replayed:?}");
+}
+
+/// A policy that writes down its scenes and binds each thread to the first PE that it may use.
+const WRITES_SCENES: &str = r#"
+import json, os, sys
+scenes = open(os.environ["SCENES"], "w")
+for line in sys.stdin:
+    scene = json.loads(line)
+    if "step" not in scene:
+        print('{"version": 1, "events": true}', flush=True)
+        continue
+    scenes.write(line)
+    scenes.flush()
+    placeable = [thread for thread in scene["threads"] if thread["placeable"] and thread["may_use_pes"]]
+    first = lambda thread: thread["may_use_pes"].split(",")[0].split("-")[0]
+    bind = [{"thread": thread["thread"], "pes": first(thread)} for thread in placeable]
+    print(json.dumps({"step": scene["step"], "bind": bind}), flush=True)
+"#;
+
+#[test]
+fn a_policy_that_is_a_program_gets_the_scenes_of_the_run_again() {
+    needs!(Python);
+    let directory = tempfile::tempdir().unwrap();
+    let [recording, program, of_run, of_replay] =
+        ["run.cwr", "policy.py", "run.jsonl", "replay.jsonl"].map(|name| directory.path().join(name));
+    std::fs::write(&program, WRITES_SCENES).unwrap();
+    let policy = format!("exec:deadline=60s,python3 {}", program.display());
+    let mut run = corewise();
+    run.args(["run", "-q", "--interval", "200ms", "--policy", &policy, "--record"]).arg(&recording);
+    run.arg("--").arg(burn()).args(["0.5", "4*spin"]).env("SCENES", &of_run);
+    assert!(run.output().unwrap().status.success());
+    let mut again = corewise();
+    again.arg("replay").arg(&recording).args(["--policy", &policy]).env("SCENES", &of_replay);
+    let output = again.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let [then, now] = [&of_run, &of_replay].map(|file| std::fs::read_to_string(file).unwrap());
+    assert_eq!(then.lines().count(), now.lines().count());
+    assert!(then.lines().count() > 3, "{then}");
+    for (then, now) in then.lines().zip(now.lines()) {
+        assert_eq!(then, now);
+    }
 }
 
 #[test]

@@ -136,10 +136,15 @@ impl ThreadWindow {
 
 /// The recent activity of an application.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ApplicationWindow(Marks<ApplicationReading>);
+pub(super) struct ApplicationWindow {
+    marks: Marks<ApplicationReading>,
+    /// Since when its first reading counts.
+    since: Option<Time>,
+}
 
 impl ApplicationWindow {
-    /// Takes in a reading. Without an earlier reading the application is judged by the time since `before`.
+    /// Takes in a reading. Without an earlier reading the application is judged by the time since `before` at
+    /// its first one: everything that it did is counted from there.
     pub fn take(
         &mut self,
         reading: &ApplicationReading,
@@ -147,12 +152,13 @@ impl ApplicationWindow {
         now: Time,
         window: Duration,
     ) -> ApplicationView {
-        let (base, since) = match self.0.base(now, window) {
+        let first = *self.since.get_or_insert(before);
+        let (base, since) = match self.marks.base(now, window) {
             Some((at, base)) => (Some(base), *at),
-            None => (None, before),
+            None => (None, first),
         };
         let view = ApplicationView::between(base, reading, now.since(since));
-        self.0.set(now, window, || reading.clone());
+        self.marks.set(now, window, || reading.clone());
         view
     }
 }
@@ -183,6 +189,18 @@ mod tests {
                 }
                 marks.set(at, WINDOW, || ());
             }
+        }
+    }
+
+    #[test]
+    fn a_tlp_is_over_the_time_that_it_is_counted_from_however_close_the_looks() {
+        let mut application = ApplicationWindow::default();
+        let mut before = ms(0);
+        for at in [450, 500, 550, 600, 960, 1000, 1500].map(ms) {
+            let reading = ApplicationReading { runnable_thread_ns: 4 * at.0, ..Default::default() };
+            let view = application.take(&reading, before, at, WINDOW);
+            assert!((view.tlp_mean - 4.0).abs() < 1e-9, "{} at {at:?}", view.tlp_mean);
+            before = at;
         }
     }
 

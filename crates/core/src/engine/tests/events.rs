@@ -80,6 +80,23 @@ fn threads_that_come_and_go_between_intervals_are_part_of_the_scene() {
     );
 }
 
+/// Events may wait while an observation is made, which then already shows the threads that they report.
+#[test]
+fn a_thread_whose_start_is_reported_after_an_observation_of_it_is_one_thread() {
+    let asked = Rc::new(RefCell::new(Vec::new()));
+    let policy = Listener { kinds: &[EventKind::ThreadStarted], asked: asked.clone() };
+    let mut engine = Engine::new(bulldozer(), Box::new(policy), EngineConfig::default());
+    let reading = |tid| ThreadReading::example(tid);
+    engine.step(&Observation { at: second(1), threads: vec![reading(7)], ..Observation::default() });
+    let started = |tid| Event::ThreadStarted(Box::new(reading(tid)));
+    let events = vec![started(7), started(8), started(8)];
+    engine.react(&EventBatch { at: second(1), events, outcomes: Vec::new() });
+    assert_eq!(
+        asked.take(),
+        ["interval: 1 of 1 runnable", "new threads, new threads, new threads: 2 of 2 runnable"]
+    );
+}
+
 /// One application of four threads on one fast and three slow PEs: parallel, then with one runnable thread.
 #[test]
 fn a_sequential_phase_gets_the_fast_pe_when_it_begins() {

@@ -1,10 +1,14 @@
 //! Replaying a recording leads to the same decisions, to the last byte.
 
 use super::*;
+use crate::observe::Input;
 use crate::plan::Action;
 use crate::profile::fixture;
 use crate::profile::{MachineProfile, Resource};
-use crate::recording::{FORMAT, Header, RecordedWorld, Recording, VERSION, to_line};
+use crate::recording::{FORMAT, Header, Question, RecordedWorld, Recording, VERSION, to_line};
+use crate::report::Sources;
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Four threads of an application, of which one alone is runnable for a while, and one that cannot be bound.
@@ -32,23 +36,16 @@ fn drive(world: &mut impl World<Error = std::convert::Infallible>, engine: &mut 
 
 /// Runs on the machine and replays; returns what was decided, and the recording.
 fn check_replay(machine: MachineModel, policy: &dyn Fn() -> Box<dyn Policy>) -> (Decided, Recording) {
-    let header = Header {
-        format: FORMAT.to_owned(),
-        version: VERSION,
-        topology: machine.topology.clone(),
-        profile: machine.profile.clone(),
-        command: vec!["test".to_owned()],
-        interval_ns: 1_000_000_000,
-        discovery: "scripted".to_owned(),
-        counters: "sample".to_owned(),
-        host: None,
-    };
     let allowed = vec![(Time(0), machine.topology.allowed.clone())];
     let mut world = ScriptedWorld::new(allowed, threads(), second(4)).with_events();
-    let (decided, lines) = drive(&mut world, &mut Engine::new(machine, policy(), EngineConfig::default()));
-    let recording = Recording::parse(&(to_line(&header) + &lines)).unwrap();
-    let mut engine = Engine::new(recording.header.machine(), policy(), EngineConfig::default());
-    let (again, _) = drive(&mut RecordedWorld::new(recording.clone(), None), &mut engine);
+    let mut engine = Engine::new(machine, policy(), EngineConfig::default());
+    let sources = Sources { discovery: "scripted".to_owned(), counters: "sample".to_owned() };
+    let header = to_line(&Header::of(&engine, &["test".to_owned()], &sources, None));
+    let (decided, lines) = drive(&mut world, &mut engine);
+    let recording = Recording::parse(&(header + &lines)).unwrap();
+    let question = Question { machine: None, policy: policy(), fpu_threshold: None };
+    let mut replay = recording.clone().replay(question);
+    let (again, _) = drive(&mut replay.world, &mut replay.engine);
     assert_eq!(format!("{again:?}"), format!("{decided:?}"));
     (decided, recording)
 }
@@ -59,6 +56,43 @@ fn a_replay_decides_the_same_by_the_recorded_events() {
     let (decided, recording) = check_replay(machine.into(), &|| policy::build("pa").unwrap());
     assert!(recording.inputs.iter().any(|input| input.observation().is_none()));
     assert!(decided.iter().any(|(_, actions)| !actions.is_empty()));
+}
+
+/// Counts how often it is asked because its interval has elapsed.
+#[derive(Clone, Default)]
+struct Counted(Rc<Cell<u32>>);
+
+impl Policy for Counted {
+    fn name(&self) -> &str {
+        "counted"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::NONE
+    }
+
+    fn place(&mut self, _: &Scene<'_>) -> Placement {
+        self.0.set(self.0.get() + 1);
+        Placement::default()
+    }
+}
+
+/// A run with a guard, or one that checks for spinning, is observed more often than its policy decides. A
+/// replay of its recording sees all these observations.
+#[test]
+fn a_policy_is_asked_once_an_interval_however_often_is_observed() {
+    let observation = |at| Input::Observation(Observation { at: Time(at), ..Observation::default() });
+    let lines: String = (1..=100).map(|look| to_line(&observation(look * 50_000_000))).collect();
+    let topology = Topology::synthetic("core:2 pu:1").unwrap();
+    let engine = Engine::new(topology, policy::build("pa").unwrap(), EngineConfig::default());
+    let sources = Sources { discovery: String::new(), counters: String::new() };
+    let header = to_line(&Header::of(&engine, &[], &sources, None));
+    let recording = Recording::parse(&(header + &lines)).unwrap();
+    let counted = Counted::default();
+    let question = Question { machine: None, policy: Box::new(counted.clone()), fpu_threshold: None };
+    let mut replay = recording.replay(question);
+    drive(&mut replay.world, &mut replay.engine);
+    assert!((5..=6).contains(&counted.0.get()), "{} times in 5 s", counted.0.get());
 }
 
 /// Places threads by figures that only a calibration provides, and reports which.
@@ -128,6 +162,7 @@ fn a_profile_that_is_damaged_or_of_another_machine_is_named() {
         profile: Some(Arc::new(profile)),
         command: Vec::new(),
         interval_ns: 1,
+        decider: None,
         discovery: String::new(),
         counters: String::new(),
         host: None,
