@@ -13,12 +13,13 @@ use super::members::ByParentage;
 use super::restore::{Remains, restore, seen};
 use super::slots::Slots;
 use super::turns::Turns;
+use super::word::Memories;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::plan::OutcomeKind;
 use corewise_discovery::followed::Followed;
 use corewise_sys::affinity;
-use corewise_sys::task::Task;
+use corewise_sys::task::{self, Task};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -117,13 +118,13 @@ impl Binder {
 
     /// Returns notes for the user.
     pub fn notes(&self) -> Vec<String> {
-        self.guardian.notes()
+        self.guardian.notes().into_iter().chain(self.turns.note()).collect()
     }
 
     /// Records a change in the journal.
     pub fn note(&mut self, entry: Entry) {
-        self.ledger.note(entry.clone());
-        self.guardian.write(&entry, &self.ledger);
+        self.guardian.write(&entry);
+        self.ledger.note(entry);
     }
 
     /// Records a process of the application, unless it has ended.
@@ -214,7 +215,7 @@ impl Binder {
             return OutcomeKind::NotOurs;
         }
         if let Some(why) = self.guardian.failure() {
-            return OutcomeKind::Refused(why.to_owned());
+            return OutcomeKind::Refused(why);
         }
         let original = if mask == own && !self.narrowed { &self.all_pes } else { &mask }.clone();
         let before = bound.cloned();
@@ -222,7 +223,6 @@ impl Binder {
         self.note(Entry::Bind { thread, original: original.clone(), ours: pes.clone() });
         self.generations.insert(tid, generation);
         if let Some(why) = self.guardian.failure() {
-            let why = why.to_owned();
             self.unbound(tid, before);
             return OutcomeKind::Refused(why);
         }
@@ -287,13 +287,17 @@ impl Binder {
             return OutcomeKind::Refused(why);
         }
         let group = Slowed::of(Path::new("/"), pid);
+        if self.ledger.turns_since().is_none() {
+            self.note(Entry::TurnsSince(task::now()));
+            self.turns.begin(task::now());
+        }
         self.note(Entry::InTurns(process));
         group.iter().for_each(|group| self.note(Entry::Slowed(group.clone())));
         if let Some(why) = self.guardian.failure() {
-            let why = why.to_owned();
             self.note(Entry::NoTurns(pid));
             return OutcomeKind::Refused(why);
         }
+        self.guardian.note_turns(true);
         self.turns.join(process, group)
     }
 
@@ -306,6 +310,7 @@ impl Binder {
     pub fn end_turns(&mut self, pid: u32) -> OutcomeKind {
         if self.turns.leave(&self.token, pid) {
             self.note(Entry::NoTurns(pid));
+            self.guardian.note_turns(!self.turns.is_empty());
         }
         OutcomeKind::Done
     }
@@ -329,20 +334,21 @@ impl Binder {
     pub fn restore_all(mut self) {
         self.guardian.look();
         let within = if self.guardian.is_there() { WITHIN } else { WITHIN_ALONE };
+        let (ledger, memories) = (self.guardian.ledger(), Memories::default());
         if let Some(followed) = &mut self.followed {
             // The search by parents covers what this misses.
-            let _ = restore(&self.ledger, &self.token, followed, within);
+            let _ = restore(&ledger, &self.token, followed, &memories, within);
         }
-        let mut by_parentage = ByParentage::new(self.ledger.members());
-        let remains = match restore(&self.ledger, &self.token, &mut by_parentage, within) {
-            Ok(remains) if remains == Remains::default() => return self.guardian.dismiss(&mut self.ledger),
+        let mut by_parentage = ByParentage::new(ledger.members());
+        let remains = match restore(&ledger, &self.token, &mut by_parentage, &memories, within) {
+            Ok(remains) if remains == Remains::default() => return self.guardian.dismiss(),
             Ok(remains) => remains.to_string(),
             Err(error) => error.to_string(),
         };
         // Otherwise it sees the socket close and continues.
         if !self.guardian.is_there() {
             // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "corewise: not all affinity masks could be restored: {remains}");
+            let _ = writeln!(io::stderr(), "corewise: not everything could be restored: {remains}");
         }
     }
 }

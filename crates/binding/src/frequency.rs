@@ -110,10 +110,10 @@ impl Limits {
         for &Limit { pe, original_khz, khz } in &limits {
             let entry = Entry::Lowered(Lowered { pe, original_khz, ours_khz: khz });
             ledger.note(entry.clone());
-            guardian.write(&entry, &ledger);
+            guardian.write(&entry);
         }
         if let Some(failure) = guardian.failure() {
-            return Err(io::Error::other(failure.to_owned()));
+            return Err(io::Error::other(failure));
         }
         let (system, token) = (system.to_owned(), ActToken::mint());
         Ok(Limits { system, limits, token, ledger, guardian: Some(guardian) })
@@ -133,7 +133,7 @@ impl Drop for Limits {
     fn drop(&mut self) {
         restore(&self.system, &self.ledger, &self.token);
         if let Some(guardian) = self.guardian.take() {
-            guardian.dismiss(&mut self.ledger);
+            guardian.dismiss();
         }
     }
 }

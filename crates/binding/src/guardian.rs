@@ -1,57 +1,94 @@
-//! The guardian: a small process that restores every mask when corewise dies without doing so itself.
+//! The guardian: a small process that restores every change when corewise dies without doing so itself.
 //!
-//! corewise writes each change to a file before it makes it ([`super::journal`]) and holds one end of a
+//! corewise writes each change to a journal before it makes it ([`super::journal`]) and holds one end of a
 //! socket. When that closes without the entry in the journal that everything is restored, corewise was
 //! killed, and the guardian restores what the journal lists. Until then it is idle, and corewise never waits
 //! for it. It lives in a session of its own, out of reach of the terminal's signals, and is a [`helper`]:
-//! neither followed nor waited for. If BPF programs follow the threads, it receives their descriptors: the
-//! programs then outlive corewise and know every thread that inherited a mask. The guardian also restores the
-//! words that corewise writes into programs' memory ([`Words`]).
+//! neither followed nor waited for.
+//!
+//! Over the socket it receives what a journal cannot hold ([`Message`]): the BPF programs that follow the
+//! threads, if there are any (they then outlive corewise and know every thread that inherited a change), and
+//! the memory of the programs that corewise writes to, which not everybody may open who may have it.
+//!
+//! While programs take turns, it also looks at corewise: if corewise is stopped, nobody would end the turn of
+//! the program that has it, and the others would wait for as long. It makes them normal until corewise goes on.
 
 use super::journal::{self, Journal};
 use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;
 use super::members::{ByParentage, Members};
 use super::restore::{Remains, be_in_time, restore};
+use super::turns;
+use super::word::{Memories, Word};
+use corewise_core::plan::TURN;
 use corewise_discovery::followed::Followed;
 use corewise_sys::helper;
 use corewise_sys::task::Task;
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
+    socketpair,
+};
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long the guardian tries to restore everything.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// The maximum number of descriptors that are handed over.
+/// The maximum number of descriptors that are handed over at once.
 const DESCRIPTORS_MAX: usize = 32;
+
+/// The maximum length of a message's text.
+const MESSAGE_MAX: usize = 64;
 
 /// The guardian process, and the journal that it reads when corewise has died.
 #[derive(Debug)]
 pub struct Guardian {
-    process: Task,
-    socket: UnixStream,
+    changes: Changes,
+    notes: Vec<String>,
+}
+
+/// The record of what corewise changes, shared by all of its parts that change something.
+#[derive(Debug, Clone)]
+pub struct Changes(Arc<Mutex<Record>>);
+
+#[derive(Debug)]
+struct Record {
+    guardian: Task,
+    socket: OwnedFd,
     journal: Journal,
-    /// Why changes would not be restored after a crash: nothing more may be bound then.
+    /// Why changes would not be restored after a crash: nothing more may be changed then.
     failure: Option<String>,
     is_there: bool,
-    notes: Vec<String>,
+    /// The process whose memory was handed over last, with the number of its program.
+    handed_over: Option<(Task, u64)>,
+}
+
+/// What the guardian is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Message {
+    /// The followed threads, with the descriptors of their programs.
+    Followed,
+    /// The memory of a process, with its descriptor.
+    Memory(Task),
+    /// Whether programs take turns from now on.
+    Turns(bool),
 }
 
 impl Guardian {
     /// Starts the guardian. This process must have only one thread.
     pub fn start() -> io::Result<Guardian> {
         let (journal, why_unnamed) = Journal::create()?;
-        let (mut socket, theirs) = UnixStream::pair()?;
+        let (socket, theirs) = pair()?;
+        let corewise = Task::own()?;
         let Some(pid) = helper::fork()? else {
-            if let Err(error) = serve(theirs, &journal) {
+            if let Err(error) = serve(corewise, theirs, &journal) {
                 let _ = writeln!(io::stderr(), "corewise: its guardian process: {error}");
             }
             helper::end()
@@ -59,172 +96,200 @@ impl Guardian {
         // Otherwise it would never be closed.
         drop(theirs);
         // The guardian sends a byte when it has detached itself.
-        socket.read_exact(&mut [0])?;
-        let process = Task::of(pid.as_raw() as u32)?.ok_or(io::Error::other("the guardian has ended"))?;
-        let unnamed =
-            |why| format!("{why}: if corewise and its guardian are both killed, what is bound stays bound");
-        let notes = why_unnamed.map(unnamed).into_iter().collect();
-        Ok(Guardian { process, socket, journal, failure: None, is_there: true, notes })
+        if nix::unistd::read(&socket, &mut [0])? == 0 {
+            return Err(io::Error::other("the guardian has ended"));
+        }
+        let guardian = Task::of(pid.as_raw() as u32)?.ok_or(io::Error::other("the guardian has ended"))?;
+        let unnamed = |why| {
+            format!("{why}: if corewise and its guardian are both killed, what was changed stays changed")
+        };
+        let changes = Changes::new(Record::new(guardian, socket, journal));
+        Ok(Guardian { changes, notes: why_unnamed.map(unnamed).into_iter().collect() })
     }
 
     /// Returns a guardian for tests that is this process and does nothing.
     #[cfg(test)]
     pub fn idle() -> Guardian {
-        let (socket, ear) = UnixStream::pair().unwrap();
+        let (socket, ear) = pair().unwrap();
         // Keep it open to the end of the test: sending to a closed socket is an error.
         std::mem::forget(ear);
-        let journal = Journal::without_name().unwrap();
-        Guardian {
-            process: Task::own().unwrap(),
-            socket,
-            journal,
-            failure: None,
-            is_there: true,
-            notes: Vec::new(),
-        }
+        let record = Record::new(Task::own().unwrap(), socket, Journal::without_name().unwrap());
+        Guardian { changes: Changes::new(record), notes: Vec::new() }
     }
 
     /// Returns the guardian with a journal that can hold nothing more, for tests.
     #[cfg(test)]
-    pub fn without_space(mut self) -> Guardian {
-        self.journal.limit = 0;
+    pub fn without_space(self) -> Guardian {
+        self.changes.record().journal.limit = 0;
         self
     }
 
     /// Returns the guardian's process.
     pub fn process(&self) -> Task {
-        self.process
+        self.changes.record().guardian
     }
 
     /// Hands over the kernel's list of the followed threads, if there is one. Without it, the guardian
-    /// searches threads that inherited a mask by their parents.
+    /// searches threads that inherited a change by their parents.
     pub fn hand_over(&mut self, followed: &Followed) {
         let descriptors: Vec<_> = followed.descriptors().map(|fd| fd.as_raw_fd()).collect();
-        let message = [ControlMessage::ScmRights(&descriptors)];
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(b"!")], &message, flags, None);
-        if let Err(errno) = sent {
-            self.failure
-                .get_or_insert(format!("cannot hand the followed threads over to the guardian: {errno}"));
+        let mut record = self.changes.record();
+        if let Err(error) = record.send(Message::Followed, &descriptors) {
+            let failure = format!("cannot hand the followed threads over to the guardian: {error}");
+            record.failure.get_or_insert(failure);
         }
     }
 
-    /// Returns a handle for entrusting it with words in memory.
-    pub fn words(&self) -> io::Result<Words> {
-        Ok(Words(self.socket.try_clone()?))
+    /// Returns the record of changes, for everybody who changes something.
+    pub fn changes(&self) -> Changes {
+        self.changes.clone()
     }
 
-    /// Writes a change that is about to be made into the journal. The ledger has it already.
-    pub fn write(&mut self, entry: &Entry, ledger: &Ledger) {
-        if let Err(error) = self.journal.write(entry, ledger) {
+    /// Writes a change that is about to be made into the journal.
+    pub fn write(&mut self, entry: &Entry) {
+        self.changes.record().write(entry);
+    }
+
+    /// Returns everything that was changed.
+    pub fn ledger(&self) -> Ledger {
+        self.changes.record().journal.ledger().clone()
+    }
+
+    /// Lets the guardian know whether programs take turns.
+    pub fn note_turns(&self, are_taken: bool) {
+        // A guardian that cannot be reached is gone, which the next look shows.
+        let _ = self.changes.record().send(Message::Turns(are_taken), &[]);
+    }
+
+    /// Returns why nothing may be changed any more, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.changes.record().failure.clone()
+    }
+
+    /// Checks that the guardian process exists and is not stopped.
+    pub fn look(&mut self) {
+        self.changes.record().look();
+    }
+
+    /// Returns whether the guardian was running at the last check.
+    pub fn is_there(&self) -> bool {
+        self.changes.record().is_there
+    }
+
+    /// Returns notes for the user.
+    pub fn notes(&self) -> Vec<String> {
+        let failure = self.failure().map(|why| format!("{why}: from then on nothing was bound"));
+        self.notes.iter().cloned().chain(failure).collect()
+    }
+
+    /// Ends the guardian and deletes the journal, after everything was restored.
+    pub fn dismiss(self) {
+        let mut record = self.changes.record();
+        record.write(&Entry::Done);
+        record.journal.close();
+        record.failure.get_or_insert("the run is over".to_owned());
+    }
+}
+
+impl Changes {
+    fn new(record: Record) -> Changes {
+        Changes(Arc::new(Mutex::new(record)))
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a word that is about to be written to, with the values that it may have from now on; says why
+    /// that is not possible, and it must not be written then. `memory` is its program's.
+    pub fn record_word(&self, word: &Word, memory: &File) -> Result<(), String> {
+        let mut record = self.record();
+        record.look();
+        let program = (word.process, word.program);
+        if record.failure.is_none() && record.handed_over != Some(program) {
+            // Without it the guardian opens the memory itself, which it may not be permitted to.
+            let _ = record.send(Message::Memory(word.process), &[memory.as_raw_fd()]);
+            record.handed_over = Some(program);
+        }
+        record.write(&Entry::Word(word.clone()));
+        record.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Restores the words of a new process that was forked while they were changed. Returns whether there was
+    /// one.
+    pub fn restore_fork(&self, pid: u32) -> bool {
+        let record = self.record();
+        let words = record.journal.ledger().words();
+        if words.is_empty() {
+            return false;
+        }
+        // Whoever has ended meanwhile needs nothing.
+        let Ok(Some(process)) = Task::of(pid) else { return false };
+        let forked = words.iter().filter_map(|word| word.in_fork(process));
+        forked.filter(|word| word.restore(None) == Ok(true)).count() > 0
+    }
+}
+
+impl Record {
+    fn new(guardian: Task, socket: OwnedFd, journal: Journal) -> Record {
+        Record { guardian, socket, journal, failure: None, is_there: true, handed_over: None }
+    }
+
+    fn write(&mut self, entry: &Entry) {
+        if let Err(error) = self.journal.write(entry) {
             let path = self.journal.path().unwrap_or(Path::new("the journal of changes")).display();
             self.failure.get_or_insert(format!("cannot write {path}: {error}"));
         }
     }
 
-    /// Returns why nothing may be bound any more, if so.
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+    fn send(&self, message: Message, descriptors: &[RawFd]) -> io::Result<()> {
+        let rights = [ControlMessage::ScmRights(descriptors)];
+        let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let text = message.to_text();
+        sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(text.as_bytes())], rights, flags, None)?;
+        Ok(())
     }
 
-    /// Checks that the guardian process exists and is not stopped.
-    pub fn look(&mut self) {
-        let what = match self.process.state() {
+    fn look(&mut self) {
+        let what = match self.guardian.state() {
             Ok(Some('T' | 't')) => "stopped",
             Ok(None) => "gone",
-            // If `/proc` cannot be read (for want of descriptors), no thread is bound either.
+            // If `/proc` cannot be read (for want of descriptors), nothing is changed either.
             Ok(Some(_)) | Err(_) => return,
         };
         let failure = || format!("the guardian, which restores everything after a crash, is {what}");
         self.failure.get_or_insert_with(failure);
         self.is_there = false;
     }
-
-    /// Returns whether the guardian was running at the last check.
-    pub fn is_there(&self) -> bool {
-        self.is_there
-    }
-
-    /// Returns notes for the user.
-    pub fn notes(&self) -> Vec<String> {
-        let failure = self.failure.iter().map(|why| format!("{why}: from then on nothing was bound"));
-        self.notes.iter().cloned().chain(failure).collect()
-    }
-
-    /// Ends the guardian and deletes the journal, after everything was restored.
-    pub fn dismiss(mut self, ledger: &mut Ledger) {
-        ledger.note(Entry::Done);
-        self.write(&Entry::Done, ledger);
-        self.journal.close();
-    }
 }
 
-/// A handle for announcing words that are about to be written into a program's memory.
-#[derive(Debug)]
-pub struct Words(UnixStream);
-
-/// A word in a program's memory, with its original value and the one that corewise writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Word {
-    /// Its address.
-    pub address: u64,
-    /// Its original value.
-    pub own: u64,
-    /// The value that corewise is about to write.
-    pub ours: u64,
-    /// Its width in bytes: at most 8, the lowest ones of the values.
-    pub width: usize,
-}
-
-impl Words {
-    /// Entrusts the guardian with a word: after corewise's death it restores the original value, if the word
-    /// still has the value that corewise wrote. The descriptor `memory` stays with the program through an
-    /// `exec`.
-    pub fn entrust(&self, memory: BorrowedFd<'_>, word: Word) -> io::Result<()> {
-        let descriptors = [memory.as_raw_fd()];
-        let message = [ControlMessage::ScmRights(&descriptors)];
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        let bytes = word.to_bytes();
-        sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(&bytes)], &message, flags, None)?;
-        Ok(())
-    }
-}
-
-impl Word {
-    /// The size of a message about a word, in bytes.
-    const LENGTH: usize = 32;
-
-    fn to_bytes(self) -> [u8; Self::LENGTH] {
-        let words = [self.address, self.own, self.ours, self.width as u64].map(u64::to_ne_bytes);
-        words.concat().try_into().expect("four words have 32 bytes")
+impl Message {
+    fn to_text(self) -> String {
+        match self {
+            Message::Followed => "followed".to_owned(),
+            Message::Memory(process) => format!("memory {process}"),
+            Message::Turns(are_taken) => format!("turns {are_taken}"),
+        }
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Word> {
-        let mut words =
-            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
-        let is_whole = bytes.len() == Self::LENGTH;
-        let mut next = || words.next().filter(|_| is_whole);
-        let (address, own, ours) = (next()?, next()?, next()?);
-        Some(Word { address, own, ours, width: (next()? as usize).min(8) })
-    }
-
-    /// Returns the present value; `None` if the program's memory no longer exists.
-    pub fn read(self, memory: &File) -> Option<u64> {
-        let mut present = [0; 8];
-        let is_read = memory.read_at(&mut present[..self.width], self.address);
-        is_read.is_ok_and(|count| count == self.width).then_some(u64::from_le_bytes(present))
-    }
-
-    fn give_back(self, memory: &File) {
-        if self.read(memory) == Some(self.ours) {
-            // The program may end at any time.
-            let _ = memory.write_at(&self.own.to_le_bytes()[..self.width], self.address);
+    fn parse(text: &str) -> Option<Message> {
+        match text.split_once(' ') {
+            None => (text == "followed").then_some(Message::Followed),
+            Some(("memory", process)) => process.parse().ok().map(Message::Memory),
+            Some(("turns", are_taken)) => are_taken.parse().ok().map(Message::Turns),
+            Some(_) => None,
         }
     }
 }
 
+/// Two ends of a socket that keeps messages apart.
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
+}
+
 /// Runs the guardian process: detaches itself, waits for corewise's end, and restores what is left.
-fn serve(socket: UnixStream, journal: &Journal) -> io::Result<()> {
+fn serve(corewise: Task, socket: OwnedFd, journal: &Journal) -> io::Result<()> {
     nix::unistd::setsid()?;
     ignore_termination_signals()?;
     // It must not keep open any other inherited descriptor.
@@ -235,17 +300,10 @@ fn serve(socket: UnixStream, journal: &Journal) -> io::Result<()> {
     helper::take_name(c"guardian");
     // It sleeps until it is needed, and must then run at once.
     let _in_time = be_in_time();
-    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    socket.write_all(b"!")?;
-    let mut words = Vec::new();
-    let followed = wait(&socket, &mut |memory: File, word: Word| {
-        // Drop the memory of ended programs, as descriptors are scarce.
-        words.retain(|(memory, word): &(File, Word)| word.read(memory).is_some());
-        words.push((memory, word));
-    })?;
-    words.iter().rev().for_each(|(memory, word)| word.give_back(memory));
-    let ledger = journal::read(io::stdout().as_fd())?;
-    let remains = give_back(&ledger, followed)?;
+    nix::unistd::write(io::stdin().as_fd(), b"!")?;
+    let (followed, memories) = wait(corewise)?;
+    let ledger = journal::read(io::stdout().as_fd())?.ledger;
+    let remains = give_back(&ledger, followed, &memories)?;
     if remains == Remains::default() {
         return journal.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
     }
@@ -258,45 +316,71 @@ fn not_there(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-fn give_back(ledger: &Ledger, followed: Option<Followed>) -> io::Result<Remains> {
+fn give_back(ledger: &Ledger, followed: Option<Followed>, memories: &Memories) -> io::Result<Remains> {
     let token = ActToken::mint();
     if let Some(mut followed) = followed {
         // Processes that the kernel cannot list are found by their parents, which is the second search in any
         // case.
-        let _ = restore(ledger, &token, &mut followed as &mut dyn Members, WITHIN);
+        let _ = restore(ledger, &token, &mut followed as &mut dyn Members, memories, WITHIN);
     }
-    restore(ledger, &token, &mut ByParentage::new(ledger.members()), WITHIN)
+    restore(ledger, &token, &mut ByParentage::new(ledger.members()), memories, WITHIN)
 }
 
-/// Waits for the end of corewise. Returns the descriptors handed over; words go to `entrust`.
-fn wait(socket: &UnixStream, entrust: &mut impl FnMut(File, Word)) -> io::Result<Option<Followed>> {
-    let mut descriptors = Vec::new();
+/// Waits for the end of corewise, which has the other end of standard input. Returns what was handed over.
+fn wait(corewise: Task) -> io::Result<(Option<Followed>, Memories)> {
+    let (mut followed, mut memories, mut turns_are_taken) = (Vec::new(), Memories::default(), false);
     loop {
-        let mut bytes = [0; Word::LENGTH];
-        let mut buffer = [IoSliceMut::new(&mut bytes)];
-        let mut space = cmsg_space!([std::os::fd::RawFd; DESCRIPTORS_MAX]);
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut buffer, Some(&mut space), flags) {
-            Ok(message) => message,
-            Err(Errno::EINTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        };
-        let (length, mut received) = (message.bytes, Vec::new());
-        for part in message.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(numbers) = part {
-                // SAFETY: the kernel has just created these descriptors in this process, and they are not
-                // used elsewhere.
-                received.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        if turns_are_taken && !has_message_within(TURN)? {
+            if matches!(corewise.state(), Ok(Some('T' | 't'))) {
+                let ledger = journal::read(io::stdout().as_fd())?.ledger;
+                turns::make_all_normal(&ledger, &ActToken::mint());
             }
+            continue;
         }
-        if length == 0 {
-            return Ok(Followed::from_descriptors(descriptors));
-        }
-        match (Word::from_bytes(&bytes[..length]), received.pop()) {
-            (Some(word), Some(memory)) => entrust(File::from(memory), word),
-            (_, last) => descriptors.extend(received.into_iter().chain(last)),
+        match receive(io::stdin().as_fd())? {
+            None => return Ok((Followed::from_descriptors(followed), memories)),
+            Some((Some(Message::Followed), descriptors)) => followed = descriptors,
+            Some((Some(Message::Memory(process)), mut descriptors)) => {
+                descriptors.pop().into_iter().for_each(|memory| memories.keep(process, memory.into()));
+            }
+            Some((Some(Message::Turns(are_taken)), _)) => turns_are_taken = are_taken,
+            Some((None, _)) => {}
         }
     }
+}
+
+/// Returns whether there is a message, or the end, within this time.
+fn has_message_within(time: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut ear = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut ear, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Receives a message with its descriptors; `None` at the end.
+fn receive(socket: BorrowedFd) -> io::Result<Option<(Option<Message>, Vec<OwnedFd>)>> {
+    let mut bytes = [0; MESSAGE_MAX];
+    let mut buffer = [IoSliceMut::new(&mut bytes)];
+    let mut space = cmsg_space!([RawFd; DESCRIPTORS_MAX]);
+    let message = loop {
+        match recvmsg::<()>(socket.as_raw_fd(), &mut buffer, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
+            Err(Errno::EINTR) => continue,
+            result => break result?,
+        }
+    };
+    let (length, mut received) = (message.bytes, Vec::new());
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(numbers) = part {
+            // SAFETY: the kernel has just created these descriptors in this process, and they are not used
+            // elsewhere.
+            received.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    let message = std::str::from_utf8(&bytes[..length]).ok().and_then(Message::parse);
+    Ok((length > 0).then_some((message, received)))
 }
 
 /// Ignores termination signals: a signal to all of corewise's processes must not stop the one that restores.
@@ -307,4 +391,27 @@ pub fn ignore_termination_signals() -> io::Result<()> {
         unsafe { signal(termination, SigHandler::SigIgn) }?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_one_by_one_with_their_descriptors() {
+        let (ours, theirs) = pair().unwrap();
+        let record = Record::new(Task::own().unwrap(), ours, Journal::without_name().unwrap());
+        let memory = Message::Memory(Task { id: u32::MAX, start: u64::MAX });
+        let sent =
+            [(Message::Followed, 3), (memory, 1), (Message::Turns(true), 0), (Message::Turns(false), 0)];
+        for (message, count) in sent {
+            record.send(message, &vec![theirs.as_raw_fd(); count]).unwrap();
+        }
+        for (message, count) in sent {
+            let (received, descriptors) = receive(theirs.as_fd()).unwrap().unwrap();
+            assert_eq!((received, descriptors.len()), (Some(message), count));
+        }
+        drop(record);
+        assert!(receive(theirs.as_fd()).unwrap().is_none());
+    }
 }

@@ -1,18 +1,23 @@
 //! The file of the journal of changes, which outlives the process that writes it.
 //!
-//! Problem: what corewise has bound must be restored even if corewise and its guardian are both killed.
-//! Approach: corewise writes each change, before it makes it, to a file in a directory that only its user can
-//! enter and that does not survive a reboot. If corewise is killed, its guardian reads the file; if the
-//! guardian is dead, too, the next corewise of the same user does ([`recover`]). The file name identifies the
-//! run: boot, namespace of process IDs, process and start. A journal that has grown is rewritten at its end,
-//! and the space before is released, so that its size depends on what is bound, not on the duration of the
-//! run. Limits: without such a directory (a user without `XDG_RUNTIME_DIR`) the file has no name: it serves
-//! the guardian, and ends with it.
+//! Problem: what corewise has changed must be restored even if corewise and its guardian are both killed.
+//! Approach: corewise writes each change, before it makes it, into two files. One has no name: nobody can
+//! damage it, and the guardian reads it if corewise is killed. The other is in a directory that only its user
+//! can enter and that does not survive a reboot: if the guardian is dead, too, the next corewise of the same
+//! user reads it ([`recover`]). Its name identifies the run: boot, namespace of process IDs, process and
+//! start. A journal that has grown is rewritten at its end, and the space before is released, so that its size
+//! depends on what is changed, not on the duration of the run.
+//!
+//! A journal that somebody has emptied, cut or overwritten is known by its beginning and its lines
+//! ([`Damage`]): what is left of it is restored, and the user is told what may have stayed changed. Limits:
+//! without such a directory (a user without `XDG_RUNTIME_DIR`) there is no second file. A journal that was cut
+//! at the end of a line looks whole.
 
 use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;
-use super::members::ByParentage;
+use super::members::{self, ByParentage};
 use super::restore::{Remains, restore};
+use super::word::Memories;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate, open, openat};
@@ -37,16 +42,28 @@ const SIZE_MAX: u64 = 1 << 26;
 /// other attempt follows.
 const RECOVER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The file with a run's changes.
+/// The first line of a journal.
+const HEAD: &str = "journal of changes";
+
+/// A run's changes, and the files that they are written to.
 #[derive(Debug)]
 pub struct Journal {
+    ledger: Ledger,
+    /// For the guardian; without a name.
+    memory: Lines,
+    /// For the next corewise.
+    named: Option<(Lines, PathBuf)>,
+    /// The file size limit of this process; exceeding it raises a signal.
+    pub(super) limit: u64,
+}
+
+/// A file with the lines of a journal.
+#[derive(Debug)]
+struct Lines {
     file: File,
-    path: Option<PathBuf>,
     length: u64,
     /// The length at which it is rewritten.
     length_max: u64,
-    /// The file size limit of this process; exceeding it raises a signal.
-    pub(super) limit: u64,
 }
 
 impl Journal {
@@ -64,30 +81,61 @@ impl Journal {
     }
 
     pub(super) fn without_name() -> io::Result<Journal> {
-        Journal::new(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?, None)
+        Journal::new(None)
     }
 
-    fn new(file: OwnedFd, path: Option<PathBuf>) -> io::Result<Journal> {
+    /// Writes the first line into both files, to find out now if there is no space.
+    fn new(named: Option<(File, PathBuf)>) -> io::Result<Journal> {
         let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
-        Ok(Journal { file: file.into(), path, length: 0, length_max: GROWTH, limit })
+        let begin = |file| {
+            let mut lines = Lines { file, length: 0, length_max: GROWTH };
+            lines.append(&format!("{HEAD}\n"), limit).map(|()| lines)
+        };
+        let memory = begin(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?.into())?;
+        let named = named.map(|(file, path)| begin(file).map(|lines| (lines, path))).transpose()?;
+        Ok(Journal { ledger: Ledger::default(), memory, named, limit })
     }
 
-    /// Returns its path, if it has a name.
+    /// Returns the path of the file with a name.
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        self.named.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Returns another descriptor of the same file.
+    /// Returns another descriptor of the file without a name.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.file.as_fd().try_clone_to_owned()
+        self.memory.file.as_fd().try_clone_to_owned()
     }
 
-    /// Writes an entry; the ledger has it already.
-    pub fn write(&mut self, entry: &Entry, ledger: &Ledger) -> io::Result<()> {
-        self.append(&entry.to_line())?;
+    /// Returns what was written.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Writes an entry.
+    pub fn write(&mut self, entry: &Entry) -> io::Result<()> {
+        self.ledger.note(entry.clone());
+        let line = entry.to_line();
+        let named = self.named.as_mut().map(|(lines, _)| lines);
+        [&mut self.memory]
+            .into_iter()
+            .chain(named)
+            .try_for_each(|lines| lines.write(&line, &self.ledger, self.limit))
+    }
+
+    /// Deletes the file with a name, after everything was restored.
+    pub fn close(&mut self) {
+        // If it stays, it says that nothing is left to do.
+        let _ = self.named.take().map(|(_, path)| std::fs::remove_file(path));
+    }
+}
+
+impl Lines {
+    /// Writes the line of an entry that the ledger has already.
+    fn write(&mut self, line: &str, ledger: &Ledger, limit: u64) -> io::Result<()> {
+        self.append(line, limit)?;
         if self.length > self.length_max {
             let outdated = self.length;
-            self.append(&ledger.to_lines())?;
+            self.append(&ledger.to_lines(), limit)?;
             self.length_max = self.length + (self.length - outdated).max(GROWTH);
             // If the file system does not support this, the file grows.
             let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -96,8 +144,8 @@ impl Journal {
         Ok(())
     }
 
-    fn append(&mut self, lines: &str) -> io::Result<()> {
-        if self.length + lines.len() as u64 > self.limit {
+    fn append(&mut self, lines: &str, limit: u64) -> io::Result<()> {
+        if self.length + lines.len() as u64 > limit {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
         let result = self.file.write_all_at(lines.as_bytes(), self.length);
@@ -108,16 +156,33 @@ impl Journal {
         }
         result
     }
+}
 
-    /// Deletes the file, after everything was restored.
-    pub fn close(self) {
-        // If it stays, it says that nothing is left to do.
-        let _ = self.path.map(std::fs::remove_file);
-    }
+/// The content of a journal.
+#[derive(Debug)]
+pub struct Content {
+    /// What its entries say.
+    pub ledger: Ledger,
+    /// Whether entries are missing.
+    pub damage: Option<Damage>,
+}
+
+/// What shows that somebody else has changed a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// It has no line.
+    #[error("it is empty")]
+    Empty,
+    /// It begins with another line.
+    #[error("its beginning is missing")]
+    Beginning,
+    /// A line is no entry.
+    #[error("its line {0} is not an entry")]
+    Line(usize),
 }
 
 /// Reads a journal.
-pub fn read(file: BorrowedFd) -> io::Result<Ledger> {
+pub fn read(file: BorrowedFd) -> io::Result<Content> {
     let size = lseek(file, 0, Whence::SeekEnd)? as u64;
     let start = match lseek(file, 0, Whence::SeekData) {
         Ok(start) => start as u64,
@@ -131,15 +196,51 @@ pub fn read(file: BorrowedFd) -> io::Result<Ledger> {
     }
     let mut bytes = vec![0; length as usize];
     File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, start)?;
-    let text = String::from_utf8_lossy(&bytes);
-    // Zeros remain of a page whose beginning was released.
-    Ok(Ledger::parse(text.lines().map(|line| line.trim_start_matches('\0'))))
+    Ok(Content::parse(&String::from_utf8_lossy(&bytes)))
 }
 
-/// Restores what earlier runs of this user have left bound because corewise and guardian were both killed (or
+impl Content {
+    fn parse(text: &str) -> Content {
+        // Zeros remain of a page whose beginning was released. The last line may be incomplete: corewise was
+        // killed while it wrote, and has not made that change.
+        let text = text.trim_start_matches('\0');
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut damage = complete.is_empty().then_some(Damage::Empty);
+        let entries = complete.lines().enumerate().filter_map(|(index, line)| {
+            let entry = Entry::parse(line);
+            let is_right = match index {
+                0 => line == HEAD || entry == Some(Entry::Anew),
+                _ => entry.is_some(),
+            };
+            if !is_right {
+                damage.get_or_insert(if index == 0 { Damage::Beginning } else { Damage::Line(index + 1) });
+            }
+            entry
+        });
+        let ledger = Ledger::of(entries);
+        Content { ledger, damage }
+    }
+}
+
+/// Restores what earlier runs of this user have left changed because corewise and guardian were both killed (or
 /// the guardian was stopped). Returns messages about what was done and what remains.
 pub fn recover() -> Vec<String> {
-    Directory::all().iter().flat_map(Directory::recover).collect()
+    Directory::candidates().iter().flat_map(|parent| recover_in(parent)).collect()
+}
+
+fn recover_in(parent: &Path) -> Vec<String> {
+    let path = parent.join("corewise");
+    match Directory::open(path.clone()) {
+        Ok(directory) => directory.recover(),
+        // It is there, and it is this user's matter.
+        Err(error) if path.symlink_metadata().is_ok() && owned_by_user(parent).is_ok() => {
+            vec![format!(
+                "what earlier runs have left changed is not restored: cannot use {}: {error}",
+                path.display()
+            )]
+        }
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Opens a file that all runs of this user share; without a runtime directory, a private one.
@@ -206,11 +307,6 @@ impl Directory {
         of_user.into_iter().chain(of_root).collect()
     }
 
-    fn all() -> Vec<Directory> {
-        let open = |parent: PathBuf| Directory::open(parent.join("corewise")).ok();
-        Directory::candidates().into_iter().filter_map(open).collect()
-    }
-
     /// Returns the first usable directory, or why there is none.
     fn to_write() -> Result<Directory, String> {
         let mut why_not = "XDG_RUNTIME_DIR is not set".to_owned();
@@ -245,10 +341,10 @@ impl Directory {
         let name = Name::own(corewise)?.to_string();
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&self.descriptor, name.as_str(), flags, Mode::from_bits_truncate(0o600))?;
-        let mut journal = Journal::new(file, Some(self.path.join(name)))?;
-        // Find out now if there is no space.
-        let first = journal.append(&Entry::Member(corewise).to_line());
-        first.inspect_err(|_| journal.path.iter().for_each(|path| drop(std::fs::remove_file(path))))?;
+        let path = self.path.join(name);
+        let journal = Journal::new(Some((file.into(), path.clone())));
+        let mut journal = journal.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
+        journal.write(&Entry::Member(corewise))?;
         Ok(journal)
     }
 
@@ -288,27 +384,60 @@ impl Directory {
             // No mask of that boot is left.
             return remove().map(|()| None);
         }
-        let ledger = self.read(name)?;
+        let Content { mut ledger, damage } = self.read(name)?;
         ledger.guardian().map_or(Ok(()), wait_while_dying)?;
         // A stopped guardian would do it too late; doing it twice is harmless.
         let state = ledger.guardian().map_or(Ok(None), Task::state)?;
         if state.is_some_and(|state| !matches!(state, 'T' | 't')) {
             return Ok(None);
         }
-        if ledger.is_settled() {
+        if damage.is_none() && ledger.is_settled() {
             return remove().map(|()| None);
         }
-        let remains =
-            restore(&ledger, &ActToken::mint(), &mut ByParentage::new(ledger.members()), RECOVER_WITHIN)?;
+        // What it has started has its number, whatever the journal has lost.
+        ledger.note(Entry::Member(name.corewise));
+        let token = ActToken::mint();
+        let remains = restore(
+            &ledger,
+            &token,
+            &mut ByParentage::new(ledger.members()),
+            &Memories::default(),
+            RECOVER_WITHIN,
+        )?;
         let what = format!("the run of process {} was killed along with its guardian", name.corewise.id);
-        if remains != Remains::default() {
-            return Ok(Some(format!("{what}: {remains}")));
+        let remains = (remains != Remains::default()).then(|| remains.to_string());
+        let lost = damage.map(|damage| self.loss(name, damage, &members::living(ledger.members())));
+        let mut open = remains.into_iter().chain(lost.as_ref().map(|(text, _)| text.clone())).peekable();
+        if open.peek().is_none() || lost.is_some_and(|(_, may_be_changed)| !may_be_changed) {
+            remove()?;
         }
-        remove()?;
-        Ok(Some(format!("{what}: its changes have been restored now")))
+        let open: Vec<String> = open.collect();
+        Ok(Some(match open.is_empty() {
+            true => format!("{what}: its changes have been restored now"),
+            false => format!("{what}: {}", open.join("; ")),
+        }))
     }
 
-    fn read(&self, name: &Name) -> io::Result<Ledger> {
+    /// Returns what to tell the user about a damaged journal, and whether some of these processes of its run
+    /// may still be changed.
+    fn loss(&self, name: &Name, damage: Damage, living: &[u32]) -> (String, bool) {
+        let path = self.path.join(name.to_string());
+        let left = match living {
+            [] => "no process of that run is known to live".to_owned(),
+            living => {
+                let living: Vec<String> = living.iter().map(u32::to_string).collect();
+                format!("its processes {} may have stayed changed", living.join(", "))
+            }
+        };
+        let text = format!(
+            "its journal {} is damaged ({damage}), and only what is left of it could be restored: {left} \
+             (`taskset -p` shows and sets affinity masks, `chrt -p` scheduling policies)",
+            path.display()
+        );
+        (text, !living.is_empty())
+    }
+
+    fn read(&self, name: &Name) -> io::Result<Content> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = File::from(openat(&self.descriptor, name.to_string().as_str(), flags, Mode::empty())?);
         let metadata = file.metadata()?;
@@ -339,164 +468,4 @@ fn owned_by_user(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mask;
-    use corewise_core::cpuset::CpuSet;
-    use corewise_sys::affinity;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::process::Command;
-
-    fn directory() -> (tempfile::TempDir, Directory) {
-        let parent = tempfile::tempdir().unwrap();
-        let path = parent.path().join("corewise");
-        std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
-        let directory = Directory::open(path).unwrap();
-        (parent, directory)
-    }
-
-    fn bind(id: u32) -> Entry {
-        let set = |text: &str| text.parse::<CpuSet>().unwrap();
-        Entry::Bind { thread: Task { id, start: 7 }, original: set("0-1"), ours: set("1") }
-    }
-
-    #[test]
-    fn a_journal_stays_small_and_holds_what_is_bound_however_long_the_run_lasts() {
-        let (_parent, directory) = directory();
-        for named in [true, false] {
-            let own = Task::own().unwrap();
-            let mut journal =
-                if named { directory.create(own).unwrap() } else { Journal::without_name().unwrap() };
-            let mut ledger = Ledger::default();
-            for id in 1..20_000 {
-                for entry in [bind(id), Entry::Forget(id - 1)] {
-                    ledger.note(entry.clone());
-                    journal.write(&entry, &ledger).unwrap();
-                }
-            }
-            assert_eq!(read(journal.file.as_fd()).unwrap().to_lines(), ledger.to_lines());
-            let used = journal.file.metadata().unwrap().blocks() * 512;
-            assert!(journal.length > 8 * GROWTH && used < 4 * GROWTH, "{used} of {} bytes", journal.length);
-            journal.close();
-        }
-    }
-
-    #[test]
-    fn a_change_that_cannot_be_written_leaves_the_earlier_ones_readable() {
-        let mut journal = Journal::without_name().unwrap();
-        let mut ledger = Ledger::default();
-        ledger.note(bind(8));
-        journal.write(&bind(8), &ledger).unwrap();
-        journal.limit = journal.length + 5;
-        assert_eq!(journal.write(&bind(9), &ledger).unwrap_err().raw_os_error(), Some(libc::EFBIG));
-        journal.limit = u64::MAX;
-        journal.write(&Entry::Pinned(Task { id: 10, start: 7 }), &ledger).unwrap();
-        let read = read(journal.file.as_fd()).unwrap();
-        assert!(read.bound_as(8).is_some() && read.bound_as(9).is_none() && read.is_pinned(10));
-    }
-
-    /// Writes the journal of a run that is over, with the given processes.
-    fn left_behind(directory: &Directory, name: &Name, entries: &[Entry]) -> PathBuf {
-        let path = directory.path.join(name.to_string());
-        let lines: String = entries.iter().map(Entry::to_line).collect();
-        std::fs::write(&path, lines).unwrap();
-        path
-    }
-
-    fn gone() -> Name {
-        Name::own(Task { id: u32::MAX / 2, start: 7 }).unwrap()
-    }
-
-    #[test]
-    fn only_journals_that_nobody_looks_after_are_recovered() {
-        let (_parent, directory) = directory();
-        let own = Task::own().unwrap();
-        let guarded = left_behind(&directory, &gone(), &[Entry::Guardian(own), bind(8)]);
-        let in_use = left_behind(&directory, &Name::own(own).unwrap(), &[bind(8)]);
-        let elsewhere = left_behind(&directory, &Name { namespace: 1, ..gone() }, &[bind(8)]);
-        let foreign = directory.path.join("notes.txt");
-        std::fs::write(&foreign, "mine").unwrap();
-        let outdated = left_behind(&directory, &Name { boot: "earlier".to_owned(), ..gone() }, &[bind(8)]);
-        assert_eq!(directory.recover(), Vec::<String>::new());
-        assert!(guarded.exists() && in_use.exists() && elsewhere.exists() && foreign.exists());
-        assert!(!outdated.exists());
-        std::fs::remove_file(guarded).unwrap();
-        let orphaned =
-            left_behind(&directory, &gone(), &[Entry::Guardian(gone().corewise), bind(u32::MAX / 2)]);
-        let said = directory.recover();
-        assert!(
-            said.len() == 1 && said[0].contains("have been restored now") && !orphaned.exists(),
-            "{said:?}"
-        );
-    }
-
-    #[test]
-    fn who_was_killed_a_moment_ago_is_waited_for() {
-        let (_parent, directory) = directory();
-        // On the same PE, the killed processes only end when we wait.
-        let pe = affinity::get(0).unwrap().iter().next().unwrap();
-        mask::set(&ActToken::mint(), 0, &CpuSet::from_iter([pe])).unwrap();
-        for _ in 0..20 {
-            let mut children = [0; 2].map(|_| Command::new("sleep").arg("60").spawn().unwrap());
-            let [corewise, guardian] =
-                [0, 1].map(|index: usize| Task::of(children[index].id()).unwrap().unwrap());
-            let name = Name::own(corewise).unwrap();
-            let path = left_behind(&directory, &name, &[Entry::Guardian(guardian), bind(u32::MAX / 2)]);
-            children.iter_mut().for_each(|child| child.kill().unwrap());
-            let said = directory.recover();
-            assert!(
-                said.len() == 1 && said[0].contains("have been restored now") && !path.exists(),
-                "{said:?}"
-            );
-            children.iter_mut().for_each(|child| _ = child.wait().unwrap());
-        }
-    }
-
-    #[test]
-    fn what_others_may_have_put_there_is_neither_followed_nor_waited_for() {
-        let (parent, directory) = directory();
-        let path = directory.path.join(gone().to_string());
-        let secret = parent.path().join("secret");
-        std::fs::write(&secret, bind(8).to_line()).unwrap();
-        symlink(&secret, &path).unwrap();
-        assert!(directory.recover()[0].contains("cannot be restored"));
-        assert!(secret.exists());
-        std::fs::remove_file(&path).unwrap();
-        nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
-        assert!(directory.recover()[0].contains("not a file of this user's"));
-        std::fs::remove_file(&path).unwrap();
-        // Nonsense of any size does nothing.
-        std::fs::write(&path, "bind 1@ 0-99999999999 \0\u{1b}[2J\nanew\nbind 1@1 0-1\n".repeat(1000))
-            .unwrap();
-        assert_eq!(directory.recover(), Vec::<String>::new());
-        assert!(!path.exists());
-        File::create(&path).unwrap().set_len(1 << 40).unwrap();
-        assert_eq!(directory.recover(), Vec::<String>::new());
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn what_another_run_has_restored_meanwhile_is_not_complained_about() {
-        let (_parent, directory) = directory();
-        assert!(directory.recover_one(&gone()).is_err(), "there is no such file");
-        assert_eq!(directory.recovered(&gone()), None);
-    }
-
-    #[test]
-    fn a_directory_that_others_can_enter_is_not_used() {
-        let (parent, directory) = directory();
-        let path = directory.path.clone();
-        for mode in [0o755, 0o770, 0o701] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert!(Directory::open(path.clone()).is_err(), "{mode:o}");
-        }
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let link = parent.path().join("link");
-        symlink(&path, &link).unwrap();
-        assert!(Directory::open(link).is_err());
-        if geteuid().is_root() {
-            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
-            assert!(Directory::open(path).is_err());
-        }
-    }
-}
+mod tests;

@@ -1,11 +1,13 @@
 //! The ledger: what corewise has changed and must restore.
 //!
 //! It contains each bound thread with its original mask and ours, the processes that were followed, every
-//! mask that was ever handed out, and every clock that was limited: everything that [`super::restore`] needs.
+//! mask that was ever handed out, every word of a program that was written to, since when programs have taken
+//! turns, and every clock that was limited: everything that [`super::restore`] needs.
 //! Entries have a line format for storage in a file ([`super::journal`]). Limit: a thread that inherited a
 //! mask which we gave to two threads with different original masks gets the PEs of both.
 
 use super::group::Slowed;
+use super::word::Word;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_sys::task::Task;
@@ -43,6 +45,11 @@ pub enum Entry {
     Forget(u32),
     /// A thread pinned itself.
     Pinned(Task),
+    /// A word of a program is about to be written to.
+    Word(Word),
+    /// Programs take turns from this time on (in units of start times): threads that are created from now on
+    /// may inherit `SCHED_IDLE`.
+    TurnsSince(u64),
     /// The threads of a process are about to take turns: some may be `SCHED_IDLE` at times.
     InTurns(Task),
     /// The threads of a process do not take turns any more.
@@ -72,6 +79,8 @@ pub struct Ledger {
     handed_out: HashMap<CpuSet, CpuSet>,
     /// Processes whose threads take turns, with their start times.
     in_turns: HashMap<u32, u64>,
+    turns_since: Option<u64>,
+    words: Vec<Word>,
     slowed: Vec<Slowed>,
     lowered: Vec<Lowered>,
     done: bool,
@@ -111,6 +120,8 @@ impl Entry {
             Entry::Free(tid) => format!("free {tid}\n"),
             Entry::Forget(tid) => format!("forget {tid}\n"),
             Entry::Pinned(thread) => format!("pinned {thread}\n"),
+            Entry::Word(word) => format!("word {word}\n"),
+            Entry::TurnsSince(time) => format!("turns_since {time}\n"),
             Entry::InTurns(process) => format!("in_turns {process}\n"),
             Entry::NoTurns(pid) => format!("no_turns {pid}\n"),
             Entry::Slowed(slowed) => format!("slowed {slowed}\n"),
@@ -141,6 +152,8 @@ impl Entry {
             "free" => Entry::Free(words.next()?.parse().ok()?),
             "forget" => Entry::Forget(words.next()?.parse().ok()?),
             "pinned" => Entry::Pinned(words.next()?.parse().ok()?),
+            "word" => Entry::Word(Word::parse(&mut words)?),
+            "turns_since" => Entry::TurnsSince(words.next()?.parse().ok()?),
             "in_turns" => Entry::InTurns(words.next()?.parse().ok()?),
             "no_turns" => Entry::NoTurns(words.next()?.parse().ok()?),
             "slowed" => Entry::Slowed(Slowed::parse(&mut words)?),
@@ -159,11 +172,11 @@ impl Entry {
 }
 
 impl Ledger {
-    /// Parses the lines of a journal. Incomplete and invalid lines are skipped.
-    pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Ledger {
+    /// Applies the entries of a journal.
+    pub fn of(entries: impl Iterator<Item = Entry>) -> Ledger {
         let mut ledger = Ledger::default();
         let mut anew = None;
-        for entry in lines.filter_map(Entry::parse) {
+        for entry in entries {
             match entry {
                 Entry::Anew => anew = Some(Ledger::default()),
                 Entry::Complete => ledger = anew.take().unwrap_or(ledger),
@@ -190,6 +203,8 @@ impl Ledger {
             .chain(self.pinned.iter().map(task).map(Entry::Pinned))
             .chain(self.bound.values().map(bind))
             .chain(self.handed_out.iter().map(handed_out))
+            .chain(self.words.iter().cloned().map(Entry::Word))
+            .chain(self.turns_since.map(Entry::TurnsSince))
             .chain(self.in_turns.iter().map(task).map(Entry::InTurns))
             .chain(self.slowed.iter().cloned().map(Entry::Slowed))
             .chain(self.lowered.iter().copied().map(Entry::Lowered))
@@ -218,6 +233,11 @@ impl Ledger {
                 self.pinned.remove(&tid);
             }
             Entry::Pinned(thread) => drop(self.pinned.insert(thread.id, thread.start)),
+            Entry::Word(word) => match self.words.iter_mut().find(|known| known.is_same(&word)) {
+                Some(known) => known.ours.extend(word.ours),
+                None => self.words.push(word),
+            },
+            Entry::TurnsSince(time) => drop(self.turns_since.get_or_insert(time)),
             Entry::InTurns(process) => drop(self.in_turns.insert(process.id, process.start)),
             Entry::NoTurns(pid) => drop(self.in_turns.remove(&pid)),
             Entry::Slowed(slowed) if self.slowed.contains(&slowed) => {}
@@ -278,6 +298,16 @@ impl Ledger {
         self.handed_out.iter()
     }
 
+    /// Returns the words that were written to.
+    pub fn words(&self) -> &[Word] {
+        &self.words
+    }
+
+    /// Returns since when programs have taken turns, in units of start times.
+    pub fn turns_since(&self) -> Option<u64> {
+        self.turns_since
+    }
+
     /// Returns the processes whose threads take turns.
     pub fn in_turns(&self) -> impl Iterator<Item = Task> {
         self.in_turns.iter().map(|(&id, &start)| Task { id, start })
@@ -296,13 +326,19 @@ impl Ledger {
     /// Returns whether there is nothing to restore.
     pub fn is_settled(&self) -> bool {
         let nothing_lowered = self.slowed.is_empty() && self.lowered.is_empty();
-        self.done || (self.handed_out.is_empty() && self.in_turns.is_empty() && nothing_lowered)
+        self.done || (nothing_lowered && !self.may_be_inherited())
+    }
+
+    /// Returns whether there may be changes that descendants have inherited.
+    pub fn may_be_inherited(&self) -> bool {
+        !self.handed_out.is_empty() || self.turns_since.is_some() || !self.words.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::group::Group;
+    use super::super::word::Region;
     use super::*;
 
     fn set(text: &str) -> CpuSet {
@@ -313,6 +349,18 @@ mod tests {
         Task { id, start: 100 }
     }
 
+    fn word(process: u32, ours: &[u64]) -> Word {
+        let library = Region { start: 0x7f00_1234_5000, offset: 0x3000, device: (253, 1), inode: 77 };
+        let mapping = Region { start: 0x7f00_1238_0000, offset: 0, device: (0, 0), inode: 0 };
+        let (process, ours) = (task(process), ours.iter().copied().collect());
+        let (program, address) = (u64::MAX, 0x7f00_1238_0008);
+        Word { process, program, address, width: 8, own: 300_123, ours, library, mapping }
+    }
+
+    fn parse(lines: &str) -> Ledger {
+        Ledger::of(lines.lines().filter_map(Entry::parse))
+    }
+
     fn entries() -> Vec<Entry> {
         vec![
             Entry::Guardian(task(6)),
@@ -320,6 +368,9 @@ mod tests {
             Entry::Bind { thread: task(8), original: set("0-3,8"), ours: set("2") },
             Entry::HandedOut { original: set("0-3"), ours: set("2-3") },
             Entry::Pinned(task(9)),
+            Entry::Word(word(7, &[200])),
+            Entry::Word(word(7, &[50, 300])),
+            Entry::TurnsSince(99),
             Entry::InTurns(task(7)),
             Entry::NoTurns(19),
             Entry::Slowed(Slowed { group: Group::Session(25), original: -3 }),
@@ -336,9 +387,19 @@ mod tests {
         for entry in entries().into_iter().chain([Entry::Anew, Entry::Complete, Entry::Done]) {
             assert_eq!(Entry::parse(&entry.to_line()), Some(entry));
         }
-        for cut in
-            ["", "bind 8@1", "bind 8@1 0-3", "bind 8 0-3 2", "member 7", "member x@1", "done 1", "nonsense"]
-        {
+        for cut in [
+            "",
+            "bind 8@1",
+            "bind 8@1 0-3",
+            "bind 8 0-3 2",
+            "member 7",
+            "member x@1",
+            "done 1",
+            "nonsense",
+            "word 7@1 1f 8 8 5 0+0@0:0:0 0+0@0:0:0",
+            "word 7@1 1f 8 16 5 0+0@0:0:0 0+0@0:0:0 6",
+            "word 7@1 1f 8 8 5 0+0@0:0:0 0+0@0:0 6",
+        ] {
             assert_eq!(Entry::parse(cut), None, "{cut}");
         }
     }
@@ -346,14 +407,15 @@ mod tests {
     #[test]
     fn a_journal_that_is_written_anew_counts_once_it_is_complete() {
         let before: String = entries().iter().map(Entry::to_line).collect();
-        let ledger = Ledger::parse(before.lines());
+        let ledger = parse(&before);
+        assert_eq!(ledger.words(), [word(7, &[50, 200, 300])]);
         let anew = ledger.to_lines();
-        assert_eq!(Ledger::parse(anew.lines()), ledger);
+        assert_eq!(parse(&anew), ledger);
         let mut later = ledger.clone();
         later.note(Entry::Free(8));
-        assert_eq!(Ledger::parse(format!("{before}{anew}free 8\n").lines()), later);
+        assert_eq!(parse(&format!("{before}{anew}free 8\n")), later);
         for cut in 0..anew.len() - "complete\n".len() {
-            assert_eq!(Ledger::parse(format!("{before}{}", &anew[..cut]).lines()), ledger, "cut at {cut}");
+            assert_eq!(parse(&format!("{before}{}", &anew[..cut])), ledger, "cut at {cut}");
         }
     }
 

@@ -20,3 +20,4 @@ pub mod runtimes;
 pub mod slots;
 pub mod slow;
 pub mod turns;
+pub mod word;

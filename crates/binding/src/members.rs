@@ -1,4 +1,4 @@
-//! The threads of a run, which may have inherited a mask from corewise.
+//! The threads of a run, which may have inherited a mask or a scheduling policy from corewise.
 //!
 //! There are two sources: the kernel's list, if BPF programs follow every fork
 //! ([`corewise_discovery::followed`]), and otherwise the parents in `/proc`. A process whose parent has ended
@@ -28,6 +28,13 @@ pub enum Membership {
     Yes,
     /// It cannot be determined now.
     Unknown,
+}
+
+/// Returns the processes that live now and descend from these or were started by them.
+pub fn living(members: &HashMap<u32, u64>) -> Vec<u32> {
+    let mut by_parentage = ByParentage::new(members);
+    let pids = by_parentage.proc.processes().unwrap_or_default();
+    pids.into_iter().filter(|&pid| matches!(by_parentage.belongs(pid), Ok(Some(true)))).collect()
 }
 
 /// Members found by parents and environments in `/proc`.

@@ -2,8 +2,9 @@
 //!
 //! Problem: several runs must not choose the same PE, and must agree on turns, though none of them leads.
 //! Approach: a slot is the lock of one byte in a file in the user's runtime directory. A lock is released
-//! when its holder ends, however it ends, so nothing is ever left behind. Limits: without a runtime directory
-//! nothing is shared; different users share nothing.
+//! when its holder ends, however it ends, so nothing is ever left behind. Locks of other programs on that file
+//! are no slots: they are known by their kind, or their length. Limits: without a runtime directory nothing is
+//! shared; different users share nothing.
 
 use super::journal;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -12,12 +13,24 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
+/// More adjacent slots than one run ever holds. The kernel merges their locks.
+const ADJACENT_MAX: i64 = 1 << 13;
+
 /// The slots of one kind, numbered from 0 to below `most`.
 #[derive(Debug)]
 pub struct Slots {
     file: File,
     most: i64,
     own: BTreeSet<i64>,
+}
+
+/// The locks of others.
+#[derive(Debug, Default)]
+struct Locks {
+    /// The slots of other runs.
+    slots: Vec<i64>,
+    /// Whether there are locks that are not of a corewise.
+    are_foreign: bool,
 }
 
 impl Slots {
@@ -59,8 +72,17 @@ impl Slots {
 
     /// Returns the slots of other runs, in order.
     pub fn others(&self) -> Vec<i64> {
+        self.locks().slots
+    }
+
+    /// Returns whether programs other than corewise have locked slots.
+    pub fn are_locked_by_strangers(&self) -> bool {
+        self.locks().are_foreign
+    }
+
+    fn locks(&self) -> Locks {
         // For a range, the kernel returns one lock of another process, not necessarily the first.
-        let (mut slots, mut ranges) = (Vec::new(), vec![]);
+        let (mut locks, mut ranges) = (Locks::default(), vec![]);
         ranges.push(0..self.most);
         while let Some(range) = ranges.pop() {
             if range.is_empty() {
@@ -73,13 +95,18 @@ impl Slots {
                 continue;
             }
             // Adjacent locks are merged.
-            let end = if found.l_len == 0 { self.most } else { found.l_start + found.l_len };
+            let end = if found.l_len == 0 { self.most } else { found.l_start.saturating_add(found.l_len) };
             let taken = found.l_start.max(range.start)..end.min(range.end);
             ranges.extend([range.start..taken.start, taken.end..range.end]);
-            slots.extend(taken);
+            // Those of a corewise are of an open file, which the kernel tells by this.
+            if found.l_pid == -1 && taken.end - taken.start <= ADJACENT_MAX {
+                locks.slots.extend(taken);
+            } else {
+                locks.are_foreign = true;
+            }
         }
-        slots.sort_unstable();
-        slots
+        locks.slots.sort_unstable();
+        locks
     }
 
     fn set(&self, kind: i32, slot: i64) -> bool {
@@ -98,6 +125,24 @@ fn lock(kind: i32, start: i64, length: i64) -> libc::flock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locks_of_strangers_are_no_slots_however_long_they_are() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || Slots::of(file.reopen().unwrap(), 1 << 46);
+        let (ours, mut theirs) = (open(), open());
+        assert!(theirs.take(1 << 40) && !ours.are_locked_by_strangers());
+        let stranger = file.reopen().unwrap();
+        let of_process = lock(libc::F_WRLCK, 5, 2);
+        fcntl(&stranger, FcntlArg::F_SETLK(&of_process)).unwrap();
+        assert_eq!((ours.others(), ours.are_locked_by_strangers()), (vec![1 << 40], true));
+        drop(stranger);
+        for (start, length) in [(0, 1 << 40), ((1 << 40) + 1, 0)] {
+            let stranger = file.reopen().unwrap();
+            fcntl(&stranger, FcntlArg::F_OFD_SETLK(&lock(libc::F_WRLCK, start, length))).unwrap();
+            assert_eq!((ours.others(), ours.are_locked_by_strangers()), (vec![1 << 40], true));
+        }
+    }
 
     #[test]
     fn the_places_of_all_others_are_told_whoever_came_first() {

@@ -18,7 +18,7 @@
 //! Limits: to make a thread normal again takes CAP_SYS_NICE (or a limit on nice levels that allows it).
 //! Threads with a scheduling policy of their own take no turns. Without a runtime directory only the gangs of
 //! one corewise take turns. A process that a gang starts while it is not its turn inherits the policy: it is
-//! made normal when it is first seen, and by the guardian only while its parent lives.
+//! made normal when it is first seen, or at the end.
 
 mod gangs;
 
@@ -26,6 +26,7 @@ use self::gangs::{Gangs, PLACES};
 use super::group::{GROUPS_MAX, Slowed};
 use super::ledger::Ledger;
 use super::mask::ActToken;
+use super::members::{ByParentage, Members, Membership};
 use super::slots::Slots;
 use corewise_core::plan::{OutcomeKind, TURN};
 use corewise_sys::proc::Proc;
@@ -36,6 +37,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+
+/// Why no program takes turns where others have locked the file of places.
+const LOCKED: &str = "a program that is not corewise has locked the file `turns` in the runtime directory";
 
 /// Where `proc` and `sys` lie.
 const ROOT: &str = "/";
@@ -57,6 +61,8 @@ pub struct Turns {
     acted_on: Option<u128>,
     /// Whether threads can be made normal again.
     permitted: bool,
+    /// Since when programs have taken turns, in units of start times.
+    since: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -90,7 +96,7 @@ impl Turns {
 
     fn of(places: Slots, permitted: bool) -> Turns {
         let (members, own, gangs) = (BTreeMap::new(), BTreeMap::new(), Gangs::default());
-        Turns { places, members, own, gangs, acted_on: None, permitted }
+        Turns { places, members, own, gangs, acted_on: None, permitted, since: None }
     }
 
     /// Whether a process may take turns, and if not, why.
@@ -107,6 +113,23 @@ impl Turns {
         Ok(())
     }
 
+    /// What a user should know, in words.
+    pub fn note(&self) -> Option<String> {
+        self.places
+            .are_locked_by_strangers()
+            .then(|| format!("programs of other runs take no turns: {LOCKED}"))
+    }
+
+    /// Whether no program takes turns.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Must be called before any program takes turns, with the present in units of start times.
+    pub fn begin(&mut self, now: u64) {
+        self.since.get_or_insert(now);
+    }
+
     /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the journal, as is its
     /// group, if it has one.
     pub fn join(&mut self, process: Task, group: Option<Slowed>) -> OutcomeKind {
@@ -114,7 +137,11 @@ impl Turns {
         if !self.own.contains_key(&gang) {
             let place = gangs::place(number(group.as_ref()), gang);
             if !self.places.take(place) {
-                return OutcomeKind::Refused("another corewise lets it take turns".to_owned());
+                let why = match self.places.are_locked_by_strangers() {
+                    true => LOCKED,
+                    false => "another corewise lets it take turns",
+                };
+                return OutcomeKind::Refused(why.to_owned());
             }
             self.own.insert(gang, place);
         }
@@ -152,15 +179,14 @@ impl Turns {
         true
     }
 
-    /// A new process that a member has started while it was not its turn becomes normal.
+    /// A new process that has inherited the policy of one that had no turn becomes normal, whoever its parent
+    /// is by now.
     pub fn meet(&self, token: &ActToken, pid: u32) {
-        if self.members.is_empty() || self.members.contains_key(&pid) {
-            return;
-        }
-        if let Ok(Some(stat)) = Proc::own().task(pid)
-            && self.members.contains_key(&stat.parent)
+        let Some(since) = self.since.filter(|_| !self.members.contains_key(&pid)) else { return };
+        if is_idle_since(pid, since)
+            && let Ok(Some(process)) = Task::of(pid)
         {
-            make_normal(token, Task { id: pid, start: stat.start_ticks });
+            make_normal(token, process);
         }
     }
 
@@ -228,23 +254,36 @@ impl Turns {
     }
 }
 
-/// Makes everybody normal again who takes turns by a journal, and what they have started.
+/// Restores the parts of all groups, and the policies of all that take turns by a journal. Who has inherited
+/// that of one of them is found by who looks at all threads ([`super::restore`]).
 pub fn restore(ledger: &Ledger, token: &ActToken) {
     ledger.slowed().iter().for_each(|group| group.give_back(token, Path::new(ROOT)));
-    let lives = |process: &Task| Task::of(process.id).is_ok_and(|now| now == Some(*process));
-    let members: Vec<Task> = ledger.in_turns().filter(lives).collect();
-    if members.is_empty() {
-        return;
-    }
-    members.iter().for_each(|&process| make_normal(token, process));
-    let proc = Proc::own();
-    let known = |pid: u32| members.iter().any(|process| process.id == pid).then_some(());
-    // What cannot be listed has ended.
-    let processes = proc.processes().unwrap_or_default();
-    let started = proc.descendants(&processes, known, &[]).unwrap_or_default();
-    for process in started.into_keys().filter_map(|pid| Task::of(pid).ok().flatten()) {
-        make_normal(token, process);
-    }
+    ledger.in_turns().for_each(|process| make_normal(token, process));
+}
+
+/// Makes everybody normal who takes turns by a journal, and what they have started meanwhile, for as long as
+/// corewise is stopped. What takes turns when it goes on has its turn soon.
+pub fn make_all_normal(ledger: &Ledger, token: &ActToken) {
+    restore(ledger, token);
+    let Some(since) = ledger.turns_since() else { return };
+    // Who ends meanwhile needs nothing.
+    let _ = ByParentage::new(ledger.members()).look(&mut |tid, belongs| {
+        if belongs == Membership::Yes && is_idle_since(tid, since) {
+            let _ = make_thread_normal(token, tid);
+        }
+        Ok(())
+    });
+}
+
+/// Returns whether a thread is `SCHED_IDLE` and was created since a time, in units of start times.
+pub fn is_idle_since(tid: u32, since: u64) -> bool {
+    let is_new = |thread: Task| thread.start >= since;
+    policy_of(tid) == Ok(libc::SCHED_IDLE) && Task::of(tid).ok().flatten().is_some_and(is_new)
+}
+
+/// Makes a thread normal.
+pub fn make_thread_normal(_: &ActToken, tid: u32) -> Result<(), Errno> {
+    set_policy(tid, NORMAL)
 }
 
 /// The number of a group; 0 for those whose part is not changed.

@@ -1,8 +1,9 @@
 //! How long the idle threads of a running program spin: found, changed and given back.
 
 use corewise_binding::runtimes::loaded::Loaded;
-use corewise_binding::runtimes::variable::{Variable, WriteError};
+use corewise_binding::runtimes::variable::Variable;
 use corewise_binding::runtimes::{libgomp, openmpi};
+use corewise_binding::word::WriteError;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashSet;

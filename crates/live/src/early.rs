@@ -24,7 +24,6 @@ use corewise_sys::clock::own_cpu_time;
 use corewise_sys::proc::Proc;
 use nix::unistd::{SysconfVar, sysconf};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io;
 use std::time::{Duration, Instant};
 
 /// Time between two looks for new threads, until the command has a team; longer if looks take more than
@@ -139,8 +138,8 @@ impl Early {
     }
 
     /// From now on something may be changed.
-    pub fn may_write(&mut self, guardian: &Guardian) -> io::Result<()> {
-        self.runtimes.may_write(guardian)
+    pub fn may_write(&mut self, guardian: &Guardian) {
+        self.runtimes.may_write(guardian);
     }
 
     /// Looks, and changes what is to be changed. Until when to look again.

@@ -206,8 +206,9 @@ impl LiveWorld {
     }
 
     fn give_back(&mut self) {
-        self.parts.actuator.give_back();
         self.parts.runtimes.iter_mut().for_each(Runtimes::give_back);
+        // Looks at everything once more, and then lets the guardian go.
+        self.parts.actuator.give_back();
     }
 
     fn system(call: &'static str) -> impl Fn(Errno) -> LiveError {

@@ -10,12 +10,11 @@
 //! told of ([`Event::Delayed`](corewise_core::observe::Event)), and whether it has a runtime library whose
 //! variable is known ([`libgomp`], [`openmpi`]). Such libraries are looked for when they are loaded
 //! (`search`), before anything is delayed. What to do is decided by the engine ([`corewise_core::waits`]);
-//! how long threads spin is changed here, and given back: also by the guardian, which is handed the memory
-//! that was written to.
+//! how long threads spin is changed here, and restored: by corewise, its guardian, or the next start. What a
+//! process forks has its values: they are restored when it is first seen, or at the end.
 //!
 //! Limits: a process with thousands of threads is looked at less often, so that looking costs no more than
-//! [`COST_MAX`] in the long run. What a process forks has its values: it is given its own back when it is
-//! first seen, but not if corewise is killed before.
+//! [`COST_MAX`] in the long run.
 
 pub mod libgomp;
 pub mod loaded;
@@ -24,7 +23,8 @@ mod search;
 pub mod teams;
 pub mod variable;
 
-use crate::guardian::{Guardian, Words};
+use crate::guardian::{Changes, Guardian};
+use crate::word::WriteError;
 use corewise_code::space::FileKey;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
@@ -39,10 +39,9 @@ use corewise_sys::proc::idle::IdleTime;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
 use search::Schedule;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use variable::{Variable, WriteError};
+use variable::Variable;
 
 /// Time between two looks at the same process; while one is delayed but nothing was changed; and at most.
 /// While no process is delayed it grows to this part of the time since the last one was.
@@ -95,8 +94,8 @@ pub struct Runtimes {
     teams: bool,
     /// What programs were started with; `None`: libgomp's code must show its variable.
     planted: Option<u64>,
-    /// `None`: nothing is written any more.
-    guardian: Option<Words>,
+    /// The record of changes; `None`: nothing is written any more.
+    changes: Option<Changes>,
     processes: BTreeMap<u32, Process>,
     /// Mapped files that hold no runtime library.
     others: HashSet<FileKey>,
@@ -196,7 +195,7 @@ impl Runtimes {
             spin: config.cures.spin,
             teams: config.adapt_team,
             planted,
-            guardian: None,
+            changes: None,
             processes: BTreeMap::new(),
             others: HashSet::new(),
             kept_open: 0,
@@ -207,10 +206,9 @@ impl Runtimes {
         }
     }
 
-    /// From now on something may be written, with which the guardian is entrusted.
-    pub fn may_write(&mut self, guardian: &Guardian) -> io::Result<()> {
-        self.guardian = Some(guardian.words()?);
-        Ok(())
+    /// From now on something may be written, which is recorded for the guardian.
+    pub fn may_write(&mut self, guardian: &Guardian) {
+        self.changes = Some(guardian.changes());
     }
 
     /// Takes note of a thread.
@@ -267,16 +265,11 @@ impl Runtimes {
         }
     }
 
-    /// Gives a new process its own values back, where it has those that its parent was given.
-    fn meet_child(&self, pid: u32) {
-        if !self.processes.values().flat_map(Process::variables).any(Variable::was_changed) {
-            return;
-        }
-        // Who has ended meanwhile needs nothing.
-        let Ok(Some(stat)) = self.proc.stat(pid, pid) else { return };
-        let parent = self.processes.get(&stat.parent).into_iter();
-        for mut variable in parent.flat_map(Process::variables).filter_map(|own| own.in_child(pid)) {
-            let _ = variable.give_back();
+    /// Restores the values of a new process that was forked while they were changed, whoever its parent is by
+    /// now. (One that was started by `vfork` still has its parent's memory: there they are changed again.)
+    fn meet_child(&mut self, pid: u32) {
+        if self.changes.as_ref().is_some_and(|changes| changes.restore_fork(pid)) {
+            self.processes.values_mut().flat_map(Process::variables_mut).for_each(Variable::renew);
         }
     }
 
@@ -306,7 +299,7 @@ impl Runtimes {
     /// Until when the next look is due; `None` while no process has several threads, or nothing may be
     /// written.
     pub fn due_within(&self) -> Option<Duration> {
-        let is_due = self.guardian.is_some() && self.has_teams();
+        let is_due = self.changes.is_some() && self.has_teams();
         is_due.then(|| self.due.saturating_duration_since(Instant::now()))
     }
 
@@ -336,7 +329,7 @@ impl Runtimes {
             let is_delayed = delay.share_without_pe() >= DELAYED_MIN;
             if process.is_search_due(pid, began, is_delayed) {
                 let before = own_cpu_time();
-                notes.extend(process.search(pid, wanted, &mut self.others, self.guardian.as_ref()));
+                notes.extend(process.search(pid, wanted, &mut self.others, self.changes.as_ref()));
                 searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {
@@ -395,14 +388,11 @@ impl Runtimes {
 
     /// Every process as it was. From then on nothing is written, and the guardian may go.
     pub fn give_back(&mut self) {
-        for process in self.processes.values_mut() {
-            let waits = process.copies.iter_mut().map(|copy| &mut copy.variable);
-            for variable in waits.chain(&mut process.teams) {
-                // Who is gone, or has decided otherwise since, needs nothing.
-                let _ = variable.give_back();
-            }
+        for variable in self.processes.values_mut().flat_map(Process::variables_mut) {
+            // Who is gone, or has decided otherwise since, needs nothing.
+            let _ = variable.give_back();
         }
-        self.guardian = None;
+        self.changes = None;
     }
 
     /// What a user should know, in words.
@@ -413,19 +403,19 @@ impl Runtimes {
     /// Lets the idle threads of a process spin so long, or as long as at first.
     fn write(&mut self, leader: ThreadId, count: Option<u64>) -> OutcomeKind {
         let process = self.processes.get_mut(&leader.tid).filter(|process| !process.copies.is_empty());
-        let (Some(process), Some(guardian)) = (process, &self.guardian) else {
+        let (Some(process), Some(changes)) = (process, &self.changes) else {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
         process.wanted = count;
         process.begin_idle_time(&self.proc);
         process.busy = (Instant::now(), 0, 0);
-        process.write(guardian)
+        process.write(changes)
     }
 
     /// Lets the libraries of a process make teams of so many threads at most, or of as many as at first.
     fn write_teams(&mut self, leader: ThreadId, size: Option<u32>) -> OutcomeKind {
         let process = self.processes.get_mut(&leader.tid).filter(|process| !process.teams.is_empty());
-        let (Some(process), Some(guardian)) = (process, &self.guardian) else {
+        let (Some(process), Some(changes)) = (process, &self.changes) else {
             let wish = self.processes.get(&leader.tid).and_then(|process| process.wish);
             return OutcomeKind::Refused(match wish {
                 Some(wish) => format!("{wish} says of how many threads teams are"),
@@ -434,7 +424,7 @@ impl Runtimes {
         };
         process.team_size = size;
         process.begin_idle_time(&self.proc);
-        process.write_teams(guardian)
+        process.write_teams(changes)
     }
 
     fn note(&mut self, text: &str) {
@@ -459,6 +449,10 @@ impl Process {
 
     fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.copies.iter().map(|copy| &copy.variable).chain(&self.teams)
+    }
+
+    fn variables_mut(&mut self) -> impl Iterator<Item = &mut Variable> {
+        self.copies.iter_mut().map(|copy| &mut copy.variable).chain(&mut self.teams)
     }
 
     /// For how long its threads ran, and waited for a PE, since the last look. What corewise itself took of
@@ -542,13 +536,11 @@ impl Process {
     }
 
     /// Lets its idle threads spin as it is wanted.
-    fn write(&mut self, guardian: &Words) -> OutcomeKind {
+    fn write(&mut self, changes: &Changes) -> OutcomeKind {
         let (mut answer, wanted) = (OutcomeKind::Done, self.wanted);
         self.copies.retain_mut(|Idling { variable, runtime }| {
             let written = match wanted {
-                Some(turns) => {
-                    variable.write_after(runtime.value(turns), |memory, word| guardian.entrust(memory, word))
-                }
+                Some(turns) => variable.write_recorded(runtime.value(turns), changes),
                 None => variable.give_back(),
             };
             let is_ours = written.is_ok();
@@ -559,11 +551,11 @@ impl Process {
     }
 
     /// Makes its teams of as many threads as it is wanted.
-    fn write_teams(&mut self, guardian: &Words) -> OutcomeKind {
+    fn write_teams(&mut self, changes: &Changes) -> OutcomeKind {
         let (mut all, wanted) = (Vec::new(), self.team_size);
         self.teams.retain_mut(|variable| {
             let written = match wanted.map(u64::from).filter(|&size| size < variable.own()) {
-                Some(size) => variable.write_after(size, |memory, word| guardian.entrust(memory, word)),
+                Some(size) => variable.write_recorded(size, changes),
                 None => variable.give_back(),
             };
             // A size that somebody else has chosen for a while can be followed by ours again.

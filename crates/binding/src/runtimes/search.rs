@@ -12,7 +12,7 @@
 use super::loaded::Loaded;
 use super::variable::Variable;
 use super::{Idling, Process, Runtime, Wanted, libgomp, openmpi, teams};
-use crate::guardian::Words;
+use crate::guardian::Changes;
 use corewise_code::names;
 use corewise_code::space::FileKey;
 use corewise_sys::environment;
@@ -102,7 +102,7 @@ impl Process {
         pid: u32,
         wanted: Wanted,
         others: &mut HashSet<FileKey>,
-        guardian: Option<&Words>,
+        changes: Option<&Changes>,
     ) -> Vec<String> {
         let loaded = match Loaded::in_process(pid, others) {
             Ok(loaded) => loaded,
@@ -113,8 +113,8 @@ impl Process {
             }
         };
         let of_waits =
-            if wanted.spin { self.search_waits(&loaded, wanted.planted, guardian) } else { Vec::new() };
-        let of_teams = if wanted.teams { self.search_teams(&loaded, guardian) } else { None };
+            if wanted.spin { self.search_waits(&loaded, wanted.planted, changes) } else { Vec::new() };
+        let of_teams = if wanted.teams { self.search_teams(&loaded, changes) } else { None };
         let is_alone = self.copies.is_empty() && self.teams.is_empty();
         self.gives_way = is_alone && loaded.defining(names::GIVES_WAY).next().is_some();
         self.advice = self.advice(&loaded, wanted);
@@ -136,7 +136,7 @@ impl Process {
         &mut self,
         loaded: &Loaded,
         planted: Option<u64>,
-        guardian: Option<&Words>,
+        changes: Option<&Changes>,
     ) -> Vec<String> {
         let (of_libgomp, said) = match planted.map(|planted| libgomp::find(loaded, planted)) {
             Some(Ok(found)) => (found, Vec::new()),
@@ -150,8 +150,8 @@ impl Process {
                 self.copies.push(Idling { variable, runtime });
             }
         }
-        if let (Some(guardian), Some(_)) = (guardian, self.wanted) {
-            self.write(guardian);
+        if let (Some(changes), Some(_)) = (changes, self.wanted) {
+            self.write(changes);
         }
         said
     }
@@ -182,7 +182,7 @@ impl Process {
         self.copies.iter().any(|known| known.variable.is_same(variable))
     }
 
-    fn search_teams(&mut self, loaded: &Loaded, guardian: Option<&Words>) -> Option<String> {
+    fn search_teams(&mut self, loaded: &Loaded, changes: Option<&Changes>) -> Option<String> {
         self.wish = environment::first_set(loaded.pid, &teams::WISHES);
         if let Some(wish) = self.wish {
             return Some(format!("teams stay as they are: {wish} says of how many threads they are"));
@@ -190,8 +190,8 @@ impl Process {
         let is_new = |size: &Variable| !self.teams.iter().any(|known| known.is_same(size));
         let new: Vec<Variable> = teams::find(loaded).into_iter().filter(is_new).collect();
         self.teams.extend(new);
-        if let (Some(guardian), Some(_)) = (guardian, self.team_size) {
-            self.write_teams(guardian);
+        if let (Some(changes), Some(_)) = (changes, self.team_size) {
+            self.write_teams(changes);
         }
         None
     }

@@ -4,7 +4,7 @@ use corewise_testing::{Capability, is_refusal, needs, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -94,7 +94,7 @@ fn compiled(compiler: &str) -> (tempfile::TempDir, Command) {
 fn watching(pid: u32) -> Runtimes {
     let config = EngineConfig { adapt_team: true, ..EngineConfig::default() };
     let mut runtimes = Runtimes::new(&config, Some(PLANTED));
-    runtimes.may_write(&Guardian::idle()).unwrap();
+    runtimes.may_write(&Guardian::idle());
     for tid in runtimes.proc.threads(pid).unwrap().unwrap() {
         let created = Instant::now();
         runtimes.watch(&NewThread { tid, pid, creator_tid: None, generation: 0, created });

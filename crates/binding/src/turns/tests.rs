@@ -1,6 +1,8 @@
 use super::super::group::tests::Session;
 use super::super::ledger::Entry;
 use super::super::mask;
+use super::super::restore;
+use super::super::word::Memories;
 use super::*;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
@@ -110,27 +112,74 @@ fn gangs_on_different_pes_take_no_turns_with_each_other() {
     assert_eq!(policies(), [NORMAL; 2]);
 }
 
-#[test]
-fn by_the_journal_everybody_is_made_normal_again_also_what_members_have_started() {
-    needs!(Root);
-    let sleeper = Sleeper::start("exec 3<&0; read x <&3 & read x");
-    let children = format!("/proc/{0}/task/{0}/children", sleeper.0.id());
-    let child = loop {
-        if let Ok(child) = std::fs::read_to_string(&children).unwrap().trim().parse::<u32>() {
-            break child;
-        }
+/// A process that waits, what it has started, and a daemon that its child has started, whose parent is gone: all
+/// of the run of a corewise that has ended. Their numbers.
+fn family(run: Task) -> (Sleeper, [u32; 3]) {
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!(
+        "export COREWISE_PID={}; cd {}; exec sh -c 'exec 3<&0; read x <&3 & echo $! >child; \
+         sh -c \"read x <&3 & echo \\$! >daemon\"; echo >ready; read x'",
+        run.id,
+        directory.path().display()
+    );
+    let sleeper = Sleeper::start(&script);
+    while !directory.path().join("ready").exists() {
         std::thread::sleep(Duration::from_millis(1));
-    };
-    for tid in [sleeper.0.id(), child] {
-        set_policy(tid, libc::SCHED_IDLE).unwrap();
     }
-    let mut ledger = Ledger::default();
-    ledger.note(Entry::InTurns(Task { start: 1, ..sleeper.task() }));
-    restore(&ledger, &ActToken::mint());
-    assert_eq!(sleeper.policy(), libc::SCHED_IDLE, "that was an earlier owner of the number");
-    ledger.note(Entry::InTurns(sleeper.task()));
-    restore(&ledger, &ActToken::mint());
-    assert_eq!([sleeper.policy(), policy_of(child).unwrap()], [NORMAL; 2]);
+    let number =
+        |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap().trim().parse().unwrap();
+    let all = [sleeper.0.id(), number("child"), number("daemon")];
+    (sleeper, all)
+}
+
+#[test]
+fn by_the_journal_everybody_is_made_normal_again_also_daemons() {
+    needs!(Root);
+    let run = Task { id: u32::MAX / 2, start: corewise_sys::task::now() };
+    let (sleeper, all) = family(run);
+    let policies = || all.map(|tid| policy_of(tid).unwrap());
+    let (token, memories) = (ActToken::mint(), Memories::default());
+    let stopped = |ledger: &Ledger| make_all_normal(ledger, &token);
+    let ended = |ledger: &Ledger| {
+        let mut members = ByParentage::new(ledger.members());
+        let within = Duration::from_secs(10);
+        restore::restore(ledger, &token, &mut members, &memories, within).unwrap();
+    };
+    for make_normal in [&stopped as &dyn Fn(&Ledger), &ended] {
+        all.into_iter().for_each(|tid| set_policy(tid, libc::SCHED_IDLE).unwrap());
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::Member(run));
+        ledger.note(Entry::TurnsSince(corewise_sys::task::now() + 1));
+        ledger.note(Entry::InTurns(Task { start: 1, ..sleeper.task() }));
+        make_normal(&ledger);
+        assert_eq!(policies(), [libc::SCHED_IDLE; 3], "they were so before, and the number was another's");
+        ledger.note(Entry::InTurns(sleeper.task()));
+        make_normal(&ledger);
+        assert_eq!(policies(), [NORMAL, libc::SCHED_IDLE, libc::SCHED_IDLE]);
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::Member(run));
+        ledger.note(Entry::TurnsSince(run.start));
+        make_normal(&ledger);
+        assert_eq!(policies(), [NORMAL; 3], "also if nobody takes turns any more");
+    }
+}
+
+#[test]
+fn who_has_inherited_the_policy_is_made_normal_when_it_is_met_whoever_its_parent_is() {
+    needs!(Root);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (_sleeper, [.., daemon]) = family(Task { id: u32::MAX / 2, start: corewise_sys::task::now() });
+    let start = Task::of(daemon).unwrap().unwrap().start;
+    set_policy(daemon, libc::SCHED_IDLE).unwrap();
+    let mut turns = turns(&file);
+    turns.meet(&ActToken::mint(), daemon);
+    assert_eq!(policy_of(daemon), Ok(libc::SCHED_IDLE), "nobody takes turns");
+    turns.begin(start + 1);
+    turns.meet(&ActToken::mint(), daemon);
+    assert_eq!(policy_of(daemon), Ok(libc::SCHED_IDLE), "it was so before");
+    turns.since = Some(start);
+    turns.meet(&ActToken::mint(), daemon);
+    assert_eq!(policy_of(daemon), Ok(NORMAL));
 }
 
 #[test]
@@ -172,7 +221,7 @@ fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
     let mut ledger = Ledger::default();
     ledger.note(Entry::Slowed(slowed[0].clone().unwrap()));
     slowed[0].iter().for_each(|group| group.let_run(&token, Path::new(ROOT), sessions[0].0.id(), false));
-    restore(&ledger, &token);
+    super::restore(&ledger, &token);
     assert_eq!(sessions[0].nice(), 0);
     drop(ours);
     make_normal(&token, task(&sessions[0]));

@@ -123,7 +123,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     };
     let runtimes = match early {
         Some(early) => Some(early.into_runtimes()),
-        None => runtimes_of(&request.config, planted, guardian.as_ref())?,
+        None => runtimes_of(&request.config, planted, guardian.as_ref()),
     };
     let watch = Watch {
         applications: vec![Application::new(Target::Command, &request.name(), command.as_raw() as u32)],
@@ -188,8 +188,10 @@ impl Begun {
     /// Starts the guardian; without it, nothing is changed.
     fn start_guardian(&mut self, notes: &mut Vec<String>) {
         self.guardian = guard(notes);
-        let entrusted = |early: &mut Early| early.may_write(self.guardian.as_ref()?).ok();
-        self.early = self.early.take().and_then(|mut early| entrusted(&mut early).map(|()| early));
+        match &self.guardian {
+            Some(guardian) => self.early.iter_mut().for_each(|early| early.may_write(guardian)),
+            None => self.early = None,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod guard;
 mod hints;
 mod progress;
 mod replay;
+mod restored;
 mod run;
 mod slow;
 mod terminal;

@@ -18,15 +18,15 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// A program with a team of two threads under corewise, which ends when its standard input does.
-struct Team {
-    corewise: Child,
-    pid: u32,
+pub struct Team {
+    pub corewise: Child,
+    pub pid: u32,
     directory: TempDir,
 }
 
 impl Team {
     /// With `-q` there is no report, and the program is a shell's child.
-    fn start(options: &[&str], variables: &[(&str, &str)]) -> Team {
+    pub fn start(options: &[&str], variables: &[(&str, &str)]) -> Team {
         Team::start_with(options, variables, &[])
     }
 
@@ -35,7 +35,7 @@ impl Team {
         Team::start_with(options, &[], &["busy"])
     }
 
-    fn start_with(options: &[&str], variables: &[(&str, &str)], arguments: &[&str]) -> Team {
+    pub fn start_with(options: &[&str], variables: &[(&str, &str)], arguments: &[&str]) -> Team {
         let with_report = |command: &mut Command, directory: &Path| {
             command.args(options);
             if !options.contains(&"-q") {
@@ -47,7 +47,7 @@ impl Team {
     }
 
     /// With what `prepare` adds to the command; the program may be a shell's child.
-    fn start_as(is_child: bool, prepare: impl Fn(&mut Command, &Path), arguments: &[&str]) -> Team {
+    pub fn start_as(is_child: bool, prepare: impl Fn(&mut Command, &Path), arguments: &[&str]) -> Team {
         let directory = tempfile::tempdir().unwrap();
         let binary = compiled_team(directory.path());
         let mut command = corewise();
@@ -70,7 +70,7 @@ impl Team {
     }
 
     /// What it was started with.
-    fn spin_count(&self) -> Option<u64> {
+    pub fn spin_count(&self) -> Option<u64> {
         let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap();
         let prefix = format!("{}=", libgomp::VARIABLE);
         let mut entries = environment.split(|&byte| byte == 0);
@@ -79,11 +79,11 @@ impl Team {
     }
 
     /// Waits until its threads spin as long as it was started with, or shorter.
-    fn await_waits(&self, own: bool) {
+    pub fn await_waits(&self, own: bool) {
         self.await_waits_of(self.pid, own);
     }
 
-    fn await_waits_of(&self, pid: u32, own: bool) {
+    pub fn await_waits_of(&self, pid: u32, own: bool) {
         let count = self.spin_count().expect("it was started with a value");
         wait_for(|| (libgomp::find(&loaded(pid), count).unwrap().is_empty() != own).then_some(()));
     }
@@ -93,9 +93,14 @@ impl Team {
         wait_for(|| (find(&loaded(self.pid)).is_empty() != own).then_some(()));
     }
 
+    /// Gives it an order (`waiting.c`).
+    pub fn order(&mut self, order: u8) {
+        self.corewise.stdin.as_mut().unwrap().write_all(&[order]).unwrap();
+    }
+
     /// Lets it fork a child.
     fn fork(&mut self) -> u32 {
-        self.corewise.stdin.as_mut().unwrap().write_all(b"f").unwrap();
+        self.order(b'f');
         let children = format!("/proc/{0}/task/{0}/children", self.pid);
         wait_for(|| std::fs::read_to_string(&children).unwrap().trim().parse().ok())
     }
@@ -121,14 +126,14 @@ fn compiled_team(directory: &Path) -> PathBuf {
     binary
 }
 
-type Find = fn(&Loaded) -> Vec<Variable>;
+pub type Find = fn(&Loaded) -> Vec<Variable>;
 
-fn loaded(pid: u32) -> Loaded {
+pub fn loaded(pid: u32) -> Loaded {
     Loaded::in_process(pid, &mut HashSet::new()).unwrap()
 }
 
 /// Twice as many busy threads as the machine has PEs.
-fn crowd() -> Running {
+pub fn crowd() -> Running {
     let threads = 2 * std::thread::available_parallelism().unwrap().get();
     let mut command = Command::new(burn());
     Running(command.args(["600", &format!("{threads}*int")]).stdout(Stdio::null()).spawn().unwrap())

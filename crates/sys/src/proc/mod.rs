@@ -179,6 +179,23 @@ impl Proc {
         OpenOptions::new().read(true).write(write).open(self.root.join(format!("{pid}/mem")))
     }
 
+    /// Returns the number that the kernel gave the program that a process executes, by chance (`AT_RANDOM`,
+    /// getauxval(3)). Forks have it, too; what they execute has another one. `memory` is the process's.
+    pub fn program_number(&self, pid: u32, memory: &File) -> io::Result<u64> {
+        let words = std::fs::read(self.root.join(format!("{pid}/auxv")))?;
+        let mut words =
+            words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
+        while let (Some(kind), Some(address)) = (words.next(), words.next()) {
+            if kind == libc::AT_RANDOM {
+                let mut number = [0; 8];
+                memory.read_exact_at(&mut number, address)?;
+                return Ok(u64::from_ne_bytes(number));
+            }
+        }
+        // It has ended, or the kernel has started it.
+        Err(io::ErrorKind::NotFound.into())
+    }
+
     /// Returns the path of the kernel's link to the file that is mapped between these addresses.
     pub fn map_file(&self, pid: u32, start: u64, end: u64) -> PathBuf {
         self.root.join(format!("{pid}/map_files/{start:x}-{end:x}"))

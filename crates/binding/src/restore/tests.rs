@@ -1,0 +1,229 @@
+use super::super::ledger::{Bound, Entry};
+use super::super::members::ByParentage;
+use super::*;
+use corewise_testing::{Capability, or_skip};
+use std::sync::{Mutex, PoisonError};
+
+fn set(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_cpuset_leaves_of_a_mask_what_both_allow_or_overrides_it() {
+    assert_eq!(seen(&set("2"), &set("0-3")), set("2"));
+    assert_eq!(seen(&set("2-5"), &set("0-3")), set("2-3"));
+    assert_eq!(seen(&set("5"), &set("0-3")), set("0-3"));
+}
+
+/// The members that the test lists.
+struct Listed(Vec<Vec<u32>>);
+
+impl Members for Listed {
+    fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool> {
+        let threads = self.0.pop().unwrap_or_default();
+        threads.into_iter().try_for_each(|tid| see(tid, Membership::Yes)).map(|()| false)
+    }
+}
+
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// In a thread of its own: binds it, calls `then`, restores, and returns the masks before and after.
+fn restore_after(then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static) -> (CpuSet, CpuSet) {
+    restore_from(affinity::all_pes(), then)
+}
+
+/// Like [`restore_after`], with the PEs that the restoring thread may use.
+fn restore_from(
+    restorer: CpuSet,
+    then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static,
+) -> (CpuSet, CpuSet) {
+    // The other tests' threads belong to the same process: a concurrent restoration may mistake this
+    // thread for one that inherited its mask.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::spawn(move || {
+        let token = ActToken::mint();
+        let thread = Task::of(nix::unistd::gettid().as_raw() as u32).unwrap().unwrap();
+        let original = affinity::get(0).unwrap();
+        let ours = CpuSet::single(original.last().unwrap());
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::Bind { thread, original: original.clone(), ours: ours.clone() });
+        mask::set(&token, 0, &ours).unwrap();
+        then(&mut ledger, &token, thread);
+        // Like the guardian, which is not bound.
+        let restored = std::thread::spawn(move || {
+            let token = ActToken::mint();
+            mask::set(&token, 0, &restorer).unwrap();
+            let members = ledger.members().clone();
+            restore(&ledger, &token, &mut ByParentage::new(&members), &Memories::default(), WITHIN).unwrap()
+        });
+        assert_eq!(restored.join().unwrap(), Remains::default());
+        let after = affinity::get(0).unwrap();
+        mask::set(&token, 0, &original).unwrap();
+        (original, after)
+    })
+    .join()
+    .unwrap()
+}
+
+#[test]
+fn a_bound_thread_gets_its_mask_back() {
+    let (before, after) = restore_after(|_, _, _| {});
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_mask_that_somebody_else_set_is_kept() {
+    let (before, after) = restore_after(|_, token, _| {
+        let first = CpuSet::single(affinity::all_pes().first().unwrap());
+        mask::set(token, 0, &first).unwrap();
+    });
+    assert!(before.len() < 2 || after.len() == 1, "{before} became {after}");
+}
+
+#[test]
+fn after_done_nothing_is_touched() {
+    let (before, after) = restore_after(|ledger, _, _| ledger.note(Entry::Done));
+    assert!(before.len() < 2 || after.len() == 1);
+}
+
+#[test]
+fn an_inherited_mask_that_is_not_in_the_journal_is_restored_too() {
+    let (before, after) = restore_after(|ledger, _, thread| {
+        ledger.note(Entry::Member(Task::own().unwrap()));
+        ledger.note(Entry::Free(thread.id));
+    });
+    assert_eq!(before, after);
+}
+
+#[test]
+fn the_next_owner_of_a_bound_threads_number_keeps_its_mask() {
+    let (before, after) = restore_after(|ledger, _, thread| {
+        let Bound { original, ours, .. } = ledger.bound(thread).unwrap().clone();
+        *ledger = Ledger::default();
+        let earlier = Task { start: thread.start - 1, ..thread };
+        ledger.note(Entry::Bind { thread: earlier, original, ours });
+    });
+    assert!(before.len() < 2 || after.len() == 1, "{before} became {after}");
+}
+
+#[test]
+fn who_pinned_itself_is_no_heir_but_the_next_owner_of_its_number_may_be() {
+    for (earlier, kept) in [(0, true), (1, false)] {
+        let (before, after) = restore_after(move |ledger, _, thread| {
+            ledger.note(Entry::Member(Task::own().unwrap()));
+            ledger.note(Entry::Free(thread.id));
+            ledger.note(Entry::Pinned(Task { start: thread.start - earlier, ..thread }));
+        });
+        assert!(before.len() < 2 || (after.len() == 1) == kept, "{before} became {after}");
+    }
+}
+
+/// A listed thread that ends before it is seen may have left a thread with an inherited mask.
+#[test]
+fn it_is_looked_again_until_everybody_was_seen() {
+    std::thread::spawn(|| {
+        let token = ActToken::mint();
+        let (tid, own) = (nix::unistd::gettid().as_raw() as u32, affinity::get(0).unwrap());
+        let ours = CpuSet::single(own.last().unwrap());
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::HandedOut { original: own.clone(), ours: ours.clone() });
+        mask::set(&token, 0, &ours).unwrap();
+        let restored = std::thread::spawn(move || {
+            let token = ActToken::mint();
+            mask::set(&token, 0, &affinity::all_pes()).unwrap();
+            // From the last to the first.
+            let mut members = Listed(vec![vec![tid], vec![u32::MAX / 2], vec![u32::MAX / 2]]);
+            restore(&ledger, &token, &mut members, &Memories::default(), WITHIN)
+        });
+        assert_eq!(restored.join().unwrap().unwrap(), Remains::default());
+        assert_eq!(affinity::get(0), Ok(own));
+    })
+    .join()
+    .unwrap();
+}
+
+/// Every pass has a thread that cannot be judged; passes take this long.
+struct Busy(Option<u32>, Duration);
+
+impl Members for Busy {
+    fn look(&mut self, see: &mut dyn FnMut(u32, Membership) -> io::Result<()>) -> io::Result<bool> {
+        std::thread::sleep(self.1);
+        self.0.map_or(Ok(()), |tid| see(tid, Membership::Unknown))?;
+        Ok(true)
+    }
+}
+
+fn restored_by(mut members: Busy, within_ms: u64) -> Remains {
+    let own = affinity::get(0).unwrap();
+    let mut ledger = Ledger::default();
+    // A restored mask would be visible there.
+    let original = own.union(&CpuSet::single(affinity::of_cpuset().unwrap().last().unwrap()));
+    ledger.note(Entry::HandedOut { original, ours: own });
+    restore(&ledger, &ActToken::mint(), &mut members, &Memories::default(), Duration::from_millis(within_ms))
+        .unwrap()
+}
+
+#[test]
+fn strangers_that_end_all_the_time_hold_nobody_up() {
+    assert_eq!(restored_by(Busy(None, Duration::ZERO), 10_000), Remains::default());
+}
+
+#[test]
+fn who_is_never_caught_is_told() {
+    corewise_testing::needs!(TwoPes);
+    std::thread::spawn(|| {
+        mask::set(&ActToken::mint(), 0, &CpuSet::single(affinity::get(0).unwrap().first().unwrap())).unwrap();
+        let tid = nix::unistd::gettid().as_raw() as u32;
+        assert!(restored_by(Busy(Some(tid), Duration::ZERO), 5).outrun);
+    })
+    .join()
+    .unwrap();
+}
+
+/// This thread is real-time and leaves the other no time on their PE.
+#[test]
+fn who_was_given_its_mask_back_and_has_not_run_since_may_be_creating_a_thread() {
+    let missing = |errno: &Errno| (*errno == Errno::EPERM).then_some(Capability::RealTime);
+    std::thread::spawn(move || {
+        let token = ActToken::mint();
+        mask::set(&token, 0, &CpuSet::single(affinity::get(0).unwrap().first().unwrap())).unwrap();
+        let _real_time = or_skip!(RealTime::enter(1), missing);
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let busy = Task::of(child.id()).unwrap().unwrap();
+        let normal = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the parameters live through the call, which only reads them.
+        assert_eq!(unsafe { libc::sched_setscheduler(busy.id as i32, libc::SCHED_OTHER, &normal) }, 0);
+        let mut given = HashMap::from([(busy, None)]);
+        let ledger = Ledger::default();
+        let cpuset = affinity::of_cpuset().unwrap();
+        let memories = Memories::default();
+        let mut look =
+            Look { ledger: &ledger, token: &token, memories: &memories, cpuset, given: &mut given };
+        for _ in 0..3 {
+            assert!(look.is_halfway());
+        }
+        while look.is_halfway() {
+            std::thread::sleep(PAUSE);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!look.is_halfway(), "it has ended");
+    })
+    .join()
+    .unwrap();
+}
+
+/// One pass without findings does not make up for those for which there was no time.
+#[test]
+fn a_slow_look_is_not_enough() {
+    assert!(restored_by(Busy(None, Duration::from_millis(10)), 5).outrun);
+}
+
+#[test]
+fn corewise_gives_back_though_its_user_has_narrowed_it_meanwhile() {
+    corewise_testing::needs!(TwoPes);
+    let first = CpuSet::single(affinity::get(0).unwrap().first().unwrap());
+    let (before, after) = restore_from(first, |_, _, _| {});
+    assert_eq!(before, after);
+}
