@@ -2,14 +2,16 @@
 //! nowhere else.
 
 use crate::common::{Running, corewise, wait_for};
-use crate::waits::{Team, crowd, loaded};
+use crate::waits::{Team, compiled_study, crowd, is_idle, loaded};
 use corewise_binding::runtimes::libgomp;
+use corewise_sys::task::Task;
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The guardian of a corewise: its child of that name.
 fn guardian(corewise: u32) -> u32 {
@@ -188,4 +190,32 @@ fn nothing_is_written_where_a_library_was() {
     drop(crowd);
     input.write_all(b"x").unwrap();
     assert_eq!(line(), "0 words changed");
+}
+
+#[test]
+fn programs_that_take_turns_are_normal_while_corewise_alone_is_stopped() {
+    needs!(TwoPes, Perf, Root);
+    let directory = tempfile::tempdir().unwrap();
+    let binary = compiled_study(directory.path(), "cc", "pipeline");
+    let script = "for i in 1 2; do \"$0\" 1000000000 & echo $!; done; wait";
+    let mut command = corewise();
+    command.args(["run", "-q", "--waits", "turns", "--interval", "100ms", "--report"]);
+    command.arg(directory.path().join("report.json")).args(["--", "sh", "-c", script]).arg(binary);
+    let mut run = Running(command.env_remove("OMP_WAIT_POLICY").stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(run.0.stdout.take().unwrap()).lines();
+    let programs = [(), ()].map(|()| lines.next().unwrap().unwrap().parse::<u32>().unwrap());
+    let is_any_idle = || programs.into_iter().any(is_idle);
+    let corewise = run.0.id();
+    for _ in 0..3 {
+        wait_for(|| is_any_idle().then_some(()));
+        send(corewise, Signal::SIGSTOP);
+        wait_for(|| (Task::of(corewise).unwrap().unwrap().state().unwrap() == Some('T')).then_some(()));
+        wait_for(|| (!is_any_idle()).then_some(()));
+        let is_idle_again = (0..30).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            is_any_idle()
+        });
+        assert!(!is_idle_again, "nobody changes them");
+        send(corewise, Signal::SIGCONT);
+    }
 }

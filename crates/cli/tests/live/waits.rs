@@ -274,6 +274,17 @@ fn sessions_whose_programs_take_turns_have_their_part_again_after_a_kill_9() {
 /// A program of the study of waits, and what may be done about its waits.
 const PIPELINE: (&str, &str) = ("pipeline", "turns");
 
+/// A program of the study of waits.
+pub fn compiled_study(directory: &Path, compiler: &str, name: &str) -> PathBuf {
+    let binary = directory.join(name);
+    let source = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/waits/{}.c"), name);
+    let mut compiler = Command::new(compiler);
+    assert!(
+        compiler.args(["-O2", "-fopenmp", &source, "-lm", "-o"]).arg(&binary).status().unwrap().success()
+    );
+    binary
+}
+
 /// Two runs of such a program, each perhaps in a session of its own; `has_no_turn` tells by a process's id.
 fn two_take_turns_until_a_kill_9(
     compiler: &str,
@@ -282,12 +293,7 @@ fn two_take_turns_until_a_kill_9(
     has_no_turn: fn(u32) -> bool,
 ) {
     let directory = tempfile::tempdir().unwrap();
-    let binary = directory.path().join(name);
-    let source = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/waits/{}.c"), name);
-    let mut compiler = Command::new(compiler);
-    assert!(
-        compiler.args(["-O2", "-fopenmp", &source, "-lm", "-o"]).arg(&binary).status().unwrap().success()
-    );
+    let binary = compiled_study(directory.path(), compiler, name);
     let mut runs = [(), ()].map(|()| {
         let mut command = corewise();
         if in_sessions {
@@ -317,7 +323,7 @@ fn two_take_turns_until_a_kill_9(
 }
 
 /// Whether a thread of the process gets only what others leave over (proc_pid_stat(5), field 41).
-fn is_idle(pid: u32) -> bool {
+pub fn is_idle(pid: u32) -> bool {
     const SCHED_IDLE: &str = "5";
     threads_of(pid).into_iter().any(|(tid, _)| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
