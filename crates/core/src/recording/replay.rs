@@ -131,13 +131,13 @@ impl RecordedWorld {
         if reading.standing == Standing::Bound || reading.standing == Standing::Inherited {
             reading.standing = Standing::Free;
         }
+        if self.machine.is_some() {
+            // Its PEs have nothing in common with those of the same numbers here.
+            (reading.permitted, reading.last_pe) = (everywhere.clone(), None);
+        }
         if let Some(pes) = self.bound.get(&reading.thread) {
             reading.standing = Standing::Bound;
             reading.last_pe = pes.first();
-        }
-        if self.machine.is_some() {
-            reading.permitted = everywhere.clone();
-            reading.last_pe = reading.last_pe.filter(|&pe| everywhere.contains(pe));
         }
     }
 
@@ -212,6 +212,9 @@ impl World for RecordedWorld {
         }
         if let Some(machine) = &self.machine {
             observation.allowed = machine.allowed.clone();
+            // What the run's neighbours and its users took and permitted were PEs of the recorded machine.
+            observation.taken = CpuSet::new();
+            observation.applications.iter_mut().for_each(|application| application.allowed = None);
         }
         let everywhere = Arc::new(observation.allowed.clone());
         for reading in &mut observation.threads {
@@ -234,5 +237,52 @@ impl World for RecordedWorld {
             return Ok(Wake::Events(batch));
         }
         Ok(if self.observations <= 1 { Wake::Finished } else { Wake::Deadline })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::PeId;
+    use crate::observe::ApplicationReading;
+    use crate::policy;
+    use crate::report::Sources;
+
+    /// An observation of one thread on PE 1 of two, of which another run had taken PE 0.
+    fn recording() -> Recording {
+        let topology = Topology::synthetic("core:2 pu:1").unwrap();
+        let engine = Engine::new(topology, policy::build("spread").unwrap(), EngineConfig::default());
+        let sources = Sources { discovery: String::new(), counters: String::new() };
+        let last_pe = Some(PeId(1));
+        let observation = Observation {
+            at: Time(1),
+            allowed: CpuSet::first_n(2),
+            taken: CpuSet::first_n(1),
+            threads: vec![ThreadReading { last_pe, ..ThreadReading::example(7) }],
+            applications: vec![ApplicationReading { allowed: Some(CpuSet::first_n(2)), ..Default::default() }],
+            ..Observation::default()
+        };
+        Recording {
+            header: Header::of(&engine, &[], &sources, None),
+            inputs: vec![Input::Observation(observation)],
+            truncated: false,
+        }
+    }
+
+    fn shown(machine: Option<&str>) -> Observation {
+        let machine = machine.map(|shape| Topology::synthetic(shape).unwrap().into());
+        let policy = policy::build("default").unwrap();
+        let mut replay = recording().replay(Question { machine, policy, fpu_threshold: None });
+        replay.world.observe().unwrap()
+    }
+
+    #[test]
+    fn what_was_true_of_the_recorded_machine_alone_is_not_carried_to_another_one() {
+        let there = shown(Some("core:4 pu:1"));
+        assert_eq!((there.allowed.to_string(), there.taken), ("0-3".to_owned(), CpuSet::new()));
+        assert_eq!((there.threads[0].last_pe, there.applications[0].allowed.as_ref()), (None, None));
+        let Observation { taken, threads, applications, .. } = shown(None);
+        assert_eq!(taken, CpuSet::first_n(1), "by another policy on the same machine");
+        assert_eq!((threads[0].last_pe, applications[0].allowed.is_some()), (Some(PeId(1)), true));
     }
 }
