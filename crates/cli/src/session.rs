@@ -12,8 +12,10 @@ use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::Target;
 use corewise_core::policy::{Policy, Reading};
+use corewise_core::program;
 use corewise_core::recording::Header;
 use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources, WaitsReport};
+use corewise_core::time::Time;
 use corewise_core::world::{Wake, World, control_loop};
 use corewise_counters as counters;
 use corewise_counters::progress::WorkMeter;
@@ -39,6 +41,9 @@ use std::time::{Duration, Instant};
 
 mod at_once;
 pub mod attached;
+mod command_cpu;
+
+use command_cpu::CommandCpu;
 
 /// The parameters of a session.
 pub struct SessionRequest {
@@ -111,23 +116,35 @@ impl SessionRequest {
 
     /// Returns the application's name: that of its program.
     fn name(&self) -> String {
-        let program = self.command[0].to_string_lossy();
-        program.rsplit('/').next().unwrap_or(&program).to_owned()
+        program::name_of(&self.words()).unwrap_or_default()
     }
 }
 
 /// The result of a session.
 pub struct Ended {
-    /// The report; `None` if the command was not watched.
-    pub report: Option<Report>,
-    /// What was done about the waits of a command that was not watched.
-    pub unwatched: WaitsReport,
-    /// The duration of the run.
-    pub wall: Duration,
+    /// What is known of it.
+    pub knowledge: Knowledge,
     /// How the command ended.
     pub exit_status: ExitStatus,
     /// An error about what could not be written.
     pub failure: Option<anyhow::Error>,
+}
+
+/// What is known of a run.
+pub enum Knowledge {
+    /// Its report.
+    Report(Box<Report>),
+    /// The command was not watched.
+    Unwatched {
+        /// Why not.
+        why: &'static str,
+        /// What was done about its waits.
+        waits: WaitsReport,
+        /// The duration of the run.
+        wall: Duration,
+        /// The CPU time of the command, if it is known.
+        cpu: Option<Duration>,
+    },
 }
 
 /// Runs the command to its end. An error of type [`LaunchError`] means that the command did not start. If the
@@ -154,7 +171,7 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     request.config.adapt_team &= guardian.is_some();
     // Before the command's process is created, so that it is found.
     let roots = vec![Root::ChildrenOf(std::process::id())];
-    let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others).collect();
+    let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others.clone()).collect();
     let open = || discover(&request, roots, excluded, &mut notes);
     let discovery = with_descriptors_left(16, open);
     // Without discovery no thread is bound, and its descriptors may be needed.
@@ -167,7 +184,10 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     }
     let attach = |discovery| with_descriptors_left(8, || attach(&request, &waiting, discovery, &mut notes));
     match discovery.and_then(attach) {
-        Ok(attached) => watch(request, waiting, signals, attached, guardian, planted, notes),
+        Ok(attached) => {
+            let cpu = CommandCpu::begin(&others);
+            watch(request, waiting, signals, attached, guardian, (planted, cpu), notes)
+        }
         Err(error) if is_demanded(&request) => Err(error),
         Err(error) => {
             warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
@@ -257,6 +277,8 @@ struct Attached {
     counters: Box<dyn CounterSource>,
     /// The threads that existed already.
     appeared: Vec<NewThread>,
+    /// When watching began.
+    since: Instant,
 }
 
 impl Attached {
@@ -274,7 +296,7 @@ fn attach(
 ) -> Result<Attached> {
     let subjects = Subjects::Waiting(waiting.pid().as_raw() as u32);
     let counters = open_counters(request, subjects, &*discovery, notes)?;
-    Ok(Attached { discovery, counters, appeared: Vec::new() })
+    Ok(Attached { discovery, counters, appeared: Vec::new(), since: Instant::now() })
 }
 
 /// Opens the sources for running processes: discovery of the descendants of `roots`, and counters, if that is
@@ -287,13 +309,14 @@ fn attach_running(
     is_worth_it: &dyn Fn() -> Result<()>,
 ) -> Result<Attached> {
     let mut discovery = with_descriptors_left(16, || discover(request, roots, excluded, notes))?;
+    let since = Instant::now();
     is_worth_it()?;
     let appeared = discovery.refresh()?.appeared;
     let members: BTreeSet<u32> = appeared.iter().map(|thread| thread.pid).collect();
     let members: Vec<u32> = members.into_iter().collect();
     let subjects = Subjects::Running(&members);
     let counters = with_descriptors_left(8, || open_counters(request, subjects, &*discovery, notes))?;
-    Ok(Attached { discovery, counters, appeared })
+    Ok(Attached { discovery, counters, appeared, since })
 }
 
 fn open_counters(
@@ -345,7 +368,7 @@ fn watch(
     signals: Signals,
     attached: Attached,
     guardian: Option<Guardian>,
-    planted: Option<u64>,
+    (planted, cpu): (Option<u64>, CommandCpu),
     notes: Vec<String>,
 ) -> Result<Ended> {
     // The first process of a container adopts all orphans, and all end with it.
@@ -360,7 +383,7 @@ fn watch(
     let began = Instant::now();
     let applications = vec![application];
     let runtimes = runtimes_of(&request.config, planted, guardian.as_ref());
-    let watch = Watch { words: words.clone(), applications, ends, guardian, runtimes, host, began };
+    let watch = Watch { words: words.clone(), applications, ends, guardian, runtimes, host, began, cpu };
     let start = || {
         waiting.start(&words[0])?;
         Ok(())
@@ -379,6 +402,7 @@ struct Watch {
     runtimes: Option<Runtimes>,
     host: Host,
     began: Instant,
+    cpu: CommandCpu,
 }
 
 impl Watch {
@@ -391,9 +415,11 @@ impl Watch {
         mut notes: Vec<String>,
         start: impl FnOnce() -> Result<()>,
     ) -> Result<Ended> {
-        let Watch { words, applications, ends, guardian, runtimes, host, began } = self;
+        let Watch { words, mut applications, ends, guardian, runtimes, host, began, cpu } = self;
+        let since = attached.since.saturating_duration_since(began);
+        applications.iter_mut().for_each(|application| application.began = Time(0) + since);
         let (sources, dry_run) = (attached.sources(), guardian.is_none());
-        let Attached { discovery, counters, appeared } = attached;
+        let Attached { discovery, counters, appeared, .. } = attached;
         let mut engine = Engine::new(request.machine.model()?.clone(), request.policy, request.config);
         let followed = guardian.as_ref().and_then(|_| discovery.followed());
         let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
@@ -438,11 +464,12 @@ impl Watch {
         };
         let circumstances = Circumstances {
             rounds: world.rounds(),
+            command_cpu: cpu.so_far(),
             host: Some(host),
             ..circumstances(words, dry_run, sources, notes)
         };
-        let report = Some(builder.finish(&engine, circumstances));
-        Ok(Ended { report, unwatched: WaitsReport::default(), wall: began.elapsed(), exit_status, failure })
+        let knowledge = Knowledge::Report(Box::new(builder.finish(&engine, circumstances)));
+        Ok(Ended { knowledge, exit_status, failure })
     }
 }
 
@@ -469,15 +496,13 @@ fn follow(
 ) -> Result<Ended> {
     let words = request.words();
     let host = host::read(Path::new("/"));
-    let began = Instant::now();
     let pid = waiting.start(&words[0])?;
     let exit_status = signals.follow(pid).context("cannot follow the command")?;
-    let wall = began.elapsed();
     let engine = Engine::new(request.machine.model()?.clone(), request.policy, request.config);
     let sources = Sources { discovery: "none".to_owned(), counters: "none".to_owned() };
     let circumstances = Circumstances { host: Some(host), ..circumstances(words, true, sources, notes) };
-    let report = Some(ReportBuilder::default().finish(&engine, circumstances));
-    Ok(Ended { report, unwatched: WaitsReport::default(), wall, exit_status, failure: None })
+    let knowledge = Knowledge::Report(Box::new(ReportBuilder::default().finish(&engine, circumstances)));
+    Ok(Ended { knowledge, exit_status, failure: None })
 }
 
 fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: Vec<String>) -> Circumstances {
@@ -488,6 +513,7 @@ fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: V
         host: None,
         sources,
         rounds: Vec::new(),
+        command_cpu: None,
         // Not the maximum of `getrusage`, which begins with that of the process that started this one.
         peak_memory_bytes: Proc::own().own_status().bytes("VmHWM"),
         notes,

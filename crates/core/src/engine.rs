@@ -212,6 +212,11 @@ impl Engine {
         self.nothing_to_gain.as_deref()
     }
 
+    /// Returns whether waits that delay others are changed.
+    pub fn handles_waits(&self) -> bool {
+        self.config.uses_delays()
+    }
+
     /// Returns why the policy has given up, if it has.
     pub fn policy_failure(&self) -> Option<&str> {
         self.policy.failure()

@@ -23,6 +23,7 @@ pub mod observe;
 pub mod plan;
 pub mod policy;
 pub mod profile;
+pub mod program;
 pub mod progress;
 pub mod random;
 pub mod recording;

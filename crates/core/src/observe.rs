@@ -30,6 +30,9 @@ pub struct Observation {
     pub threads: Vec<ThreadReading>,
     /// Every application.
     pub applications: Vec<ApplicationReading>,
+    /// The processes, by their first threads, whose programs became known since the last observation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<Program>,
     /// The outcomes of the actions applied since the last observation.
     pub outcomes: Vec<Outcome>,
     /// CPU time that corewise itself has used so far, in nanoseconds.
@@ -37,6 +40,15 @@ pub struct Observation {
     /// What all runs of the user share; `None` where epochs common to them are not held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub board: Option<Board>,
+}
+
+/// The program that a process runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The process, by its first thread.
+    pub leader: ThreadId,
+    /// The name of its script or executable (see [`crate::program`]).
+    pub name: Arc<str>,
 }
 
 /// One report of a world.

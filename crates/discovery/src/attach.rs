@@ -124,7 +124,7 @@ pub(super) fn check_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, At
     }
     match environment::started_by(proc, pid).filter(|&corewise| environment::runs_corewise(corewise)) {
         Some(corewise) => Err(AttachError::Placed { pid, name, corewise }),
-        None => Ok(Running { pid, name }),
+        None => Ok(Running { pid, name: proc.program_name(pid).unwrap_or(name) }),
     }
 }
 

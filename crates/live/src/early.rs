@@ -14,7 +14,7 @@ use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Change, OutcomeKind, Placement, SettingKind};
-use corewise_core::report::WaitsReport;
+use corewise_core::report::{ChangedProgram, WaitsReport};
 use corewise_core::teams::Teams;
 use corewise_core::time::Time;
 use corewise_core::waits::{Cures, Timeslices, Waits};
@@ -23,7 +23,8 @@ use corewise_sys::allowance::Allowance;
 use corewise_sys::clock::own_cpu_time;
 use corewise_sys::proc::Proc;
 use nix::unistd::{SysconfVar, sysconf};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time between two looks for new threads, until the command has a team; longer if looks take more than
@@ -82,8 +83,9 @@ pub struct Early {
     teams: Teams,
     pes: usize,
     present: Placement,
-    /// The processes whose waits or teams were changed.
+    /// The processes whose waits or teams were changed, and their programs.
     changed: BTreeSet<(SettingKind, ThreadId)>,
+    programs: BTreeMap<ThreadId, Arc<str>>,
     blocking: Blocking,
     /// When it was last looked whether others take turns, and whether turns may be better for a process.
     turns_looked_for: Instant,
@@ -113,6 +115,7 @@ impl Early {
             pes: pes.map_or(1, |pes| pes as usize),
             present: Placement::default(),
             changed: BTreeSet::new(),
+            programs: BTreeMap::new(),
             blocking: Blocking::default(),
             turns_looked_for: now,
             turns_may_help: false,
@@ -124,6 +127,8 @@ impl Early {
     pub fn report(&self) -> WaitsReport {
         let count = |of| self.changed.iter().filter(|(kind, _)| *kind == of).count() as u64;
         WaitsReport {
+            handled: true,
+            programs: ChangedProgram::count(self.programs.values().cloned()),
             spinning_cpu_seconds: None,
             shortened_processes: count(SettingKind::SpinCount),
             processes_in_turns: 0,
@@ -194,6 +199,8 @@ impl Early {
             self.teams.take_outcome(&outcome);
             if let (Change::Set(setting), OutcomeKind::Done) = (&outcome.change, &outcome.result) {
                 self.changed.insert((setting.kind(), outcome.thread));
+                let name = self.proc.program_name(outcome.thread.tid);
+                self.programs.extend(name.map(|name| (outcome.thread, name.into())));
             }
         }
         self.present = wanted;

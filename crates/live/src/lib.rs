@@ -2,8 +2,10 @@
 
 pub mod early;
 pub mod policy_command;
+mod programs;
 mod rounds;
 
+use crate::programs::Programs;
 use crate::rounds::Rounds;
 use corewise_binding::actuator::Actuator;
 use corewise_binding::board::SharedBoard;
@@ -15,7 +17,7 @@ use corewise_core::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProcessDelay,
     ProgressReading, ProgressSource, Standing, Target, ThreadReading,
 };
-use corewise_core::plan::{Action, Outcome};
+use corewise_core::plan::{Action, Change, Outcome};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use corewise_counters::CounterSource;
@@ -23,6 +25,7 @@ use corewise_counters::progress::WorkMeter;
 use corewise_counters::reports::ProgramReports;
 use corewise_discovery::{Discovery, DiscoveryError, NewThread, News, ThreadFacts};
 use corewise_sys::affinity;
+use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -55,6 +58,8 @@ pub struct LiveWorld {
     /// Reports by programs about their threads, and the applications that report progress.
     reports: ProgramReports,
     reporting: HashSet<AppId>,
+    /// The programs of processes.
+    programs: Programs,
     /// The processes of each application at the last observation, for threads that only the counters know.
     members: HashMap<u32, AppId>,
     /// The PEs that corewise itself may use: those that user and cpuset allow for the whole application.
@@ -102,6 +107,8 @@ pub struct Application {
     pub name: Arc<str>,
     /// Its first process.
     pub first: u32,
+    /// When watching began.
+    pub began: Time,
     /// The PEs that its user permits to that process, once read.
     pub allowed: Option<Arc<CpuSet>>,
     /// When it was found to have ended.
@@ -111,7 +118,7 @@ pub struct Application {
 impl Application {
     /// Creates an application that has not been observed yet.
     pub fn new(target: Target, name: &str, first: u32) -> Application {
-        Application { target, name: name.into(), first, allowed: None, ended: None }
+        Application { target, name: name.into(), first, began: Time(0), allowed: None, ended: None }
     }
 }
 
@@ -162,6 +169,7 @@ impl LiveWorld {
             events: Vec::new(),
             reports: ProgramReports::default(),
             reporting: HashSet::new(),
+            programs: Programs::new(Proc::own()),
             members: HashMap::new(),
             started,
             exit_status: None,
@@ -402,7 +410,7 @@ impl LiveWorld {
                 allowed: application.allowed.as_deref().cloned(),
                 processes: processes[index].len() as u32,
                 threads: living[index],
-                began: Time(0),
+                began: application.began,
                 ended: application.ended,
                 runnable_thread_ns: parallelism.runnable_thread_ns,
                 active_ns: parallelism.active_ns,
@@ -443,6 +451,10 @@ impl World for LiveWorld {
         }
         let ended = threads.iter().filter(|reading| reading.ended).map(|reading| reading.thread).collect();
         self.events.retain(|event| !event.is_outdated(&ended));
+        self.programs.retain(&processes);
+        for leader in threads.iter().filter(|reading| !reading.ended && reading.thread.tid == reading.pid) {
+            self.programs.look(leader.thread, &leader.name);
+        }
         let applications = self.applications(&threads);
         Ok(Observation {
             at: self.now(),
@@ -450,6 +462,7 @@ impl World for LiveWorld {
             taken: self.parts.actuator.taken(),
             threads,
             applications,
+            programs: self.programs.take(),
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: own_cpu_ns(),
             board: self.parts.board.as_ref().map(SharedBoard::read),
@@ -457,6 +470,12 @@ impl World for LiveWorld {
     }
 
     fn apply(&mut self, actions: &[Action]) {
+        // A process may end before the next observation, and the report is to name its program.
+        for action in actions.iter().filter(|action| changes_process(&action.change)) {
+            if let Some(facts) = self.parts.discovery.facts(action.thread.tid) {
+                self.programs.look(facts.id(), &facts.name);
+            }
+        }
         let Parts { runtimes, actuator, .. } = &mut self.parts;
         let of_waits = actions.iter().filter_map(|action| runtimes.as_mut()?.apply(action));
         self.outcomes.extend(of_waits);
@@ -537,6 +556,10 @@ impl Drop for LiveWorld {
     fn drop(&mut self) {
         self.give_back();
     }
+}
+
+fn changes_process(change: &Change) -> bool {
+    matches!(change, Change::Set(setting) if setting.kind().is_of_process())
 }
 
 fn own_mask() -> Result<CpuSet, LiveError> {

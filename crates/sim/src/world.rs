@@ -201,6 +201,7 @@ impl World for SimWorld {
         Ok(Observation {
             at,
             applications: applications.collect(),
+            programs: Vec::new(),
             allowed: self.allowed(),
             taken: CpuSet::new(),
             threads,

@@ -1,8 +1,8 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
 use super::{SourceOptions, ThisMachine};
-use crate::session::{self, Ended, Machine, SessionRequest};
-use anyhow::{Context, Result};
+use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
+use anyhow::{Result, bail};
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
 use corewise_render::report::table;
@@ -50,13 +50,13 @@ impl Characterize {
             keep_descriptors: false,
             ready_first: true,
         };
-        let Ended { report, exit_status, .. } = session::run(request)?;
-        let report = report.context("the command was not watched")?;
+        let Ended { knowledge, exit_status, .. } = session::run(request)?;
+        let Knowledge::Report(report) = knowledge else { bail!("the command was not watched") };
         for note in &report.notes {
             corewise_render::terminal::message(note);
         }
         let text =
-            if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };
+            if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::figures(&report) };
         print(&text)?;
         Ok(exit_status)
     }

@@ -4,6 +4,7 @@ use crate::report_file;
 use anyhow::{Result, bail};
 use corewise_core::report::{Report, ThreadReport};
 use corewise_render::report::explanation;
+use corewise_render::report::programs::Labels;
 use corewise_render::terminal::{Name, print};
 use std::path::PathBuf;
 
@@ -41,7 +42,8 @@ impl Explain {
 
 /// Describes which threads the report lists.
 fn listed(report: &Report) -> String {
-    let name = |thread: &ThreadReport| format!("{} {}", Name(&thread.name), thread.tid);
+    let labels = Labels::of(report);
+    let name = |thread: &ThreadReport| format!("{} {}", Name(&labels.label(thread)), thread.tid);
     let named: Vec<String> = report.threads.iter().take(NAMED_MAX).map(name).collect();
     let summed_up: u64 = report.more_threads.iter().map(|group| group.threads).sum();
     let mut text = match report.threads.len() {

@@ -105,6 +105,7 @@ pub fn replayed(recording: Recording, question: Question) -> Report {
         sources,
         rounds: Vec::new(),
         peak_memory_bytes: None,
+        command_cpu: None,
         notes,
     };
     builder.finish(&engine, circumstances)

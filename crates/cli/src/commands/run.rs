@@ -2,15 +2,15 @@
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::session::attached::{self, Targets};
-use crate::session::{self, Ended, Machine, SessionRequest};
+use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use crate::{report_file, whole_file};
 use anyhow::Result;
 use corewise_core::engine::EngineConfig;
-use corewise_core::report::{Report, WaitsReport};
+use corewise_core::report::headline_of_unwatched;
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Cures;
 use corewise_live::policy_command::PolicyCommand;
-use corewise_render::report::words::own_cost;
+use corewise_render::report::closing;
 use corewise_render::terminal;
 use corewise_sys::launch::Output;
 use corewise_sys::proc;
@@ -155,23 +155,26 @@ impl Run {
             ready_first: is_recorded || self.wait || keeper.get().is_some(),
         };
         let targets = Targets { pids: self.pid, groups: self.cgroup, units: self.unit };
-        let Ended { report, unwatched, wall, exit_status, failure } = match targets.is_empty() {
+        let Ended { knowledge, exit_status, failure } = match targets.is_empty() {
             true => session::run(request)?,
             false => attached::run(request, &targets, self.duration)?,
         };
-        let Some(report) = report else {
-            if !self.quiet {
-                report_core_dump(exit_status);
-                let waits = waits_in_words(&unwatched);
-                terminal::message(format_args!("{:.2} s{waits}; not watched", wall.as_secs_f64()));
+        let report = match knowledge {
+            Knowledge::Report(report) => report,
+            Knowledge::Unwatched { why, waits, wall, cpu } => {
+                if !self.quiet {
+                    report_core_dump(exit_status);
+                    let headline = headline_of_unwatched(&waits, why);
+                    terminal::message(closing::of_unwatched(&headline, wall, cpu));
+                }
+                return Ok(exit_status);
             }
-            return Ok(exit_status);
         };
         if self.json {
             terminal::message_json(&serde_json::to_string(&report)?);
         } else if !self.quiet {
             report_core_dump(exit_status);
-            terminal::message(summary(&report));
+            terminal::message(closing::of_run(&report));
         }
         let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
         match failure.map_or(written, Err) {
@@ -196,53 +199,4 @@ fn report_core_dump(status: ExitStatus) {
     if status.core_dumped() {
         terminal::message("the command dumped core");
     }
-}
-
-/// Returns the summary line at the end.
-pub fn summary(report: &Report) -> String {
-    let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty()).count();
-    let placed = match (&report.nothing_to_gain, report.dry_run, bound) {
-        (Some(why), _, _) => format!("{}: nothing bound, {why}", report.policy),
-        (None, true, _) => {
-            format!("{}: {} decisions, none carried out", report.policy, report.decisions.len())
-        }
-        (None, false, 0) => format!("{}: nothing to bind", report.policy),
-        (None, false, bound) => {
-            format!("{}: bound {bound} of {} threads", report.policy, report.threads.len())
-        }
-    };
-    let one = report.applications.len() == 1;
-    let applications = report.applications.iter().map(|app| {
-        let name = if one { String::new() } else { format!("{}: ", app.name) };
-        let usage = |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters);
-        let fpu = app.fpu_usage.map_or(String::new(), usage);
-        format!("{name}{:.2} threads at work{fpu}; ", app.tlp_mean)
-    });
-    let applications: String = applications.collect();
-    let separator = if one { ", " } else { "; " };
-    let guard = report.guard.map_or(String::new(), |found| format!("; {found}"));
-    let waits = waits_in_words(&report.waits);
-    format!(
-        "{:.2} s{separator}{applications}{placed}{guard}{waits}; own cost {}",
-        report.wall_seconds,
-        own_cost(report)
-    )
-}
-
-/// Describes what was done about busy-waiting, after a semicolon; empty if nothing was done.
-fn waits_in_words(waits: &WaitsReport) -> String {
-    let processes =
-        |count: u64| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
-    let done = [
-        (waits.shortened_processes, "spun for a shorter time while others needed PEs"),
-        (waits.processes_in_turns, "took turns with others"),
-        (waits.processes_with_smaller_teams, "had smaller teams of threads for a while"),
-    ];
-    let done = done.into_iter().filter(|(count, _)| *count > 0);
-    let words: Vec<String> = done.map(|(count, what)| format!("; {} {what}", processes(count))).collect();
-    let spun = waits.spinning_cpu_seconds.filter(|_| !words.is_empty());
-    let guard = waits.guard.map_or(String::new(), |found| format!("; {found}"));
-    words.concat()
-        + &spun.map_or(String::new(), |seconds| format!(" ({seconds:.1} s of CPU time spent busy-waiting)"))
-        + &guard
 }

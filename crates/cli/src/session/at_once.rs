@@ -13,8 +13,8 @@
 //! since. If a report is requested, everything is therefore ready before the start.
 
 use super::{
-    Attached, Ended, SessionRequest, Watch, attach_running, children, guard, nested, own_processes,
-    runtimes_of, user_decides_waits, warn,
+    Attached, CommandCpu, Ended, Knowledge, SessionRequest, Watch, attach_running, children, guard, nested,
+    own_processes, runtimes_of, user_decides_waits, warn,
 };
 use anyhow::{Context, Result, bail};
 use corewise_binding::guardian::Guardian;
@@ -48,6 +48,11 @@ const PATIENT_FOR: Duration = Duration::from_secs(4);
 /// The same while threads are delayed.
 const PATIENT_WHILE_DELAYED_FOR: Duration = Duration::from_secs(1);
 
+/// Why a command is not watched.
+const ENDED_BEFORE: &str = "the command ended before watching began (with `--report FILE` it is watched from \
+                            its start)";
+const NOT_POSSIBLE: &str = "the command could not be watched";
+
 const CANNOT_FOLLOW: &str = "cannot follow the command";
 
 /// Time between two looks for idle PEs.
@@ -77,18 +82,16 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let variables: Vec<_> = [environment::placed()].into_iter().chain(planted_variable).collect();
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     signals.let_go_of_descriptors(false);
-    let (words, began) = (request.words(), Instant::now());
+    let (words, began, cpu) = (request.words(), Instant::now(), CommandCpu::begin(&others));
     let command = waiting.start(&words[0])?;
-    let unwatched = |exit_status, early: Option<&Early>| Ended {
-        report: None,
-        unwatched: early.map(Early::report).unwrap_or_default(),
-        wall: began.elapsed(),
-        exit_status,
-        failure: None,
+    let unwatched = |exit_status, early: Option<&Early>, why| {
+        let waits = early.map(Early::report).unwrap_or_default();
+        let knowledge = Knowledge::Unwatched { why, waits, wall: began.elapsed(), cpu: cpu.so_far() };
+        Ended { knowledge, exit_status, failure: None }
     };
     let mut begun = Begun::with(&request, command.as_raw() as u32, planted);
     if let Some(exit_status) = begun.follow(&mut signals, command, &mut notes).context(CANNOT_FOLLOW)? {
-        return Ok(unwatched(exit_status, begun.early.as_ref()));
+        return Ok(unwatched(exit_status, begun.early.as_ref(), ENDED_BEFORE));
     }
     if request.act && begun.guardian.is_none() {
         begun.start_guardian(&mut notes);
@@ -114,11 +117,11 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let attached = signals.follow_during(command, besides, prepare);
     let attached = match attached.unwrap_or_else(|error| (Err(error.into()), None)) {
         (Ok(attached), None) => attached,
-        (_, Some(exit_status)) => return Ok(unwatched(exit_status, early.as_ref())),
+        (_, Some(exit_status)) => return Ok(unwatched(exit_status, early.as_ref(), ENDED_BEFORE)),
         (Err(error), None) => {
             drop(early);
             warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
-            return Ok(unwatched(signals.follow(command).context(CANNOT_FOLLOW)?, None));
+            return Ok(unwatched(signals.follow(command).context(CANNOT_FOLLOW)?, None, NOT_POSSIBLE));
         }
     };
     let runtimes = match early {
@@ -133,6 +136,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         runtimes,
         host: host::read(Path::new("/")),
         began,
+        cpu,
     };
     watch.run(request, signals, attached, notes, || Ok(()))
 }

@@ -2,7 +2,8 @@
 //! with every mask restored while they keep running.
 
 use super::{
-    Ended, SessionRequest, Watch, attach_running, guard, nested, own_processes, recover, runtimes_of,
+    CommandCpu, Ended, SessionRequest, Watch, attach_running, guard, nested, own_processes, recover,
+    runtimes_of,
 };
 use anyhow::{Context, Result, bail};
 use corewise_core::observe::Target;
@@ -96,6 +97,7 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
         runtimes,
         host: host::read(Path::new("/")),
         began: Instant::now(),
+        cpu: CommandCpu::default(),
     };
     watch.run(request, signals, attached, notes, || Ok(()))
 }

@@ -70,9 +70,27 @@ fn a_command_that_is_over_soon_is_not_watched_unless_a_report_is_wanted() {
     // Whether it is over soon is the machine's matter.
     wait_for(|| {
         let said = run(&["true"]).stderr;
-        String::from_utf8_lossy(&said).ends_with(" s; not watched\n").then_some(())
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (said.contains("ended before watching began") && said.contains("--report")).then_some(())
     });
     assert_eq!(threads(&report_of(&[], &["true"]), "true").len(), 1);
+}
+
+#[test]
+fn cpu_time_counts_from_the_start_whether_or_not_the_command_is_watched() {
+    // It tells the time that it has used, in ticks of 10 ms.
+    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; cat /proc/$$/stat";
+    for options in [&[][..], &["--wait"]] {
+        let output = run(&[options, &["sh", "-c", script]].concat());
+        let stat = String::from_utf8_lossy(&output.stdout).into_owned();
+        let ticks = |field: usize| stat.split_whitespace().nth(field - 1)?.parse::<f64>().ok();
+        let used = (ticks(14).unwrap() + ticks(15).unwrap()) / 100.0;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let before = |text: &str| said.split(text).next()?.rsplit(' ').next()?.parse::<f64>().ok();
+        let (wall, busy) = (before(" s, ").unwrap(), before(" CPUs busy").unwrap());
+        // Figures are rounded, and the shell does a little more after it has told.
+        assert!((wall * busy - used).abs() < 0.05 + 0.01 * (wall + busy), "{used} s of CPU time; {said}");
+    }
 }
 
 #[test]

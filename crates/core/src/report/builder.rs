@@ -2,21 +2,21 @@
 
 use super::totals::Totals;
 use super::{
-    ApplicationReport, Binding, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadGroup,
-    ThreadReport, WaitsReport, ran_on,
+    ApplicationReport, Binding, ChangedProgram, Decision, Host, Overhead, RanOn, Report, Shared, Sources,
+    ThreadGroup, ThreadReport, WaitsReport, headline, ran_on,
 };
 use crate::classify::{FpuClass, intensity_class, parallelism_class};
 use crate::engine::Engine;
 use crate::guard::BACK;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Event, Input, Observation, Standing, ThreadReading,
+    ApplicationReading, CounterReading, Event, Input, Observation, Standing, Target, ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
 use crate::view::{ApplicationView, Usage};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,9 @@ pub struct Circumstances {
     pub rounds: Vec<Duration>,
     /// The peak memory usage of corewise, in bytes.
     pub peak_memory_bytes: Option<u64>,
+    /// CPU time that the kernel counted for the command and its descendants, from the start on; includes
+    /// processes that ended before anything watched them.
+    pub command_cpu: Option<Duration>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -70,8 +73,11 @@ pub struct ReportBuilder {
     open: Vec<((ThreadId, Option<SettingKind>), usize)>,
     /// The processes whose waits were changed, by the kind of change.
     cured: BTreeSet<(SettingKind, ThreadId)>,
-    /// The number of such processes that have ended and were removed from `cured`.
+    /// The number of such processes that have ended and were removed from `cured`, and their programs.
     cured_and_ended: BTreeMap<SettingKind, u64>,
+    programs_of_ended: BTreeMap<Arc<str>, u64>,
+    /// The program of each living process, by its ID.
+    programs: HashMap<u32, Arc<str>>,
     last: Time,
     own_cpu_ns: u64,
     nothing_to_gain: Option<String>,
@@ -79,6 +85,7 @@ pub struct ReportBuilder {
 
 struct Life {
     last: ThreadReading,
+    program: Option<Arc<str>>,
     class: FpuClass,
     bindings: Vec<Binding>,
     ran_on: Vec<RanOn>,
@@ -115,8 +122,14 @@ impl ReportBuilder {
     }
 
     fn take_observation(&mut self, observation: &Observation, engine: &Engine) {
+        let programs = observation.programs.iter();
+        self.programs.extend(programs.map(|program| (program.leader.tid, program.name.clone())));
         for reading in &observation.threads {
             self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
+        }
+        for ended in observation.threads.iter().filter(|reading| reading.ended) {
+            // A later process may have the same ID.
+            self.programs.remove(&ended.thread.tid);
         }
         if self.ended > 2 * ENDED_LISTED_MAX {
             self.group_small_threads();
@@ -130,6 +143,7 @@ impl ReportBuilder {
         let first = !self.lives.contains_key(&reading.thread);
         let life = self.lives.entry(reading.thread).or_insert_with(|| Life {
             last: reading.clone(),
+            program: None,
             class,
             bindings: Vec::new(),
             ran_on: Vec::new(),
@@ -150,15 +164,21 @@ impl ReportBuilder {
             binding.to_ns = at.0;
         }
         let counters = reading.counters.clone().or_else(|| life.last.counters.take());
+        life.program = self.programs.get(&reading.pid).cloned().or(life.program.take());
         life.class = class;
         life.last = ThreadReading { counters, standing, ..reading.clone() };
         if reading.ended {
             self.ended += 1;
-            for kind in SettingKind::ALL {
-                if self.cured.remove(&(kind, reading.thread)) {
-                    *self.cured_and_ended.entry(kind).or_default() += 1;
-                }
+            let cured =
+                SettingKind::ALL.into_iter().filter(|kind| self.cured.remove(&(*kind, reading.thread)));
+            let kinds: Vec<SettingKind> = cured.collect();
+            let program = life.program.as_ref().unwrap_or(&reading.name);
+            let has_room =
+                self.programs_of_ended.len() < GROUPS_MAX || self.programs_of_ended.contains_key(program);
+            if !kinds.is_empty() && has_room {
+                *self.programs_of_ended.entry(program.clone()).or_default() += 1;
             }
+            kinds.into_iter().for_each(|kind| *self.cured_and_ended.entry(kind).or_default() += 1);
         }
     }
 
@@ -240,10 +260,16 @@ impl ReportBuilder {
         }
         let mut threads: Vec<ThreadReport> = self.lives.values().map(thread_report).collect();
         threads.sort_by(|a, b| b.cpu_seconds.total_cmp(&a.cpu_seconds).then(a.tid.cmp(&b.tid)));
-        let waits = WaitsReport { guard: engine.waits_findings().copied(), ..self.waits(&threads) };
+        let waits = WaitsReport {
+            handled: engine.handles_waits() && !circumstances.dry_run,
+            guard: engine.waits_findings().copied(),
+            ..self.waits(&threads)
+        };
         let totals = |app| self.totals.get(app).copied().unwrap_or_default();
-        let report = |reading| application_report(reading, self.last, &totals(&reading.app));
-        Report {
+        let command_cpu = circumstances.command_cpu;
+        let report = |reading| application_report(reading, self.last, &totals(&reading.app), command_cpu);
+        let mut report = Report {
+            headline: String::new(),
             command: circumstances.command,
             policy: engine.policy_name().to_owned(),
             nothing_to_gain: self.nothing_to_gain.take(),
@@ -268,7 +294,9 @@ impl ReportBuilder {
                 circumstances.peak_memory_bytes,
             ),
             notes: circumstances.notes.into_iter().chain(engine.notes()).collect(),
-        }
+        };
+        report.headline = headline(&report).to_string();
+        report
     }
 
     fn waits(&self, threads: &[ThreadReport]) -> WaitsReport {
@@ -277,7 +305,17 @@ impl ReportBuilder {
             let living = self.cured.iter().filter(|(of, _)| *of == kind).count() as u64;
             living + self.cured_and_ended.get(&kind).copied().unwrap_or(0)
         };
+        let living: BTreeSet<ThreadId> = self.cured.iter().map(|(_, leader)| *leader).collect();
+        let program = |leader: ThreadId| {
+            let life = self.lives.get(&leader);
+            let read = life.and_then(|life| life.program.as_ref()).or(self.programs.get(&leader.tid));
+            read.or(life.map(|life| &life.last.name)).cloned()
+        };
+        let mut programs = self.programs_of_ended.clone();
+        living.into_iter().filter_map(program).for_each(|name| *programs.entry(name).or_default() += 1);
         WaitsReport {
+            handled: false,
+            programs: ChangedProgram::list(programs),
             spinning_cpu_seconds: spun.reduce(|sum, seconds| sum + seconds),
             shortened_processes: cured(SettingKind::SpinCount),
             processes_in_turns: cured(SettingKind::Turns),
@@ -327,6 +365,7 @@ fn thread_report(life: &Life) -> ThreadReport {
         tid: reading.thread.tid,
         pid: reading.pid,
         name: reading.name.clone(),
+        program: life.program.clone(),
         cpu_seconds: reading.cpu_ns as f64 / 1e9,
         fpu_usage: usage.fpu.map(|e| rounded(e.value)),
         vector_usage: usage.vector.map(|e| rounded(e.value)),
@@ -344,7 +383,15 @@ fn thread_report(life: &Life) -> ThreadReport {
     }
 }
 
-fn application_report(reading: &ApplicationReading, last: Time, totals: &Totals) -> ApplicationReport {
+fn application_report(
+    reading: &ApplicationReading,
+    last: Time,
+    totals: &Totals,
+    command_cpu: Option<Duration>,
+) -> ApplicationReport {
+    // Each misses something: the readings what was not watched, the kernel's sum what nobody has waited for.
+    let of_kernel = command_cpu.filter(|_| reading.target == Target::Command).unwrap_or_default();
+    let cpu_seconds = totals.cpu_seconds().max(of_kernel.as_secs_f64());
     let until = reading.ended.unwrap_or(last);
     let view = ApplicationView::between(None, reading, until.since(reading.began));
     ApplicationReport {
@@ -353,7 +400,8 @@ fn application_report(reading: &ApplicationReading, last: Time, totals: &Totals)
         allowed: reading.allowed.clone(),
         from_seconds: reading.began.as_secs_f64(),
         ended_seconds: reading.ended.map(Time::as_secs_f64),
-        cpu_seconds: totals.cpu_seconds(),
+        cpu_seconds,
+        busy_pes_mean: (until > Time(0)).then(|| cpu_seconds / until.as_secs_f64()),
         tlp_mean: view.tlp_mean,
         sequential_fraction: view.sequential_fraction.map(rounded),
         parallelism_evidence: if view.exact { "exact" } else { "estimated" }.into(),

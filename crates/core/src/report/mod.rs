@@ -6,10 +6,12 @@
 //! up by name. Times and decisions then lose detail, but sums stay exact.
 
 mod builder;
+mod headline;
 mod ran_on;
 mod totals;
 
 pub use builder::{Circumstances, ReportBuilder};
+pub use headline::{Headline, headline, headline_of_unwatched};
 
 use crate::classify::{FpuClass, IntensityClass, ParallelismClass};
 use crate::cpuset::CpuSet;
@@ -20,11 +22,15 @@ use crate::observe::{Standing, Target};
 use crate::topology::{DomainKind, Topology};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The report of one run. Unknown values are `null`; field names carry their unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// What corewise did and what that gained, in one sentence.
+    #[serde(default)]
+    pub headline: String,
     /// The command that ran.
     pub command: Vec<String>,
     /// The policy.
@@ -67,8 +73,14 @@ pub struct Report {
 }
 
 /// How the programs waited.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WaitsReport {
+    /// Whether anything would have been done about waits that delay others.
+    #[serde(default)]
+    pub handled: bool,
+    /// The programs to whose processes any of the following was done.
+    #[serde(default)]
+    pub programs: Vec<ChangedProgram>,
     /// CPU time of the listed threads spent on busy-waiting; `null` if no source measures it.
     pub spinning_cpu_seconds: Option<f64>,
     /// The number of processes whose spin count was reduced, at least for a while.
@@ -80,6 +92,32 @@ pub struct WaitsReport {
     /// The effect of these changes as measured by the guard; `null` without a guard or changes.
     #[serde(default)]
     pub guard: Option<WaitsFindings>,
+}
+
+/// A program whose waits were changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedProgram {
+    /// The name of its script or executable.
+    pub name: Arc<str>,
+    /// The number of its processes that were changed.
+    pub processes: u64,
+}
+
+impl ChangedProgram {
+    /// Counts the processes of each program, given the program of each process; most processes first.
+    pub fn count(programs: impl IntoIterator<Item = Arc<str>>) -> Vec<ChangedProgram> {
+        let mut counts = BTreeMap::new();
+        programs.into_iter().for_each(|name| *counts.entry(name).or_default() += 1);
+        Self::list(counts)
+    }
+
+    /// Lists programs with these numbers of processes, most processes first.
+    fn list(counts: BTreeMap<Arc<str>, u64>) -> Vec<ChangedProgram> {
+        let mut listed: Vec<_> =
+            counts.into_iter().map(|(name, processes)| ChangedProgram { name, processes }).collect();
+        listed.sort_by_key(|program| std::cmp::Reverse(program.processes));
+        listed
+    }
 }
 
 /// A computer and the time of a measurement.
@@ -122,6 +160,9 @@ pub struct ThreadReport {
     pub pid: u32,
     /// Its name.
     pub name: Arc<str>,
+    /// The script or executable of its process; `null` if its command line was not read in time.
+    #[serde(default)]
+    pub program: Option<Arc<str>>,
     /// CPU time.
     pub cpu_seconds: f64,
     /// Share of cycles with floating-point work in flight, 0..1.
@@ -199,13 +240,17 @@ pub struct ApplicationReport {
     pub target: Target,
     /// The PEs that its first process could use; `null` if unknown.
     pub allowed: Option<CpuSet>,
-    /// When watching began.
+    /// When watching began. TLP, the sequential fraction and FPU usage by clock samples are of the time from
+    /// then on.
     pub from_seconds: f64,
     /// When it was found to have ended; `null` if some of it still runs.
     pub ended_seconds: Option<f64>,
-    /// CPU time of all its threads while it was watched.
+    /// CPU time of all its threads: a command's from its start, others' while they were watched.
     pub cpu_seconds: f64,
-    /// Time-weighted mean number of runnable threads.
+    /// That time over the duration: the mean number of PEs that it kept busy; `null` if the duration is 0.
+    #[serde(default)]
+    pub busy_pes_mean: Option<f64>,
+    /// Time-weighted mean number of runnable threads, while it was watched.
     pub tlp_mean: f64,
     /// Share of its active time with exactly one runnable thread, 0..1.
     pub sequential_fraction: Option<f64>,

@@ -2,12 +2,13 @@ use super::*;
 use crate::engine::{Engine, EngineConfig};
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, Input, Observation, ProcessDelay, SampleReading,
-    ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, Input, Observation, ProcessDelay, Program,
+    SampleReading, ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::policy;
 use crate::time::Time;
+use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -55,7 +56,11 @@ fn report(config: EngineConfig, looks: impl IntoIterator<Item = Vec<ThreadReadin
 }
 
 fn finish(builder: ReportBuilder, engine: &Engine) -> Report {
-    let circumstances = Circumstances {
+    builder.finish(engine, circumstances())
+}
+
+fn circumstances() -> Circumstances {
+    Circumstances {
         command: vec!["test".into()],
         dry_run: true,
         evidence: "replayed",
@@ -63,9 +68,9 @@ fn finish(builder: ReportBuilder, engine: &Engine) -> Report {
         sources: Sources { discovery: "scripted".into(), counters: "sample".into() },
         rounds: Vec::new(),
         peak_memory_bytes: None,
+        command_cpu: None,
         notes: Vec::new(),
-    };
-    builder.finish(engine, circumstances)
+    }
 }
 
 #[test]
@@ -207,4 +212,90 @@ fn waits_that_were_changed_before_the_engine_began_are_counted() {
     );
     let waits = finish(builder, &engine).waits;
     assert_eq!((waits.shortened_processes, waits.processes_with_smaller_teams), (1, 1));
+}
+
+/// One observation at this second.
+fn look(builder: &mut ReportBuilder, engine: &mut Engine, second: u64, observation: Observation) {
+    let observation = Observation { at: Time(second * SECOND), ..observation };
+    let actions = engine.step(&observation);
+    builder.watch(&Input::Observation(observation), &actions, engine);
+}
+
+fn default_engine() -> Engine {
+    let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
+    Engine::new(topology, policy::build("default").unwrap(), EngineConfig::default())
+}
+
+#[test]
+fn a_command_has_the_cpu_time_from_its_start_and_the_parallelism_of_what_was_watched() {
+    let watched_late =
+        ApplicationReading { began: Time(4 * SECOND), runnable_thread_ns: 3 * SECOND / 2, ..application(0) };
+    let (mut engine, mut builder) = (default_engine(), ReportBuilder::default());
+    let observation = Observation {
+        threads: vec![reading(1, SECOND / 10)],
+        applications: vec![watched_late],
+        ..Default::default()
+    };
+    look(&mut builder, &mut engine, 5, observation);
+    let circumstances = Circumstances { command_cpu: Some(Duration::from_secs(2)), ..circumstances() };
+    let application = &builder.finish(&engine, circumstances).applications[0];
+    assert_eq!((application.cpu_seconds, application.busy_pes_mean), (2.0, Some(0.4)), "over 5 s");
+    assert_eq!((application.from_seconds, application.tlp_mean), (4.0, 1.5), "over the last second");
+}
+
+#[test]
+fn what_outlives_a_command_is_in_the_readings_alone() {
+    let report = report(EngineConfig::default(), [vec![reading(1, SECOND / 2)]]);
+    assert_eq!(report.applications[0].cpu_seconds, 0.5);
+    assert_eq!(report.applications[0].busy_pes_mean, Some(0.5));
+}
+
+#[test]
+fn processes_are_known_by_their_programs() {
+    let (mut engine, mut builder) = (default_engine(), ReportBuilder::default());
+    let of = |tid, pid, name: &str| ThreadReading { pid, name: name.into(), ..reading(tid, SECOND) };
+    let program = |tid, name: &str| Program { leader: ThreadId { tid, generation: 0 }, name: name.into() };
+    let programs = vec![program(1, "train.py"), program(3, "eval.py")];
+    let threads = vec![of(1, 1, "python3"), of(2, 1, "worker"), of(3, 3, "python3"), of(4, 4, "cat")];
+    look(&mut builder, &mut engine, 1, Observation { threads, programs, ..Default::default() });
+    // The process 3 ends, and another one has its ID.
+    let ended = ThreadReading { ended: true, ..of(3, 3, "python3") };
+    look(&mut builder, &mut engine, 2, Observation { threads: vec![ended], ..Default::default() });
+    let thread = ThreadId { tid: 3, generation: 1 };
+    let later = ThreadReading { thread, ..of(3, 3, "ls") };
+    look(&mut builder, &mut engine, 3, Observation { threads: vec![later], ..Default::default() });
+    let report = finish(builder, &engine);
+    let mut known: Vec<_> =
+        report.threads.iter().map(|t| (t.tid, &*t.name, t.program.as_deref().unwrap_or("-"))).collect();
+    known.sort_unstable();
+    let expected = [
+        (1, "python3", "train.py"),
+        (2, "worker", "train.py"),
+        (3, "ls", "-"),
+        (3, "python3", "eval.py"),
+        (4, "cat", "-"),
+    ];
+    assert_eq!(known, expected);
+}
+
+#[test]
+fn the_programs_whose_waits_were_changed_are_counted_also_when_they_have_ended() {
+    let (mut engine, mut builder) = (default_engine(), ReportBuilder::default());
+    let leader = |tid| ThreadId { tid, generation: 0 };
+    let programs = (1..=3).map(|tid| Program { leader: leader(tid), name: "train.py".into() }).collect();
+    let threads: Vec<_> = (1..=3).map(|tid| reading(tid, SECOND)).collect();
+    look(&mut builder, &mut engine, 1, Observation { threads, programs, ..Default::default() });
+    let delayed =
+        |tid| Event::Delayed(ProcessDelay { spin_count: Some(1), ..ProcessDelay::example(leader(tid)) });
+    let events = EventBatch { at: Time(SECOND), events: vec![delayed(1), delayed(2)], outcomes: Vec::new() };
+    builder.watch(&Input::Events(events), &[], &engine);
+    let ended = ThreadReading { ended: true, ..reading(1, SECOND) };
+    look(&mut builder, &mut engine, 2, Observation { threads: vec![ended], ..Default::default() });
+    let report = finish(builder, &engine);
+    assert_eq!(report.waits.programs, [ChangedProgram { name: "train.py".into(), processes: 2 }]);
+    assert!(
+        report.headline.contains("let idle threads of train.py (2 processes) sleep"),
+        "{}",
+        report.headline
+    );
 }

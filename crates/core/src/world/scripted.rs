@@ -382,6 +382,7 @@ impl World for ScriptedWorld {
             taken: CpuSet::new(),
             threads: readings,
             applications: self.applications.values().cloned().collect(),
+            programs: Vec::new(),
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,
             board: None,

@@ -6,6 +6,7 @@
 //! contents of the report. Repeated events are listed once. Limits: causes that are not in the report are not
 //! guessed; alternatives that a policy considered are known only as far as its reasons list them.
 
+use super::programs::{self, Labels, Program};
 use crate::page::words::{Seconds, Share};
 use crate::terminal::Name;
 use corewise_core::classify::FpuClass;
@@ -14,12 +15,15 @@ use corewise_core::engine::OVER;
 use corewise_core::guard::{BACK, Findings, Gain, State};
 use corewise_core::observe::Standing;
 use corewise_core::policy::{DEFAULT, PolicyKind, SPREAD};
-use corewise_core::report::{Decision, Report, ThreadReport};
+use corewise_core::report::{Decision, Report, ThreadReport, headline};
 use corewise_core::topology::DomainKind;
 use std::collections::BTreeMap;
 
 /// Threads of a whole run that are explained: the busiest.
 const THREADS_MAX: usize = 8;
+
+/// Programs that are listed: the busiest.
+const PROGRAMS_MAX: usize = 8;
 
 /// The maximum number of events of a thread's history that are listed, from the first on: as many as a screen
 /// holds.
@@ -37,16 +41,18 @@ type Event<'a> = (String, &'a str, Option<&'a str>);
 /// The whole run.
 pub fn of_run(report: &Report) -> String {
     let mut text = head(report);
+    section(&mut text, "What ran", ran(report));
+    section(&mut text, "How programs waited", waits(report));
     section(&mut text, "What the policy does", purpose(report));
-    section(&mut text, "Did it help?", vec![gained(report)]);
+    section(&mut text, "Did the placement help?", vec![gained(report)]);
     let title = match report.threads.len() {
         0..=THREADS_MAX => "Where the threads were".to_owned(),
         all => format!("Where the threads were, the {THREADS_MAX} busiest of {all}"),
     };
-    let threads = report.threads.iter().take(THREADS_MAX).flat_map(|thread| place(report, thread));
+    let labels = Labels::of(report);
+    let threads = report.threads.iter().take(THREADS_MAX).flat_map(|thread| place(report, thread, &labels));
     section(&mut text, &title, threads.collect());
     section(&mut text, "What was not done", not_done(report));
-    section(&mut text, "How they waited", waits(report));
     section(&mut text, "Notes", report.notes.iter().map(|note| Name(note).to_string()).collect());
     text
 }
@@ -56,10 +62,10 @@ pub fn of_thread(report: &Report, tid: u32) -> Option<String> {
     // A number may have had several owners.
     let mut owners = report.threads.iter().filter(|thread| thread.tid == tid).peekable();
     owners.peek()?;
-    let mut text = head(report);
-    section(&mut text, "Where it was", owners.flat_map(|thread| place(report, thread)).collect());
+    let (mut text, labels) = (head(report), Labels::of(report));
+    section(&mut text, "Where it was", owners.flat_map(|thread| place(report, thread, &labels)).collect());
     section(&mut text, "What was decided about it", history(report, tid));
-    section(&mut text, "Did it help?", vec![gained(report)]);
+    section(&mut text, "Did the placement help?", vec![gained(report)]);
     Some(text)
 }
 
@@ -74,7 +80,8 @@ fn head(report: &Report) -> String {
     let host = report.host.as_ref();
     let on = host.and_then(|host| host.name.as_ref()).map(|name| format!(" on {}", Name(name)));
     format!(
-        "{}: {} under the policy {}, {}{}\n",
+        "{}\n\n{}: {} under the policy {}, {}{}\n",
+        Name(&headline(report).to_string()),
         Name(&report.command.join(" ")),
         Seconds(report.wall_seconds),
         Name(&report.policy),
@@ -203,9 +210,24 @@ fn work(gain: &Gain) -> String {
     }
 }
 
+/// Which programs ran; empty if the threads below say as much.
+fn ran(report: &Report) -> Vec<String> {
+    let programs = programs::of(report);
+    if programs.iter().all(|program| program.processes.len() == 1) {
+        return Vec::new();
+    }
+    let line = |program: &Program<'_>| {
+        let (label, threads, seconds) =
+            (program.label(), program.threads.len(), Seconds(program.cpu_seconds()));
+        format!("{label}: {threads} threads, {seconds} of CPU time.")
+    };
+    programs.iter().take(PROGRAMS_MAX).map(line).collect()
+}
+
 /// Where a thread was, and why.
-fn place(report: &Report, thread: &ThreadReport) -> Vec<String> {
-    let name = Name(&thread.name);
+fn place(report: &Report, thread: &ThreadReport, labels: &Labels<'_>) -> Vec<String> {
+    let label = labels.label(thread);
+    let name = Name(&label);
     let mut lines =
         vec![format!("{name} {}, {} of CPU time", thread.tid, Seconds(thread.cpu_seconds)), where_(thread)];
     lines.push(why(report, thread));
@@ -367,9 +389,10 @@ fn not_done(report: &Report) -> Vec<String> {
     let all = report.decisions.len();
     let refused = refused.into_iter().filter(|(_, count)| *count > 0);
     let refused = refused.map(|(outcome, count)| format!("{count} of {all} changes: {}.", Name(outcome)));
+    let labels = Labels::of(report);
     let who = |is_one: &dyn Fn(&ThreadReport) -> bool, why: &str| {
         let all: Vec<&ThreadReport> = report.threads.iter().filter(|thread| is_one(thread)).collect();
-        let name = |thread: &&ThreadReport| format!("{} {}", Name(&thread.name), thread.tid);
+        let name = |thread: &&ThreadReport| format!("{} {}", Name(&labels.label(thread)), thread.tid);
         let named: Vec<String> = all.iter().take(NAMES_MAX).map(name).collect();
         let others = more(all.len(), NAMES_MAX, "others");
         (!all.is_empty()).then(|| format!("{why}: {}{others}.", named.join(", ")))

@@ -22,6 +22,7 @@ pub fn thread(tid: u32, name: &str, ran: &[(u64, u64, u32, f64)], bound: &[(u64,
         tid,
         pid: 100,
         name: name.into(),
+        program: None,
         cpu_seconds: 7.5,
         fpu_usage: None,
         vector_usage: None,
@@ -54,6 +55,7 @@ pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         from_seconds: 0.0,
         ended_seconds: None,
         cpu_seconds: 31.2,
+        busy_pes_mean: Some(3.0),
         tlp_mean: 3.71,
         sequential_fraction: Some(0.112),
         parallelism_evidence: "exact".into(),
@@ -66,6 +68,7 @@ pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         ipc: None,
     };
     Report {
+        headline: String::new(),
         command: vec!["demo/pair.sh".into(), "target/demo".into()],
         policy: "spread".to_owned(),
         nothing_to_gain: None,

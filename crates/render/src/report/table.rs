@@ -1,38 +1,73 @@
 //! A report as a table, in the form of Table I of the BulldOver paper.
 
+use super::closing::watched_from;
+use super::programs::{self, Labels};
 use crate::profile::words::utc;
 use crate::table::Table;
 use crate::terminal::Name;
-use corewise_core::report::{ApplicationReport, Report};
+use corewise_core::report::{ApplicationReport, Report, ThreadReport, headline};
 
-/// The maximum number of threads in the table; the others are in the JSON.
-const THREADS_MAX: usize = 8;
+/// The maximum number of rows below the whole; all threads are in the JSON.
+const ROWS_MAX: usize = 8;
 
-/// Renders the rows: the whole program, then its busiest threads.
+/// Renders what corewise did, and the [figures].
 pub fn render(report: &Report) -> String {
+    format!("{}\n\n{}", Name(&headline(report).to_string()), figures(report))
+}
+
+/// Renders the rows: the whole command, then its busiest programs or threads.
+pub fn figures(report: &Report) -> String {
     let mut table = Table::new("<>>>>>>>>");
     table.row(["program", "CPU s", "FPU usage", "vector unit", "L2/100", "IPC", "threads", "seq.", "class"]);
     report.applications.iter().for_each(|application| table.row(application_row(application)));
-    for thread in report.threads.iter().take(THREADS_MAX) {
-        table.row([
-            format!("  {} {}", Name(&thread.name), thread.tid),
-            format!("{:.2}", thread.cpu_seconds),
-            number(thread.fpu_usage),
-            number(thread.vector_usage),
-            number(thread.l2_misses_per_100_cycles),
-            number(thread.ipc),
-        ]);
-    }
-    let evidence =
-        report.applications.first().map_or("estimated", |application| &*application.parallelism_evidence);
+    rows(report).into_iter().take(ROWS_MAX).for_each(|(_, row)| table.row(row));
+    let first = report.applications.first();
+    let evidence = first.map_or("estimated", |application| &*application.parallelism_evidence);
+    let from = first.and_then(watched_from).map_or(String::new(), |from| format!(", {from}"));
     format!(
         "{table}FPU usage: share of cycles with floating-point work in flight, by {}; \
          L2/100: misses per 100 cycles;\n\
-         threads: mean number at work, seq.: share of the time with one, {evidence} by {}.\n{}",
+         threads: mean number at work, seq.: share of the time with one, {evidence} by {}{from}.\n{}",
         report.sources.counters,
         report.sources.discovery,
         circumstances(report)
     )
+}
+
+/// Returns the rows below the whole, each with its CPU time, the largest first: one for each program of several
+/// processes, and for each thread of the others.
+fn rows(report: &Report) -> Vec<(f64, [String; 6])> {
+    let labels = Labels::of(report);
+    let mut rows = Vec::new();
+    for program in programs::of(report) {
+        if program.processes.len() > 1 {
+            let seconds = program.cpu_seconds();
+            rows.push((seconds, row(program.label(), seconds, |rate| program.mean(rate))));
+            continue;
+        }
+        for thread in &program.threads {
+            let label = format!("{} {}", Name(&labels.label(thread)), thread.tid);
+            rows.push((thread.cpu_seconds, row(label, thread.cpu_seconds, |rate| rate(thread))));
+        }
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    rows
+}
+
+/// Returns a row, given how to get a rate of what it is about.
+fn row(
+    label: String,
+    cpu_seconds: f64,
+    get: impl Fn(fn(&ThreadReport) -> Option<f64>) -> Option<f64>,
+) -> [String; 6] {
+    [
+        format!("  {label}"),
+        format!("{cpu_seconds:.2}"),
+        number(get(|thread| thread.fpu_usage)),
+        number(get(|thread| thread.vector_usage)),
+        number(get(|thread| thread.l2_misses_per_100_cycles)),
+        number(get(|thread| thread.ipc)),
+    ]
 }
 
 /// Returns one line about where and when; empty if a recording lacks that.

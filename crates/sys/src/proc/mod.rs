@@ -14,6 +14,7 @@ pub use formats::{Autogroup, ControlGroups, EXITING, Environment, KERNELS, Sched
 pub use own::{DESCRIPTORS, PROGRAM, descriptor, holds};
 
 use corewise_core::ids::PeId;
+use corewise_core::program;
 use pe_times::PeTimes;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata, OpenOptions};
@@ -151,6 +152,17 @@ impl Proc {
     /// Returns the arguments that a process was started with, each followed by a zero byte.
     pub fn arguments(&self, pid: u32) -> io::Result<Vec<u8>> {
         std::fs::read(self.root.join(format!("{pid}/cmdline")))
+    }
+
+    /// Returns the name of the script or executable that a process runs, by its command line; `None` if it has
+    /// none, as in a kernel thread, or has ended.
+    pub fn program_name(&self, pid: u32) -> Option<String> {
+        /// The rest of a long command line does not change the name.
+        const LENGTH_MAX: u64 = 4_096;
+        let file = File::open(self.root.join(format!("{pid}/cmdline"))).ok()?;
+        let mut line = Vec::new();
+        file.take(LENGTH_MAX).read_to_end(&mut line).ok()?;
+        program::name_of_line(&line)
     }
 
     /// Returns the name of a process's first thread.

@@ -86,7 +86,7 @@ const RECOVERY: Duration = Duration::from_millis(20);
 const SWITCHING_S: f64 = 0.002;
 
 /// A single pair of one run counts as this much, as a logarithm, at most.
-const LOG_MAX: f64 = 1.4;
+pub(crate) const LOG_MAX: f64 = 1.4;
 
 /// The number of pairs of a trial: an effect that they do not show is hardly worth more.
 const PAIRS_MAX: usize = 60;

@@ -11,16 +11,20 @@ mod timeline;
 #[cfg(test)]
 mod tests;
 
+use super::closing::watched_from;
 use super::words::own_cost;
 use crate::page::words::{Seconds, Share};
 use crate::page::{self, known, text};
 use crate::profile::words::utc;
 use corewise_core::classify::{IntensityClass, ParallelismClass};
-use corewise_core::report::{ApplicationReport, Report};
+use corewise_core::report::{ApplicationReport, Report, headline};
 use maud::{Markup, html};
 
 /// The maximum number of threads that are drawn and listed, busiest first.
 const THREADS_SHOWN_MAX: usize = 60;
+
+/// The maximum number of programs that are listed, busiest first.
+const PROGRAMS_SHOWN_MAX: usize = 20;
 
 /// The maximum number of decisions that are marked and listed, first ones first.
 const DECISIONS_SHOWN_MAX: usize = 500;
@@ -34,6 +38,7 @@ fn body(report: &Report) -> Markup {
     html! {
         (header(report))
         @for app in &report.applications { (application(app)) }
+        (tables::programs(report))
         (timeline::section(report))
         (lanes::section(report))
         (tables::threads(report))
@@ -60,7 +65,12 @@ fn header(report: &Report) -> Markup {
         ("corewise itself", text(own_cost(report))),
     ];
     let command = html! { code { (report.command.join(" ")) } };
-    let verdict = html! { @if let Some(why) = &report.nothing_to_gain { p.verdict { (why) } } };
+    let verdict = html! {
+        p.verdict { (headline(report).to_string()) }
+        @if let Some(why) = &report.nothing_to_gain {
+            (page::remark(format_args!("{}: nothing bound, {why}", report.policy)))
+        }
+    };
     page::header("run", &command, &facts, &verdict)
 }
 
@@ -76,6 +86,8 @@ fn application(app: &ApplicationReport) -> Markup {
     });
     let two = |value: Option<f64>| known(value.map(|x| format!("{x:.2}")));
     let facts = [
+        ("CPU time", text(Seconds(app.cpu_seconds))),
+        ("PEs busy, mean", two(app.busy_pes_mean)),
         ("TLP, mean", text(format_args!("{:.2}", app.tlp_mean))),
         ("TLP, highest", text(app.runnable_max)),
         ("One thread runnable", known(app.sequential_fraction.map(Share))),
@@ -85,11 +97,13 @@ fn application(app: &ApplicationReport) -> Markup {
         ("L2 misses/100 cycles", two(app.l2_misses_per_100_cycles)),
         ("IPC", two(app.ipc)),
     ];
+    let from =
+        watched_from(app).map_or(String::new(), |from| format!(", {from}; CPU time is from the start"));
     html! {
         section.application {
             h2 { "Application " (app.name) }
             (page::facts(&facts))
-            (page::remark(format_args!("The figures of parallelism are {}.", app.parallelism_evidence)))
+            (page::remark(format_args!("The figures of parallelism are {}{from}.", app.parallelism_evidence)))
         }
     }
 }

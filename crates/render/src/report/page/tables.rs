@@ -1,6 +1,7 @@
 //! The tables of threads and of decisions, with the contents of the drawing in words and figures.
 
-use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
+use super::super::programs::{self, Labels};
+use super::{DECISIONS_SHOWN_MAX, PROGRAMS_SHOWN_MAX, THREADS_SHOWN_MAX};
 use crate::page::words::{Seconds, Share};
 use crate::page::{self, known, known_markup, remark, text};
 use corewise_core::cpuset::CpuSet;
@@ -22,10 +23,38 @@ const THREAD_COLUMNS: [(&str, &str); 10] = [
     ("Bound to PE", "by corewise, at one time or another"),
 ];
 
+/// Returns the table of programs.
+pub fn programs(report: &Report) -> Markup {
+    let programs = programs::of(report);
+    if programs.is_empty() {
+        return Markup::default();
+    }
+    let rows = html! {
+        @for program in programs.iter().take(PROGRAMS_SHOWN_MAX) {
+            tr {
+                th scope="row" { bdi { (program.name) } }
+                td.figure { (program.processes.len()) }
+                td.figure { (program.threads.len()) }
+                td.figure { (Seconds(program.cpu_seconds())) }
+                td.figure { (known(program.mean(|thread| thread.fpu_usage).map(Share))) }
+                td.figure { (known(program.mean(|thread| thread.spin_share).map(Share))) }
+            }
+        }
+    };
+    let columns = ["Program", "Processes", "Threads", "CPU time", "FPU usage", "Spinning"];
+    let table = html! {
+        (page::table(&columns, &rows))
+        (left_out(programs.len(), PROGRAMS_SHOWN_MAX, "programs, the busiest"))
+    };
+    page::section("Programs", &table)
+}
+
 /// Returns the table of threads.
 pub fn threads(report: &Report) -> Markup {
-    let threads = &report.threads;
-    let rows = html! { @for thread in threads.iter().take(THREADS_SHOWN_MAX) { (thread_row(thread)) } };
+    let (threads, labels) = (&report.threads, Labels::of(report));
+    let rows = html! {
+        @for thread in threads.iter().take(THREADS_SHOWN_MAX) { (thread_row(thread, &labels.label(thread))) }
+    };
     html! {
         section {
             h2 #threads { "Threads" }
@@ -38,13 +67,13 @@ pub fn threads(report: &Report) -> Markup {
     }
 }
 
-fn thread_row(thread: &ThreadReport) -> Markup {
+fn thread_row(thread: &ThreadReport, label: &str) -> Markup {
     let two = |value: Option<f64>| known(value.map(|x| format!("{x:.2}")));
     let usage = thread.fpu_usage.map(|usage| meter(usage, thread.fpu_usage_confidence));
     let seen: CpuSet = thread.ran_on.iter().filter_map(|ran| ran.pe).collect();
     html! {
         tr {
-            th scope="row" { bdi { (thread.name) } }
+            th scope="row" { bdi { (label) } }
             td.figure.quiet { (thread.tid) }
             td.figure { (Seconds(thread.cpu_seconds)) }
             td { (known_markup(usage)) }
@@ -88,10 +117,12 @@ pub fn decisions(report: &Report) -> Markup {
     if decisions.is_empty() {
         return page::section("Decisions", &remark("None: every thread ran where the kernel put it."));
     }
-    let name_of = |tid| report.threads.iter().find(|thread| thread.tid == tid).map(|thread| &*thread.name);
+    let labels = Labels::of(report);
+    let thread = |tid| report.threads.iter().find(|thread| thread.tid == tid);
+    let name_of = |tid| thread(tid).map(|thread| labels.label(thread));
     let rows = html! {
         @for (index, decision) in decisions.iter().take(DECISIONS_SHOWN_MAX).enumerate() {
-            (decision_row(index, decision, name_of(decision.tid).unwrap_or_default()))
+            (decision_row(index, decision, &name_of(decision.tid).unwrap_or_default()))
         }
     };
     let table = html! {

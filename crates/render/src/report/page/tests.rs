@@ -125,3 +125,23 @@ fn an_empty_run_has_a_page() {
     let page = render(&report);
     assert!(page.contains("every thread ran where the kernel put it") && !page.contains("NaN"), "{page}");
 }
+
+#[test]
+fn every_form_begins_with_what_was_done_about_waits() {
+    let mut report = pair();
+    report.nothing_to_gain = Some("nothing is shared".into());
+    report.waits.shortened_processes = 4;
+    report.waits.processes_in_turns = 2;
+    let page = render(&report);
+    let forms = [
+        ("page", page.split_once("class=\"verdict\"").unwrap().1),
+        ("text", &crate::report::table::render(&report)),
+        ("explanation", &crate::report::explanation::of_run(&report)),
+    ];
+    for (name, form) in forms {
+        let beginning: String = form.chars().take(400).collect();
+        for done in ["sleep instead of spin", "4 processes", "take turns", "2 processes"] {
+            assert!(beginning.contains(done), "{name}: no `{done}` in {beginning}");
+        }
+    }
+}

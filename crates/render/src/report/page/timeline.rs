@@ -5,6 +5,7 @@
 //! interval, as nothing more is known about the time in between. A solid band was bound by corewise, a
 //! hatched one could be moved by the kernel; a diamond is a decision.
 
+use super::super::programs::Labels;
 use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
 use crate::chart::palette::colour;
 use crate::chart::tenth;
@@ -51,7 +52,7 @@ impl Scale {
 /// Returns the section with the drawing.
 pub fn section(report: &Report) -> Markup {
     let shown = &report.threads[..report.threads.len().min(THREADS_SHOWN_MAX)];
-    let scale = Scale::of(report);
+    let (scale, labels) = (Scale::of(report), Labels::of(report));
     let pes: CpuSet = shown.iter().flat_map(|t| t.ran_on.iter().filter_map(|ran| ran.pe)).collect();
     let pes: Vec<PeId> = pes.iter().collect();
     let height = TOP + ROW_HEIGHT * shown.len() as f64 + 6.0;
@@ -65,7 +66,7 @@ pub fn section(report: &Report) -> Markup {
         }
         (axis(&scale, height))
         @for (index, thread) in shown.iter().enumerate() {
-            (Row { thread, top: top(index), scale: &scale, pes: &pes }.draw())
+            (Row { thread, label: &labels.label(thread), top: top(index), scale: &scale, pes: &pes }.draw())
         }
         @for (index, decision) in report.decisions.iter().take(DECISIONS_SHOWN_MAX).enumerate() {
             @if let Some(row) = row_of(decision) {
@@ -143,6 +144,7 @@ fn tick_label(at_ns: u64) -> String {
 
 struct Row<'a> {
     thread: &'a ThreadReport,
+    label: &'a str,
     top: f64,
     scale: &'a Scale,
     /// The PEs in the order of their colours.
@@ -155,9 +157,9 @@ impl Row<'_> {
         html! {
             g.row {
                 title {
-                    (thread.name) ", thread " (thread.tid) ": " (Seconds(thread.cpu_seconds)) " of CPU time"
+                    (self.label) ", thread " (thread.tid) ": " (Seconds(thread.cpu_seconds)) " of CPU time"
                 }
-                text.name x="0" y=(baseline) clip-path="url(#names)" { (thread.name) }
+                text.name x="0" y=(baseline) clip-path="url(#names)" { (self.label) }
                 text.tid x=(LABEL_WIDTH - 12.0) y=(baseline) { (thread.tid) }
                 @for span in spans(thread) { (self.band(&span)) }
                 @for binding in &thread.bindings {

@@ -1,0 +1,214 @@
+//! What corewise did in a run, and what that gained, in one sentence: every form of a report begins with it.
+//!
+//! Readers have not read the other pages, so the sentence says CPU, and names programs by their scripts. What
+//! was changed about waits comes first: on most machines it gains the most. Gains are stated only as the guard
+//! measured them.
+
+use super::{ChangedProgram, Report, WaitsReport};
+use crate::guard::waits::{LOG_MAX, WaitsFindings, WaitsState};
+use crate::guard::{Findings, Gain, State};
+use crate::policy::DEFAULT;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The number of programs that are named.
+const NAMED_MAX: usize = 2;
+
+/// From this gain on it is a factor instead of a percentage.
+const FACTOR_FROM: f64 = 0.5;
+
+const NOT_MEASURED: &str = "the gain was not measured (`corewise compare` does that)";
+const TOO_SHORT: &str = "the gain is unknown, as the run was too short to measure it";
+
+/// What corewise did, as a sentence that begins with its name. Contains names of programs, which are untrusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Headline {
+    /// The sentence after corewise's name, without the full stop.
+    pub did: String,
+}
+
+impl fmt::Display for Headline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corewise {}.", self.did)
+    }
+}
+
+/// Returns what corewise did in a run.
+pub fn headline(report: &Report) -> Headline {
+    let of_waits = waits(&report.waits, spinning_share(report));
+    let of_waits = of_waits.map(|did| format!("{did}; {}", gain_of_waits(report.waits.guard.as_ref())));
+    let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty()).count();
+    let did = match (of_waits, placement(report, bound)) {
+        (None, None) => format!("changed nothing: {}", why_nothing(report)),
+        (Some(waits), Some(placed)) => format!("{waits}; {placed}"),
+        (Some(waits), None) => {
+            let not =
+                no_placement(report).map_or(String::new(), |why| format!("; bound no thread, as {why}"));
+            format!("{waits}{not}")
+        }
+        (None, Some(placed)) => placed,
+    };
+    Headline { did }
+}
+
+/// The same of a command that was not watched, with the reason of that.
+pub fn headline_of_unwatched(changed: &WaitsReport, why: &str) -> Headline {
+    let did = match waits(changed, None) {
+        Some(did) => format!("{did}; {TOO_SHORT}"),
+        None => format!("changed nothing: {why}"),
+    };
+    Headline { did }
+}
+
+/// What was done about waits, if anything.
+fn waits(waits: &WaitsReport, spinning: Option<f64>) -> Option<String> {
+    let kinds = [
+        (waits.shortened_processes, "let idle threads of", "sleep instead of spin while others needed a CPU"),
+        (waits.processes_in_turns, "let", "take turns on the CPUs with other programs"),
+        (waits.processes_with_smaller_teams, "let", "use fewer threads while others needed CPUs"),
+    ];
+    let mut did = Vec::new();
+    for (count, verb, what) in kinds.into_iter().filter(|(count, ..)| *count > 0) {
+        let whom = match did.is_empty() {
+            true => subject(&waits.programs, count),
+            false => processes(count),
+        };
+        did.push(format!("{verb} {whom} {what}"));
+    }
+    let last = did.pop()?;
+    let did = if did.is_empty() { last } else { format!("{} and {last}", did.join(", ")) };
+    let spun = spinning.map(|share| format!(" ({:.0} % of the CPU time was spent spinning)", 100.0 * share));
+    Some(did + &spun.unwrap_or_default())
+}
+
+/// The programs to which some processes belong, by name.
+fn subject(programs: &[ChangedProgram], count: u64) -> String {
+    let named: Vec<&str> = programs.iter().take(NAMED_MAX).map(|program| &*program.name).collect();
+    let names = match (&named[..], programs.len().saturating_sub(NAMED_MAX)) {
+        ([], _) => return processes(count),
+        (named, 0) => named.join(" and "),
+        (named, rest) => format!("{} and {rest} more", named.join(", ")),
+    };
+    if count > 1 { format!("{names} ({})", processes(count)) } else { names }
+}
+
+fn processes(count: u64) -> String {
+    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
+}
+
+/// The share of the CPU time that went into busy-waiting, if it is known and not next to nothing.
+fn spinning_share(report: &Report) -> Option<f64> {
+    let known = report.threads.iter().filter(|thread| thread.spin_share.is_some());
+    let all: f64 = known.map(|thread| thread.cpu_seconds).sum();
+    let share = report.waits.spinning_cpu_seconds? / all;
+    (share >= 0.01).then_some(share)
+}
+
+fn gain_of_waits(found: Option<&WaitsFindings>) -> String {
+    let Some(found) = found else { return NOT_MEASURED.to_owned() };
+    let programs = if found.runs > 1 { "all programs together" } else { "the program" };
+    match (found.state, &found.gain) {
+        (WaitsState::Kept, Some(gain)) => kept(programs, gain),
+        (WaitsState::TakenBack, Some(gain)) => taken_back(found.taken_back_after_seconds, programs, gain),
+        (WaitsState::Fell, _) => "took that back until the programs became slower without it".to_owned(),
+        (WaitsState::NotTold, Some(gain)) => format!("measured: {}", unclear(gain)),
+        _ if found.meter.is_none() => NOT_MEASURED.to_owned(),
+        _ => TOO_SHORT.to_owned(),
+    }
+}
+
+/// Which threads were bound for the policy, if any were, and what that gained.
+fn placement(report: &Report, bound: usize) -> Option<String> {
+    // Without a wish of the policy threads are bound because of how their programs wait.
+    let is_by_policy = report.nothing_to_gain.is_none();
+    match (bound, is_by_policy, report.waits.processes_in_turns) {
+        (0, ..) => None,
+        (_, false, 0) => Some(format!(
+            "kept {bound} threads that spin on CPUs of their own while others needed a CPU; {NOT_MEASURED}"
+        )),
+        (_, false, _) => None,
+        (_, true, _) => {
+            let all = report.threads.len();
+            let gain = gain_of_placement(report.guard.as_ref());
+            Some(format!("bound {bound} of {all} threads by the policy {}; {gain}", report.policy))
+        }
+    }
+}
+
+fn gain_of_placement(found: Option<&Findings>) -> String {
+    let Some(found) = found else { return NOT_MEASURED.to_owned() };
+    match (found.state, &found.gain) {
+        (State::Kept, Some(gain)) => kept("the program", gain),
+        (State::TakenBack, Some(gain)) => taken_back(found.taken_back_after_seconds, "the program", gain),
+        (State::Fell, _) => "took that back when the program became slower with it".to_owned(),
+        (State::NotTold, Some(gain)) => format!("took that back: measured, {}", unclear(gain)),
+        _ if found.meter.is_none() => NOT_MEASURED.to_owned(),
+        _ => TOO_SHORT.to_owned(),
+    }
+}
+
+fn kept(programs: &str, gain: &Gain) -> String {
+    format!("measured: with that, {programs} ran {}", faster(gain))
+}
+
+fn taken_back(after_seconds: Option<f64>, programs: &str, gain: &Gain) -> String {
+    let after = after_seconds.map_or(String::new(), |seconds| format!(" after {seconds:.1} s"));
+    format!("took that back{after}: measured, {programs} ran {} with it", faster(gain))
+}
+
+fn unclear(gain: &Gain) -> String {
+    format!("whether that helped is unclear ({})", faster(gain))
+}
+
+/// A gain in words, with its interval.
+fn faster(gain: &Gain) -> String {
+    let value = gain.value;
+    // Single pairs of the guard of waits are cut off there.
+    let least = if value > 0.99 * LOG_MAX.exp_m1() { "at least " } else { "" };
+    let percent = |gain: f64| format!("{:+.1} %", 100.0 * gain);
+    let times = |gain: f64| format!("{:.1}", 1.0 + gain);
+    let (shown, end): (String, &dyn Fn(f64) -> String) = match value {
+        v if v >= FACTOR_FROM => (format!("{least}{} times as fast", times(v)), &times),
+        v if v < 0.0 => (format!("{:.1} % slower", -100.0 * v), &percent),
+        v => (format!("{:.1} % faster", 100.0 * v), &percent),
+    };
+    match (gain.low, gain.high) {
+        (Some(low), Some(high)) => format!("{shown} (95 % certain: {} to {})", end(low), end(high)),
+        _ => shown,
+    }
+}
+
+/// Why nothing was changed, in one clause.
+fn why_nothing(report: &Report) -> String {
+    if report.sources.discovery == "none" {
+        return "the command could not be watched".to_owned();
+    }
+    if report.dry_run {
+        let to_bind = report.decisions.iter().filter(|decision| decision.pes.is_some());
+        let to_bind: BTreeSet<u32> = to_bind.map(|decision| decision.tid).collect();
+        let what = if report.evidence == "replayed" { "this is a replay" } else { "it only watched" };
+        return match to_bind.len() {
+            0 => format!("{what}, and the policy {} would have bound no thread", report.policy),
+            count => format!("{what}; the policy {} would have bound {count} threads", report.policy),
+        };
+    }
+    let refused = |outcome: &&str| !matches!(*outcome, "done" | "the thread had ended");
+    let outcomes = report.decisions.iter().filter_map(|decision| decision.outcome.as_deref());
+    match outcomes.filter(refused).count() {
+        0 => {}
+        count => return format!("{count} changes that it tried could not be made"),
+    }
+    let no_waits =
+        report.waits.handled.then(|| "no thread was seen to spin while others needed its CPU".to_owned());
+    let reasons: Vec<String> = no_waits.into_iter().chain(no_placement(report)).collect();
+    if reasons.is_empty() { "no change was asked for".to_owned() } else { reasons.join(", and ") }
+}
+
+/// Why no thread was bound.
+fn no_placement(report: &Report) -> Option<String> {
+    match &report.nothing_to_gain {
+        _ if report.policy == DEFAULT.name => None,
+        Some(_) => Some("placement gains nothing on this machine".to_owned()),
+        None => Some(format!("the policy {} wanted none bound", report.policy)),
+    }
+}

@@ -1,0 +1,71 @@
+//! The programs that processes run, read once for each, and again after the process has executed another one.
+
+use corewise_core::ids::ThreadId;
+use corewise_core::observe::Program;
+use corewise_sys::proc::Proc;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// The programs of processes that are known, and those that are to be reported.
+#[derive(Debug)]
+pub struct Programs {
+    proc: Proc,
+    /// The name that the first thread of each process had when its program was read: it changes when a process
+    /// executes another program.
+    read_as: HashMap<ThreadId, Arc<str>>,
+    news: Vec<Program>,
+}
+
+impl Programs {
+    /// Knows no process yet.
+    pub fn new(proc: Proc) -> Programs {
+        Programs { proc, read_as: HashMap::new(), news: Vec::new() }
+    }
+
+    /// Reads the program of a living process whose first thread has this name, unless that was done before.
+    pub fn look(&mut self, leader: ThreadId, name: &Arc<str>) {
+        if self.read_as.get(&leader) == Some(name) {
+            return;
+        }
+        self.read_as.insert(leader, name.clone());
+        let program = self.proc.program_name(leader.tid);
+        self.news.extend(program.map(|program| Program { leader, name: program.into() }));
+    }
+
+    /// Forgets all other processes than these.
+    pub fn retain(&mut self, processes: &HashSet<u32>) {
+        self.read_as.retain(|leader, _| processes.contains(&leader.tid));
+    }
+
+    /// Returns what was read since the last call.
+    pub fn take(&mut self) -> Vec<Program> {
+        std::mem::take(&mut self.news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_read_once_until_the_process_executes_another() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |line: &str| {
+            std::fs::create_dir_all(root.path().join("7")).unwrap();
+            std::fs::write(root.path().join("7/cmdline"), line).unwrap();
+        };
+        let mut programs = Programs::new(Proc::at(root.path()));
+        let leader = ThreadId { tid: 7, generation: 0 };
+        let mut look = |name: &str| {
+            programs.look(leader, &name.into());
+            programs.take().into_iter().map(|program| program.name.to_string()).collect::<Vec<_>>()
+        };
+        write("sh\0job.sh\0");
+        assert_eq!(look("sh"), ["job.sh"]);
+        assert!(look("sh").is_empty());
+        write("python3\0train.py\0");
+        assert_eq!(look("python3"), ["train.py"]);
+        write("");
+        assert!(look("other").is_empty(), "it has ended");
+    }
+}
