@@ -10,7 +10,7 @@ use corewise_core::comparison::{
     Application, BLOCKS_MIN, Ending, Length, Plan, Printed, Progress, Stage, Variant, Workload, conduct,
     detectable,
 };
-use corewise_core::policy::PolicySpec;
+use corewise_core::policy::{PolicySpec, SPREAD};
 use corewise_core::time::parse_duration;
 use corewise_render::comparison::{Comparison, DEFAULT, csv, page, share, table};
 use corewise_render::terminal;
@@ -313,7 +313,9 @@ fn after(prefix: &[String], workload: &Workload) -> Workload {
 fn under_corewise(policy: &str) -> Result<Vec<String>> {
     let own = std::env::current_exe().context("cannot find corewise's own file")?;
     let own = own.to_str().with_context(|| format!("{} is not UTF-8: rename it", own.display()))?;
-    Ok([own, "run", "--quiet", "--policy", policy, "--"].map(str::to_owned).to_vec())
+    // What is asked for by name is made ready before the command begins; the default is compared as it is.
+    let named: &[&str] = if policy == SPREAD.name { &[] } else { &["--policy", policy] };
+    Ok([&[own, "run", "--quiet"], named, &["--"]].concat().into_iter().map(str::to_owned).collect())
 }
 
 fn policy(text: &str) -> Result<String, String> {

@@ -42,8 +42,8 @@ pub mod what_if;
 /// What is decided, and how often.
 #[derive(Debug, clap::Args)]
 pub struct PolicyOptions {
-    #[arg(long, value_name = "POLICY", default_value = policy::SPREAD.name, help = policy_help())]
-    policy: PolicySpec,
+    #[arg(long, value_name = "POLICY", help = policy_help())]
+    policy: Option<PolicySpec>,
     /// For static-ipc: the parameter `ratios` from a file (TOML: thread name = ratio)
     #[arg(long, value_name = "FILE")]
     ipc_ratios: Option<PathBuf>,
@@ -104,11 +104,17 @@ pub struct FpuModules {
 impl PolicyOptions {
     /// Returns the policy; `commands` starts its command, if it has one.
     pub fn policy(&self, commands: StartCommand<'_>) -> Result<Box<dyn Policy>> {
-        let Some(file) = &self.ipc_ratios else { return Ok(self.policy.build(Some(commands))?) };
+        let policy = self.policy.clone().unwrap_or_else(|| PolicySpec::from(&policy::SPREAD));
+        let Some(file) = &self.ipc_ratios else { return Ok(policy.build(Some(commands))?) };
         let ratios = read_ratios(file)?.into_iter();
         let ratios = ratios.map(|(name, ratio)| (format!("ratios.{name}"), ratio.to_string())).collect();
-        let with_ratios = self.policy.or(&ratios);
+        let with_ratios = policy.or(&ratios);
         Ok(with_ratios.with_context(|| format!("--ipc-ratios {}", file.display()))?.build(Some(commands))?)
+    }
+
+    /// Returns whether the user asked for a placement by its policy's name.
+    pub fn asks_for_placement(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.name() != policy::DEFAULT.name)
     }
 
     /// Returns the engine's parameters.
@@ -142,8 +148,9 @@ fn policy_help() -> String {
     let plain = policy::KINDS.iter().filter(|kind| !kind.takes_command()).map(|kind| kind.name);
     format!(
         "The policy, with parameters where defaults do not do, such as pa:turn=500ms: {}; \
-         `corewise policies` explains them",
-        plain.collect::<Vec<_>>().join(", ")
+         `corewise policies` explains them [default: {}]",
+        plain.collect::<Vec<_>>().join(", "),
+        policy::SPREAD.name
     )
 }
 

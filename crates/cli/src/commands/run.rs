@@ -131,6 +131,7 @@ impl Run {
             keeper.set(Some(started.keeper()));
             Ok(Box::new(started))
         })?;
+        let is_placed = self.policy.asks_for_placement();
         let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json;
         // Any seed will do: nobody tries to exploit the order of the epochs.
         let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
@@ -152,7 +153,7 @@ impl Run {
             keep_descriptors: self.report.iter().chain(&self.record).any(|path| may_name_descriptor(path)),
             record: self.record,
             wait: self.wait,
-            ready_first: is_recorded || self.wait || keeper.get().is_some(),
+            ready_first: is_placed || is_recorded || self.wait || keeper.get().is_some(),
         };
         let targets = Targets { pids: self.pid, groups: self.cgroup, units: self.unit };
         let Ended { knowledge, exit_status, failure } = match targets.is_empty() {

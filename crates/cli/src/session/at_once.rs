@@ -49,8 +49,8 @@ const PATIENT_FOR: Duration = Duration::from_secs(4);
 const PATIENT_WHILE_DELAYED_FOR: Duration = Duration::from_secs(1);
 
 /// Why a command is not watched.
-const ENDED_BEFORE: &str = "the command ended before watching began (with `--report FILE` it is watched from \
-                            its start)";
+const ENDED_BEFORE: &str = "the command ended before watching began (with `--policy NAME` or \
+                            `--report FILE` it is watched from its start)";
 const NOT_POSSIBLE: &str = "the command could not be watched";
 
 const CANNOT_FOLLOW: &str = "cannot follow the command";

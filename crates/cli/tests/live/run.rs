@@ -77,10 +77,18 @@ fn a_command_that_is_over_soon_is_not_watched_unless_a_report_is_wanted() {
 }
 
 #[test]
+fn a_placement_that_is_asked_for_by_name_is_ready_before_the_command_begins() {
+    let said = run(&["--policy", "spread", "true"]).stderr;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(!said.contains("ended before watching began") && !said.contains("watched from"), "{said}");
+    assert!(said.contains("own cost"), "{said}");
+}
+
+#[test]
 fn cpu_time_counts_from_the_start_whether_or_not_the_command_is_watched() {
     // It tells the time that it has used, in ticks of 10 ms.
     let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; cat /proc/$$/stat";
-    for options in [&[][..], &["--wait"]] {
+    for options in [&[][..], &["--policy", "spread"]] {
         let output = run(&[options, &["sh", "-c", script]].concat());
         let stat = String::from_utf8_lossy(&output.stdout).into_owned();
         let ticks = |field: usize| stat.split_whitespace().nth(field - 1)?.parse::<f64>().ok();
