@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::guard::BACK;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Event, Input, Observation, Standing, Target, ThreadReading,
+    ApplicationReading, CounterReading, Event, Input, Observation, Program, Standing, Target, ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use crate::stats::{median, quantile};
@@ -77,7 +77,7 @@ pub struct ReportBuilder {
     cured_and_ended: BTreeMap<SettingKind, u64>,
     programs_of_ended: BTreeMap<Arc<str>, u64>,
     /// The program of each living process, by its ID.
-    programs: HashMap<u32, Arc<str>>,
+    programs: HashMap<u32, Program>,
     last: Time,
     own_cpu_ns: u64,
     nothing_to_gain: Option<String>,
@@ -123,14 +123,12 @@ impl ReportBuilder {
 
     fn take_observation(&mut self, observation: &Observation, engine: &Engine) {
         let programs = observation.programs.iter();
-        self.programs.extend(programs.map(|program| (program.leader.tid, program.name.clone())));
+        self.programs.extend(programs.map(|program| (program.leader.tid, program.clone())));
         for reading in &observation.threads {
             self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
         }
-        for ended in observation.threads.iter().filter(|reading| reading.ended) {
-            // A later process may have the same ID.
-            self.programs.remove(&ended.thread.tid);
-        }
+        let ended = |program: &Program| self.lives.get(&program.leader).is_some_and(|life| life.last.ended);
+        self.programs.retain(|_, program| !ended(program));
         if self.ended > 2 * ENDED_LISTED_MAX {
             self.group_small_threads();
         }
@@ -164,7 +162,10 @@ impl ReportBuilder {
             binding.to_ns = at.0;
         }
         let counters = reading.counters.clone().or_else(|| life.last.counters.take());
-        life.program = self.programs.get(&reading.pid).cloned().or(life.program.take());
+        let program = self.programs.get(&reading.pid).map(|program| program.name.clone());
+        // The process may have executed another program since; but what has ended did not become another one.
+        life.program =
+            if reading.ended { life.program.take().or(program) } else { program.or(life.program.take()) };
         life.class = class;
         life.last = ThreadReading { counters, standing, ..reading.clone() };
         if reading.ended {
@@ -308,7 +309,8 @@ impl ReportBuilder {
         let living: BTreeSet<ThreadId> = self.cured.iter().map(|(_, leader)| *leader).collect();
         let program = |leader: ThreadId| {
             let life = self.lives.get(&leader);
-            let read = life.and_then(|life| life.program.as_ref()).or(self.programs.get(&leader.tid));
+            let read = life.and_then(|life| life.program.as_ref());
+            let read = read.or(self.programs.get(&leader.tid).map(|program| &program.name));
             read.or(life.map(|life| &life.last.name)).cloned()
         };
         let mut programs = self.programs_of_ended.clone();

@@ -260,10 +260,11 @@ fn processes_are_known_by_their_programs() {
     look(&mut builder, &mut engine, 1, Observation { threads, programs, ..Default::default() });
     // The process 3 ends, and another one has its ID.
     let ended = ThreadReading { ended: true, ..of(3, 3, "python3") };
-    look(&mut builder, &mut engine, 2, Observation { threads: vec![ended], ..Default::default() });
     let thread = ThreadId { tid: 3, generation: 1 };
-    let later = ThreadReading { thread, ..of(3, 3, "ls") };
-    look(&mut builder, &mut engine, 3, Observation { threads: vec![later], ..Default::default() });
+    let later = ThreadReading { thread, ..of(3, 3, "sh") };
+    let programs = vec![Program { leader: thread, name: "job.sh".into() }];
+    let threads = vec![ended, later];
+    look(&mut builder, &mut engine, 2, Observation { threads, programs, ..Default::default() });
     let report = finish(builder, &engine);
     let mut known: Vec<_> =
         report.threads.iter().map(|t| (t.tid, &*t.name, t.program.as_deref().unwrap_or("-"))).collect();
@@ -271,8 +272,8 @@ fn processes_are_known_by_their_programs() {
     let expected = [
         (1, "python3", "train.py"),
         (2, "worker", "train.py"),
-        (3, "ls", "-"),
         (3, "python3", "eval.py"),
+        (3, "sh", "job.sh"),
         (4, "cat", "-"),
     ];
     assert_eq!(known, expected);

@@ -217,9 +217,10 @@ fn ran(report: &Report) -> Vec<String> {
         return Vec::new();
     }
     let line = |program: &Program<'_>| {
-        let (label, threads, seconds) =
+        let (label, count, seconds) =
             (program.label(), program.threads.len(), Seconds(program.cpu_seconds()));
-        format!("{label}: {threads} threads, {seconds} of CPU time.")
+        let threads = if count == 1 { "thread" } else { "threads" };
+        format!("{label}: {count} {threads}, {seconds} of CPU time.")
     };
     programs.iter().take(PROGRAMS_MAX).map(line).collect()
 }
