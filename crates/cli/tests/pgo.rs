@@ -41,6 +41,20 @@ func main() {
 }
 "#;
 
+const RUST_PROGRAM: &str = r#"
+#[inline(never)]
+fn step(x: u32) -> u32 { match x % 7 { 0 => x / 5, 1 => x ^ 5, _ => x.wrapping_add(1) } }
+fn main() {
+    let turns: u64 = std::env::args().nth(1).unwrap().parse().unwrap();
+    let (mut seed, mut sum) = (1u32, 0u32);
+    for _ in 0..turns {
+        seed = seed.wrapping_mul(1103515245).wrapping_add(12345);
+        sum = sum.wrapping_add(step(seed >> 16));
+    }
+    println!("{sum}");
+}
+"#;
+
 const MAKEFILE: &str = "
 prog: prog.o
 \t$(CC) -o $@ prog.o $(LDFLAGS)
@@ -142,6 +156,18 @@ fn go_reads_how_often_functions_call_each_other() {
     let read = String::from_utf8_lossy(&output.stdout);
     // That many lines below the first one of `main`.
     assert!(read.contains("main.main\nmain.step\n4 "), "{read} {output:?}");
+}
+
+/// What the build says of its compiler counts, not what corewise sees.
+#[test]
+fn rustc_takes_profiles_where_the_build_allows_it() {
+    let project = Project::new();
+    std::fs::write(project.path("prog.rs"), RUST_PROGRAM).unwrap();
+    let build = "rustc -O {rustflags} -o prog prog.rs";
+    let words = ["stable rustc takes no sample profile", "RUSTC_BOOTSTRAP=1"];
+    project.check_error(build, &["--bolt", "off"], &words);
+    let outcome = project.outcome(&format!("RUSTC_BOOTSTRAP=1 {build}"), &["--bolt", "off"]);
+    assert_eq!(outcome["variants"][1]["name"], "sample", "{outcome}");
 }
 
 #[test]

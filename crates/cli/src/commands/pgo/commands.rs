@@ -129,7 +129,11 @@ impl Commands {
             let _ = writeln!(text, "# {title}\n{}\n", commands.join("\n"));
         };
         let copy = |name| format!("cp {binary} {}", quoted(&self.file(name)));
-        step("The baseline, with what profiles need", &[self.build_command(None), copy("baseline")]);
+        let baseline = match self.compiler {
+            Compiler::Rust { .. } => "The baseline, with what profiles need (stable rustc refuses -Z)",
+            Compiler::Clang | Compiler::Gcc | Compiler::Go => "The baseline, with what profiles need",
+        };
+        step(baseline, &[self.build_command(None), copy("baseline")]);
         let mut latest = "baseline";
         if self.compiler.takes_profiles() {
             let (format, file) = self.compiler.profile();
@@ -204,7 +208,7 @@ mod tests {
                 profgen: Some("/usr/bin/llvm-profgen-19".into()),
                 bolt: Some(Bolt { llvm_bolt: "/l/llvm-bolt".into(), perf2bolt: "/l/perf2bolt".into() }),
             },
-            compiler: Compiler::of(build, || true).unwrap(),
+            compiler: Compiler::of(build).unwrap(),
             is_given: false,
             bolt: true,
             request: Request::default(),

@@ -33,9 +33,10 @@ pub enum Compiler {
 }
 
 impl Compiler {
-    /// Returns the compiler whose word occurs in a build command.
-    pub fn of(build: &str, rustc_takes_profiles: impl FnOnce() -> bool) -> Result<Compiler> {
-        let rust = Compiler::Rust { takes_profiles: build.contains("{rustflags}") && rustc_takes_profiles() };
+    /// Returns the compiler whose word occurs in a build command. A rustc is one that takes profiles until it
+    /// [refuses](Compiler::that_refuses_profiles) them.
+    pub fn of(build: &str) -> Result<Compiler> {
+        let rust = Compiler::Rust { takes_profiles: true };
         let all = [Compiler::Clang, Compiler::Gcc, Compiler::Go, rust];
         let named: Vec<Compiler> =
             all.into_iter().filter(|compiler| build.contains(compiler.word())).collect();
@@ -52,6 +53,13 @@ impl Compiler {
                 other.word()
             ),
         }
+    }
+
+    /// Returns the compiler that has printed this, if it refuses the options for profiles.
+    pub fn that_refuses_profiles(self, output: &str) -> Option<Compiler> {
+        let refuses = self == Compiler::Rust { takes_profiles: true }
+            && output.contains("only accepted on the nightly compiler");
+        refuses.then_some(Compiler::Rust { takes_profiles: false })
     }
 
     /// Returns the word for its options.
@@ -130,7 +138,7 @@ mod tests {
     fn the_word_tells_the_compiler_and_the_compiler_the_profile() {
         let profile = Path::new("/p/profile");
         let check = |build: &str, with: &str, without: &str| {
-            let compiler = Compiler::of(build, || true).unwrap();
+            let compiler = Compiler::of(build).unwrap();
             let (built, baseline) = (compiler.options(Some(profile), true), compiler.options(None, true));
             assert!(built.contains(with) && !baseline.contains(with), "{built} | {baseline}");
             assert!(baseline.contains(without), "{baseline}");
@@ -140,13 +148,17 @@ mod tests {
         check("make CFLAGS='{gccflags}'", "-fauto-profile=/p/profile", "-g -Wl,--emit-relocs");
         check("go build {goflags}", "-pgo=/p/profile", "-pgo=off");
         check("RUSTFLAGS='{rustflags}' cargo build", "-Zprofile-sample-use=/p/profile", "-Clink-arg");
-        let stable = Compiler::of("RUSTFLAGS='{rustflags}' cargo build", || false).unwrap();
+        let refused = "error: the option `Z` is only accepted on the nightly compiler";
+        let rustc = Compiler::of("RUSTFLAGS='{rustflags}' cargo build").unwrap();
+        assert_eq!(rustc.that_refuses_profiles("error: no such file"), None);
+        let stable = rustc.that_refuses_profiles(refused).unwrap();
         assert!(!stable.takes_profiles() && !stable.options(None, true).contains("-Z"));
+        assert_eq!(Compiler::Clang.that_refuses_profiles(refused), None);
     }
 
     #[test]
     fn a_build_for_no_compiler_or_for_two_is_refused() {
-        let error = |build: &str| Compiler::of(build, || true).unwrap_err().to_string();
+        let error = |build: &str| Compiler::of(build).unwrap_err().to_string();
         assert!(error("make").contains("CFLAGS=\"-O2 {flags}\""));
         assert!(error("make {flags} {gccflags}").contains("{flags} and {gccflags}"));
     }

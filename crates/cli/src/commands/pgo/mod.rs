@@ -184,7 +184,7 @@ impl Optimise {
     fn commands(&self) -> Result<(Commands, Vec<String>)> {
         let dir = absolute(&self.dir)?;
         commands::check(&dir)?;
-        let compiler = Compiler::of(&self.build, rustc_takes_profiles)?;
+        let compiler = Compiler::of(&self.build)?;
         let needs_clang = ["{cc}", "{cxx}", "{flags}"].iter().any(|word| self.build.contains(word));
         let tools = Tools::find(&std::env::var("PATH").unwrap_or_default(), needs_clang)?;
         let bolt = self.bolt == When::Auto && compiler.has_bolt();
@@ -194,15 +194,6 @@ impl Optimise {
             notes.push(format!(
                 "BOLT could gain more, but is not installed (Debian: apt-get install {package})"
             ));
-        }
-        if !compiler.takes_profiles() && !self.from.is_empty() {
-            bail!("--from makes a profile for the compiler, and stable rustc takes none: use nightly");
-        }
-        if !compiler.takes_profiles() {
-            notes.push("stable rustc takes no sample profile: nightly does, or RUSTC_BOOTSTRAP=1".to_owned());
-            if !bolt || tools.bolt.is_none() {
-                bail!("{}; install BOLT (Debian: apt-get install bolt-19)", notes.join("; "));
-            }
         }
         let commands = Commands {
             build: self.build.clone(),
@@ -230,13 +221,6 @@ impl Optimise {
     }
 }
 
-/// Returns whether Cargo's compiler accepts nightly options.
-fn rustc_takes_profiles() -> bool {
-    let output = std::process::Command::new("rustc").arg("--version").output();
-    let is_nightly = output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("-nightly"));
-    is_nightly || std::env::var("RUSTC_BOOTSTRAP").is_ok_and(|value| value == "1")
-}
-
 /// The state of the work.
 struct Work<'a> {
     options: &'a Optimise,
@@ -252,7 +236,7 @@ impl Work<'_> {
     fn outcome(&mut self) -> Result<Outcome> {
         // Before the build, because it is of the present program.
         let given = if self.options.from.is_empty() { None } else { Some(self.given_profile()?) };
-        self.build(BASELINE, None)?;
+        self.build_baseline()?;
         self.check_baseline()?;
         if self.commands.compiler.takes_profiles() {
             let profile = match given {
@@ -317,6 +301,28 @@ impl Work<'_> {
             Some(tool) if variant == BOLT => format!("{build} && {}", self.commands.bolt_command(tool)),
             _ => build,
         }
+    }
+
+    /// Builds the program without a profile. Whether rustc takes one, only the build shows: it may choose a
+    /// toolchain, or set RUSTC_BOOTSTRAP.
+    fn build_baseline(&mut self) -> Result<()> {
+        let Err(error) = self.build(BASELINE, None) else { return Ok(()) };
+        let output = std::fs::read(self.commands.file("build-baseline.log")).unwrap_or_default();
+        let Some(compiler) = self.commands.compiler.that_refuses_profiles(&String::from_utf8_lossy(&output))
+        else {
+            return Err(error);
+        };
+        const REFUSED: &str = "stable rustc takes no sample profile: have --build use nightly, or set \
+                               RUSTC_BOOTSTRAP=1";
+        if !self.options.from.is_empty() {
+            bail!("--from makes a profile for the compiler, but {REFUSED}");
+        }
+        if !self.commands.bolt || self.commands.tools.bolt.is_none() {
+            bail!("{REFUSED}; or use BOLT (Debian: apt-get install {})", self.commands.tools.package("bolt"));
+        }
+        self.commands.compiler = compiler;
+        self.notes.push(REFUSED.to_owned());
+        self.build(BASELINE, None)
     }
 
     fn build(&mut self, variant: &'static str, profile: Option<&Path>) -> Result<()> {
