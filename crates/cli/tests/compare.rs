@@ -264,7 +264,11 @@ fn failures_and_other_outputs_end_it_with_a_remedy() {
     }
     let output = success(compare(&[&["--ignore-failure"], &failing[..]].concat()));
     assert!(text(&output.stdout).contains("note: 2 of 2 runs failed"), "{output:?}");
-    assert!(failure(&["--", "sh", "-c", "kill -9 $$"]).contains("was killed by signal 9"));
+    for signal in [9, 15] {
+        let command = format!("kill -{signal} $$");
+        let said = failure(&["--", "sh", "-c", &command]);
+        assert!(said.contains(&format!("was killed by signal {signal}")), "{said}");
+    }
     assert!(failure(&["--", "no-such-program-here"]).contains("check the spelling, PATH and permission"));
     let said = failure(&["--runs", "1", "--same-output", "echo a; echo b", "echo a; echo c"]);
     assert!(

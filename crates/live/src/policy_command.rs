@@ -20,6 +20,8 @@
 //! Limits: what the command starts may be killed a moment after corewise has ended.
 
 use corewise_core::policy::exec::Peer;
+use corewise_sys::helper;
+use corewise_sys::launch::{Launch, LaunchError};
 use corewise_sys::proc::{self, Proc};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -32,8 +34,6 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The hidden subcommand that runs the binary as keeper.
@@ -61,11 +61,9 @@ impl PolicyCommand {
     pub fn start(command: &str, patience: Duration) -> io::Result<PolicyCommand> {
         let (their_scenes, scenes) = pipe2(OFlag::O_CLOEXEC)?;
         let (answers, their_answers) = pipe2(OFlag::O_CLOEXEC)?;
-        let mut keeper = Command::new(proc::PROGRAM);
-        keeper.args([SUBCOMMAND, command]).stdin(their_scenes).stdout(their_answers);
-        let status = keeper.status()?;
-        // The handle would keep the pipes open.
-        drop(keeper);
+        let keeper = Launch::of([proc::PROGRAM, SUBCOMMAND, command]).map_err(io::Error::other)?;
+        let keeper = keeper.input(their_scenes).output(their_answers).start();
+        let status = keeper.map_err(io::Error::other)?.wait()?;
         if !status.success() {
             return Err(io::Error::other(format!("its keeper did not start: {status}")));
         }
@@ -174,11 +172,10 @@ impl Peer for PolicyCommand {
 pub fn main(command: &str) -> io::Result<()> {
     // SAFETY: the call takes no pointer, and this process has opened nothing yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
-    // SAFETY: this process has one thread, so the child may use everything that the parent could.
-    match unsafe { nix::unistd::fork() }? {
-        nix::unistd::ForkResult::Parent { .. } => return Ok(()),
-        nix::unistd::ForkResult::Child => setsid()?,
-    };
+    if helper::fork()?.is_some() {
+        return Ok(());
+    }
+    setsid()?;
     corewise_binding::guardian::ignore_termination_signals()?;
     drop_rights()?;
     prctl::set_child_subreaper(true)?;
@@ -189,31 +186,16 @@ pub fn main(command: &str) -> io::Result<()> {
     let nothing = File::open("/dev/null")?;
     // SAFETY: both are open, and nothing in this process reads its standard input.
     unsafe { libc::dup2(nothing.as_raw_fd(), 0) };
-    let child = Pid::from_raw(child? as i32);
+    let child = child.map_err(io::Error::other)?;
     wait_for_end(child)?;
     end_all(child);
     Ok(())
 }
 
 /// Runs the command in a process group of its own; it is killed with its keeper.
-fn start(command: &str) -> io::Result<u32> {
-    let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", command]).stdin(Stdio::inherit()).stdout(Stdio::inherit()).process_group(0);
-    // SAFETY: the closure makes system calls only.
-    unsafe {
-        shell.pre_exec(|| {
-            restore_termination_signals()?;
-            prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
-        });
-    }
-    Ok(shell.spawn()?.id())
-}
-
-fn restore_termination_signals() -> io::Result<()> {
-    for termination in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
-        corewise_sys::inherited::reset_disposition(termination)?;
-    }
-    Ok(())
+fn start(command: &str) -> Result<Pid, LaunchError> {
+    let shell = Launch::of(["/bin/sh", "-c", command])?.leading_a_group().ending_with_corewise();
+    Ok(shell.start()?.pid())
 }
 
 /// Turns root by `sudo` into the calling user, and prevents gaining rights from here on.

@@ -353,8 +353,8 @@ fn without_core_dump() -> Result<(), Errno> {
 /// Returns a flag that is set when corewise is asked to end, for work without a command. A second request
 /// ends corewise at once, as it would without this function.
 ///
-/// Must be called before other threads are started, which inherit the blocked signals. Processes started by
-/// `std` do not inherit them.
+/// Must be called before other threads are started, which inherit the blocked signals. Programs do not: they
+/// get those that corewise was started with ([`launch`](crate::launch)).
 pub fn asked_to_end() -> std::io::Result<Arc<AtomicBool>> {
     let asked_for: SigSet = ENDING.into_iter().collect();
     let before = asked_for.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;

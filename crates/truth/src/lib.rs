@@ -30,6 +30,7 @@ pub use stream::{Block, Executed};
 
 use corewise_code::elf::{ElfError, ElfFile};
 use corewise_paths::window::Module;
+use corewise_sys::launch::LaunchError;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
@@ -54,13 +55,8 @@ pub enum TruthError {
         problem: String,
     },
     /// QEMU is missing.
-    #[error("cannot execute {qemu}: {source}; install QEMU's user mode (Debian: apt-get install qemu-user)")]
-    NoQemu {
-        /// The program that was to be executed.
-        qemu: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    #[error("{0}; install QEMU's user mode (Debian: apt-get install qemu-user)")]
+    NoQemu(LaunchError),
     /// QEMU did not load the plugin.
     #[error(
         "{qemu} ({status}) does not take the plugin, see its message above: it must support plugins of API \

@@ -5,14 +5,15 @@ use super::{Trace, TruthError, program_path};
 use corewise_code::Isa;
 use corewise_code::elf::{ElfFile, ElfProgram};
 use corewise_paths::window::Module;
+use corewise_sys::launch::{Launch, Stream as Output};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 
 /// `plugin.c`, compiled.
 const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/truth_plugin.so"));
@@ -59,23 +60,25 @@ pub fn run(
     send(ours.as_raw_fd(), paths.as_bytes(), MsgFlags::empty())
         .map_err(channel("cannot send the modules to the plugin"))?;
 
-    let mut qemu_command = Command::new(&qemu);
     // A comma separates the plugin's arguments; a doubled one is part of the path.
     let escaped = plugin.to_string_lossy().replace(',', ",,");
-    qemu_command.args(["-cpu", &settings.cpu]);
-    qemu_command.args(["-plugin", &format!("{escaped},fd={}", theirs.as_raw_fd())]);
-    qemu_command.args(["-0", &command[0]]).arg(&program).args(&command[1..]);
-    if settings.is_quiet {
-        qemu_command.stdout(Stdio::null());
-    }
-    let mut child = spawn(&mut qemu_command, theirs)
-        .map_err(|source| TruthError::NoQemu { qemu: qemu.clone(), source })?;
+    let plugin = format!("{escaped},fd={}", theirs.as_raw_fd());
+    let options = ["-cpu", &settings.cpu, "-plugin", &plugin, "-0", &command[0]].map(OsStr::new);
+    let words = [qemu.as_os_str()].into_iter().chain(options).chain([program.as_os_str()]);
+    let words = words.chain(command[1..].iter().map(OsStr::new));
+    let output = if settings.is_quiet {
+        Output::null().map_err(file("cannot open /dev/null"))?
+    } else {
+        Output::Inherited
+    };
+    let start = || Launch::of(words)?.output(output).descriptor(theirs).start();
+    let mut child = start().map_err(TruthError::NoQemu)?;
     let received = receive(&ours, &mut stream, &mut sink);
     if received.is_err() {
-        // Without a reader it would run on for nothing; it may also have ended already.
-        let _ = child.kill();
+        // Without a reader it would run on for nothing.
+        child.kill();
     }
-    let status = child.wait().map_err(file("cannot wait for QEMU"))?;
+    let status = child.wait().map_err(channel("cannot wait for QEMU"))?;
     received?;
     judged(&stream, status, qemu, program, settings)
 }
@@ -86,20 +89,6 @@ fn qemu_of(isa: Isa) -> &'static str {
         Isa::X86_64 => "qemu-x86_64",
         Isa::Aarch64 => "qemu-aarch64",
     }
-}
-
-/// Starts QEMU with its end of the channel, which is closed here.
-fn spawn(command: &mut Command, channel: OwnedFd) -> std::io::Result<Child> {
-    let number = channel.as_raw_fd();
-    // SAFETY: between fork and exec the closure only changes a flag of a descriptor, by one system call; the
-    // descriptor is open, since `channel` lives until the end of this function.
-    unsafe {
-        command.pre_exec(move || {
-            fcntl(BorrowedFd::borrow_raw(number), FcntlArg::F_SETFD(FdFlag::empty()))?;
-            Ok(())
-        });
-    }
-    command.spawn()
 }
 
 /// Receives messages until no process holds the other end.

@@ -14,6 +14,7 @@ mod surroundings;
 
 use corewise_core::comparison::{Application, Executor, Plan, Run, Setting, Variant, Workload};
 use corewise_core::time::Time;
+use corewise_sys::launch::LaunchError;
 use energy::Energy;
 use nix::errno::Errno;
 use output::Outputs;
@@ -29,13 +30,8 @@ pub use output::Difference;
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A command cannot be started.
-    #[error("cannot start `{command}`: {source}; check the spelling, PATH and permission")]
-    Start {
-        /// Program and arguments.
-        command: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Start(#[from] LaunchError),
     /// A command failed.
     #[error(
         "`{command}` of {of} {}{said}; run it alone to see why, or count such runs with --ignore-failure",

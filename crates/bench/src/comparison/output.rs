@@ -4,12 +4,13 @@ use super::RunError;
 use super::processes::words_of;
 use corewise_core::comparison::{Plan, Printed, Variant, Workload};
 use corewise_core::time::parse_duration;
+use corewise_sys::launch::Stream;
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 
 /// The number of bytes from the end of standard error that an error shows.
 const SAID_MAX: u64 = 400;
@@ -156,14 +157,14 @@ impl Outputs {
 impl Streams<'_> {
     /// Returns standard input, output and error of the application of that index. The output of a preparation
     /// is not stored.
-    pub fn of(&self, index: usize) -> std::io::Result<(Stdio, Stdio, Stdio)> {
+    pub fn of(&self, index: usize) -> std::io::Result<[Stream; 3]> {
         let out = match self.printed.get(index) {
             Some(file) => file.try_clone()?.into(),
-            None if self.show => Stdio::inherit(),
-            None => Stdio::null(),
+            None if self.show => Stream::Inherited,
+            None => Stream::null()?,
         };
-        let error = if self.show { Stdio::inherit() } else { self.said.try_clone()?.into() };
-        Ok((Stdio::null(), out, error))
+        let error = if self.show { Stream::Inherited } else { self.said.try_clone()?.into() };
+        Ok([Stream::null()?, out, error])
     }
 }
 

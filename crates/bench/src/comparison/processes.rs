@@ -3,6 +3,7 @@
 use super::RunError;
 use super::output::Streams;
 use corewise_core::comparison::{Completion, Workload};
+use corewise_sys::launch::Launch;
 use corewise_sys::proc::Proc;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,8 +12,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// The signals that ask corewise to end.
@@ -236,14 +237,10 @@ impl Round<'_> {
         for (index, application) in self.workload.applications.iter().enumerate() {
             let now = Instant::now();
             if self.due[index].is_some_and(|due| due <= now) {
-                let (stdin, stdout, stderr) = streams.of(index)?;
-                let mut command = Command::new(&application.command[0]);
-                command.args(&application.command[1..]).process_group(0);
-                command.stdin(stdin).stdout(stdout).stderr(stderr);
-                let child = command
-                    .spawn()
-                    .map_err(|source| RunError::Start { command: words_of(&application.command), source })?;
-                self.running.insert(child.id(), (index, now));
+                let [input, output, error] = streams.of(index)?;
+                let launch = Launch::of(&application.command)?.leading_a_group();
+                let running = launch.input(input).output(output).error(error).start()?;
+                self.running.insert(running.pid().as_raw() as u32, (index, now));
                 self.due[index] = None;
             }
         }

@@ -8,12 +8,13 @@
 use corewise_core::calibrate::{Nas, NasRun, ProblemClass};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
-use corewise_sys::affinity;
+use corewise_sys::launch::{Launch, LaunchError, Running, Stream};
+use nix::errno::Errno;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// The maximum length of the output that is read, in bytes.
@@ -39,12 +40,15 @@ pub enum NpbError {
         class: ProblemClass,
     },
     /// It could not be started.
-    #[error("cannot start {}: {error}: is it built for this machine, and its PEs usable?", path.display())]
-    Start {
+    #[error("{0}; is it built for this machine, and are its PEs usable?")]
+    Start(#[from] LaunchError),
+    /// It could not be waited for.
+    #[error("cannot wait for {}: {errno}", path.display())]
+    Wait {
         /// The binary.
         path: PathBuf,
         /// The system's error.
-        error: std::io::Error,
+        errno: Errno,
     },
     /// There is no place for its output.
     #[error("cannot make a temporary directory: {0}: set TMPDIR to one that can be written")]
@@ -132,28 +136,28 @@ fn execute(
     output: File,
     limit: Duration,
 ) -> Result<ExitStatus, NpbError> {
-    let cannot_start = |error| NpbError::Start { path: path.into(), error };
+    let cannot_wait = |errno| NpbError::Wait { path: path.into(), errno };
     let errors = output.try_clone().map_err(NpbError::Temporary)?;
     let places: Vec<String> = pes.iter().map(|pe| format!("{{{pe}}}")).collect();
     let mask = pes.iter().fold(CpuSet::new(), |mask, &pe| mask.union(&CpuSet::single(pe)));
-    let mut command = Command::new(path);
-    command.current_dir(scratch).stdin(Stdio::null()).stdout(output).stderr(errors);
-    command.env("OMP_NUM_THREADS", pes.len().to_string());
-    command.env("OMP_PLACES", places.join(",")).env("OMP_PROC_BIND", "true").env("OMP_DYNAMIC", "false");
-    // They would take precedence over OMP_PLACES.
-    command.env_remove("GOMP_CPU_AFFINITY").env_remove("KMP_AFFINITY");
-    // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock taken.
-    unsafe {
-        command.pre_exec(move || {
-            // End the computation when corewise is killed.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(affinity::narrow_self(&mask)?)
-        })
+    let launch = || {
+        let environment = [
+            ("OMP_NUM_THREADS", pes.len().to_string()),
+            ("OMP_PLACES", places.join(",")),
+            ("OMP_PROC_BIND", "true".to_owned()),
+            ("OMP_DYNAMIC", "false".to_owned()),
+        ];
+        let launch = Launch::of([path])?.pes(mask).ending_with_corewise().directory(scratch)?;
+        // They would take precedence over OMP_PLACES.
+        let launch = launch.without_variable("GOMP_CPU_AFFINITY").without_variable("KMP_AFFINITY");
+        let launch =
+            environment.iter().try_fold(launch, |launch, (name, value)| launch.variable(name, value))?;
+        launch.input(Stream::null()?).output(output).error(errors).start()
     };
-    let mut child = Running(command.spawn().map_err(cannot_start)?);
+    let mut child = Killed(launch()?);
     let start = Instant::now();
     while start.elapsed() < limit {
-        if let Some(status) = child.0.try_wait().map_err(cannot_start)? {
+        if let Some(status) = child.0.try_wait().map_err(cannot_wait)? {
             return Ok(status);
         }
         // The binary measures its own time, so noticing its end late only costs waiting time.
@@ -163,12 +167,11 @@ fn execute(
 }
 
 /// A child that does not outlive this.
-struct Running(Child);
+struct Killed(Running);
 
-impl Drop for Running {
+impl Drop for Killed {
     fn drop(&mut self) {
-        // Fails if it has ended already.
-        let _ = self.0.kill();
+        self.0.kill();
         let _ = self.0.wait();
     }
 }
@@ -204,6 +207,8 @@ fn tail(output: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_sys::affinity;
+    use std::process::Command;
     use tempfile::TempDir;
 
     /// Returns a directory with a shell script as a binary.
@@ -282,7 +287,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("lu.W.x"), "not executable").unwrap();
         let error = run(directory.path(), Nas::Lu, ProblemClass::W, &[pe()], LONG).unwrap_err();
-        assert!(matches!(error, NpbError::Start { .. }), "{error}");
+        assert!(matches!(error, NpbError::Start(_)), "{error}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 17] = [
     ("live", &["core", "binding", "counters", "discovery", "sys"]),
     ("bench", &["core", "sys", "testing", "topology"]),
     ("branches", &["core", "bpf", "code", "paths", "sys", "testing"]),
-    ("truth", &["code", "paths", "testing"]),
+    ("truth", &["code", "paths", "sys", "testing"]),
 ];
 
 /// The crates that are functions of their inputs.
@@ -200,6 +200,42 @@ pub fn proc_is_read_in_one_place(tree: &Tree) -> Vec<Finding> {
     tree.files(elsewhere).flat_map(in_file).collect()
 }
 
+/// Where processes are created, and why not all of it is `sys::launch`.
+const PROCESSES: [(&str, &str); 5] = [
+    ("crates/sys/src/launch.rs", "it starts all programs"),
+    ("crates/sys/src/helper.rs", "witness, guardian and keeper execute nothing"),
+    ("crates/topology/src/child.rs", "what reads untrusted files executes nothing"),
+    ("crates/render/src/page/browser.rs", "the browser in which tests look at pages"),
+    ("crates/cli/src/hostile/", "tests"),
+];
+
+/// Programs inherit what corewise inherited, whoever starts them: `sys::launch` sees to it. Tests, examples
+/// and build scripts may start them otherwise.
+pub fn programs_are_started_in_one_place(tree: &Tree) -> Vec<Finding> {
+    const WAYS: [&str; 9] = [
+        "process::Command",
+        "Command::new",
+        "posix_spawn",
+        "execv",
+        "unistd::fork",
+        "libc::fork",
+        "unsafe { fork",
+        "SYS_clone",
+        "vfork",
+    ];
+    let elsewhere = |path: &str| {
+        let is_test = path.ends_with("tests.rs") || path.starts_with("crates/testing/");
+        let is_its_place = PROCESSES.iter().any(|(place, _)| path.starts_with(place));
+        is_rust(path) && path.contains("/src/") && !is_test && !is_its_place
+    };
+    let in_file = |(path, text): (&str, &str)| {
+        let code = lex(text.split("#[cfg(test)]\n").next().unwrap_or_default()).code;
+        let told = |(index, way)| finding(path, index, format!("`{way}`: use `corewise_sys::launch`"));
+        lines_with(&code, &WAYS).into_iter().map(told).collect::<Vec<_>>()
+    };
+    tree.files(elsewhere).flat_map(in_file).collect()
+}
+
 /// The lines with the word `unsafe`.
 fn unsafe_lines(code: &str) -> impl Iterator<Item = usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -309,6 +345,18 @@ fn another_way_to_proc_is_found() {
     check(proc_is_read_in_one_place, &[(path, text)], &["crates/sys/src/task.rs:2"]);
     let below_a_root = "    read(root.join(format!(\"proc/{pid}/stat\")));\n";
     check(proc_is_read_in_one_place, &[(path, below_a_root)], &["crates/sys/src/task.rs:1"]);
+}
+
+#[test]
+fn another_way_to_start_a_program_is_found() {
+    let text = "fn f() {\n    std::process::Command::new(\"sh\").spawn();\n}\n";
+    let test = format!("#[cfg(test)]\nmod tests {{\n{text}}}\n");
+    let (place, example) = ("crates/sys/src/launch.rs", "crates/sys/examples/a.rs");
+    let path = "crates/live/src/lib.rs";
+    check(programs_are_started_in_one_place, &[(place, text), (example, text), (path, &test)], &[]);
+    check(programs_are_started_in_one_place, &[(path, text)], &["crates/live/src/lib.rs:2"; 2]);
+    let forks = "    match unsafe { fork() }? {\n";
+    check(programs_are_started_in_one_place, &[(path, forks)], &["crates/live/src/lib.rs:1"]);
 }
 
 #[test]

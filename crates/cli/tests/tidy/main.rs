@@ -22,7 +22,7 @@ type Finding = String;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 20] = [
     shape::functions_are_short,
     shape::files_are_short,
     shape::lines_are_narrow,
@@ -36,6 +36,7 @@ const RULES: [Rule; 19] = [
     layers::unsafe_says_why_it_is_sound,
     layers::mapped_files_are_opened_in_one_place,
     layers::proc_is_read_in_one_place,
+    layers::programs_are_started_in_one_place,
     layers::every_crate_takes_the_common_lints,
     layers::policies_start_with_an_essay,
     documents::relative_links_lead_somewhere,

@@ -2,14 +2,14 @@
 
 use anyhow::{Context, Result, bail};
 use corewise_render::terminal::Name;
+use corewise_sys::launch::{Launch, Running, Stream};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::time::TimeValLike;
-use nix::unistd::Pid;
+use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -38,18 +38,17 @@ impl Shell {
     pub fn run(&self, line: &str, name: &str) -> Result<()> {
         let log = self.dir.join(format!("{name}.log"));
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut command = Command::new("sh");
-        command.args(["-c", line]).stdout(output.try_clone()?).stderr(output);
-        self.wait(command, line, &log)
+        let launch = Launch::of(["sh", "-c", line])?.output(output.try_clone()?).error(output);
+        self.wait(launch, line, &log)
     }
 
     /// Runs this corewise. The output of its commands is discarded; its errors are kept.
     pub fn corewise(&self, arguments: &[String], line: &str) -> Result<()> {
         let log = self.dir.join("record.log");
         let program = std::env::current_exe().context("corewise cannot find its own file")?;
-        let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::null()).stderr(File::create(&log)?);
-        self.wait(command, line, &log)
+        let words = [program.into()].into_iter().chain(arguments.iter().map(OsString::from));
+        let launch = Launch::of(words)?.output(Stream::null()?).error(File::create(&log)?);
+        self.wait(launch, line, &log)
     }
 
     /// Returns the CPU time of a run, in seconds: user and system time of all processes that were waited for.
@@ -60,9 +59,8 @@ impl Shell {
         };
         let before = cpu()?;
         let log = self.dir.join("run.log");
-        let mut command = Command::new("sh");
-        command.args(["-c", line]).stdout(File::create(output)?).stderr(File::create(&log)?);
-        self.wait(command, line, &log)?;
+        let launch = Launch::of(["sh", "-c", line])?;
+        self.wait(launch.output(File::create(output)?).error(File::create(&log)?), line, &log)?;
         Ok(cpu()? - before)
     }
 
@@ -71,12 +69,11 @@ impl Shell {
         self.asked_to_end.load(Ordering::Relaxed)
     }
 
-    fn wait(&self, mut command: Command, line: &str, log: &Path) -> Result<()> {
+    fn wait(&self, launch: Launch, line: &str, log: &Path) -> Result<()> {
         // A process group of its own: on the terminal's Ctrl-C corewise ends it, and waits for the whole
         // group.
-        let child =
-            command.stdin(Stdio::null()).process_group(0).spawn().context("cannot start the shell")?;
-        let status = self.ended(child)?;
+        let running = launch.input(Stream::null()?).leading_a_group().start()?;
+        let status = self.ended(running)?;
         if self.is_asked_to_end() {
             bail!("ended by a signal");
         }
@@ -91,8 +88,8 @@ impl Shell {
     }
 
     /// Waits for a command, and ends its whole group when corewise is asked to end.
-    fn ended(&self, mut child: Child) -> Result<ExitStatus> {
-        let group = Pid::from_raw(child.id() as i32);
+    fn ended(&self, mut child: Running) -> Result<ExitStatus> {
+        let group = child.pid();
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);

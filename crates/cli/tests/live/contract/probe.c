@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/personality.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,19 +18,34 @@
 #include <time.h>
 #include <unistd.h>
 
+/* As the kernel has it: the C library hides two signals of its own. */
+struct action {
+	void (*handler)(int);
+	unsigned long flags, restorer, mask;
+};
+
 /* Every signal and what is done at it: d(efault), i(gnored); b if it is blocked. */
 static void signals(void)
 {
-	sigset_t mask;
+	unsigned long mask;
 
-	sigprocmask(SIG_BLOCK, NULL, &mask);
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &mask, sizeof(mask));
 	for (int s = 1; s <= 64; s++) {
-		struct sigaction action;
+		struct action action;
 
-		if (sigaction(s, NULL, &action) == 0)
-			printf("%d%c%s ", s, action.sa_handler == SIG_IGN ? 'i' : 'd', sigismember(&mask, s) ? "b" : "");
+		syscall(SYS_rt_sigaction, s, NULL, &action, sizeof(mask));
+		printf("%d%c%s ", s, action.handler == SIG_IGN ? 'i' : 'd', mask >> (s - 1) & 1 ? "b" : "");
 	}
 	printf("\n");
+}
+
+/* Without handlers all of them are at their default then. */
+static void do_default(void)
+{
+	struct action action = { SIG_DFL, 0, 0, 0 };
+
+	for (int s = 1; s <= 64; s++)
+		syscall(SYS_rt_sigaction, s, &action, NULL, sizeof(action.mask));
 }
 
 /* To a file, as the standard streams may be closed. */
@@ -174,6 +190,8 @@ static int with(const char *what, char **command)
 		sigaddset(&set, SIGCHLD);
 		sigaddset(&set, 40);
 		sigprocmask(SIG_BLOCK, &set, NULL);
+	} else if (!strcmp(what, "defaults")) {
+		do_default();
 	} else if (!strncmp(what, "ignored", 7)) {
 		signal(atoi(what + 7), SIG_IGN);
 	} else if (!strcmp(what, "timers")) {
@@ -192,6 +210,85 @@ static int with(const char *what, char **command)
 	}
 	execvp(*command, command);
 	return 127;
+}
+
+/* Becomes the command, with its standard output in the file `seen`, which is locked until it ends. */
+static int keep(const char *folder, char **command)
+{
+	char path[4096];
+	int file;
+
+	snprintf(path, sizeof(path), "%s/seen", folder);
+	file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	if (flock(file, LOCK_EX) != 0 || dup2(file, 1) == -1)
+		return perror(path), 126;
+	close(file);
+	execvp(*command, command);
+	return perror(*command), 127;
+}
+
+/* Waits until such a command has said something and has ended. */
+static int await(const char *folder)
+{
+	char path[4096];
+	struct stat stat;
+	int file;
+
+	snprintf(path, sizeof(path), "%s/seen", folder);
+	while ((file = open(path, O_RDONLY)) == -1 || fstat(file, &stat) != 0 || stat.st_size == 0) {
+		close(file);
+		usleep(10000);
+	}
+	return flock(file, LOCK_EX) != 0;
+}
+
+/* Appends the words as a shell would read them. */
+static void quote(char *line, char **words)
+{
+	for (; *words != NULL; words++) {
+		line = stpcpy(line, "'");
+		for (const char *next = *words; *next != '\0'; next++)
+			line = *next == '\'' ? stpcpy(line, "'\\''") : mempcpy(line, next, 1);
+		line = stpcpy(line, "' ");
+	}
+	*line = '\0';
+}
+
+/* Becomes the words up to "::", in which those after it stand for a word "@", and as a shell would read them
+ * for an "@" in a word. They are kept; what the words before say goes to the file `log`. */
+static int start(const char *self, const char *folder, char **words)
+{
+	static char lines[1 << 16];
+	char *all[512], *kept[256] = { (char *)self, "keep", (char *)folder }, log[4096];
+	char **command = words, **next = all, *line = lines;
+	int file, length = 3;
+
+	while (strcmp(*command, "::") != 0)
+		command++;
+	for (char **word = command + 1; *word != NULL; word++)
+		kept[length++] = *word;
+	for (; words < command; words++) {
+		char *at = strchr(*words, '@');
+
+		*next++ = *words;
+		if (strcmp(*words, "@") == 0) {
+			next = (char **)memcpy(next - 1, kept, length * sizeof(*kept)) + length;
+		} else if (at != NULL) {
+			next[-1] = line;
+			line = mempcpy(line, *words, at - *words);
+			quote(line, kept);
+			strcat(line, at + 1);
+			line += strlen(line) + 1;
+		}
+	}
+	*next = NULL;
+	snprintf(log, sizeof(log), "%s/log", folder);
+	file = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (dup2(file, 1) == -1 || dup2(file, 2) == -1)
+		return perror(log), 126;
+	close(file);
+	execvp(*all, all);
+	return perror(*all), 127;
 }
 
 int main(int count, char **words)
@@ -219,6 +316,12 @@ int main(int count, char **words)
 		return job(words + 2);
 	else if (!strcmp(what, "with"))
 		return with(words[2], words + 3);
+	else if (!strcmp(what, "keep"))
+		return keep(words[2], words + 3);
+	else if (!strcmp(what, "await"))
+		return await(words[2]);
+	else if (!strcmp(what, "start"))
+		return start(words[0], words[2], words + 3);
 	else if (!strcmp(what, "queue"))
 		return sigqueue(atoi(words[2]), atoi(words[3]), (union sigval){ .sival_int = atoi(words[4]) });
 	else if (!strcmp(what, "words"))

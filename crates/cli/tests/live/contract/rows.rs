@@ -21,6 +21,16 @@ pub fn rows() -> Vec<Row> {
     written.chain(as_root).chain(deaths()).chain(passed_on()).chain(ignored()).collect()
 }
 
+/// Those in which a program says what it finds, whatever starts it.
+pub fn found() -> Vec<Row> {
+    let tells = |(_, script, _): &&(&str, &str, &str)| {
+        // What else a script does would have to be said by the program.
+        script.contains("$P $probe") && !script.contains("2>&-")
+    };
+    let tables = INHERITED.iter().chain([&OTHER_DESCRIPTORS]).chain(LIMITS.iter().filter(tells));
+    tables.map(|(name, script, shows)| row(name, script, shows)).chain(ignored()).collect()
+}
+
 fn row(name: &str, script: &str, shows: &str) -> Row {
     let [name, script, shows] = [name, script, shows].map(str::to_owned);
     Row { name, script, shows, as_root: false }
@@ -160,6 +170,7 @@ const JOB_CONTROL: Table = &[
 
 const INHERITED: Table = &[
     ("dispositions", "$P $probe signals", "13d"),
+    ("the default disposition of every signal", "$probe with defaults $P $probe signals", "32d 33d 34d"),
     ("blocked signals", "$probe with blocked $P $probe signals", "10db"),
     ("under nohup", "nohup $P $probe signals 2>&-", "1i"),
     ("nohup under it", "$P nohup $probe signals 2>&-", "1i"),
@@ -202,9 +213,16 @@ const INHERITED: Table = &[
     ("a name that PATH finds", "PATH=$PATH:. ; echo 'echo found' > own; chmod +x own; $P own", "found"),
 ];
 
+const OTHER_DESCRIPTORS: (&str, &str, &str) = (
+    "descriptors beside the standard streams",
+    "$P $probe descriptors o 3>x 7<x 100>>x; grep -v '^[012] ' o; $P echo end",
+    "100 flags",
+);
+
 const DESCRIPTORS: Table = &[
     ("descriptors", "$P $probe descriptors o; cat o", "2 flags"),
     ("more descriptors", "$P $probe descriptors o 3>x 7<x 100>>x; cat o", "100 flags"),
+    OTHER_DESCRIPTORS,
     ("standard input closed", "$P $probe descriptors o <&-; cat o", "1 flags"),
     ("standard output closed", "$P $probe descriptors o >&-; cat o", "2 flags"),
     ("standard error closed", "$P $probe descriptors o 2>&-; cat o", "1 flags"),
