@@ -33,6 +33,7 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
         address: 0,
         slot: None,
         waits: false,
+        reads_clock: false,
         repeats: false,
         stack: StackMove::NONE,
     };
@@ -91,6 +92,10 @@ fn branch_or_system(word: u32, plain: Instruction) -> Instruction {
             _ => flow(Flow::Kernel),
         },
         _ if bits(word, 31, 24) == 0b1101_0100 => flow(Flow::Kernel),
+        // MRS; which register it reads does not matter.
+        _ if bits(word, 31, 20) == 0b1101_0101_0011 => {
+            Instruction { reads_clock: true, writes: register(bits(word, 4, 0)), ..plain }
+        }
         // YIELD, WFE, WFI and ISB: what spin loops use to give way.
         _ => Instruction {
             waits: matches!(word, 0xd503_203f | 0xd503_205f | 0xd503_207f | 0xd503_3fdf),

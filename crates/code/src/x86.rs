@@ -81,6 +81,10 @@ pub fn decode(bytes: &[u8], bits: u32) -> Option<Instruction> {
             address: accesses.iter().fold(0, |address, memory| address | address_registers(memory)),
             slot: slot(&instruction, accesses),
             waits: matches!(instruction.mnemonic(), Mnemonic::Pause | Mnemonic::Tpause | Mnemonic::Umwait),
+            reads_clock: matches!(
+                instruction.mnemonic(),
+                Mnemonic::Rdtsc | Mnemonic::Rdtscp | Mnemonic::Rdpmc
+            ),
             repeats: instruction.is_string_instruction()
                 && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
             stack,

@@ -27,6 +27,8 @@ pub struct Instruction {
     pub slot: Option<i32>,
     /// Whether it is a spin-wait hint (PAUSE, YIELD, WFE).
     pub waits: bool,
+    /// Whether it reads a register that changes by itself, as that of the clock does.
+    pub reads_clock: bool,
     /// Whether it repeats itself (`rep movs`) and may therefore run for long.
     pub repeats: bool,
     /// Its effect on the stack pointer, unless it is a call or return.

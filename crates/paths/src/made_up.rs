@@ -390,6 +390,7 @@ impl Program for World {
             address: 0,
             slot: None,
             waits: false,
+            reads_clock: false,
             repeats: false,
             stack: StackMove::NONE,
         };

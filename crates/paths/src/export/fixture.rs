@@ -120,6 +120,7 @@ impl Program for MadeUp {
             address: 0,
             slot: None,
             waits: false,
+            reads_clock: false,
             repeats: false,
             stack: StackMove::NONE,
         })

@@ -75,6 +75,21 @@ impl Graph {
         self.nodes[index].next.into_iter().flatten()
     }
 
+    /// Whether a node's instruction sees what somebody else may change, or gives way to them: memory, the
+    /// clock, a pause, or a function that is not entered.
+    pub fn looks(&self, node: usize) -> bool {
+        let Node { address, call, instruction, .. } = self.nodes[node];
+        let behind = (address + u64::from(instruction.length), call);
+        let is_at = |next: usize| (self.nodes[next].address, self.nodes[next].call) == behind;
+        let is_passed = match instruction.flow {
+            Flow::Call(_) | Flow::CallThrough(_) | Flow::CallAnywhere => self.next(node).any(is_at),
+            Flow::JumpThrough(_) => true,
+            _ => false,
+        };
+        let loads = instruction.loads && instruction.flow != Flow::Return;
+        loads || instruction.waits || instruction.reads_clock || is_passed
+    }
+
     /// Whether a way leads from a node back to it, by nodes that `allowed` names.
     pub fn returns(&self, node: usize, allowed: &[bool]) -> bool {
         let mut known = vec![false; self.nodes.len()];

@@ -9,7 +9,8 @@
 //! through jumps, calls, returns and the linkage table ([`graph`]). What does lasting work is taken out:
 //! vector instructions, system calls, stores of what differs from turn to turn, and whatever carries a
 //! value on from one turn to the next ([`carried`]); again and again, for an inner loop's counter is lasting
-//! once the loop around it that resets it is gone. If a way around is left, only somebody else can end it.
+//! once the loop around it that resets it is gone. If a way around is left that looks at something, only
+//! somebody else can end it; one that looks at nothing is never taken.
 //! Second: does the thread take that way ([`evidence`])? Its samples must show it there more often than
 //! working around the loop explains, and, where the loop has a pause, in it.
 //!
@@ -66,7 +67,8 @@ pub fn wait_loop<C: Code>(code: &mut C, address: u64) -> Option<WaitLoop> {
         }
         lasting.into_iter().for_each(|node| allowed[node] = false);
     };
-    if turn.is_empty() {
+    // What looks at nothing can be ended by nobody: not even a wait goes that way.
+    if !turn.iter().any(|&node| graph.looks(node)) {
         return None;
     }
     let proofs = proofs(&graph, &turn);

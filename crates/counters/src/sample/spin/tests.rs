@@ -24,6 +24,15 @@ const LIFE: &str = "4989f94989f231ff4585c07e6c0f1f004885d27e4531c0eb1b0f1f800000
                     83c0014839c27419410fb634014080fe0375e141c60402014883c0014839c275e78b0139c7751d0f1f440000\
                     f3908b0139f874f883c7014139f875a8c30f1f800000000083c7014439c7759dc3c3";
 
+/// The game of life on bytes: the neighbours of a cell are counted in two small loops that leave out the cell
+/// itself, by a way around the innermost that leads to another condition than the one that it came by.
+const NEIGHBOURS: &str = "\
+    4531c00f1f840000000000b9ffffffff31f6428d141148c7c0ffffffff48c1e2094c01c24c01ca89cf09c70f84\
+    9a0000000fb67c02014883c00101fe4883f80275e583c10183f90275c8b80100000083fe03740d31c083fe0275\
+    06420fb644030143884403014983c0014981f8fe01000075984183c2014981c3000200004881c3000200004181\
+    faff0100000f856effffff4c89cfba000004004889eee859fcffff660fefc04989c10fb6054b411600f20f2ac0\
+    f20f11055fe51f02e92bffffff662e0f1f840000000000b801000000e952ffffff";
+
 /// Where the wait loop of the code at an offset has its proofs, by offset; `None` if there is none.
 fn found(mut snippet: Snippet, offset: u64) -> Option<Vec<u64>> {
     let WaitLoop { points, .. } = wait_loop(&mut snippet, Snippet::BASE + offset)?;
@@ -127,6 +136,15 @@ fn a_barrier_does_not_make_the_work_before_it_a_wait() {
     for offset in [0x58, 0x5a, 0x5c, 0x5e] {
         check("the barrier", LIFE, offset, true);
     }
+}
+
+/// Of all its ways around only one that looks at nothing gets on by nothing.
+#[test]
+fn a_way_around_that_looks_at_nothing_is_no_wait() {
+    let waits = |&offset: &u64| found(Snippet::new(NEIGHBOURS), offset).is_some();
+    let found: Vec<u64> = (0..NEIGHBOURS.len() as u64 / 2).filter(waits).collect();
+    assert_eq!(found, [0; 0]);
+    check("1: cmp eax,ecx; je 1b", "39c874fcc3", 0, false);
 }
 
 /// libomp looks at its flag through a virtual function.
