@@ -56,7 +56,7 @@ class Shared(unittest.TestCase):
     def test_what_the_user_has_chosen_stays_and_is_named(self):
         for variable in "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS":
             libraries = Libraries(8)
-            with environment(3, libraries.team, **{variable: "8"}), corewise.shared() as told:
+            with environment(3, libraries.team, **{variable: "8"}), corewise.shared(use_command=False) as told:
                 self.assertEqual((libraries.size, told), (8, [f"as {variable} says"]))
 
     def test_who_chooses_within_the_block_keeps_that(self):
@@ -81,12 +81,12 @@ class Command(unittest.TestCase):
                     time.sleep(0.01)
                 return told, log.read_text()
 
-    def test_the_command_does_it_where_it_is_there(self):
+    def test_the_command_shortens_waits_and_never_changes_the_chosen_size(self):
         told, words = self.run_with("exec sleep 1000")
-        self.assertEqual(told, ["the corewise command"])
-        self.assertEqual(words, f"run --quiet --adapt-team --pid {os.getpid()}\n")
+        self.assertEqual(told, ["some: 3 of 8 threads", "waits: the corewise command"])
+        self.assertEqual(words, f"run --quiet --pid {os.getpid()}\n")
 
-    def test_where_the_command_may_not_it_is_done_here(self):
+    def test_where_the_command_may_not_only_the_size_is_chosen(self):
         told, _ = self.run_with("exit 125")
         self.assertEqual(told, ["some: 3 of 8 threads"])
 

@@ -24,7 +24,7 @@ pub fn memory_left(root: &Path) -> Option<u64> {
 /// Returns the number of PEs whose time the process may use by its groups' quotas (`docker run --cpus`);
 /// `None` without a quota.
 pub fn pe_quota(root: &Path) -> Option<f64> {
-    folders(root, "cpu").iter().filter_map(|folder| limits::pe_quota(folder)).reduce(f64::min)
+    limits::pes_permitted(root)
 }
 
 fn folders(root: &Path, controller: &str) -> Vec<PathBuf> {

@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 mod at_once;
 pub mod attached;
 mod command_cpu;
+pub mod team_size;
 
 use command_cpu::CommandCpu;
 
@@ -63,6 +64,8 @@ pub struct SessionRequest {
     pub discovery: discovery::Choice,
     /// Whether threads may be bound.
     pub act: bool,
+    /// The size of thread teams that the command is started with; `None` leaves it to the libraries.
+    pub team_size: Option<u32>,
     /// Where the command's standard output goes.
     pub output: Output,
     /// Where to write a recording, if requested.
@@ -108,6 +111,13 @@ impl SessionRequest {
     fn begins_at_once(&self) -> bool {
         let bpf = self.discovery == discovery::Choice::Auto && discovery::bpf::seems_permitted();
         bpf && !self.ready_first && !is_demanded(self)
+    }
+
+    /// Returns the variables that the command gets beside those of corewise; `planted` is its spin count.
+    fn variables(&self, planted: Option<u64>) -> Vec<(&'static str, String)> {
+        let spin_count = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
+        let team_size = self.team_size.map(|size| (team_size::VARIABLE, size.to_string()));
+        [environment::placed()].into_iter().chain(spin_count).chain(team_size).collect()
     }
 
     fn words(&self) -> Vec<String> {
@@ -168,7 +178,6 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     cures.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
     cures.turns &= guardian.is_some();
     let planted = cures.spin.then(runtimes::planted_value);
-    request.config.adapt_team &= guardian.is_some();
     // Before the command's process is created, so that it is found.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others.clone()).collect();
@@ -176,8 +185,7 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let discovery = with_descriptors_left(16, open);
     // Without discovery no thread is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
-    let planted_variable = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
-    let variables: Vec<_> = [environment::placed()].into_iter().chain(planted_variable).collect();
+    let variables = request.variables(planted);
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     if !request.keep_descriptors {
         signals.let_go_of_descriptors(request.output == Output::ToStandardError);

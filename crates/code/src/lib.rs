@@ -12,7 +12,6 @@ pub mod lines;
 pub mod mapped_file;
 pub mod names;
 pub mod printed;
-pub mod referenced;
 pub mod snippet;
 pub mod space;
 pub mod store;

@@ -20,9 +20,10 @@
 
 use crate::Isa;
 use crate::elf::ElfFile;
-use crate::referenced::instructions;
 use crate::x86::is_write;
-use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,
+};
 
 /// Bytes of a section, and of a function, that are looked at. A libgomp has 9 KiB of texts and 150 KiB of
 /// code; the function that prints has 8 KiB at most.
@@ -65,6 +66,12 @@ fn displacements_to(address: u64, code: &[u8], at: u64) -> impl Iterator<Item = 
         next.wrapping_add_signed(i64::from(displacement)) == address
     });
     displacements.map(|(_, offset)| offset)
+}
+
+/// The instructions of code at an address, up to the first bytes that are none.
+fn instructions(code: &[u8], at: u64) -> impl Iterator<Item = Instruction> {
+    let decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+    decoder.into_iter().take_while(|instruction| !instruction.is_invalid())
 }
 
 /// The address of the word that the function's code at an address passes behind a text.

@@ -18,7 +18,7 @@
 //! - A thread whose binding was undone three times, by itself or by another program, is not bound again.
 //! - One step binds and sets at most [`BINDS_PER_PE_MAX`] times per allowed PE.
 //! - With a [guard](crate::guard), a placement that hurts the program is reverted, and so are changes of
-//!   waits, teams and turns that hurt the programs of all runs together.
+//!   waits and turns that hurt the programs of all runs together.
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 
@@ -31,7 +31,6 @@ use crate::machine_model::MachineModel;
 use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
 use crate::plan::{Action, Change, Placement, SettingKind};
 use crate::policy::{Cause, Policy};
-use crate::teams::Teams;
 use crate::time::{Time, nanoseconds};
 use crate::topology::Topology;
 use crate::waits::{Cures, Waits};
@@ -65,7 +64,7 @@ const JUDGING_INTERVAL: Duration = Duration::from_millis(50);
 const LOOK_MIN: Duration = Duration::from_millis(2);
 
 /// The settings that the guard of waits switches off.
-const OF_WAITS: [SettingKind; 3] = [SettingKind::SpinCount, SettingKind::Turns, SettingKind::TeamSize];
+const OF_WAITS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];
 
 /// The engine's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -85,8 +84,6 @@ pub struct EngineConfig {
     pub min_residence: Duration,
     /// What the engine may change when threads are delayed by others that busy-wait.
     pub cures: Cures,
-    /// Whether the engine may reduce the size of thread teams.
-    pub adapt_team: bool,
     /// The random seed of the [guard](crate::guard), which measures what the placement gains; `None` runs
     /// without a guard, also of waits.
     pub guard: Option<u64>,
@@ -101,20 +98,19 @@ impl EngineConfig {
             fpu_threshold: FPU_THRESHOLD,
             min_residence: 3 * interval,
             cures: Cures::default(),
-            adapt_team: false,
             guard: None,
         }
     }
 
-    /// Returns the same parameters for an engine that only places threads: it changes no waits and no teams,
+    /// Returns the same parameters for an engine that only places threads: it changes no waits,
     /// and nothing guards its placement.
     pub fn for_placement_alone(self) -> Self {
-        Self { cures: Cures::default(), adapt_team: false, guard: None, ..self }
+        Self { cures: Cures::default(), guard: None, ..self }
     }
 
     /// Returns whether any decision depends on how long threads wait for a PE.
     pub fn uses_delays(&self) -> bool {
-        self.cures.any() || self.adapt_team
+        self.cures.any()
     }
 }
 
@@ -132,7 +128,6 @@ pub struct Engine {
     intake: Intake,
     present: Present,
     waits: Waits,
-    teams: Teams,
     gangs: Gangs,
     guard: Option<Guard>,
     waits_guard: Option<WaitsGuard>,
@@ -154,7 +149,6 @@ impl Engine {
             intake: Intake::default(),
             present: Present::default(),
             waits: Waits::new(config.cures),
-            teams: Teams::new(config.adapt_team),
             gangs: Gangs::default(),
             guard: config.guard.map(Guard::new),
             waits_guard: config.guard.filter(|_| config.uses_delays()).map(|_| WaitsGuard::default()),
@@ -260,7 +254,6 @@ impl Engine {
         for outcome in &observation.outcomes {
             self.present.take_outcome(outcome, now);
             self.waits.take_outcome(outcome);
-            self.teams.take_outcome(outcome);
         }
         // The machine model does not cover PEs that came online after it was made.
         let allowed = observation.allowed.intersection(&self.machine.topology.pes);
@@ -290,9 +283,8 @@ impl Engine {
             guard.take(now, &observation.threads, !self.intended.bound.is_empty());
         }
         if let (Some(guard), Some(board)) = (&mut self.waits_guard, &observation.board) {
-            let (changes, gangs) =
-                (self.waits.is_any_cured() || self.teams.is_any_smaller(), self.waits.in_turns());
-            let (threads, gangs) = (&observation.threads[..], gangs.count() as u32);
+            let (changes, threads) = (self.waits.is_any_cured(), &observation.threads[..]);
+            let gangs = self.waits.in_turns().count() as u32;
             guard.take(board, waits::Present { now, threads, changes, gangs });
         }
         self.decide(&mut actions);
@@ -314,7 +306,6 @@ impl Engine {
         for outcome in &batch.outcomes {
             self.present.take_outcome(outcome, now);
             self.waits.take_outcome(outcome);
-            self.teams.take_outcome(outcome);
             self.intake.take_outcome(outcome);
             if let Some(subject) = self.intake.subject_mut(outcome.thread) {
                 self.present.judge(subject, now, self.config.min_residence);
@@ -339,10 +330,7 @@ impl Engine {
                 }
                 // In an epoch without changes, delay says nothing about the rules.
                 Event::Delayed(delay) if self.is_disturbed(Duration::from_nanos(delay.elapsed_ns)) => {}
-                Event::Delayed(delay) => {
-                    waits_change |= self.waits.take(delay, now);
-                    waits_change |= self.teams.take(delay, self.machine.topology.pes.len(), now);
-                }
+                Event::Delayed(delay) => waits_change |= self.waits.take(delay, now),
             }
         }
         let cause = Cause::Events(&batch.events);
@@ -359,7 +347,6 @@ impl Engine {
     fn forget(&mut self, thread: ThreadId) {
         self.present.forget(thread);
         self.waits.forget(thread);
-        self.teams.forget(thread);
     }
 
     /// Returns whether an epoch of the guard of waits has disturbed what happened in this time until now.
@@ -462,10 +449,9 @@ impl Engine {
     }
 
     /// Adds the actions towards a placement that already satisfies the rules, together with the settings for
-    /// waits and teams.
+    /// waits.
     fn apply_wanted(&mut self, wanted: &mut Placement, actions: &mut Vec<Action>) {
         self.waits.add_to(wanted);
-        self.teams.add_to(wanted);
         let are_off = self.are_waits_off();
         if are_off {
             wanted.settings.retain(|(_, kind), _| !OF_WAITS.contains(kind));
@@ -488,7 +474,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether waits, teams and turns are now as without corewise, whatever their rules say.
+    /// Returns whether waits and turns are now as without corewise, whatever their rules say.
     fn are_waits_off(&self) -> bool {
         self.waits_guard.as_ref().is_some_and(WaitsGuard::is_off)
     }

@@ -151,7 +151,7 @@ pub struct ProcessDelay {
     pub timeslices: Option<u64>,
     /// How idle the PEs that it may use were lately, since that was changed: idle time over idle time
     /// and that in which its threads ran, in percent, so without what others took. Told every 100 ms, only
-    /// while its waits or its teams are changed.
+    /// while its waits are changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_percent: Option<u8>,
     /// Whether the spin count of its idle threads can be changed.
@@ -166,9 +166,6 @@ pub struct ProcessDelay {
     /// The spin count, if it differs from the library's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spin_count: Option<u64>,
-    /// The size of its teams, if it differs from the libraries' own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub team_size: Option<u32>,
 }
 
 /// The time between two reports in recordings that lack `elapsed_ns`.
@@ -192,7 +189,6 @@ impl ProcessDelay {
             gives_way: false,
             other_gangs: 0,
             spin_count: None,
-            team_size: None,
         }
     }
 

@@ -59,9 +59,6 @@ pub enum Setting {
     InTurns,
     /// The same as soon as another process has this setting or [`Setting::InTurns`]; nothing until then.
     MayTakeTurns,
-    /// The maximum number of threads in the teams of the process's runtime libraries. Applies to the whole
-    /// process.
-    TeamSize(u32),
 }
 
 /// A share of a PE's time.
@@ -87,25 +84,18 @@ pub enum SettingKind {
     SpinCount,
     /// [`Setting::InTurns`] and [`Setting::MayTakeTurns`].
     Turns,
-    /// [`Setting::TeamSize`].
-    TeamSize,
 }
 
 impl SettingKind {
     /// Every kind.
-    pub const ALL: [SettingKind; 5] = [
-        SettingKind::Weight,
-        SettingKind::Slice,
-        SettingKind::SpinCount,
-        SettingKind::Turns,
-        SettingKind::TeamSize,
-    ];
+    pub const ALL: [SettingKind; 4] =
+        [SettingKind::Weight, SettingKind::Slice, SettingKind::SpinCount, SettingKind::Turns];
 
     /// Returns whether the setting applies to a whole process, which is identified by its first thread.
     pub fn is_of_process(self) -> bool {
         match self {
             SettingKind::Weight | SettingKind::Slice => false,
-            SettingKind::SpinCount | SettingKind::Turns | SettingKind::TeamSize => true,
+            SettingKind::SpinCount | SettingKind::Turns => true,
         }
     }
 }
@@ -118,7 +108,6 @@ impl Setting {
             Setting::SliceNs(_) => SettingKind::Slice,
             Setting::SpinCount(_) => SettingKind::SpinCount,
             Setting::InTurns | Setting::MayTakeTurns => SettingKind::Turns,
-            Setting::TeamSize(_) => SettingKind::TeamSize,
         }
     }
 }
@@ -133,7 +122,6 @@ impl fmt::Display for Setting {
             Setting::SpinCount(turns) => write!(f, "{kind}: {turns}"),
             Setting::InTurns => write!(f, "{kind}: with other programs that wait often"),
             Setting::MayTakeTurns => write!(f, "{kind}: if another program takes them, too"),
-            Setting::TeamSize(threads) => write!(f, "{kind}: {threads}"),
         }
     }
 }
@@ -145,7 +133,6 @@ impl fmt::Display for SettingKind {
             SettingKind::Slice => "slice",
             SettingKind::SpinCount => "spin count",
             SettingKind::Turns => "turns",
-            SettingKind::TeamSize => "size of teams",
         })
     }
 }

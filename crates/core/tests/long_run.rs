@@ -75,7 +75,6 @@ impl Run {
         let topology = Topology::synthetic("pack:1 module:4 core:2 pu:1").unwrap();
         let config = EngineConfig {
             cures: Cures { spin: true, turns: true },
-            adapt_team: true,
             guard: Some(1),
             ..EngineConfig::default()
         };
@@ -148,7 +147,6 @@ impl Run {
                     other_gangs: 0,
                     timeslices: None,
                     spin_count: None,
-                    team_size: None,
                 };
                 let name = format!("worker {second}").into();
                 let renamed = Event::ThreadRenamed { thread: new, name };

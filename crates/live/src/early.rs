@@ -15,14 +15,12 @@ use corewise_core::ids::ThreadId;
 use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Change, OutcomeKind, Placement, SettingKind};
 use corewise_core::report::{ChangedProgram, WaitsReport};
-use corewise_core::teams::Teams;
 use corewise_core::time::Time;
 use corewise_core::waits::{Cures, Timeslices, Waits};
 use corewise_discovery::NewThread;
 use corewise_sys::allowance::Allowance;
 use corewise_sys::clock::own_cpu_time;
 use corewise_sys::proc::Proc;
-use nix::unistd::{SysconfVar, sysconf};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,10 +78,8 @@ pub struct Early {
     allowance: Allowance,
     runtimes: Runtimes,
     waits: Waits,
-    teams: Teams,
-    pes: usize,
     present: Placement,
-    /// The processes whose waits or teams were changed, and their programs.
+    /// The processes whose waits were changed, and their programs.
     changed: BTreeSet<(SettingKind, ThreadId)>,
     programs: BTreeMap<ThreadId, Arc<str>>,
     blocking: Blocking,
@@ -98,7 +94,6 @@ impl Early {
     /// Of a command that has just been started with the value `planted`.
     pub fn new(command: u32, config: &EngineConfig, planted: Option<u64>) -> Early {
         let now = Instant::now();
-        let pes = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
         Early {
             proc: Proc::own(),
             command,
@@ -111,8 +106,6 @@ impl Early {
             runtimes: Runtimes::new(config, planted),
             // Who spins in code of his own is told by samples.
             waits: Waits::new(Cures { turns: false, ..config.cures }),
-            teams: Teams::new(config.adapt_team),
-            pes: pes.map_or(1, |pes| pes as usize),
             present: Placement::default(),
             changed: BTreeSet::new(),
             programs: BTreeMap::new(),
@@ -132,7 +125,7 @@ impl Early {
             spinning_cpu_seconds: None,
             shortened_processes: count(SettingKind::SpinCount),
             processes_in_turns: 0,
-            processes_with_smaller_teams: count(SettingKind::TeamSize),
+            team_size: None,
             guard: None,
         }
     }
@@ -156,7 +149,6 @@ impl Early {
         let mut changes = false;
         for delay in self.runtimes.look() {
             changes |= self.waits.take(&delay, now);
-            changes |= self.teams.take(&delay, self.pes, now);
             if delay.spin_count.is_some() {
                 self.turns_may_help |= self.turns && self.blocking.take(&delay);
             }
@@ -192,11 +184,9 @@ impl Early {
     fn change(&mut self) {
         let mut wanted = Placement::default();
         self.waits.add_to(&mut wanted);
-        self.teams.add_to(&mut wanted);
         let actions = self.present.actions_towards(&wanted, []);
         for outcome in actions.iter().filter_map(|action| self.runtimes.apply(action)) {
             self.waits.take_outcome(&outcome);
-            self.teams.take_outcome(&outcome);
             if let (Change::Set(setting), OutcomeKind::Done) = (&outcome.change, &outcome.result) {
                 self.changed.insert((setting.kind(), outcome.thread));
                 let name = self.proc.program_name(outcome.thread.tid);
@@ -259,7 +249,6 @@ mod tests {
             gives_way: false,
             other_gangs: 0,
             spin_count: Some(50),
-            team_size: None,
         }
     }
 

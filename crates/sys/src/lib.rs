@@ -7,6 +7,7 @@ pub mod affinity;
 pub mod allowance;
 pub mod cgroup;
 pub mod clock;
+pub mod demand;
 pub mod descriptors;
 pub mod environment;
 pub mod helper;

@@ -34,6 +34,13 @@ pub fn pe_quota(folder: &Path) -> Option<f64> {
     Some(quota as f64 / number(folder, "cpu.cfs_period_us")? as f64)
 }
 
+/// Returns the number of PEs whose time this process may use by the quotas of its groups and of those around
+/// them; `None` without a quota.
+pub fn pes_permitted(root: &Path) -> Option<f64> {
+    let groups = Proc::of_machine(root).own_control_groups();
+    folders(root, "cpu", &groups).iter().filter_map(|folder| pe_quota(folder)).reduce(f64::min)
+}
+
 /// Returns the number in a file of a group, if it is one.
 pub fn number(folder: &Path, file: &str) -> Option<u64> {
     std::fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()

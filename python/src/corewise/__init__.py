@@ -17,28 +17,33 @@ __all__ = ["shared"]
 def shared(use_command=True):
     """Lets the loaded libraries make teams of as many threads as PEs are free, until the end of the block.
 
-    Yields what is done, as words: by whom, and which library has how many threads. With use_command the `corewise`
-    command does it where it is installed and may; it follows what happens.
+    The size is chosen once, when the block begins, and set by the libraries' own functions. Yields what is done, as
+    words. With use_command the `corewise` command, where it is installed and may, also shortens waits while others
+    need PEs.
     """
+    with contextlib.ExitStack() as block:
+        done = _limit(block)
+        if use_command and block.enter_context(command.beside(os.getpid())):
+            done.append("waits: the corewise command")
+        yield done
+
+
+def _limit(block):
+    """Makes teams smaller until the end of the block. Returns what is done, as words."""
     wishes = teams.wishes(os.environ)
-    if use_command and not wishes:
-        with command.beside(os.getpid()) as is_there:
-            if is_there:
-                yield ["the corewise command"]
-                return
-    chosen = teams.loaded()
-    size = free.pes() if chosen else 1
-    changed = []
-    try:
-        for team in chosen:
-            before = team.get()
-            if team.is_free(wishes) and size < before:
-                team.set(size)
-                changed.append((team, before))
-        told = [f"{team.name}: {size} of {before} threads" for team, before in changed]
-        yield told + [f"as {wish} says" for wish in wishes]
-    finally:
-        for team, before in changed:
-            # Who has chosen another size meanwhile keeps it.
-            if team.get() == size:
-                team.set(before)
+    free_teams = [team for team in teams.loaded() if team.is_free(wishes)]
+    size = free.pes() if free_teams else 1
+    done = [f"as {wish} says" for wish in wishes]
+    for team in free_teams:
+        before = team.get()
+        if size < before:
+            team.set(size)
+            block.callback(_restore, team, size, before)
+            done.append(f"{team.name}: {size} of {before} threads")
+    return done
+
+
+def _restore(team, size, before):
+    # Who has chosen another size meanwhile keeps it.
+    if team.get() == size:
+        team.set(before)

@@ -14,7 +14,8 @@ _TRIED_FOR_S = 0.3
 
 @contextlib.contextmanager
 def beside(pid):
-    """Lets the command care for a process until the end of the block. Yields whether it does."""
+    """Lets the command shorten waits of a process while others need its PEs, until the end of the block. Yields
+    whether it does."""
     path = shutil.which("corewise")
     running = _start(path, pid) if path else None
     try:
@@ -27,7 +28,7 @@ def beside(pid):
 
 
 def _start(path, pid):
-    command = [path, "run", "--quiet", "--adapt-team", "--pid", str(pid)]
+    command = [path, "run", "--quiet", "--pid", str(pid)]
     # The terminal's Ctrl-C is for this process.
     running = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

@@ -12,7 +12,6 @@
 //! so it is not found.
 
 use super::loaded::Loaded;
-use super::teams::NOT_LIBGOMP;
 use super::variable::Variable;
 use corewise_code::library::Library;
 use corewise_code::printed::printed;
@@ -29,6 +28,9 @@ pub const WISHES: [&str; 2] = [VARIABLE, "OMP_WAIT_POLICY"];
 /// What a library that holds such a variable exports. LLVM's runtime exports it, too, but holds no such
 /// variable.
 pub(super) const EXPORTED: &str = "GOMP_parallel";
+
+/// What LLVM's and Intel's runtimes export, too, and libgomp does not.
+const NOT_LIBGOMP: &str = "kmp_get_blocktime";
 
 /// Bytes of a library's writable segments that are searched at most; libgomp has some 10 KiB.
 const SEARCHED_MAX: u64 = 16 << 20;

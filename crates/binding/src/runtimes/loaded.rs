@@ -2,20 +2,17 @@
 //! hundred files: they are looked through once, for all runtimes together.
 
 use super::variable::Variable;
-use super::{libgomp, openmpi, teams};
+use super::{libgomp, openmpi, search};
 use corewise_code::library::{self, Library};
 use corewise_code::names;
-use corewise_code::referenced::BYTES_MAX;
 use corewise_code::space::FileKey;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// What such libraries export, one of these at least.
-const EXPORTED: [&str; 5] =
-    [names::GIVES_WAY, libgomp::EXPORTED, openmpi::EXPORTED, teams::OPENBLAS, teams::LIBGOMP];
+const EXPORTED: [&str; 4] = [names::GIVES_WAY, libgomp::EXPORTED, openmpi::EXPORTED, search::OPENBLAS];
 
 /// See the module's text.
 #[derive(Debug)]
@@ -43,13 +40,5 @@ impl Loaded {
     /// The variable of a library at an address, with so many bytes.
     pub(super) fn variable(&self, copy: &Library, address: u64, width: usize) -> Option<Variable> {
         Variable::at(&self.memory, self.pid, address, width, copy)
-    }
-
-    /// The first bytes of a function.
-    pub(super) fn code(&self, function: u64) -> Option<Vec<u8>> {
-        let mut code = vec![0; BYTES_MAX];
-        let read = self.memory.read_at(&mut code, function).ok()?;
-        code.truncate(read);
-        Some(code)
     }
 }

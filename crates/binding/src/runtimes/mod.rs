@@ -1,5 +1,4 @@
-//! The runtime libraries of watched programs: whether their threads are held up, how long idle ones spin, and
-//! of how many threads teams are ([`teams`]).
+//! The runtime libraries of watched programs: whether their threads are held up, and how long idle ones spin.
 //!
 //! Problem: idle threads of a parallel program spin for a while, as work may come at once. Where another
 //! program needs their PEs, that harms both; where nobody does, it helps. Programs choose at their start.
@@ -20,11 +19,9 @@ pub mod libgomp;
 pub mod loaded;
 pub mod openmpi;
 mod search;
-pub mod teams;
 pub mod variable;
 
 use crate::guardian::{Changes, Guardian};
-use crate::word::WriteError;
 use corewise_code::space::FileKey;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
@@ -89,9 +86,8 @@ pub fn planted_value() -> u64 {
 #[derive(Debug)]
 pub struct Runtimes {
     proc: Proc,
-    /// Whether it may be changed how long threads spin, and of how many threads teams are.
+    /// Whether it may be changed how long threads spin.
     spin: bool,
-    teams: bool,
     /// What programs were started with; `None`: libgomp's code must show its variable.
     planted: Option<u64>,
     /// The record of changes; `None`: nothing is written any more.
@@ -113,7 +109,6 @@ pub struct Runtimes {
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     spin: bool,
-    teams: bool,
     planted: Option<u64>,
 }
 
@@ -127,12 +122,6 @@ struct Process {
     /// The idle time of its PEs while something is changed, and for how long its threads ran and corewise
     /// looked meanwhile, in nanoseconds.
     idle: Option<(IdleTime, u64, u64)>,
-    /// Where it says of how many threads teams are, and what is wanted there, if not the libraries' own
-    /// choice.
-    teams: Vec<Variable>,
-    team_size: Option<u32>,
-    /// The variable by which its user has decided of how many.
-    wish: Option<&'static str>,
     /// Whether it has LLVM's OpenMP (or Intel's) and no other runtime: its idle threads give their PE away
     /// while they spin, so that neither a shorter time nor turns do it any good.
     gives_way: bool,
@@ -193,7 +182,6 @@ impl Runtimes {
         Self {
             proc: Proc::own(),
             spin: config.cures.spin,
-            teams: config.adapt_team,
             planted,
             changes: None,
             processes: BTreeMap::new(),
@@ -225,9 +213,6 @@ impl Runtimes {
             copies: Vec::new(),
             wanted: None,
             idle: None,
-            teams: Vec::new(),
-            team_size: None,
-            wish: None,
             gives_way: false,
             advice: None,
             schedule: Schedule::from(now),
@@ -320,7 +305,7 @@ impl Runtimes {
         let (began, cpu_before) = (Instant::now(), own_cpu_time());
         let mut searching = Duration::ZERO;
         let mut delays = Vec::new();
-        let wanted = Wanted { spin: self.spin, teams: self.teams, planted: self.planted };
+        let wanted = Wanted { spin: self.spin, planted: self.planted };
         let (mut kept_open, mut notes, mut is_pressing) = (0, Vec::new(), false);
         self.processes.retain(|&pid, process| {
             let delay = process.delay();
@@ -371,7 +356,7 @@ impl Runtimes {
 
     /// Whether a change is one of runtime libraries.
     pub fn is_ours(action: &Action) -> bool {
-        matches!(action.change.setting_kind(), Some(SettingKind::SpinCount | SettingKind::TeamSize))
+        matches!(action.change.setting_kind(), Some(SettingKind::SpinCount))
     }
 
     /// Carries out a change, if it is one of runtime libraries.
@@ -379,8 +364,6 @@ impl Runtimes {
         let result = match action.change {
             Change::Set(Setting::SpinCount(count)) => self.write(action.thread, Some(count)),
             Change::Reset(SettingKind::SpinCount) => self.write(action.thread, None),
-            Change::Set(Setting::TeamSize(size)) => self.write_teams(action.thread, Some(size)),
-            Change::Reset(SettingKind::TeamSize) => self.write_teams(action.thread, None),
             _ => return None,
         };
         Some(Outcome { thread: action.thread, change: action.change.clone(), result })
@@ -412,21 +395,6 @@ impl Runtimes {
         process.write(changes)
     }
 
-    /// Lets the libraries of a process make teams of so many threads at most, or of as many as at first.
-    fn write_teams(&mut self, leader: ThreadId, size: Option<u32>) -> OutcomeKind {
-        let process = self.processes.get_mut(&leader.tid).filter(|process| !process.teams.is_empty());
-        let (Some(process), Some(changes)) = (process, &self.changes) else {
-            let wish = self.processes.get(&leader.tid).and_then(|process| process.wish);
-            return OutcomeKind::Refused(match wish {
-                Some(wish) => format!("{wish} says of how many threads teams are"),
-                None => "no runtime library whose teams can be changed".to_owned(),
-            });
-        };
-        process.team_size = size;
-        process.begin_idle_time(&self.proc);
-        process.write_teams(changes)
-    }
-
     fn note(&mut self, text: &str) {
         if !self.notes.iter().any(|note| note == text) {
             self.notes.push(text.to_owned());
@@ -448,11 +416,11 @@ impl Process {
     }
 
     fn variables(&self) -> impl Iterator<Item = &Variable> {
-        self.copies.iter().map(|copy| &copy.variable).chain(&self.teams)
+        self.copies.iter().map(|copy| &copy.variable)
     }
 
     fn variables_mut(&mut self) -> impl Iterator<Item = &mut Variable> {
-        self.copies.iter_mut().map(|copy| &mut copy.variable).chain(&mut self.teams)
+        self.copies.iter_mut().map(|copy| &mut copy.variable)
     }
 
     /// For how long its threads ran, and waited for a PE, since the last look. What corewise itself took of
@@ -477,7 +445,6 @@ impl Process {
         self.note_whether_busy(run_ns + throttled_ns, wait_ns);
         let (leader, adaptable) = (self.leader, !self.copies.is_empty());
         let spin_count = self.wanted.filter(|_| adaptable);
-        let team_size = self.team_size.filter(|_| !self.teams.is_empty());
         let gives_way = self.gives_way;
         ProcessDelay {
             leader,
@@ -491,14 +458,13 @@ impl Process {
             gives_way,
             other_gangs: 0,
             spin_count,
-            team_size,
         }
     }
 
-    /// From now on it counts how idle its PEs are, if its waits or its teams are changed.
+    /// From now on it counts how idle its PEs are, if its waits are changed.
     fn begin_idle_time(&mut self, proc: &Proc) {
-        let is_changed = self.wanted.is_some() || self.team_size.is_some();
-        self.idle = is_changed.then(|| (IdleTime::begin(proc, self.threads.keys().copied()), 0, 0));
+        self.idle =
+            self.wanted.is_some().then(|| (IdleTime::begin(proc, self.threads.keys().copied()), 0, 0));
     }
 
     /// How idle its PEs are while something is changed, of the time that others leave, with what a look
@@ -549,31 +515,6 @@ impl Process {
         });
         answer
     }
-
-    /// Makes its teams of as many threads as it is wanted.
-    fn write_teams(&mut self, changes: &Changes) -> OutcomeKind {
-        let (mut all, wanted) = (Vec::new(), self.team_size);
-        self.teams.retain_mut(|variable| {
-            let written = match wanted.map(u64::from).filter(|&size| size < variable.own()) {
-                Some(size) => variable.write_recorded(size, changes),
-                None => variable.give_back(),
-            };
-            // A size that somebody else has chosen for a while can be followed by ours again.
-            let is_there = !matches!(written, Err(WriteError::Gone));
-            all.push(written);
-            is_there
-        });
-        together(all)
-    }
-}
-
-/// What became of a change of several libraries. A program may limit one of them for a while; then it still
-/// holds for the others.
-fn together(written: Vec<Result<(), WriteError>>) -> OutcomeKind {
-    if written.iter().any(Result::is_ok) {
-        return OutcomeKind::Done;
-    }
-    written.into_iter().filter_map(Result::err).next_back().map_or(OutcomeKind::Done, OutcomeKind::from)
 }
 
 #[cfg(test)]

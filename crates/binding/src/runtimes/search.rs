@@ -1,4 +1,4 @@
-//! Which runtime libraries a process has whose waits or teams can be changed, and when it is looked for them.
+//! Which runtime libraries a process has whose waits can be changed, and when it is looked for them.
 //!
 //! Problem: a program of Python's maps 200 files, and a search takes 10 ms of CPU time. A team that has just
 //! begun needs all PEs, so a search at that moment harms the program most. Approach: a search follows as soon
@@ -6,12 +6,11 @@
 //! nothing to look at. Python loads its libraries one after the other, mostly before the first team. One more
 //! search follows, because a library's variable has its value only after its constructor has run. While
 //! threads are delayed there are more searches, rarely, where nothing was found or long ago: a process may
-//! have become another program of the same size. While teams are to be smaller, each look comes soon: many
-//! programs ask for the size once, as soon as their libraries are loaded.
+//! have become another program of the same size.
 
 use super::loaded::Loaded;
 use super::variable::Variable;
-use super::{Idling, Process, Runtime, Wanted, libgomp, openmpi, teams};
+use super::{Idling, Process, Runtime, Wanted, libgomp, openmpi};
 use crate::guardian::Changes;
 use corewise_code::names;
 use corewise_code::space::FileKey;
@@ -27,6 +26,9 @@ pub(super) const OF_LIBOMP: &str = "threads of LLVM's or Intel's OpenMP waited f
                                     cannot be changed: fewer threads would help (OMP_NUM_THREADS)";
 const OF_OPENBLAS: &str = "threads of a program with OpenBLAS waited for PEs, and how long they spin cannot \
                            be changed: smaller teams would help (--adapt-team, or OPENBLAS_NUM_THREADS)";
+
+/// What OpenBLAS exports, in wheels, too, whatever the prefix of their functions.
+pub(super) const OPENBLAS: &str = "blas_cpu_number";
 
 /// Time between two searches of the same process: at first, and at most, as it doubles each time.
 const AFTER: Duration = Duration::from_millis(50);
@@ -58,19 +60,17 @@ impl Schedule {
         (self.at, self.after) = (now, AFTER);
     }
 
-    /// Whether a search is due of code of this size; with `pressing` also if the last one is that old. The
-    /// next look comes after `after_max` at most.
+    /// Whether a search is due of code of this size; with `pressing` also if the last one is that old.
     fn is_due(
         &mut self,
         now: Instant,
         code: impl FnOnce() -> Option<u64>,
         pressing: Option<Duration>,
-        after_max: Duration,
     ) -> bool {
         if now < self.at {
             return false;
         }
-        (self.at, self.after) = (now + self.after.min(after_max), (2 * self.after).min(AFTER_MAX));
+        (self.at, self.after) = (now + self.after, (2 * self.after).min(AFTER_MAX));
         let code = code();
         let is_settled = self.searched_at.is_some() && code == self.code;
         let is_old = |limit| self.searched_at.is_none_or(|at| now.duration_since(at) >= limit);
@@ -89,10 +89,9 @@ impl Process {
         if !is_delayed && self.threads.len() < 2 {
             return false;
         }
-        let has_found = !self.copies.is_empty() || !self.teams.is_empty();
+        let has_found = !self.copies.is_empty();
         let pressing = is_delayed.then_some(if has_found { ANYWAY_AFTER } else { Duration::ZERO });
-        let after_max = if self.team_size.is_some() { AFTER } else { AFTER_MAX };
-        self.schedule.is_due(now, || Proc::own().code_size(pid), pressing, after_max)
+        self.schedule.is_due(now, || Proc::own().code_size(pid), pressing)
     }
 
     /// Looks for runtime libraries that were not there yet, leaving out files that hold none; what a user
@@ -114,21 +113,18 @@ impl Process {
         };
         let of_waits =
             if wanted.spin { self.search_waits(&loaded, wanted.planted, changes) } else { Vec::new() };
-        let of_teams = if wanted.teams { self.search_teams(&loaded, changes) } else { None };
-        let is_alone = self.copies.is_empty() && self.teams.is_empty();
-        self.gives_way = is_alone && loaded.defining(names::GIVES_WAY).next().is_some();
-        self.advice = self.advice(&loaded, wanted);
-        of_waits.into_iter().chain(of_teams).collect()
+        self.gives_way = self.copies.is_empty() && loaded.defining(names::GIVES_WAY).next().is_some();
+        self.advice = self.advice(&loaded);
+        of_waits
     }
 
     /// Which setting would help if its threads are delayed and nothing can be changed.
-    fn advice(&self, loaded: &Loaded, wanted: Wanted) -> Option<&'static str> {
-        let can_change = !self.copies.is_empty() || !self.teams.is_empty() || self.wish.is_some();
-        let has_openblas = loaded.defining(teams::OPENBLAS).next().is_some();
-        match (can_change, self.gives_way) {
-            (true, _) => None,
-            (false, true) => Some(OF_LIBOMP),
-            (false, false) => (has_openblas && !wanted.teams).then_some(OF_OPENBLAS),
+    fn advice(&self, loaded: &Loaded) -> Option<&'static str> {
+        let has_openblas = || loaded.defining(OPENBLAS).next().is_some();
+        match (self.copies.is_empty(), self.gives_way) {
+            (false, _) => None,
+            (true, true) => Some(OF_LIBOMP),
+            (true, false) => has_openblas().then_some(OF_OPENBLAS),
         }
     }
 
@@ -181,20 +177,6 @@ impl Process {
     fn knows(&self, variable: &Variable) -> bool {
         self.copies.iter().any(|known| known.variable.is_same(variable))
     }
-
-    fn search_teams(&mut self, loaded: &Loaded, changes: Option<&Changes>) -> Option<String> {
-        self.wish = environment::first_set(loaded.pid, &teams::WISHES);
-        if let Some(wish) = self.wish {
-            return Some(format!("teams stay as they are: {wish} says of how many threads they are"));
-        }
-        let is_new = |size: &Variable| !self.teams.iter().any(|known| known.is_same(size));
-        let new: Vec<Variable> = teams::find(loaded).into_iter().filter(is_new).collect();
-        self.teams.extend(new);
-        if let (Some(changes), Some(_)) = (changes, self.team_size) {
-            self.write_teams(changes);
-        }
-        None
-    }
 }
 
 #[cfg(test)]
@@ -204,10 +186,6 @@ mod tests {
     /// Looks every 50 ms at code of these sizes: one letter each, in lower case while threads are delayed.
     /// What is drawn: `S` search, `.` none.
     fn drawn(sizes: &str, has_found: bool) -> String {
-        drawn_with(sizes, has_found, AFTER_MAX)
-    }
-
-    fn drawn_with(sizes: &str, has_found: bool, after_max: Duration) -> String {
         let begin = Instant::now();
         let mut schedule = Schedule::from(begin);
         let look = |(index, size): (usize, char)| {
@@ -215,7 +193,7 @@ mod tests {
             let limit = if has_found { ANYWAY_AFTER } else { Duration::ZERO };
             let pressing = size.is_lowercase().then_some(limit);
             let code = || Some(u64::from(size.to_ascii_uppercase()));
-            if schedule.is_due(now, code, pressing, after_max) { 'S' } else { '.' }
+            if schedule.is_due(now, code, pressing) { 'S' } else { '.' }
         };
         sizes.chars().enumerate().map(look).collect()
     }
@@ -224,7 +202,6 @@ mod tests {
     fn each_change_of_the_code_is_followed_by_a_search_and_one_more() {
         assert_eq!(drawn("AAAAABBBBBBBBBBBBBBB", true), "SS.....S...S........");
         assert_eq!(drawn("AABCDEFGHIJKLMNOPQRS", true), "SS.S...S...S...S...S", "soon, but not all the time");
-        assert_eq!(drawn_with("AAAAAAAAABBBBBBBCCCC", true, AFTER), "SS.......SS.....SS..", "sooner");
     }
 
     #[test]
@@ -240,9 +217,9 @@ mod tests {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
         let mut schedule = Schedule::from(begin);
-        assert!([0, 50].map(|ms| schedule.is_due(at(ms), || Some(1), None, AFTER_MAX)) == [true; 2]);
-        assert!(!schedule.is_due(at(60), || Some(2), None, AFTER_MAX));
+        assert!([0, 50].map(|ms| schedule.is_due(at(ms), || Some(1), None)) == [true; 2]);
+        assert!(!schedule.is_due(at(60), || Some(2), None));
         schedule.restart(at(60));
-        assert!(schedule.is_due(at(60), || Some(2), None, AFTER_MAX));
+        assert!(schedule.is_due(at(60), || Some(2), None));
     }
 }

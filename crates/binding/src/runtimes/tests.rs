@@ -1,6 +1,6 @@
 use super::loaded::Loaded;
 use super::*;
-use corewise_testing::{Capability, is_refusal, needs, or_skip};
+use corewise_testing::{Capability, is_refusal, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -9,8 +9,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 const PLANTED: u64 = 300_123;
-
-const TEAMS: Wanted = Wanted { spin: false, teams: true, planted: None };
 
 /// A program with a team of two, in whose first region libgomp was found.
 struct Program {
@@ -34,7 +32,7 @@ impl Program {
     fn search(&mut self) -> &Process {
         let pid = self.child.id();
         let process = self.runtimes.processes.get_mut(&pid).unwrap();
-        let wanted = Wanted { spin: true, teams: false, planted: Some(PLANTED) };
+        let wanted = Wanted { spin: true, planted: Some(PLANTED) };
         assert!(process.search(pid, wanted, &mut HashSet::new(), None).is_empty());
         process
     }
@@ -42,9 +40,6 @@ impl Program {
     fn compiled_by(compiler: &str, variables: &[(&str, &str)]) -> Program {
         let (_directory, mut command) = compiled(compiler);
         command.env(libgomp::VARIABLE, PLANTED.to_string()).env_remove("OMP_WAIT_POLICY");
-        for wish in teams::WISHES {
-            command.env_remove(wish);
-        }
         command.envs(variables.iter().copied());
         Program::watched(command)
     }
@@ -92,8 +87,7 @@ fn compiled(compiler: &str) -> (tempfile::TempDir, Command) {
 
 /// Who watches all threads of a process.
 fn watching(pid: u32) -> Runtimes {
-    let config = EngineConfig { adapt_team: true, ..EngineConfig::default() };
-    let mut runtimes = Runtimes::new(&config, Some(PLANTED));
+    let mut runtimes = Runtimes::new(&EngineConfig::default(), Some(PLANTED));
     runtimes.may_write(&Guardian::idle());
     for tid in runtimes.proc.threads(pid).unwrap().unwrap() {
         let created = Instant::now();
@@ -169,7 +163,6 @@ fn a_process_whose_waits_are_changed_is_told_of_also_when_it_is_calm() {
         other_gangs: 0,
         timeslices: Some(0),
         spin_count: Some(200),
-        team_size: None,
     };
     assert_eq!(delays, [expected]);
     program.runtimes.processes.values_mut().for_each(|process| process.told_until = Instant::now());
@@ -298,48 +291,6 @@ fn processes_give_way_if_all_that_have_teams_do() {
     assert_eq!(program.runtimes.gives_way(), Some(true));
 }
 
-#[test]
-fn teams_are_smaller_as_long_as_it_is_wanted() {
-    needs!(TwoPes);
-    let mut program = Program::start();
-    let pid = program.child.id();
-    let process = program.runtimes.processes.get_mut(&pid).unwrap();
-    process.search(pid, TEAMS, &mut HashSet::new(), None);
-    program.apply(Change::Set(Setting::TeamSize(1)));
-    let sizes = |program: &Program| -> Vec<(u64, Option<u64>)> {
-        let process = &program.runtimes.processes[&pid];
-        process.teams.iter().map(|size| (size.own(), size.word())).collect()
-    };
-    let own = sizes(&program)[0].0;
-    assert_eq!((own > 1, sizes(&program)), (true, vec![(own, Some(1))]));
-    program.apply(Change::Set(Setting::TeamSize(u32::MAX)));
-    assert_eq!(sizes(&program), [(own, Some(own))], "never larger than at first");
-    program.apply(Change::Set(Setting::TeamSize(1)));
-    program.apply(Change::Reset(SettingKind::TeamSize));
-    assert_eq!(sizes(&program), [(own, Some(own))]);
-}
-
-#[test]
-fn a_change_is_done_if_it_is_in_one_of_several_libraries() {
-    let limited = || Err(WriteError::NotOurs);
-    assert_eq!(together(vec![Ok(()), limited()]), OutcomeKind::Done);
-    assert_eq!(together(vec![limited(), Ok(())]), OutcomeKind::Done);
-    assert_eq!(together(vec![limited(), limited()]), OutcomeKind::NotOurs);
-}
-
-#[test]
-fn a_size_that_the_user_has_chosen_stays_and_is_named() {
-    let mut program = Program::start_with(&[("OMP_NUM_THREADS", "2")]);
-    let pid = program.child.id();
-    let said =
-        program.runtimes.processes.get_mut(&pid).unwrap().search(pid, TEAMS, &mut HashSet::new(), None);
-    assert_eq!(said, ["teams stay as they are: OMP_NUM_THREADS says of how many threads they are"]);
-    let change = Change::Set(Setting::TeamSize(1));
-    let outcome = program.runtimes.apply(&Action { thread: program.leader, change, reason: "".into() });
-    let refused = "OMP_NUM_THREADS says of how many threads teams are".to_owned();
-    assert_eq!(outcome.unwrap().result, OutcomeKind::Refused(refused));
-}
-
 /// A program that ran already: its code shows where its spin count is.
 #[cfg(target_arch = "x86_64")]
 #[test]
@@ -355,7 +306,7 @@ fn where_nothing_was_planted_only_the_default_is_changed_and_what_stays_is_named
             libgomp::find_by_code(&loaded).remove(0).unwrap().write(value).unwrap();
         }
         let process = program.runtimes.processes.get_mut(&pid).unwrap();
-        let wanted = Wanted { spin: true, teams: false, planted: None };
+        let wanted = Wanted { spin: true, planted: None };
         let search = |process: &mut Process| {
             let said = process.search(pid, wanted, &mut HashSet::new(), None).concat();
             (said.replace(&pid.to_string(), "PID"), process.copies.len())

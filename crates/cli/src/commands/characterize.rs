@@ -44,6 +44,7 @@ impl Characterize {
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             act: false,
+            team_size: None,
             output: Output::ToStandardError,
             record: None,
             wait: self.wait,

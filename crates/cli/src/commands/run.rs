@@ -2,18 +2,18 @@
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::session::attached::{self, Targets};
-use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
+use crate::session::{self, Ended, Knowledge, Machine, SessionRequest, team_size};
 use crate::{report_file, whole_file};
 use anyhow::Result;
 use corewise_core::engine::EngineConfig;
-use corewise_core::report::headline_of_unwatched;
+use corewise_core::report::{WaitsReport, headline_of_unwatched};
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Cures;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::closing;
 use corewise_render::terminal;
 use corewise_sys::launch::Output;
-use corewise_sys::proc;
+use corewise_sys::{environment, proc};
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -72,9 +72,10 @@ pub struct Run {
     #[arg(long, value_enum, value_name = "off|spin|turns|auto", default_value = "auto")]
     #[arg(hide_possible_values = true)]
     waits: Waits,
-    /// While other programs need PEs as well, limit the thread teams of GNU's OpenMP and OpenBLAS to the PEs
-    /// available to them (results may be rounded differently)
-    #[arg(long)]
+    /// Start the command with thread teams of its fair share of the PEs (OMP_NUM_THREADS), which a CPU quota
+    /// and programs that run at that moment make smaller; it keeps that size, and all its children inherit
+    /// it. Sums of floating-point numbers may be rounded differently than with larger teams
+    #[arg(long, conflicts_with = "running")]
     adapt_team: bool,
     /// Try each placement on the running program, keep it if the program makes faster progress and revert it
     /// if not, where progress can be measured (docs/guard.md); likewise take back changes of waits that make
@@ -135,18 +136,17 @@ impl Run {
         let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json;
         // Any seed will do: nobody tries to exploit the order of the epochs.
         let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
+        let mut notes = Vec::new();
+        let may_choose = self.adapt_team && !self.dry_run && environment::outer_corewise().is_none();
+        let team_size = may_choose.then(|| team_size::choose(&mut notes)).flatten();
         let request = SessionRequest {
             command: self.command,
             machine: Machine::of(self.machine)?,
-            act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off || self.adapt_team),
+            act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off),
+            team_size,
             policy,
             policy_keeper: keeper.get(),
-            config: EngineConfig {
-                cures: self.waits.cures(),
-                adapt_team: self.adapt_team,
-                guard,
-                ..self.policy.config()
-            },
+            config: EngineConfig { cures: self.waits.cures(), guard, ..self.policy.config() },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             output: Output::Own,
@@ -161,8 +161,13 @@ impl Run {
             false => attached::run(request, &targets, self.duration)?,
         };
         let report = match knowledge {
-            Knowledge::Report(report) => report,
+            Knowledge::Report(mut report) => {
+                report.waits.team_size = team_size;
+                report.notes.append(&mut notes);
+                report
+            }
             Knowledge::Unwatched { why, waits, wall, cpu } => {
+                let waits = WaitsReport { team_size, ..waits };
                 if !self.quiet {
                     report_core_dump(exit_status);
                     let headline = headline_of_unwatched(&waits, why);

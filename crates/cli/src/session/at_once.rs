@@ -24,7 +24,6 @@ use corewise_discovery::Root;
 use corewise_live::early::Early;
 use corewise_live::{Application, Ends};
 use corewise_render::terminal::describe_error;
-use corewise_sys::environment;
 use corewise_sys::launch;
 use corewise_sys::niceness::Niceness;
 use corewise_sys::proc::Proc;
@@ -78,8 +77,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     request.act &= !nested(&mut notes);
     request.config.cures.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
     let planted = request.config.cures.spin.then(runtimes::planted_value);
-    let planted_variable = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
-    let variables: Vec<_> = [environment::placed()].into_iter().chain(planted_variable).collect();
+    let variables = request.variables(planted);
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     signals.let_go_of_descriptors(false);
     let (words, began, cpu) = (request.words(), Instant::now(), CommandCpu::begin(&others));
@@ -99,7 +97,6 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let Begun { mut early, guardian, .. } = begun;
     request.config.cures.spin &= guardian.is_some();
     request.config.cures.turns &= guardian.is_some();
-    request.config.adapt_team &= guardian.is_some();
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others).collect();
     let niceness = Niceness::of_this_thread();
     let besides = || {

@@ -13,5 +13,6 @@ mod replay;
 mod restored;
 mod run;
 mod slow;
+mod teams;
 mod terminal;
 mod waits;

@@ -2,9 +2,8 @@
 
 use crate::common::{Running, burn, corewise, threads_of, wait_for};
 use corewise_binding::board::SharedBoard;
+use corewise_binding::runtimes::libgomp;
 use corewise_binding::runtimes::loaded::Loaded;
-use corewise_binding::runtimes::variable::Variable;
-use corewise_binding::runtimes::{libgomp, teams};
 use corewise_core::guard::waits::{Agreed, Ask, Board, EPOCH, Note, TAKEN_BACK};
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
@@ -30,11 +29,6 @@ impl Team {
         Team::start_with(options, variables, &[])
     }
 
-    /// One that has work for both threads all the time: held up while others need PEs, however it waits.
-    fn start_busy(options: &[&str]) -> Team {
-        Team::start_with(options, &[], &["busy"])
-    }
-
     pub fn start_with(options: &[&str], variables: &[(&str, &str)], arguments: &[&str]) -> Team {
         let with_report = |command: &mut Command, directory: &Path| {
             command.args(options);
@@ -51,8 +45,7 @@ impl Team {
         let directory = tempfile::tempdir().unwrap();
         let binary = compiled_team(directory.path());
         let mut command = corewise();
-        let chosen = [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"].into_iter().chain(teams::WISHES);
-        for name in chosen {
+        for name in [libgomp::VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME"] {
             command.env_remove(name);
         }
         command.arg("run");
@@ -88,11 +81,6 @@ impl Team {
         wait_for(|| (libgomp::find(&loaded(pid), count).unwrap().is_empty() != own).then_some(()));
     }
 
-    /// Waits until a variable, found only where it has the library's own value, has that or not.
-    fn await_own(&self, own: bool, find: Find) {
-        wait_for(|| (find(&loaded(self.pid)).is_empty() != own).then_some(()));
-    }
-
     /// Gives it an order (`waiting.c`).
     pub fn order(&mut self, order: u8) {
         self.corewise.stdin.as_mut().unwrap().write_all(&[order]).unwrap();
@@ -125,8 +113,6 @@ fn compiled_team(directory: &Path) -> PathBuf {
     assert!(compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
     binary
 }
-
-pub type Find = fn(&Loaded) -> Vec<Variable>;
 
 pub fn loaded(pid: u32) -> Loaded {
     Loaded::in_process(pid, &mut HashSet::new()).unwrap()
@@ -388,43 +374,6 @@ fn who_has_decided_how_threads_wait_is_obeyed() {
         };
         assert!(said.is_none_or(says), "{notes:?}");
     }
-}
-
-#[test]
-fn teams_are_smaller_while_others_need_pes_if_that_is_asked_for_and_the_report_says_so() {
-    needs!(TwoPes);
-    let team = Team::start_busy(&["--adapt-team"]);
-    let crowd = crowd();
-    team.await_own(false, teams::find);
-    drop(crowd);
-    let report = team.end();
-    assert_eq!(report["waits"]["processes_with_smaller_teams"], 1, "{report:#}");
-}
-
-#[test]
-fn after_a_kill_9_teams_are_as_their_library_chose_them() {
-    needs!(TwoPes);
-    let mut team = Team::start_busy(&["--adapt-team"]);
-    let crowd = crowd();
-    team.await_own(false, teams::find);
-    let input = team.corewise.stdin.take();
-    team.corewise.kill().unwrap();
-    team.corewise.wait().unwrap();
-    team.await_own(true, teams::find);
-    drop(input);
-    drop(crowd);
-}
-
-#[test]
-fn who_has_decided_of_how_many_threads_teams_are_is_obeyed_and_named() {
-    needs!(TwoPes);
-    let team = Team::start(&["--adapt-team"], &[("OMP_NUM_THREADS", "2")]);
-    let crowd = crowd();
-    // By then it is known that it is held up.
-    team.await_waits(false);
-    drop(crowd);
-    let report = team.end();
-    assert!(report["notes"].to_string().contains("teams stay as they are: OMP_NUM_THREADS"), "{report:#}");
 }
 
 /// A program that was started without corewise, attached twice: ended by Ctrl-C, and killed.

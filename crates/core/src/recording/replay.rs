@@ -259,7 +259,10 @@ mod tests {
             allowed: CpuSet::first_n(2),
             taken: CpuSet::first_n(1),
             threads: vec![ThreadReading { last_pe, ..ThreadReading::example(7) }],
-            applications: vec![ApplicationReading { allowed: Some(CpuSet::first_n(2)), ..Default::default() }],
+            applications: vec![ApplicationReading {
+                allowed: Some(CpuSet::first_n(2)),
+                ..Default::default()
+            }],
             ..Observation::default()
         };
         Recording {

@@ -116,9 +116,7 @@ impl ReportBuilder {
     /// What was changed before the engine began is only known by what processes have when they are delayed.
     fn take_event(&mut self, event: &Event) {
         let Event::Delayed(delay) = event else { return };
-        let spin_count = delay.spin_count.map(|_| SettingKind::SpinCount);
-        let team_size = delay.team_size.map(|_| SettingKind::TeamSize);
-        self.cured.extend(spin_count.into_iter().chain(team_size).map(|kind| (kind, delay.leader)));
+        self.cured.extend(delay.spin_count.map(|_| (SettingKind::SpinCount, delay.leader)));
     }
 
     fn take_observation(&mut self, observation: &Observation, engine: &Engine) {
@@ -321,7 +319,7 @@ impl ReportBuilder {
             spinning_cpu_seconds: spun.reduce(|sum, seconds| sum + seconds),
             shortened_processes: cured(SettingKind::SpinCount),
             processes_in_turns: cured(SettingKind::Turns),
-            processes_with_smaller_teams: cured(SettingKind::TeamSize),
+            team_size: None,
             guard: None,
         }
     }

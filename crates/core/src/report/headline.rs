@@ -65,7 +65,6 @@ fn waits(waits: &WaitsReport, spinning: Option<f64>) -> Option<String> {
     let kinds = [
         (waits.shortened_processes, "let idle threads of", "sleep instead of spin while others needed a CPU"),
         (waits.processes_in_turns, "let", "take turns on the CPUs with other programs"),
-        (waits.processes_with_smaller_teams, "let", "use fewer threads while others needed CPUs"),
     ];
     let mut did = Vec::new();
     for (count, verb, what) in kinds.into_iter().filter(|(count, ..)| *count > 0) {
@@ -74,6 +73,11 @@ fn waits(waits: &WaitsReport, spinning: Option<f64>) -> Option<String> {
             false => processes(count),
         };
         did.push(format!("{verb} {whom} {what}"));
+    }
+    if let Some(size) = waits.team_size {
+        let team =
+            format!("started the command with teams of {size} threads, for the CPUs that it could have");
+        did.insert(0, format!("{team} (sums may be rounded differently)"));
     }
     let last = did.pop()?;
     let did = if did.is_empty() { last } else { format!("{} and {last}", did.join(", ")) };

@@ -87,8 +87,10 @@ pub struct WaitsReport {
     pub shortened_processes: u64,
     /// The number of processes that took turns with others, at least for a while.
     pub processes_in_turns: u64,
-    /// The number of processes whose team size was reduced, at least for a while.
-    pub processes_with_smaller_teams: u64,
+    /// The size of thread teams that corewise chose before the start (`OMP_NUM_THREADS`); `null` if the
+    /// libraries chose.
+    #[serde(default)]
+    pub team_size: Option<u32>,
     /// The effect of these changes as measured by the guard; `null` without a guard or changes.
     #[serde(default)]
     pub guard: Option<WaitsFindings>,

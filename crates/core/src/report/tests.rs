@@ -194,24 +194,19 @@ fn what_became_of_each_decision_stands_with_it() {
 fn waits_that_were_changed_before_the_engine_began_are_counted() {
     let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
     let engine = Engine::new(topology, policy::build("default").unwrap(), EngineConfig::default());
-    let delay = |tid, spin_count, team_size| {
+    let delay = |tid, spin_count| {
         let leader = ThreadId { tid, generation: 0 };
-        Event::Delayed(ProcessDelay { spin_count, team_size, ..ProcessDelay::example(leader) })
+        Event::Delayed(ProcessDelay { spin_count, ..ProcessDelay::example(leader) })
     };
     let mut builder = ReportBuilder::default();
-    let events = vec![
-        delay(1, None, None),
-        delay(2, Some(200), None),
-        delay(2, Some(200), None),
-        delay(3, None, Some(1)),
-    ];
+    let events = vec![delay(1, None), delay(2, Some(200)), delay(2, Some(200))];
     builder.watch(
         &Input::Events(EventBatch { at: Time(SECOND), events, outcomes: Vec::new() }),
         &[],
         &engine,
     );
     let waits = finish(builder, &engine).waits;
-    assert_eq!((waits.shortened_processes, waits.processes_with_smaller_teams), (1, 1));
+    assert_eq!(waits.shortened_processes, 1);
 }
 
 /// One observation at this second.

@@ -200,7 +200,6 @@ fn held_up(adaptable: bool) -> ProcessDelay {
         other_gangs: 0,
         timeslices: None,
         spin_count: None,
-        team_size: None,
     }
 }
 

@@ -418,13 +418,18 @@ fn waits(report: &Report) -> Vec<String> {
     let cures = [
         (waits.shortened_processes, "Idle threads were made to sleep sooner"),
         (waits.processes_in_turns, "Programs took turns on the PEs"),
-        (waits.processes_with_smaller_teams, "Libraries were made to use fewer threads"),
     ];
     let cures = cures.iter().filter(|(count, _)| *count > 0);
     let processes = |count: u64| if count == 1 { "process" } else { "processes" };
     let cures = cures.map(|&(count, what)| format!("{what}, in {count} {}.", processes(count)));
     let found = waits.guard.map(|found| format!("Whether that helped: {found}."));
-    spun.into_iter().chain(cures).chain(found).collect()
+    let team = waits.team_size.map(|size| {
+        format!(
+            "Thread teams had {size} threads at most, chosen before the start (OMP_NUM_THREADS); sums may be \
+             rounded differently than with more."
+        )
+    });
+    spun.into_iter().chain(cures).chain(found).chain(team).collect()
 }
 
 #[cfg(test)]

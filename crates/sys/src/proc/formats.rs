@@ -20,6 +20,10 @@ pub struct Stat {
     flags: u32,
     /// CPU time in user and kernel mode, in clock ticks.
     pub cpu_ticks: u64,
+    /// The nice level: who has a higher one leaves PEs to others.
+    pub nice: i64,
+    /// The number of threads of the process.
+    pub threads: u64,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
     /// The PE that it ran on last.
@@ -40,6 +44,8 @@ impl Stat {
             parent: u32::try_from(number(4)?).ok()?,
             flags: u32::try_from(number(9)?).ok()?,
             cpu_ticks: number(14)? + number(15)?,
+            nice: fields.get(19 - 3)?.parse().ok()?,
+            threads: number(20)?,
             start_ticks: number(22)?,
             last_pe: u32::try_from(number(39)?).ok()?,
         })

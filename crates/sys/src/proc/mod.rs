@@ -250,6 +250,12 @@ impl Proc {
         self.load().first()?.parse().ok()
     }
 
+    /// Returns how many threads want a PE now on the whole machine, the caller among them (`loadavg`, fourth
+    /// field); `None` if not available.
+    pub fn runnable(&self) -> Option<u64> {
+        self.load().get(3)?.split_once('/')?.0.parse().ok()
+    }
+
     /// Returns the last ID that was assigned to a process or thread (`loadavg`, fifth field): while it stays
     /// the same, nothing new was created. `None` if not available.
     pub fn last_created(&self) -> Option<u32> {

@@ -26,7 +26,7 @@ impl Board {
 /// What a run writes on the board.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Note {
-    /// Whether it changes waits, teams or turns now, as far as its rules go.
+    /// Whether it changes waits or turns now, as far as its rules go.
     pub changes: bool,
     /// How many of its processes take turns.
     pub gangs: u32,

@@ -1,11 +1,11 @@
-//! The guard of waits: epochs common to all runs tell whether changed waits, teams and turns help.
+//! The guard of waits: epochs common to all runs tell whether changed waits and turns help.
 //!
-//! Problem. [`crate::waits`] and [`crate::teams`] change how threads wait by rules about delay and spinning.
+//! Problem. [`crate::waits`] changes how threads wait by rules about delay and spinning.
 //! Where a rule is wrong, nobody notices that programs are slower. Switching the changes of *one* run on and
 //! off shows nothing: a program that alone returns to spinning takes PEs from the others, so it measures a
 //! loss by the changes where all programs gain.
 //!
-//! Approach. In an epoch without the changes all runs of a user let waits, teams and turns be as they are
+//! Approach. In an epoch without the changes all runs of a user let waits and turns be as they are
 //! without corewise. No run leads:
 //!
 //! 1. *Common epochs.* Each second of the machine's clock may hold a pair of epochs, one with the changes and

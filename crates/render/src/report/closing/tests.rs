@@ -81,13 +81,7 @@ fn closing_lines() -> Vec<(&'static str, String)> {
                 r.waits.processes_in_turns = 4;
             }),
         ),
-        (
-            "smaller teams",
-            run(&|r| {
-                r.waits.programs = programs(&[("train.py", 1)]);
-                r.waits.processes_with_smaller_teams = 1;
-            }),
-        ),
+        ("a smaller team", run(&|r| r.waits.team_size = Some(3))),
         ("placed and judged", of_run(&placed(State::Kept, Some((0.073, 0.051, 0.094))))),
         ("placed and reverted", of_run(&placed(State::TakenBack, Some((-0.031, -0.05, -0.012))))),
         ("placed, without a guard", of_run(&pair())),

@@ -1,0 +1,92 @@
+//! The size of thread teams that `--adapt-team` chooses before a program starts.
+
+use crate::common::{Running, corewise};
+use crate::waits::crowd;
+use corewise_testing::needs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// See `teams.c`.
+fn compiled(directory: &Path) -> PathBuf {
+    let binary = directory.join("teams");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/teams.c");
+    assert!(
+        Command::new("cc").args(["-O1", "-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success()
+    );
+    binary
+}
+
+/// A command with `--adapt-team`, with only these variables about teams.
+fn run(options: &[&str], variables: &[(&str, &str)], command: &[&str]) -> Command {
+    let mut run = corewise();
+    let is_of_teams = |name: &str| name.starts_with("OMP_") || name.ends_with("_NUM_THREADS");
+    std::env::vars().filter(|(name, _)| is_of_teams(name)).for_each(|(name, _)| _ = run.env_remove(name));
+    run.args(["run", "--adapt-team"]).args(options).arg("--").args(command);
+    run.envs(variables.iter().copied());
+    run
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap().trim()
+}
+
+#[test]
+fn a_program_that_relies_on_the_size_of_its_team_is_right_when_others_need_pes_later() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let binary = compiled(directory.path());
+    let mut command = run(&["--quiet"], &[], &[binary.to_str().unwrap(), "2"]);
+    let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut output = BufReader::new(running.0.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    // It knows its size by now.
+    let crowd = crowd();
+    let status = running.0.wait().unwrap();
+    assert_eq!(status.code(), Some(0), "1: a sum was wrong, 2: a thread did not come");
+    drop(crowd);
+}
+
+#[test]
+fn a_program_that_starts_while_others_run_has_a_smaller_team_and_the_closing_line_says_so() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let binary = compiled(directory.path());
+    let crowd = crowd();
+    let output = run(&[], &[], &[binary.to_str().unwrap()]).output().unwrap();
+    let size: usize = text(&output.stdout).parse().unwrap();
+    assert!(size < std::thread::available_parallelism().unwrap().get(), "{output:?}");
+    let said =
+        format!("started with thread teams of {size} (OMP_NUM_THREADS), so sums may be rounded differently");
+    assert!(text(&output.stderr).contains(&said), "{output:?}");
+    let children =
+        run(&["--quiet"], &[], &["sh", "-c", "sh -c 'echo $OMP_NUM_THREADS'; true"]).output().unwrap();
+    assert_eq!(text(&children.stdout), size.to_string(), "children inherit it");
+    let dry = run(&["--quiet", "--dry-run"], &[], &["sh", "-c", "echo $OMP_NUM_THREADS"]).output().unwrap();
+    assert_eq!(text(&dry.stdout), "");
+    drop(crowd);
+}
+
+#[test]
+fn a_choice_of_the_user_stays_and_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("report.json");
+    for (variable, why) in
+        [("OMP_THREAD_LIMIT", "OMP_THREAD_LIMIT is set"), ("OMP_PLACES", "the user binds their threads")]
+    {
+        let options = ["--report", report.to_str().unwrap()];
+        let output =
+            run(&options, &[(variable, "3")], &["sh", "-c", "echo $OMP_NUM_THREADS"]).output().unwrap();
+        assert_eq!(text(&output.stdout), "", "{output:?}");
+        let report = std::fs::read_to_string(&report).unwrap();
+        assert!(report.contains("teams stay as they are: ") && report.contains(why), "{report}");
+    }
+}
+
+/// It has asked already.
+#[test]
+fn the_teams_of_a_running_program_cannot_be_adapted() {
+    let output = corewise().args(["run", "--adapt-team", "--pid", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("--adapt-team"), "{output:?}");
+}
