@@ -12,6 +12,7 @@ mod processes;
 mod setting;
 mod surroundings;
 
+use corewise_core::comparison::figure::Ambiguous;
 use corewise_core::comparison::{Application, Executor, Plan, Run, Setting, Variant, Workload};
 use corewise_core::time::Time;
 use corewise_sys::launch::LaunchError;
@@ -99,6 +100,14 @@ pub enum RunError {
         application: String,
         /// The variant.
         variant: String,
+    },
+    /// A printed number has two readings.
+    #[error("`{name}`: {source}")]
+    Ambiguous {
+        /// The figure.
+        name: String,
+        /// The number.
+        source: Ambiguous,
     },
     /// The machine has changed.
     #[error(

@@ -2,8 +2,8 @@
 
 use super::RunError;
 use super::processes::words_of;
+use corewise_core::comparison::figure::{self, Ambiguous};
 use corewise_core::comparison::{Plan, Printed, Variant, Workload};
-use corewise_core::time::parse_duration;
 use corewise_sys::launch::Stream;
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::BTreeMap;
@@ -117,7 +117,8 @@ impl Outputs {
         let mut logs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for (printed, pattern) in &self.patterns {
             for (application, file) in variant.workload.applications.iter().zip(&self.printed) {
-                let figures = printed.figures(&values(file, pattern)?);
+                let ambiguous = |source| RunError::Ambiguous { name: printed.name.clone(), source };
+                let figures = printed.figures(&values(file, pattern)?.map_err(ambiguous)?);
                 if figures.is_empty() && !may_miss {
                     let (name, application) = (printed.name.clone(), application.name.clone());
                     return Err(RunError::NotPrinted { name, application, variant: variant.name.clone() });
@@ -170,24 +171,19 @@ impl Streams<'_> {
 
 /// Returns the numbers that a pattern finds, line by line: plain ones as they are, times with a unit in
 /// seconds.
-fn values(mut file: &File, pattern: &Regex) -> std::io::Result<Vec<f64>> {
+fn values(mut file: &File, pattern: &Regex) -> std::io::Result<Result<Vec<f64>, Ambiguous>> {
     file.seek(SeekFrom::Start(0))?;
     let (mut lines, mut line, mut values) = (BufReader::new(file), Vec::new(), Vec::new());
     while lines.by_ref().take(SEARCHED_MAX).read_until(b'\n', &mut line)? > 0 {
         let matches = pattern.captures_iter(&line).filter_map(|found| found.get(1).or(found.get(0)));
-        values.extend(matches.filter_map(|found| number(std::str::from_utf8(found.as_bytes()).ok()?)));
+        let texts = matches.filter_map(|found| std::str::from_utf8(found.as_bytes()).ok());
+        match texts.filter_map(|text| figure::value(text).transpose()).collect::<Result<Vec<f64>, _>>() {
+            Ok(found) => values.extend(found),
+            Err(ambiguous) => return Ok(Err(ambiguous)),
+        }
         line.clear();
     }
-    Ok(values)
-}
-
-/// Parses a number, or a time with its unit in seconds. A value that is not above 0 has no ratio.
-fn number(text: &str) -> Option<f64> {
-    let text = text.trim();
-    let plain: Option<f64> = text.replace(',', "").parse().ok();
-    let spaceless = || text.replace(char::is_whitespace, "").replace('µ', "u");
-    let value = plain.or_else(|| Some(parse_duration(&spaceless()).ok()?.as_secs_f64()))?;
-    (value.is_finite() && value > 0.0).then_some(value)
+    Ok(Ok(values))
 }
 
 fn first_difference(expected: &File, found: &File) -> std::io::Result<Option<Difference>> {
@@ -229,7 +225,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
         let found = |pattern: &str| {
             let pattern = RegexBuilder::new(pattern).multi_line(true).build().unwrap();
-            values(&file, &pattern).unwrap()
+            values(&file, &pattern).unwrap().unwrap()
         };
         assert_eq!(found(r"99%\s+(\S+)$"), [0.00325]);
         assert_eq!(found(r"Requests/sec:\s+(\S+)"), [12345.6]);

@@ -23,6 +23,7 @@
 
 mod conduct;
 mod effect;
+pub mod figure;
 mod findings;
 #[cfg(test)]
 mod tests;
