@@ -13,6 +13,8 @@
 
 use crate::machine::Machine;
 use crate::scenario::{Scenario, ScenarioError, StopSpec, Variant};
+use crate::sim::EVENTS_MAX;
+use crate::size;
 use crate::timeline::Timeline;
 use crate::world::SimWorld;
 use corewise_core::engine::{Engine, EngineConfig};
@@ -141,6 +143,7 @@ struct AppRun {
 /// Runs a scenario. `commands` starts the commands of policies that are other programs.
 pub fn compare(scenario: &Scenario, commands: Option<StartCommand<'_>>) -> Result<Comparison, ScenarioError> {
     let tasks = tasks(scenario);
+    size::check(scenario, tasks.len())?;
     let runs: Vec<Run> = tasks.iter().map(|task| task.run(scenario, commands)).collect::<Result<_, _>>()?;
     Ok(combine(scenario, &runs))
 }
@@ -259,6 +262,9 @@ fn simulate(
         return Err(fault(variant, failure));
     }
     let sim = world.sim();
+    if sim.events() >= EVENTS_MAX {
+        return Err(fault(variant, format!("a run has more than {EVENTS_MAX} events")));
+    }
     let mut apps: BTreeMap<String, AppRun> = BTreeMap::new();
     for app in &sim.apps {
         let run = apps.entry(app.plan.name.to_string()).or_default();

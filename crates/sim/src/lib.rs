@@ -25,6 +25,7 @@ pub use corewise_core::random;
 pub mod rt_app;
 pub mod scenario;
 pub mod sim;
+pub mod size;
 pub mod thread;
 pub mod timeline;
 pub mod what_if;

@@ -323,7 +323,7 @@ impl Scenario {
     }
 
     /// Returns the program of an application.
-    fn program_of(&self, app: &AppSpec) -> Result<ProgramSpec, ScenarioError> {
+    pub(crate) fn program_of(&self, app: &AppSpec) -> Result<ProgramSpec, ScenarioError> {
         if !app.steps.is_empty() {
             return Ok(ProgramSpec { steps: app.steps.clone(), ..ProgramSpec::default() });
         }

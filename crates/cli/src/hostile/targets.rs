@@ -23,10 +23,12 @@ use corewise_core::topology::Topology;
 use corewise_counters::pmu::EventFile;
 use corewise_render::profile::fixture;
 use corewise_render::{comparison, report};
+use corewise_sim::comparison::compare;
 use corewise_sim::experiment::Experiment;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::rt_app;
 use corewise_sim::scenario::Scenario;
+use corewise_sim::size;
 use corewise_sys::proc::Proc;
 use corewise_topology as topology;
 use corewise_topology::Source;
@@ -79,6 +81,9 @@ macro_rules! json {
 }
 
 const MACHINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/tests/machines");
+/// Scenarios that are at least so many events are not run.
+const SIMULATED_MAX: f64 = 1e4;
+
 const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
 
 pub const TARGETS: &[Target] = &[
@@ -268,7 +273,15 @@ fn scenario_text() -> String {
 }
 
 fn scenario(text: &str) -> Result<()> {
-    Scenario::parse(text)?;
+    simulated(Scenario::parse(text)?)
+}
+
+/// Also runs a scenario that is small by what it says.
+fn simulated(scenario: Scenario) -> Result<()> {
+    let scenario = Scenario { runs: 1, baseline_runs: None, ..scenario };
+    if size::most(&scenario, 1)?.events < SIMULATED_MAX {
+        compare(&scenario, None)?;
+    }
     Ok(())
 }
 
@@ -279,8 +292,7 @@ const RT_APP: &str = r#"{"global": {"duration": 2, "default_policy": "SCHED_OTHE
 
 fn workload(text: &str) -> Result<()> {
     let machine = MachineSpec::plain("pack:1 core:2 pu:1");
-    Scenario::from_table(rt_app::scenario("fuzz", text, &machine)?, &[])?;
-    Ok(())
+    simulated(Scenario::from_table(rt_app::scenario("fuzz", text, &machine)?, &[])?)
 }
 
 const WORKLOAD: &str = "completions = 2\nenvironment = { A = '1' }\n[[application]]\nname = 'a'\n\

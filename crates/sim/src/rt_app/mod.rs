@@ -5,7 +5,7 @@
 //!
 //! | rt-app | here |
 //! | --- | --- |
-//! | `run` | work: so many microseconds on the PE of `global.calibration`, at speed 1 if that is a number |
+//! | `run` | work: so many microseconds on the PE of `global.calibration` (else the first), at speed 1 if that is a number |
 //! | `runtime` | the same, on machines whose PEs are equally fast; else refused, as it is no amount of work |
 //! | `sleep` | sleep |
 //! | `timer` | sleep: the period less what the events since the last use take when undisturbed |
@@ -46,6 +46,9 @@ const WITHOUT_EFFECT: [&str; 10] = [
     "mem_buffer_size",
     "cumulative_slack",
 ];
+
+/// The latest end of a run: some thirty years.
+const US_MAX: f64 = 1e15;
 
 /// A run that takes this many times its undisturbed duration is cut off.
 const LONGEST: f64 = 20.0;
@@ -117,7 +120,7 @@ pub fn scenario(name: &str, text: &str, machine: &MachineSpec) -> Result<Table, 
     table.insert("machine".to_owned(), Value::Table(Table::try_from(machine)?));
     table.insert("demand".to_owned(), one("run", Value::Table(Table::new())));
     table.insert("application".to_owned(), Value::Array(applications));
-    table.insert("stop".to_owned(), one("time", microseconds((LONGEST * longest_us).max(1e6))));
+    table.insert("stop".to_owned(), one("time", microseconds((LONGEST * longest_us).clamp(1e6, US_MAX))));
     Ok(table)
 }
 
@@ -125,10 +128,12 @@ impl Global {
     fn of(entries: Vec<(String, Json)>, machine: &MachineSpec) -> Result<Self, RtAppError> {
         let built = Machine::new(machine.clone())?;
         let speeds = || built.model.topology.allowed.iter().map(|pe| built.model.pes[pe.0 as usize].speed);
-        let first = speeds().next().unwrap_or(1.0);
-        let is_uniform = speeds().all(|speed| speed == first);
+        let one = speeds().next().unwrap_or(1.0);
+        let is_uniform = speeds().all(|speed| speed == one);
         let mut global = Self { duration_us: None, mcycles_per_us: machine.ghz / 1e3, is_uniform };
-        let mut calibrated_on = "CPU0".to_owned();
+        let model = &built.model;
+        let first = model.topology.allowed.first();
+        let mut calibrated_on = first;
         for (key, value) in entries {
             let path = format!("global.{key}");
             match (key.as_str(), value) {
@@ -136,22 +141,23 @@ impl Global {
                 ("duration", Json::Number(seconds)) if seconds > 0.0 => {
                     global.duration_us = Some(1e6 * seconds);
                 }
-                ("calibration", Json::Text(pe)) => calibrated_on = pe,
+                ("calibration", Json::Text(text)) => {
+                    let number = text.strip_prefix("CPU").and_then(|number| number.parse().ok());
+                    let pe = number.map(PeId).filter(|&pe| model.topology.pes.contains(pe));
+                    let write = first.map_or(String::new(), |pe| format!(": write CPU{}", pe.0));
+                    let words = || at(&path, format!("`{text}` is not a PE of the machine{write}"));
+                    calibrated_on = Some(pe.ok_or_else(words)?);
+                }
                 // Nanoseconds per loop: for a PE of speed 1.
-                ("calibration", Json::Number(_)) => calibrated_on.clear(),
+                ("calibration", Json::Number(_)) => calibrated_on = None,
                 ("default_policy", Json::Text(policy)) if policy == "SCHED_OTHER" => {}
                 ("pi_enabled", Json::Bool(false)) => {}
                 (key, _) if WITHOUT_EFFECT.contains(&key) => {}
                 (_, value) => return Err(at(&path, format!("{value} cannot be simulated"))),
             }
         }
-        if !calibrated_on.is_empty() {
-            let number = calibrated_on.strip_prefix("CPU").and_then(|number| number.parse().ok());
-            let pe = number.filter(|&number: &u32| built.model.topology.pes.contains(PeId(number)));
-            let pe = pe.ok_or_else(|| {
-                at("global.calibration", format!("`{calibrated_on}` is not a PE of the machine: write CPU0"))
-            })?;
-            global.mcycles_per_us *= built.model.pes[pe as usize].speed;
+        if let Some(pe) = calibrated_on {
+            global.mcycles_per_us *= model.pes[pe.0 as usize].speed;
         }
         Ok(global)
     }

@@ -94,6 +94,13 @@ fn a_run_is_as_much_work_as_on_the_calibrated_cpu() {
         table["application"][0]["steps"][0]["each"]["mcycles"].as_float()
     };
     assert_eq!((mcycles("\"CPU0\""), mcycles("\"CPU1\""), mcycles("90")), (Some(2.0), Some(1.0), Some(2.0)));
+    // PE 0 is not used: the first that is takes its place.
+    let without_first = MachineSpec { disabled: Some("0".to_owned()), ..machine.clone() };
+    let table = scenario("test", &task("\"loop\": 1, \"run\": 1000"), &without_first).expect("a scenario");
+    assert_eq!(table["application"][0]["steps"][0]["each"]["mcycles"].as_float(), Some(1.0));
+    let text = r#"{"tasks": {}, "global": {"calibration": "CPU7"}}"#;
+    let error = scenario("test", text, &without_first).expect_err("no such PE").to_string();
+    assert!(error.ends_with("`CPU7` is not a PE of the machine: write CPU1"), "{error}");
     let error = scenario("test", &task("\"runtime\": 5"), &machine).expect_err("no amount of work");
     assert!(error.to_string().contains("tasks.t.runtime"), "{error}");
 }

@@ -36,6 +36,9 @@ mod steps;
 /// Work below this many cycles counts as done, because of rounding.
 const DONE_CYCLES: f64 = 1e-3;
 
+/// A run ends after this many events, however far it has come.
+pub const EVENTS_MAX: u64 = 1_000_000_000;
+
 /// The stream of random numbers that orders the starts of an instant. 0 is the simulation's own, 1 the noise
 /// of the counters.
 const START_ORDER: u64 = 2;
@@ -196,6 +199,7 @@ impl Sim {
             self.now = self.now.max(until);
             self.finished = self.now >= self.stop.at;
         }
+        self.finished |= self.events >= EVENTS_MAX;
         for pe in 0..self.cpus.len() {
             self.settle(pe);
         }
