@@ -10,8 +10,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Programs {
     proc: Proc,
-    /// The name that the first thread of each process had when its program was read: it changes when a process
-    /// executes another program.
+    /// The name that the first thread of each process had when its program was read: it changes when a
+    /// process executes another program.
     read_as: HashMap<ThreadId, Arc<str>>,
     news: Vec<Program>,
 }

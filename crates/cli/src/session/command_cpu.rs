@@ -1,8 +1,8 @@
 //! The CPU time of the command with its descendants, as the kernel sums it up.
 //!
-//! Problem: what threads did before they were watched is in no reading. Approach: the kernel adds the time of a
-//! process to that of the one that waits for it, so in the end all of it is corewise's. Limits: children that
-//! corewise had before the command cannot be told apart, and processes that outlive it are missing.
+//! Problem: what threads did before they were watched is in no reading. Approach: the kernel adds the time of
+//! a process to that of the one that waits for it, so in the end all of it is corewise's. Limits: children
+//! that corewise had before the command cannot be distinguished, and processes that outlive it are missing.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The sum from a command's start on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommandCpu {
-    /// The time of earlier children; `None` if the command's cannot be told apart.
+    /// The time of earlier children; `None` if the command's cannot be distinguished.
     before: Option<Duration>,
 }
 

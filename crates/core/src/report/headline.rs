@@ -1,8 +1,8 @@
 //! What corewise did in a run, and what that gained, in one sentence: every form of a report begins with it.
 //!
-//! Readers have not read the other pages, so the sentence says CPU, and names programs by their scripts. What
-//! was changed about waits comes first: on most machines it gains the most. Gains are stated only as the guard
-//! measured them.
+//! Readers may know none of corewise's terms, so the sentence says CPU, and names programs by their scripts.
+//! What was changed about waits comes first: on most machines it gains the most. Gains are stated only as the
+//! guard measured them.
 
 use super::{ChangedProgram, Report, WaitsReport};
 use crate::guard::waits::{LOG_MAX, WaitsFindings, WaitsState};
@@ -20,7 +20,8 @@ const FACTOR_FROM: f64 = 0.5;
 const NOT_MEASURED: &str = "the gain was not measured (`corewise compare` does that)";
 const TOO_SHORT: &str = "the gain is unknown, as the run was too short to measure it";
 
-/// What corewise did, as a sentence that begins with its name. Contains names of programs, which are untrusted.
+/// What corewise did, as a sentence that begins with its name. It contains names of programs, which are
+/// untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Headline {
     /// The sentence after corewise's name, without the full stop.
@@ -157,28 +158,31 @@ fn kept(programs: &str, gain: &Gain) -> String {
 
 fn taken_back(after_seconds: Option<f64>, programs: &str, gain: &Gain) -> String {
     let after = after_seconds.map_or(String::new(), |seconds| format!(" after {seconds:.1} s"));
-    format!("took that back{after}: measured, {programs} ran {} with it", faster(gain))
+    format!("took that back{after}: measured, with it {programs} ran {}", faster(gain))
 }
 
 fn unclear(gain: &Gain) -> String {
-    format!("whether that helped is unclear ({})", faster(gain))
+    let interval = interval(gain).map_or(String::new(), |interval| format!(" ({interval})"));
+    format!("whether that helped is unclear{interval}")
 }
 
 /// A gain in words, with its interval.
 fn faster(gain: &Gain) -> String {
-    let value = gain.value;
     // Single pairs of the guard of waits are cut off there.
-    let least = if value > 0.99 * LOG_MAX.exp_m1() { "at least " } else { "" };
-    let percent = |gain: f64| format!("{:+.1} %", 100.0 * gain);
-    let times = |gain: f64| format!("{:.1}", 1.0 + gain);
-    let (shown, end): (String, &dyn Fn(f64) -> String) = match value {
-        v if v >= FACTOR_FROM => (format!("{least}{} times as fast", times(v)), &times),
-        v if v < 0.0 => (format!("{:.1} % slower", -100.0 * v), &percent),
-        v => (format!("{:.1} % faster", 100.0 * v), &percent),
-    };
-    match (gain.low, gain.high) {
-        (Some(low), Some(high)) => format!("{shown} (95 % certain: {} to {})", end(low), end(high)),
-        _ => shown,
+    let least = if gain.value > 0.99 * LOG_MAX.exp_m1() { "at least " } else { "" };
+    let interval = interval(gain).map_or(String::new(), |interval| format!(" ({interval})"));
+    format!("{least}{}{interval}", speed(gain.value))
+}
+
+fn interval(gain: &Gain) -> Option<String> {
+    Some(format!("95 % certain: between {} and {}", speed(gain.low?), speed(gain.high?)))
+}
+
+fn speed(gain: f64) -> String {
+    match gain {
+        gain if gain >= FACTOR_FROM => format!("{:.1} times as fast", 1.0 + gain),
+        gain if gain < 0.0 => format!("{:.1} % slower", -100.0 * gain),
+        gain => format!("{:.1} % faster", 100.0 * gain),
     }
 }
 

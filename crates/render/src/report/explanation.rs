@@ -238,7 +238,8 @@ fn place(report: &Report, thread: &ThreadReport, labels: &Labels<'_>) -> Vec<Str
     }));
     let is_held = |decision: &Decision| decision.tid == thread.tid && decision.reason == BACK;
     lines.extend(report.decisions.iter().any(is_held).then(|| {
-        "At times it was moved back to where it had run before, to compare times with and without the placement."
+        "At times it was moved back to where it had run before, to compare times with and without the \
+         placement."
             .to_owned()
     }));
     let spin = thread.spin_share.filter(|share| *share >= 0.01);

@@ -34,8 +34,8 @@ pub fn figures(report: &Report) -> String {
     )
 }
 
-/// Returns the rows below the whole, each with its CPU time, the largest first: one for each program of several
-/// processes, and for each thread of the others.
+/// Returns the rows below the whole, each with its CPU time, the largest first: one for each program of
+/// several processes, and for each thread of the others.
 fn rows(report: &Report) -> Vec<(f64, [String; 6])> {
     let labels = Labels::of(report);
     let mut rows = Vec::new();

@@ -154,8 +154,8 @@ impl Proc {
         std::fs::read(self.root.join(format!("{pid}/cmdline")))
     }
 
-    /// Returns the name of the script or executable that a process runs, by its command line; `None` if it has
-    /// none, as in a kernel thread, or has ended.
+    /// Returns the name of the script or executable that a process runs, by its command line; `None` if it
+    /// has none, as in a kernel thread, or has ended.
     pub fn program_name(&self, pid: u32) -> Option<String> {
         /// The rest of a long command line does not change the name.
         const LENGTH_MAX: u64 = 4_096;
