@@ -75,7 +75,7 @@ pub struct SessionRequest {
     /// Whether the descriptors that corewise was started with stay open in it.
     pub keep_descriptors: bool,
     /// Whether everything must be ready before the command starts, because its first instructions will be
-    /// part of a report.
+    /// part of a report, or the user asked for its placement.
     pub ready_first: bool,
 }
 

@@ -10,7 +10,7 @@
 //! [`PATIENT_FOR`], or when threads are delayed and may need more than a change of their waits; and it stops
 //! when the command has ended.
 //! Limits: threads that have ended by then are not seen, and usage by clock samples covers only the time
-//! since. If a report is requested, everything is therefore ready before the start.
+//! since. If a report or a placement is asked for, everything is therefore ready before the start.
 
 use super::{
     Attached, CommandCpu, Ended, Knowledge, SessionRequest, Watch, attach_running, children, guard, nested,
