@@ -4,7 +4,7 @@ use crate::profile_file;
 use anyhow::{Context, Result, bail};
 use corewise_core::topology::Topology;
 use corewise_render::terminal;
-use corewise_sim::machine::MachineSpec;
+use corewise_sim::machine::{MachineSpec, SpeedSpec};
 use corewise_sim::measured;
 use corewise_sys::input;
 use corewise_topology as topology;
@@ -18,7 +18,7 @@ pub fn named(name: &str) -> Result<MachineSpec> {
     Ok(match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => measured::machine(&profile_file::read(path)?).context(name.to_owned())?.spec,
         Some("toml") => of_scenario(path).with_context(|| format!("cannot take the machine of {name}"))?,
-        _ if path.exists() => of_shape(name, recorded(path)?),
+        _ if path.exists() => of_shape(recorded(path)?, name)?,
         _ if name.contains(':') => MachineSpec::plain(name),
         _ => bail!(
             "`{name}` is neither a machine nor a file: write a machine profile (.json), a scenario (.toml), \
@@ -42,7 +42,7 @@ pub fn complete(scenario: &mut toml::Table, folder: &Path) -> Result<()> {
     if let Some(file) = file.filter(|file| file.exists()) {
         let shape = recorded(&file)?;
         if !machine.contains_key("speeds") {
-            warn_about_speeds(&shape);
+            machine.insert("speeds".to_owned(), toml::Value::try_from(reported_speeds(&shape)?)?);
         }
         machine.insert("topology".to_owned(), shape.origin.clone().into());
         machine.insert("shape".to_owned(), toml::Value::try_from(shape)?);
@@ -61,19 +61,31 @@ fn recorded(path: &Path) -> Result<Topology> {
     Ok(topology::load(&Source::of(path), None)?)
 }
 
-fn of_shape(name: &str, shape: Topology) -> MachineSpec {
-    warn_about_speeds(&shape);
-    MachineSpec { name: name.to_owned(), shape: Some(shape.clone()), ..MachineSpec::plain(&shape.origin) }
+fn of_shape(shape: Topology, name: &str) -> Result<MachineSpec> {
+    let speeds = reported_speeds(&shape)?;
+    let by = shape.kinds.first().and_then(|kind| kind.speed.as_ref());
+    let name = match by {
+        Some(speed) => format!("{name} (speeds by {})", speed.source),
+        None => name.to_owned(),
+    };
+    Ok(MachineSpec { name, speeds, shape: Some(shape.clone()), ..MachineSpec::plain(&shape.origin) })
 }
 
-/// Warns about missing speeds: a topology tells which PEs are fast but not how fast, so without speeds all
-/// are simulated as equal.
-fn warn_about_speeds(shape: &Topology) {
-    if let [fastest, .., slowest] = shape.kinds.as_slice() {
+/// Returns the speeds that a machine reports of its slower PEs, and tells the user about them.
+fn reported_speeds(shape: &Topology) -> Result<Vec<SpeedSpec>> {
+    let speeds = SpeedSpec::reported(&shape.origin, shape).with_context(|| {
+        "the speeds of its PEs are needed: write a scenario with [machine], its name, this file as its \
+         topology, and speeds = [{ pes = \"slow\", speed = 0.6 }]"
+    })?;
+    for (kind, speed) in shape.kinds.iter().filter_map(|kind| Some((kind, kind.speed.as_ref()?))).skip(1) {
         terminal::message(format_args!(
-            "{}: the PEs {} ({}) and {} ({}) are taken to be equally fast; a scenario can give their \
-             speeds: machine.speeds = [{{ pes = \"{}\", speed = 0.5 }}]",
-            shape.origin, fastest.pes, fastest.name, slowest.pes, slowest.name, slowest.name
+            "{}: the PEs {} ({}) are simulated at {:.2} of the fastest, by {}; they were not measured",
+            shape.origin,
+            kind.pes,
+            kind.name,
+            speed.relative(),
+            speed.source
         ));
     }
+    Ok(speeds)
 }

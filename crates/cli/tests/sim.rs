@@ -242,13 +242,29 @@ fn a_machine_may_be_a_file_of_hwloc_or_a_recording() {
 }
 
 #[test]
-fn kinds_without_speeds_are_said_to_be_simulated_alike() {
+fn slow_pes_have_the_speed_that_their_machine_reports_or_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
-    let path = json_file(&directory, documented_workload());
-    let hybrid = machine("Intel-RaptorLake-Corei7-1370P.xml");
-    let output = corewise(&["sim", &path, "--machine", &hybrid, "--runs", "1"]).assert().success();
-    let said = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(said.contains("0-11 (fast) and 12-19 (slow) are taken to be equally fast"), "{said}");
+    let workload = json_file(&directory, documented_workload());
+    let on = |name: &str| corewise(&["sim", &workload, "--machine", &machine(name), "--runs", "1"]);
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let reported = on("20em64t-hybrid-1p6c2t+2ca4co1t.tar.gz").assert().success();
+    let output = reported.get_output();
+    assert!(said(&output.stderr).contains("12-19 (slow) are simulated at 0.77 of the fastest"), "{output:?}");
+    assert!(said(&output.stdout).contains("speeds by max frequency"), "{output:?}");
+    let unknown = on("Intel-RaptorLake-Corei7-1370P.xml").assert().failure();
+    let words = "how much slower its PEs 12-19 (slow) are than 0-11 (fast)";
+    assert!(said(&unknown.get_output().stderr).contains(words), "{unknown}");
+    // A scenario says it.
+    let hybrid = |speeds: &str| {
+        let shape = machine("Intel-RaptorLake-Corei7-1370P.xml");
+        let own = "speeds = [{ pes = \"1-3\", speed = 0.5 }]";
+        assert!(SCENARIO.contains(own), "{SCENARIO}");
+        let text = SCENARIO.replace("pack:1 l3:1(size=2MB) core:4 pu:1", &shape).replace(own, speeds);
+        corewise(&["sim", &file(&directory, &text), "--runs", "1"])
+    };
+    hybrid("").assert().failure();
+    hybrid("speeds = [{ pes = \"slow\", speed = 0.6 }]").assert().success();
+    hybrid("speeds = []").assert().success();
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn topology() -> Topology {
             .collect();
     let pes = CpuSet::first_n(PES);
     let fast = CpuSet::first_n(PES / 2);
-    let kind = |name: &str, pes| CpuKind { name: name.to_owned(), pes, evidence: Vec::new() };
+    let kind = |name: &str, pes| CpuKind { name: name.to_owned(), pes, evidence: Vec::new(), speed: None };
     let kinds = vec![kind("fast", fast.clone()), kind("slow", pes.difference(&fast))];
     let origin = "synthetic".to_owned();
     Topology { origin, pes: pes.clone(), allowed: pes, domains, kinds, notes: Vec::new() }

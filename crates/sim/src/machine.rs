@@ -8,7 +8,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::{MachineModel, Memory, Units};
 use corewise_core::topology::kinds::{self, Vote};
-use corewise_core::topology::{Domain, DomainKind, SyntheticError, Topology, TopologyError};
+use corewise_core::topology::{CpuKind, Domain, DomainKind, SyntheticError, Topology, TopologyError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -101,6 +101,31 @@ impl MachineSpec {
     }
 }
 
+impl SpeedSpec {
+    /// Returns the speeds of a machine's kinds of PE as its topology reports them; empty if all are of one
+    /// kind. Slow PEs of unknown speed are an error: as equals of the fast ones they would decide everything.
+    pub fn reported(machine: &str, shape: &Topology) -> Result<Vec<SpeedSpec>, MachineError> {
+        let unknown = |problem: String| MachineError::UnknownSpeeds { machine: machine.to_owned(), problem };
+        let [fastest, slower @ ..] = shape.kinds.as_slice() else { return Ok(Vec::new()) };
+        if slower.is_empty() && fastest.name == "unknown" {
+            return Err(unknown(format!(
+                "contradictory speeds are reported: {}",
+                fastest.evidence.join("; ")
+            )));
+        }
+        let speed = |kind: &CpuKind| match &kind.speed {
+            Some(speed) => {
+                Ok(SpeedSpec { pes: kind.pes.to_string(), speed: speed.relative(), reported: None })
+            }
+            None => Err(unknown(format!(
+                "nothing tells how much slower its PEs {} ({}) are than {} ({})",
+                kind.pes, kind.name, fastest.pes, fastest.name
+            ))),
+        };
+        slower.iter().map(speed).collect()
+    }
+}
+
 impl Default for Costs {
     fn default() -> Self {
         Self { switch_us: 2.0, migration_us: 5.0 }
@@ -144,6 +169,14 @@ pub enum MachineError {
         /// The parameter.
         field: &'static str,
         /// The problem.
+        problem: String,
+    },
+    /// It has fast and slow PEs of unknown speed.
+    #[error("machine `{machine}`: {problem}")]
+    UnknownSpeeds {
+        /// Its name.
+        machine: String,
+        /// What is known.
         problem: String,
     },
     /// A number is out of its range.
@@ -203,7 +236,8 @@ impl Machine {
         topology.origin = format!("{} (simulated)", spec.name);
         let permille: BTreeMap<PeId, u64> =
             topology.pes.iter().map(|pe| (pe, (1e3 * speeds[pe.0 as usize].1) as u64)).collect();
-        let vote = Vote::from_numbers("simulated speed", &permille, 0, |n| format!("{}", n as f64 / 1e3));
+        let vote = Vote::from_numbers("simulated speed", &permille, 0, |n| format!("{}", n as f64 / 1e3))
+            .in_proportion(&permille);
         (topology.kinds, topology.notes) = kinds::decide(&topology.pes, &[vote]);
         let mut model = MachineModel::from(topology);
         (model.ghz, model.units, model.memory) = (spec.ghz, spec.units, spec.memory);

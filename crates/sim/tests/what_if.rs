@@ -87,12 +87,13 @@ fn real_speedup(recorded: &Recorded, text: &str, policy: &str) -> f64 {
     recorded.seconds / seconds
 }
 
-fn speedup(prediction: &Prediction) -> Range {
-    prediction.speedup.expect("the recording is reproduced")
+/// The gain over the recording, by machine and policy together.
+fn gain(prediction: &Prediction) -> Range {
+    prediction.over_recorded.expect("the recording is reproduced")
 }
 
 fn assert_within(prediction: &Prediction, real: f64) {
-    let range = speedup(prediction);
+    let range = gain(prediction);
     assert!((range.low..=range.high).contains(&real), "{real} is not within {range:?}");
     assert!((range.low..=range.high).contains(&range.value), "{range:?}");
 }
@@ -105,7 +106,7 @@ fn a_placement_by_chance_is_reproduced_and_a_better_one_predicted() {
     let prediction = ask(&recorded.recording, "spread", None);
     assert_eq!(prediction.evidence, "simulated");
     assert!(prediction.reproduction.error.abs() < 0.02, "{:?}", prediction.reproduction);
-    assert!((speedup(&prediction).value / real - 1.0).abs() < 0.05, "{real}: {:?}", prediction.speedup);
+    assert!((gain(&prediction).value / real - 1.0).abs() < 0.05, "{real}: {:?}", prediction.over_recorded);
     assert_within(&prediction, real);
 }
 
@@ -123,7 +124,7 @@ fn waits_for_others_follow_their_speed() {
         .iter()
         .find(|a| a.assumption.waiting_for == WaitingFor::SomethingElse)
         .expect("it is tried");
-    assert!(rigid.speedup.value < speedup(&prediction).value, "{prediction:#?}");
+    assert!(rigid.over_recorded.value < gain(&prediction).value, "{prediction:#?}");
 }
 
 #[test]
@@ -137,6 +138,22 @@ fn another_machine_is_predicted() {
 }
 
 #[test]
+fn the_speedup_is_over_the_default_there_and_not_over_the_recorded_machine() {
+    let recorded = run(MODULES, "default", 1);
+    let faster = MODULES.replace("core:2 pu:1'", "core:2 pu:1', ghz = 2.0");
+    let default = ask(&recorded.recording, "default", Some(&faster));
+    let same = default.speedup.expect("the recording is reproduced");
+    assert_eq!((same.value, same.low, same.high), (1.0, 1.0, 1.0), "the same policy on the same machine");
+    assert!(gain(&default).low > 1.4, "{default:#?}");
+    let spread = ask(&recorded.recording, "spread", Some(&faster));
+    let speedup = spread.speedup.expect("the recording is reproduced");
+    let there = spread.assumptions[0].default_seconds / spread.assumptions[0].wished_seconds;
+    assert!((speedup.value / there - 1.0).abs() < 1e-9, "{spread:#?}");
+    let ratio = gain(&spread).value / gain(&default).value;
+    assert!((speedup.value / ratio - 1.0).abs() < 1e-9, "the same default as above: {spread:#?}");
+}
+
+#[test]
 fn what_was_not_recorded_is_said_and_makes_the_range_wide() {
     let mut recorded = run(MODULES, "default", 1);
     let full = ask(&recorded.recording, "spread", None);
@@ -144,8 +161,8 @@ fn what_was_not_recorded_is_said_and_makes_the_range_wide() {
         (reading.counters, reading.runnable_ns) = (None, None);
     }
     let poor = ask(&recorded.recording, "spread", None);
-    let width = |prediction: &Prediction| speedup(prediction).high - speedup(prediction).low;
-    assert!(width(&poor) > 2.0 * width(&full), "{:?} {:?}", poor.speedup, full.speedup);
+    let width = |prediction: &Prediction| gain(prediction).high - gain(prediction).low;
+    assert!(width(&poor) > 2.0 * width(&full), "{:?} {:?}", poor.over_recorded, full.over_recorded);
     let words = [poor.unknown.join("; "), poor.notes.join("; ")].join("; ");
     for part in ["FPU usage: not known for 100 %", "no usable counters", "waiting for a PE is not known"] {
         assert!(words.contains(part), "no `{part}` in {words}");
@@ -163,6 +180,7 @@ fn nothing_is_predicted_from_a_recording_that_cannot_be_reproduced() {
     let prediction = ask(&recorded.recording, "spread", None);
     assert!(prediction.reproduction.error < -REPRODUCTION_ERROR_MAX, "{:?}", prediction.reproduction);
     assert_eq!((prediction.speedup, prediction.seconds), (None, None));
+    assert_eq!(prediction.over_recorded, None);
 }
 
 #[test]
@@ -188,6 +206,32 @@ fn a_recording_of_nothing_is_refused() {
     assert!(failure(&recording, None).contains("no recorded thread used any CPU time"));
     recording.inputs.clear();
     assert!(failure(&recording, None).contains("no observation"));
+}
+
+/// A recording without counters from a machine whose slow PEs are known, but not how slow they are.
+#[test]
+fn slow_pes_have_their_reported_speed_or_nothing_is_predicted() {
+    let mut recording = run(ASYMMETRIC, "default", 1).recording;
+    for reading in observations(&mut recording).flat_map(|seen| &mut seen.threads) {
+        reading.counters = None;
+    }
+    let reported = ask(&recording, "default", None);
+    assert!(reported.notes.iter().any(|note| note.contains("by its simulated speed")), "{reported:#?}");
+    assert!(reported.reproduction.error.abs() < 0.1, "{:?}", reported.reproduction);
+    recording.header.topology.kinds.iter_mut().for_each(|kind| kind.speed = None);
+    let policy = || -> Box<dyn Policy> { policy::build("default").expect("a policy") };
+    let question = Question {
+        recording: &recording,
+        recorded_on: None,
+        machine: None,
+        policy: &policy,
+        fpu_threshold: 0.5,
+        seed: 1,
+        runs: 1,
+    };
+    let refusal = predict(&question).expect_err("no prediction").to_string();
+    assert!(refusal.contains("how much slower its PEs 1-3 (slow)"), "{refusal}");
+    assert!(refusal.contains("--recorded-on"), "{refusal}");
 }
 
 #[test]

@@ -169,10 +169,11 @@ pub fn votes(facts: &Facts, kinds: &[HwlocKind], pes: &CpuSet) -> Vec<Vote> {
     let mut votes = vec![
         Vote::from_numbers("core type", &core_type, 0, type_words),
         Vote::from_numbers("MIDR", &design, 0, design_words),
-        Vote::from_numbers("cpu_capacity", &capacity, TOLERANCE_PERCENT, number),
+        Vote::from_numbers("cpu_capacity", &capacity, TOLERANCE_PERCENT, number).in_proportion(&capacity),
         Vote::from_numbers("max frequency", &max_khz, TOLERANCE_PERCENT, |khz| {
             format!("{:.1} GHz", khz as f64 / 1e6)
-        }),
+        })
+        .in_proportion(&max_khz),
     ];
     if !votes.iter().any(|vote| vote.covers(pes)) {
         votes.push(Vote::from_numbers("hwloc efficiency", &efficiency, 0, number));

@@ -110,9 +110,12 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
         Name(&prediction.machine),
         prediction.seed
     )?;
-    if let (Some(speedup), Some(seconds)) = (&prediction.speedup, &prediction.seconds) {
-        writeln!(out, "  predicted speedup {}", range(speedup, ""))?;
-        writeln!(out, "  predicted time    {}", range(seconds, " s"))?;
+    if let (Some(speedup), Some(seconds), Some(over_recorded)) =
+        (&prediction.speedup, &prediction.seconds, &prediction.over_recorded)
+    {
+        writeln!(out, "  speedup over the policy default there {}", range(speedup, ""))?;
+        writeln!(out, "  predicted time                        {}", range(seconds, " s"))?;
+        writeln!(out, "  speedup over the recording            {}", range(over_recorded, ""))?;
     } else {
         writeln!(
             out,
@@ -128,10 +131,11 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
         100.0 * prediction.reproduction.error
     )?;
     if prediction.speedup.is_some() {
-        let mut table = Table::new("<<");
-        table.row(["assumption (simulated)", "speedup"]);
+        let mut table = Table::new("<<<");
+        table.row(["assumption (simulated)", "over default there", "over the recording"]);
         for assumed in &prediction.assumptions {
-            table.row([&assumed.words, &range(&assumed.speedup, "")]);
+            let ratios = [&assumed.speedup, &assumed.over_recorded].map(|ratio| range(ratio, ""));
+            table.row([&assumed.words, &ratios[0], &ratios[1]]);
         }
         write!(out, "{table}")?;
     } else {

@@ -287,6 +287,7 @@ mod tests {
             name: name.into(),
             pes: pes.parse().unwrap(),
             evidence: Vec::new(),
+            speed: None,
         };
         topology.kinds = vec![kind("fast", "0-3"), kind("slow", "4-7")];
         let topology = topology.arranged().unwrap();

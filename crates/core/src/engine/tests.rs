@@ -379,6 +379,7 @@ fn machine_of_kinds(text: &str, kinds: &[(&str, &str)]) -> Topology {
         name: name.to_owned(),
         pes: pes.parse().unwrap(),
         evidence: Vec::new(),
+        speed: None,
     };
     Topology { kinds: kinds.iter().map(kind).collect(), ..Topology::synthetic(text).unwrap() }
 }
@@ -474,6 +475,7 @@ fn every_policys_machine() -> Topology {
         name: name.to_owned(),
         pes: pes.parse().unwrap(),
         evidence: Vec::new(),
+        speed: None,
     };
     let kinds = vec![kind("fast", "0-3"), kind("slow", "4-7")];
     Topology { kinds, ..machine(DomainKind::Core, 4, 2) }

@@ -120,6 +120,7 @@ fn a_topology_tells_who_is_faster_and_not_by_how_much() {
         name: name.to_owned(),
         pes: pes.parse().unwrap(),
         evidence: Vec::new(),
+        speed: None,
     };
     topology.kinds = vec![kind("fast", "0"), kind("slow", "1-3")];
     let model = MachineModel::from(topology.clone());

@@ -124,7 +124,7 @@ impl MachineProfile {
         let rest = topology.pes.difference(&topology.allowed);
         if !rest.is_empty() {
             let evidence = vec!["not measured: it is not allowed".to_owned()];
-            kinds.push(CpuKind { name: "unknown".to_owned(), pes: rest, evidence });
+            kinds.push(CpuKind { name: "unknown".to_owned(), pes: rest, evidence, speed: None });
         }
         let groups = |kinds: &[CpuKind]| kinds.iter().map(|kind| kind.pes.clone()).collect::<Vec<_>>();
         let (reported, measured) = (groups(&topology.kinds), groups(&kinds));
@@ -376,8 +376,12 @@ mod tests {
 
     #[test]
     fn measured_speeds_override_told_kinds() {
-        let reported =
-            |pes: &str| CpuKind { name: "all".into(), pes: pes.parse().unwrap(), evidence: Vec::new() };
+        let reported = |pes: &str| CpuKind {
+            name: "all".into(),
+            pes: pes.parse().unwrap(),
+            evidence: Vec::new(),
+            speed: None,
+        };
         let mut base = profile("core:4 pu:1");
         base.reported.kinds = vec![reported("0-3")];
         let equal = with_speeds(base.clone(), Kernel::IntAdd, &[(0, 1.0), (1, 0.97), (2, 0.98), (3, 0.99)]);

@@ -195,7 +195,12 @@ mod tests {
 
     #[test]
     fn every_broken_rule_is_named() {
-        let kind = |name: &str, pes: &str| CpuKind { name: name.into(), pes: set(pes), evidence: vec![] };
+        let kind = |name: &str, pes: &str| CpuKind {
+            name: name.into(),
+            pes: set(pes),
+            evidence: vec![],
+            speed: None,
+        };
         check("has no PEs", |t| t.pes = CpuSet::new());
         check("the allowed set is {0,99}", |t| t.allowed = set("0,99"));
         check("core 0 is {}", |t| t.domains[0].pes = CpuSet::new());

@@ -9,11 +9,14 @@
 //! does. If two groups cannot be compared (one source ranks the first higher, another the second), the
 //! sources contradict each other: the result is one kind `unknown`, with a note about the sources.
 //!
+//! How much slower a kind is comes from the first source that distinguishes all kinds by numbers in proportion
+//! to the speed ([`Vote::in_proportion`]).
+//!
 //! Limits: numbers that differ by less than [`TOLERANCE_PERCENT`] form one class. Cores of one design differ
 //! by that much in their highest frequency (Intel's and AMD's "favoured cores"), which does not make a kind
-//! of its own.
+//! of its own. A ratio of clocks understates how much slower a smaller core of another design is.
 
-use super::CpuKind;
+use super::{CpuKind, ReportedSpeed};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use std::collections::BTreeMap;
@@ -28,6 +31,8 @@ pub struct Vote {
     pub source: String,
     /// Its classes from slow to fast, each with the finding in words: `max frequency 3.9 GHz`.
     pub classes: Vec<(CpuSet, String)>,
+    /// The speed of each PE, in any unit; empty if the source only ranks them.
+    pub speeds: BTreeMap<PeId, u64>,
 }
 
 impl Vote {
@@ -57,7 +62,13 @@ impl Vote {
             let shown = if low == high { words(low) } else { format!("{} to {}", words(low), words(high)) };
             (pes, format!("{source} {shown}"))
         };
-        Vote { source: source.to_owned(), classes: ranges.into_iter().map(describe).collect() }
+        let classes = ranges.into_iter().map(describe).collect();
+        Vote { source: source.to_owned(), classes, speeds: BTreeMap::new() }
+    }
+
+    /// Adds numbers that are in proportion to the speed, not only in its order.
+    pub fn in_proportion(self, speeds: &BTreeMap<PeId, u64>) -> Vote {
+        Vote { speeds: speeds.clone(), ..self }
     }
 
     /// Returns whether the source knows all of some PEs.
@@ -90,17 +101,39 @@ pub fn decide(pes: &CpuSet, votes: &[Vote]) -> (Vec<CpuKind>, Vec<String>) {
         notes.push(note);
         let evidence = votes.iter().flat_map(|vote| &vote.classes);
         let evidence = evidence.map(|(pes, words)| format!("{words} on PEs {pes}")).collect();
-        let unknown = CpuKind { name: "unknown".to_owned(), pes: pes.clone(), evidence };
+        let unknown = CpuKind { name: "unknown".to_owned(), pes: pes.clone(), evidence, speed: None };
         return (vec![unknown], notes);
     }
     // The groups form a chain, and in a chain the order of the map is the order of speed.
+    let groups: Vec<(Vec<usize>, CpuSet)> = groups.into_iter().rev().collect();
     let count = groups.len();
-    let kinds = groups.into_iter().rev().enumerate().map(|(index, (ranks, pes))| CpuKind {
+    let mut speeds = speeds(&votes, &groups).into_iter();
+    let kinds = groups.into_iter().enumerate().map(|(index, (ranks, pes))| CpuKind {
         name: name(index, count),
         pes,
         evidence: votes.iter().zip(&ranks).map(|(vote, &rank)| vote.classes[rank].1.clone()).collect(),
+        speed: speeds.next(),
     });
     (kinds.collect(), notes)
+}
+
+/// Returns the speed of each of these groups, fastest first, by the first source that knows the speeds and
+/// distinguishes all of them; empty if there is none.
+fn speeds(votes: &[&Vote], groups: &[(Vec<usize>, CpuSet)]) -> Vec<ReportedSpeed> {
+    let distinguishes =
+        |index: usize| groups.windows(2).all(|pair| pair[0].0[index] > pair[1].0[index]) && groups.len() > 1;
+    let by = votes.iter().enumerate().find(|(index, vote)| !vote.speeds.is_empty() && distinguishes(*index));
+    let Some((_, vote)) = by else { return Vec::new() };
+    let mean = |pes: &CpuSet| {
+        let sum: f64 = pes.iter().filter_map(|pe| vote.speeds.get(&pe)).map(|&speed| speed as f64).sum();
+        sum / pes.len() as f64
+    };
+    let fastest = mean(&groups[0].1);
+    let speed = |(_, pes): &(Vec<usize>, CpuSet)| ReportedSpeed {
+        permille: (1e3 * mean(pes) / fastest).round() as u32,
+        source: vote.source.clone(),
+    };
+    groups.iter().map(speed).collect()
 }
 
 /// Describes two groups that two sources put in opposite order.
@@ -169,6 +202,28 @@ mod tests {
         let core_type = vote("type", &[1, 1, 2, 2]);
         let capacity = vote("capacity", &[300, 300, 800, 1024]);
         check(&[core_type, capacity], 4, "fast=3 mid1=2 slow=0-1");
+    }
+
+    #[test]
+    fn speeds_are_those_of_a_source_that_tells_all_kinds_apart() {
+        let speeds = |votes: &[Vote]| {
+            let (kinds, _) = decide(&CpuSet::first_n(4), votes);
+            let speeds = kinds.into_iter().map(|kind| kind.speed);
+            speeds
+                .map(|speed| speed.map_or("?".to_owned(), |s| format!("{} {}", s.permille, s.source)))
+                .collect::<Vec<_>>()
+        };
+        let numbers = |numbers: &[u64]| (0..).map(PeId).zip(numbers.iter().copied()).collect();
+        let vote = |source: &str, of: &[u64]| vote(source, of).in_proportion(&numbers(of));
+        let core_type = self::vote("type", &[2, 2, 1, 1]);
+        let frequency = vote("frequency", &[5000, 5200, 3900, 3900]);
+        assert_eq!(speeds(&[core_type.clone(), frequency.clone()]), ["1000 frequency", "765 frequency"]);
+        let capacity = vote("capacity", &[1024, 1024, 512, 512]);
+        assert_eq!(speeds(&[capacity, frequency.clone()]), ["1000 capacity", "500 capacity"]);
+        let equal = vote("capacity", &[1024; 4]);
+        assert_eq!(speeds(&[equal.clone(), frequency]), ["1000 frequency", "765 frequency"]);
+        assert_eq!(speeds(&[core_type.clone(), equal]), ["?", "?"], "nobody tells by how much");
+        assert_eq!(speeds(&[core_type]), ["?", "?"]);
     }
 
     #[test]

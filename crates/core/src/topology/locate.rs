@@ -192,7 +192,12 @@ mod tests {
             (DomainKind::Core, vec!["0,4", "1,5", "2,6", "3,7"]),
         ];
         let domains = sets.iter().flat_map(|(kind, sets)| sets.iter().map(|s| Domain::new(*kind, set(s))));
-        let kind = |name: &str, pes: &str| CpuKind { name: name.into(), pes: set(pes), evidence: vec![] };
+        let kind = |name: &str, pes: &str| CpuKind {
+            name: name.into(),
+            pes: set(pes),
+            evidence: vec![],
+            speed: None,
+        };
         let topology = Topology {
             origin: "a test".into(),
             pes: set("0-7"),

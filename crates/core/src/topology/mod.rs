@@ -93,6 +93,25 @@ pub struct CpuKind {
     pub pes: CpuSet,
     /// The evidence in words: `cpu_capacity 1024`, `max frequency 5.2 GHz`, `hwloc efficiency 1`.
     pub evidence: Vec<String>,
+    /// Its speed as reported; `None` if no source tells by how much the kinds differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<ReportedSpeed>,
+}
+
+/// The speed of a kind of PE, as reported and not measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedSpeed {
+    /// Thousandths of the speed of the fastest kind.
+    pub permille: u32,
+    /// The source: `cpu_capacity`, `max frequency`.
+    pub source: String,
+}
+
+impl ReportedSpeed {
+    /// Returns the speed as a multiple of that of the fastest kind.
+    pub fn relative(&self) -> f64 {
+        f64::from(self.permille) / 1e3
+    }
 }
 
 impl DomainKind {

@@ -11,9 +11,10 @@
 //! 2. *Reproduction.* The recording is simulated on its own machine with the bindings that corewise made
 //!    then. As recorded cycles include waits for neighbours, each thread's work is scaled until its simulated
 //!    cycles equal the recorded ones. The duration is not fitted; its error is reported.
-//! 3. *Prediction.* The same programs run on the target machine, under the target policy and the real
-//!    engine. The speedup is the ratio of the two simulated times, so errors of the model that affect both
-//!    cancel out.
+//! 3. *Prediction.* The same programs run on the target machine, under the target policy and under `default`,
+//!    with the real engine. The speedup is over `default` there; the time is the recorded one, scaled by the
+//!    ratio of the simulated times there and as recorded. Errors of the model that affect both sides of a
+//!    ratio cancel out.
 //! 4. *Uncertainty.* Both cases run with several seeds and under several [`Assumption`]s about unknowns. The
 //!    interval contains nine tenths of the pairs of seeds under each assumption. It is widened on both sides
 //!    by the relative error of the reproduction and by half an interval of the recording, which is its time
@@ -42,7 +43,7 @@ use crate::machine::{MachineError, MachineSpec};
 use assume::{Assumption, WaitingFor};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::AppId;
-use corewise_core::policy::Policy;
+use corewise_core::policy::{DEFAULT, Policy, PolicySpec};
 use corewise_core::recording::Recording;
 use history::Histories;
 use models::{Model, Models};
@@ -98,6 +99,11 @@ pub struct Range {
     pub high: f64,
 }
 
+impl Range {
+    /// The ratio of something to itself.
+    const ONE: Range = Range { value: 1.0, low: 1.0, high: 1.0 };
+}
+
 /// A prediction. Everything except `recorded` is simulated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
@@ -115,10 +121,12 @@ pub struct Prediction {
     pub runs: u32,
     /// The recorded case, simulated.
     pub reproduction: Reproduction,
-    /// Recorded time over predicted time; `null` if the recording cannot be reproduced
-    /// ([`REPRODUCTION_ERROR_MAX`]).
+    /// Time under the policy `default` over time under the policy, both on the target machine; `null` if the
+    /// recording cannot be reproduced ([`REPRODUCTION_ERROR_MAX`]).
     pub speedup: Option<Range>,
-    /// The recorded time divided by the speedup: the predicted time in seconds.
+    /// Recorded time over predicted time: what machine and policy gain together; `null` likewise.
+    pub over_recorded: Option<Range>,
+    /// The predicted time in seconds; `null` likewise.
     pub seconds: Option<Range>,
     /// The result of each assumption; the first is the figure.
     pub assumptions: Vec<Assumed>,
@@ -164,10 +172,14 @@ pub struct Assumed {
     pub words: String,
     /// Simulated duration of the recorded case in seconds, mean over the seeds.
     pub recorded_seconds: f64,
-    /// Simulated duration of the target case in seconds, mean over the seeds.
+    /// Simulated duration on the target machine under the policy `default` in seconds, likewise.
+    pub default_seconds: f64,
+    /// Simulated duration of the target case in seconds, likewise.
     pub wished_seconds: f64,
-    /// The ratio, with the range over the seeds.
+    /// The ratio of the last two, with the range over the seeds.
     pub speedup: Range,
+    /// The ratio of the recorded case to the target case, with the range over the seeds.
+    pub over_recorded: Range,
 }
 
 /// Why nothing is predicted.
@@ -182,6 +194,9 @@ pub enum WhatIfError {
     /// A machine is invalid.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// Too little is known of the recorded machine.
+    #[error("{0}; --recorded-on can describe it")]
+    UnknownMachine(MachineError),
     /// The given description belongs to another machine.
     #[error("the recording is of a machine with the PEs {recorded}, but --recorded-on has {told}")]
     OtherMachine {
@@ -203,13 +218,18 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, WhatIfError> {
     let assumptions = Assumption::TRIED.iter().map(|a| case.assumed(*a)).collect::<Result<Vec<_>, _>>()?;
     let seconds = histories.end.as_secs_f64();
     let error = assumptions[0].recorded_seconds / seconds - 1.0;
-    let lowest = assumptions.iter().map(|assumed| assumed.speedup.low).fold(f64::INFINITY, f64::min);
-    let highest = assumptions.iter().map(|assumed| assumed.speedup.high).fold(0.0, f64::max);
-    let shortest = seconds.min(seconds / highest);
+    let over_recorded = enclosing(&assumptions, |assumed| assumed.over_recorded);
+    let shortest = seconds.min(seconds / over_recorded.high);
     let resolution = Duration::from_nanos(question.recording.header.interval_ns).as_secs_f64() / 2.0;
-    let wider = 1.0 + error.abs() + resolution / shortest;
-    let speedup = Range { value: assumptions[0].speedup.value, low: lowest / wider, high: highest * wider };
-    let speedup = (error.abs() <= REPRODUCTION_ERROR_MAX).then_some(speedup);
+    let is_reproduced = error.abs() <= REPRODUCTION_ERROR_MAX;
+    let widened = |range: Range| {
+        let wider = 1.0 + error.abs() + resolution / shortest;
+        is_reproduced.then_some(Range { low: range.low / wider, high: range.high * wider, ..range })
+    };
+    let speedup = enclosing(&assumptions, |assumed| assumed.speedup);
+    // Nothing is uncertain about the ratio of a policy to itself.
+    let speedup = if speedup == Range::ONE { is_reproduced.then_some(speedup) } else { widened(speedup) };
+    let over_recorded = widened(over_recorded);
     let header = &question.recording.header;
     Ok(Prediction {
         evidence: "simulated",
@@ -227,10 +247,11 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, WhatIfError> {
         runs: question.runs,
         reproduction: Reproduction { seconds: assumptions[0].recorded_seconds, error },
         speedup,
-        seconds: speedup.map(|speedup| Range {
-            value: seconds / speedup.value,
-            low: seconds / speedup.high,
-            high: seconds / speedup.low,
+        over_recorded,
+        seconds: over_recorded.map(|ratio| Range {
+            value: seconds / ratio.value,
+            low: seconds / ratio.high,
+            high: seconds / ratio.low,
         }),
         assumptions,
         unknown: models::unknown(&histories),
@@ -262,26 +283,45 @@ impl Case<'_> {
         let as_recorded = self.setup(assumption, self.recorded, &scales, &recorded_waits);
         let recorded: Vec<Run> =
             seeds.clone().map(|seed| as_recorded.as_recorded(seed)).collect::<Result<_, _>>()?;
-        let rigid = self.rigid(assumption);
-        let mut wished_waits = recorded_waits.clone();
-        for _ in 0..WAIT_ROUNDS {
-            let run =
-                self.setup(assumption, self.wished, &scales, &wished_waits).under(self.engine(), seed)?;
-            let growth = growth(&recorded[0], &run);
-            wished_waits = waits::following(self.histories, &growth, assumption.window(), &rigid);
-        }
-        let wished = self.setup(assumption, self.wished, &scales, &wished_waits);
-        let wished: Vec<Run> =
-            seeds.map(|seed| wished.under(self.engine(), seed)).collect::<Result<_, _>>()?;
-        let seconds = |runs: &[Run]| runs.iter().map(|run| run.seconds).collect::<Vec<f64>>();
-        let (recorded, wished) = (seconds(&recorded), seconds(&wished));
+        let there = |policy: &dyn Fn() -> Box<dyn Policy>| {
+            let waits = self.waits_there(assumption, &scales, &recorded_waits, &recorded[0], policy)?;
+            let setup = self.setup(assumption, self.wished, &scales, &waits);
+            let runs = seeds.clone().map(|seed| setup.under(self.engine(policy()), seed));
+            runs.collect::<Result<Vec<_>, _>>().map(|runs| seconds(&runs))
+        };
+        let policy = self.question.policy;
+        let wished = there(policy)?;
+        let is_default = policy().name() == DEFAULT.name;
+        let default = if is_default { wished.clone() } else { there(&by_default)? };
+        let recorded = seconds(&recorded);
         Ok(Assumed {
             assumption,
             words: assumption.words(),
             recorded_seconds: mean(&recorded),
+            default_seconds: mean(&default),
             wished_seconds: mean(&wished),
-            speedup: ratio(&recorded, &wished),
+            speedup: if is_default { Range::ONE } else { ratio(&default, &wished) },
+            over_recorded: ratio(&recorded, &wished),
         })
+    }
+
+    /// Returns the waits of the threads on the target machine under a policy.
+    fn waits_there(
+        &self,
+        assumption: Assumption,
+        scales: &[f64],
+        recorded_waits: &[Waits],
+        recorded: &Run,
+        policy: &dyn Fn() -> Box<dyn Policy>,
+    ) -> Result<Vec<Waits>, WhatIfError> {
+        let rigid = self.rigid(assumption);
+        let mut waits = recorded_waits.to_vec();
+        for _ in 0..WAIT_ROUNDS {
+            let setup = self.setup(assumption, self.wished, scales, &waits);
+            let run = setup.under(self.engine(policy()), self.question.seed)?;
+            waits = waits::following(self.histories, &growth(recorded, &run), assumption.window(), &rigid);
+        }
+        Ok(waits)
     }
 
     fn setup<'s>(
@@ -319,13 +359,13 @@ impl Case<'_> {
         threads.map(|t| !follow && !is_bystander(t.app, t.cpu_ns)).collect()
     }
 
-    fn engine(&self) -> Engine {
+    fn engine(&self, policy: Box<dyn Policy>) -> Engine {
         // A damaged header must neither stop the clock nor overflow it.
         let interval = self.question.recording.header.interval_ns.clamp(1_000_000, 3_600_000_000_000);
         let interval = Duration::from_nanos(interval);
         let fpu_threshold = self.question.fpu_threshold;
         let config = EngineConfig { fpu_threshold, ..EngineConfig::with_interval(interval) };
-        Engine::new(self.wished.topology.clone(), (self.question.policy)(), config)
+        Engine::new(self.wished.topology.clone(), policy, config)
     }
 }
 
@@ -333,6 +373,22 @@ impl Case<'_> {
 fn growth(recorded: &Run, wished: &Run) -> Vec<f64> {
     let ratio = |(recorded, wished): (&f64, &f64)| if *recorded > 0.0 { wished / recorded } else { 1.0 };
     recorded.runnable_ns.iter().zip(&wished.runnable_ns).map(ratio).collect()
+}
+
+fn by_default() -> Box<dyn Policy> {
+    PolicySpec::from(&DEFAULT).build(None).expect("the default policy needs no command")
+}
+
+fn seconds(runs: &[Run]) -> Vec<f64> {
+    runs.iter().map(|run| run.seconds).collect()
+}
+
+/// Returns the figure of the first assumption with the range of all.
+fn enclosing(assumptions: &[Assumed], of: impl Fn(&Assumed) -> Range) -> Range {
+    let ranges = || assumptions.iter().map(&of);
+    let low = ranges().map(|range| range.low).fold(f64::INFINITY, f64::min);
+    let high = ranges().map(|range| range.high).fold(0.0, f64::max);
+    Range { value: of(&assumptions[0]).value, low, high }
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -8,7 +8,7 @@ use crate::measured::machine;
 use crate::sim::os::Os;
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::MachineModel;
-use corewise_core::topology::Topology;
+use corewise_core::topology::{CpuKind, ReportedSpeed, Topology};
 
 /// The name of a machine that is only known from the recording.
 const NAME: &str = "the recorded machine";
@@ -53,7 +53,7 @@ pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, What
         None => {
             let ghz = wished.as_ref().map(|machine| machine.spec.ghz);
             let shape = Topology { allowed, ..recorded_shape.clone() };
-            Machine::with_topology(by_recording(histories, &shape, ghz, &mut notes), shape)?
+            Machine::with_topology(by_recording(histories, &shape, ghz, &mut notes)?, shape)?
         }
         Some(spec) => {
             let Machine { model: MachineModel { topology, .. }, spec, .. } = Machine::new(spec)?;
@@ -89,7 +89,7 @@ fn by_recording(
     shape: &Topology,
     wished_ghz: Option<f64>,
     notes: &mut Vec<String>,
-) -> MachineSpec {
+) -> Result<MachineSpec, WhatIfError> {
     let mut spec = MachineSpec { shape: Some(shape.clone()), ..MachineSpec::plain(&shape.origin) };
     spec.name = NAME.to_owned();
     notes.push(
@@ -99,39 +99,34 @@ fn by_recording(
     );
     let clocks: Vec<Option<f64>> =
         shape.kinds.iter().map(|kind| clock_on(histories, |pe| kind.pes.contains(pe))).collect();
-    let Some(fastest) = clocks.iter().flatten().copied().reduce(f64::max).or(clock_on(histories, |_| true))
-    else {
-        if let Some(ghz) = wished_ghz {
-            spec.ghz = ghz;
-            notes.push(
-                "the clock of the recorded machine is not known: its PEs are taken to be as fast as \
-                        those of speed 1 of the other machine"
-                    .to_owned(),
-            );
-        }
-        if shape.kinds.len() > 1 {
-            notes.push(
-                "how much slower the slow PEs of the recorded machine are is not known: all are \
-                        taken to be equally fast"
-                    .to_owned(),
-            );
-        }
-        return spec;
-    };
-    spec.ghz = fastest;
-    for (kind, clock) in shape.kinds.iter().zip(clocks) {
-        match clock.map(|clock| clock / fastest) {
-            Some(speed) if (speed - 1.0).abs() > SAME_CLOCK => {
-                spec.speeds.push(SpeedSpec { pes: kind.pes.to_string(), speed, reported: None });
-            }
-            Some(_) => {}
-            None => notes.push(format!(
-                "no thread ran on the PEs {} for long: they are assumed to be as fast as the fastest",
-                kind.pes
-            )),
-        }
+    if let Some(known) = clocks.iter().copied().collect::<Option<Vec<f64>>>().filter(|all| !all.is_empty()) {
+        spec.ghz = known.iter().copied().fold(0.0, f64::max);
+        let speeds = shape.kinds.iter().zip(known).map(|(kind, clock)| (kind, clock / spec.ghz));
+        let differs = speeds.filter(|(_, speed)| (speed - 1.0).abs() > SAME_CLOCK);
+        spec.speeds = differs
+            .map(|(kind, speed)| SpeedSpec { pes: kind.pes.to_string(), speed, reported: None })
+            .collect();
+        return Ok(spec);
     }
-    spec
+    // On some kinds no thread ran for long: what the machine reports of its kinds must do.
+    spec.speeds = SpeedSpec::reported(NAME, shape).map_err(WhatIfError::UnknownMachine)?;
+    let relative = |kind: &CpuKind| kind.speed.as_ref().map_or(1.0, ReportedSpeed::relative);
+    let kinds = shape.kinds.iter().zip(&clocks);
+    let fastest = kinds.filter_map(|(kind, clock)| Some((*clock)? / relative(kind))).reduce(f64::max);
+    if let Some(speed) = shape.kinds.first().and_then(|kind| kind.speed.as_ref()) {
+        notes.push(format!("the speeds of the recorded machine's PEs are those by its {}", speed.source));
+    }
+    if let Some(ghz) = fastest.or_else(|| clock_on(histories, |_| true)) {
+        spec.ghz = ghz;
+    } else if let Some(ghz) = wished_ghz {
+        spec.ghz = ghz;
+        notes.push(
+            "the clock of the recorded machine is not known: its fastest PEs are taken to be as fast as \
+             those of speed 1 of the other machine"
+                .to_owned(),
+        );
+    }
+    Ok(spec)
 }
 
 /// Returns the median rate of the cycle counter of threads that stayed on such PEs, weighted by CPU time.

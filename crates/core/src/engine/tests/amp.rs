@@ -11,7 +11,7 @@ fn asymmetric(caches: u32, width: u32, fast: &str) -> Topology {
     let machine = machine(DomainKind::L3, caches, width);
     let fast: CpuSet = fast.parse().unwrap();
     let slow = machine.pes.difference(&fast);
-    let kind = |name: &str, pes| CpuKind { name: name.to_owned(), pes, evidence: Vec::new() };
+    let kind = |name: &str, pes| CpuKind { name: name.to_owned(), pes, evidence: Vec::new(), speed: None };
     Topology { kinds: vec![kind("fast", fast), kind("slow", slow)], ..machine }
 }
 
@@ -363,6 +363,7 @@ fn an_asymmetric_machine_is_needed_and_the_reason_is_said() {
         name: name.to_owned(),
         pes: pes.parse().unwrap(),
         evidence: Vec::new(),
+        speed: None,
     };
     for (kinds, allowed, expected) in [
         (vec![], "0-3", "nothing is known about the speed"),
