@@ -55,6 +55,11 @@ impl Variable {
         self.word.is_same(&other.word)
     }
 
+    /// Its address in the program's memory.
+    pub fn address(&self) -> u64 {
+        self.word.address
+    }
+
     /// What stood there at first.
     pub fn own(&self) -> u64 {
         self.word.own

@@ -1,5 +1,7 @@
 //! What is done to a run.
 
+use super::changes::Orders;
+use super::program::Program;
 use super::round::Round;
 use nix::sys::signal::Signal;
 use nix::sys::signal::Signal::{SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGSTOP, SIGTERM};
@@ -10,7 +12,13 @@ pub struct Kind {
     pub name: &'static str,
     /// What is around corewise.
     pub wrap: Wrap,
-    /// What the program's threads start, if that is not left to chance.
+    /// What runs, if that is not left to chance.
+    pub program: Option<Program>,
+    /// What it is ordered to do before the fault.
+    pub orders: Orders,
+    /// Whether corewise may leave something changed, if it names the processes.
+    pub may_be_lost: bool,
+    /// What the threads of [`Program::Bound`] start, if that is not left to chance.
     pub script: Option<&'static str>,
     /// How corewise finds threads, if that is not left to chance.
     pub discovery: Option<&'static str>,
@@ -64,8 +72,19 @@ pub const SCRIPTS: [&str; 6] = [
     CHAIN,
 ];
 
-const fn kind(name: &'static str, act: fn(&mut Round)) -> Kind {
-    Kind { name, wrap: Wrap::None, script: None, discovery: None, touches_others: false, act }
+/// A fault while threads are bound.
+pub const fn kind(name: &'static str, act: fn(&mut Round)) -> Kind {
+    Kind {
+        name,
+        wrap: Wrap::None,
+        program: Some(Program::Bound),
+        orders: Orders(b""),
+        may_be_lost: false,
+        script: None,
+        discovery: None,
+        touches_others: false,
+        act,
+    }
 }
 
 const fn within(name: &'static str, wrap: Wrap, act: fn(&mut Round)) -> Kind {
@@ -81,7 +100,12 @@ const fn offline(name: &'static str, act: fn(&mut Round)) -> Kind {
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 32] = [
+pub fn all() -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().chain(&super::changes::KINDS)
+}
+
+/// Those while threads are bound.
+static KINDS: [Kind; 32] = [
     kind("kill corewise", |round| signal(round, "run", SIGKILL)),
     kind("stop, then kill corewise", |round| {
         round.send(&round.corewise("run"), SIGSTOP);
@@ -262,7 +286,7 @@ fn take_pe(round: &Round, online: &str) {
 }
 
 /// The killed must be dead before anybody can know of it.
-fn next_start(round: &mut Round) {
+pub fn next_start(round: &mut Round) {
     while !round.corewise("run").is_empty() {
         round.pause(1);
     }

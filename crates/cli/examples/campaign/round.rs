@@ -2,12 +2,15 @@
 
 use super::cpuset::Cpuset;
 use super::kinds::{Kind, SCRIPTS, Wrap};
+use super::program::{Program, Programs, changes};
 use corewise_core::random::Random;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +24,7 @@ pub struct Tools {
     corewise: String,
     burn: String,
     profile: PathBuf,
+    programs: Programs,
     _directory: TempDir,
 }
 
@@ -29,12 +33,14 @@ pub struct Tools {
 pub struct Outcome {
     /// How many.
     pub faults: usize,
-    /// How many of them found a bound thread.
-    pub bound: usize,
+    /// How many of them found something changed.
+    pub changed: usize,
     /// The threads that lived on.
     pub threads: usize,
-    /// Those that were left narrow, in words.
-    pub narrow: Vec<String>,
+    /// What was left changed or was otherwise wrong, in words.
+    pub left: Vec<String>,
+    /// How much of what could not be known any more was left, but said.
+    pub said: usize,
     /// Threads that had pinned themselves and were given more.
     pub widened: usize,
 }
@@ -43,9 +49,10 @@ impl Outcome {
     /// Adds another.
     pub fn add(&mut self, other: Outcome) {
         self.faults += other.faults;
-        self.bound += other.bound;
+        self.changed += other.changed;
         self.threads += other.threads;
-        self.narrow.extend(other.narrow);
+        self.left.extend(other.left);
+        self.said += other.said;
         self.widened += other.widened;
     }
 }
@@ -59,6 +66,7 @@ impl Tools {
         let name = format!("corewise-campaign-{}", std::process::id());
         drop(Cpuset::create(&name).map_err(|error| format!("no cpuset can be made: {error}"))?);
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let programs = Programs::compile(directory.path())?;
         let profile = directory.path().join("profile.json");
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         let last = online.trim().rsplit('-').next().and_then(|last| last.parse::<u32>().ok()).unwrap_or(0);
@@ -78,42 +86,63 @@ impl Tools {
         };
         value["speeds"] = (0..=last).map(speed).collect();
         fs::write(&profile, value.to_string()).map_err(|error| error.to_string())?;
-        Ok(Tools { corewise, burn, profile, _directory: directory })
+        Ok(Tools { corewise, burn, profile, programs, _directory: directory })
     }
 }
 
-/// A run of the test program under corewise.
+/// A run of a program under corewise.
 pub struct Round<'a> {
     tools: &'a Tools,
+    program: Program,
     pub cpuset: Cpuset,
     directory: TempDir,
     starter: Child,
+    /// Who needs the PEs, too.
+    crowd: Option<Child>,
     /// What happens by chance.
     pub chance: Random,
+    /// What corewise did wrong while it lived.
+    wrong: Vec<String>,
 }
 
 /// Starts a run, does what the kind says, and looks at what lives on.
 pub fn carry_out(tools: &Tools, kind: &Kind, chance: Random) -> Outcome {
     let mut round = Round::start(tools, kind, chance);
-    // Until a thread is bound and has started something, or the kind does not let it come so far.
-    let bound = wait_for(Duration::from_secs(5), || round.has_started() && round.has_bound());
-    round.pause(150);
+    // Until something is changed, or the kind does not let it come so far.
+    let mut changed = match round.program {
+        Program::Bound => wait_for(Duration::from_secs(5), || round.has_started() && round.has_bound()),
+        _ => wait_for(Duration::from_secs(20), || round.is_changed()),
+    };
+    round.give_orders(kind.orders.0);
+    round.pause(if round.program == Program::Bound { 150 } else { 60 });
+    if matches!(round.program, Program::Team | Program::Turns) {
+        changed = round.is_changed();
+    }
     (kind.act)(&mut round);
     round.cpuset.allow("0-1");
     // A chain of processes may be between two of them: it is looked at several times.
-    let (mut narrow, mut widened) = (Vec::new(), 0);
+    let (mut left, mut widened) = (Vec::new(), 0);
     for _ in 0..3 {
-        (narrow, widened) = round.narrow();
-        if !narrow.is_empty() {
+        (left, widened) = round.narrow();
+        if !left.is_empty() {
             break;
         }
         std::thread::sleep(Duration::from_millis(3));
     }
+    left.extend(round.left_changed());
     let threads = round.threads().len();
-    if !narrow.is_empty() {
-        narrow[0] += &format!(" (of {threads}; said: {})", round.said());
+    let mut said = 0;
+    if kind.may_be_lost {
+        // Where the journal is damaged, what cannot be known must be named.
+        let (known, unknown): (Vec<String>, Vec<String>) =
+            left.into_iter().partition(|what| round.has_named(what));
+        (said, left) = (known.len(), unknown);
     }
-    Outcome { faults: 1, bound: usize::from(bound), threads, narrow, widened }
+    left.append(&mut round.wrong);
+    if !left.is_empty() {
+        left[0] += &format!(" (of {threads}; said: {})", round.said());
+    }
+    Outcome { faults: 1, changed: usize::from(changed), threads, left, said, widened }
 }
 
 impl<'a> Round<'a> {
@@ -126,48 +155,40 @@ impl<'a> Round<'a> {
         let path = |name: &str| directory.path().join(name);
         fs::create_dir(path("runtime")).expect("a directory can be made");
         fs::set_permissions(path("runtime"), fs::Permissions::from_mode(0o700)).expect("it is ours");
-        let interval = format!("{}ms", 10 + 5 * chance.below(5));
+        let program = kind.program.unwrap_or_else(|| {
+            [Program::Bound, Program::Bound, Program::Team, Program::Team, Program::Turns][chance.below(5)]
+        });
         // Only BPF knows of orphans without an environment, and only outside of a namespace.
         let discovery = match (kind.discovery, chance.below(2)) {
             (Some(only), _) => only,
             (None, by_chance) => ["bpf", "poll"][by_chance],
         };
-        let script = kind.script.unwrap_or(SCRIPTS[chance.below(SCRIPTS.len())]);
-        let enter = format!("echo $$ > {}/cgroup.procs; {}", cpuset.0.display(), before(kind.wrap));
+        let enter = format!("echo $$ > {}/cgroup.procs; ", cpuset.0.display());
         let mut command = Command::new("sh");
-        command.args([
-            "-c",
-            &enter,
-            "sh",
-            &tools.corewise,
-            "run",
-            "-q",
-            "--counters",
-            "none",
-            "--policy",
-            "rr",
-        ]);
-        command
-            .args(["--interval", &interval, "--discovery", discovery, "--profile"])
-            .arg(&tools.profile)
-            .arg("--");
-        if kind.wrap == Wrap::Nested {
-            let path = format!("PATH={}", std::env::var("PATH").unwrap_or_default());
-            let script = format!("BURN_SCRIPT={script}");
-            command.args(["env", "-i", &path, &script, &tools.corewise, "run", "-q", "--counters", "none"]);
-            command
-                .args(["--policy", "rr", "--interval", &interval, "--profile"])
-                .arg(&tools.profile)
-                .arg("--");
+        command.args(["-c", &format!("{enter}{}", before(kind.wrap)), "sh", &tools.corewise, "run", "-q"]);
+        command.args(["--discovery", discovery]);
+        let mut crowd = None;
+        match tools.programs.command(program) {
+            None => bound_command(tools, kind, &mut chance, &mut command),
+            Some((options, words)) => {
+                command.args(options);
+                // With a report, everything is ready before the start.
+                if program == Program::Turns || chance.below(2) == 0 {
+                    command.arg("--report").arg(path("report.json"));
+                }
+                command.arg("--").args(words).env_remove("OMP_WAIT_POLICY");
+                if program != Program::Turns {
+                    let mut busy = Command::new("sh");
+                    busy.args(["-c", &format!("{enter}exec \"$@\""), "sh", &tools.burn, "600", "4*int"]);
+                    crowd = busy.stdin(Stdio::null()).stdout(Stdio::null()).spawn().ok();
+                }
+            }
         }
-        command
-            .args([&tools.burn, "600", "int", "shell"])
-            .arg(["int", "churn", "spawner", "pin"][chance.below(4)]);
-        command.env("BURN_SCRIPT", script).env("XDG_RUNTIME_DIR", path("runtime"));
-        let said = fs::File::create(path("said")).expect("a file can be made");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).process_group(0);
+        command.env("XDG_RUNTIME_DIR", path("runtime"));
+        let output = |name: &str| fs::File::create(path(name)).expect("a file can be made");
+        command.stdin(Stdio::piped()).stdout(output("out")).stderr(output("said")).process_group(0);
         let starter = command.spawn().expect("there is a shell");
-        Round { tools, cpuset, directory, starter, chance }
+        Round { tools, program, cpuset, directory, starter, crowd, chance, wrong: Vec::new() }
     }
 
     /// Waits for a random time up to so many milliseconds.
@@ -204,6 +225,124 @@ impl<'a> Round<'a> {
     /// The processes of the program.
     pub fn program(&self) -> Vec<u32> {
         self.cpuset.processes().into_iter().filter(|pid| name_of(*pid) == "burn").collect()
+    }
+
+    /// Gives the program these orders, if it lives. By chance it has time to begin with them.
+    fn give_orders(&mut self, orders: &[u8]) {
+        let before = self.compiled().len();
+        orders.iter().for_each(|&order| self.order(order));
+        if orders.is_empty() || (self.program != Program::Reuse && self.chance.below(4) == 0) {
+            return;
+        }
+        if self.program != Program::Reuse {
+            wait_for(Duration::from_secs(2), || self.compiled().len() > before);
+        } else {
+            let filled = self.wait_for_output(|out| Some(out.lines().last()? == "filled"));
+            // `filled, unchanged before` shows nothing.
+            assert!(filled.is_some(), "it does not close its library; said: {}", self.said());
+        }
+    }
+
+    /// Gives the program an order.
+    pub fn order(&mut self, order: u8) {
+        // It may have ended.
+        let _ = self.starter.stdin.as_mut().map(|input| input.write_all(&[order]));
+    }
+
+    /// Waits until the program's output answers a question.
+    pub fn wait_for_output<T>(&self, ask: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let path = self.directory.path().join("out");
+        let mut answer = None;
+        wait_for(Duration::from_secs(20), || {
+            answer = ask(&fs::read_to_string(&path).unwrap_or_default());
+            answer.is_some()
+        });
+        answer
+    }
+
+    /// The command: the program, the shell of both programs and these, or the shell of one that outlives it.
+    pub fn command(&self) -> Vec<u32> {
+        let mut first = self.compiled();
+        first.sort_by_key(|&pid| start_of(pid));
+        first.truncate(match self.program {
+            Program::Bound | Program::Team => 1,
+            Program::Turns => 2,
+            Program::Reuse => 0,
+        });
+        let shells = self.cpuset.processes().into_iter().filter(|&pid| name_of(pid) == "sh");
+        shells.chain(first).collect()
+    }
+
+    /// Where the journals are.
+    pub fn journal_directory(&self) -> PathBuf {
+        self.directory.path().join("runtime/corewise")
+    }
+
+    /// The journals, by their names: boot, namespace and process.
+    pub fn journals(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.journal_directory()).into_iter().flatten().flatten();
+        let is_journal = |path: &PathBuf| path.to_str().is_some_and(|path| path.contains('@'));
+        files.map(|entry| entry.path()).filter(is_journal).collect()
+    }
+
+    /// Locks what is far from all places that programs have.
+    pub fn lock_turns(&mut self) -> fs::File {
+        let file = fs::File::options().read(true).write(true).open(self.journal_directory().join("turns"));
+        let file = file.expect("programs take turns");
+        let (l_type, l_whence) = (nix::libc::F_WRLCK as i16, nix::libc::SEEK_SET as i16);
+        let rest = nix::libc::flock { l_type, l_whence, l_start: 1 << 40, l_len: 0, l_pid: 0 };
+        let lock = match self.chance.below(2) {
+            0 => FcntlArg::F_SETLK(&rest),
+            _ => FcntlArg::F_OFD_SETLK(&rest),
+        };
+        fcntl(&file, lock).expect("nobody else has it");
+        file
+    }
+
+    /// Corewise must have said this.
+    pub fn must_have_said(&mut self, text: &str) {
+        if !self.said().contains(text) {
+            self.wrong.push(format!("it did not say `{text}`"));
+        }
+    }
+
+    /// Corewise must not have ended.
+    pub fn must_run(&mut self) {
+        if self.corewise("run").is_empty() {
+            self.wrong.push("corewise ended of itself".to_owned());
+        }
+    }
+
+    /// What is changed must not be so any more soon.
+    pub fn must_become_unchanged(&mut self) {
+        if !wait_for(Duration::from_secs(5), || !self.is_changed()) {
+            self.wrong.push("it stayed changed while corewise was stopped".to_owned());
+        }
+    }
+
+    /// What is still changed, apart from masks, and not only for a moment.
+    fn left_changed(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        wait_for(Duration::from_millis(300), || {
+            left = self.cpuset.processes().into_iter().flat_map(changes).collect();
+            left.is_empty()
+        });
+        if self.program == Program::Reuse {
+            match self.words_changed() {
+                Some(0) => {}
+                Some(count) => left.push(format!("{count} words outside of the library were written")),
+                None => left.push("the program did not answer".to_owned()),
+            }
+        }
+        left
+    }
+
+    /// Whether corewise has named the process of something that was left (`name (pid) ...`).
+    fn has_named(&self, left: &str) -> bool {
+        let pid = left.split(['(', ')']).nth(1).unwrap_or_default();
+        let said = self.said();
+        let mut numbers = said.split(|character: char| !character.is_ascii_digit());
+        said.contains("is damaged") && numbers.any(|number| number == pid)
     }
 
     /// Whether the program has started other processes.
@@ -272,24 +411,24 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Name and mask of every thread.
-    fn threads(&self) -> Vec<(String, String)> {
+    /// Name, process and mask of every thread.
+    fn threads(&self) -> Vec<(String, u32, String)> {
         self.cpuset.processes().into_iter().flat_map(threads_of).collect()
     }
 
     /// Whether a thread of the program or of what it has started is narrow, be it by its own wish.
     fn has_bound(&self) -> bool {
         let others = self.cpuset.processes().into_iter().filter(|&pid| !is_corewise(pid));
-        others.flat_map(threads_of).any(|(name, mask)| mask != "0-1" && !has_own_wish(&name))
+        others.flat_map(threads_of).any(|(name, _, mask)| mask != "0-1" && !has_own_wish(&name))
     }
 
     /// Who is narrow but not by its own wish, and how many that pinned themselves are not.
     fn narrow(&self) -> (Vec<String>, usize) {
         let (pinned, others): (Vec<_>, Vec<_>) =
-            self.threads().into_iter().partition(|(name, _)| has_own_wish(name));
-        let narrow = others.into_iter().filter(|(_, mask)| mask != "0-1");
-        let widened = pinned.iter().filter(|(name, mask)| name != "taskset" && mask == "0-1").count();
-        (narrow.map(|(name, mask)| format!("{name} has {mask}")).collect(), widened)
+            self.threads().into_iter().partition(|(name, ..)| has_own_wish(name));
+        let narrow = others.into_iter().filter(|(.., mask)| mask != "0-1");
+        let widened = pinned.iter().filter(|(name, _, mask)| name != "taskset" && mask == "0-1").count();
+        (narrow.map(|(name, pid, mask)| format!("{name} ({pid}) has {mask}")).collect(), widened)
     }
 }
 
@@ -305,9 +444,27 @@ impl Drop for Round<'_> {
         while !self.cpuset.processes().is_empty() && Instant::now() < end {
             self.send(&self.cpuset.processes(), Signal::SIGKILL);
             let _ = self.starter.try_wait();
+            let _ = self.crowd.as_mut().map(Child::try_wait);
         }
         let _ = self.starter.wait();
+        let _ = self.crowd.as_mut().map(Child::wait);
     }
+}
+
+/// The rest of the command of a run that binds threads all the time.
+fn bound_command(tools: &Tools, kind: &Kind, chance: &mut Random, command: &mut Command) {
+    let interval = format!("{}ms", 10 + 5 * chance.below(5));
+    let script = kind.script.unwrap_or(SCRIPTS[chance.below(SCRIPTS.len())]);
+    let options = ["--counters", "none", "--policy", "rr", "--interval", &interval, "--profile"];
+    command.args(options).arg(&tools.profile).arg("--");
+    if kind.wrap == Wrap::Nested {
+        let path = format!("PATH={}", std::env::var("PATH").unwrap_or_default());
+        let script = format!("BURN_SCRIPT={script}");
+        command.args(["env", "-i", &path, &script, &tools.corewise, "run", "-q"]);
+        command.args(options).arg(&tools.profile).arg("--");
+    }
+    command.args([&tools.burn, "600", "int", "shell"]);
+    command.arg(["int", "churn", "spawner", "pin"][chance.below(4)]).env("BURN_SCRIPT", script);
 }
 
 /// What the shell does before it becomes corewise.
@@ -334,13 +491,13 @@ fn start_of(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-fn name_of(pid: u32) -> String {
+pub fn name_of(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-fn threads_of(pid: u32) -> Vec<(String, String)> {
+fn threads_of(pid: u32) -> Vec<(String, u32, String)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|task| thread(&task.path())).collect()
+    tasks.filter_map(|task| thread(&task.path())).map(|(name, mask)| (name, pid, mask)).collect()
 }
 
 /// `None` for one that has ended: it has given its memory back, even if its state does not say so yet, or

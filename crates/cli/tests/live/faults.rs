@@ -334,10 +334,10 @@ fn an_orphan_without_an_environment_is_given_its_pes_back() {
 
 /// A few faults of every sort by chance; `examples/kill_campaign.rs` does thousands.
 #[test]
-fn after_faults_by_chance_no_thread_is_left_narrow() {
+fn after_faults_by_chance_nothing_is_left_changed() {
     needs!(TwoPes);
     let mut campaign = Command::new(example("kill_campaign"));
-    campaign.args([env!("CARGO_BIN_EXE_corewise"), &burn(), "1", "9"]).args([
+    campaign.args([env!("CARGO_BIN_EXE_corewise"), &burn(), "1", "15"]).args([
         "kill corewise",
         "terminate corewise",
         "kill process group",
@@ -347,6 +347,12 @@ fn after_faults_by_chance_no_thread_is_left_narrow() {
         "nested, kill outer",
         "numbers come round, kill",
         "no space, kill",
+        "spin, forks: end",
+        "spin, daemons: kill both",
+        "library reused: kill corewise",
+        "turns, daemons: kill corewise",
+        "journal emptied, kill corewise",
+        "directory opened, kill both",
     ]);
     let output = campaign.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
