@@ -11,7 +11,7 @@ use corewise_core::observe::Standing;
 #[cfg(doc)]
 use corewise_core::plan::OutcomeKind;
 use corewise_core::plan::{Action, Outcome};
-use corewise_discovery::{NewThread, ThreadFacts};
+use corewise_discovery::{NewThread, Start, ThreadFacts};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,13 @@ use std::time::Duration;
 pub trait Actuator {
     /// Registers a new thread.
     fn meet(&mut self, thread: &NewThread);
+
+    /// Gives those who run with the mask of a bound thread their own masks back. A process that starts
+    /// programs is not bound any more.
+    fn give_back_to(&mut self, starts: &[Start]);
+
+    /// Registers processes that have started others: they are not bound (any more).
+    fn note_starters(&mut self, processes: &[u32]);
 
     /// Begins a pass over all threads; later decisions rest on the state found from now on. `allowed` are the
     /// PEs that corewise itself may use: those that user and cpuset allow for the whole application.

@@ -6,6 +6,11 @@
 //! The kernel changes the masks of a cpuset one after the other, so an unexpected mask counts only if it is
 //! still there at the next observation.
 //!
+//! What a bound thread starts inherits its mask, and programs size themselves by it for good. So whoever runs
+//! with an inherited mask gets its own back as soon as it is seen: with BPF before it can look at its mask, if
+//! corewise gets a PE in time. A process that starts programs is not bound any more, not even when it runs
+//! another program itself.
+//!
 //! Limits: a thread that pins itself to exactly the PEs that corewise has given to another thread is mistaken
 //! for one that inherited them, unless it had the mask before, or none of its ancestors was ever bound (known
 //! with BPF, which reports the creator of a thread). See [`super::restore`] for the end.
@@ -20,8 +25,9 @@ use corewise_core::ids::ThreadId;
 use corewise_core::observe::Standing;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_discovery::followed::Followed;
-use corewise_discovery::{NewThread, ThreadFacts};
+use corewise_discovery::{NewThread, Start, ThreadFacts};
 use corewise_sys::environment;
+use corewise_sys::proc::Proc;
 use corewise_sys::{affinity, task};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -42,6 +48,12 @@ pub struct AffinityActuator {
     /// Whether a thread was ever bound. `false` implies that no ancestor was bound either, so it cannot have
     /// inherited a mask from us. Unknown for threads that are missing.
     was_bound: HashMap<u32, bool>,
+    /// The processes that start programs.
+    starters: HashSet<u32>,
+    /// The process of each thread.
+    process_of: HashMap<u32, u32>,
+    /// Bound threads that were given their own masks back because they start programs.
+    given_back: HashSet<u32>,
     /// The unexpected masks of this pass, by thread and generation, and those of the last pass.
     doubts: HashMap<(u32, u64), CpuSet>,
     earlier_doubts: HashMap<(u32, u64), CpuSet>,
@@ -51,6 +63,8 @@ pub struct AffinityActuator {
 struct Process {
     /// The name of its first thread when its environment was read: another name means another program.
     name: Arc<str>,
+    /// The program that it runs ([`image_of`]).
+    image: u64,
     /// Whether its user placed its threads by an environment variable.
     user_placed: bool,
     /// The mask with which the process started, as set by its user.
@@ -69,6 +83,9 @@ impl AffinityActuator {
             observed: 0,
             limited: HashMap::new(),
             was_bound: HashMap::new(),
+            starters: HashSet::new(),
+            process_of: HashMap::new(),
+            given_back: HashSet::new(),
             doubts: HashMap::new(),
             earlier_doubts: HashMap::new(),
         };
@@ -102,13 +119,31 @@ impl AffinityActuator {
         self.earlier_doubts.get(&(facts.tid, facts.generation)) == Some(mask)
     }
 
+    /// Returns whether a new thread has a mask that was given to others.
+    fn inherits(&self, tid: u32) -> bool {
+        let is_any_handed_out = self.ledger().is_some_and(|ledger| ledger.handed_out().next().is_some());
+        is_any_handed_out
+            && affinity::get(tid)
+                .is_ok_and(|mask| self.ledger().is_some_and(|ledger| ledger.original_of(&mask).is_some()))
+    }
+
+    /// Returns the standing of a thread that is free or bound, unless its process starts programs.
+    fn unless_starter(&self, pid: u32, standing: Standing) -> Standing {
+        if self.starters.contains(&pid) { Standing::StartsPrograms } else { standing }
+    }
+
     /// Returns the state of the thread's process, which is read when the process is new or runs another
     /// program.
     fn process(&mut self, facts: &ThreadFacts) -> &Process {
         let leads = facts.tid == facts.pid;
         let known = self.processes.get(&facts.pid);
-        let stale = known.is_none_or(|process| leads && process.name != facts.name);
-        if stale {
+        // Without BPF it is not told that a bound thread executes a program.
+        let image = (leads && self.was_bound.get(&facts.pid) == Some(&true)).then(|| image_of(facts.pid));
+        let executes = known.is_some_and(|process| image.is_some_and(|image| image != process.image));
+        if executes {
+            self.starters.insert(facts.pid);
+        }
+        if executes || known.is_none_or(|process| leads && process.name != facts.name) {
             self.with_binder(|binder| binder.note_member(facts.pid));
             // The first thread's mask is what the process was started with; the others may have pinned
             // themselves.
@@ -122,10 +157,16 @@ impl AffinityActuator {
                 None => self.allowed.clone(),
             };
             let user_placed = environment::places_threads(facts.pid);
-            self.processes.insert(facts.pid, Process { name: facts.name.clone(), user_placed, permitted });
+            let (name, image) = (facts.name.clone(), image.unwrap_or_else(|| image_of(facts.pid)));
+            self.processes.insert(facts.pid, Process { name, image, user_placed, permitted });
         }
         &self.processes[&facts.pid]
     }
+}
+
+/// Returns a number that changes when a process executes a program; 0 if it is not known.
+fn image_of(pid: u32) -> u64 {
+    Proc::own().task(pid).ok().flatten().map_or(0, |stat| stat.stack)
 }
 
 impl Actuator for AffinityActuator {
@@ -135,11 +176,34 @@ impl Actuator for AffinityActuator {
         }
         let own = std::process::id();
         let never = |creator: u32| creator == own || self.was_bound.get(&creator) == Some(&false);
+        self.process_of.insert(thread.tid, thread.pid);
         if thread.creator_tid.is_some_and(never) {
             self.was_bound.insert(thread.tid, false);
-        } else {
+        } else if self.inherits(thread.tid) {
+            self.with_binder(|binder| drop(binder.free(thread.tid, thread.generation)));
+            self.was_bound.insert(thread.tid, true);
+        } else if self.was_bound.get(&thread.tid) != Some(&false) {
             self.was_bound.remove(&thread.tid);
         }
+    }
+
+    fn give_back_to(&mut self, starts: &[Start]) {
+        let Some(binder) = &mut self.binder else { return };
+        for start in starts {
+            binder.give_back(start.tid);
+            // It has not seen the inherited mask: if it has the same one later, it is its own.
+            self.was_bound.insert(start.tid, false);
+            self.process_of.insert(start.tid, start.pid);
+        }
+        for start in starts.iter().filter(|start| start.is_of_program()) {
+            binder.give_back(start.by_tid);
+            self.starters.insert(start.by_pid);
+            self.given_back.insert(start.by_tid);
+        }
+    }
+
+    fn note_starters(&mut self, processes: &[u32]) {
+        self.starters.extend(processes);
     }
 
     fn begin_look(&mut self, allowed: &Arc<CpuSet>) {
@@ -156,6 +220,7 @@ impl Actuator for AffinityActuator {
         let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !living.contains(pid)).collect();
         for pid in left {
             self.processes.remove(&pid);
+            self.starters.remove(&pid);
             self.with_binder(|binder| {
                 binder.end_turns(pid);
                 binder.note(Entry::Left(pid));
@@ -166,13 +231,15 @@ impl Actuator for AffinityActuator {
     fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
         // It has ended since it was found and cannot be placed.
         let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, Arc::default()) };
+        self.process_of.insert(facts.tid, facts.pid);
         self.with_binder(|binder| binder.meet(facts.tid, facts.generation));
         if let Some(binder) = &self.binder
             && let Some(bound) = binder.ledger().bound_as(facts.tid)
         {
             let permitted = Arc::new(bound.original.intersection(&self.allowed));
             if seen(&bound.ours, binder.cpuset()) == mask || self.is_first_doubt(facts, &mask) {
-                return (Standing::Bound, permitted);
+                self.process(facts);
+                return (self.unless_starter(facts.pid, Standing::Bound), permitted);
             }
             // Somebody else has set the mask since: we must not restore it.
             self.with_binder(|binder| binder.note(Entry::Free(facts.tid)));
@@ -197,7 +264,7 @@ impl Actuator for AffinityActuator {
             if mask != self.allowed {
                 self.limited.insert(facts.tid, mask.clone());
             }
-            return (Standing::Free, mask);
+            return (self.unless_starter(facts.pid, Standing::Free), mask);
         }
         // A thread that had this mask before we gave it to another has it from somebody else, except for a
         // formerly bound thread, which may have restored the mask that it found while bound.
@@ -215,6 +282,8 @@ impl Actuator for AffinityActuator {
         self.with_binder(|binder| binder.forget(facts.tid, facts.generation));
         // A new thread with the same ID may have inherited a mask.
         self.was_bound.remove(&facts.tid);
+        self.process_of.remove(&facts.tid);
+        self.given_back.remove(&facts.tid);
     }
 
     fn apply(&mut self, actions: &[Action]) -> Vec<Outcome> {
@@ -229,7 +298,10 @@ impl Actuator for AffinityActuator {
             }
             let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
             let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
+            let starts_programs = self.process_of.get(&tid).is_some_and(|pid| self.starters.contains(pid));
             let result = match &action.change {
+                Change::Bind(_) if starts_programs => OutcomeKind::NotOurs,
+                Change::Free if self.given_back.remove(&tid) => OutcomeKind::Done,
                 Change::Bind(pes) => binder.bind(tid, generation, basis, pes),
                 Change::Free => binder.free(tid, generation),
                 Change::Set(Setting::InTurns | Setting::MayTakeTurns) => binder.let_take_turns(tid),

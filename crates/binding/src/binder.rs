@@ -7,6 +7,7 @@
 
 use super::group::Slowed;
 use super::guardian::Guardian;
+use super::heirs::Heirs;
 use super::ledger::{Bound, Entry, Ledger};
 use super::mask::{self, ActToken};
 use super::members::ByParentage;
@@ -41,6 +42,8 @@ pub struct Binder {
     ledger: Ledger,
     guardian: Guardian,
     followed: Option<Followed>,
+    /// `None` without the kernel's list; started with the first binding.
+    heirs: Option<Heirs>,
     /// All PEs: the mask to restore for a thread that nobody has restricted, so that it follows its cpuset
     /// when that grows later.
     all_pes: CpuSet,
@@ -83,6 +86,7 @@ impl Binder {
             ledger: Ledger::default(),
             guardian,
             followed,
+            heirs: None,
             all_pes: affinity::all_pes(),
             narrowed: own != cpuset,
             cpuset,
@@ -191,6 +195,10 @@ impl Binder {
     /// Must be called before a round of binding: checks that the guardian runs.
     pub fn prepare(&mut self) {
         self.guardian.look();
+        if let Some(bound) = self.followed.as_mut().and_then(Followed::take_heirs) {
+            // Without it, the next observation shows inherited masks.
+            self.heirs = Heirs::start(bound).ok();
+        }
     }
 
     /// Binds a thread.
@@ -226,6 +234,7 @@ impl Binder {
             self.unbound(tid, before);
             return OutcomeKind::Refused(why);
         }
+        self.heirs.iter().for_each(|heirs| heirs.enter(tid, pes, &original));
         if let Err(errno) = mask::set(&self.token, tid, pes) {
             self.unbound(tid, before);
             return refusal(errno);
@@ -266,10 +275,22 @@ impl Binder {
             mask::set(&self.token, tid, original).or_else(|_| mask::set(&self.token, tid, &self.all_pes));
         match result {
             Ok(()) => {
+                self.heirs.iter().for_each(|heirs| heirs.remove(tid));
                 self.note(Entry::Free(tid));
                 OutcomeKind::Done
             }
             Err(errno) => refusal(errno),
+        }
+    }
+
+    /// Restores the mask of a thread that was bound or inherited a mask, if [`Heirs`] has not done so yet.
+    pub fn give_back(&mut self, tid: u32) {
+        let generation = self.generations.get(&tid).copied().unwrap_or_default();
+        if self.free(tid, generation) != OutcomeKind::Done {
+            self.heirs.iter().for_each(|heirs| heirs.remove(tid));
+            if self.ledger.bound_as(tid).is_some() {
+                self.note(Entry::Free(tid));
+            }
         }
     }
 

@@ -11,6 +11,7 @@ pub mod board;
 pub mod frequency;
 pub mod group;
 pub mod guardian;
+mod heirs;
 pub mod journal;
 pub mod ledger;
 pub mod mask;

@@ -62,6 +62,13 @@ pub fn attach_those(object: &Object, is_wanted: impl Fn(&str) -> bool) -> Result
     traced.map(|program| program.attach()).collect::<Result<_, _>>().map_err(reason)
 }
 
+/// Returns the first two numbers of the kernel's version.
+pub fn kernel_version() -> Option<(u32, u32)> {
+    let name = nix::sys::utsname::uname().ok()?;
+    let mut numbers = name.release().to_str()?.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// Why, in words.
 pub fn reason(error: libbpf_rs::Error) -> String {
     if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {

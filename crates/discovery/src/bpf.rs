@@ -6,10 +6,11 @@
 use super::apps::{APPS_MAX, Apps, RawApp};
 use super::followed::Followed;
 use super::groups::Groups;
-use super::known::{ENDED, Known, RawThread};
+use super::heirs::Heirs;
+use super::known::{ENDED, Known, RawStart, RawThread};
 use super::unwatched::{Estimated, Pace, Turn};
 use super::{
-    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, none_runnable,
+    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, Start, ThreadFacts, none_runnable,
 };
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
@@ -42,6 +43,10 @@ const WAKE: Duration = Duration::from_millis(20);
 /// microseconds.
 const PATIENCE: Duration = Duration::from_millis(5);
 
+/// A program of `discovery.bpf.c`, and the first version of Linux with its tracepoint.
+const AT_PREPARED_EXEC: &str = "on_prepare_exec";
+const PREPARES_EXEC_SINCE: (u32, u32) = (6, 10);
+
 /// The programs of `discovery.bpf.c` that run at every switch and wake-up.
 const AT_SWITCHES: [&str; 2] = ["on_switch", "on_wakeup"];
 
@@ -57,6 +62,10 @@ pub struct Bpf {
     list: Link,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Vec<RawThread>>>,
+    /// Wakes when a bound thread starts something.
+    starts: RingBuffer<'static>,
+    started: Rc<RefCell<Vec<RawStart>>>,
+    heirs: Heirs,
     /// Wakes on changes of the number of runnable threads.
     changes: RingBuffer<'static>,
     apps: Apps,
@@ -95,7 +104,11 @@ impl Bpf {
         if options.roots.len() > APPS_MAX {
             return Err(refused(format!("{} applications, {APPS_MAX} at most", options.roots.len())));
         }
-        let object = bpf::open(bpf::DISCOVERY).map_err(refused)?.load().map_err(bpf_error)?;
+        let mut object = bpf::open(bpf::DISCOVERY).map_err(refused)?;
+        let prepares_exec = bpf::kernel_version().is_some_and(|version| version >= PREPARES_EXEC_SINCE);
+        let at_exec = object.progs_mut().find(|program| program.name() == AT_PREPARED_EXEC);
+        at_exec.into_iter().for_each(|mut program| program.set_autoload(prepares_exec));
+        let object = object.load().map_err(bpf_error)?;
         let apps = bpf::map(&object, "apps", size_of::<RawApp>()).map_err(refused)?;
         let parents = bpf::map(&object, "parents", size_of::<u32>()).map_err(refused)?;
         for (index, root) in (0u32..).zip(&options.roots) {
@@ -106,20 +119,31 @@ impl Bpf {
                 parents.update(&parent, &index, MapFlags::ANY).map_err(bpf_error)?;
             }
         }
-        let inbox = Rc::new(RefCell::new(Vec::new()));
-        let ring = ring(&bpf::map(&object, "events", 0).map_err(refused)?, Rc::clone(&inbox))?;
+        let (inbox, started) = (Rc::default(), Rc::default());
+        let ring_of = |name| bpf::map(&object, name, 0).map_err(refused);
+        let events = ring(&ring_of("events")?, Rc::clone(&inbox))?;
+        let starts = ring(&ring_of("starts")?, Rc::clone(&started))?;
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
         let now = Instant::now();
         let mut bpf = Bpf {
             // Attach those at switches first, so that the sleep of a followed thread is not missed.
             at_switches: watch_switches(&object).map_err(refused)?,
-            links: bpf::attach_those(&object, |name| !AT_SWITCHES.contains(&name)).map_err(refused)?,
+            links: bpf::attach_those(&object, |name| {
+                !AT_SWITCHES.contains(&name) && (prepares_exec || name != AT_PREPARED_EXEC)
+            })
+            .map_err(refused)?,
             pace: Pace::new(now),
             estimated: options.roots.iter().map(|_| Estimated::default()).collect(),
             ended_ns: vec![0; options.roots.len()],
             list: program(&object, "list").attach().map_err(bpf_error)?,
-            ring,
+            ring: events,
             inbox,
+            starts,
+            started,
+            heirs: Heirs::new(
+                bpf::map(&object, "bound", Heirs::BOUND_SIZE).map_err(refused)?,
+                bpf::map(&object, "heirs", 0).map_err(refused)?,
+            ),
             changes: unread_ring(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
             apps: Apps::map(&apps).map_err(DiscoveryError::bpf)?,
             groups: options.groups(),
@@ -412,7 +436,10 @@ impl Discovery for Bpf {
         // SAFETY: the descriptors belong to rings of `self`, which the borrow keeps alive.
         let descriptor = |ring: &RingBuffer<'_>| unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
         let ring = self.look_again.is_none().then(|| descriptor(&self.ring));
-        ring.into_iter().chain(self.reported.as_ref().map(|_| descriptor(&self.changes))).collect()
+        std::iter::once(descriptor(&self.starts))
+            .chain(ring)
+            .chain(self.reported.as_ref().map(|_| descriptor(&self.changes)))
+            .collect()
     }
 
     fn refresh_within(&self) -> Option<Duration> {
@@ -425,6 +452,19 @@ impl Discovery for Bpf {
 
     fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
         Some(self.clock_filter.as_fd())
+    }
+
+    fn starts(&mut self) -> Vec<Start> {
+        // An error shows again when the other notices are taken out.
+        let _ = self.starts.consume();
+        let start = |raw: RawStart| Start {
+            tid: raw.tid,
+            pid: raw.tgid,
+            generation: raw.generation,
+            by_tid: raw.by_tid,
+            by_pid: raw.by_tgid,
+        };
+        self.started.borrow_mut().drain(..).map(start).collect()
     }
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
@@ -484,7 +524,7 @@ impl Discovery for Bpf {
     }
 
     fn followed(&self) -> Option<std::io::Result<Followed>> {
-        Some(Followed::new(&self.list, &self.links))
+        Some(Followed::new(&self.list, &self.links, &self.heirs))
     }
 
     fn notes(&self) -> Vec<String> {
@@ -501,18 +541,19 @@ impl Discovery for Bpf {
     }
 }
 
-fn ring(
-    events: &MapHandle,
-    inbox: Rc<RefCell<Vec<RawThread>>>,
+/// Creates a ring whose entries, plain data of the kernel's layout, are put into `inbox`.
+fn ring<T: Copy + 'static>(
+    entries: &MapHandle,
+    inbox: Rc<RefCell<Vec<T>>>,
 ) -> Result<RingBuffer<'static>, DiscoveryError> {
     let mut builder = RingBufferBuilder::new();
     let take = move |bytes: &[u8]| {
-        assert_eq!(bytes.len(), size_of::<RawThread>(), "discovery.bpf.c and bpf.rs disagree on news");
-        // SAFETY: RawThread is plain data and `bytes` has its size.
-        inbox.borrow_mut().push(unsafe { bytes.as_ptr().cast::<RawThread>().read_unaligned() });
+        assert_eq!(bytes.len(), size_of::<T>(), "discovery.bpf.c and bpf.rs disagree on news");
+        // SAFETY: T is plain data and `bytes` has its size.
+        inbox.borrow_mut().push(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() });
         0
     };
-    builder.add(events, take).map_err(bpf_error)?;
+    builder.add(entries, take).map_err(bpf_error)?;
     builder.build().map_err(bpf_error)
 }
 

@@ -3,6 +3,7 @@
 //! The list and the programs belong to descriptors. When these are handed to another process (the guardian),
 //! they outlive the process that opened them, and every fork is still followed.
 
+use super::heirs::Heirs;
 use super::known::{ENDED, RawThread};
 use libbpf_rs::{Link, libbpf_sys};
 use std::fs::File;
@@ -14,22 +15,29 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub struct Followed {
     list: OwnedFd,
     programs: Vec<OwnedFd>,
+    heirs: Option<Heirs>,
 }
 
 impl Followed {
     /// Creates it from the links of the program that lists the threads and of those that follow them.
-    pub(super) fn new(list: &Link, programs: &[Link]) -> io::Result<Followed> {
+    pub(super) fn new(list: &Link, programs: &[Link], heirs: &Heirs) -> io::Result<Followed> {
         let programs = programs.iter().map(|link| link.as_fd().try_clone_to_owned());
         Ok(Followed {
             list: list.as_fd().try_clone_to_owned()?,
             programs: programs.collect::<io::Result<_>>()?,
+            heirs: Some(heirs.try_clone()?),
         })
     }
 
     /// Creates it from the result of [`Followed::descriptors`].
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Followed> {
         let mut descriptors = descriptors.into_iter();
-        Some(Followed { list: descriptors.next()?, programs: descriptors.collect() })
+        Some(Followed { list: descriptors.next()?, programs: descriptors.collect(), heirs: None })
+    }
+
+    /// Takes the list of bound threads, for the one who binds them.
+    pub fn take_heirs(&mut self) -> Option<Heirs> {
+        self.heirs.take()
     }
 
     /// Returns the descriptors that another process needs to continue.

@@ -20,6 +20,17 @@ pub(super) struct RawThread {
     comm: [u8; 16],
 }
 
+/// `struct start` of `discovery.bpf.c`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawStart {
+    pub generation: u64,
+    pub tid: u32,
+    pub tgid: u32,
+    pub by_tid: u32,
+    pub by_tgid: u32,
+}
+
 /// The last of `enum stage` of `discovery.bpf.c`.
 pub(super) const ENDED: u32 = 2;
 

@@ -8,6 +8,7 @@ pub mod attach;
 pub mod bpf;
 pub mod followed;
 mod groups;
+pub mod heirs;
 mod known;
 pub mod poll;
 mod unwatched;
@@ -123,6 +124,13 @@ pub trait Discovery {
         None
     }
 
+    /// Returns who runs with the mask of a bound thread since the last call: the threads and processes that a
+    /// bound thread has created, and bound threads that execute another program. Empty if the source does not
+    /// see that in time ([`heirs`]).
+    fn starts(&mut self) -> Vec<Start> {
+        Vec::new()
+    }
+
     /// Takes in what is new since the last call. Cheap, as it is called at every wake-up. The result includes
     /// new threads, so that counters can be opened at once.
     fn refresh(&mut self) -> Result<News, DiscoveryError>;
@@ -157,6 +165,8 @@ pub trait Discovery {
 pub struct News {
     /// Threads that appeared.
     pub appeared: Vec<NewThread>,
+    /// Processes that were seen to have a child process, from a source without [`Discovery::starts`].
+    pub starters: Vec<u32>,
     /// Threads that ended; they are among the next [`Discovery::threads`].
     pub ended: Vec<ThreadId>,
     /// Threads with a new name.
@@ -178,6 +188,28 @@ pub struct NewThread {
     pub generation: u64,
     /// When it was created, as far as the source knows.
     pub created: Instant,
+}
+
+/// A thread that runs with the mask of the bound thread that created it, or of its own earlier program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Distinguishes it from an earlier thread with the same ID.
+    pub generation: u64,
+    /// The bound thread: its creator, or itself if it executes another program.
+    pub by_tid: u32,
+    /// The process of the bound thread.
+    pub by_pid: u32,
+}
+
+impl Start {
+    /// Returns whether a program starts, or may start next: a new process or another program, not a thread.
+    pub fn is_of_program(&self) -> bool {
+        self.pid != self.by_pid || self.tid == self.by_tid
+    }
 }
 
 /// The facts of one thread; times are cumulative since its start.

@@ -73,6 +73,8 @@ pub struct Poll {
     /// The followed processes and their applications.
     members: HashMap<u32, AppId>,
     threads: BTreeMap<u32, Thread>,
+    /// The parents of the processes that were met since the last refresh.
+    starters: Vec<u32>,
     ended: Vec<ThreadFacts>,
     last_created: Option<u32>,
     listed_at: Option<Instant>,
@@ -156,6 +158,7 @@ impl Poll {
             reported: None,
             roots: options.roots.clone(),
             threads: BTreeMap::new(),
+            starters: Vec::new(),
             ended: Vec::new(),
             last_created: None,
             listed_at: None,
@@ -184,7 +187,8 @@ impl Poll {
         };
         let runnable = self.tlp_changes(now, now.elapsed());
         let ended = self.ended[reported_ends..].iter().map(ThreadFacts::id).collect();
-        Ok(News { appeared, ended, runnable, ..News::default() })
+        let starters = std::mem::take(&mut self.starters);
+        Ok(News { appeared, starters, ended, runnable, ..News::default() })
     }
 
     /// Polls once at `now`.
@@ -293,6 +297,9 @@ impl Poll {
             last_pe: Some(PeId(stat.last_pe)),
             ended: false,
         };
+        if tid == pid {
+            self.starters.push(stat.parent);
+        }
         Ok(Some(Thread { facts, file, times, before, unestimated_ns: 0, is_zombie: false }))
     }
 

@@ -234,7 +234,9 @@ impl LiveWorld {
     /// Takes in everything that has happened.
     fn refresh(&mut self) -> Result<(), LiveError> {
         if self.watching {
+            self.parts.actuator.give_back_to(&self.parts.discovery.starts());
             let news = self.parts.discovery.refresh()?;
+            self.parts.actuator.note_starters(&news.starters);
             news.appeared.iter().for_each(|thread| self.meet(thread));
             self.forget(&news.ended);
             self.parts.actuator.act_in_time();

@@ -92,7 +92,12 @@ impl Present {
     pub fn meet(&mut self, reading: &ThreadReading, allowed: &CpuSet) -> Option<Action> {
         let (thread, inherited) = (reading.thread, reading.standing == Standing::Inherited);
         let is_new = !self.threads.contains_key(&thread);
-        if reading.standing == Standing::Bound || (is_new && !inherited) {
+        let is_lost = match reading.standing {
+            // If it is still bound, it is freed because it may not be placed.
+            Standing::Bound | Standing::StartsPrograms => false,
+            Standing::Free | Standing::Inherited | Standing::SelfPinned | Standing::UserPlaced => true,
+        };
+        if !is_lost || (is_new && !inherited) {
             return None;
         }
         let binding = self.threads.entry(thread).or_default();
@@ -138,7 +143,7 @@ impl Present {
         // A thread that inherited a mask gets its own mask back in the same step, before it is bound.
         let is_left_to_us = match subject.view.standing {
             Standing::Free | Standing::Bound | Standing::Inherited => true,
-            Standing::SelfPinned | Standing::UserPlaced => false,
+            Standing::StartsPrograms | Standing::SelfPinned | Standing::UserPlaced => false,
         };
         let is_left_alone = binding.is_some_and(Binding::is_left_alone);
         subject.placeable = is_left_to_us && !refused && !is_left_alone;

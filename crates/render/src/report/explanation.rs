@@ -277,6 +277,9 @@ fn pes(pes: &CpuSet) -> String {
     if pes.len() == 1 { format!("PE {pes}") } else { format!("PEs {pes}") }
 }
 
+/// What would inherit the mask of a bound thread.
+const PROGRAMS: &str = "programs, which would see only the PEs of a bound thread";
+
 /// Why a thread was bound, or was not.
 fn why(report: &Report, thread: &ThreadReport) -> String {
     match thread.standing {
@@ -284,7 +287,10 @@ fn why(report: &Report, thread: &ThreadReport) -> String {
         Standing::UserPlaced => {
             return "Its user chose its PEs (by OMP_PLACES or the like), so it is left alone.".to_owned();
         }
-        Standing::Free | Standing::Bound | Standing::Inherited => {}
+        Standing::StartsPrograms if thread.bindings.is_empty() => {
+            return format!("Its process starts {PROGRAMS}, so it is left alone.");
+        }
+        Standing::Free | Standing::Bound | Standing::Inherited | Standing::StartsPrograms => {}
     }
     let decisions = || report.decisions.iter().filter(|decision| decision.tid == thread.tid);
     let wanted = decisions().filter(|decision| decision.pes.is_some() && decision.reason != BACK);
@@ -401,11 +407,13 @@ fn not_done(report: &Report) -> Vec<String> {
     };
     let pinned = "Left alone, as they set their own PEs";
     let placed = "Left alone, as their user chose their PEs";
+    let starters = format!("Left alone, as their processes start {PROGRAMS}");
     let unknown = "Not judged, as too little is known about their usage";
     let is_judged_by_usage = is_policy(report, &SPREAD) && report.nothing_to_gain.is_none();
     let alone = [
         who(&|thread| thread.standing == Standing::SelfPinned, pinned),
         who(&|thread| thread.standing == Standing::UserPlaced, placed),
+        who(&|thread| thread.standing == Standing::StartsPrograms, &starters),
         who(&|thread| is_judged_by_usage && thread.fpu_class == FpuClass::Unknown, unknown),
     ];
     refused.chain(alone.into_iter().flatten()).collect()

@@ -26,6 +26,8 @@ pub struct Stat {
     pub threads: u64,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
+    /// The address of its first stack, which tells one program that it executes from the next; 0 if hidden.
+    pub stack: u64,
     /// The PE that it ran on last.
     pub last_pe: u32,
 }
@@ -47,6 +49,7 @@ impl Stat {
             nice: fields.get(19 - 3)?.parse().ok()?,
             threads: number(20)?,
             start_ticks: number(22)?,
+            stack: number(28)?,
             last_pe: u32::try_from(number(39)?).ok()?,
         })
     }

@@ -106,8 +106,11 @@ fn bound_to(thread: &ThreadReport) -> String {
     match thread.standing {
         Standing::SelfPinned => "it pinned itself".to_owned(),
         Standing::UserPlaced => "its user placed it".to_owned(),
+        Standing::StartsPrograms if bound.is_empty() => "its process starts programs".to_owned(),
         Standing::Free | Standing::Bound | Standing::Inherited if bound.is_empty() => "free".to_owned(),
-        Standing::Free | Standing::Bound | Standing::Inherited => bound.to_string(),
+        Standing::Free | Standing::Bound | Standing::Inherited | Standing::StartsPrograms => {
+            bound.to_string()
+        }
     }
 }
 
