@@ -225,7 +225,7 @@ impl Changes {
         }
         // Whoever has ended meanwhile needs nothing.
         let Ok(Some(process)) = Task::of(pid) else { return false };
-        let forked = words.iter().filter_map(|word| word.in_fork(process));
+        let forked = Word::in_fork(words, process).into_iter();
         forked.filter(|word| word.restore(None) == Ok(true)).count() > 0
     }
 }

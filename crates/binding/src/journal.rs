@@ -426,7 +426,7 @@ impl Directory {
             [] => "no process of that run is known to live".to_owned(),
             living => {
                 let living: Vec<String> = living.iter().map(u32::to_string).collect();
-                format!("its processes {} may have stayed changed", living.join(", "))
+                format!("its processes {}, and what they start, may have stayed changed", living.join(", "))
             }
         };
         let text = format!(

@@ -34,7 +34,10 @@ pub enum Membership {
 pub fn living(members: &HashMap<u32, u64>) -> Vec<u32> {
     let mut by_parentage = ByParentage::new(members);
     let pids = by_parentage.proc.processes().unwrap_or_default();
-    pids.into_iter().filter(|&pid| matches!(by_parentage.belongs(pid), Ok(Some(true)))).collect()
+    let lives =
+        |pid: &u32| Proc::own().task(*pid).is_ok_and(|stat| stat.is_some_and(|stat| !stat.has_ended()));
+    let belongs = |pid: &u32| matches!(by_parentage.belongs(*pid), Ok(Some(true)));
+    pids.into_iter().filter(lives).filter(belongs).collect()
 }
 
 /// Members found by parents and environments in `/proc`.

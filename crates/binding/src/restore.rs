@@ -234,7 +234,7 @@ impl Look<'_> {
         let processes =
             pids.filter_map(|pid| Task::of(pid).ok().flatten()).filter(|process| process.start >= since);
         for process in processes {
-            for word in ledger.words().iter().filter_map(|word| word.in_fork(process)) {
+            for word in Word::in_fork(ledger.words(), process) {
                 self.take_restored(&word, word.restore(None), result);
             }
         }

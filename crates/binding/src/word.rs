@@ -17,8 +17,9 @@
 use corewise_code::library;
 use corewise_core::plan::OutcomeKind;
 use corewise_sys::proc::Proc;
+use corewise_sys::proc::mappings::ListedMapping;
 use corewise_sys::task::Task;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -47,7 +48,7 @@ pub struct Word {
 }
 
 /// What is mapped, and where; without its end, which moves when its neighbour is mapped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Region {
     /// First address.
     pub start: u64,
@@ -134,14 +135,21 @@ impl Word {
         }
     }
 
-    /// Returns this word in a process that was forked from its process, or from a fork of that, while it had a
-    /// value of ours; `None` if the other is no such process, or has the library's own value.
-    pub fn in_fork(&self, fork: Task) -> Option<Word> {
-        let is_older = fork.start < self.process.start;
-        if is_older
-            || fork == self.process
-            || Region::at(fork.id, self.library.start).ok()? != Some(self.library)
-        {
+    /// Returns those of these words that a process has that was forked from one of theirs, or from a fork of
+    /// that, while they had values of ours, if it still has them.
+    pub fn in_fork(words: &[Word], fork: Task) -> Vec<Word> {
+        // There may be thousands of words, of programs that have ended: what it has mapped is read once.
+        let mapped = Proc::own().code_mappings(fork.id).unwrap_or_default();
+        let mapped: HashSet<Region> = mapped.into_iter().map(Region::of).collect();
+        words
+            .iter()
+            .filter(|word| mapped.contains(&word.library))
+            .filter_map(|word| word.forked(fork))
+            .collect()
+    }
+
+    fn forked(&self, fork: Task) -> Option<Word> {
+        if fork.start < self.process.start || fork == self.process {
             return None;
         }
         let word = Word { process: fork, ..self.clone() };
@@ -184,13 +192,12 @@ fn read(memory: &File, address: u64, width: usize) -> Option<u64> {
 impl Region {
     /// Returns what a process has mapped at an address; `None` if nothing.
     fn at(pid: u32, address: u64) -> io::Result<Option<Region>> {
-        let listed = Proc::own().mapping_at(pid, address)?;
-        Ok(listed.map(|listed| Region {
-            start: listed.start,
-            offset: listed.offset,
-            device: listed.device,
-            inode: listed.inode,
-        }))
+        Ok(Proc::own().mapping_at(pid, address)?.map(Region::of))
+    }
+
+    fn of(listed: ListedMapping) -> Region {
+        let ListedMapping { start, offset, device, inode, .. } = listed;
+        Region { start, offset, device, inode }
     }
 }
 
@@ -390,12 +397,13 @@ mod tests {
         assert_eq!(word.restore(None), Ok(true));
         // Whatever its parent has by now, and when that has ended.
         drop(program);
-        let in_fork = word.in_fork(child).unwrap();
-        assert_eq!(in_fork.restore(None), Ok(true));
-        assert_eq!(word.in_fork(child), None, "it has its own value again");
+        let words = [word];
+        let in_fork = Word::in_fork(&words, child);
+        assert_eq!((in_fork.len(), in_fork[0].restore(None)), (1, Ok(true)));
+        assert_eq!(Word::in_fork(&words, child), [], "it has its own value again");
         let (_other, other) = Program::start();
-        let as_if_there = Word { process: word.process, program: word.program, ..other.clone() };
-        assert_eq!(as_if_there.in_fork(other.process), None, "it was executed, not forked");
+        let as_if_there = Word { process: words[0].process, program: words[0].program, ..other.clone() };
+        assert_eq!(Word::in_fork(&[as_if_there], other.process), [], "it was executed, not forked");
         nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(child.id as i32),
             nix::sys::signal::Signal::SIGKILL,

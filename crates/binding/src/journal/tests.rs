@@ -117,7 +117,7 @@ fn a_damaged_journal_is_named_and_what_is_left_of_it_restored() {
         let text = if damage.0.is_empty() { String::new() } else { whole.replacen(damage.0, damage.1, 1) };
         std::fs::write(&path, text).unwrap();
         let notes = directory.recover();
-        let expected = [said, path.to_str().unwrap(), &format!("its processes {} may", child.id())];
+        let expected = [said, path.to_str().unwrap(), &format!("its processes {}, and", child.id())];
         assert!(notes.len() == 1 && expected.iter().all(|part| notes[0].contains(part)), "{notes:?}");
         assert_eq!(affinity::get(child.id()).unwrap().len() > 1, restores, "{notes:?}");
         assert!(path.exists(), "as long as something may be changed");

@@ -179,7 +179,7 @@ impl<'a> Round<'a> {
                 command.arg("--").args(words).env_remove("OMP_WAIT_POLICY");
                 if program != Program::Turns {
                     let mut busy = Command::new("sh");
-                    busy.args(["-c", &format!("{enter}exec \"$@\""), "sh", &tools.burn, "600", "4*int"]);
+                    busy.args(["-c", &format!("{enter}exec \"$@\""), "sh", &tools.burn, "600", "2*int"]);
                     crowd = busy.stdin(Stdio::null()).stdout(Stdio::null()).spawn().ok();
                 }
             }
@@ -337,12 +337,18 @@ impl<'a> Round<'a> {
         left
     }
 
-    /// Whether corewise has named the process of something that was left (`name (pid) ...`).
+    /// Whether corewise has named the process of something that was left (`name (pid) ...`), or the process has
+    /// been started since by one of those that it named: its environment tells the run.
     fn has_named(&self, left: &str) -> bool {
         let pid = left.split(['(', ')']).nth(1).unwrap_or_default();
         let said = self.said();
         let mut numbers = said.split(|character: char| !character.is_ascii_digit());
-        said.contains("is damaged") && numbers.any(|number| number == pid)
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut run =
+            environment.split(|&byte| byte == 0).filter_map(|entry| entry.strip_prefix(b"COREWISE_PID="));
+        let is_of =
+            |run: &[u8]| said.contains(&format!("the run of process {} ", String::from_utf8_lossy(run)));
+        said.contains("is damaged") && (numbers.any(|number| number == pid) || run.any(is_of))
     }
 
     /// Whether the program has started other processes.
