@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// How often requests to end are checked and progress is reported.
 const TICK: Duration = Duration::from_millis(50);
-/// The number of ticks between checks of the signals that programs handle.
+/// The number of ticks between checks of the signals that programs handle, and of what they have started.
 const TICKS_PER_CHECK: u32 = 20;
 
 /// Whether a tick has come since the last check. (A busy tracer never waits long enough to be interrupted.)
@@ -138,6 +138,7 @@ fn follow(
             }
             if ticks % TICKS_PER_CHECK == 0 {
                 tracer.check_signals();
+                tracer.follow_untraced();
             }
             let (windows, processes) = (tracer.collected.window_count(), tracer.process_count());
             on_progress(Progress { windows, processes });

@@ -293,6 +293,15 @@ impl<'a> Tracer<'a> {
         left.map_or(Ok(()), |status| self.act(tid, status))
     }
 
+    /// Attaches to what followed processes have started without their tracer's knowledge (`CLONE_UNTRACED`).
+    pub fn follow_untraced(&mut self) {
+        let processes: Vec<i32> = self.processes.keys().copied().collect();
+        for pid in processes {
+            // What has just been started and will be reported cannot be attached once more.
+            let _ = self.attach(pid);
+        }
+    }
+
     /// Checks whether processes now handle the signal of their clocks, and then uses another.
     pub fn check_signals(&mut self) {
         for (&pid, process) in &mut self.processes {

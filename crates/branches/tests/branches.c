@@ -2,11 +2,13 @@
 // found.
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,6 +69,18 @@ static int tree(char *self, char *file) {
     return wrong ? 1 : 42;
 }
 
+// A child of which no tracer hears.
+static int untraced(const char *file) {
+    pid_t child = syscall(SYS_clone, CLONE_UNTRACED | SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        parent = getppid();
+        _exit(alone((void *)file) ? 1 : 42);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
 // Signals of all kinds, which must come exactly as often as they were sent; the samplers' own among them.
 static int signals(uint64_t rounds) {
     int kinds[] = {SIGUSR1, SIGURG, SIGWINCH, SIGTRAP, SIGRTMIN + 3};
@@ -100,6 +114,7 @@ int main(int count, char **arguments) {
     uint64_t rounds = strtoul(arguments[2], 0, 10);
     if (!strcmp(what, "alone")) return alone(arguments[2]) ? 1 : 42;
     if (!strcmp(what, "tree")) return tree(arguments[0], arguments[2]);
+    if (!strcmp(what, "untraced")) return untraced(arguments[2]);
     if (!strcmp(what, "signals")) return signals(rounds);
     if (!strcmp(what, "until")) return until(arguments[2]);
     return 98;

@@ -114,6 +114,18 @@ fn all_threads_and_processes_of_a_command_are_recorded() {
     }
 }
 
+/// Only the child works.
+#[test]
+fn a_child_of_which_no_tracer_hears_is_recorded() {
+    let _alone = alone();
+    let (command, file) = working("untraced");
+    let mut until = at_windows(20, || std::fs::write(&file, "").unwrap());
+    let recorded = record(Target::Command(&command), &options(Backend::ShadowPtrace, 200.0), &mut until);
+    let recorded = or_skip!(recorded, missing);
+    assert_eq!(recorded.exit_status.and_then(|status| status.code()), Some(42));
+    assert!(recorded.recording.windows.len() >= 20, "{}", recorded.recording.windows.len());
+}
+
 fn signals_come_as_often_as_they_were_sent(backend: Backend) {
     let _alone = alone();
     let command = [program().into_os_string(), "signals".into(), "20000".into()];
