@@ -19,8 +19,8 @@
 //!
 //! Limits. What comes later is not known: a program keeps its size when others end, and when more begin.
 
-/// Returns the number of threads for a program on so many PEs, of whose time its quota permits so many, beside
-/// other programs with so many threads each that want a PE.
+/// Returns the number of threads for a program on so many PEs, of whose time its quota permits so many,
+/// beside other programs with so many threads each that want a PE.
 pub fn size(pes: usize, quota: Option<f64>, others: &[usize]) -> usize {
     let share = fair_share(pes, others);
     let permitted = quota.map_or(share, |quota| share.min(quota));

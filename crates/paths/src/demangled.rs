@@ -1,8 +1,8 @@
 //! Names of functions as in their sources: of C++ and Rust, and without clang's suffix for static functions
 //! (`.__uniq.123`, see `-funique-internal-linkage-names`).
 
-/// How mangled names begin: of C++ (Itanium ABI) and older Rust, of Rust, of blocks in C++. The demanglers take
-/// less for mangled, even names of C functions (`a`, `Pc`), which are types there.
+/// How mangled names begin: of C++ (Itanium ABI) and older Rust, of Rust, of blocks in C++. The demanglers
+/// take less for mangled, even names of C functions (`a`, `Pc`), which are types there.
 const MANGLED: [&str; 3] = ["_Z", "_R", "___Z"];
 
 /// Returns a linker name in readable form; unchanged if it is of no known kind.

@@ -62,7 +62,7 @@ pub fn check(scenario: &Scenario, runs: usize) -> Result<(), ScenarioError> {
     }
     let problem = format!(
         "{runs} runs are at least {events:.1e} events, and {EVENTS_MAX:.0e} are permitted: give it fewer \
-         repetitions (rt-app: loop, global.duration) or less work, an earlier end (stop.time), or fewer --runs"
+         repetitions (rt-app: loop, global.duration), less work, an earlier end (stop.time), or fewer --runs"
     );
     Err(ScenarioError::Item { item, name, problem })
 }
@@ -102,7 +102,6 @@ fn size_of(scenario: &Scenario, app: &AppSpec) -> Result<Size, ScenarioError> {
 mod tests {
     use super::*;
     use crate::comparison::compare;
-    use std::time::{Duration, Instant};
 
     fn scenario(rest: &str) -> Scenario {
         let machine = "name = 's'\nmachine = { name = 'm', topology = 'core:2 pu:1' }\ndemand.int = {}\n";
@@ -124,10 +123,8 @@ mod tests {
             (format!("stop.time = '8000000000s'\n{}", app("{ sleep = '7000000000s' }")), "scenario `s`: "),
             (format!("stop.time = '8000000000s'\n{}", app(long)), "scenario `s`: "),
         ] {
-            let began = Instant::now();
             let error = compare(&scenario(&text), None).expect_err(&text).to_string();
             assert!(error.starts_with(item) && error.contains("fewer repetitions"), "{error}");
-            assert!(began.elapsed() < Duration::from_secs(10));
         }
     }
 

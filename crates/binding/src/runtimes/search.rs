@@ -30,6 +30,9 @@ const OF_OPENBLAS: &str = "threads of a program with OpenBLAS waited for PEs, an
 /// What OpenBLAS exports, in wheels, too, whatever the prefix of their functions.
 pub(super) const OPENBLAS: &str = "blas_cpu_number";
 
+/// The variables by which the size of its teams is chosen, by the user or by corewise.
+const SIZES: [&str; 2] = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"];
+
 /// Time between two searches of the same process: at first, and at most, as it doubles each time.
 const AFTER: Duration = Duration::from_millis(50);
 const AFTER_MAX: Duration = Duration::from_millis(200);
@@ -120,7 +123,8 @@ impl Process {
 
     /// Which setting would help if its threads are delayed and nothing can be changed.
     fn advice(&self, loaded: &Loaded) -> Option<&'static str> {
-        let has_openblas = || loaded.defining(OPENBLAS).next().is_some();
+        let is_chosen = || environment::first_set(loaded.pid, &SIZES).is_some();
+        let has_openblas = || loaded.defining(OPENBLAS).next().is_some() && !is_chosen();
         match (self.copies.is_empty(), self.gives_way) {
             (false, _) => None,
             (true, true) => Some(OF_LIBOMP),

@@ -23,8 +23,8 @@ pub const WISHES: [&str; 11] = [
     "BLIS_NUM_THREADS",
 ];
 
-/// Returns the size for a command that starts now; `None` if that of the libraries fits, a thread for each PE,
-/// or if the user has decided.
+/// Returns the size for a command that starts now; `None` if that of the libraries fits, a thread for each
+/// PE, or if the user has decided.
 pub fn choose(notes: &mut Vec<String>) -> Option<u32> {
     let own = std::process::id();
     let wish = environment::first_set(own, &WISHES).map(|name| format!("{name} is set"));

@@ -5,7 +5,7 @@
 //!
 //! | rt-app | here |
 //! | --- | --- |
-//! | `run` | work: so many microseconds on the PE of `global.calibration` (else the first), at speed 1 if that is a number |
+//! | `run` | work: so many microseconds on the PE of `global.calibration`; a number: at speed 1 |
 //! | `runtime` | the same, on machines whose PEs are equally fast; else refused, as it is no amount of work |
 //! | `sleep` | sleep |
 //! | `timer` | sleep: the period less what the events since the last use take when undisturbed |
