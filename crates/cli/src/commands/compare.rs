@@ -7,8 +7,8 @@ use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_bench::comparison::{CommandExecutor, RunError};
 use corewise_core::comparison::{
-    Application, BLOCKS_MIN, Ending, Length, Plan, Printed, Progress, Stage, Variant, Workload, conduct,
-    detectable,
+    ALONE, Application, BLOCKS_MIN, Ending, Length, Plan, Printed, Progress, Stage, Variant, Workload,
+    conduct, detectable,
 };
 use corewise_core::policy::{PolicySpec, SPREAD};
 use corewise_core::time::parse_duration;
@@ -134,6 +134,9 @@ impl Compare {
             comparison.plan.length = self.length();
         }
         comparison.plan.check()?;
+        if let [_] = comparison.plan.variants.as_slice() {
+            terminal::message(ALONE);
+        }
         let files = [&self.json, &self.csv, &self.html, &self.resume];
         files.into_iter().flatten().try_for_each(|path| whole_file::check_writable(path))?;
         let before = self.resume.is_some().then_some(&comparison.setting);

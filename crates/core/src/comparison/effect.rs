@@ -1,7 +1,7 @@
 //! The effect that the ratios of blocks show: an interval, a verdict, and the smallest detectable effect.
 
 use crate::random::Random;
-use crate::stats::{SignedRanks, quantile, symmetric_centre};
+use crate::stats::{Interval, SignedRanks, quantile, ratio_of_sums, symmetric_centre};
 use serde::Serialize;
 
 /// The minimum number of blocks for a verdict: fewer do not give a 95 % interval.
@@ -21,8 +21,14 @@ pub struct Effect {
     pub high: f64,
     /// The number of blocks.
     pub blocks: usize,
-    /// The smallest deviation from 1 that would have been found with a probability of [`POWER`].
-    pub detectable: f64,
+    /// The number of blocks in which the variant's figure was below the baseline's.
+    pub blocks_below: usize,
+    /// The number of blocks in which it was above.
+    pub blocks_above: usize,
+    /// The smallest deviation from 1 that would have been found with a probability of [`POWER`]; `None` for
+    /// effects on the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detectable: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
 }
@@ -41,26 +47,47 @@ pub enum Verdict {
     TooFew,
 }
 
-/// Returns the effect that the logarithms of the blocks' ratios show; `None` for fewer than three.
+/// Times may have few distinct values, such as CPU times in clock ticks, so that an interval often ends at 0.
+/// Rounding must not decide on which side of 0 it ends; this is less than any clock resolves.
+const ROUNDING: f64 = 1e-9;
+
+/// Returns the effect on typical runs that the logarithms of the blocks' ratios show; `None` for fewer than
+/// three.
 pub fn effect(logs: &[f64]) -> Option<Effect> {
-    /// Times may have few distinct values, such as CPU times in clock ticks, so that an interval often ends
-    /// at 0. Rounding must not decide on which side of 0 it ends; this is less than any clock resolves.
-    const ROUNDING: f64 = 1e-9;
     let interval = symmetric_centre(logs)?;
-    let verdict = match (interval.low, interval.high) {
-        _ if logs.len() < BLOCKS_MIN => Verdict::TooFew,
-        (_, high) if high < -ROUNDING => Verdict::Less,
-        (low, _) if low > ROUNDING => Verdict::More,
-        _ => Verdict::NotTold,
-    };
-    Some(Effect {
-        ratio: interval.value.exp(),
-        low: interval.low.exp(),
-        high: interval.high.exp(),
-        blocks: logs.len(),
-        detectable: detectable(logs, interval.value, logs.len()),
-        verdict,
-    })
+    let detectable = detectable(logs, interval.value, logs.len());
+    Some(Effect::new(interval, logs, Some(detectable)))
+}
+
+/// Returns the effect on the mean, or the sum, of all runs; each pair is a variant's figure and the
+/// baseline's. `None` for fewer than three.
+pub fn effect_on_mean(pairs: &[(f64, f64)]) -> Option<Effect> {
+    let Interval { value, low, high, count } = ratio_of_sums(pairs)?;
+    let logs: Vec<f64> = pairs.iter().map(|(variant, baseline)| (variant / baseline).ln()).collect();
+    let interval = Interval { value: value.ln(), low: low.ln(), high: high.ln(), count };
+    Some(Effect::new(interval, &logs, None))
+}
+
+impl Effect {
+    /// Creates the effect of an interval of the logarithm of the ratio.
+    fn new(interval: Interval, logs: &[f64], detectable: Option<f64>) -> Effect {
+        let verdict = match (interval.low, interval.high) {
+            _ if logs.len() < BLOCKS_MIN => Verdict::TooFew,
+            (_, high) if high < -ROUNDING => Verdict::Less,
+            (low, _) if low > ROUNDING => Verdict::More,
+            _ => Verdict::NotTold,
+        };
+        Effect {
+            ratio: interval.value.exp(),
+            low: interval.low.exp(),
+            high: interval.high.exp(),
+            blocks: logs.len(),
+            blocks_below: logs.iter().filter(|log| **log < -ROUNDING).count(),
+            blocks_above: logs.iter().filter(|log| **log > ROUNDING).count(),
+            detectable,
+            verdict,
+        }
+    }
 }
 
 /// Returns the smallest share off 1 that a number of blocks could detect if they scatter like these

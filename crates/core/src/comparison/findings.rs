@@ -1,6 +1,6 @@
 //! The findings of a comparison: figures, effects, and notes about the runs.
 
-use super::effect::{Effect, Verdict, detectable_with, effect};
+use super::effect::{Effect, Verdict, detectable_with, effect, effect_on_mean};
 use super::{Plan, Run, Trial, Workload};
 use crate::stats::{Interval, median};
 use serde::{Serialize, Serializer};
@@ -18,11 +18,17 @@ const OTHERS_NOTED: f64 = 0.1;
 /// The smallest share of time taken by a hypervisor that is noted.
 const STEAL_NOTED: f64 = 0.01;
 
+/// Noted if there is one variant only.
+pub const ALONE: &str = "there is one variant only, which is compared with itself: this shows the noise of this \
+    machine; --policies, --variant or another command line says what to compare with";
+
 /// A figure of a run that is compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
     /// Seconds until all applications have completed.
     Wall,
+    /// The same, compared by its mean over all runs; `Wall` is compared by typical runs.
+    MeanWall,
     /// CPU seconds.
     Cpu,
     /// The geometric mean of the applications' times, in seconds.
@@ -50,6 +56,7 @@ impl Metric {
         let printed: BTreeSet<&String> = trials.iter().flat_map(|trial| trial.run.printed.keys()).collect();
         let fixed = [
             Metric::Wall,
+            Metric::MeanWall,
             Metric::Throughput,
             Metric::Cpu,
             Metric::Completion,
@@ -63,6 +70,7 @@ impl Metric {
     pub fn name(&self) -> &str {
         match self {
             Metric::Wall => "time",
+            Metric::MeanWall => "mean time",
             Metric::Cpu => "CPU time",
             Metric::Completion => "completion (geometric mean)",
             Metric::Unfairness => "unfairness",
@@ -76,6 +84,7 @@ impl Metric {
     pub fn key(&self) -> &str {
         match self {
             Metric::Wall => "wall",
+            Metric::MeanWall => "mean_wall",
             Metric::Cpu => "cpu",
             Metric::Completion => "completion",
             Metric::Unfairness => "unfairness",
@@ -90,6 +99,9 @@ impl Metric {
         let times = || run.completions.iter().map(|completion| completion.seconds);
         let value = match self {
             Metric::Wall => run.wall_seconds,
+            // In runs of a fixed time, this is the time of a typical completion.
+            Metric::MeanWall if workload.fixed_seconds.is_some() => return None,
+            Metric::MeanWall => run.wall_seconds,
             Metric::Throughput if workload.fixed_seconds.is_some() => 1.0 / run.wall_seconds,
             Metric::Throughput => return None,
             Metric::Printed(name) => *run.printed.get(name)?,
@@ -196,7 +208,12 @@ pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
     let blocks: Vec<Vec<&Run>> = complete_blocks(plan, trials);
     let metrics = Metric::all(trials);
     let effects_of = |arm: usize| {
-        let of = |metric: &Metric| Some((metric.clone(), effect(&log_ratios(plan, &blocks, arm, metric))?));
+        let of = |metric: &Metric| {
+            let pairs = pairs(plan, &blocks, arm, metric);
+            let effect =
+                if *metric == Metric::MeanWall { effect_on_mean(&pairs) } else { effect(&logs(&pairs)) };
+            Some((metric.clone(), effect?))
+        };
         metrics.iter().filter_map(of).collect::<Vec<_>>()
     };
     let control = plan.variants.len();
@@ -211,7 +228,8 @@ pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
         };
         VariantFindings {
             name: variant.name.clone(),
-            summaries: metrics.iter().filter_map(summary).collect(),
+            // The values are those of `Wall`.
+            summaries: metrics.iter().filter(|one| **one != Metric::MeanWall).filter_map(summary).collect(),
             user_seconds: mean(|run| run.user_seconds),
             system_seconds: mean(|run| run.system_seconds),
             effects: if index == 0 { Vec::new() } else { effects_of(index) },
@@ -227,7 +245,7 @@ pub fn findings(plan: &Plan, trials: &[Trial]) -> Findings {
 /// scatters like the runs so far; `None` for fewer than three blocks.
 pub fn detectable(plan: &Plan, trials: &[Trial], blocks: usize) -> Option<f64> {
     let complete = complete_blocks(plan, trials);
-    let of_arm = |arm| detectable_with(&log_ratios(plan, &complete, arm, &Metric::Wall), blocks);
+    let of_arm = |arm| detectable_with(&logs(&pairs(plan, &complete, arm, &Metric::Wall)), blocks);
     (1..plan.arms()).filter_map(of_arm).reduce(f64::max)
 }
 
@@ -250,20 +268,26 @@ fn complete_blocks<'a>(plan: &Plan, trials: &'a [Trial]) -> Vec<Vec<&'a Run>> {
     trials.chunks_exact(plan.arms()).map(by_arm).collect()
 }
 
-/// Returns for each block the logarithm of the ratio of an arm's figure to the baseline's.
+/// Returns for each block an arm's figure and the baseline's.
 ///
 /// One run is compared with one run for the variants, too, although the control is a second run of the
-/// baseline. Noise that only makes runs longer is then equally likely on either side, so the logarithms are
-/// symmetric about that of the true ratio, whatever the shape of the noise.
-fn log_ratios(plan: &Plan, blocks: &[Vec<&Run>], arm: usize, metric: &Metric) -> Vec<f64> {
-    let log = |block: &[&Run], arm: usize| {
-        Some(metric.of(block[arm], &plan.variants[plan.variant_of(arm)].workload)?.ln())
-    };
-    blocks.iter().filter_map(|block| Some(log(block, arm)? - log(block, 0)?)).collect()
+/// baseline. Noise that only makes runs longer is then equally likely on either side, so the logarithms of
+/// the ratios are symmetric about that of the true ratio, whatever the shape of the noise.
+fn pairs(plan: &Plan, blocks: &[Vec<&Run>], arm: usize, metric: &Metric) -> Vec<(f64, f64)> {
+    let of =
+        |block: &[&Run], arm: usize| metric.of(block[arm], &plan.variants[plan.variant_of(arm)].workload);
+    blocks.iter().filter_map(|block| Some((of(block, arm)?, of(block, 0)?))).collect()
+}
+
+fn logs(pairs: &[(f64, f64)]) -> Vec<f64> {
+    pairs.iter().map(|(figure, baseline)| figure.ln() - baseline.ln()).collect()
 }
 
 fn notes(plan: &Plan, trials: &[Trial], noise_floor: &[(Metric, Effect)]) -> Vec<String> {
     let mut notes = Vec::new();
+    if plan.variants.len() == 1 {
+        notes.push(ALONE.to_owned());
+    }
     let floor = noise_floor.iter().find(|(metric, _)| *metric == Metric::Wall);
     if let Some((_, floor)) = floor
         && matches!(floor.verdict, Verdict::Less | Verdict::More)

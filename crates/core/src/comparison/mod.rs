@@ -13,13 +13,17 @@
 //! identical things: its noise floor. A variant is called faster or slower if its interval excludes 1. The
 //! number of runs is fixed in advance, by number or by time, never by results.
 //!
+//! Times are compared twice. The ratio of *typical* runs ignores the size of outliers, and so finds small
+//! effects in noise. But a program that is held up for long in some of its runs loses by these alone, and no
+//! typical run shows it. So the *mean* time is compared, too ([`Metric::MeanWall`]), with an interval that
+//! assumes no shape either ([`crate::stats::ratio_of_sums`]).
+//!
 //! Sources: R. A. Fisher, "The Design of Experiments", 1935 (randomised blocks); T. Kalibera, R. Jones,
 //! "Rigorous Benchmarking in Reasonable Time", ISMM 2013 (ratios with intervals).
 //!
 //! Limits: each single verdict is wrong in at most one of twenty comparisons of equal things, so among many
-//! verdicts some are wrong. A disturbance with the rhythm of the blocks is not detected. The ratio is that of
-//! typical times, not of their sums: outliers count by their rank, not by their size. If a variant makes
-//! times skewed, the ratio lies between that of the means and that of the medians.
+//! verdicts some are wrong. A disturbance with the rhythm of the blocks is not detected. If a variant makes
+//! times skewed, the ratio of typical times lies between that of the means and that of the medians.
 
 mod conduct;
 mod effect;
@@ -29,8 +33,8 @@ mod findings;
 mod tests;
 
 pub use conduct::{Ending, Executor, Progress, Stage, conduct, order};
-pub use effect::{BLOCKS_MIN, Effect, POWER, Verdict, effect};
-pub use findings::{Findings, Metric, Summary, VariantFindings, detectable, findings};
+pub use effect::{BLOCKS_MIN, Effect, POWER, Verdict, effect, effect_on_mean};
+pub use findings::{ALONE, Findings, Metric, Summary, VariantFindings, detectable, findings};
 
 use crate::stats::quantile;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
-use corewise_core::comparison::{Effect, Findings, Plan, Setting, Trial, Variant, Verdict, findings};
+use corewise_core::comparison::{Effect, Findings, Metric, Plan, Setting, Trial, Variant, Verdict, findings};
 use corewise_core::profile::Evidence;
 use serde::{Deserialize, Serialize};
 
@@ -59,14 +59,45 @@ pub fn ratio(effect: &Effect) -> String {
     format!("{:.3} [{:.3}, {:.3}]", effect.ratio, effect.low, effect.high)
 }
 
-/// Describes the verdict on a time.
-pub fn verdict(effect: &Effect) -> String {
+/// Describes the verdict on the time of a variant, or of the control: that on typical runs, and that on the
+/// mean where it says something else.
+pub fn time_verdict(effects: &[(Metric, Effect)]) -> Option<String> {
+    let of = |metric| effects.iter().find(|(one, _)| *one == metric).map(|(_, effect)| effect);
+    let typical = of(Metric::Wall)?;
+    let mean = of(Metric::MeanWall).filter(|mean| says_more(typical, mean)).and_then(speed);
+    Some(match (mean, speed(typical)) {
+        (Some(mean), Some(typical)) => format!("typical runs are {typical}, but on average {mean}"),
+        (Some(mean), None) => format!("on average {mean}; {}", verdict(typical)),
+        (None, _) => verdict(typical),
+    })
+}
+
+/// Returns whether the verdict on the mean is one that typical runs do not show.
+pub fn says_more(typical: &Effect, mean: &Effect) -> bool {
+    mean.verdict != typical.verdict && speed(mean).is_some()
+}
+
+fn verdict(typical: &Effect) -> String {
+    let Effect { blocks, blocks_below: below, blocks_above: above, .. } = typical;
+    match (speed(typical), typical.verdict) {
+        (Some(speed), Verdict::Less) => format!("{speed}, in {below} of {blocks} blocks"),
+        (Some(speed), _) => format!("{speed}, in {above} of {blocks} blocks"),
+        (None, Verdict::TooFew) => format!("too few runs for a verdict ({blocks} blocks)"),
+        (None, _) => {
+            let found = format!("no difference found in typical runs (less in {below} of {blocks} blocks)");
+            let least = typical.detectable.map(|least| format!("; {} or more would be", share(least)));
+            found + &least.unwrap_or_default()
+        }
+    }
+}
+
+/// Returns how much faster or slower something is; `None` without such a verdict.
+fn speed(effect: &Effect) -> Option<String> {
     let percent = (effect.ratio - 1.0).abs() * 100.0;
     match effect.verdict {
-        Verdict::Less => format!("faster: {percent:.1} % less time"),
-        Verdict::More => format!("slower: {percent:.1} % more time"),
-        Verdict::NotTold => format!("no difference found; {} or more would be", share(effect.detectable)),
-        Verdict::TooFew => format!("too few runs for a verdict ({} blocks)", effect.blocks),
+        Verdict::Less => Some(format!("faster: {percent:.1} % less time")),
+        Verdict::More => Some(format!("slower: {percent:.1} % more time")),
+        Verdict::NotTold | Verdict::TooFew => None,
     }
 }
 
@@ -80,7 +111,11 @@ pub fn short_verdict(effect: &Effect) -> &'static str {
     }
 }
 
-/// Formats a share in percent; small ones with one decimal.
+/// Formats a deviation from 1 in percent, small ones with one decimal; from twice as much on as a factor.
 pub fn share(share: f64) -> String {
-    if share < 0.0995 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
+    match share {
+        ..0.0995 => format!("{:.1} %", share * 100.0),
+        ..1.0 => format!("{:.0} %", share * 100.0),
+        _ => format!("a factor of {:.1}", 1.0 + share),
+    }
 }

@@ -1,6 +1,6 @@
 //! A comparison as a table for the terminal.
 
-use super::{Comparison, DEFAULT, EVIDENCE, ratio, share, short_verdict, verdict};
+use super::{Comparison, DEFAULT, EVIDENCE, ratio, says_more, share, short_verdict, time_verdict};
 use crate::table::Table;
 use crate::terminal::Name;
 use corewise_core::comparison::{Effect, Findings, Metric, Summary, VariantFindings};
@@ -33,7 +33,7 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
     table.row(["", "time", &format!("over {against} [95 %]")]);
     for variant in &findings.variants {
         let wall = variant.effect(&Metric::Wall);
-        let words = wall.map_or(String::new(), verdict);
+        let words = time_verdict(&variant.effects).unwrap_or_default();
         row(&mut table, &shortened(&variant.name), &times(variant), wall, &words);
     }
     let floor = |metric: &Metric| {
@@ -41,7 +41,8 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
     };
     let words = "the baseline again: the noise floor";
     row(&mut table, "(control)", "", floor(&Metric::Wall), words);
-    for metric in Metric::all(&comparison.trials).into_iter().skip(1) {
+    let others = Metric::all(&comparison.trials).into_iter().skip(1);
+    for metric in others.filter(|metric| *metric != Metric::MeanWall || shows_mean(findings)) {
         let Some(floor) = floor(&metric) else { continue };
         table.words(&format!("\n  {}", Name(metric.name())));
         for variant in &findings.variants {
@@ -53,15 +54,23 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
         row(&mut table, "(control)", "", Some(floor), "");
     }
     write!(out, "\n{table}")?;
-    if let Some(least) = wall_effects(findings).map(|effect| effect.detectable).reduce(f64::max) {
+    if let Some(least) = wall_effects(findings).filter_map(|effect| effect.detectable).reduce(f64::max) {
         writeln!(
             out,
-            "\nA difference of {} or more would be found with a probability of 80 %. One interval in twenty \
-             misses the truth.",
+            "\nA difference of {} or more in typical runs would be found with a probability of 80 %. One \
+             interval in twenty misses the truth.",
             share(least)
         )?;
     }
     findings.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+}
+
+/// Returns whether the mean of any variant shows what its typical runs do not.
+fn shows_mean(findings: &Findings) -> bool {
+    findings.variants.iter().any(|variant| {
+        let effects = variant.effect(&Metric::Wall).zip(variant.effect(&Metric::MeanWall));
+        effects.is_some_and(|(typical, mean)| says_more(typical, mean))
+    })
 }
 
 /// Returns the effects of all variants and the control on the time.

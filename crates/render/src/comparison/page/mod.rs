@@ -6,7 +6,7 @@ mod plots;
 #[cfg(test)]
 mod tests;
 
-use super::{Comparison, EVIDENCE, command_line, ratio, short_verdict, verdict};
+use super::{Comparison, EVIDENCE, command_line, ratio, short_verdict, time_verdict};
 use crate::page::words::Seconds;
 use crate::page::{self, known, remark, text};
 use corewise_core::comparison::{Effect, Findings, Metric};
@@ -51,8 +51,8 @@ fn effects(comparison: &Comparison, findings: &Findings) -> Markup {
     let of = |effects: &[(Metric, Effect)], metric: &Metric| {
         effects.iter().find(|(one, _)| one == metric).map(|(_, effect)| *effect)
     };
-    let words = |metric: &Metric, effect: &Effect| match metric {
-        Metric::Wall => verdict(effect),
+    let words = |metric: &Metric, effects: &[(Metric, Effect)], effect: &Effect| match metric {
+        Metric::Wall => time_verdict(effects).unwrap_or_default(),
         _ => short_verdict(effect).to_owned(),
     };
     let row = |metric: &Metric, name: &str, effect: &Effect, words: &str| {
@@ -69,7 +69,7 @@ fn effects(comparison: &Comparison, findings: &Findings) -> Markup {
         @for metric in &Metric::all(&comparison.trials) {
             @for variant in &findings.variants {
                 @if let Some(effect) = of(&variant.effects, metric) {
-                    (row(metric, &variant.name, &effect, &words(metric, &effect)))
+                    (row(metric, &variant.name, &effect, &words(metric, &variant.effects, &effect)))
                 }
             }
             @if let Some(effect) = of(&findings.noise_floor, metric) {
