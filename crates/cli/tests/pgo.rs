@@ -2,7 +2,7 @@
 //! a test could wait for; that the compiler reads the profile, and what is left at the end, are.
 
 use assert_cmd::Command;
-use corewise_testing::needs;
+use corewise_testing::{needs, skip};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -200,7 +200,7 @@ fn a_recording_that_the_user_has_makes_the_profile() {
     std::fs::copy(project.path("corewise-pgo/sample"), project.path("prog")).unwrap();
     let options = ["--bolt", "off", "--from", "baseline.cwp"];
     project.check_error(BUILD, &options, &["no recording of --from is of", "put the recorded build there"]);
-    assert!(project.read("prog") == project.read("corewise-pgo/before"));
+    assert!(project.read("prog") == project.read("corewise-pgo/sample"));
 
     std::fs::copy(project.path("corewise-pgo/baseline"), project.path("prog")).unwrap();
     // Sources that have changed since.
@@ -249,6 +249,52 @@ fn after_ctrl_c_the_program_is_what_it_was_before() {
     check_ended(&["--build", BUILD, "--run", &format!("{RUN}; {waits}")]);
     check_ended(&["--build", &second, "--run", RUN]);
     check_ended(&["--build", BUILD, "--run", RUN, "--measure", waits]);
+}
+
+/// Optimises a program on a disk of its own that this step fills. Checks the exit status with what lies in the
+/// place of the program at the end, and what corewise says.
+fn check_on_a_disk_that_is_full_after(step: &str, expected: &[&str], words: &str) {
+    const FILL: &str = "head -c 64M /dev/zero > fill 2>/dev/null";
+    let fills = |name: &str, then: &str| format!("{then}; [ $S != {name} ] || {FILL}; true");
+    let project = Project::new();
+    for (program, option) in [("baseline", "-O1"), ("sample", "-O2")] {
+        let mut gcc = std::process::Command::new("gcc");
+        gcc.current_dir(project.folder.path()).args(["-g", option, "prog.c", "-o", program]);
+        assert!(gcc.status().unwrap().success());
+    }
+    let (first, second) = (fills("first", "cp ../baseline prog"), fills("second", "cp ../sample prog"));
+    let build = format!(": {{gccflags}}; if test -e d/sample.gcov; then {second}; else {first}; fi");
+    let disk = project.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=16m none disk || exit 99; cd disk && echo \"the user's\" > prog; \
+         [ $S != start ] || {FILL}; \"$@\" >&2; echo $?; \
+         if cmp -s prog ../baseline; then echo baseline; \
+         elif cmp -s prog ../sample; then echo sample; else cat prog; fi"
+    );
+    let mut command = std::process::Command::new("unshare");
+    command.current_dir(project.folder.path()).env("S", step);
+    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(assert_cmd::cargo::cargo_bin!("corewise"));
+    command.args(["pgo", "--dir", "d", "--binary", "prog", "--build", &build, "--rounds", "6"]);
+    command.args(["--run", &fills("run", RUN), "--measure", &fills("measure", RUN), "--record-max", "1ms"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(99) {
+        skip!(Mount, "{said}");
+    }
+    let left = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(expected.contains(&left.as_str()) && said.contains(words), "{step}: {left}{said}");
+}
+
+#[test]
+fn a_full_disk_does_not_cost_the_program() {
+    for step in ["start", "first", "run", "second"] {
+        check_on_a_disk_that_is_full_after(step, &["1\nthe user's\n"], "disk/prog is as it was before");
+    }
+    // The variant itself is put there, if there is no room for a copy.
+    for step in ["measure", "never"] {
+        check_on_a_disk_that_is_full_after(step, &["0\nbaseline\n", "0\nsample\n"], "d/aside until the end");
+    }
 }
 
 #[test]

@@ -170,7 +170,7 @@ impl Optimise {
         let outcome = match work.outcome() {
             Ok(outcome) => outcome,
             Err(error) => {
-                let left = work.place.give_back()?;
+                let left = work.place.give_back().unwrap_or_else(|failure| format!("{failure:#}"));
                 return Err(error.context(left));
             }
         };
@@ -236,6 +236,10 @@ impl Work<'_> {
     fn outcome(&mut self) -> Result<Outcome> {
         // Before the build, because it is of the present program.
         let given = if self.options.from.is_empty() { None } else { Some(self.given_profile()?) };
+        if let Some(aside) = self.place.set_aside()? {
+            let (binary, aside) = (self.commands.binary.display(), aside.display());
+            terminal::message(format!("{binary} is {aside} until the end"));
+        }
         self.build_baseline()?;
         self.check_baseline()?;
         if self.commands.compiler.takes_profiles() {

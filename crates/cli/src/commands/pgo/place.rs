@@ -4,13 +4,18 @@
 //! it runs. Whatever happens, a finished program is there at the end: the chosen variant, or the file from
 //! before the first build. If there was none, it is the baseline once that is built, else nothing, because a
 //! build that was ended half-way may have left a file that looks complete.
+//!
+//! The file from before is renamed, aside and back, and never copied: a full disk cannot take it. So the
+//! folder of the variants must be on its file system.
 
 use super::BASELINE;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The name under which the earlier file is stored.
+/// The name of the earlier file while its place is taken.
+const ASIDE: &str = "aside";
+/// Its name once another one has its place for good.
 const BEFORE: &str = "before";
 
 /// The file that is built, and the folder of the variants.
@@ -18,21 +23,45 @@ const BEFORE: &str = "before";
 pub struct Place {
     binary: PathBuf,
     dir: PathBuf,
-    /// The file from before the first build.
-    before: Option<PathBuf>,
-    has_baseline: bool,
-    is_settled: bool,
+    state: State,
+}
+
+/// What lies in the place.
+#[derive(Debug)]
+enum State {
+    /// The file from before, or none.
+    Untouched,
+    /// What builds make; the earlier file lay at this path.
+    Taken { before: Option<PathBuf>, has_baseline: bool },
+    /// The final file.
+    Settled,
 }
 
 impl Place {
-    /// Takes over the place of a program; stores the present file.
+    /// The place of a program; nothing is changed yet. Fails if the earlier file of another run is still
+    /// aside, because that run was killed.
     pub fn new(binary: PathBuf, dir: PathBuf) -> Result<Place> {
-        // The file itself, if a link leads to it. Usually there is none yet.
-        let before = binary.canonicalize().ok();
-        if let Some(before) = &before {
-            keep(before, &dir.join(BEFORE))?;
+        let aside = dir.join(ASIDE);
+        if aside.exists() {
+            bail!(
+                "{} is the program from before a run that was killed: put it back, or remove it",
+                aside.display()
+            );
         }
-        Ok(Place { binary, dir, before, has_baseline: false, is_settled: false })
+        Ok(Place { binary, dir, state: State::Untouched })
+    }
+
+    /// Sets the present file aside for the time of the work; returns its name there, if there is a file.
+    pub fn set_aside(&mut self) -> Result<Option<PathBuf>> {
+        // The file itself, if a link leads to it. Usually there is none yet.
+        let before = self.binary.canonicalize().ok();
+        let aside = self.dir.join(ASIDE);
+        if let Some(before) = &before {
+            fs::rename(before, &aside).with_context(|| cannot_set_aside(before, &aside))?;
+        }
+        let is_aside = before.is_some();
+        self.state = State::Taken { before, has_baseline: false };
+        Ok(is_aside.then_some(aside))
     }
 
     /// Sets where the build has put the program: the file that the given name leads to.
@@ -40,10 +69,14 @@ impl Place {
         binary.clone_into(&mut self.binary);
     }
 
-    /// Stores the program that was just built as a variant.
+    /// Stores the program that was just built as a variant. (A link to it would change with it.)
     pub fn take(&mut self, variant: &'static str) -> Result<()> {
-        keep(&self.binary, &self.dir.join(variant))?;
-        self.has_baseline |= variant == BASELINE;
+        let to = self.dir.join(variant);
+        whole(&to, |to| fs::copy(&self.binary, to).map(drop))
+            .with_context(|| format!("cannot copy {} to {}", self.binary.display(), to.display()))?;
+        if let State::Taken { has_baseline, .. } = &mut self.state {
+            *has_baseline |= variant == BASELINE;
+        }
         Ok(())
     }
 
@@ -58,39 +91,52 @@ impl Place {
         self.replace(variant, |from, to| fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop)))
     }
 
-    /// Puts the final variant in the place, as a file of its own.
+    /// Puts the final variant in the place, as a file of its own: the variant itself, if there is no room for
+    /// another one.
     pub fn settle(&mut self, variant: &str) -> Result<()> {
-        self.is_settled = true;
-        self.replace(variant, |from, to| fs::copy(from, to).map(drop))
+        self.replace(variant, |from, to| fs::copy(from, to).map(drop).or_else(|_| fs::rename(from, to)))?;
+        let had = std::mem::replace(&mut self.state, State::Settled);
+        if let State::Taken { before: Some(_), .. } = had {
+            let (aside, before) = (self.dir.join(ASIDE), self.dir.join(BEFORE));
+            fs::rename(&aside, &before)
+                .with_context(|| format!("the program from before is still {}", aside.display()))?;
+        }
+        Ok(())
     }
 
-    /// Restores the earlier file, and describes it; does nothing if there is a final variant.
+    /// Restores the earlier file, and describes what lies in the place now; does nothing if that is a final
+    /// variant.
     pub fn give_back(&mut self) -> Result<String> {
         let shown = self.binary.display().to_string();
-        if std::mem::replace(&mut self.is_settled, true) {
-            return Ok(shown);
+        match std::mem::replace(&mut self.state, State::Settled) {
+            State::Untouched => Ok(format!("{shown} is as it was before")),
+            State::Settled => Ok(shown),
+            State::Taken { before: Some(before), .. } => {
+                let aside = self.dir.join(ASIDE);
+                // A build of another tree may have removed its folder.
+                let folder = before.parent().map_or(Ok(()), fs::create_dir_all);
+                folder.and_then(|()| fs::rename(&aside, &before)).with_context(|| {
+                    let (before, aside) = (before.display(), aside.display());
+                    format!("cannot put back {before} as it was before: it is {aside} now")
+                })?;
+                Ok(format!("{} is as it was before", before.display()))
+            }
+            State::Taken { before: None, has_baseline: true } => {
+                self.settle(BASELINE)?;
+                Ok(format!("{shown} is the baseline, built without a profile"))
+            }
+            State::Taken { before: None, has_baseline: false } => {
+                // An error here means that there is no file, as intended.
+                let _ = fs::remove_file(&self.binary);
+                Ok(format!("there is no {shown}, as before"))
+            }
         }
-        if let Some(before) = self.before.take() {
-            // A build of another tree may have removed its folder.
-            before.parent().map_or(Ok(()), fs::create_dir_all)?;
-            self.binary = before;
-            self.settle(BEFORE)?;
-            return Ok(format!("{} is as it was before", self.binary.display()));
-        }
-        if self.has_baseline {
-            self.settle(BASELINE)?;
-            return Ok(format!("{shown} is the baseline, built without a profile"));
-        }
-        // An error here means that there is no file, as intended.
-        let _ = fs::remove_file(&self.binary);
-        Ok(format!("there is no {shown}, as before"))
     }
 
     fn replace(&self, variant: &str, make: fn(&Path, &Path) -> std::io::Result<()>) -> Result<()> {
         let Some(name) = self.binary.file_name() else { bail!("{} is not a file", self.binary.display()) };
         let new = self.binary.with_file_name(format!(".{}.corewise-new", name.display()));
-        let _ = fs::remove_file(&new);
-        make(&self.dir.join(variant), &new)
+        whole(&new, |new| make(&self.dir.join(variant), new))
             .and_then(|()| fs::rename(&new, &self.binary))
             .with_context(|| format!("cannot put {variant} at {}", self.binary.display()))
     }
@@ -103,12 +149,18 @@ impl Drop for Place {
     }
 }
 
-/// Copies a file. A link to it would change with it.
-fn keep(file: &Path, to: &Path) -> Result<()> {
-    let _ = fs::remove_file(to);
-    fs::copy(file, to)
-        .with_context(|| format!("cannot copy {} to {}", file.display(), to.display()))
-        .map(drop)
+/// Makes a file anew, or leaves none: a part of one would only fill the disk.
+fn whole(file: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+    let _ = fs::remove_file(file);
+    make(file).inspect_err(|_| drop(fs::remove_file(file)))
+}
+
+fn cannot_set_aside(file: &Path, aside: &Path) -> String {
+    format!(
+        "cannot move {} to {}: name a folder with --dir that can be written, on the same file system",
+        file.display(),
+        aside.display()
+    )
 }
 
 #[cfg(test)]
@@ -132,7 +184,13 @@ mod tests {
         }
 
         fn place(&self) -> Place {
-            Place::new(self.binary(), self.0.path().join("variants")).unwrap()
+            let mut place = Place::new(self.binary(), self.0.path().join("variants")).unwrap();
+            assert_eq!(place.set_aside().unwrap().is_some(), !self.binary().exists() && self.has("aside"));
+            place
+        }
+
+        fn has(&self, variant: &str) -> bool {
+            self.0.path().join("variants").join(variant).exists()
         }
 
         /// Writes the file anew or in place, like a linker.
@@ -159,6 +217,7 @@ mod tests {
         }
         place.settle("baseline").unwrap();
         drop(place);
+        assert!(folder.has("before") && !folder.has("aside"));
         assert_eq!(folder.read(), "baseline");
         fs::write(folder.binary(), "by its owner").unwrap();
         assert_eq!(fs::read_to_string(folder.0.path().join("variants/baseline")).unwrap(), "baseline");
@@ -176,9 +235,36 @@ mod tests {
 
         let folder = Folder::new(Some("the user's"));
         let place = folder.place();
-        fs::remove_file(folder.binary()).unwrap();
+        assert!(!folder.binary().exists(), "it is renamed, so that a full disk can take it");
         drop(place);
         assert_eq!(folder.read(), "the user's");
+        assert!(!folder.has("aside") && !folder.has("before"));
+    }
+
+    #[test]
+    fn what_is_not_touched_stays_and_what_a_killed_run_has_left_is_not_overwritten() {
+        let folder = Folder::new(Some("the user's"));
+        let place = || Place::new(folder.binary(), folder.0.path().join("variants"));
+        assert!(place().unwrap().give_back().unwrap().ends_with("as it was before"));
+        assert_eq!(folder.read(), "the user's");
+        std::mem::forget(folder.place());
+        fs::write(folder.binary(), "half a base").unwrap();
+        let error = place().unwrap_err().to_string();
+        assert!(error.contains("variants/aside") && error.contains("put it back"), "{error}");
+    }
+
+    #[test]
+    fn where_there_is_no_way_back_nothing_begins_and_a_message_names_the_file() {
+        let folder = Folder::new(Some("the user's"));
+        let mut place = Place::new(folder.binary(), "/proc/self".into()).unwrap();
+        let error = format!("{:#}", place.set_aside().unwrap_err());
+        assert!(error.contains("--dir") && error.contains("same file system"), "{error}");
+        assert_eq!(folder.read(), "the user's");
+        let mut place = folder.place();
+        fs::create_dir(folder.binary()).unwrap();
+        fs::write(folder.binary().join("a file"), "").unwrap();
+        let error = format!("{:#}", place.give_back().unwrap_err());
+        assert!(error.contains("variants/aside"), "{error}");
     }
 
     #[test]
