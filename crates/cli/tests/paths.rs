@@ -202,6 +202,13 @@ fn a_profile_that_is_worth_less_than_it_looks_says_why() {
     }
     assert!(told("bolt").contains("-Wl,--emit-relocs"));
     fixture.check_error(&["export", "run.cwp", "-f", "autofdo"], 1, &["no debug information", "-g"]);
+    // Go's linker is not that of C.
+    let go = format!("{PROGRAM}\n__attribute__((section(\".go.buildinfo\"))) int info = 1;");
+    fixture.compile_with(&go, &["-Wl,--build-id=none"]);
+    fixture.record("go.cwp", "3");
+    let output = fixture.corewise(&["export", "go.cwp", "-f", "pprof", "-o", "profile"]).assert();
+    let profile = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(profile.contains("-ldflags=-B=gobuildid") && !profile.contains("-Wl,--build-id"), "{profile}");
 
     fixture.compile_with(PROGRAM, &["-g", "-Wl,--build-id", "-Wl,--emit-relocs"]);
     fixture.record("run.cwp", "3");

@@ -251,8 +251,8 @@ fn after_ctrl_c_the_program_is_what_it_was_before() {
     check_ended(&["--build", BUILD, "--run", RUN, "--measure", waits]);
 }
 
-/// Optimises a program on a disk of its own that this step fills. Checks the exit status with what lies in the
-/// place of the program at the end, and what corewise says.
+/// Optimises a program on a disk of its own that this step fills. Checks the exit status with what lies in
+/// the place of the program at the end, and what corewise says.
 fn check_on_a_disk_that_is_full_after(step: &str, expected: &[&str], words: &str) {
     const FILL: &str = "head -c 64M /dev/zero > fill 2>/dev/null";
     let fills = |name: &str, then: &str| format!("{then}; [ $S != {name} ] || {FILL}; true");
@@ -295,6 +295,25 @@ fn a_full_disk_does_not_cost_the_program() {
     for step in ["measure", "never"] {
         check_on_a_disk_that_is_full_after(step, &["0\nbaseline\n", "0\nsample\n"], "d/aside until the end");
     }
+}
+
+/// The build ends when its progress is shown.
+#[test]
+fn a_terminal_shows_how_long_a_build_takes() {
+    let project = Project::new();
+    let shown = "until grep -aq 'build-baseline: [0-9]* s' screen; do sleep .1; done";
+    let build = format!("timeout 60 sh -c \"{shown}\" && exit 5 # {{gccflags}}");
+    std::fs::write(project.path("build"), &build).unwrap();
+    let pgo = format!(
+        "{} pgo --build \"$(cat build)\" --run ./prog",
+        assert_cmd::cargo::cargo_bin!("corewise").display()
+    );
+    let mut script = std::process::Command::new("script");
+    script.current_dir(project.folder.path()).args(["-qefc", &pgo, "screen"]);
+    assert_eq!(script.output().unwrap().status.code(), Some(1));
+    let screen = String::from_utf8_lossy(&project.read("screen")).into_owned();
+    assert!(screen.contains("exit status: 5"), "{screen}");
+    project.check_error("echo {gccflags}; exit 5", &[], &["exit status: 5"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `corewise paths export`: a recording as a profile for another tool.
 
+use super::how_to_get_build_id;
 use super::store;
 use crate::whole_file;
 use anyhow::{Context, Result, anyhow, bail};
@@ -177,8 +178,8 @@ impl<'a> ModuleCounts<'a> {
         let Some(elf) = self.program.elf(self.module) else { return warnings };
         if elf.build_id().is_none() {
             warnings.push(format!(
-                "{path} has no build id, which would show whether it is still the recorded file: link it \
-                 with -Wl,--build-id"
+                "{path} has no build id, which would show whether it is still the recorded file: {}",
+                how_to_get_build_id(elf)
             ));
         }
         let has_lines = elf.has_section(".debug_line") || elf.has_section(".pseudo_probe");

@@ -2,6 +2,7 @@
 
 use crate::session::exited;
 use anyhow::Result;
+use corewise_code::elf::ElfFile;
 use std::process::ExitStatus;
 
 mod accuracy;
@@ -16,6 +17,16 @@ mod truth;
 pub use export::{ModuleCounts, without_other_builds};
 pub use file::read_recording;
 pub use store::{Limits, Store, read_all};
+
+/// Returns how a program gets the build id that it lacks.
+pub fn how_to_get_build_id(elf: &ElfFile) -> &'static str {
+    // Go's own linker takes no options for that of C.
+    if elf.has_section(".go.buildinfo") {
+        "build it with -ldflags=-B=gobuildid"
+    } else {
+        "link it with -Wl,--build-id"
+    }
+}
 
 /// Record which way branches go, on any machine, and make profiles of it: for people and for compilers.
 #[derive(Debug, clap::Args)]

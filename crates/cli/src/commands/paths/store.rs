@@ -6,6 +6,7 @@
 //! Old files are removed, then the oldest ones until the rest fits the size limit.
 
 use super::file;
+use super::how_to_get_build_id;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_code::elf::ElfFile;
@@ -171,7 +172,8 @@ impl Store {
     fn of_file(&self, path: &Path, told: &mut dyn FnMut(String)) -> Result<BranchRecording> {
         let elf = ElfFile::open(path)?;
         let Some(build_id) = elf.build_id() else {
-            bail!("{} has no build id, which a store needs: link it with -Wl,--build-id", path.display())
+            let how = how_to_get_build_id(&elf);
+            bail!("{} has no build id, which a store needs: {how}", path.display())
         };
         let others: Vec<String> = self.builds().into_iter().filter(|other| other != build_id).collect();
         let same_name = |id: &&String| {

@@ -21,7 +21,7 @@ mod request;
 mod shell;
 mod tools;
 
-use super::paths::{ModuleCounts, read_all, read_recording, without_other_builds};
+use super::paths::{ModuleCounts, how_to_get_build_id, read_all, read_recording, without_other_builds};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -432,7 +432,7 @@ impl Work<'_> {
             bail!(
                 "no recording of --from is of {} as it is now (build id {}): put the recorded build there",
                 self.commands.binary.display(),
-                build_id.unwrap_or("none: link it with -Wl,--build-id")
+                build_id.map_or_else(|| format!("none: {}", how_to_get_build_id(&elf)), str::to_owned)
             )
         };
         // It may have been recorded on another machine.

@@ -237,7 +237,7 @@ impl Kept {
         if *without_build > 0 {
             text += &format!(
                 "; {without_build} windows are in files without a build id and are left out: link those with \
-                 -Wl,--build-id"
+                 -Wl,--build-id (Go: build them with -ldflags=-B=gobuildid)"
             );
         }
         if *lost > 0 {

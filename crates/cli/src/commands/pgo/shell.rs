@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use corewise_render::terminal::Name;
+use corewise_render::terminal::progress::StatusLine;
 use corewise_sys::launch::{Launch, Running, Stream};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, killpg};
@@ -34,12 +35,16 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Runs a shell command line; its output goes to `NAME.log`.
+    /// Runs a shell command line; its output goes to `NAME.log`. On a terminal the time that it takes is shown.
     pub fn run(&self, line: &str, name: &str) -> Result<()> {
         let log = self.dir.join(format!("{name}.log"));
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let launch = Launch::of(["sh", "-c", line])?.output(output.try_clone()?).error(output);
-        self.wait(launch, line, &log)
+        let (status, began) = (StatusLine::start(), Instant::now());
+        let show = || status.show(format!("{name}: {} s", began.elapsed().as_secs()));
+        let ended = self.wait(launch, line, &log, show);
+        status.finish();
+        ended
     }
 
     /// Runs this corewise. The output of its commands is discarded; its errors are kept.
@@ -48,7 +53,7 @@ impl Shell {
         let program = std::env::current_exe().context("corewise cannot find its own file")?;
         let words = [program.into()].into_iter().chain(arguments.iter().map(OsString::from));
         let launch = Launch::of(words)?.output(Stream::null()?).error(File::create(&log)?);
-        self.wait(launch, line, &log)
+        self.wait(launch, line, &log, || {})
     }
 
     /// Returns the CPU time of a run, in seconds: user and system time of all processes that were waited for.
@@ -60,7 +65,7 @@ impl Shell {
         let before = cpu()?;
         let log = self.dir.join("run.log");
         let launch = Launch::of(["sh", "-c", line])?;
-        self.wait(launch.output(File::create(output)?).error(File::create(&log)?), line, &log)?;
+        self.wait(launch.output(File::create(output)?).error(File::create(&log)?), line, &log, || {})?;
         Ok(cpu()? - before)
     }
 
@@ -69,11 +74,12 @@ impl Shell {
         self.asked_to_end.load(Ordering::Relaxed)
     }
 
-    fn wait(&self, launch: Launch, line: &str, log: &Path) -> Result<()> {
+    /// Runs a command to its end; calls `meanwhile` again and again.
+    fn wait(&self, launch: Launch, line: &str, log: &Path, meanwhile: impl Fn()) -> Result<()> {
         // A process group of its own: on the terminal's Ctrl-C corewise ends it, and waits for the whole
         // group.
         let running = launch.input(Stream::null()?).leading_a_group().start()?;
-        let status = self.ended(running)?;
+        let status = self.ended(running, meanwhile)?;
         if self.is_asked_to_end() {
             bail!("ended by a signal");
         }
@@ -88,7 +94,7 @@ impl Shell {
     }
 
     /// Waits for a command, and ends its whole group when corewise is asked to end.
-    fn ended(&self, mut child: Running) -> Result<ExitStatus> {
+    fn ended(&self, mut child: Running, meanwhile: impl Fn()) -> Result<ExitStatus> {
         let group = child.pid();
         loop {
             if let Some(status) = child.try_wait()? {
@@ -97,6 +103,7 @@ impl Shell {
             if self.is_asked_to_end() {
                 break;
             }
+            meanwhile();
             sleep(LOOK_INTERVAL);
         }
         // A `make` that is asked to end removes its unfinished target, so nothing may be restored before it
