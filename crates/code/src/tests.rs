@@ -49,6 +49,7 @@ const X86_64: &[(&str, &str, &str)] = &[
     ("488d4708", "lea rax, [rdi+8]", "7->0"),
     ("0f45c1", "cmovne eax, ecx", "0,1->0"),
     ("f390", "pause", "waits ->"),
+    ("0f31", "rdtsc", "clock ->0,2"),
     ("660faef0", "tpause eax", "waits 0,2->"),
     ("f20faef0", "umwait eax", "waits 0,2->"),
     ("eb0e", "jmp .+16", "Jump(16) ->"),
@@ -114,6 +115,7 @@ const AARCH64: &[(&str, &str, &str)] = &[
     ("3f2003d5", "yield", "waits ->"),
     ("5f2003d5", "wfe", "waits ->"),
     ("df3f03d5", "isb", "waits ->"),
+    ("40e03bd5", "mrs x0, cntvct_el0", "clock ->0"),
     ("1f2003d5", "nop", "->"),
 ];
 
@@ -142,6 +144,9 @@ fn drawn(instruction: Instruction) -> String {
     }
     if instruction.waits {
         words.push("waits".into());
+    }
+    if instruction.reads_clock {
+        words.push("clock".into());
     }
     if instruction.repeats {
         words.push("repeats".into());
