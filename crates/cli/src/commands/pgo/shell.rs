@@ -35,7 +35,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Runs a shell command line; its output goes to `NAME.log`. On a terminal the time that it takes is shown.
+    /// Runs a shell command line; its output goes to `NAME.log`. A terminal shows the time that it takes.
     pub fn run(&self, line: &str, name: &str) -> Result<()> {
         let log = self.dir.join(format!("{name}.log"));
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
