@@ -11,7 +11,8 @@
 //! the memory of the programs that corewise writes to, which not everybody may open who may have it.
 //!
 //! While programs take turns, it also looks at corewise: if corewise is stopped, nobody would end the turn of
-//! the program that has it, and the others would wait for as long. It makes them normal until corewise goes on.
+//! the program that has it, and the others would wait for as long. It makes them normal until corewise goes
+//! on.
 
 use super::journal::{self, Journal};
 use super::ledger::{Entry, Ledger};

@@ -5,13 +5,13 @@
 //! damage it, and the guardian reads it if corewise is killed. The other is in a directory that only its user
 //! can enter and that does not survive a reboot: if the guardian is dead, too, the next corewise of the same
 //! user reads it ([`recover`]). Its name identifies the run: boot, namespace of process IDs, process and
-//! start. A journal that has grown is rewritten at its end, and the space before is released, so that its size
-//! depends on what is changed, not on the duration of the run.
+//! start. A journal that has grown is rewritten at its end, and the space before is released, so that its
+//! size depends on what is changed, not on the duration of the run.
 //!
 //! A journal that somebody has emptied, cut or overwritten is known by its beginning and its lines
-//! ([`Damage`]): what is left of it is restored, and the user is told what may have stayed changed. Limits:
-//! without such a directory (a user without `XDG_RUNTIME_DIR`) there is no second file. A journal that was cut
-//! at the end of a line looks whole.
+//! ([`Damage`]): what is left of it is restored, and a message says what may have stayed changed. Limits:
+//! without such a directory (a user without `XDG_RUNTIME_DIR`) there is no second file. A journal that was
+//! cut at the end of a line looks whole.
 
 use super::ledger::{Entry, Ledger};
 use super::mask::ActToken;
@@ -222,8 +222,8 @@ impl Content {
     }
 }
 
-/// Restores what earlier runs of this user have left changed because corewise and guardian were both killed (or
-/// the guardian was stopped). Returns messages about what was done and what remains.
+/// Restores what earlier runs of this user have left changed because corewise and guardian were both killed
+/// (or the guardian was stopped). Returns messages about what was done and what remains.
 pub fn recover() -> Vec<String> {
     Directory::candidates().iter().flat_map(|parent| recover_in(parent)).collect()
 }

@@ -5,9 +5,9 @@
 //! must be kept. Approach: each bound thread is restored if its mask is still the one we set. Then every
 //! thread of the run ([`super::members`]) that has a mask we handed out, and did not set it itself, is
 //! restored as well. So is every thread of the run that is `SCHED_IDLE` and was created since programs took
-//! turns, and every process with a word of a changed program that it was forked from ([`Word::in_fork`]). This
-//! is repeated until passes find nothing to restore: then everybody alive was seen as it should be, and later
-//! threads and processes descend from these.
+//! turns, and every process with a word of a changed program that it was forked from ([`Word::in_fork`]).
+//! This is repeated until passes find nothing to restore: then everybody alive was seen as it should be, and
+//! later threads and processes descend from these.
 //!
 //! Processes may end before they are seen and leave others behind, on a busy machine in every pass, most of
 //! them unrelated. So a pass that misses a process still counts, but many of them are needed ([`QUIET`]). A
@@ -60,8 +60,8 @@ impl fmt::Display for Remains {
         if !self.refused.is_empty() {
             let threads = list(&mut self.refused.iter());
             remains.push(format!(
-                "the system does not permit restoring the affinity masks or scheduling policies of the threads \
-                 {threads}"
+                "the system does not permit restoring the affinity masks or scheduling policies of the \
+                 threads {threads}"
             ));
         }
         if !self.closed.is_empty() {

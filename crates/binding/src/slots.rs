@@ -2,9 +2,9 @@
 //!
 //! Problem: several runs must not choose the same PE, and must agree on turns, though none of them leads.
 //! Approach: a slot is the lock of one byte in a file in the user's runtime directory. A lock is released
-//! when its holder ends, however it ends, so nothing is ever left behind. Locks of other programs on that file
-//! are no slots: they are known by their kind, or their length. Limits: without a runtime directory nothing is
-//! shared; different users share nothing.
+//! when its holder ends, however it ends, so nothing is ever left behind. Locks of other programs on that
+//! file are no slots: they are known by their kind, or their length. Limits: without a runtime directory
+//! nothing is shared; different users share nothing.
 
 use super::journal;
 use nix::fcntl::{FcntlArg, fcntl};

@@ -4,15 +4,15 @@
 //! ends and leaves its number to another. Whoever writes later, be it to restore, must not write there.
 //! Approach: a word knows where it was found: in which process, in which program (the number that the kernel
 //! gives to each program that is executed, `AT_RANDOM`), in which mappings, and which values may stand there.
-//! Every writer uses [`Word::write`], which checks all of this at every write, and looks at the mappings again
-//! right afterwards: if they have changed meanwhile, it undoes what it wrote. What cannot be read is not
-//! written.
+//! Every writer uses [`Word::write`], which checks all of this at every write, and looks at the mappings
+//! again right afterwards: if they have changed meanwhile, it undoes what it wrote. What cannot be read is
+//! not written.
 //!
 //! A fork has its parent's program, mappings and values. So a process that was forked from a changed one is
 //! known by these alone, whoever its parent is by now ([`Word::in_fork`]).
 //!
-//! Limits: between the write and the look afterwards, some microseconds, a program may read a value of ours in
-//! memory that it has just mapped there.
+//! Limits: between the write and the look afterwards, some microseconds, a program may read a value of ours
+//! in memory that it has just mapped there.
 
 use corewise_code::library;
 use corewise_core::plan::OutcomeKind;
@@ -283,8 +283,10 @@ mod tests {
             printf("%lx %lx\n", (long)page, (long)main);
             for (fflush(stdout); read(0, &order, 1) == 1; fflush(stdout)) {
                 if (order == 'e') return execv("/proc/self/exe", argument);
-                if (order == 'm')
-                    *(unsigned long *)mmap(page, 4096, 3, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) = 200;
+                if (order == 'm') {
+                    mmap(page, 4096, 3, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                    *page = 200;
+                }
                 int child = order == 'f' ? fork() : 1;
                 if (child == 0) { for (;;) pause(); }
                 printf("%d\n", child);

@@ -1,6 +1,7 @@
-/* Uses OpenMP in a library that it closes on demand, and then has an array where libgomp was: nobody may write
- * there. Compiled twice: with -DPLUGIN -shared -fopenmp as the library, and as the program, whose argument is
- * the library's path. It tells its steps in lines, and goes on with each byte of its standard input. */
+/* Uses OpenMP in a library that it closes on demand, and then has an array where libgomp was: nobody may
+ * write there. Compiled twice: with -DPLUGIN -shared -fopenmp as the library, and as the program, whose
+ * argument is the library's path. It tells its steps in lines, and goes on with each byte of its standard
+ * input. */
 #define _GNU_SOURCE
 #ifdef PLUGIN
 #include <omp.h>

@@ -1,8 +1,8 @@
 /* A team of two threads that has some work again and again, with pauses between in which the second is idle.
  * Each line on its standard output tells of one region; it ends when its standard input does. A byte that
- * comes there is an order: `f` forks a child, `d` a daemon (in a session of its own, whose parent ends at once),
- * which wait for that end too; `e` executes the program again. With an argument it has work for both threads
- * all the time, without pauses. */
+ * comes there is an order: `f` forks a child, `d` a daemon (in a session of its own, whose parent ends at
+ * once), which wait for that end too; `e` executes the program again. With an argument it has work for both
+ * threads all the time, without pauses. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <stdio.h>

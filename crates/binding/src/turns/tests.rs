@@ -112,8 +112,8 @@ fn gangs_on_different_pes_take_no_turns_with_each_other() {
     assert_eq!(policies(), [NORMAL; 2]);
 }
 
-/// A process that waits, what it has started, and a daemon that its child has started, whose parent is gone: all
-/// of the run of a corewise that has ended. Their numbers.
+/// A process that waits, what it has started, and a daemon that its child has started, whose parent is gone:
+/// all of the run of a corewise that has ended. Their numbers.
 fn family(run: Task) -> (Sleeper, [u32; 3]) {
     let directory = tempfile::tempdir().unwrap();
     let script = format!(
@@ -165,7 +165,7 @@ fn by_the_journal_everybody_is_made_normal_again_also_daemons() {
 }
 
 #[test]
-fn who_has_inherited_the_policy_is_made_normal_when_it_is_met_whoever_its_parent_is() {
+fn an_inherited_policy_is_undone_when_its_process_is_met_whoever_the_parent_is() {
     needs!(Root);
     let file = tempfile::NamedTempFile::new().unwrap();
     let (_sleeper, [.., daemon]) = family(Task { id: u32::MAX / 2, start: corewise_sys::task::now() });

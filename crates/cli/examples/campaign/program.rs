@@ -55,7 +55,8 @@ impl Programs {
         self.directory.join(name).display().to_string()
     }
 
-    /// What is run under corewise, with the options that let it change something; `None` for [`Program::Bound`].
+    /// What is run under corewise, with the options that let it change something; `None` for
+    /// [`Program::Bound`].
     pub fn command(&self, program: Program) -> Option<(Vec<&'static str>, Vec<String>)> {
         let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
         match program {

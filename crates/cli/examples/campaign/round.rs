@@ -337,8 +337,8 @@ impl<'a> Round<'a> {
         left
     }
 
-    /// Whether corewise has named the process of something that was left (`name (pid) ...`), or the process has
-    /// been started since by one of those that it named: its environment tells the run.
+    /// Whether corewise has named the process of something that was left (`name (pid) ...`), or the process
+    /// has been started since by one of those that it named: its environment tells the run.
     fn has_named(&self, left: &str) -> bool {
         let pid = left.split(['(', ')']).nth(1).unwrap_or_default();
         let said = self.said();

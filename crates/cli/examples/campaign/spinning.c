@@ -1,6 +1,6 @@
-/* Two threads that hand work to each other and wait for it in code of their own, turning around a flag. A byte on
- * standard input is an order to the process: `f` forks a child, `d` a daemon (in a session of its own, whose parent
- * ends at once), which wait for its end too. */
+/* Two threads that hand work to each other and wait for it in code of their own, turning around a flag. A
+ * byte on standard input is an order to the process: `f` forks a child, `d` a daemon (in a session of its
+ * own, whose parent ends at once), which wait for its end too. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
