@@ -144,6 +144,8 @@ fn whoever_stays_behind_is_ended_and_the_note_says_so() {
     );
     let output = success(compare(&["--runs", "1", "--warmup", "0", "--", "sh", "-c", &script]));
     assert!(text(&output.stdout).contains("note: 2 of 2 runs left processes behind"), "{output:?}");
+    let alone = "there is one variant only, which is compared with itself";
+    assert!(text(&output.stderr).contains(alone) && text(&output.stdout).contains(alone), "{output:?}");
     let pids = std::fs::read_to_string(&pids).expect("a file");
     assert!(!pids.is_empty() && pids.lines().all(|pid| !lives(pid)), "{pids}");
 }

@@ -291,8 +291,8 @@ impl Engine {
         actions
     }
 
-    /// Returns whether the policy's interval has elapsed. While a process is checked for spinning or the guard
-    /// measures, observations are more frequent than that.
+    /// Returns whether the policy's interval has elapsed. While a process is checked for spinning or the
+    /// guard measures, observations are more frequent than that.
     fn is_policy_due(&self) -> bool {
         let (now, interval) = (self.intake.now, self.config.interval);
         self.asked.is_none_or(|asked| now.since(asked) >= interval - interval / 8)

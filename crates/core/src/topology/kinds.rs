@@ -9,8 +9,8 @@
 //! does. If two groups cannot be compared (one source ranks the first higher, another the second), the
 //! sources contradict each other: the result is one kind `unknown`, with a note about the sources.
 //!
-//! How much slower a kind is comes from the first source that distinguishes all kinds by numbers in proportion
-//! to the speed ([`Vote::in_proportion`]).
+//! How much slower a kind is comes from the first source that distinguishes all kinds by numbers in
+//! proportion to the speed ([`Vote::in_proportion`]).
 //!
 //! Limits: numbers that differ by less than [`TOLERANCE_PERCENT`] form one class. Cores of one design differ
 //! by that much in their highest frequency (Intel's and AMD's "favoured cores"), which does not make a kind
