@@ -177,6 +177,14 @@ fn interrupted_it_keeps_what_it_has_and_goes_on_later() {
 }
 
 #[test]
+fn what_it_was_started_to_ignore_does_not_end_it() {
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", r#"trap "" HUP; exec "$0" compare --runs 2 --warmup 0 -- sh -c 'kill -HUP $PPID'"#]);
+    nohup.arg(env!("CARGO_BIN_EXE_corewise"));
+    success(nohup);
+}
+
+#[test]
 fn killed_it_keeps_every_finished_run_and_goes_on_later() {
     let directory = tempfile::tempdir().expect("a directory");
     let (ran, json_file) = (path(&directory, "ran"), path(&directory, "c.json"));

@@ -57,6 +57,11 @@ pub(crate) fn ignored() -> u64 {
     IGNORED.load(Ordering::Relaxed)
 }
 
+/// Returns whether a signal was ignored.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
+    IGNORED.load(Ordering::Relaxed) & bit(signal as libc::c_int) != 0
+}
+
 /// What happens at a signal, as the kernel knows it. (The C library hides its own signals.)
 #[repr(C)]
 #[derive(Clone, Copy)]

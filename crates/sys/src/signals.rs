@@ -6,7 +6,7 @@
 //! continues when either is continued. When the command dies of a signal, corewise dies of it, too
 //! ([`end_as`]).
 
-use crate::inherited::{Inherited, set_disposition};
+use crate::inherited::{Inherited, is_ignored, set_disposition};
 use crate::witness::{Heard, STOPPING, Witness};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -24,6 +24,11 @@ use std::time::{Duration, Instant};
 
 /// The signals that ask a program to end.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// Returns the signals that ask this process to end: not those that it was started to ignore (`nohup`).
+pub fn ending() -> SigSet {
+    ENDING.into_iter().filter(|signal| !is_ignored(*signal)).collect()
+}
 
 /// The signals' descriptor, the witness, and what the command inherits.
 #[derive(Debug)]
@@ -167,7 +172,7 @@ impl Signals {
         let (signals, heard) = self.pending()?;
         for info in signals {
             let number = info.ssi_signo as i32;
-            asked_to_end |= ENDING.iter().any(|ending| *ending as i32 == number);
+            asked_to_end |= Signal::try_from(number).is_ok_and(|signal| ending().contains(signal));
             if !self.is_own_matter(&info) {
                 match command {
                     Some(command) => pass_on(&info, is_for_group(&info, heard), command),
@@ -356,7 +361,7 @@ fn without_core_dump() -> Result<(), Errno> {
 /// Must be called before other threads are started, which inherit the blocked signals. Programs do not: they
 /// get those that corewise was started with ([`launch`](crate::launch)).
 pub fn asked_to_end() -> std::io::Result<Arc<AtomicBool>> {
-    let asked_for: SigSet = ENDING.into_iter().collect();
+    let asked_for = ending();
     let before = asked_for.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let asked = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&asked);

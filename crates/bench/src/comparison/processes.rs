@@ -5,9 +5,10 @@ use super::output::Streams;
 use corewise_core::comparison::{Completion, Workload};
 use corewise_sys::launch::Launch;
 use corewise_sys::proc::Proc;
+use corewise_sys::signals::ending;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -15,9 +16,6 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
-
-/// The signals that ask corewise to end.
-const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// How long processes that outlive their command may take to end by themselves.
 const GRACE: Duration = Duration::from_millis(500);
@@ -63,7 +61,8 @@ pub struct Processes {
 impl Processes {
     /// Blocks the signals, and adopts orphans from now on.
     pub fn open() -> Result<Processes, Errno> {
-        let signals: SigSet = ENDING.into_iter().chain([Signal::SIGCHLD]).collect();
+        let mut signals = ending();
+        signals.add(Signal::SIGCHLD);
         signals.thread_block()?;
         nix::sys::prctl::set_child_subreaper(true)?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
@@ -130,7 +129,7 @@ impl Processes {
         }
         let mut asked_to_end = false;
         while let Some(info) = self.signals.read_signal()? {
-            asked_to_end |= ENDING.iter().any(|ending| *ending as u32 == info.ssi_signo);
+            asked_to_end |= info.ssi_signo != Signal::SIGCHLD as u32;
         }
         Ok(asked_to_end)
     }
