@@ -135,8 +135,9 @@ pub fn symmetric_centre(values: &[f64]) -> Option<Interval> {
 /// exactly those of the subsets with smaller ratios change the sums in one direction. The interval is
 /// therefore the inversion of the exact test by exchanges (Fisher, 1935). Source: J. A. Hartigan, "Using
 /// subsample values as typical values", J. Am. Stat. Assoc. 64(328), 1969, by whom random subsets do as well
-/// as all. Limits: if the first values have another shape than the second ones, the level holds approximately, and for few pairs
-/// of which one or two dominate the sums it does not; fewer than six pairs give the range of the subsets.
+/// as all. Limits: if the first values have another shape than the second ones, the level holds
+/// approximately, and for few pairs of which one or two dominate the sums it does not; fewer than six pairs
+/// give the range of the subsets.
 pub fn ratio_of_sums(pairs: &[(f64, f64)]) -> Option<Interval> {
     /// All subsets are taken of up to twelve pairs, else as many drawn ones.
     const SUBSETS: u64 = (1 << 12) - 1;
