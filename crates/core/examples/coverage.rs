@@ -35,8 +35,8 @@ fn main() {
         "simulated: {trials} comparisons each; the true ratio is 1, then the `detectable` one of the first"
     );
     println!(
-        "noise                           blocks  holds 1  difference  of mean  of either  median width   found \
-         of `detectable`"
+        "noise                           blocks  holds 1  difference  of mean  of either  median width   \
+         found of `detectable`"
     );
     for Noise { name, time } in NOISES {
         for blocks in [6, 8, 12, 20, 40] {
