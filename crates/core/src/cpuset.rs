@@ -194,8 +194,8 @@ impl fmt::Display for CpuSet {
         let mut separator = "";
         while let Some(start) = pes.next() {
             let mut end = start;
-            while pes.next_if_eq(&(end + 1)).is_some() {
-                end += 1;
+            while let Some(next) = pes.next_if(|&next| end.checked_add(1) == Some(next)) {
+                end = next;
             }
             if start == end {
                 write!(f, "{separator}{start}")?;

@@ -390,7 +390,8 @@ impl Sim {
                     (next - spun_ns).max(0.0).ceil()
                 }
             };
-            let own = (ns < 1e18).then(|| Time(cpu.settled.0 + (thread.debt_ns + ns).ceil() as u64));
+            let own =
+                (ns < 1e18).then(|| Time(cpu.settled.0.saturating_add((thread.debt_ns + ns).ceil() as u64)));
             let slice = (!cpu.queue.is_empty()).then_some(cpu.slice_end.max(self.now));
             [own, slice].into_iter().flatten().min()
         });
