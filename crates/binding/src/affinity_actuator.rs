@@ -191,11 +191,17 @@ impl Actuator for AffinityActuator {
         let Some(binder) = &mut self.binder else { return };
         for start in starts {
             binder.give_back(start.tid);
-            // It has not seen the inherited mask: if it has the same one later, it is its own.
-            self.was_bound.insert(start.tid, false);
+            // A new thread has not seen the inherited mask: if it has the same one later, it is its own.
+            if start.tid != start.by_tid {
+                self.was_bound.insert(start.tid, false);
+            }
             self.process_of.insert(start.tid, start.pid);
         }
         for start in starts.iter().filter(|start| start.is_of_program()) {
+            // An heir hands nothing on, though the kernel may have thought so at that moment.
+            if self.was_bound.get(&start.by_tid) != Some(&true) {
+                continue;
+            }
             binder.give_back(start.by_tid);
             self.starters.insert(start.by_pid);
             self.given_back.insert(start.by_tid);
@@ -479,6 +485,38 @@ mod tests {
 
     fn last(own: &CpuSet) -> CpuSet {
         CpuSet::single(own.last().unwrap())
+    }
+
+    #[test]
+    fn who_executes_a_program_while_bound_has_its_mask_back_and_is_not_bound_again() {
+        needs!(TwoPes);
+        let act = || {
+            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let (own, _) = affinity::own_and_cpuset().unwrap();
+            let (tid, pid) = (nix::unistd::gettid().as_raw() as u32, std::process::id());
+            let (facts, allowed) = (facts_of(tid, pid), Arc::new(own.clone()));
+            let look = |actuator: &mut AffinityActuator| {
+                actuator.begin_look(&allowed);
+                actuator.observed = task::now() + 1;
+                actuator.standing(&facts).0
+            };
+            let thread = ThreadId { tid, generation: 0 };
+            let change = |actuator: &mut AffinityActuator, change| {
+                actuator.apply(&[Action { thread, change, reason: "".into() }])[0].result.clone()
+            };
+            assert_eq!(look(&mut actuator), Standing::Free);
+            assert_eq!(change(&mut actuator, Change::Bind(last(&own))), OutcomeKind::Done);
+            actuator.give_back_to(&[Start { tid, pid, generation: 0, by_tid: tid, by_pid: pid }]);
+            assert_eq!(affinity::get(tid), Ok(own.clone()));
+            assert_eq!(look(&mut actuator), Standing::StartsPrograms);
+            assert_eq!(change(&mut actuator, Change::Bind(last(&own))), OutcomeKind::NotOurs);
+            assert_eq!(
+                change(&mut actuator, Change::Free),
+                OutcomeKind::Done,
+                "the engine need not know why"
+            );
+        };
+        std::thread::spawn(act).join().unwrap();
     }
 
     /// As hwloc does: it binds itself here and there, and restores the mask that it has found.

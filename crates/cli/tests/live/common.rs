@@ -45,6 +45,29 @@ pub fn shared_fpu() -> (TempDir, PathBuf) {
     (directory, file)
 }
 
+/// A policy that binds all threads to PE 0, once it has seen them ten times: a program that only asks where it may
+/// run has ended by then.
+const BINDS_ALL: &str = "
+import json, sys
+json.loads(sys.stdin.readline())
+print(json.dumps({'version': 1}), flush=True)
+seen = {}
+for line in sys.stdin:
+    scene = json.loads(line)
+    may_use_0 = [thread for thread in scene['threads'] if thread['may_use_pes'].startswith('0')]
+    threads = [thread['thread'] for thread in may_use_0 if thread['placeable']]
+    seen = {thread: seen.get(thread, 0) + 1 for thread in threads}
+    bind = [{'thread': thread, 'pes': '0', 'reason': 'to do harm'} for thread in threads if seen[thread] > 10]
+    print(json.dumps({'step': scene['step'], 'bind': bind}), flush=True)
+";
+
+/// Writes [`BINDS_ALL`] and returns how `--policy` names it. It may be slow: the machine may be busy.
+pub fn binds_all(directory: &Path) -> String {
+    let policy = directory.join("binds_all.py");
+    std::fs::write(&policy, BINDS_ALL).unwrap();
+    format!("exec:deadline=60s,python3 {}", policy.display())
+}
+
 /// The threads of a process with their masks, as lists.
 pub fn threads_of(pid: u32) -> Vec<(u32, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

@@ -1,6 +1,6 @@
 //! A placement that does not help the running program is reverted.
 
-use crate::common::{Running, burn, corewise, masks_of, wait_for};
+use crate::common::{Running, binds_all, burn, corewise, masks_of, wait_for};
 use corewise_testing::needs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,18 +22,6 @@ __attribute__((noinline)) void *top(void *none) { for (;;) above(); return none;
 int main(void) { pthread_t other; pthread_create(&other, 0, top, 0); top(0); }
 ";
 
-/// A policy that binds all threads to PE 0.
-const HARMFUL: &str = "
-import json, sys
-json.loads(sys.stdin.readline())
-print(json.dumps({'version': 1}), flush=True)
-for line in sys.stdin:
-    scene = json.loads(line)
-    threads = [thread['thread'] for thread in scene['threads'] if thread['placeable']]
-    bind = [{'thread': thread, 'pes': '0', 'reason': 'to do harm'} for thread in threads]
-    print(json.dumps({'step': scene['step'], 'bind': bind}), flush=True)
-";
-
 fn child_of(pid: u32) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     let is_ours = |child: &u32| {
@@ -43,12 +31,11 @@ fn child_of(pid: u32) -> Option<u32> {
 }
 
 fn start(directory: &Path, report: &Path) -> Running {
-    let [source, program, policy] = ["steady.c", "steady", "harmful.py"].map(|name| directory.join(name));
+    let [source, program] = ["steady.c", "steady"].map(|name| directory.join(name));
     std::fs::write(&source, STEADY).unwrap();
-    std::fs::write(&policy, HARMFUL).unwrap();
     let compiled = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
     assert!(compiled.unwrap().success());
-    let policy = format!("exec:deadline=5s,python3 {}", policy.display());
+    let policy = binds_all(directory);
     let mut command = corewise();
     command.args(["run", "--interval", "200ms", "--policy", &policy, "--report"]).arg(report);
     Running(command.arg("--").arg(program).stderr(Stdio::null()).spawn().unwrap())

@@ -7,6 +7,7 @@ mod exec;
 mod faults;
 mod groups;
 mod guard;
+mod heirs;
 mod hints;
 mod progress;
 mod replay;

@@ -1,7 +1,7 @@
 //! Policies and engine on the scripted machine: each test draws where threads are bound, step by step.
 //!
 //! A line of the drawing is one thread, a column one second: the PE it is bound to (a hexadecimal digit), the
-//! domain (`A` for the first of its kind) or `s` for another set of several, `.` while it is free, a blank
+//! domain (`A` for the first of its kind), `*` for all fast PEs or `s` for another set of several, `.` while it is free, a blank
 //! while it does not live.
 
 use super::*;
@@ -109,6 +109,7 @@ fn cell(topology: &Topology, pes: &CpuSet) -> String {
     match (pes.first(), topology.domains.iter().find(|domain| domain.pes == *pes)) {
         (Some(pe), _) if pes.len() == 1 => format!("{:x}", pe.0),
         (_, Some(domain)) => char::from(b'A' + domain.logical as u8).to_string(),
+        _ if topology.kinds.first().is_some_and(|fast| fast.pes == *pes) => "*".to_owned(),
         _ => "s".to_owned(),
     }
 }

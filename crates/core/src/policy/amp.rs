@@ -3,14 +3,14 @@
 //! Problem: a scheduler of the parallelism-aware paper (Saez et al., CF'10, §2) decides at every tick and
 //! wake-up which threads run on the few fast PEs; we decide once per step and can only bind.
 //!
-//! Approach: a policy ranks the runnable threads, and the best are bound to one fast PE each until these are
-//! full. A thread among the best that is already on a fast PE keeps it, even if the operating system put it
+//! Approach: a policy ranks the runnable threads, and the best get one fast PE each until these are full. A thread among the best that is already on a fast PE keeps it, even if the operating system put it
 //! there, and among equals those on a fast PE come first. So a step moves no thread unnecessarily ("avoid
 //! cross-domain migrations whenever possible", §3.4), and a change is a swap: one thread leaves a fast PE and
 //! another takes its place in the same step (the swapping mechanism of §2.1). Among equals on slow PEs and
 //! the free fast PEs, the pair that shares most is matched first, so that a promoted thread stays within its
 //! last-level cache if possible (the topology-awareness of §3.4). Each fast SMT core gets one thread before
-//! any gets a second one. While every fast PE is taken, the other threads may be kept on the slow PEs; within
+//! any gets a second one. Which of the fast PEs of one last-level cache a thread runs on makes no difference to
+//! these policies, so it is bound to all of them: its mask is as wide as the policy's meaning permits. While every fast PE is taken, the other threads may be kept on the slow PEs; within
 //! those the operating system chooses. While a fast PE is free, no thread is kept away from it.
 //!
 //! The fast PEs are those of the fastest kind, the slow ones all others (§2.1 assumes two kinds). With more
@@ -26,7 +26,7 @@ use super::{Scene, Subject};
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
 use crate::plan::{Assignment, Placement};
-use crate::topology::Domain;
+use crate::topology::{Domain, DomainKind};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub struct Amp {
     slow: CpuSet,
     /// The fast PEs to which no thread is bound: threads that run there are free.
     unclaimed: CpuSet,
+    /// The fast PEs of each last-level cache.
+    by_cache: Vec<CpuSet>,
 }
 
 /// A runnable thread that may be placed, and the reason for its rank. The lowest rank comes first; candidates
@@ -77,7 +79,11 @@ impl Amp {
                     unclaimed = unclaimed.difference(&assignment.pes);
                 }
             }
-            return Ok(Amp { fast, slow, unclaimed });
+            let caches = scene.machine.topology.domains(DomainKind::L3);
+            let mut by_cache: Vec<CpuSet> = caches.map(|cache| cache.pes.intersection(&fast)).collect();
+            let cached = by_cache.iter().fold(CpuSet::new(), |all, pes| all.union(pes));
+            by_cache.push(fast.difference(&cached));
+            return Ok(Amp { fast, slow, unclaimed, by_cache });
         }
         let why = match kinds.as_slice() {
             [] => "nothing is known about the speed of the PEs".to_owned(),
@@ -103,9 +109,19 @@ impl Amp {
 
     fn fast_pe_of(&self, subject: &Subject) -> Option<PeId> {
         match &subject.assignment {
-            Some(assignment) => assignment.pes.first().filter(|_| assignment.pes.is_subset(&self.fast)),
+            Some(assignment) if assignment.pes.is_subset(&self.fast) => {
+                let last = subject.view.last_pe.filter(|pe| assignment.pes.contains(*pe));
+                last.or_else(|| assignment.pes.first())
+            }
+            Some(_) => None,
             None => subject.view.last_pe.filter(|&pe| self.unclaimed.contains(pe)),
         }
+    }
+
+    /// Returns the mask of a thread that gets this fast PE.
+    fn around(&self, pe: PeId, subject: &Subject) -> CpuSet {
+        let of_cache = self.by_cache.iter().find(|pes| pes.contains(pe));
+        of_cache.unwrap_or(&self.fast).intersection(&subject.view.permitted)
     }
 
     /// Returns whether a thread is bound within the fast PEs.
@@ -139,7 +155,7 @@ impl Amp {
         let mut able: Vec<_> = ranked.iter_mut().filter(is_able).collect();
         let mut room = Room::new(&self.fast, each, able.len(), |pe| siblings(&around, &self.fast, pe));
         for best in able.iter_mut().take(each * self.fast.len()) {
-            best.keep_assignment(&mut room);
+            best.keep_assignment(self, &mut room);
         }
         for equals in able.chunk_by_mut(|a, b| a.candidate.rank == b.candidate.rank) {
             if room.is_full() {
@@ -153,8 +169,8 @@ impl Amp {
                     standing.len(),
                     self.fast.len()
                 );
-                standing[index].assignment =
-                    Some(Assignment { pes: CpuSet::single(pe), reason: reason.into() });
+                let pes = self.around(pe, standing[index].candidate.subject);
+                standing[index].assignment = Some(Assignment { pes, reason: reason.into() });
             }
         }
         let keeps_on_slow = rest == Rest::OnSlow && room.is_full();
@@ -221,14 +237,16 @@ impl Amp {
 
 impl<R, W: Display> Ranked<'_, R, W> {
     /// Keeps a top-ranked thread on its fast PE, unless its core already has its fair number of threads.
-    fn keep_assignment(&mut self, room: &mut Room) {
+    fn keep_assignment(&mut self, amp: &Amp, room: &mut Room) {
         let Some(pe) = self.fast_pe else { return };
         let subject = self.candidate.subject;
         if room.may_stay(pe) && subject.view.permitted.contains(pe) {
             room.take(pe);
             let reason = || format!("{}: it was on a fast PE and may stay", self.candidate.reason);
-            let anew = || Assignment { pes: CpuSet::single(pe), reason: reason().into() };
-            self.assignment = Some(subject.assignment.clone().unwrap_or_else(anew));
+            let pes = amp.around(pe, subject);
+            let present = subject.assignment.as_ref().filter(|assignment| assignment.pes == pes);
+            let anew = || Assignment { reason: reason().into(), pes: pes.clone() };
+            self.assignment = Some(present.cloned().unwrap_or_else(anew));
         }
     }
 }

@@ -71,6 +71,18 @@ fn the_kernel_that_widens_a_mask_because_its_pes_are_gone_is_no_rival() {
     assert_eq!(engine.notes().count(), 0);
 }
 
+#[test]
+fn a_thread_whose_process_starts_programs_is_freed_and_not_bound_again() {
+    let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
+    let bound = engine.step(&observe(1, Standing::Free, Vec::new()));
+    let done = vec![outcome(&bound[0], OutcomeKind::Done)];
+    let freed = engine.step(&observe(2, Standing::StartsPrograms, done));
+    assert_eq!(freed.iter().map(|action| &action.change).collect::<Vec<_>>(), [&Change::Free]);
+    let done = vec![outcome(&freed[0], OutcomeKind::Done)];
+    assert!(engine.step(&observe(3, Standing::StartsPrograms, done)).is_empty());
+    assert!(engine.release_all().is_empty());
+}
+
 /// The guard binds and frees many times a second while it measures.
 #[test]
 fn with_the_guard_a_fight_ends_as_soon() {
