@@ -6,8 +6,8 @@
 //! The kernel changes the masks of a cpuset one after the other, so an unexpected mask counts only if it is
 //! still there at the next observation.
 //!
-//! What a bound thread starts inherits its mask, and programs size themselves by it for good. So whoever runs
-//! with an inherited mask gets its own back as soon as it is seen: with BPF before it can look at its mask, if
+//! What a bound thread starts inherits its mask, and programs size themselves by it for good. So whoever has
+//! inherited a mask gets its own back as soon as it is seen: with BPF before it can look at its mask, if
 //! corewise gets a PE in time. A process that starts programs is not bound any more, not even when it runs
 //! another program itself.
 //!
@@ -169,6 +169,11 @@ fn image_of(pid: u32) -> u64 {
     Proc::own().task(pid).ok().flatten().map_or(0, |stat| stat.stack)
 }
 
+/// Returns whether a process has waited for a child process.
+fn has_had_children(pid: u32) -> bool {
+    Proc::own().task(pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.children_faults > 0))
+}
+
 impl Actuator for AffinityActuator {
     fn meet(&mut self, thread: &NewThread) {
         if thread.tid == thread.pid {
@@ -304,7 +309,11 @@ impl Actuator for AffinityActuator {
             }
             let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
             let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
-            let starts_programs = self.process_of.get(&tid).is_some_and(|pid| self.starters.contains(pid));
+            let pid = self.process_of.get(&tid).copied().unwrap_or(tid);
+            if binder.is_polled() && has_had_children(pid) {
+                self.starters.insert(pid);
+            }
+            let starts_programs = self.starters.contains(&pid);
             let result = match &action.change {
                 Change::Bind(_) if starts_programs => OutcomeKind::NotOurs,
                 Change::Free if self.given_back.remove(&tid) => OutcomeKind::Done,

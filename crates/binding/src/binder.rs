@@ -112,6 +112,11 @@ impl Binder {
         &self.cpuset
     }
 
+    /// Returns whether threads are found by polling only.
+    pub fn is_polled(&self) -> bool {
+        self.followed.is_none()
+    }
+
     /// Must be called when corewise's own mask has changed, by its cpuset or by its user.
     pub fn own_mask_changed(&mut self) {
         // If this cannot be read, masks will be unexpected, and threads with such masks are not bound.

@@ -3,8 +3,8 @@
 //! Problem: a program sizes itself by its mask, for good, and what a bound thread starts has the narrow one
 //! until somebody gives it back: the loop may be busy for milliseconds. Approach: the kernel names each heir
 //! before it runs ([`corewise_discovery::heirs`]), and a thread that does nothing else, with a real-time
-//! priority if permitted, restores its mask. This only widens masks, so no journal is needed. The loop keeps the
-//! books afterwards. Limit: an heir that asks within microseconds of its start may be faster
+//! priority if permitted, restores its mask. This only widens masks, so no journal is needed. The loop keeps
+//! the books afterwards. Limit: an heir that asks within microseconds of its start may be faster
 //! (`docs/contract.md` has figures).
 
 use super::mask::{self, ActToken};

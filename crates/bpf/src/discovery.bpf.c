@@ -29,11 +29,6 @@
  * `settle`; again when it has attached them. Meanwhile a thread's times are what the scheduler itself
  * adds up, its end is told when it exits, and nobody is counted as runnable.
  *
- * What inherits a mask: user space lists the threads that it has bound in `bound`. When one of these creates
- * a thread or a process, or executes a program, whoever runs with the inherited mask is told before it executes
- * its first instruction: through `heirs` to a thread of user space that is woken each time and only gives the
- * mask back, and through `starts` to the one that keeps the books.
- *
  * The clock's samples (perf events of a whole PE) pass through `on_clock`, which drops the strangers'.
  *
  * Times without tearing: user space reads an entry while it changes. So the clock is a single word: while it
@@ -54,6 +49,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "heirs.h"
 
 /* What a followed thread carries. */
 struct thread {
@@ -88,32 +84,6 @@ struct news {
 	__u32 app;
 	char comm[16];
 };
-
-/* A bound thread: what user space calls its masks. Mirrored by `RawBound` in discovery/heirs.rs. */
-struct bound {
-	__u64 freed; /* when it got its own mask back; 0: not yet */
-	__u32 ours;
-	__u32 original;
-};
-
-/* Who runs with the mask of a bound thread: what it has created, or itself with another program. */
-struct heir {
-	__u32 tid;
-	__u32 ours;
-	__u32 original;
-};
-
-/* The same, for the books. */
-struct start {
-	__u64 generation;
-	__u32 tid;
-	__u32 tgid;
-	__u32 by_tid;
-	__u32 by_tgid;
-};
-
-/* Who has its own mask again may be in the middle of creating somebody with the old one for so long. */
-#define HANDS_ON_NS (1000 * 1000 * 1000)
 
 /* Mirrored by `WAKE` in discovery/bpf.rs. */
 #define WAKE_NS (20 * 1000 * 1000)
@@ -199,25 +169,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
-
-/* Threads that user space has bound, and those that have inherited their masks, by tid. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 16);
-	__type(key, __u32);
-	__type(value, struct bound);
-} bound SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 16);
-} heirs SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 16);
-} starts SEC(".maps");
 
 /* Tells that some application has another number of runnable threads: its index. */
 struct {
@@ -429,32 +380,6 @@ static __always_inline struct thread *follow(struct task_struct *task, __u32 ind
 	return thread;
 }
 
-/* The masks that this thread hands on, if it is bound. */
-static __always_inline struct bound *hands_on(__u32 tid, __u64 now)
-{
-	struct bound *masks = bpf_map_lookup_elem(&bound, &tid);
-
-	return masks && (!masks->freed || now - masks->freed < HANDS_ON_NS) ? masks : 0;
-}
-
-/* If there is no room, the next observation shows the inherited mask. */
-static __always_inline void tell_start(struct task_struct *task, __u64 generation, struct bound *masks,
-				       __u32 by_tid, __u32 by_tgid)
-{
-	bool is_thread = task->tgid == by_tgid && task->pid != by_tid;
-	struct heir heir = { .tid = task->pid, .ours = masks->ours, .original = masks->original };
-	struct start start = {
-		.generation = generation,
-		.tid = task->pid,
-		.tgid = task->tgid,
-		.by_tid = by_tid,
-		.by_tgid = by_tgid,
-	};
-
-	bpf_ringbuf_output(&heirs, &heir, sizeof(heir), BPF_RB_FORCE_WAKEUP);
-	bpf_ringbuf_output(&starts, &start, sizeof(start), is_thread ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
-}
-
 /* It begins to be followed while it is runnable. */
 static __always_inline void begin(struct thread *thread, __u64 now)
 {
@@ -498,7 +423,6 @@ int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
 	struct thread *thread = followed(creator);
 	__u32 tgid = creator->tgid;
 	__u32 index, *parent;
-	struct bound *masks;
 	__u64 now;
 
 	if (thread) {
@@ -514,37 +438,23 @@ int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
 	if (!thread)
 		return 0;
 	begin(thread, now);
-	masks = hands_on(creator->pid, now);
-	if (masks) {
-		struct bound inherited = { .ours = masks->ours, .original = masks->original };
-		__u32 tid = child->pid;
-
-		tell_start(child, now, masks, creator->pid, tgid);
-		bpf_map_update_elem(&bound, &tid, &inherited, BPF_ANY);
-	}
+	inherit(child, creator, now);
 	tell(child, thread, now);
 	return 0;
 }
 
-/*
- * When a thread that is not the leader calls exec, it takes over the leader's id (which has ended by then).
- * To the observer one thread ends and another begins.
- */
+/* When a thread that is not the leader calls exec, it takes over the leader's id (which has ended by then).
+ * To the observer one thread ends and another begins. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 {
 	struct thread *thread = followed(task);
 	__u64 now = bpf_ktime_get_ns();
-	struct bound *masks;
 
-	if (!thread)
+	if (thread && old_tid == task->pid)
+		execute(task, old_tid, thread->generation, now);
+	if (!thread || old_tid == task->pid)
 		return 0;
-	masks = hands_on(old_tid, now);
-	if (old_tid == task->pid) {
-		if (masks)
-			tell_start(task, thread->generation, masks, old_tid, task->tgid);
-		return 0;
-	}
 	rests(thread, now);
 	end(task, thread, now);
 	thread = follow(task, thread->app, old_tid, now);
@@ -553,8 +463,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 	thread->run_base = task->se.sum_exec_runtime;
 	thread->runnable_clock = 0;
 	begin(thread, now);
-	if (masks)
-		tell_start(task, now, masks, task->pid, task->tgid);
+	execute(task, old_tid, now, now);
 	tell(task, thread, now);
 	return 0;
 }
@@ -563,11 +472,10 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 SEC("?tp_btf/sched_prepare_exec")
 int BPF_PROG(on_prepare_exec, struct task_struct *task)
 {
-	struct bound *masks = hands_on(task->pid, bpf_ktime_get_ns());
 	struct thread *thread = followed(task);
 
-	if (masks && thread)
-		tell_start(task, thread->generation, masks, task->pid, task->tgid);
+	if (thread)
+		execute(task, task->pid, thread->generation, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -575,11 +483,10 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct thread *thread = followed(task);
-	__u32 tid = task->pid;
 
 	if (!thread)
 		return 0;
-	bpf_map_delete_elem(&bound, &tid);
+	forget(task);
 	thread->stage = ENDING;
 	/* Nobody looks when it runs for the last time. */
 	if (thread->unwatched)

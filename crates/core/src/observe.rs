@@ -429,8 +429,8 @@ pub enum Standing {
     Bound,
     /// It inherited a mask set by corewise from the thread that created it, and must get its own mask back.
     Inherited,
-    /// Its process starts programs, which would inherit its mask and size themselves by it; corewise leaves it
-    /// alone.
+    /// Its process starts programs, which would inherit its mask and size themselves by it; corewise leaves
+    /// it alone.
     StartsPrograms,
     /// It set its own mask; corewise leaves it alone.
     SelfPinned,

@@ -19,8 +19,8 @@ struct RawBound {
     original: u32,
 }
 
-/// A thread that runs with the mask of a bound thread: one that it has created, or itself with another program.
-/// `struct heir` of `discovery.bpf.c`.
+/// A thread that runs with the mask of a bound thread: one that it has created, or itself with another
+/// program. `struct heir` of `discovery.bpf.c`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heir {

@@ -45,8 +45,8 @@ pub fn shared_fpu() -> (TempDir, PathBuf) {
     (directory, file)
 }
 
-/// A policy that binds all threads to PE 0, once it has seen them ten times: a program that only asks where it may
-/// run has ended by then.
+/// A policy that binds all threads to PE 0, once it has seen them ten times: a program that only asks where
+/// it may run has ended by then.
 const BINDS_ALL: &str = "
 import json, sys
 json.loads(sys.stdin.readline())
@@ -57,7 +57,8 @@ for line in sys.stdin:
     may_use_0 = [thread for thread in scene['threads'] if thread['may_use_pes'].startswith('0')]
     threads = [thread['thread'] for thread in may_use_0 if thread['placeable']]
     seen = {thread: seen.get(thread, 0) + 1 for thread in threads}
-    bind = [{'thread': thread, 'pes': '0', 'reason': 'to do harm'} for thread in threads if seen[thread] > 10]
+    often = [thread for thread in threads if seen[thread] > 10]
+    bind = [{'thread': thread, 'pes': '0', 'reason': 'to do harm'} for thread in often]
     print(json.dumps({'step': scene['step'], 'bind': bind}), flush=True)
 ";
 

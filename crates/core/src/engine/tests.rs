@@ -1,8 +1,8 @@
 //! Policies and engine on the scripted machine: each test draws where threads are bound, step by step.
 //!
 //! A line of the drawing is one thread, a column one second: the PE it is bound to (a hexadecimal digit), the
-//! domain (`A` for the first of its kind), `*` for all fast PEs or `s` for another set of several, `.` while it is free, a blank
-//! while it does not live.
+//! domain (`A` for the first of its kind), `*` for all fast PEs or `s` for another set of several, `.` while
+//! it is free, a blank while it does not live.
 
 use super::*;
 use crate::cpuset::CpuSet;

@@ -3,15 +3,17 @@
 //! Problem: a scheduler of the parallelism-aware paper (Saez et al., CF'10, §2) decides at every tick and
 //! wake-up which threads run on the few fast PEs; we decide once per step and can only bind.
 //!
-//! Approach: a policy ranks the runnable threads, and the best get one fast PE each until these are full. A thread among the best that is already on a fast PE keeps it, even if the operating system put it
-//! there, and among equals those on a fast PE come first. So a step moves no thread unnecessarily ("avoid
+//! Approach: a policy ranks the runnable threads, and the best get one fast PE each until these are full. A
+//! thread among the best that is already on a fast PE keeps it, even if the operating system put it there,
+//! and among equals those on a fast PE come first. So a step moves no thread unnecessarily ("avoid
 //! cross-domain migrations whenever possible", §3.4), and a change is a swap: one thread leaves a fast PE and
 //! another takes its place in the same step (the swapping mechanism of §2.1). Among equals on slow PEs and
 //! the free fast PEs, the pair that shares most is matched first, so that a promoted thread stays within its
 //! last-level cache if possible (the topology-awareness of §3.4). Each fast SMT core gets one thread before
-//! any gets a second one. Which of the fast PEs of one last-level cache a thread runs on makes no difference to
-//! these policies, so it is bound to all of them: its mask is as wide as the policy's meaning permits. While every fast PE is taken, the other threads may be kept on the slow PEs; within
-//! those the operating system chooses. While a fast PE is free, no thread is kept away from it.
+//! any gets a second one. Which of the fast PEs of one last-level cache a thread runs on makes no difference
+//! to these policies, so it is bound to all of them: a mask is as wide as the policy's meaning permits. While
+//! every fast PE is taken, the other threads may be kept on the slow PEs; within those the operating system
+//! chooses. While a fast PE is free, no thread is kept away from it.
 //!
 //! The fast PEs are those of the fastest kind, the slow ones all others (§2.1 assumes two kinds). With more
 //! runnable threads than PEs each fast PE takes its fair number of them, "to preserve load balance" (§2.1).

@@ -26,6 +26,8 @@ pub struct Stat {
     pub threads: u64,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
+    /// Page faults of the child processes that it has waited for: not 0 if there ever was one.
+    pub children_faults: u64,
     /// The address of its first stack, which tells one program that it executes from the next; 0 if hidden.
     pub stack: u64,
     /// The PE that it ran on last.
@@ -49,6 +51,7 @@ impl Stat {
             nice: fields.get(19 - 3)?.parse().ok()?,
             threads: number(20)?,
             start_ticks: number(22)?,
+            children_faults: number(11)?,
             stack: number(28)?,
             last_pe: u32::try_from(number(39)?).ok()?,
         })

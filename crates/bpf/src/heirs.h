@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What inherits a mask, for discovery.bpf.c.
+ *
+ * User space lists the threads that it has bound in `bound`. When one of these creates a thread or a process,
+ * or executes a program, whoever runs with the inherited mask is told before it executes its first
+ * instruction: through `heirs` to a thread of user space that is woken each time and only gives masks back,
+ * and through `starts` to the one that keeps the books.
+ */
+#ifndef COREWISE_HEIRS_H
+#define COREWISE_HEIRS_H
+
+/* A bound thread: what user space calls its masks. Mirrored by `RawBound` in discovery/heirs.rs. */
+struct bound {
+	__u64 freed; /* when it got its own mask back; 0: not yet */
+	__u32 ours;
+	__u32 original;
+};
+
+/* Who runs with the mask of a bound thread: what it has created, or itself with another program. */
+struct heir {
+	__u32 tid;
+	__u32 ours;
+	__u32 original;
+};
+
+/* The same, for the books. */
+struct start {
+	__u64 generation;
+	__u32 tid;
+	__u32 tgid;
+	__u32 by_tid;
+	__u32 by_tgid;
+};
+
+/* Who has its own mask again may be in the middle of creating somebody with the old one for so long. */
+#define HANDS_ON_NS (1000 * 1000 * 1000)
+
+/* Threads that user space has bound, and those that have inherited their masks, by tid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 16);
+	__type(key, __u32);
+	__type(value, struct bound);
+} bound SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} heirs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} starts SEC(".maps");
+
+/* The masks that this thread hands on, if it is bound. */
+static __always_inline struct bound *hands_on(__u32 tid, __u64 now)
+{
+	struct bound *masks = bpf_map_lookup_elem(&bound, &tid);
+
+	return masks && (!masks->freed || now - masks->freed < HANDS_ON_NS) ? masks : 0;
+}
+
+/* If there is no room, the next observation shows the inherited mask. */
+static __always_inline void tell_start(struct task_struct *task, __u64 generation, struct bound *masks,
+				       __u32 by_tid, __u32 by_tgid)
+{
+	bool is_thread = task->tgid == by_tgid && task->pid != by_tid;
+	struct heir heir = { .tid = task->pid, .ours = masks->ours, .original = masks->original };
+	struct start start = {
+		.generation = generation,
+		.tid = task->pid,
+		.tgid = task->tgid,
+		.by_tid = by_tid,
+		.by_tgid = by_tgid,
+	};
+
+	bpf_ringbuf_output(&heirs, &heir, sizeof(heir), BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_output(&starts, &start, sizeof(start),
+			   is_thread ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
+}
+
+/* A thread that another one has just created. */
+static __always_inline void inherit(struct task_struct *child, struct task_struct *creator, __u64 now)
+{
+	struct bound *masks = hands_on(creator->pid, now), inherited = {};
+	__u32 tid = child->pid;
+
+	if (!masks)
+		return;
+	inherited.ours = masks->ours;
+	inherited.original = masks->original;
+	tell_start(child, now, masks, creator->pid, creator->tgid);
+	bpf_map_update_elem(&bound, &tid, &inherited, BPF_ANY);
+}
+
+/* A thread that executes a program, and had this tid before. */
+static __always_inline void execute(struct task_struct *task, __u32 tid, __u64 generation, __u64 now)
+{
+	struct bound *masks = hands_on(tid, now);
+
+	if (masks)
+		tell_start(task, generation, masks, task->pid, task->tgid);
+}
+
+/* A thread that ends. */
+static __always_inline void forget(struct task_struct *task)
+{
+	__u32 tid = task->pid;
+
+	bpf_map_delete_elem(&bound, &tid);
+}
+
+#endif
