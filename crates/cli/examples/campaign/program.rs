@@ -153,9 +153,9 @@ impl Round<'_> {
         self.cpuset.processes().into_iter().filter(is_it).collect()
     }
 
-    /// Whether something is changed that [`changes`] knows.
+    /// Whether something is changed.
     pub fn is_changed(&self) -> bool {
-        self.compiled().into_iter().any(|pid| !changes(pid).is_empty())
+        self.has_bound() || self.compiled().into_iter().any(|pid| !changes(pid).is_empty())
     }
 
     /// What the program of [`Program::Reuse`] has found in its array, if it is asked: the number of changed

@@ -110,12 +110,13 @@ pub fn carry_out(tools: &Tools, kind: &Kind, chance: Random) -> Outcome {
     let mut round = Round::start(tools, kind, chance);
     // Until something is changed, or the kind does not let it come so far.
     let mut changed = match round.program {
-        Program::Bound => wait_for(Duration::from_secs(5), || round.has_started() && round.has_bound()),
+        Program::Bound => wait_for(Duration::from_secs(5), || round.has_started() && round.is_changed()),
         _ => wait_for(Duration::from_secs(20), || round.is_changed()),
     };
     round.give_orders(kind.orders.0);
     round.pause(if round.program == Program::Bound { 150 } else { 60 });
-    if matches!(round.program, Program::Team | Program::Turns) {
+    // The array of a closed library is proof enough.
+    if round.program != Program::Reuse {
         changed = round.is_changed();
     }
     (kind.act)(&mut round);
@@ -423,7 +424,7 @@ impl<'a> Round<'a> {
     }
 
     /// Whether a thread of the program or of what it has started is narrow, be it by its own wish.
-    fn has_bound(&self) -> bool {
+    pub fn has_bound(&self) -> bool {
         let others = self.cpuset.processes().into_iter().filter(|&pid| !is_corewise(pid));
         others.flat_map(threads_of).any(|(name, _, mask)| mask != "0-1" && !has_own_wish(&name))
     }
@@ -469,8 +470,10 @@ fn bound_command(tools: &Tools, kind: &Kind, chance: &mut Random, command: &mut 
         command.args(["env", "-i", &path, &script, &tools.corewise, "run", "-q"]);
         command.args(options).arg(&tools.profile).arg("--");
     }
-    command.args([&tools.burn, "600", "int", "shell"]);
-    command.arg(["int", "churn", "spawner", "pin"][chance.below(4)]).env("BURN_SCRIPT", script);
+    // A process that starts others is not bound again: a second one that starts none stays bound.
+    let both = "\"$0\" 600 int churn & exec \"$0\" 600 int shell \"$1\"";
+    command.args(["sh", "-c", both, &tools.burn, ["int", "churn", "spawner", "pin"][chance.below(4)]]);
+    command.env("BURN_SCRIPT", script);
 }
 
 /// What the shell does before it becomes corewise.
