@@ -118,7 +118,7 @@ fn stop_alone(round: &mut Round) {
     let corewise = round.corewise("run");
     for _ in 0..3 {
         round.send(&corewise, SIGSTOP);
-        round.must_become_unchanged();
+        round.must_end_turns();
         round.send(&corewise, SIGCONT);
         round.pause(150);
     }

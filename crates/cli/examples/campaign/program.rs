@@ -155,7 +155,12 @@ impl Round<'_> {
 
     /// Whether something is changed.
     pub fn is_changed(&self) -> bool {
-        self.has_bound() || self.compiled().into_iter().any(|pid| !changes(pid).is_empty())
+        self.has_bound() || !self.changes().is_empty()
+    }
+
+    /// What is changed in the compiled programs, apart from masks, in words.
+    pub fn changes(&self) -> Vec<String> {
+        self.compiled().into_iter().flat_map(changes).collect()
     }
 
     /// What the program of [`Program::Reuse`] has found in its array, if it is asked: the number of changed

@@ -314,10 +314,11 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// What is changed must not be so any more soon.
-    pub fn must_become_unchanged(&mut self) {
-        if !wait_for(Duration::from_secs(5), || !self.is_changed()) {
-            self.wrong.push("it stayed changed while corewise was stopped".to_owned());
+    /// Nobody may wait for a turn any more soon.
+    pub fn must_end_turns(&mut self) {
+        if !wait_for(Duration::from_secs(5), || self.changes().is_empty()) {
+            let changes = self.changes().join(", ");
+            self.wrong.push(format!("while corewise was stopped: {changes}"));
         }
     }
 
