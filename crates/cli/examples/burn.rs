@@ -5,7 +5,8 @@
 //! PE), `spawner` (floating-point arithmetic; after half the time it starts a thread that sleeps), `churn`
 //! (starts one `fp` thread after the other, each for a short time), `forker` (floating-point arithmetic;
 //! again and again it starts a process that leaves another one behind), `shell` (floating-point arithmetic;
-//! again and again it runs `sh -c "$BURN_SCRIPT"`). A number and a star repeat: `8*fp`.
+//! again and again it runs `sh -c "$BURN_SCRIPT"`). These two start nothing before the file `$BURN_AFTER` exists,
+//! if that is set. A number and a star repeat: `8*fp`.
 //! Each thread uses SECONDS of CPU time, however busy the machine is; `sleep` and `churn` last so long. At
 //! the end it prints each thread's name and the PEs it may use.
 
@@ -13,6 +14,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::hint::{black_box, spin_loop};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle, sleep};
@@ -121,6 +123,10 @@ fn churn(until: Duration) {
 
 /// The shell ends at once and leaves what the script starts, which has inherited this thread's PEs.
 fn fork(until: Duration, script: &str) {
+    let start = std::env::var_os("BURN_AFTER").map(PathBuf::from);
+    while used() < until && start.as_ref().is_some_and(|file| !file.exists()) {
+        burn_fp(used() + Duration::from_millis(5));
+    }
     while used() < until {
         burn_fp(used() + Duration::from_millis(40));
         Command::new("sh").args(["-c", script]).status().expect("a shell can be started");

@@ -19,6 +19,9 @@ use tempfile::TempDir;
 /// it went.
 const MARK: &str = "COREWISE_FAULT_TEST";
 
+/// When this file exists, the program starts other processes: a process that does is not bound from then on.
+const FORKS: &str = "forks";
+
 /// A run of the test program under corewise, on PEs 0 and 1 that are said to share an FPU.
 struct Faulty {
     corewise: Child,
@@ -44,6 +47,7 @@ impl Faulty {
         command.arg("--fpu-modules").arg(&modules).args(options).arg("--").arg(burn()).args(what);
         command.env(MARK, directory.path()).stdout(Stdio::null()).process_group(0);
         command.env("BURN_SCRIPT", script).env("XDG_RUNTIME_DIR", directory.path().join("runtime"));
+        command.env("BURN_AFTER", directory.path().join(FORKS));
         let corewise = command.spawn().unwrap();
         Faulty { corewise, mark, directory }
     }
@@ -71,6 +75,18 @@ impl Faulty {
     /// Waits until at least so many threads are bound to one PE.
     fn wait_bound(&self, count: usize) {
         wait_for(|| (self.narrow() >= count).then_some(()));
+    }
+
+    /// Lets the program start other processes.
+    fn let_fork(&self) {
+        std::fs::write(self.directory.path().join(FORKS), "").unwrap();
+    }
+
+    /// Stops corewise, but not its guardian: what the program starts from now on keeps the masks of its threads.
+    fn stop_corewise(&self) {
+        kill(Pid::from_raw(self.corewise.id() as i32), Signal::SIGSTOP).unwrap();
+        let state = format!("/proc/{}/stat", self.corewise.id());
+        wait_for(|| std::fs::read_to_string(&state).unwrap().contains(") T ").then_some(()));
     }
 
     /// The processes of the program and what they started, without corewise and its guardian.
@@ -288,8 +304,11 @@ fn a_chain_of_short_lived_processes_does_not_outrun_what_gives_masks_back() {
         for turn in 0..3 {
             let options = ["--interval", "50ms", "--discovery", discovery];
             let mut run = Faulty::start_with(chain, &[], &options, &["60", "fp", "shell"]);
-            run.wait_bound(1);
+            run.wait_bound(2);
             assert!(runs_before_all_normal(run.guardian().unwrap()));
+            run.stop_corewise();
+            run.let_fork();
+            wait_for(|| run.directory.path().join("runtime/chain").exists().then_some(()));
             std::thread::sleep(Duration::from_millis(20 * turn));
             let left = run.killed(kill_9);
             assert_eq!(left, 0, "{discovery}, turn {turn}");
@@ -325,6 +344,9 @@ fn an_orphan_without_an_environment_is_given_its_pes_back() {
         pids.filter(|pid| words(pid) == format!("sleep\0{length}\0").as_bytes()).collect()
     };
     let is_narrow = |pid: &u32| masks_of(*pid).iter().any(|mask| mask.parse::<u32>().is_ok());
+    run.wait_bound(2);
+    run.stop_corewise();
+    run.let_fork();
     wait_for(|| orphans().iter().any(is_narrow).then_some(()));
     let left = run.killed(kill_9);
     let narrow = orphans().iter().filter(|pid| is_narrow(pid)).count();
@@ -401,6 +423,7 @@ fn whenever_corewise_is_killed_no_thread_keeps_a_mask_of_its() {
     for turn in 0..20 {
         let mut run = Faulty::start(&[], &["--interval", "10ms"], &["60", "2*forker", "churn", "spawner"]);
         run.wait_bound(1);
+        run.let_fork();
         std::thread::sleep(Duration::from_millis(turn * 37 % 150));
         were_bound += usize::from(run.narrow() > 0);
         let left = run.killed(kill_9);

@@ -76,8 +76,8 @@ fn waits(waits: &WaitsReport, spinning: Option<f64>) -> Option<String> {
         did.push(format!("{verb} {whom} {what}"));
     }
     if let Some(size) = waits.team_size {
-        let team =
-            format!("started the command with teams of {size} threads, for the CPUs that it could have");
+        let threads = if size == 1 { "1 thread".to_owned() } else { format!("{size} threads") };
+        let team = format!("started the command with teams of {threads}, for the CPUs that it could have");
         did.insert(0, format!("{team} (sums may be rounded differently)"));
     }
     let last = did.pop()?;
