@@ -193,7 +193,7 @@ impl Checker {
     fn see(&mut self, observation: &Observation, sim: &Sim) {
         // All of them may have been ready since the last observation, even if none is any more.
         let rivals = observation.threads.len() as f64;
-        let turn_ns = 1.5 * sim.os.slice.as_nanos() as f64;
+        let turn_ns = 1.5 * sim.os.turn_max().as_nanos() as f64;
         let pause_ns = (self.interval + sim.os.balance + sim.faults.late).as_nanos() as f64;
         let wait_max_ns = TURNS_MAX * (rivals * turn_ns + pause_ns);
         if observation.at < self.at {

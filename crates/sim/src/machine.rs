@@ -66,8 +66,12 @@ pub struct SpeedSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
-    /// The cost of switching a PE to another thread.
+    /// The cost of switching a PE to another thread, or from idle to one.
     pub switch_us: f64,
+    /// What waking a thread costs the one that wakes it.
+    pub wake_us: f64,
+    /// The time from the interrupt that an idle PE gets until it has left its idle state.
+    pub idle_exit_us: f64,
     /// The cost of moving a thread to another PE, apart from its caches.
     pub migration_us: f64,
 }
@@ -128,7 +132,8 @@ impl SpeedSpec {
 
 impl Default for Costs {
     fn default() -> Self {
-        Self { switch_us: 2.0, migration_us: 5.0 }
+        // The idle state is C1, which `intel_idle.c` gives 2 µs to leave, after an interrupt of 1 µs.
+        Self { switch_us: 2.0, wake_us: 1.0, idle_exit_us: 3.0, migration_us: 5.0 }
     }
 }
 
@@ -309,6 +314,8 @@ fn check(spec: &MachineSpec) -> Result<(), MachineError> {
         ("bandwidth_gb_per_s", memory.bandwidth_gb_per_s, memory.bandwidth_gb_per_s > 0.0, positive),
         ("remote_factor", memory.remote_factor, memory.remote_factor >= 1.0, "1 or more"),
         ("switch_us", spec.costs.switch_us, spec.costs.switch_us >= 0.0, "0 or more"),
+        ("wake_us", spec.costs.wake_us, spec.costs.wake_us >= 0.0, "0 or more"),
+        ("idle_exit_us", spec.costs.idle_exit_us, spec.costs.idle_exit_us >= 0.0, "0 or more"),
         ("migration_us", spec.costs.migration_us, spec.costs.migration_us >= 0.0, "0 or more"),
         ("noise", spec.pmu.noise, (0.0..=0.5).contains(&spec.pmu.noise), "0 to 0.5"),
         ("counting", spec.pmu.counting, spec.pmu.counting > 0.0 && spec.pmu.counting <= 1.0, "above 0 to 1"),

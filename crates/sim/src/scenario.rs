@@ -6,7 +6,7 @@
 use crate::faults::Faults;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
-use crate::sim::os::Os;
+use crate::sim::sched::Os;
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 use corewise_core::cpuset::CpuSet;
@@ -412,8 +412,7 @@ impl Scenario {
             (self.stop.completions == 0, "stop.completions must be 1 or more"),
             (self.stop.time.is_zero(), "stop.time must be above 0"),
             (self.interval < Duration::from_millis(1), "interval must be 1ms or more"),
-            (self.os.slice < Duration::from_micros(1), "os.slice must be 1us or more"),
-            (self.os.balance < Duration::from_micros(1), "os.balance must be 1us or more"),
+            (self.os.fault().is_some(), self.os.fault().unwrap_or_default()),
         ];
         match rules.iter().find(|(broken, _)| *broken) {
             Some((_, problem)) => fault("scenario", &self.name, problem),

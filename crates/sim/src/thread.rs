@@ -2,6 +2,8 @@
 
 use crate::pmu::{Counters, Progress};
 use crate::program::{Program, Waiting};
+use crate::sim::sched::placement::Flips;
+use crate::sim::sched::queue::Entity;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::machine_model::contention::Demand;
@@ -180,10 +182,10 @@ pub struct Thread {
     pub home: Option<usize>,
     /// CPU time.
     pub cpu_ns: u64,
-    /// Its virtual time, comparable only within its queue: CPU time since it entered it.
-    pub vtime_ns: i64,
-    /// Its lag when it left its last queue.
-    pub lag_ns: i64,
+    /// Its standing in the run queues, as it left the last one.
+    pub(crate) entity: Entity,
+    /// How it wakes others.
+    pub(crate) flips: Flips,
     /// Time in which it wanted a PE, including spinning, up to `ready_since`.
     pub runnable_ns: u64,
     /// Since when it wants a PE, if it does.

@@ -74,10 +74,10 @@ impl Sim {
     /// Checks that a thread is in one place exactly while it is ready, and only where it may be.
     fn audit_places(&self) -> Finding {
         for (pe, cpu) in self.cpus.iter().enumerate() {
-            if cpu.running.is_none() && !cpu.queue.is_empty() {
+            if cpu.running().is_none() && cpu.queue.len() > 0 {
                 return Err((Rule::Idle, format!("PE {pe} is idle with a queue")));
             }
-            for index in cpu.queue.iter().copied().chain(cpu.running) {
+            for index in cpu.queue.members().map(|entity| entity.thread) {
                 let thread = &self.threads[index];
                 if thread.pe != Some(pe) || !thread.ready {
                     return Err((Rule::Places, format!("thread {} on PE {pe} is not there", thread.id)));
@@ -94,17 +94,21 @@ impl Sim {
 
     /// Checks that incrementally updated sums are correct.
     fn audit_counts(&self) -> Finding {
-        let busy = self.cpus.iter().filter(|cpu| cpu.running.is_some()).count();
-        let units: u32 = self.unit_busy.iter().sum();
-        let queued: usize = self.cpus.iter().map(|cpu| cpu.queue.len()).sum();
+        let busy = self.cpus.iter().filter(|cpu| cpu.running().is_some()).count();
+        let queued: usize = self.cpus.iter().map(|cpu| cpu.queue.waiting().len()).sum();
         let ready = self.present.iter().filter(|&&index| self.threads[index].ready).count();
-        let load = |cpu: &super::Cpu| cpu.queue.len() + usize::from(cpu.running.is_some());
-        if let Some(pe) = (0..self.cpus.len()).find(|&pe| self.loads.of(pe) != load(&self.cpus[pe])) {
-            return Err((Rule::Places, format!("the load of PE {pe} is not {}", self.loads.of(pe))));
+        for level in self.domains.levels() {
+            let load = |pes: &[usize]| pes.iter().map(|&pe| self.cpus[pe].queue.len()).sum::<usize>();
+            if let Some(group) = level.groups.iter().find(|group| group.load != load(&group.pes)) {
+                let problem = format!("the load of PEs {:?} is not {}", group.pes, group.load);
+                return Err((Rule::Places, problem));
+            }
         }
-        if busy != units as usize || queued != self.queued || ready != busy + queued {
-            let problem = format!("{busy} threads have a PE ({units} by its units), {queued} wait");
-            return Err((Rule::Places, format!("{problem} ({} in the sum), {ready} are ready", self.queued)));
+        let idle = self.online.iter().filter(|pe| self.cpus[pe.0 as usize].queue.len() == 0).count();
+        if queued != self.queued || ready != busy + queued || idle != self.domains.idle() {
+            let problem = format!("{busy} threads have a PE, {queued} wait, {idle} PEs are idle");
+            let sums = format!("{} wait and {} are idle in the sums", self.queued, self.domains.idle());
+            return Err((Rule::Places, format!("{problem}; {sums}; {ready} threads are ready")));
         }
         let mut counted = vec![0; self.apps.len()];
         for thread in self.present.iter().map(|&index| &self.threads[index]) {
@@ -125,9 +129,10 @@ impl Sim {
 
     /// Checks after a round of the balancer that no PE is idle that could take a waiting thread.
     fn audit_idle(&self) -> Finding {
-        for (pe, _) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.running.is_none()) {
-            let mut waiting = self.cpus.iter().flat_map(|cpu| &cpu.queue);
-            if let Some(&index) = waiting.find(|&&index| self.may_use(index, pe)) {
+        for (pe, _) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.running().is_none()) {
+            let mut waiting =
+                self.cpus.iter().flat_map(|cpu| cpu.queue.waiting()).map(|entity| entity.thread);
+            if let Some(index) = waiting.find(|&index| self.may_use(index, pe)) {
                 let problem = format!("PE {pe} is idle, thread {} waits", self.threads[index].id);
                 return Err((Rule::Idle, problem));
             }
@@ -137,7 +142,7 @@ impl Sim {
 
     /// Checks that no time is lost or counted twice: PEs were busy for as long as threads had them.
     fn audit_time(&self) -> Finding {
-        let running = |cpu: &super::Cpu| cpu.running.map_or(0, |_| self.now.0 - cpu.since.0);
+        let running = |cpu: &super::Cpu| cpu.running().map_or(0, |_| self.now.0 - cpu.since.0);
         let busy: u64 = self.cpus.iter().map(|cpu| cpu.busy_ns + running(cpu)).sum();
         let by_apps: u64 = self.apps.iter().map(|app| app.cpu_ns).sum();
         if busy != by_apps {

@@ -1,7 +1,7 @@
 //! Faults of threads and PEs as events; [`crate::faults`] describes them.
 
-use super::Sim;
 use super::news::NewsItem;
+use super::{Release, Sim};
 use crate::queue::Event;
 use crate::thread::Activity;
 use corewise_core::cpuset::CpuSet;
@@ -43,6 +43,7 @@ impl Sim {
 
     /// Ends a thread in the midst of its work. Threads that wait for it no longer do.
     pub(crate) fn kill(&mut self, index: usize) {
+        let release = |thread| Release { thread, by: None };
         if self.threads[index].ready {
             self.leave(index);
         }
@@ -55,13 +56,13 @@ impl Sim {
             lock.queue.retain(|&waiting| waiting != index);
             if lock.holder == Some(index) {
                 lock.holder = lock.queue.pop_front();
-                self.released.extend(lock.holder);
+                self.released.extend(lock.holder.map(release));
             }
         }
         self.end(index);
         let app = &mut self.apps[self.threads[index].app];
         if app.arrived.len() == app.alive {
-            self.released.extend(app.arrived.drain(..));
+            self.released.extend(app.arrived.drain(..).map(release));
         }
     }
 
@@ -71,6 +72,7 @@ impl Sim {
             let online: Vec<PeId> = self.online.iter().collect();
             let pe = online[self.fault_random.below(online.len())];
             self.online.remove(pe);
+            self.domains.plug(pe.0 as usize, false);
             self.follow_online_pes();
             let away = self.faults.unplugged.mul_f64(self.exponential());
             self.queue.push(self.now + away, Event::Plug { pe: pe.0 });
@@ -81,6 +83,7 @@ impl Sim {
     /// Plugs a PE in again.
     pub(super) fn plug(&mut self, pe: u32) {
         self.online.insert(PeId(pe));
+        self.domains.plug(pe as usize, true);
         self.follow_online_pes();
         self.vacant.push_back(pe as usize);
     }

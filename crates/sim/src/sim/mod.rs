@@ -11,7 +11,7 @@
 //! costs only what [`crate::machine::Costs`] defines; there are no interrupts and no priorities.
 
 use crate::faults::Faults;
-use crate::machine::{Costs, Machine};
+use crate::machine::Machine;
 use crate::program::Waiting;
 use crate::queue::{Event, Queue};
 use crate::random::Random;
@@ -21,16 +21,16 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::Distance;
 use corewise_core::machine_model::contention::{Load, MemoryNode, Pace, Share, Solver};
 use corewise_core::time::Time;
-use loads::Loads;
 use news::News;
-use os::Os;
+use sched::Os;
+use sched::domains::Domains;
+use sched::queue::{Discipline, RunQueue};
 use std::collections::{BTreeMap, VecDeque};
 
 mod audit;
 mod faults;
-mod loads;
 pub(crate) mod news;
-pub mod os;
+pub mod sched;
 mod steps;
 
 /// Work below this many cycles counts as done, because of rounding.
@@ -42,6 +42,9 @@ pub const EVENTS_MAX: u64 = 1_000_000_000;
 /// The stream of random numbers that orders the starts of an instant. 0 is the simulation's own, 1 the noise
 /// of the counters.
 const START_ORDER: u64 = 2;
+
+/// The stream of random numbers for the operating system's times.
+const OS: u64 = 5;
 
 /// When a simulation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +59,10 @@ pub struct Stop {
 /// A PE while the simulation runs.
 #[derive(Debug, Default)]
 struct Cpu {
-    running: Option<usize>,
-    queue: VecDeque<usize>,
-    slice_end: Time,
+    /// Its threads, the running one among them.
+    queue: RunQueue,
+    /// When its ticks come, from time 0.
+    phase_ns: u64,
     /// The time up to which its thread's progress is accounted.
     settled: Time,
     /// The share that its neighbours leave to its thread, and the resulting pace.
@@ -67,10 +71,23 @@ struct Cpu {
     /// When its thread started, and how long the threads before it had the PE.
     since: Time,
     busy_ns: u64,
-    /// The thread that ran last.
-    last: Option<usize>,
+    /// The thread that ran last, and until when.
+    last: Option<(usize, Time)>,
     /// The pending event.
     event_at: Option<Time>,
+}
+
+impl Cpu {
+    fn running(&self) -> Option<usize> {
+        self.queue.running()
+    }
+}
+
+/// A thread that may continue, and the thread that releases it.
+#[derive(Debug, Clone, Copy)]
+struct Release {
+    thread: usize,
+    by: Option<usize>,
 }
 
 /// The simulation.
@@ -92,16 +109,17 @@ pub struct Sim {
     /// The online PEs.
     pub(crate) online: CpuSet,
     cpus: Vec<Cpu>,
-    /// Busy PEs by FPU unit.
-    unit_busy: Vec<u32>,
-    /// Frequently used sums over `cpus`: the threads of each PE, and all that wait.
-    loads: Loads,
+    /// The rules of the queues.
+    rules: Box<dyn Discipline>,
+    /// Frequently used sums over `cpus`: the threads of each group of PEs, and all that wait.
+    domains: Domains,
     queued: usize,
     queue: Queue,
     solver: Solver,
     memory: Vec<MemoryNode>,
     stop: Stop,
     chance: Random,
+    os_random: Random,
     /// A separate random stream, so that faults change nothing but what they hit.
     fault_random: Random,
     audit: Option<audit::Audit>,
@@ -109,7 +127,7 @@ pub struct Sim {
     all_done: Option<Time>,
     /// Threads that may continue, PEs without a thread, PEs whose event may have moved, clusters that
     /// changed.
-    released: VecDeque<usize>,
+    released: VecDeque<Release>,
     vacant: VecDeque<usize>,
     moved: Vec<usize>,
     dirty: Vec<usize>,
@@ -134,6 +152,10 @@ impl Sim {
             queue.push(plans[app].start, Event::Start { app: app as u32 });
         }
         queue.push(Time(0) + os.balance, Event::Balance);
+        let mut os_random = Random::new(seed, OS);
+        let phase =
+            |_| Cpu { phase_ns: os_random.below(os.tick.as_nanos() as usize) as u64, ..Cpu::default() };
+        let cpus = (0..count).map(phase).collect();
         Self {
             now: Time(0),
             os,
@@ -146,15 +168,16 @@ impl Sim {
             progress_noise: None,
             news: News::default(),
             online: machine.model.topology.allowed.clone(),
-            cpus: (0..count).map(|_| Cpu::default()).collect(),
-            unit_busy: vec![0; 2 * count],
-            loads: Loads::new(count),
+            cpus,
+            rules: os.discipline(),
+            domains: Domains::new(&machine.model),
             queued: 0,
             queue,
             solver: Solver::default(),
             memory: machine.model.nodes.iter().map(|_| MemoryNode::default()).collect(),
             stop,
             chance: Random::new(seed, 0),
+            os_random,
             fault_random: Random::new(seed, 2),
             audit: None,
             finished: false,
@@ -234,7 +257,7 @@ impl Sim {
                 self.cpus[pe as usize].event_at = None;
                 self.look(pe as usize);
             }
-            Event::Wake { thread } => self.released.push_back(thread as usize),
+            Event::Wake { thread } => self.release(thread as usize, None),
             Event::Start { app } => self.start(app as usize),
             Event::ReportTlp { app } => self.report_coalesced(app as usize),
             Event::Balance => {
@@ -242,7 +265,8 @@ impl Sim {
                 if let Some(audit) = &mut self.audit {
                     audit.balanced = true;
                 }
-                self.queue.push(self.now + self.os.balance, Event::Balance);
+                let pause = self.os.balance.mul_f64(0.5 + self.os_random.unit());
+                self.queue.push(self.now + pause, Event::Balance);
             }
             Event::Kill => self.kill_one(),
             Event::Unplug => self.unplug_one(),
@@ -255,17 +279,18 @@ impl Sim {
     fn look(&mut self, pe: usize) {
         self.settle(pe);
         self.moved.push(pe);
-        let Some(thread) = self.cpus[pe].running else { return };
+        let Some(thread) = self.cpus[pe].running() else { return };
         match self.threads[thread].activity {
-            Activity::Work { left, .. } if left <= DONE_CYCLES => self.proceed(thread),
+            Activity::Work { left, .. } if left <= DONE_CYCLES => self.proceed(thread, None),
             Activity::Work { .. } => {}
             Activity::Spin { spun_ns } => self.spun(thread, spun_ns),
         }
-        let cpu = &self.cpus[pe];
-        if cpu.running == Some(thread) && cpu.slice_end <= self.now && !cpu.queue.is_empty() {
-            self.insert_queued(thread, pe);
-            self.vacate(pe);
-        }
+        self.tick(pe);
+    }
+
+    /// Lets a thread continue at this instant.
+    fn release(&mut self, thread: usize, by: Option<usize>) {
+        self.released.push_back(Release { thread, by });
     }
 
     /// Notifies or blocks if the thread has spun long enough for that.
@@ -282,8 +307,8 @@ impl Sim {
     /// pending events are updated.
     pub(crate) fn catch_up(&mut self) {
         loop {
-            if let Some(thread) = self.released.pop_front() {
-                self.proceed(thread);
+            if let Some(Release { thread, by }) = self.released.pop_front() {
+                self.proceed(thread, by);
             } else if let Some(pe) = self.vacant.pop_front() {
                 self.dispatch(pe);
             } else {
@@ -318,7 +343,7 @@ impl Sim {
     fn share(&mut self, cluster: usize) {
         self.sharers.clear();
         for &pe in &self.machine.model.clusters[cluster] {
-            if let Some(thread) = self.cpus[pe].running {
+            if let Some(thread) = self.cpus[pe].running() {
                 let thread = &self.threads[thread];
                 let remote = thread.home != Some(self.machine.model.pes[pe].node);
                 self.sharers.push(Load { pe, demand: *thread.activity.demand(), remote });
@@ -333,7 +358,7 @@ impl Sim {
     fn work_out(&mut self, node: usize) {
         let members = std::mem::take(&mut self.machine.model.nodes[node]);
         members.iter().for_each(|&pe| self.settle(pe));
-        let busy = members.iter().map(|&pe| &self.cpus[pe]).filter(|cpu| cpu.running.is_some());
+        let busy = members.iter().map(|&pe| &self.cpus[pe]).filter(|cpu| cpu.running().is_some());
         let growth = self.memory[node].latency_growth(&self.machine.model, busy.map(|cpu| &cpu.share));
         for &pe in &members {
             let cpu = &mut self.cpus[pe];
@@ -348,12 +373,12 @@ impl Sim {
         let cpu = &mut self.cpus[pe];
         let ns = self.now.0 - cpu.settled.0;
         cpu.settled = self.now;
-        let Some(index) = cpu.running.filter(|_| ns > 0) else { return };
+        let Some(index) = cpu.running().filter(|_| ns > 0) else { return };
         let thread = &mut self.threads[index];
         let app = &mut self.apps[thread.app];
         let (speed, told) = (self.machine.model.pes[pe].speed, self.machine.reported[pe]);
         thread.cpu_ns += ns;
-        thread.vtime_ns += ns as i64;
+        cpu.queue.charge(ns as i64);
         app.cpu_ns += ns;
         app.fast_ns += if told == self.machine.fastest { ns } else { 0 };
         thread.counters.add_cycles(ns as f64 * self.machine.spec.ghz * speed);
@@ -379,8 +404,8 @@ impl Sim {
 
     /// Schedules the PE's next event, unless it is unchanged.
     fn schedule(&mut self, pe: usize) {
-        let cpu = &mut self.cpus[pe];
-        let next = cpu.running.and_then(|index| {
+        let cpu = &self.cpus[pe];
+        let next = cpu.running().and_then(|index| {
             let thread = &self.threads[index];
             let ns = match thread.activity {
                 Activity::Work { left, .. } => (left.max(0.0) / cpu.pace.work_per_ns).ceil(),
@@ -392,11 +417,10 @@ impl Sim {
             };
             let own =
                 (ns < 1e18).then(|| Time(cpu.settled.0.saturating_add((thread.debt_ns + ns).ceil() as u64)));
-            let slice = (!cpu.queue.is_empty()).then_some(cpu.slice_end.max(self.now));
-            [own, slice].into_iter().flatten().min()
+            [own, self.turn_end(pe)].into_iter().flatten().min()
         });
         if next != cpu.event_at {
-            cpu.event_at = next;
+            self.cpus[pe].event_at = next;
             self.queue.set_pe(pe, next);
         }
     }
@@ -407,47 +431,6 @@ impl Sim {
         if !std::mem::replace(&mut self.is_dirty[cluster], true) {
             self.dirty.push(cluster);
         }
-    }
-
-    /// Removes the running thread from a PE.
-    fn vacate(&mut self, pe: usize) {
-        self.settle(pe);
-        let cpu = &mut self.cpus[pe];
-        cpu.last = cpu.running.take();
-        cpu.busy_ns += self.now.0 - cpu.since.0;
-        self.unit_busy[self.machine.model.pes[pe].fpu] -= 1;
-        self.vacant.push_back(pe);
-        self.moved.push(pe);
-        self.touch(pe);
-    }
-
-    /// Gives an idle PE its next thread, if there is one.
-    fn dispatch(&mut self, pe: usize) {
-        if self.cpus[pe].running.is_some() {
-            return;
-        }
-        let Some(index) = self.remove_queued(pe, 0).or_else(|| self.steal_for(pe)) else { return };
-        let Costs { switch_us, migration_us } = self.machine.spec.costs;
-        let switched = self.cpus[pe].last != Some(index);
-        let thread = &mut self.threads[index];
-        if let Some(from) = thread.warm_pe.filter(|&from| from != pe) {
-            let distance = self.machine.model.distance(from, pe);
-            *self.migrations.entry(distance).or_default() += 1;
-            // A thread cannot lose cache contents that it has not fetched yet, so refills do not add up.
-            let refill_ns = self.machine.refill_ns(distance, from, thread.activity.demand());
-            thread.debt_ns = thread.debt_ns.max(refill_ns) + 1e3 * migration_us;
-        }
-        thread.debt_ns += if switched { 1e3 * switch_us } else { 0.0 };
-        thread.pe = Some(pe);
-        thread.warm_pe = Some(pe);
-        thread.home.get_or_insert(self.machine.model.pes[pe].node);
-        let cpu = &mut self.cpus[pe];
-        cpu.running = Some(index);
-        (cpu.settled, cpu.since) = (self.now, self.now);
-        cpu.slice_end = self.os.slice_end(self.now);
-        self.unit_busy[self.machine.model.pes[pe].fpu] += 1;
-        self.moved.push(pe);
-        self.touch(pe);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Executes the programs of threads: starts, ends, barriers, locks, sleeps.
 
-use super::Sim;
 use super::news::NewsItem;
+use super::sched::placement::Flips;
+use super::sched::queue::Entity;
+use super::{Release, Sim};
 use crate::pmu::{Counters, Progress};
 use crate::program::{Op, Waiting, Work};
 use crate::queue::Event;
@@ -82,8 +84,8 @@ impl Sim {
                 warm_pe: None,
                 home: None,
                 cpu_ns: 0,
-                vtime_ns: 0,
-                lag_ns: 0,
+                entity: Entity::new(index),
+                flips: Flips::default(),
                 runnable_ns: 0,
                 ready_since: self.now,
                 counters: Counters::default(),
@@ -92,12 +94,12 @@ impl Sim {
             self.present.push(index);
             self.news.add(EventKind::ThreadStarted, NewsItem::Started { thread: index });
             self.confine(index);
-            self.released.push_back(index);
+            self.release(index, None);
         }
     }
 
-    /// Advances a thread to its next step that takes time.
-    pub(super) fn proceed(&mut self, thread: usize) {
+    /// Advances a thread, which another one may have released, to its next step that takes time.
+    pub(super) fn proceed(&mut self, thread: usize, by: Option<usize>) {
         // A thread that was killed may still have a wake-up pending.
         if self.threads[thread].ended {
             return;
@@ -109,7 +111,7 @@ impl Sim {
         self.audit_work(thread);
         let was_ready = self.threads[thread].ready;
         match (self.next_step(thread), was_ready) {
-            (Next::Run, false) => self.wake(thread),
+            (Next::Run, false) => self.wake(thread, by),
             (Next::Run, true) => {
                 self.count_while_ready(thread, true);
                 if let Some(pe) = self.running_on(thread) {
@@ -129,7 +131,7 @@ impl Sim {
 
     /// Returns the PE on which a thread runs at this moment.
     pub(super) fn running_on(&self, thread: usize) -> Option<usize> {
-        self.threads[thread].pe.filter(|&pe| self.cpus[pe].running == Some(thread))
+        self.threads[thread].pe.filter(|&pe| self.cpus[pe].running() == Some(thread))
     }
 
     fn next_step(&mut self, index: usize) -> Next {
@@ -152,7 +154,8 @@ impl Sim {
                         app.arrived.push(index);
                         return self.wait(index);
                     }
-                    self.released.extend(app.arrived.drain(..));
+                    self.released
+                        .extend(app.arrived.drain(..).map(|thread| Release { thread, by: Some(index) }));
                 }
                 Op::Lock(lock) => {
                     let lock = &mut self.apps[thread.app].locks[lock];
@@ -165,7 +168,7 @@ impl Sim {
                 Op::Unlock(lock) => {
                     let lock = &mut self.apps[thread.app].locks[lock];
                     lock.holder = lock.queue.pop_front();
-                    self.released.extend(lock.holder);
+                    self.released.extend(lock.holder.map(|thread| Release { thread, by: Some(index) }));
                 }
                 Op::Sleep(time) => {
                     self.queue.push(self.now + time, Event::Wake { thread: index as u32 });

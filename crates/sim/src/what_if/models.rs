@@ -5,7 +5,7 @@ use super::history::{Histories, Known, Segment};
 use super::{Question, WhatIfError};
 use crate::machine::{Machine, MachineSpec, Pmu, SpeedSpec};
 use crate::measured::machine;
-use crate::sim::os::Os;
+use crate::sim::sched::Os;
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::topology::{CpuKind, ReportedSpeed, Topology};

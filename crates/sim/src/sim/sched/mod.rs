@@ -1,0 +1,315 @@
+//! The operating system's scheduler: it places everything that policies leave free.
+//!
+//! Problem: every policy is compared with it, so it must do what common systems do, no better and no worse.
+//! Approach: each part of Linux's fair scheduling class is a module. Each PE has a [`queue`], served by the
+//! rules of [`cfs`] or [`eevdf`]; threads are put on PEs by [`placement`] and moved by [`balance`], both by the
+//! loads of [`domains`]. Whoever has the PE is asked to give it up at ticks only, or when a thread wakes up.
+//! Each PE's tick has its own phase: if all came at one instant, as Linux asks for unless `skew_tick` is set,
+//! teams of equal size would by accident run as gangs, which interrupts and late timers prevent on a real
+//! machine. Costs arise where Linux has them ([`crate::machine::Costs`]): who wakes another pays for that; who
+//! is given a PE pays for the switch, also from an idle PE, and there for the interrupt and the end of the idle
+//! state before it; who moves pays for its caches. [`Kind::Fair`] treats all PEs as equally fast, like the
+//! baselines of the papers; [`Kind::Capacity`] prefers fast idle PEs, like Linux where it knows of the
+//! difference. Masks are always respected. Sources: the files named in each module; `kernel/time/tick-sched.c`
+//! for the tick. Limits: no groups and quotas, no other scheduling classes, no autonomous NUMA balancing; a
+//! PE's tick costs nothing.
+
+use super::Sim;
+use crate::machine::{Costs, Machine};
+use crate::program::duration;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::PeId;
+use corewise_core::machine_model::Distance;
+use corewise_core::machine_model::contention::{Demand, LINE_BYTES};
+use corewise_core::time::Time;
+use queue::{Arrival, Discipline};
+use serde::Deserialize;
+use std::time::Duration;
+
+mod balance;
+mod cfs;
+pub(crate) mod domains;
+mod eevdf;
+pub(crate) mod placement;
+pub(crate) mod queue;
+
+/// Size of the L1 data cache, which a move empties, in bytes; the L2 refills it.
+const L1_BYTES: f64 = 32.0 * 1024.0;
+/// Latency of an L1 miss that the L2 serves, in cycles.
+const L2_LATENCY_CYCLES: f64 = 15.0;
+
+/// The scheduler's parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Os {
+    /// How it treats speeds.
+    pub scheduler: Kind,
+    /// How queues are served.
+    pub queue: QueueKind,
+    /// The shortest time that a thread runs while others wait: EEVDF's base slice, CFS's granularity. The
+    /// default is Linux's on 8 PEs and more.
+    #[serde(deserialize_with = "duration")]
+    pub slice: Duration,
+    /// Time between two ticks of a PE.
+    #[serde(deserialize_with = "duration")]
+    pub tick: Duration,
+    /// Time between two attempts to balance a domain.
+    #[serde(deserialize_with = "duration")]
+    pub balance: Duration,
+}
+
+/// How the scheduler treats speeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// All PEs are treated as equally fast.
+    #[default]
+    Fair,
+    /// Fast PEs are preferred.
+    Capacity,
+}
+
+/// How queues are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueKind {
+    /// As in Linux from 6.6 on.
+    #[default]
+    Eevdf,
+    /// As in Linux from 2.6.23 to 6.5.
+    Cfs,
+}
+
+impl Default for Os {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        // A PE tries every `busy_factor` = 16 ms times the PEs of the domain.
+        Self { scheduler: Kind::Fair, queue: QueueKind::Eevdf, slice: ms(3), tick: ms(4), balance: ms(16) }
+    }
+}
+
+impl Os {
+    pub(super) fn discipline(&self) -> Box<dyn Discipline> {
+        let (slice_ns, tick_ns) = (self.slice.as_nanos() as i64, self.tick.as_nanos() as i64);
+        match self.queue {
+            QueueKind::Eevdf => Box::new(eevdf::Eevdf { slice_ns, tick_ns }),
+            QueueKind::Cfs => Box::new(cfs::Cfs { granularity_ns: slice_ns }),
+        }
+    }
+
+    /// Returns the longest time for which a thread has a PE while others wait.
+    pub fn turn_max(&self) -> Duration {
+        Duration::from_nanos(self.discipline().turn_max_ns() as u64) + self.tick
+    }
+
+    /// Returns the parameter that is out of its range, if one is, with the range.
+    pub fn fault(&self) -> Option<&'static str> {
+        let least = Duration::from_micros(1);
+        [
+            (self.slice, "os.slice must be 1us or more"),
+            (self.tick, "os.tick must be 1us or more"),
+            (self.balance, "os.balance must be 1us or more"),
+        ]
+        .into_iter()
+        .find_map(|(time, problem)| (time < least).then_some(problem))
+    }
+}
+
+impl Machine {
+    /// Returns the time that a moved thread takes to refetch its data from the caches that it left, in
+    /// nanoseconds: at the exposed latency of the next level that both PEs share, and at most the contents of
+    /// those caches.
+    fn refill_ns(&self, distance: Distance, from: usize, demand: &Demand) -> f64 {
+        let memory = &self.spec.memory;
+        let pe = &self.model.pes[from];
+        let l2 = self.model.l2_bytes[pe.l2].unwrap_or(0.0);
+        let l3 = self.model.l3_bytes[pe.l3].unwrap_or(0.0);
+        let (bytes, latency) = match distance {
+            Distance::None | Distance::Core => (0.0, 0.0),
+            Distance::L2 => (L1_BYTES, L2_LATENCY_CYCLES),
+            Distance::L3 => (L1_BYTES.max(l2), memory.l3_latency_cycles),
+            Distance::Node => (L1_BYTES.max(l2 + l3), memory.memory_latency_cycles),
+            Distance::System => (L1_BYTES.max(l2 + l3), memory.memory_latency_cycles * memory.remote_factor),
+        };
+        let lines = bytes.min(demand.working_set()) / LINE_BYTES;
+        lines * latency * (1.0 - memory.overlap) / self.spec.ghz
+    }
+}
+
+impl Sim {
+    /// Makes a thread ready: it gets a PE or a place in a queue. The waker pays for it.
+    pub(super) fn wake(&mut self, thread: usize, waker: Option<usize>) {
+        self.threads[thread].ready = true;
+        self.threads[thread].ready_since = self.now;
+        self.count(thread, true);
+        let pe = self.choose(thread, waker);
+        if let Some(waker) = waker {
+            self.threads[waker].debt_ns += 1e3 * self.machine.spec.costs.wake_us;
+            self.moved.extend(self.running_on(waker));
+        }
+        let arrival = if self.threads[thread].warm_pe.is_some() { Arrival::Woken } else { Arrival::New };
+        self.enqueue(thread, pe, arrival);
+    }
+
+    fn enqueue(&mut self, thread: usize, pe: usize, arrival: Arrival) {
+        self.settle(pe);
+        let entity = self.threads[thread].entity;
+        let owed = match self.threads[thread].pe {
+            Some(last) => self.rules.owed(&self.cpus[last].queue, &entity, arrival),
+            // How far its parent is in its turn is chance.
+            None => -(self.os_random.below(self.rules.turn_max_ns() as usize) as i64),
+        };
+        self.threads[thread].pe = Some(pe);
+        let interrupts = self.cpus[pe].queue.enter(&*self.rules, entity, owed, arrival);
+        self.queued += 1;
+        self.domains.add(pe);
+        if interrupts {
+            self.suspend(pe);
+        } else if self.cpus[pe].running().is_none() {
+            self.vacant.push_back(pe);
+        }
+        self.moved.push(pe);
+    }
+
+    /// Takes the PE of its running thread, which waits from now on.
+    fn suspend(&mut self, pe: usize) {
+        self.settle(pe);
+        if let Some(thread) = self.cpus[pe].queue.put_back() {
+            self.suspended(thread, pe);
+        }
+    }
+
+    fn suspended(&mut self, thread: usize, pe: usize) {
+        self.queued += 1;
+        self.vacated(thread, pe);
+        // A PE that it may use can be idle if those that wait here may not.
+        if let Some(idle) = self.nearest_idle(thread, pe) {
+            self.shift(thread, idle);
+        }
+    }
+
+    /// Handles a tick of a PE if its thread's time is up.
+    pub(super) fn tick(&mut self, pe: usize) {
+        if self.cpus[pe].queue.left_ns(&*self.rules) == Some(0)
+            && self.is_tick(pe)
+            && let Some(thread) = self.cpus[pe].queue.tick(&*self.rules)
+        {
+            self.suspended(thread, pe);
+        }
+    }
+
+    fn is_tick(&self, pe: usize) -> bool {
+        self.tick_from(pe, self.now) == self.now
+    }
+
+    /// Returns the first tick of a PE that is not before a time.
+    pub(super) fn tick_from(&self, pe: usize, at: Time) -> Time {
+        let (tick, phase) = (self.os.tick.as_nanos() as u64, self.cpus[pe].phase_ns);
+        Time((at.0 + tick - phase).div_ceil(tick) * tick + phase - tick)
+    }
+
+    /// Returns the tick at which a PE's thread must give way, if others wait.
+    pub(super) fn turn_end(&self, pe: usize) -> Option<Time> {
+        let left = self.cpus[pe].queue.left_ns(&*self.rules)?;
+        Some(self.tick_from(pe, Time((self.cpus[pe].settled.0 + left).max(self.now.0 + 1))))
+    }
+
+    pub(super) fn may_use(&self, thread: usize, pe: usize) -> bool {
+        self.threads[thread].usable.contains(PeId(pe as u32))
+    }
+
+    /// Removes a thread that is no longer ready from its PE or queue.
+    pub(super) fn leave(&mut self, thread: usize) {
+        self.count(thread, false);
+        let leaving = &mut self.threads[thread];
+        leaving.ready = false;
+        leaving.runnable_ns += self.now.0 - leaving.ready_since.0;
+        self.withdraw(thread);
+    }
+
+    fn withdraw(&mut self, thread: usize) {
+        let Some(pe) = self.threads[thread].pe else { return };
+        self.settle(pe);
+        let runs = self.cpus[pe].running() == Some(thread);
+        let Some(entity) = self.cpus[pe].queue.leave(&*self.rules, thread) else { return };
+        self.threads[thread].entity = entity;
+        self.domains.subtract(pe);
+        if runs {
+            self.vacated(thread, pe);
+        } else {
+            self.queued -= 1;
+            self.moved.push(pe);
+        }
+    }
+
+    /// Moves a thread that is ready to another PE.
+    fn shift(&mut self, thread: usize, to: usize) {
+        self.withdraw(thread);
+        self.enqueue(thread, to, Arrival::Moved);
+    }
+
+    /// Changes where a thread may run; a thread at a forbidden place moves at once.
+    pub(crate) fn restrict(&mut self, thread: usize, mask: CpuSet) {
+        self.threads[thread].mask = mask;
+        self.confine(thread);
+        // It may have been waiting for a PE while others were idle.
+        if let Some(pe) = self.threads[thread].pe
+            && self.threads[thread].ready
+            && self.running_on(thread).is_none()
+            && let Some(idle) = self.nearest_idle(thread, pe)
+        {
+            self.shift(thread, idle);
+        }
+        self.catch_up();
+    }
+
+    /// Moves a thread whose PE is forbidden.
+    pub(super) fn relocate(&mut self, thread: usize) {
+        self.withdraw(thread);
+        let pe = self.choose(thread, None);
+        self.enqueue(thread, pe, Arrival::Moved);
+    }
+
+    /// Notes that a thread no longer runs on a PE, which takes another one.
+    fn vacated(&mut self, thread: usize, pe: usize) {
+        let cpu = &mut self.cpus[pe];
+        cpu.last = Some((thread, self.now));
+        cpu.busy_ns += self.now.0 - cpu.since.0;
+        self.vacant.push_back(pe);
+        self.moved.push(pe);
+        self.touch(pe);
+    }
+
+    /// Gives an idle PE its next thread, if there is one.
+    pub(super) fn dispatch(&mut self, pe: usize) {
+        if self.cpus[pe].running().is_some() {
+            return;
+        }
+        if self.cpus[pe].queue.waiting().is_empty() && self.online.contains(PeId(pe as u32)) {
+            self.take_surplus(pe);
+        }
+        let Some(index) = self.cpus[pe].queue.pick(&*self.rules) else { return };
+        self.queued -= 1;
+        let Costs { switch_us, migration_us, idle_exit_us, .. } = self.machine.spec.costs;
+        let thread = &mut self.threads[index];
+        if let Some(from) = thread.warm_pe.filter(|&from| from != pe) {
+            let distance = self.machine.model.distance(from, pe);
+            *self.migrations.entry(distance).or_default() += 1;
+            // A thread cannot lose cache contents that it has not fetched yet, so refills do not add up.
+            let refill_ns = self.machine.refill_ns(distance, from, thread.activity.demand());
+            thread.debt_ns = thread.debt_ns.max(refill_ns) + 1e3 * migration_us;
+        }
+        thread.debt_ns += match self.cpus[pe].last {
+            Some((last, at)) if at == self.now && last == index => 0.0,
+            Some((_, at)) if at == self.now => 1e3 * switch_us,
+            Some(_) | None => 1e3 * (switch_us + idle_exit_us),
+        };
+        thread.pe = Some(pe);
+        thread.warm_pe = Some(pe);
+        thread.home.get_or_insert(self.machine.model.pes[pe].node);
+        let cpu = &mut self.cpus[pe];
+        (cpu.settled, cpu.since) = (self.now, self.now);
+        self.moved.push(pe);
+        self.touch(pe);
+    }
+}

@@ -1,0 +1,220 @@
+//! A PE's run queue: the threads that want it, in virtual time, and the trait of its two disciplines.
+//!
+//! Problem: which thread is next, when it must give way, and when a woken one may interrupt it differ between
+//! kernels; that threads are kept, counted and charged does not. Approach: one [`RunQueue`] holds the threads;
+//! a [`Discipline`] decides. Virtual time is CPU time scaled by weight, so that equal virtual times are fair
+//! shares. It is comparable only within a queue: who changes queues takes along what it is owed. Sources:
+//! `struct cfs_rq` and `struct sched_entity` in the kernel's `include/linux/sched.h` and
+//! `kernel/sched/sched.h`; nice levels: `sched_prio_to_weight` in `kernel/sched/core.c`. Limits: one level, no
+//! groups.
+
+/// The weight of a thread of nice level 0.
+pub(crate) const NICE_0_WEIGHT: i64 = 1024;
+
+/// A thread as its run queue sees it. All times are in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entity {
+    /// Its index.
+    pub thread: usize,
+    /// Its weight: twice the weight gets twice the time.
+    pub weight: i64,
+    /// Its virtual time.
+    pub vtime: i64,
+    /// The virtual time at which its present request ends; relative to `vtime` outside of a queue.
+    pub deadline: i64,
+    /// What it was owed when it left its last queue.
+    pub lag: i64,
+    /// CPU time since it was last picked.
+    pub ran_ns: i64,
+    /// The deadline up to which nobody of equal standing interrupts it.
+    pub protected: i64,
+}
+
+impl Entity {
+    /// Creates a thread that has not run.
+    pub fn new(thread: usize) -> Self {
+        Self { thread, weight: NICE_0_WEIGHT, vtime: 0, deadline: 0, lag: 0, ran_ns: 0, protected: 0 }
+    }
+
+    /// Returns the virtual time of this much CPU time.
+    pub fn virtual_ns(&self, ns: i64) -> i64 {
+        if self.weight == NICE_0_WEIGHT { ns } else { ns * NICE_0_WEIGHT / self.weight }
+    }
+
+    /// Returns the CPU time, rounded up, of this much virtual time.
+    pub fn cpu_ns(&self, virtual_ns: i64) -> i64 {
+        if self.weight == NICE_0_WEIGHT {
+            return virtual_ns;
+        }
+        (virtual_ns * self.weight + NICE_0_WEIGHT - 1) / NICE_0_WEIGHT
+    }
+}
+
+/// How a thread comes to a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It was created.
+    New,
+    /// It has slept.
+    Woken,
+    /// It comes from another queue, where it ran or waited.
+    Moved,
+}
+
+/// The rules by which a queue is served.
+pub(crate) trait Discipline {
+    /// Writes down what a thread is owed before it leaves.
+    fn leave(&self, queue: &RunQueue, entity: &mut Entity);
+    /// Returns the virtual time that a thread is owed which has left this queue, and arrives at one.
+    fn owed(&self, last: &RunQueue, entity: &Entity, arrival: Arrival) -> i64;
+    /// Sets the virtual time of a thread that arrives, and is owed this much.
+    fn place(&self, queue: &RunQueue, entity: &mut Entity, owed: i64, arrival: Arrival);
+    /// Returns the place of the waiting thread that is next; there is one.
+    fn next(&self, queue: &RunQueue) -> usize;
+    /// Notes that a thread was picked.
+    fn picked(&self, entity: &mut Entity);
+    /// Notes that a thread keeps the PE at a tick.
+    fn renew(&self, entity: &mut Entity);
+    /// Returns the CPU time that the running thread has before a tick takes its PE, if others wait.
+    fn left_ns(&self, queue: &RunQueue, running: &Entity) -> i64;
+    /// Returns whether a thread that has just arrived takes the PE of the running one at once.
+    fn interrupts(&self, queue: &RunQueue, running: &Entity, arrived: &Entity) -> bool;
+    /// Returns the longest time for which a thread has the PE while others wait.
+    fn turn_max_ns(&self) -> i64;
+}
+
+/// A PE's threads.
+#[derive(Debug, Default)]
+pub(crate) struct RunQueue {
+    running: Option<Entity>,
+    /// Those that wait, by virtual time; of equals who came first.
+    waiting: Vec<Entity>,
+    /// The least virtual time so far of all threads here; it never falls.
+    floor: i64,
+}
+
+impl RunQueue {
+    /// Returns the running thread.
+    pub fn running(&self) -> Option<usize> {
+        self.running.as_ref().map(|entity| entity.thread)
+    }
+
+    /// Returns the waiting threads.
+    pub fn waiting(&self) -> &[Entity] {
+        &self.waiting
+    }
+
+    /// Returns the least virtual time.
+    pub fn floor(&self) -> i64 {
+        self.floor
+    }
+
+    /// Returns the number of threads.
+    pub fn len(&self) -> usize {
+        self.waiting.len() + usize::from(self.running.is_some())
+    }
+
+    /// Returns all threads, the running one last.
+    pub fn members(&self) -> impl Iterator<Item = &Entity> {
+        self.waiting.iter().chain(&self.running)
+    }
+
+    /// Returns the mean virtual time by weight, and the sum of weights; the floor of a queue without threads.
+    pub fn mean(&self) -> (i64, i64) {
+        let sum = |(sum, weight): (i64, i64), entity: &Entity| {
+            (sum + entity.weight * (entity.vtime - self.floor), weight + entity.weight)
+        };
+        let (sum, weight) = self.members().fold((0, 0), sum);
+        (self.floor + if weight > 0 { sum.div_euclid(weight) } else { 0 }, weight)
+    }
+
+    /// Charges the running thread for CPU time.
+    pub fn charge(&mut self, ns: i64) {
+        if let Some(running) = &mut self.running {
+            running.ran_ns += ns;
+            running.vtime += running.virtual_ns(ns);
+            self.raise_floor();
+        }
+    }
+
+    /// Adds a thread that waits, and returns whether it takes the PE of the running one at once.
+    pub fn enter(&mut self, rules: &dyn Discipline, mut entity: Entity, owed: i64, arrival: Arrival) -> bool {
+        if self.waiting.is_empty()
+            && let Some(running) = &mut self.running
+            && running.vtime >= running.deadline
+        {
+            rules.renew(running);
+        }
+        rules.place(self, &mut entity, owed, arrival);
+        self.insert(entity);
+        self.running.as_ref().is_some_and(|running| rules.interrupts(self, running, &entity))
+    }
+
+    /// Removes a thread.
+    pub fn leave(&mut self, rules: &dyn Discipline, thread: usize) -> Option<Entity> {
+        let mut entity = *self.members().find(|entity| entity.thread == thread)?;
+        rules.leave(self, &mut entity);
+        entity.deadline -= entity.vtime;
+        match self.waiting.iter().position(|waiting| waiting.thread == thread) {
+            Some(place) => drop(self.waiting.remove(place)),
+            None => self.running = None,
+        }
+        self.raise_floor();
+        Some(entity)
+    }
+
+    /// Lets the next thread run, and returns it; the PE must be free.
+    pub fn pick(&mut self, rules: &dyn Discipline) -> Option<usize> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let mut entity = self.waiting.remove(rules.next(self));
+        entity.ran_ns = 0;
+        rules.picked(&mut entity);
+        self.running = Some(entity);
+        Some(entity.thread)
+    }
+
+    /// Puts the running thread back among those that wait.
+    pub fn put_back(&mut self) -> Option<usize> {
+        let entity = self.running.take()?;
+        self.insert(entity);
+        Some(entity.thread)
+    }
+
+    /// Returns the CPU time that the running thread has before a tick takes its PE; `None` if nobody waits.
+    pub fn left_ns(&self, rules: &dyn Discipline) -> Option<u64> {
+        let running = self.running.as_ref().filter(|_| !self.waiting.is_empty())?;
+        Some(rules.left_ns(self, running).max(0) as u64)
+    }
+
+    /// Handles a tick at which the running thread's time is up: returns it if another one is next. It then
+    /// waits, and the PE is free.
+    pub fn tick(&mut self, rules: &dyn Discipline) -> Option<usize> {
+        if let Some(running) = &mut self.running {
+            rules.renew(running);
+        }
+        let thread = self.put_back()?;
+        let next = rules.next(self);
+        if self.waiting[next].thread != thread {
+            return Some(thread);
+        }
+        let entity = self.waiting.remove(next);
+        self.running = Some(Entity { ran_ns: 0, ..entity });
+        None
+    }
+
+    fn insert(&mut self, entity: Entity) {
+        let place = self.waiting.partition_point(|other| other.vtime <= entity.vtime);
+        self.waiting.insert(place, entity);
+    }
+
+    fn raise_floor(&mut self) {
+        let least = match (&self.running, self.waiting.first()) {
+            (Some(running), Some(first)) => running.vtime.min(first.vtime),
+            (Some(entity), None) | (None, Some(entity)) => entity.vtime,
+            (None, None) => return,
+        };
+        self.floor = self.floor.max(least);
+    }
+}
