@@ -189,7 +189,7 @@ impl Writer {
     fn scenario(&mut self, seed: u64) -> std::fmt::Result {
         let (interval_ms, completions) = (self.from(&[10, 20, 50, 200, 1000]), 1 + self.chance.below(2));
         let (scheduler, slice_ms) = (self.from(&["fair", "capacity"]), self.from(&[1, 4, 10]));
-        let balance_ms = self.from(&[4, 20, 100]);
+        let (balance_ms, queue) = (self.from(&[4, 16, 100]), self.from(&["cfs", "eevdf"]));
         let events = !seed.is_multiple_of(2);
         writeln!(self.text, "name = 'seed {seed}'\nevents = {events}\ninterval = '{interval_ms}ms'")?;
         let faulty = self.happens(0.67);
@@ -198,7 +198,8 @@ impl Writer {
         writeln!(self.text, "stop = {{ completions = {completions}, time = '{time}' }}")?;
         writeln!(
             self.text,
-            "os = {{ scheduler = '{scheduler}', slice = '{slice_ms}ms', balance = '{balance_ms}ms' }}"
+            "os = {{ queue = '{queue}', scheduler = '{scheduler}', slice = '{slice_ms}ms', \
+             balance = '{balance_ms}ms' }}"
         )?;
         if faulty {
             self.faults()?;
@@ -254,6 +255,7 @@ impl Writer {
         let conflict = [self.within(0.0, 1.0), self.within(0.0, 1.0)];
         let (gb_per_s, overlap) = (self.within(2.0, 40.0), self.within(0.0, 0.95));
         let (switch_us, migration_us) = (self.seldom(20.0), self.seldom(50.0));
+        let (wake_us, idle_exit_us) = (self.seldom(5.0), self.seldom(50.0));
         let (noise, counting) = (self.seldom(0.3), self.within(0.1, 1.0));
         writeln!(
             self.text,
@@ -263,7 +265,8 @@ impl Writer {
              speeds = [{}]\n\
              units = {{ fpu_conflict = {:?}, issue_conflict = {:?} }}\n\
              memory = {{ bandwidth_gb_per_s = {gb_per_s:?}, overlap = {overlap:?} }}\n\
-             costs = {{ switch_us = {switch_us:?}, migration_us = {migration_us:?} }}\n\
+             costs = {{ switch_us = {switch_us:?}, wake_us = {wake_us:?}, \
+             idle_exit_us = {idle_exit_us:?}, migration_us = {migration_us:?} }}\n\
              pmu = {{ noise = {noise:?}, counting = {counting:?} }}",
             speeds.join(", "),
             conflict[0],

@@ -2,13 +2,12 @@
 //!
 //! Problem: thousands of threads share PEs and slow each other down; stepping through time in small steps is
 //! slow and inexact. Approach: nothing happens between events. Each PE has at most one pending event: the
-//! time when its thread has done its work, has spun long enough, or must yield. After all events of an
-//! instant, the paces of the memory nodes that are affected are recomputed
-//! ([`corewise_core::machine_model::contention`]) and the pending events moved. Slices end at common ticks,
-//! so that many switches share one instant, as they do with a periodic timer. Random numbers come from seeded
+//! time when its thread has done its work, has spun long enough, or must give way ([`sched`]). After all events
+//! of an instant, the paces of the memory nodes that are affected are recomputed
+//! ([`corewise_core::machine_model::contention`]) and the pending events moved. Random numbers come from seeded
 //! streams only, and ties are broken by order, so a seed determines a run. Source: the textbook event list;
 //! the waiting modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work
-//! costs only what [`crate::machine::Costs`] defines; there are no interrupts and no priorities.
+//! costs only what [`crate::machine::Costs`] defines; there are no priorities.
 
 use crate::faults::Faults;
 use crate::machine::Machine;

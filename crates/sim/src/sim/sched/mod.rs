@@ -182,10 +182,6 @@ impl Sim {
     fn suspended(&mut self, thread: usize, pe: usize) {
         self.queued += 1;
         self.vacated(thread, pe);
-        // A PE that it may use can be idle if those that wait here may not.
-        if let Some(idle) = self.nearest_idle(thread, pe) {
-            self.shift(thread, idle);
-        }
     }
 
     /// Handles a tick of a PE if its thread's time is up.
@@ -252,13 +248,8 @@ impl Sim {
     pub(crate) fn restrict(&mut self, thread: usize, mask: CpuSet) {
         self.threads[thread].mask = mask;
         self.confine(thread);
-        // It may have been waiting for a PE while others were idle.
-        if let Some(pe) = self.threads[thread].pe
-            && self.threads[thread].ready
-            && self.running_on(thread).is_none()
-            && let Some(idle) = self.nearest_idle(thread, pe)
-        {
-            self.shift(thread, idle);
+        if let Some(pe) = self.threads[thread].pe {
+            self.relieve(pe);
         }
         self.catch_up();
     }
@@ -311,5 +302,19 @@ impl Sim {
         (cpu.settled, cpu.since) = (self.now, self.now);
         self.moved.push(pe);
         self.touch(pe);
+        self.relieve(pe);
+    }
+
+    /// Moves those that wait on a busy PE to idle PEs that they may use.
+    fn relieve(&mut self, pe: usize) {
+        if self.domains.idle() == 0 || self.cpus[pe].running().is_none() {
+            return;
+        }
+        let waiting: Vec<usize> = self.cpus[pe].queue.waiting().iter().map(|entity| entity.thread).collect();
+        for thread in waiting {
+            if let Some(idle) = self.nearest_idle(thread, pe) {
+                self.shift(thread, idle);
+            }
+        }
     }
 }
