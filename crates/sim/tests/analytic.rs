@@ -1,5 +1,6 @@
 //! Cases with answers that arithmetic gives, on the operating system's own scheduler: what a run takes where
-//! nobody places anything. Ranges are as wide as what is not determined.
+//! nobody places anything. Ranges are as wide as what is not determined. `cargo test -p corewise-sim --test
+//! analytic -- --nocapture` prints what was found.
 
 use corewise_core::time::Time;
 use corewise_sim::scenario::{Scenario, Variant};
@@ -40,6 +41,8 @@ fn first_done(scenario: &Scenario, seed: u64) -> f64 {
 /// Requires that every figure is in its range.
 fn check(what: &str, found: &[f64], least: f64, most: f64) {
     let out: Vec<f64> = found.iter().copied().filter(|figure| !(least..=most).contains(figure)).collect();
+    let (low, high) = found.iter().fold((f64::MAX, f64::MIN), |(a, b), &x| (a.min(x), b.max(x)));
+    println!("{what}: {low:.3} to {high:.3} in {} runs, must be {least} to {most}", found.len());
     let shown: Vec<String> = found.iter().map(|figure| format!("{figure:.3}")).collect();
     assert!(out.is_empty(), "{what}: {} of {} not in {least}..{most}: {shown:?}", out.len(), found.len());
 }
