@@ -159,7 +159,8 @@ fn handing_a_lock_over_costs_a_switch_wherever_the_waiter_is() {
 fn team(name: &str, threads: u32, regions: u32, wait: &str) -> String {
     let work = 0.01 * f64::from(threads);
     format!(
-        "{{ name = '{name}', threads = {threads}, wait = {wait}, steps = [{{ repeat = {{ times = {regions}, \
+        "{{ name = '{name}', threads = {threads}, wait = {wait}, \
+         steps = [{{ repeat = {{ times = {regions}, \
          steps = [{{ parallel = {{ mcycles = {work}, demand = 'int' }} }}] }} }}] }}"
     )
 }
@@ -186,9 +187,9 @@ fn spinning_teams_that_share_pes_disturb_each_other_by_chance() {
 
 #[test]
 fn blocking_soon_beats_spinning_beside_a_hog() {
-    // Regions of 1 ms. Who blocks at once frees its PE for the other one, so that both run at half speed or
-    // better. After 3 ms of spinning a thread is woken where its waker spins, as Linux does it, and each waits
-    // for the other's 3 ms: that is no better than spinning.
+    // Regions of 1 ms. Who blocks at once frees its PE for the other one, so that both run at half speed
+    // or better. After 3 ms of spinning a thread is woken where its waker spins, as Linux does it, and each
+    // waits for the other's 3 ms: that is no better than spinning.
     let region = "{ parallel = { mcycles = 2, demand = 'int' } }";
     for queue in ["cfs", "eevdf"] {
         let time = |wait: &str| {

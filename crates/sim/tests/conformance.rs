@@ -19,7 +19,8 @@ use std::time::Duration;
 fn scenario(topology: &str, rest: &str) -> Scenario {
     let text = format!(
         "name = 'test'\n{rest}\n[machine]\nname = 'm'\ntopology = '{topology}'\n\
-         costs = {{ switch_us = 0.0, wake_us = 0.0, idle_exit_us = 0.0, migration_us = 0.0 }}\n[demand]\nint = {{}}\nfp = {{ fpu = 1.0 }}\n\
+         costs = {{ switch_us = 0, wake_us = 0, idle_exit_us = 0, migration_us = 0 }}\n\
+         [demand]\nint = {{}}\nfp = {{ fpu = 1.0 }}\n\
          mem = {{ l2_misses_per_100_cycles = 1.0, working_set_mib = 100.0 }}\n"
     );
     Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}"))

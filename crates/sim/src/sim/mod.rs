@@ -2,12 +2,12 @@
 //!
 //! Problem: thousands of threads share PEs and slow each other down; stepping through time in small steps is
 //! slow and inexact. Approach: nothing happens between events. Each PE has at most one pending event: the
-//! time when its thread has done its work, has spun long enough, or must give way ([`sched`]). After all events
-//! of an instant, the paces of the memory nodes that are affected are recomputed
-//! ([`corewise_core::machine_model::contention`]) and the pending events moved. Random numbers come from seeded
-//! streams only, and ties are broken by order, so a seed determines a run. Source: the textbook event list;
-//! the waiting modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own work
-//! costs only what [`crate::machine::Costs`] defines; there are no priorities.
+//! time when its thread has done its work, has spun long enough, or must give way ([`sched`]). After all
+//! events of an instant, the paces of the memory nodes that are affected are recomputed
+//! ([`corewise_core::machine_model::contention`]) and the pending events moved. Random numbers come from
+//! seeded streams only, and ties are broken by order, so a seed determines a run. Source: the textbook event
+//! list; the waiting modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own
+//! work costs only what [`crate::machine::Costs`] defines; there are no priorities.
 
 use crate::faults::Faults;
 use crate::machine::Machine;
@@ -116,6 +116,8 @@ pub struct Sim {
     queue: Queue,
     solver: Solver,
     memory: Vec<MemoryNode>,
+    /// The growth of each node's latency at present.
+    growth: Vec<f64>,
     stop: Stop,
     chance: Random,
     os_random: Random,
@@ -173,6 +175,7 @@ impl Sim {
             queued: 0,
             queue,
             solver: Solver::default(),
+            growth: vec![1.0; machine.model.nodes.len()],
             memory: machine.model.nodes.iter().map(|_| MemoryNode::default()).collect(),
             stop,
             chance: Random::new(seed, 0),
@@ -317,23 +320,23 @@ impl Sim {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_unstable();
         for &cluster in &dirty {
-            self.is_dirty[cluster] = false;
             self.share(cluster);
         }
         // Clusters are numbered node by node.
-        let node_of = |cluster: usize| self.machine.model.pes[self.machine.model.clusters[cluster][0]].node;
-        dirty.iter_mut().for_each(|cluster| *cluster = node_of(*cluster));
-        dirty.dedup();
-        for &node in &dirty {
-            self.work_out(node);
+        let mut last = None;
+        for &cluster in &dirty {
+            let node = self.machine.model.pes[self.machine.model.clusters[cluster][0]].node;
+            if last.replace(node) != Some(node) {
+                self.work_out(node);
+            }
         }
         let mut moved = std::mem::take(&mut self.moved);
         for pe in moved.drain(..) {
-            if dirty.binary_search(&self.machine.model.pes[pe].node).is_err() {
+            if !self.is_dirty[self.machine.model.pes[pe].cluster] {
                 self.schedule(pe);
             }
         }
-        dirty.clear();
+        dirty.drain(..).for_each(|cluster| self.is_dirty[cluster] = false);
         // Reuse their memory.
         (self.dirty, self.moved) = (dirty, moved);
     }
@@ -353,18 +356,28 @@ impl Sim {
         }
     }
 
-    /// Updates the paces of all threads on one memory node, and the events of all its PEs.
+    /// Updates the paces on one memory node: those of the clusters that changed, and of all threads that wait
+    /// for memory if its latency changed. Updates the events of their PEs.
     fn work_out(&mut self, node: usize) {
         let members = std::mem::take(&mut self.machine.model.nodes[node]);
-        members.iter().for_each(|&pe| self.settle(pe));
         let busy = members.iter().map(|&pe| &self.cpus[pe]).filter(|cpu| cpu.running().is_some());
         let growth = self.memory[node].latency_growth(&self.machine.model, busy.map(|cpu| &cpu.share));
+        let is_new = std::mem::replace(&mut self.growth[node], growth) != growth;
         for &pe in &members {
-            let cpu = &mut self.cpus[pe];
-            cpu.pace = cpu.share.pace(self.machine.spec.ghz, growth);
-            self.schedule(pe);
+            let is_changed = self.is_dirty[self.machine.model.pes[pe].cluster];
+            if is_changed || (is_new && self.waits_for_memory(pe)) {
+                self.settle(pe);
+                let cpu = &mut self.cpus[pe];
+                cpu.pace = cpu.share.pace(self.machine.spec.ghz, growth);
+                self.schedule(pe);
+            }
         }
         self.machine.model.nodes[node] = members;
+    }
+
+    fn waits_for_memory(&self, pe: usize) -> bool {
+        let demand = |thread: usize| self.threads[thread].activity.demand();
+        self.cpus[pe].running().is_some_and(|thread| demand(thread).l2_misses_per_100_cycles > 0.0)
     }
 
     /// Accounts for what the thread of a PE did since the last time.

@@ -1,12 +1,14 @@
-//! Scheduling domains: the groups of PEs that share a core, a module, caches or a memory node, and their loads.
+//! Scheduling domains: the groups of PEs that share a core, a module, caches or a memory node, and their
+//! loads.
 //!
-//! Problem: a thread is to go where least is shared, and queues are to be levelled near before far. Approach:
-//! from each single PE upwards, each [`Level`] joins the groups of the one below that share the next resource;
-//! levels that join nothing are left out. A group's load is the number of threads that run or wait on its PEs;
-//! a thread counts from the moment at which it is placed, so that two that are placed at one instant see each
-//! other. Source: `kernel/sched/topology.c` and `Documentation/scheduler/sched-domains.rst`. Modules and SMT
-//! cores are both the lowest level, as on AMD's family 15h, whose `topology_sibling_cpumask` holds a module.
-//! Limits: all PEs count alike, however fast they are.
+//! Problem: a thread is to go where least is shared, and queues are to be levelled near before far.
+//! Approach: from each single PE upwards, each [`Level`] joins the groups of the one below that share the
+//! next resource; levels that join nothing are left out. A group's load is the number of threads that run or
+//! wait on its PEs; a thread counts from the moment at which it is placed, so that two that are placed at
+//! one instant see each other. Source: `kernel/sched/topology.c` and
+//! `Documentation/scheduler/sched-domains.rst`. Modules and SMT cores are both the lowest level, as on AMD's
+//! family 15h, whose `topology_sibling_cpumask` holds a module. Limits: all PEs count alike, however fast
+//! they are.
 
 use corewise_core::machine_model::{MachineModel, Pe};
 use std::collections::BTreeMap;

@@ -1,16 +1,16 @@
 //! Where a new or woken thread goes.
 //!
-//! Problem: a thread placed beside another one that uses the same core, module or cache is slow for as long as
-//! it stays, though another core is free. Approach: a new process or thread goes to an idle PE if there is one,
-//! and among several to the idlest node, in it to the idlest cache, module and core, then to the PE with the
-//! fewest threads; ties are broken by chance, as it is where the parent ran. A woken one goes where it ran
-//! last, or to its waker if that PE has clearly fewer threads and the waker does not wake many others; if the
-//! PE is busy, to an idle core that shares its last cache, then to an idle PE, then to one farther away. With
-//! [`Kind::Capacity`] the fastest idle PE is taken. Source: `kernel/sched/fair.c`: `sched_balance_find_dst_cpu`
-//! (formerly `find_idlest_cpu`), `wake_affine`, `wake_wide`, `select_idle_sibling`, `select_idle_core`,
-//! `select_idle_capacity`. Limits: all PEs of the last cache are searched (`SIS_UTIL` searches fewer on a busy
-//! machine), and whoever waits while a PE beyond that cache is idle goes there at once, where Linux waits for the next tick
-//! (`nohz_balancer_kick`).
+//! Problem: a thread placed beside another one that uses the same core, module or cache is slow for as long
+//! as it stays, though another core is free. Approach: a new process or thread goes to an idle PE if there
+//! is one, and among several to the idlest node, in it to the idlest cache, module and core, then to the PE
+//! with the fewest threads; ties are broken by chance, as it is where the parent ran. A woken one goes where
+//! it ran last, or to its waker if that PE has clearly fewer threads and the waker does not wake many
+//! others; if the PE is busy, to an idle core that shares its last cache, then to an idle PE, then to one
+//! farther away. With [`Kind::Capacity`] the fastest idle PE is taken. Source: `kernel/sched/fair.c`:
+//! `sched_balance_find_dst_cpu` (formerly `find_idlest_cpu`), `wake_affine`, `wake_wide`,
+//! `select_idle_sibling`, `select_idle_core`, `select_idle_capacity`. Limits: all PEs of the last cache are
+//! searched (`SIS_UTIL` searches fewer on a busy machine), and whoever waits while a PE beyond that cache is
+//! idle goes there at once, where Linux waits for the next tick (`nohz_balancer_kick`).
 
 use super::super::Sim;
 use super::Kind;

@@ -1,12 +1,12 @@
 //! A PE's run queue: the threads that want it, in virtual time, and the trait of its two disciplines.
 //!
-//! Problem: which thread is next, when it must give way, and when a woken one may interrupt it differ between
-//! kernels; that threads are kept, counted and charged does not. Approach: one [`RunQueue`] holds the threads;
-//! a [`Discipline`] decides. Virtual time is CPU time scaled by weight, so that equal virtual times are fair
-//! shares. It is comparable only within a queue: who changes queues takes along what it is owed. Sources:
-//! `struct cfs_rq` and `struct sched_entity` in the kernel's `include/linux/sched.h` and
-//! `kernel/sched/sched.h`; nice levels: `sched_prio_to_weight` in `kernel/sched/core.c`. Limits: one level, no
-//! groups.
+//! Problem: which thread is next, when it must give way, and when a woken one may interrupt it differ
+//! between kernels; that threads are kept, counted and charged does not. Approach: one [`RunQueue`] holds
+//! the threads; a [`Discipline`] decides. Virtual time is CPU time scaled by weight, so that equal virtual
+//! times are fair shares. It is comparable only within a queue: who changes queues takes along what it is
+//! owed. Sources: `struct cfs_rq` and `struct sched_entity` in the kernel's `include/linux/sched.h` and
+//! `kernel/sched/sched.h`; nice levels: `sched_prio_to_weight` in `kernel/sched/core.c`. Limits: one level,
+//! no groups.
 
 /// The weight of a thread of nice level 0.
 pub(crate) const NICE_0_WEIGHT: i64 = 1024;
