@@ -5,8 +5,8 @@
 //! PE), `spawner` (floating-point arithmetic; after half the time it starts a thread that sleeps), `churn`
 //! (starts one `fp` thread after the other, each for a short time), `forker` (floating-point arithmetic;
 //! again and again it starts a process that leaves another one behind), `shell` (floating-point arithmetic;
-//! again and again it runs `sh -c "$BURN_SCRIPT"`). These two start nothing before the file `$BURN_AFTER` exists,
-//! if that is set. A number and a star repeat: `8*fp`.
+//! again and again it runs `sh -c "$BURN_SCRIPT"`). These two start nothing before the file `$BURN_AFTER`
+//! exists, if that is set. A number and a star repeat: `8*fp`.
 //! Each thread uses SECONDS of CPU time, however busy the machine is; `sleep` and `churn` last so long. At
 //! the end it prints each thread's name and the PEs it may use.
 

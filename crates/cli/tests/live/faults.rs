@@ -82,7 +82,7 @@ impl Faulty {
         std::fs::write(self.directory.path().join(FORKS), "").unwrap();
     }
 
-    /// Stops corewise, but not its guardian: what the program starts from now on keeps the masks of its threads.
+    /// Stops corewise, but not its guardian: what the program starts from now on keeps its threads' masks.
     fn stop_corewise(&self) {
         kill(Pid::from_raw(self.corewise.id() as i32), Signal::SIGSTOP).unwrap();
         let state = format!("/proc/{}/stat", self.corewise.id());
