@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn who_executes_a_program_while_bound_has_its_mask_back_and_is_not_bound_again() {
+    fn a_bound_process_that_executes_a_program_has_its_mask_back_and_is_not_bound_again() {
         needs!(TwoPes);
         let act = || {
             let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_compete_for_these_pes_does_not_count() {
+    fn threads_that_do_not_compete_for_these_pes_do_not_count() {
         let nicer = (10, 10, stat(10, 'R', 0, 19, 1), "0-1");
         let elsewhere = (11, 11, stat(11, 'R', 0, 0, 1), "2-3");
         let kernel = (12, 12, stat(12, 'R', 0x20_0000, 0, 1), "0-1");
