@@ -173,7 +173,7 @@ fn only_journals_that_nobody_looks_after_are_recovered() {
 }
 
 #[test]
-fn who_was_killed_a_moment_ago_is_waited_for() {
+fn a_corewise_that_was_just_killed_is_waited_for() {
     let (_parent, directory) = directory();
     // On the same PE, the killed processes only end when we wait.
     let pe = affinity::get(0).unwrap().iter().next().unwrap();

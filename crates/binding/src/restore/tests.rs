@@ -108,7 +108,7 @@ fn the_next_owner_of_a_bound_threads_number_keeps_its_mask() {
 }
 
 #[test]
-fn who_pinned_itself_is_no_heir_but_the_next_owner_of_its_number_may_be() {
+fn a_thread_that_pinned_itself_is_no_heir_but_the_next_owner_of_its_number_may_be() {
     for (earlier, kept) in [(0, true), (1, false)] {
         let (before, after) = restore_after(move |ledger, _, thread| {
             ledger.note(Entry::Member(Task::own().unwrap()));
@@ -170,7 +170,7 @@ fn strangers_that_end_all_the_time_hold_nobody_up() {
 }
 
 #[test]
-fn who_is_never_caught_is_told() {
+fn a_thread_that_is_never_caught_is_reported() {
     corewise_testing::needs!(TwoPes);
     std::thread::spawn(|| {
         mask::set(&ActToken::mint(), 0, &CpuSet::single(affinity::get(0).unwrap().first().unwrap())).unwrap();
@@ -183,7 +183,7 @@ fn who_is_never_caught_is_told() {
 
 /// This thread is real-time and leaves the other no time on their PE.
 #[test]
-fn who_was_given_its_mask_back_and_has_not_run_since_may_be_creating_a_thread() {
+fn a_restored_thread_that_has_not_run_since_may_be_creating_another() {
     let missing = |errno: &Errno| (*errno == Errno::EPERM).then_some(Capability::RealTime);
     std::thread::spawn(move || {
         let token = ActToken::mint();
