@@ -113,10 +113,12 @@ pub fn signal_descriptor(tid: i32) -> Result<Option<i32>, Errno> {
     Ok((1..=6).contains(&info.si_code).then_some(descriptor))
 }
 
-/// Returns whether a SIGTRAP is the end of a single step.
+/// Returns whether a SIGTRAP is the end of a single step: of an instruction (`TRAP_TRACE`), or of a system
+/// call (`TRAP_BRKPT`; a breakpoint instruction has the code `SI_KERNEL`). If one were passed on, it would kill
+/// the thread.
 pub fn is_of_step(tid: i32) -> Result<bool, Errno> {
-    const TRAP_TRACE: i32 = 2;
-    ptrace::getsiginfo(Pid::from_raw(tid)).map(|info| info.si_code == TRAP_TRACE)
+    let code = ptrace::getsiginfo(Pid::from_raw(tid))?.si_code;
+    Ok(matches!(code, libc::TRAP_TRACE | libc::TRAP_BRKPT))
 }
 
 /// Reads the XSAVE area of a stopped thread; returns its size in bytes.

@@ -126,3 +126,31 @@ pub(super) fn step(tid: i32) -> Result<Step, Errno> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_testing::needs;
+
+    #[test]
+    fn a_step_over_a_system_call_is_a_step() {
+        needs!(Ptrace);
+        let endless = "while :; do kill -0 $$; done";
+        let mut shell = std::process::Command::new("sh").args(["-c", endless]).spawn().unwrap();
+        let tid = shell.id() as i32;
+        ptrace::seize(tid).unwrap();
+        ptrace::interrupt(tid).unwrap();
+        ptrace::wait(tid).unwrap();
+        let (mut calls, mut odd) = (0, None);
+        while calls < 20 && odd.is_none() {
+            match step(tid).unwrap() {
+                // The number of the system call that it was in; all ones after anything else.
+                Step::To(_) => calls += u32::from(ptrace::registers(tid).unwrap().orig_rax != u64::MAX),
+                Step::Interrupted(status) => odd = Some(status),
+            }
+        }
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        assert!(odd.is_none(), "after {calls} system calls: {odd:?}");
+    }
+}

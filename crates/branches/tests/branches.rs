@@ -1,7 +1,9 @@
 //! The samplers of branches on real programs: what they record, and that the programs do not notice.
 #![cfg(target_arch = "x86_64")]
 
-use corewise_branches::{Backend, BranchError, LONG_BRANCHES, Options, Progress, Target, record, verify};
+use corewise_branches::{
+    Backend, BranchError, LONG_BRANCHES, Options, Progress, Recorded, Target, record, verify,
+};
 use corewise_paths::window::{BranchRecording, End};
 use corewise_sys::launch::Output;
 use corewise_testing::{Capability, is_refusal, or_skip};
@@ -61,6 +63,11 @@ fn working(what: &str) -> (Vec<OsString>, PathBuf) {
     (vec![program().into(), what.into(), file.clone().into()], file)
 }
 
+/// How the command ended: its status, or the signal that killed it.
+fn end_of(recorded: &Recorded) -> String {
+    recorded.exit_status.expect("a command has an end").to_string()
+}
+
 /// Calls it once there are this many windows; after a minute even if there are not, so that the test ends.
 fn at_windows(count: usize, act: impl Fn()) -> impl FnMut(Progress) {
     let begin = Instant::now();
@@ -99,7 +106,7 @@ fn all_threads_and_processes_of_a_command_are_recorded() {
         let mut until = at_windows(100, || std::fs::write(&file, "").unwrap());
         let recorded = record(Target::Command(&command), &options(backend, 200.0), &mut until);
         let recorded = or_skip!(recorded, missing);
-        assert_eq!(recorded.exit_status.and_then(|status| status.code()), Some(42), "{name}");
+        assert_eq!(end_of(&recorded), "exit status: 42", "{name}");
         let recording = recorded.recording;
         check(&recording);
         // Where preempting is not permitted, threads are stopped instead.
@@ -122,7 +129,7 @@ fn a_child_of_which_no_tracer_hears_is_recorded() {
     let mut until = at_windows(20, || std::fs::write(&file, "").unwrap());
     let recorded = record(Target::Command(&command), &options(Backend::ShadowPtrace, 200.0), &mut until);
     let recorded = or_skip!(recorded, missing);
-    assert_eq!(recorded.exit_status.and_then(|status| status.code()), Some(42));
+    assert_eq!(end_of(&recorded), "exit status: 42");
     assert!(recorded.recording.windows.len() >= 20, "{}", recorded.recording.windows.len());
 }
 
@@ -131,7 +138,7 @@ fn signals_come_as_often_as_they_were_sent(backend: Backend) {
     let command = [program().into_os_string(), "signals".into(), "20000".into()];
     let recorded = record(Target::Command(&command), &options(backend, 500.0), &mut |_| {});
     let recorded = or_skip!(recorded, missing);
-    assert_eq!(recorded.exit_status.and_then(|status| status.code()), Some(0));
+    assert_eq!(end_of(&recorded), "exit status: 0");
     check(&recorded.recording);
     assert!(!recorded.recording.windows.is_empty(), "{:?}", recorded.recording);
 }
@@ -154,7 +161,7 @@ fn threads_do_what_the_emulation_says() {
     let mut until = at_windows(150, || std::fs::write(&file, "").unwrap());
     let verified = verify::verify(&command, &options(Backend::Shadow, 500.0), usize::MAX, &mut until);
     let (recorded, verification) = or_skip!(verified, missing);
-    assert_eq!(recorded.exit_status.and_then(|status| status.code()), Some(42));
+    assert_eq!(end_of(&recorded), "exit status: 42");
     assert!(verification.compared >= 100, "{verification:?}");
     assert!(verification.mismatches.is_empty(), "{verification:?}");
 }
