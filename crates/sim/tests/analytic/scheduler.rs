@@ -1,63 +1,8 @@
-//! Cases with answers that arithmetic gives, on the operating system's own scheduler: what a run takes where
-//! nobody places anything. Ranges are as wide as what is not determined. `cargo test -p corewise-sim --test
-//! analytic -- --nocapture` prints what was found.
+//! The operating system's own scheduler: what a run takes where nobody places anything.
 
+use crate::{all_done, check, first_done, hogs, run, scenario, seeds, team};
 use corewise_core::time::Time;
-use corewise_sim::scenario::{Scenario, Variant};
-use corewise_sim::sim::Sim;
-
-/// A scenario: shape, applications, and what else there is to say. Work is in Mcycles at 1 GHz: ms.
-fn scenario(topology: &str, applications: &str, rest: &str) -> Scenario {
-    let text = format!(
-        "name = 'analytic'\n{rest}\napplication = [{applications}]\n\
-         demand = {{ int = {{}}, fp = {{ fpu = 1.0 }}, wide = {{ ipc = 3.0 }} }}\n\
-         [machine]\nname = 'm'\ntopology = '{topology}'\nghz = 1.0\n"
-    );
-    Scenario::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
-}
-
-/// Runs the default scheduler.
-fn run(scenario: &Scenario, seed: u64) -> Sim {
-    let mut sim = scenario
-        .simulation(&Variant::policy("default".parse().expect("a policy")), seed)
-        .expect("a simulation");
-    sim.run_until(Time(u64::MAX));
-    sim
-}
-
-/// When the last application was done, in seconds; the limit if it was not.
-fn all_done(scenario: &Scenario, seed: u64) -> f64 {
-    let limit = scenario.stop.time.as_secs_f64();
-    run(scenario, seed).all_done().map_or(limit, |at| at.as_secs_f64())
-}
-
-/// When the first application was done, in seconds; the limit if it was not.
-fn first_done(scenario: &Scenario, seed: u64) -> f64 {
-    let sim = run(scenario, seed);
-    let (_, completions, ..) = sim.applications().next().expect("an application");
-    completions.first().copied().unwrap_or(scenario.stop.time.as_secs_f64())
-}
-
-/// Requires that every figure is in its range.
-fn check(what: &str, found: &[f64], least: f64, most: f64) {
-    let out: Vec<f64> = found.iter().copied().filter(|figure| !(least..=most).contains(figure)).collect();
-    let (low, high) = found.iter().fold((f64::MAX, f64::MIN), |(a, b), &x| (a.min(x), b.max(x)));
-    println!("{what}: {low:.3} to {high:.3} in {} runs, must be {least} to {most}", found.len());
-    let shown: Vec<String> = found.iter().map(|figure| format!("{figure:.3}")).collect();
-    assert!(out.is_empty(), "{what}: {} of {} not in {least}..{most}: {shown:?}", out.len(), found.len());
-}
-
-/// One figure per seed.
-fn seeds(count: u64, figure: impl Fn(u64) -> f64) -> Vec<f64> {
-    (1..=count).map(figure).collect()
-}
-
-fn hogs(name: &str, copies: u32, mcycles: u32, demand: &str) -> String {
-    format!(
-        "{{ name = '{name}', copies = {copies}, steps = [{{ each = {{ mcycles = {mcycles}, \
-         demand = '{demand}' }} }}] }}"
-    )
-}
+use corewise_sim::scenario::Variant;
 
 const FOUR_MODULES: &str = "pack:1 l3:1(size=8MB) l2:4(size=2MB) module:1 core:2 pu:1";
 
@@ -137,7 +82,7 @@ fn a_sleeper_gets_its_pe_beside_hogs() {
             let apps = format!("{sleeper}, {}", hogs("hog", 2 * pes, 1_000_000, "int"));
             let rest = format!("os = {{ queue = '{queue}' }}\nstop = {{ time = '20s' }}");
             let scenario = scenario(&format!("core:{pes} pu:1"), &apps, &rest);
-            let found = seeds(5, |seed| first_done(&scenario, seed));
+            let found = seeds(3, |seed| first_done(&scenario, seed));
             check(&format!("{queue} on {pes}"), &found, 10.0, most);
         }
     }
@@ -151,18 +96,8 @@ fn handing_a_lock_over_costs_a_switch_wherever_the_waiter_is() {
     for topology in ["core:4 pu:1", "core:2 pu:1", "core:1 pu:1"] {
         let mut scenario = scenario(topology, &app, "");
         scenario.machine.costs.switch_us = 5.0;
-        check(topology, &seeds(5, |seed| all_done(&scenario, seed)), 0.59, 1.2);
+        check(topology, &seeds(2, |seed| all_done(&scenario, seed)), 0.59, 1.2);
     }
-}
-
-/// A program of parallel regions of 10 µs.
-fn team(name: &str, threads: u32, regions: u32, wait: &str) -> String {
-    let work = 0.01 * f64::from(threads);
-    format!(
-        "{{ name = '{name}', threads = {threads}, wait = {wait}, \
-         steps = [{{ repeat = {{ times = {regions}, \
-         steps = [{{ parallel = {{ mcycles = {work}, demand = 'int' }} }}] }} }}] }}"
-    )
 }
 
 #[test]
@@ -175,7 +110,7 @@ fn sleeping_at_barriers_costs_wake_ups() {
 fn spinning_teams_that_share_pes_disturb_each_other_by_chance() {
     let teams = format!("{}, {}", team("a", 2, 20_000, "'spin'"), team("b", 2, 20_000, "'spin'"));
     for queue in ["cfs", "eevdf"] {
-        let rest = format!("os = {{ queue = '{queue}' }}\nstop = {{ time = '30s' }}");
+        let rest = format!("os = {{ queue = '{queue}' }}\nstop = {{ time = '15s' }}");
         let scenario = scenario("core:2 pu:1", &teams, &rest);
         let mut found = seeds(30, |seed| all_done(&scenario, seed));
         found.sort_by(f64::total_cmp);
@@ -200,7 +135,7 @@ fn blocking_soon_beats_spinning_beside_a_hog() {
             );
             let rest = format!("os = {{ queue = '{queue}' }}\nstop = {{ time = '20s' }}");
             let scenario = scenario("core:2 pu:1", &apps, &rest);
-            seeds(5, |seed| first_done(&scenario, seed)).iter().sum::<f64>() / 5.0
+            seeds(4, |seed| first_done(&scenario, seed)).iter().sum::<f64>() / 4.0
         };
         let adaptive = |after: &str| time(&format!("{{ adaptive = {{ block_after = '{after}' }} }}"));
         let spinning = time("'spin'");
