@@ -1,8 +1,9 @@
 //! How much there is to simulate, known before it begins.
 //!
 //! Problem: a scenario is short, and may still take years to simulate (`loop: 1e9`). Approach: count what its
-//! programs do at least, with the repetitions, up to the end of the run. What takes longer than that because
-//! threads wait for each other is not counted; [`crate::sim::EVENTS_MAX`] limits each run in any case.
+//! programs do at least, with the repetitions, up to the end of the run, and what the system does meanwhile:
+//! it balances, and threads that share a PE take turns. What takes longer because threads wait for each other
+//! is not counted; [`crate::sim::EVENTS_MAX`] limits each run in any case.
 
 use crate::machine::Machine;
 use crate::program::Step;
@@ -73,10 +74,14 @@ pub fn most(scenario: &Scenario, runs: usize) -> Result<Most, ScenarioError> {
     let fastest = machine.model.pes.iter().map(|pe| pe.speed).fold(0.0, f64::max);
     let cycles_per_second = scenario.machine.ghz * 1e9 * fastest;
     let end = scenario.stop.time.as_secs_f64();
-    let (mut longest, mut most): (f64, Option<Most>) = (0.0, None);
+    let pes = machine.model.topology.allowed.len();
+    let (mut longest, mut busy, mut threads): (f64, f64, usize) = (0.0, 0.0, 0);
+    let mut most: Option<Most> = None;
     for app in &scenario.applications {
         let size = size_of(scenario, app)?;
-        let seconds = size.cycles / cycles_per_second + size.seconds;
+        // Each thread is given a PE once or more.
+        let cpu_seconds = size.cycles / cycles_per_second + 1e-6 * scenario.machine.costs.switch_us;
+        let seconds = cpu_seconds + size.seconds;
         let start = app.start.as_secs_f64();
         let part = if start + seconds > end { ((end - start) / seconds).max(0.0) } else { 1.0 };
         let events = part * size.events * (app.threads * app.copies * runs) as f64;
@@ -84,9 +89,17 @@ pub fn most(scenario: &Scenario, runs: usize) -> Result<Most, ScenarioError> {
             most = Some(Most { item: "application", name: app.name.clone(), events });
         }
         longest = longest.max((start + seconds).min(end));
+        busy += cpu_seconds * (app.threads * app.copies) as f64;
+        threads += app.threads * app.copies;
     }
-    // The system balances, and policies decide, whatever happens.
-    let periods = longest / scenario.os.balance.as_secs_f64() + longest / scenario.interval.as_secs_f64();
+    longest = longest.max((busy / pes as f64).min(end));
+    // The system balances, and policies decide, whatever happens. Where threads share PEs they take turns.
+    let is_pinned = scenario.applications.iter().any(|app| app.cpus.is_some())
+        || scenario.variants.iter().any(|variant| !variant.pin.is_empty());
+    let shared = threads.saturating_sub(if is_pinned { 1 } else { pes }).min(pes) as f64;
+    let periods = longest / scenario.os.balance.as_secs_f64()
+        + longest / scenario.interval.as_secs_f64()
+        + shared * longest / scenario.os.turn_min().as_secs_f64();
     let of_time = Most { item: "scenario", name: scenario.name.clone(), events: periods * runs as f64 };
     Ok(most.filter(|most| most.events > of_time.events).unwrap_or(of_time))
 }
@@ -104,7 +117,7 @@ mod tests {
     use crate::comparison::compare;
 
     fn scenario(rest: &str) -> Scenario {
-        let machine = "name = 's'\nmachine = { name = 'm', topology = 'core:2 pu:1' }\ndemand.int = {}\n";
+        let machine = "name = 's'\nmachine.name = 'm'\nmachine.topology = 'core:2 pu:1'\ndemand.int = {}\n";
         Scenario::parse(&format!("{machine}{rest}")).unwrap()
     }
 
@@ -126,6 +139,21 @@ mod tests {
             let error = compare(&scenario(&text), None).expect_err(&text).to_string();
             assert!(error.starts_with(item) && error.contains("fewer repetitions"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_system_s_own_events_count() {
+        let events = |rest: &str| most(&scenario(&format!("stop.time = '100s'\n{rest}")), 1).unwrap().events;
+        let long = |threads: u32| {
+            let step = "{ each = { mcycles = 1e9, demand = 'int' } }";
+            format!("application = [{{ name = 'a', threads = {threads}, steps = [{step}] }}]\n")
+        };
+        // 100 rounds of the policy, 6,250 of the balancer, and 25,000 turns on each of the two PEs.
+        assert_eq!(events(&long(2)).round(), 6350.0);
+        assert_eq!(events(&long(4)).round(), 56_350.0);
+        assert!(events(&format!("os.tick = '1us'\nos.slice = '1us'\n{}", long(3))) > 1e8);
+        // A switch that never ends makes the run as long as it may be.
+        assert_eq!(events(&format!("machine.costs.switch_us = 1e15\n{}", app(WORK))).round(), 6350.0);
     }
 
     #[test]

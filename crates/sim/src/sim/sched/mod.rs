@@ -102,6 +102,12 @@ impl Os {
         Duration::from_nanos(self.discipline().turn_max_ns() as u64) + self.tick
     }
 
+    /// Returns the shortest time for which a thread has a PE while others wait: whole ticks.
+    pub fn turn_min(&self) -> Duration {
+        let ticks = self.slice.as_nanos().div_ceil(self.tick.as_nanos()).max(1);
+        self.tick.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
+    }
+
     /// Returns the parameter that is out of its range, if one is, with the range.
     pub fn fault(&self) -> Option<&'static str> {
         let least = Duration::from_micros(1);
