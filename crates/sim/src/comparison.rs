@@ -21,6 +21,7 @@ use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::guard::Findings;
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::Distance;
+use corewise_core::plan::SettingKind;
 use corewise_core::policy::exec::StartCommand;
 use corewise_core::policy::{self, Policy, PolicyError, PolicySpec};
 use corewise_core::topology::CpuKind;
@@ -74,6 +75,8 @@ pub struct VariantResult {
     pub fairness: Option<f64>,
     /// Migrations per run, by the closest thing that both PEs share.
     pub migrations: BTreeMap<&'static str, f64>,
+    /// Settings of waits that were changed per run, by their kind.
+    pub settings: BTreeMap<String, f64>,
     /// The findings of the guard in the first run; `null` without a guard.
     pub guard: Option<Findings>,
     /// The timeline of the first run: which thread ran where.
@@ -123,6 +126,7 @@ pub struct Run {
     /// The end of the run, in seconds.
     seconds: f64,
     migrations: BTreeMap<Distance, u64>,
+    settings: BTreeMap<SettingKind, u64>,
     guard: Option<Findings>,
     timeline: String,
 }
@@ -255,7 +259,8 @@ fn simulate(
     let rarely = if variant.policy.name() == "default" { Duration::from_secs(1) } else { Duration::ZERO };
     let interval = scenario.interval.max(rarely);
     let guard = scenario.guard.map(|_| seed);
-    let config = EngineConfig { guard, ..EngineConfig::with_interval(interval) };
+    let cures = variant.waits.cures();
+    let config = EngineConfig { guard, cures, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy_of(scenario, variant, commands)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
     if let Some(failure) = engine.policy_failure() {
@@ -283,6 +288,7 @@ fn simulate(
         all_done,
         seconds: sim.now.as_secs_f64(),
         migrations: sim.migrations().clone(),
+        settings: world.changed().clone(),
         guard: engine.findings().copied(),
         timeline: timeline.unwrap_or_default(),
     })
@@ -356,6 +362,10 @@ fn variant_result(
         })
         .filter(|(_, per_run)| *per_run > 0.0)
         .collect();
+    let mut settings: BTreeMap<String, f64> = BTreeMap::new();
+    for (kind, changes) in runs.iter().flat_map(|run| &run.settings) {
+        *settings.entry(kind.to_string()).or_default() += *changes as f64 / count;
+    }
     let progress: Option<Vec<f64>> =
         applications.iter().map(|app| Some(alone.get(&app.name)? / app.seconds?)).collect();
     let fairness = progress.map(|progress| {
@@ -379,6 +389,7 @@ fn variant_result(
         all_done_speedup: all_done_baseline.zip(all_done).map(|(base, time)| base / time),
         fairness,
         migrations,
+        settings,
         guard: runs.first().and_then(|run| run.guard),
         timeline: runs.first().map(|run| run.timeline.clone()).unwrap_or_default(),
         timeline_seconds: runs.first().map_or(0.0, |run| run.seconds),

@@ -74,7 +74,9 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
     let policy =
         by_name(policy, seed, &machine.topology).ok_or_else(|| FuzzError::Policy(policy.to_owned()))?;
     let interval = scenario.interval;
-    let config = EngineConfig::with_interval(interval);
+    let cures = scenario.variants[0].waits.cures();
+    let guard = scenario.guard.map(|_| seed);
+    let config = EngineConfig { cures, guard, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy, config);
     let checker = RefCell::new(Checker::new(interval));
     let mut world = Checked::new(SimWorld::new(sim, seed), &checker);
@@ -94,6 +96,7 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
         (name, completions, cpu_ns, fast_ns).hash(&mut hasher);
     }
     sim.migrations().hash(&mut hasher);
+    world.changes().hash(&mut hasher);
     let tally = Tally { steps, events: sim.events(), simulated_ns: sim.now.0, fingerprint: hasher.finish() };
     drop(world);
     checker.into_inner().verdict()?;
@@ -201,6 +204,9 @@ impl Writer {
             "os = {{ queue = '{queue}', scheduler = '{scheduler}', slice = '{slice_ms}ms', \
              balance = '{balance_ms}ms' }}"
         )?;
+        if self.happens(0.25) {
+            writeln!(self.text, "guard = {{ noise = 0.02 }}")?;
+        }
         if faulty {
             self.faults()?;
         }
@@ -220,7 +226,12 @@ impl Writer {
             }
         }
         let pins = pins.trim_end_matches(", ");
-        writeln!(self.text, "[[variant]]\nname = 'fuzz'\npolicy = 'default'\npin = {{ {pins} }}")
+        let (waits, adapt) = (self.from(&["auto", "auto", "spin", "turns", "off"]), self.happens(0.2));
+        writeln!(
+            self.text,
+            "[[variant]]\nname = 'fuzz'\npolicy = 'default'\npin = {{ {pins} }}\nwaits = '{waits}'\n\
+             adapt_team = {adapt}"
+        )
     }
 
     fn faults(&mut self) -> std::fmt::Result {
@@ -296,6 +307,10 @@ impl Writer {
             "{ adaptive = { block_after = '50us' } }",
             "{ spin_then_notify = { notify_after = '1ms', block_after = '6ms' } }",
             "{ spin_then_notify = { notify_after = '5ms', block_after = '1ms' } }",
+            "{ library = {} }",
+            "{ library = { spin_count = 30000, turn = '50ns' } }",
+            "{ yield = {} }",
+            "{ yield = { every = '20us', block_after = '3ms' } }",
         ]);
         let (start_ms, variation) = (self.from(&[0, 0, 7, 400]), self.seldom(0.3));
         // Give every thread some work, so that no program ends immediately and restarts without end.
@@ -315,7 +330,7 @@ impl Writer {
     }
 
     fn step(&mut self, depth: usize) -> String {
-        match self.chance.below(if depth > 0 { 8 } else { 6 }) {
+        match self.chance.below(if depth > 0 { 9 } else { 7 }) {
             0 => self.work("serial"),
             1 => self.work("parallel"),
             2 => self.work("each"),
@@ -325,7 +340,11 @@ impl Writer {
                 format!("{{ critical = {{ lock = '{lock}', work = {work} }} }}")
             }
             4 => "'barrier'".to_owned(),
-            5 => format!("{{ sleep = '{}us' }}", self.from(&[10, 700, 5_000, 60_000])),
+            5 => {
+                let (work, divided, ring) = (self.amount(), self.happens(0.5), self.happens(0.5));
+                format!("{{ chain = {{ work = {work}, divided = {divided}, ring = {ring} }} }}")
+            }
+            6 => format!("{{ sleep = '{}us' }}", self.from(&[10, 700, 5_000, 60_000])),
             _ => {
                 let times = 2 + self.chance.below(5);
                 format!("{{ repeat = {{ times = {times}, steps = [{}] }} }}", self.steps(depth - 1))
@@ -334,7 +353,9 @@ impl Writer {
     }
 
     fn work(&mut self, kind: &str) -> String {
-        format!("{{ {kind} = {} }}", self.amount())
+        let amount = self.amount();
+        let parts = if kind == "parallel" { self.from(&[0, 0, 7]) } else { 0 };
+        format!("{{ {kind} = {}, parts = {parts} }} }}", amount.trim_end_matches(" }"))
     }
 
     fn amount(&mut self) -> String {

@@ -16,7 +16,7 @@ use corewise_core::ids::ThreadId;
 use corewise_core::observe::{
     CounterReading, Event, EventBatch, EventKind, Observation, Standing, ThreadReading,
 };
-use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Placement};
+use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Placement, Setting, SettingKind, TURN};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use std::cell::RefCell;
@@ -55,7 +55,10 @@ pub enum Rule {
     Progress,
     /// Engine and world agree on which threads are bound where.
     Agreement,
-    /// At the end no thread is bound any more.
+    /// Waits are changed only of processes that were reported as delayed, and spin counts only where a
+    /// library has one.
+    Settings,
+    /// At the end no thread is bound any more, and no process has changed waits.
     Restored,
 }
 
@@ -73,7 +76,8 @@ impl fmt::Display for Rule {
             Rule::Work => "all work is done, once, and no time is lost",
             Rule::Progress => "every program comes to its end",
             Rule::Agreement => "engine and world agree on who is bound where",
-            Rule::Restored => "in the end nobody is bound",
+            Rule::Settings => "waits change only where they delay, and can be changed",
+            Rule::Restored => "in the end nobody is bound, and all waits are as before",
         })
     }
 }
@@ -107,6 +111,8 @@ pub struct Checker {
     interval: Duration,
     threads: HashMap<ThreadId, Seen>,
     ended: BTreeSet<ThreadId>,
+    /// The processes that were reported as delayed, and whether their spin count can be changed.
+    delayed: HashMap<ThreadId, bool>,
     refused: HashMap<ThreadId, Time>,
     allowed: CpuSet,
     /// The time of the last input, and of the last observation.
@@ -128,6 +134,7 @@ impl Checker {
             interval,
             threads: HashMap::new(),
             ended: BTreeSet::new(),
+            delayed: HashMap::new(),
             refused: HashMap::new(),
             allowed: CpuSet::new(),
             at: Time(0),
@@ -173,6 +180,9 @@ impl Checker {
                 self.complain(Rule::Restored, format!("thread {} is left on {}", thread.id, thread.mask));
             }
         }
+        if let Some(thread) = sim.changed_thread() {
+            self.complain(Rule::Restored, format!("the waits of thread {thread} are left changed"));
+        }
         let by_threads: u64 = sim.threads.iter().map(|thread| thread.cpu_ns).sum();
         let by_apps: u64 = sim.applications().map(|(_, _, cpu_ns, _)| cpu_ns).sum();
         if by_threads != by_apps {
@@ -194,7 +204,8 @@ impl Checker {
         // All of them may have been ready since the last observation, even if none is any more.
         let rivals = observation.threads.len() as f64;
         let turn_ns = 1.5 * sim.os.turn_max().as_nanos() as f64;
-        let pause_ns = (self.interval + sim.os.balance + sim.faults.late).as_nanos() as f64;
+        let turns = TURN * (sim.gangs() as u32 + 1);
+        let pause_ns = (self.interval + sim.os.balance + sim.faults.late + turns).as_nanos() as f64;
         let wait_max_ns = TURNS_MAX * (rivals * turn_ns + pause_ns);
         if observation.at < self.at {
             self.complain(Rule::Time, format!("it was {} ns, now it is {} ns", self.at.0, observation.at.0));
@@ -221,10 +232,10 @@ impl Checker {
             match event {
                 Event::ThreadStarted(reading) => self.see_thread(reading, f64::INFINITY),
                 Event::AllowedChanged(pes) => self.allowed = pes.clone(),
+                Event::Delayed(delay) => drop(self.delayed.insert(delay.leader, delay.adaptable)),
                 Event::ThreadEnded(_)
                 | Event::ThreadRenamed { .. }
                 | Event::TlpChanged(_)
-                | Event::Delayed(_)
                 | Event::Hint { .. } => {}
             }
         }
@@ -273,7 +284,18 @@ impl Checker {
     fn ask(&mut self, actions: &[Action]) {
         let mut bound = BTreeSet::new();
         for action in actions {
-            let Change::Bind(pes) = &action.change else { continue };
+            let is_adaptable = self.delayed.get(&action.thread);
+            let pes = match &action.change {
+                Change::Bind(pes) => pes,
+                Change::Set(setting) => {
+                    let changes_count = matches!(setting, Setting::SpinCount(_));
+                    if is_adaptable.is_none_or(|&adaptable| changes_count && !adaptable) {
+                        self.complain(Rule::Settings, format!("{setting} of thread {}", action.thread));
+                    }
+                    continue;
+                }
+                Change::Free | Change::Reset(_) => continue,
+            };
             let thread = action.thread;
             let Some(seen) = self.threads.get(&thread) else {
                 self.complain(Rule::LeftAlone, format!("thread {thread} is bound, and is not there"));
@@ -329,6 +351,11 @@ impl<'a> Checked<'a> {
     /// Returns the simulation, for its results.
     pub fn sim(&self) -> &Sim {
         self.world.sim()
+    }
+
+    /// Returns how often each kind of setting was changed.
+    pub fn changes(&self) -> &BTreeMap<SettingKind, u64> {
+        self.world.changed()
     }
 
     fn take_violation(&mut self) {

@@ -45,6 +45,11 @@ impl Counters {
         self.truth[BRANCH_MISSES] += instructions * demand.branches * demand.branch_misses;
     }
 
+    /// Returns the cycles so far, and those in which the FPU was busy.
+    pub fn busy(&self) -> (f64, f64) {
+        (self.truth[CYCLES], self.truth[FPU_BUSY])
+    }
+
     /// Reads the counters.
     pub fn read(&mut self, pmu: &Pmu, cpu_ns: u64, random: &mut Random) -> PmuReading {
         let error = pmu.noise / pmu.counting.sqrt();

@@ -2,7 +2,9 @@
 //!
 //! Every thread of an application runs the same list of steps; the first thread is the master. A fork-join
 //! loop is a `parallel` step, a serial part a `serial` one; both end in a barrier of all threads. Work is
-//! given in millions of cycles of the machine's clock, as it takes when run alone at speed 1.
+//! given in millions of cycles of the machine's clock, as it takes when run alone at speed 1. Threads wait at
+//! barriers and locks as their runtime library lets them ([`Waiting`]), and in a `chain` in code of their own:
+//! they spin, whatever the library does.
 
 use corewise_core::machine_model::contention::Demand;
 use corewise_core::time::parse_duration;
@@ -26,6 +28,18 @@ pub enum Step {
         lock: String,
         /// The work under the lock.
         work: WorkSpec,
+    },
+    /// Each thread works when the one before it has done the same, which it waits for by spinning in code of
+    /// its own; it then goes on without waiting for the next one. A wave that runs through the team.
+    Chain {
+        /// The work of each thread.
+        work: WorkSpec,
+        /// Whether the work is divided among the threads.
+        #[serde(default)]
+        divided: bool,
+        /// Whether the first thread waits for the last one of the wave before.
+        #[serde(default)]
+        ring: bool,
     },
     /// All threads wait for each other.
     Barrier,
@@ -51,9 +65,13 @@ pub struct WorkSpec {
     /// The inequality of the threads' shares: each is up to this fraction larger or smaller.
     #[serde(default)]
     pub imbalance: f64,
+    /// Of a parallel step: the number of equal parts that threads take as they come, as tasks and dynamic
+    /// loops do; 0 gives each thread its share.
+    #[serde(default)]
+    pub parts: u32,
 }
 
-/// How a thread waits at a lock or barrier. Thresholds are CPU time spent spinning.
+/// How a thread waits at a lock or barrier. Durations are CPU time spent spinning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Waiting {
@@ -78,6 +96,43 @@ pub enum Waiting {
         #[serde(deserialize_with = "duration")]
         block_after: Duration,
     },
+    /// Busy-waits for so many turns of a loop, then blocks, as the idle threads of GNU's OpenMP do; their spin
+    /// count is the only one that can be changed from outside.
+    Library {
+        /// The number of turns; the default is libgomp's.
+        #[serde(default = "spin_count")]
+        spin_count: u64,
+        /// The time of a turn.
+        #[serde(default = "turn", deserialize_with = "duration")]
+        turn: Duration,
+    },
+    /// Busy-waits and yields the PE now and then, then blocks, as the idle threads of LLVM's OpenMP do.
+    Yield {
+        /// The time between two yields.
+        #[serde(default = "yield_every", deserialize_with = "duration")]
+        every: Duration,
+        /// When it blocks; the default is that of `KMP_BLOCKTIME`.
+        #[serde(default = "block_time", deserialize_with = "duration")]
+        block_after: Duration,
+    },
+}
+
+fn spin_count() -> u64 {
+    300_000
+}
+
+/// A PAUSE takes 40 to 140 cycles on the processors of the last years ([`corewise_core::waits`]).
+fn turn() -> Duration {
+    Duration::from_nanos(25)
+}
+
+/// 256 turns (`KMP_NEXT_WAIT` over 2, a turn counts twice), in `openmp/runtime/src/kmp.h`.
+fn yield_every() -> Duration {
+    256 * turn()
+}
+
+fn block_time() -> Duration {
+    Duration::from_millis(200)
 }
 
 /// Parses a duration with its unit.
@@ -92,6 +147,27 @@ pub enum Op {
     Serial(Work),
     /// Works its share.
     Share(Work),
+    /// Takes one part of the work after the other from a pool that holds so many, until it is empty.
+    Parts {
+        /// A part.
+        work: Work,
+        /// The pool.
+        pool: usize,
+        /// The number of parts.
+        count: u32,
+    },
+    /// Waits until the thread before it has passed the chain one more time than itself.
+    Await {
+        /// The chain.
+        chain: usize,
+        /// Whether the first thread waits for the last one.
+        ring: bool,
+    },
+    /// Passes the chain.
+    Pass {
+        /// The chain.
+        chain: usize,
+    },
     /// Works.
     Each(Work),
     /// Waits for all.
@@ -131,6 +207,10 @@ pub struct Program {
     pub ops: Vec<Op>,
     /// Number of its locks.
     pub locks: usize,
+    /// Number of its chains.
+    pub chains: usize,
+    /// Number of its pools.
+    pub pools: usize,
     /// Number of its loops.
     pub loops: usize,
 }
@@ -167,8 +247,13 @@ impl Program {
         let mut builder = Builder { program: Program::default(), locks: BTreeMap::new(), demands };
         builder.steps(steps)?;
         let takes_time = |op: &Op| match op {
-            Op::Serial(_) | Op::Share(_) | Op::Each(_) | Op::Sleep(_) => true,
-            Op::Barrier | Op::Lock(_) | Op::Unlock(_) | Op::Again { .. } => false,
+            Op::Serial(_) | Op::Share(_) | Op::Parts { .. } | Op::Each(_) | Op::Sleep(_) => true,
+            Op::Barrier
+            | Op::Await { .. }
+            | Op::Pass { .. }
+            | Op::Lock(_)
+            | Op::Unlock(_)
+            | Op::Again { .. } => false,
         };
         if !builder.program.ops.iter().any(takes_time) {
             return Err(ProgramError::Empty);
@@ -181,8 +266,14 @@ impl Program {
         for op in &mut self.ops {
             match op {
                 Op::Serial(part) => part.cycles *= work * serial,
-                Op::Share(part) | Op::Each(part) => part.cycles *= work,
-                Op::Barrier | Op::Lock(_) | Op::Unlock(_) | Op::Sleep(_) | Op::Again { .. } => {}
+                Op::Share(part) | Op::Each(part) | Op::Parts { work: part, .. } => part.cycles *= work,
+                Op::Barrier
+                | Op::Await { .. }
+                | Op::Pass { .. }
+                | Op::Lock(_)
+                | Op::Unlock(_)
+                | Op::Sleep(_)
+                | Op::Again { .. } => {}
             }
         }
     }
@@ -203,7 +294,7 @@ impl Builder<'_> {
                     self.program.ops.extend([op, Op::Barrier]);
                 }
                 Step::Parallel(work) => {
-                    let op = Op::Share(self.work(work)?);
+                    let op = self.parallel(work)?;
                     self.program.ops.extend([op, Op::Barrier]);
                 }
                 Step::Each(work) => {
@@ -216,6 +307,12 @@ impl Builder<'_> {
                     let lock = *self.locks.entry(lock.clone()).or_insert(next);
                     self.program.locks = self.locks.len();
                     self.program.ops.extend([Op::Lock(lock), op, Op::Unlock(lock)]);
+                }
+                Step::Chain { work, divided, ring } => {
+                    let (chain, work) = (self.program.chains, self.work(work)?);
+                    self.program.chains += 1;
+                    let op = if *divided { Op::Share(work) } else { Op::Each(work) };
+                    self.program.ops.extend([Op::Await { chain, ring: *ring }, op, Op::Pass { chain }]);
                 }
                 Step::Barrier => self.program.ops.push(Op::Barrier),
                 Step::Sleep(time) => {
@@ -233,6 +330,16 @@ impl Builder<'_> {
             }
         }
         Ok(())
+    }
+
+    fn parallel(&mut self, spec: &WorkSpec) -> Result<Op, ProgramError> {
+        let work = self.work(spec)?;
+        if spec.parts == 0 {
+            return Ok(Op::Share(work));
+        }
+        let (pool, part) = (self.program.pools, work.cycles / f64::from(spec.parts));
+        self.program.pools += 1;
+        Ok(Op::Parts { work: Work { cycles: part, ..work }, pool, count: spec.parts })
     }
 
     fn work(&self, spec: &WorkSpec) -> Result<Work, ProgramError> {
@@ -286,6 +393,11 @@ mod tests {
         for (text, expected) in [
             ("'spin'", Waiting::Spin),
             ("'sleep'", Waiting::Sleep),
+            ("{ library = {} }", Waiting::Library { spin_count: 300_000, turn: Duration::from_nanos(25) }),
+            (
+                "{ yield = { every = '10us' } }",
+                Waiting::Yield { every: Duration::from_micros(10), block_after: Duration::from_millis(200) },
+            ),
             (
                 "{ adaptive = { block_after = '1ms' } }",
                 Waiting::Adaptive { block_after: Duration::from_millis(1) },

@@ -33,6 +33,10 @@ pub enum Event {
     },
     /// The operating system balances its queues.
     Balance,
+    /// The next gang has its turn.
+    Turn,
+    /// The delays of processes are looked at.
+    Look,
     /// A thread is killed.
     Kill,
     /// A PE goes offline.

@@ -13,6 +13,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::contention::Demand;
 use corewise_core::policy::{self, ParameterTable, PolicySpec};
 use corewise_core::time::Time;
+use corewise_core::waits::Cures;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -176,9 +177,42 @@ pub struct Variant {
     pub pin: BTreeMap<String, Vec<String>>,
     /// How threads wait for each other, if it overrides their applications.
     pub wait: Option<Waiting>,
+    /// What corewise may change about waits, as by `corewise run --waits`.
+    #[serde(default)]
+    pub waits: WaitsSpec,
+    /// Whether teams start with their fair share of the PEs only, as by `corewise run --adapt-team`.
+    #[serde(default)]
+    pub adapt_team: bool,
+    /// The threads of each application, if it overrides them, as by `OMP_NUM_THREADS`.
+    pub threads: Option<usize>,
     /// Whether runtime libraries report which thread is the master.
     #[serde(default, alias = "tells_master")]
     pub reports_master: bool,
+}
+
+/// What may be changed about waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsSpec {
+    /// Spin counts and turns.
+    Auto,
+    /// Spin counts.
+    Spin,
+    /// Turns.
+    Turns,
+    /// Nothing.
+    #[default]
+    Off,
+}
+
+impl WaitsSpec {
+    /// Returns it as the engine's parameter.
+    pub fn cures(self) -> Cures {
+        Cures {
+            spin: matches!(self, WaitsSpec::Auto | WaitsSpec::Spin),
+            turns: matches!(self, WaitsSpec::Auto | WaitsSpec::Turns),
+        }
+    }
 }
 
 impl Default for StopSpec {
@@ -190,7 +224,16 @@ impl Default for StopSpec {
 impl Variant {
     /// Returns a variant that is named by its policy.
     pub fn policy(policy: PolicySpec) -> Self {
-        Self { name: policy.to_string(), policy, pin: BTreeMap::new(), wait: None, reports_master: false }
+        Self {
+            name: policy.to_string(),
+            policy,
+            pin: BTreeMap::new(),
+            wait: None,
+            waits: WaitsSpec::Off,
+            adapt_team: false,
+            threads: None,
+            reports_master: false,
+        }
     }
 }
 
@@ -293,7 +336,8 @@ impl Scenario {
             let plan = AppPlan {
                 name: app.name.as_str().into(),
                 program: Arc::new(program),
-                threads: app.threads,
+                threads: variant.threads.unwrap_or(app.threads),
+                adapt_team: variant.adapt_team,
                 waiting: variant.wait.or(app.wait).unwrap_or(spec.wait),
                 reports_master: variant.reports_master,
                 start: Time(0) + app.start,
@@ -308,6 +352,7 @@ impl Scenario {
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
         let mut sim = Sim::new(machine, self.os, plans, stop, seed).with_faults(self.faults);
         sim.tells_events = self.events;
+        sim.samples = variant.waits.cures().any();
         sim.progress_noise = self.guard.map(|guard| guard.noise);
         Ok(sim)
     }
@@ -389,6 +434,9 @@ impl Scenario {
             }
         }
         for variant in &self.variants {
+            if variant.threads == Some(0) {
+                return fault("variant", &variant.name, "threads must be 1 or more");
+            }
             if let Some(app) =
                 variant.pin.keys().find(|pin| !self.applications.iter().any(|a| a.name == **pin))
             {

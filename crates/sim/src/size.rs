@@ -27,7 +27,13 @@ impl Size {
         let sizes = steps.iter().map(|step| match step {
             // The others do not work meanwhile.
             Step::Serial(_) => one(2.0, 0.0),
-            Step::Parallel(work) => one(2.0, work.mcycles / threads * (1.0 - work.imbalance)),
+            Step::Parallel(work) => {
+                one(2.0 + f64::from(work.parts) / threads, work.mcycles / threads * (1.0 - work.imbalance))
+            }
+            Step::Chain { work, divided, .. } => {
+                let share = if *divided { work.mcycles / threads } else { work.mcycles };
+                one(2.0, share * (1.0 - work.imbalance))
+            }
             Step::Each(work) => one(1.0, work.mcycles * (1.0 - work.imbalance)),
             Step::Critical { work, .. } => one(3.0, work.mcycles * (1.0 - work.imbalance)),
             Step::Barrier => one(1.0, 0.0),

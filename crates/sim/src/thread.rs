@@ -2,6 +2,7 @@
 
 use crate::pmu::{Counters, Progress};
 use crate::program::{Program, Waiting};
+use crate::sim::process::{Process, Times, Wait};
 use crate::sim::sched::placement::Flips;
 use crate::sim::sched::queue::Entity;
 use corewise_core::cpuset::CpuSet;
@@ -22,6 +23,8 @@ pub struct AppPlan {
     pub threads: usize,
     /// How they wait.
     pub waiting: Waiting,
+    /// Whether its team has only its fair share of the PEs at its start, instead of `threads`.
+    pub adapt_team: bool,
     /// Whether its runtime library reports which thread is the master.
     pub reports_master: bool,
     /// When it first starts.
@@ -37,12 +40,18 @@ pub struct AppPlan {
 pub struct App {
     /// Its description.
     pub plan: AppPlan,
+    /// The process of its current run.
+    pub(crate) process: Process,
     /// Its threads that have not ended.
     pub alive: usize,
     /// Threads at the barrier.
     pub arrived: Vec<usize>,
     /// Its locks.
     pub locks: Vec<Lock>,
+    /// Its chains: how often each thread has passed.
+    pub chains: Vec<Vec<u32>>,
+    /// The parts taken from each pool since the last barrier.
+    pub pools: Vec<u32>,
     /// When its current run began.
     pub started: Time,
     /// Factor on all work of this run.
@@ -158,6 +167,8 @@ pub struct Thread {
     pub ended: bool,
     /// What it does.
     pub activity: Activity,
+    /// How its present wait goes on.
+    pub(crate) wait: Wait,
     /// The next op.
     pub next_op: usize,
     /// Rounds done, by loop.
@@ -182,6 +193,8 @@ pub struct Thread {
     pub home: Option<usize>,
     /// CPU time.
     pub cpu_ns: u64,
+    /// What it used that for, and how long it waited for a PE.
+    pub(crate) times: Times,
     /// Its standing in the run queues, as it left the last one.
     pub(crate) entity: Entity,
     /// How it wakes others.

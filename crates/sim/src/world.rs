@@ -6,15 +6,16 @@ use crate::random::Random;
 use crate::sim::Sim;
 use crate::sim::news::NewsItem;
 use corewise_core::cpuset::CpuSet;
+use corewise_core::guard::waits::Board;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
     ProgressSource, RunnableThreads, Standing, ThreadReading,
 };
-use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
+use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The simulated world.
@@ -23,6 +24,8 @@ pub struct SimWorld {
     by_id: HashMap<ThreadId, usize>,
     known: usize,
     outcomes: Vec<Outcome>,
+    /// How many settings of each kind were changed.
+    changed: BTreeMap<SettingKind, u64>,
     /// A separate random stream, so that observing does not change what happens.
     noise: Random,
     /// The random stream of faults at the interface.
@@ -41,6 +44,7 @@ impl SimWorld {
             by_id: HashMap::new(),
             known: 0,
             outcomes: Vec::new(),
+            changed: BTreeMap::new(),
             noise: Random::new(seed, 1),
             fault_random: Random::new(seed, 3),
             progress_noise: Random::new(seed, 4),
@@ -60,6 +64,11 @@ impl SimWorld {
     /// Returns the outcomes of the actions since the last observation.
     pub(crate) fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
+    }
+
+    /// Returns how often each kind of setting was changed.
+    pub fn changed(&self) -> &BTreeMap<SettingKind, u64> {
+        &self.changed
     }
 
     /// Returns whether a fault with this probability happens. A fault that is switched off draws no number.
@@ -84,8 +93,14 @@ impl SimWorld {
         } else {
             Arc::new(thread.permitted.intersection(&self.sim.online))
         };
-        let counters =
-            (!lost).then(|| CounterReading::Pmu(thread.counters.read(&pmu, thread.cpu_ns, &mut self.noise)));
+        let counters = (!lost).then(|| match self.sim.samples {
+            false => CounterReading::Pmu(thread.counters.read(&pmu, thread.cpu_ns, &mut self.noise)),
+            true => CounterReading::Sample(thread.times.samples(
+                thread.cpu_ns,
+                thread.counters.busy(),
+                &mut self.noise,
+            )),
+        });
         let told = self.sim.progress_noise.map(|noise| thread.progress.read(noise, &mut self.progress_noise));
         ThreadReading {
             thread: thread.id,
@@ -130,6 +145,7 @@ impl SimWorld {
                 Event::TlpChanged(RunnableThreads { app: AppId(app as u32), count, only: only.map(id) })
             }
             NewsItem::Online => Event::AllowedChanged(self.allowed()),
+            NewsItem::Delayed(delay) => Event::Delayed(delay),
         }
     }
 
@@ -154,6 +170,10 @@ impl SimWorld {
         }
         let thread = &self.sim.threads[index];
         let mask = match &action.change {
+            Change::Set(Setting::SpinCount(count)) => return self.sim.set_spin_count(index, Some(*count)),
+            Change::Reset(SettingKind::SpinCount) => return self.sim.set_spin_count(index, None),
+            Change::Set(Setting::InTurns | Setting::MayTakeTurns) => return self.sim.set_turns(index, true),
+            Change::Reset(SettingKind::Turns) => return self.sim.set_turns(index, false),
             Change::Set(_) | Change::Reset(_) => return OutcomeKind::Unsupported,
             Change::Bind(_) | Change::Free if thread.ended => return OutcomeKind::Gone,
             Change::Bind(pes) => pes.clone(),
@@ -185,6 +205,8 @@ impl World for SimWorld {
         let threads: Vec<ThreadReading> = present.iter().map(|&index| self.reading(index)).collect();
         self.sim.present = present.into_iter().filter(|&index| !self.sim.threads[index].ended).collect();
         let (at, now) = (self.now(), self.sim.now);
+        // There is no other run of corewise, so that the only note is the engine's own.
+        let board = self.sim.samples.then(|| Board { clock: at, notes: Vec::new() });
         let applications = self.sim.apps.iter_mut().enumerate().map(|(index, app)| {
             app.parallelism.settle(now);
             ApplicationReading {
@@ -207,21 +229,26 @@ impl World for SimWorld {
             threads,
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,
-            board: None,
+            board,
         })
     }
 
     fn apply(&mut self, actions: &[Action]) {
         for action in actions {
             let result = self.carry_out(action);
+            if let (Change::Set(setting), OutcomeKind::Done) = (&action.change, &result) {
+                *self.changed.entry(setting.kind()).or_default() += 1;
+            }
             self.outcomes.push(Outcome { thread: action.thread, change: action.change.clone(), result });
         }
     }
 
     fn subscribe(&mut self, kinds: &[EventKind]) {
-        if self.sim.tells_events {
-            self.sim.news.ask(kinds, self.sim.apps.len());
-        }
+        // Without BPF only `/proc` tells something, which is that threads wait for PEs.
+        let is_seen = |kind: &EventKind| self.sim.tells_events || *kind == EventKind::Delayed;
+        let kinds: Vec<EventKind> = kinds.iter().copied().filter(is_seen).collect();
+        self.sim.news.ask(&kinds, self.sim.apps.len());
+        self.sim.begin_looks();
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {

@@ -246,6 +246,11 @@ fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::f
         known(variant.fairness, |f| format!("{f:.2}")),
         if moves.is_empty() { "none".to_owned() } else { moves.join(", ") }
     )?;
+    if !variant.settings.is_empty() {
+        let settings: Vec<String> =
+            variant.settings.iter().map(|(kind, count)| format!("{kind} {count:.1}")).collect();
+        writeln!(out, "  settings changed a run: {}", settings.join(", "))?;
+    }
     // Under `default` nothing is placed.
     match variant.guard.filter(|guard| guard.trials > 0) {
         Some(guard) => writeln!(out, "  seed {seed}: {guard}"),

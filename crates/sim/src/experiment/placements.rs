@@ -99,6 +99,7 @@ impl RowSpec {
             throughput_speedup: None,
             fairness: None,
             migrations: BTreeMap::new(),
+            settings: BTreeMap::new(),
             guard: None,
             timeline: String::new(),
             timeline_seconds: 0.0,

@@ -118,6 +118,7 @@ fn scenario(name: &str, speedups: &[(&str, f64)]) -> ScenarioResult {
         throughput_speedup: Some(speedup),
         fairness: None,
         migrations: std::collections::BTreeMap::new(),
+        settings: std::collections::BTreeMap::new(),
         guard: None,
         timeline: String::new(),
         timeline_seconds: 0.0,

@@ -11,7 +11,6 @@
 
 use crate::faults::Faults;
 use crate::machine::Machine;
-use crate::program::Waiting;
 use crate::queue::{Event, Queue};
 use crate::random::Random;
 use crate::thread::{Activity, App, AppPlan, Thread};
@@ -20,6 +19,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::Distance;
 use corewise_core::machine_model::contention::{Load, MemoryNode, Pace, Share, Solver};
 use corewise_core::time::Time;
+use gangs::Gangs;
 use news::News;
 use sched::Os;
 use sched::domains::Domains;
@@ -28,7 +28,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 mod audit;
 mod faults;
+mod gangs;
 pub(crate) mod news;
+pub(crate) mod process;
 pub mod sched;
 mod steps;
 
@@ -70,6 +72,8 @@ struct Cpu {
     /// When its thread started, and how long the threads before it had the PE.
     since: Time,
     busy_ns: u64,
+    /// For how long of that time it was leaving an idle state.
+    waking_ns: f64,
     /// The thread that ran last, and until when.
     last: Option<(usize, Time)>,
     /// The pending event.
@@ -105,6 +109,12 @@ pub struct Sim {
     /// The relative error of the reported progress of threads; `None`: progress is not reported.
     pub(crate) progress_noise: Option<f64>,
     pub(crate) news: News,
+    /// Whether threads are observed by clock samples, as `corewise run` does while it handles waits, and not
+    /// by hardware counters.
+    pub(crate) samples: bool,
+    /// When a process was delayed last, or looks for that began.
+    delayed_at: Option<Time>,
+    gangs: Gangs,
     /// The online PEs.
     pub(crate) online: CpuSet,
     cpus: Vec<Cpu>,
@@ -168,6 +178,9 @@ impl Sim {
             tells_events: false,
             progress_noise: None,
             news: News::default(),
+            samples: false,
+            delayed_at: None,
+            gangs: Gangs::default(),
             online: machine.model.topology.allowed.clone(),
             cpus,
             rules: os.discipline(),
@@ -270,6 +283,8 @@ impl Sim {
                 let pause = self.os.balance.mul_f64(0.5 + self.os_random.unit());
                 self.queue.push(self.now + pause, Event::Balance);
             }
+            Event::Turn => self.begin_turn(),
+            Event::Look => self.look_for_delays(),
             Event::Kill => self.kill_one(),
             Event::Unplug => self.unplug_one(),
             Event::Plug { pe } => self.plug(pe),
@@ -293,16 +308,6 @@ impl Sim {
     /// Lets a thread continue at this instant.
     fn release(&mut self, thread: usize, by: Option<usize>) {
         self.released.push_back(Release { thread, by });
-    }
-
-    /// Notifies or blocks if the thread has spun long enough for that.
-    fn spun(&mut self, thread: usize, spun_ns: f64) {
-        let (notify, block) = thresholds(self.apps[self.threads[thread].app].plan.waiting);
-        if spun_ns >= block {
-            self.leave(thread);
-        } else if spun_ns >= notify {
-            self.count_while_ready(thread, false);
-        }
     }
 
     /// Settles the state after the events of an instant: threads continue, PEs take threads, paces and
@@ -396,6 +401,9 @@ impl Sim {
         thread.counters.add_cycles(ns as f64 * self.machine.spec.ghz * speed);
         let paid = thread.debt_ns.min(ns as f64);
         thread.debt_ns -= paid;
+        if paid > 0.0 {
+            cpu.waking_ns += thread.times.pay(paid);
+        }
         let useful_ns = ns as f64 - paid;
         let work = useful_ns * cpu.pace.work_per_ns;
         let demand = thread.activity.demand();
@@ -407,7 +415,10 @@ impl Sim {
                 thread.progress.add(work);
                 app.work += work;
             }
-            Activity::Spin { spun_ns } => *spun_ns += useful_ns,
+            Activity::Spin { spun_ns } => {
+                *spun_ns += useful_ns;
+                thread.times.spin(useful_ns, &thread.wait);
+            }
         }
         if let Some(timeline) = &mut self.timeline {
             timeline.ran(pe, thread.app, self.now.0 - ns, self.now.0);
@@ -422,9 +433,8 @@ impl Sim {
             let ns = match thread.activity {
                 Activity::Work { left, .. } => (left.max(0.0) / cpu.pace.work_per_ns).ceil(),
                 Activity::Spin { spun_ns } => {
-                    let (notify, block) = thresholds(self.apps[thread.app].plan.waiting);
-                    let next = if thread.counted { notify.min(block) } else { block };
-                    (next - spun_ns).max(0.0).ceil()
+                    let is_contended = !cpu.queue.waiting().is_empty();
+                    (thread.wait.next_ns(thread.counted, is_contended) - spun_ns).max(0.0).ceil()
                 }
             };
             let own =
@@ -443,17 +453,5 @@ impl Sim {
         if !std::mem::replace(&mut self.is_dirty[cluster], true) {
             self.dirty.push(cluster);
         }
-    }
-}
-
-/// Returns the CPU time spent spinning after which a thread notifies and blocks, in nanoseconds.
-fn thresholds(waiting: Waiting) -> (f64, f64) {
-    const NEVER: f64 = f64::INFINITY;
-    let ns = |time: std::time::Duration| time.as_nanos() as f64;
-    match waiting {
-        Waiting::Spin => (NEVER, NEVER),
-        Waiting::Sleep => (NEVER, 0.0),
-        Waiting::Adaptive { block_after } => (NEVER, ns(block_after)),
-        Waiting::SpinThenNotify { notify_after, block_after } => (ns(notify_after), ns(block_after)),
     }
 }

@@ -5,7 +5,7 @@
 
 use super::Sim;
 use crate::queue::Event;
-use corewise_core::observe::{COALESCED_WITHIN, EventKind};
+use corewise_core::observe::{COALESCED_WITHIN, EventKind, ProcessDelay};
 use corewise_core::time::Time;
 
 /// An event, by the indices of the simulation.
@@ -21,6 +21,8 @@ pub(crate) enum NewsItem {
     Tlp { app: usize, count: u32, only: Option<usize> },
     /// A PE went online or offline.
     Online,
+    /// Threads of a process are or were delayed.
+    Delayed(ProcessDelay),
 }
 
 /// Subscribed events that have happened.
@@ -50,15 +52,20 @@ impl News {
         self.reported.resize(apps, Reported::default());
     }
 
+    /// Returns whether events of a kind are subscribed to.
+    pub(super) fn wants(&self, kind: EventKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+
     pub(super) fn add(&mut self, kind: EventKind, item: NewsItem) {
-        if self.kinds.contains(&kind) {
+        if self.wants(kind) {
             self.items.push(item);
         }
     }
 
     /// Records a change of an application's number of runnable threads.
     pub(super) fn note_tlp(&mut self, app: usize) {
-        if self.kinds.contains(&EventKind::TlpChanged) && !self.changed.contains(&app) {
+        if self.wants(EventKind::TlpChanged) && !self.changed.contains(&app) {
             self.changed.push(app);
         }
     }

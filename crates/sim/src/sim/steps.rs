@@ -1,11 +1,12 @@
 //! Executes the programs of threads: starts, ends, barriers, locks, sleeps.
 
 use super::news::NewsItem;
+use super::process::{Process, Times, Wait};
 use super::sched::placement::Flips;
 use super::sched::queue::Entity;
 use super::{Release, Sim};
 use crate::pmu::{Counters, Progress};
-use crate::program::{Op, Waiting, Work};
+use crate::program::{Op, Work};
 use crate::queue::Event;
 use crate::thread::{Activity, App, AppPlan, Lock, Parallelism, Thread};
 use corewise_core::ids::ThreadId;
@@ -32,6 +33,9 @@ impl App {
     pub fn new(plan: AppPlan) -> Self {
         let locks = (0..plan.program.locks).map(|_| Lock::default()).collect();
         Self {
+            process: Process::default(),
+            chains: vec![Vec::new(); plan.program.chains],
+            pools: vec![0; plan.program.pools],
             plan,
             alive: 0,
             arrived: Vec::new(),
@@ -48,6 +52,15 @@ impl App {
             fast_ns: 0,
         }
     }
+
+    /// Returns whether a thread need not wait for the one before it in a chain.
+    fn may_follow(&self, index: usize, chain: usize, ring: bool) -> bool {
+        let (number, passes) = (index - self.process.leader, &self.chains[chain]);
+        match number {
+            0 => !ring || passes[self.process.team - 1] >= passes[0],
+            _ => passes[number - 1] > passes[number],
+        }
+    }
 }
 
 impl Sim {
@@ -56,12 +69,17 @@ impl Sim {
         let plan = self.apps[app].plan.clone();
         let pid = FIRST_TID + self.threads.len() as u32;
         self.apps[app].started = self.now;
-        self.apps[app].alive = plan.threads;
         self.apps[app].broken = false;
         self.apps[app].work_factor = (1.0 + plan.variation * self.chance.normal()).max(0.1);
         let all = &self.machine.model.topology.allowed;
         let permitted = Arc::new(plan.pin.as_ref().map_or_else(|| all.clone(), |pin| pin.intersection(all)));
-        for number in 0..plan.threads {
+        let team = self.team(app, &permitted);
+        let starting = &mut self.apps[app];
+        starting.process = Process::new(self.threads.len(), team, self.now);
+        starting.alive = team;
+        starting.chains.iter_mut().for_each(|passes| *passes = vec![0; team]);
+        starting.pools.fill(0);
+        for number in 0..team {
             let index = self.threads.len();
             self.threads.push(Thread {
                 id: ThreadId { tid: FIRST_TID + index as u32, generation: 0 },
@@ -72,6 +90,7 @@ impl Sim {
                 counted: false,
                 ended: false,
                 activity: Activity::Work { left: 0.0, demand: Demand::default() },
+                wait: Wait::default(),
                 next_op: 0,
                 rounds: vec![0; plan.program.loops],
                 debt_ns: 0.0,
@@ -84,6 +103,7 @@ impl Sim {
                 warm_pe: None,
                 home: None,
                 cpu_ns: 0,
+                times: Times::default(),
                 entity: Entity::new(index),
                 flips: Flips::default(),
                 runnable_ns: 0,
@@ -144,8 +164,16 @@ impl Sim {
                 Op::Serial(work) if thread.master => return self.begin(index, work, 1.0),
                 Op::Serial(_) => {}
                 Op::Share(work) => {
-                    let threads = self.apps[thread.app].plan.threads as f64;
+                    let threads = self.apps[thread.app].process.team as f64;
                     return self.begin(index, work, 1.0 / threads);
+                }
+                Op::Parts { work, pool, count } => {
+                    let taken = &mut self.apps[thread.app].pools[pool];
+                    if *taken < count {
+                        *taken += 1;
+                        thread.next_op -= 1;
+                        return self.begin(index, work, 1.0);
+                    }
                 }
                 Op::Each(work) => return self.begin(index, work, 1.0),
                 Op::Barrier => {
@@ -154,9 +182,16 @@ impl Sim {
                         app.arrived.push(index);
                         return self.wait(index);
                     }
+                    app.pools.fill(0);
                     self.released
                         .extend(app.arrived.drain(..).map(|thread| Release { thread, by: Some(index) }));
                 }
+                Op::Await { chain, ring } => {
+                    if !self.apps[thread.app].may_follow(index, chain, ring) {
+                        return self.spin(index);
+                    }
+                }
+                Op::Pass { chain } => self.pass(index, chain),
                 Op::Lock(lock) => {
                     let lock = &mut self.apps[thread.app].locks[lock];
                     if lock.holder.is_some() {
@@ -197,11 +232,42 @@ impl Sim {
     }
 
     fn wait(&mut self, index: usize) -> Next {
-        let thread = &mut self.threads[index];
-        thread.activity = Activity::Spin { spun_ns: 0.0 };
-        match self.apps[thread.app].plan.waiting {
-            Waiting::Sleep => Next::Block,
-            Waiting::Spin | Waiting::Adaptive { .. } | Waiting::SpinThenNotify { .. } => Next::Run,
+        self.threads[index].activity = Activity::Spin { spun_ns: 0.0 };
+        self.begin_wait(index);
+        if self.threads[index].wait.block_ns > 0.0 { Next::Run } else { Next::Block }
+    }
+
+    /// Lets a thread wait in code of its program's own.
+    fn spin(&mut self, index: usize) -> Next {
+        self.threads[index].activity = Activity::Spin { spun_ns: 0.0 };
+        self.threads[index].wait = Wait::default();
+        Next::Run
+    }
+
+    /// Notes that a thread has passed a chain. The thread that comes next may spin for that.
+    fn pass(&mut self, index: usize, chain: usize) {
+        let app = &mut self.apps[self.threads[index].app];
+        let number = index - app.process.leader;
+        app.chains[chain][number] = app.chains[chain][number].saturating_add(1);
+        let next = app.process.leader + (number + 1) % app.process.team;
+        let waits_at = self.threads[next].next_op.checked_sub(1).map(|op| app.plan.program.ops[op]);
+        if let Some(Op::Await { chain: of, ring }) = waits_at
+            && next != index
+            && of == chain
+            && !self.threads[next].ended
+            && app.may_follow(next, chain, ring)
+            && self.released.iter().all(|release| release.thread != next)
+        {
+            self.released.push_back(Release { thread: next, by: None });
+        }
+    }
+
+    /// Lets those go on that would follow a thread in a chain that was killed.
+    pub(super) fn leave_chains(&mut self, index: usize) {
+        for chain in 0..self.apps[self.threads[index].app].chains.len() {
+            let app = &mut self.apps[self.threads[index].app];
+            app.chains[chain][index - app.process.leader] = u32::MAX;
+            self.pass(index, chain);
         }
     }
 
@@ -230,7 +296,10 @@ impl Sim {
         let thread = &mut self.threads[index];
         thread.ended = true;
         self.news.add(EventKind::ThreadEnded, NewsItem::Ended { thread: index });
-        let app = &mut self.apps[thread.app];
+        if self.apps[thread.app].process.leader == index {
+            self.leave_gang(index);
+        }
+        let app = &mut self.apps[self.threads[index].app];
         app.alive -= 1;
         if app.alive > 0 {
             return;

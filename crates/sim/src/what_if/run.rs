@@ -62,7 +62,7 @@ impl Setup<'_> {
         let thread = &self.histories.threads[index];
         let waits = &self.waits[index];
         let place_in_turn = (index as f64 * GOLDEN_RATIO).fract();
-        let mut program = Program { ops: Vec::new(), locks: 0, loops: 1 };
+        let mut program = Program { loops: 1, ..Program::default() };
         for (number, segment) in thread.segments.iter().enumerate() {
             let scale = self.scales[index];
             let demand = self.assumption.demand(index, &segment.known, scale);
@@ -75,6 +75,7 @@ impl Setup<'_> {
             program: Arc::new(program),
             threads: 1,
             waiting: Waiting::Sleep,
+            adapt_team: false,
             reports_master: false,
             start: Time(waits.start_ns as u64),
             pin,

@@ -4,7 +4,8 @@
 //! the least virtual time. Each has the PE for its part of the latency period, and no shorter than the
 //! granularity; a tick takes it then, or once the thread is ahead of the least one by as much. A woken
 //! thread is placed up to half a period behind the others, and interrupts a running one that is ahead of it
-//! by more than the wake-up granularity. A new one starts late, by up to a period. Source:
+//! by more than the wake-up granularity. Who yields is passed over once, for one that is hardly ahead
+//! (`yield_task_fair`). A new one starts late, by up to a period. Source:
 //! `kernel/sched_fair.c`, from 2.6.39 on `kernel/sched/fair.c` (`sched_slice`, `check_preempt_tick`,
 //! `place_entity` with `GENTLE_FAIR_SLEEPERS` and `START_DEBIT`, `wakeup_preempt_entity`), and
 //! `Documentation/scheduler/sched-design-CFS.rst`. Limits: no buddies.
@@ -79,6 +80,17 @@ impl Discipline for Cfs {
     fn interrupts(&self, _queue: &RunQueue, running: &Entity, arrived: &Entity) -> bool {
         running.vtime - arrived.vtime > arrived.virtual_ns(self.wake_up_ns())
     }
+
+    fn next_after(&self, queue: &RunQueue, place: usize) -> usize {
+        let waiting = queue.waiting();
+        let other = usize::from(place == 0);
+        let is_near = waiting
+            .get(other)
+            .is_some_and(|next| next.vtime - waiting[place].vtime < next.virtual_ns(self.wake_up_ns()));
+        if is_near { other } else { 0 }
+    }
+
+    fn yields(&self, _entity: &mut Entity) {}
 
     fn turn_max_ns(&self) -> i64 {
         self.latency_ns()

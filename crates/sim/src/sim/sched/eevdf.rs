@@ -5,7 +5,7 @@
 //! that is not negative. Next is the eligible thread with the earliest virtual deadline, the end of its
 //! request. A running thread has the PE until its request is done, looked at in ticks, even if an earlier
 //! deadline arrives (`RUN_TO_PARITY`); one that runs on beyond it, as nobody waited, is interrupted by
-//! whoever is next. Who leaves keeps its lag, up to two slices, and gets it in its next queue. Source:
+//! whoever is next. Who yields asks for a slice more (`yield_task_fair`). Who leaves keeps its lag, up to two slices, and gets it in its next queue. Source:
 //! `kernel/sched/fair.c` (`avg_vruntime`, `entity_lag`, `place_entity`, `update_deadline`, `pick_eevdf`),
 //! `Documentation/scheduler/sched-eevdf.rst`; Stoica, Abdel-Wahab, "Earliest eligible virtual deadline
 //! first", 1995. Limits: who sleeps with a negative lag keeps it, instead of staying in its queue until it
@@ -74,6 +74,16 @@ impl Discipline for Eevdf {
         let running_is_eligible = running.vtime <= mean;
         let is_next = queue.waiting()[self.next(queue)].thread == arrived.thread;
         is_next && !(running_is_eligible && running.deadline <= arrived.deadline)
+    }
+
+    fn next_after(&self, queue: &RunQueue, _place: usize) -> usize {
+        self.next(queue)
+    }
+
+    fn yields(&self, entity: &mut Entity) {
+        // The kernel lets the deadline grow with each yield, without end.
+        let slice = entity.virtual_ns(self.slice_ns);
+        entity.deadline = (entity.deadline + slice).min(entity.vtime + 2 * slice);
     }
 
     fn turn_max_ns(&self) -> i64 {

@@ -150,7 +150,9 @@ impl Sim {
         self.count(thread, true);
         let pe = self.choose(thread, waker);
         if let Some(waker) = waker {
-            self.threads[waker].debt_ns += 1e3 * self.machine.spec.costs.wake_us;
+            let cost = 1e3 * self.machine.spec.costs.wake_us;
+            self.threads[waker].debt_ns += cost;
+            self.threads[waker].times.owe(cost, 0.0);
             self.moved.extend(self.running_on(waker));
         }
         let arrival = if self.threads[thread].warm_pe.is_some() { Arrival::Woken } else { Arrival::New };
@@ -166,6 +168,7 @@ impl Sim {
             None => -(self.os_random.below(self.rules.turn_max_ns() as usize) as i64),
         };
         self.threads[thread].pe = Some(pe);
+        self.threads[thread].times.queue(self.now);
         let interrupts = self.cpus[pe].queue.enter(&*self.rules, entity, owed, arrival);
         self.queued += 1;
         self.domains.add(pe);
@@ -187,6 +190,7 @@ impl Sim {
 
     fn suspended(&mut self, thread: usize, pe: usize) {
         self.queued += 1;
+        self.threads[thread].times.queue(self.now);
         self.vacated(thread, pe);
     }
 
@@ -240,7 +244,28 @@ impl Sim {
             self.vacated(thread, pe);
         } else {
             self.queued -= 1;
+            self.threads[thread].times.dequeue(self.now);
             self.moved.push(pe);
+        }
+    }
+
+    /// Lets a running thread yield its PE.
+    pub(super) fn give_way(&mut self, thread: usize) {
+        let Some(pe) = self.running_on(thread) else { return };
+        if self.cpus[pe].queue.give_way(&*self.rules).is_some() {
+            self.suspended(thread, pe);
+        }
+    }
+
+    /// Changes the weight of a thread, which returns to its place in a queue.
+    pub(super) fn set_weight(&mut self, thread: usize, weight: i64) {
+        let pe = self.threads[thread].pe.filter(|_| self.threads[thread].ready);
+        if pe.is_some() {
+            self.withdraw(thread);
+        }
+        self.threads[thread].entity.reweigh(weight);
+        if let Some(pe) = pe {
+            self.enqueue(thread, pe, Arrival::Moved);
         }
     }
 
@@ -289,18 +314,23 @@ impl Sim {
         self.queued -= 1;
         let Costs { switch_us, migration_us, idle_exit_us, .. } = self.machine.spec.costs;
         let thread = &mut self.threads[index];
+        let mut migration = 0.0;
         if let Some(from) = thread.warm_pe.filter(|&from| from != pe) {
             let distance = self.machine.model.distance(from, pe);
             *self.migrations.entry(distance).or_default() += 1;
             // A thread cannot lose cache contents that it has not fetched yet, so refills do not add up.
             let refill_ns = self.machine.refill_ns(distance, from, thread.activity.demand());
-            thread.debt_ns = thread.debt_ns.max(refill_ns) + 1e3 * migration_us;
+            migration = 1e3 * migration_us;
+            thread.debt_ns = thread.debt_ns.max(refill_ns) + migration;
         }
-        thread.debt_ns += match self.cpus[pe].last {
-            Some((last, at)) if at == self.now && last == index => 0.0,
-            Some((_, at)) if at == self.now => 1e3 * switch_us,
-            Some(_) | None => 1e3 * (switch_us + idle_exit_us),
+        let (switch, idle_exit) = match self.cpus[pe].last {
+            Some((last, at)) if at == self.now && last == index => (0.0, 0.0),
+            Some((_, at)) if at == self.now => (1e3 * switch_us, 0.0),
+            Some(_) | None => (1e3 * switch_us, 1e3 * idle_exit_us),
         };
+        thread.debt_ns += switch + idle_exit;
+        thread.times.owe(switch + migration, idle_exit);
+        thread.times.arrive(self.now);
         thread.pe = Some(pe);
         thread.warm_pe = Some(pe);
         thread.home.get_or_insert(self.machine.model.pes[pe].node);

@@ -11,6 +11,9 @@
 /// The weight of a thread of nice level 0.
 pub(crate) const NICE_0_WEIGHT: i64 = 1024;
 
+/// The weight of a thread of the class `SCHED_IDLE` (`WEIGHT_IDLEPRIO`).
+pub(crate) const IDLE_WEIGHT: i64 = 3;
+
 /// A thread as its run queue sees it. All times are in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entity {
@@ -34,6 +37,17 @@ impl Entity {
     /// Creates a thread that has not run.
     pub fn new(thread: usize) -> Self {
         Self { thread, weight: NICE_0_WEIGHT, vtime: 0, deadline: 0, lag: 0, ran_ns: 0, protected: 0 }
+    }
+
+    /// Changes its weight outside of a queue. What it is owed, and its request, stay the same in CPU time.
+    pub fn reweigh(&mut self, weight: i64) {
+        self.lag = self.lag * self.weight / weight;
+        self.deadline = self.deadline * self.weight / weight;
+        self.weight = weight;
+    }
+
+    fn is_idle_class(&self) -> bool {
+        self.weight == IDLE_WEIGHT
     }
 
     /// Returns the virtual time of this much CPU time.
@@ -79,6 +93,10 @@ pub(crate) trait Discipline {
     fn left_ns(&self, queue: &RunQueue, running: &Entity) -> i64;
     /// Returns whether a thread that has just arrived takes the PE of the running one at once.
     fn interrupts(&self, queue: &RunQueue, running: &Entity, arrived: &Entity) -> bool;
+    /// Returns the place of the waiting thread that is next when this waiting one has just yielded.
+    fn next_after(&self, queue: &RunQueue, place: usize) -> usize;
+    /// Notes that a thread yields.
+    fn yields(&self, entity: &mut Entity);
     /// Returns the longest time for which a thread has the PE while others wait.
     fn turn_max_ns(&self) -> i64;
 }
@@ -147,7 +165,11 @@ impl RunQueue {
         }
         rules.place(self, &mut entity, owed, arrival);
         self.insert(entity);
-        self.running.as_ref().is_some_and(|running| rules.interrupts(self, running, &entity))
+        self.running.as_ref().is_some_and(|running| match (running.is_idle_class(), entity.is_idle_class()) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => rules.interrupts(self, running, &entity),
+        })
     }
 
     /// Removes a thread.
@@ -201,6 +223,23 @@ impl RunQueue {
         }
         let entity = self.waiting.remove(next);
         self.running = Some(Entity { ran_ns: 0, ..entity });
+        None
+    }
+
+    /// Lets the running thread yield: returns it if another one is next. It then waits, and the PE is free.
+    pub fn give_way(&mut self, rules: &dyn Discipline) -> Option<usize> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        if let Some(running) = &mut self.running {
+            rules.yields(running);
+        }
+        let thread = self.put_back()?;
+        let place = self.waiting.iter().position(|entity| entity.thread == thread)?;
+        if rules.next_after(self, place) != place {
+            return Some(thread);
+        }
+        self.running = Some(self.waiting.remove(place));
         None
     }
 

@@ -1,0 +1,142 @@
+//! Programs that take turns, each with all its threads.
+//!
+//! Problem: a thread that spins for another one holds the PE that the other needs. Approach: as
+//! `corewise_binding::turns` does on a real machine: of the processes that take turns and share PEs, one after
+//! the other has normal threads for [`TURN`]; those of the others get only PE time that no normal thread wants
+//! (`SCHED_IDLE`, a weight of 3, and interrupted by whoever wakes up). Whose turn it is follows from the clock.
+//! Where the threads of a turn run is decided by [`corewise_core::engine`], which binds them. Source:
+//! Ousterhout, "Scheduling techniques for concurrent systems", 1982; `kernel/sched/fair.c`
+//! (`check_preempt_wakeup_fair`). Limits: turns change hands at once on all PEs; the balancer and the placement
+//! of woken threads count a thread without a turn like any other.
+
+use super::Sim;
+use super::sched::queue::IDLE_WEIGHT;
+use crate::queue::Event;
+use crate::thread::Thread;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::ThreadId;
+use corewise_core::plan::TURN;
+use corewise_core::time::Time;
+use std::collections::BTreeMap;
+
+/// The processes that take turns, by their first threads, with the weights of the threads of those that have
+/// none now.
+#[derive(Debug, Default)]
+pub(crate) struct Gangs {
+    members: BTreeMap<usize, Vec<(usize, i64)>>,
+    /// Whether the next turn is in the queue of events.
+    is_due: bool,
+}
+
+impl Gangs {
+    /// Returns whether no process takes turns.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Returns how many processes take turns.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns how many others take turns with a process, or would.
+    pub fn beside(&self, leader: usize, threads: &[Thread]) -> u32 {
+        let others = self.circle(leader, threads);
+        others.iter().filter(|&&other| other != leader).count() as u32
+    }
+
+    /// Returns the gangs that share PEs with a process, or with one that does, in order.
+    fn circle(&self, leader: usize, threads: &[Thread]) -> Vec<usize> {
+        let mut pes = CpuSet::clone(&threads[leader].permitted);
+        loop {
+            let shares = |gang: &usize| threads[*gang].permitted.intersects(&pes);
+            let circle: Vec<usize> = self.members.keys().copied().filter(shares).collect();
+            let all = circle.iter().fold(pes.clone(), |all, &gang| all.union(&threads[gang].permitted));
+            if all == pes {
+                return circle;
+            }
+            pes = all;
+        }
+    }
+}
+
+impl Sim {
+    /// Lets a process take turns from the next turn on.
+    pub(super) fn join_gang(&mut self, leader: usize) {
+        self.gangs.members.entry(leader).or_default();
+        if !std::mem::replace(&mut self.gangs.is_due, true) {
+            self.enter_turn();
+        }
+    }
+
+    /// Lets a process run as others do; returns whether it took turns.
+    pub(super) fn leave_gang(&mut self, leader: usize) -> bool {
+        let Some(idle) = self.gangs.members.remove(&leader) else { return false };
+        self.restore_weights(idle);
+        true
+    }
+
+    /// Begins a turn: those that have it get their PEs before the others lose theirs.
+    pub(super) fn begin_turn(&mut self) {
+        let turn = self.now.0 / TURN.as_nanos() as u64;
+        let leaders: Vec<usize> = self.gangs.members.keys().copied().collect();
+        let has_turn = |&leader: &usize| {
+            let circle = self.gangs.circle(leader, &self.threads);
+            circle[turn as usize % circle.len()] == leader
+        };
+        let (now, later): (Vec<usize>, Vec<usize>) = leaders.into_iter().partition(has_turn);
+        for leader in now {
+            let idle = self.gangs.members.get_mut(&leader).map(std::mem::take).unwrap_or_default();
+            self.restore_weights(idle);
+        }
+        for leader in later {
+            self.take_turn_from(leader);
+        }
+        self.gangs.is_due = !self.gangs.is_empty();
+        if self.gangs.is_due {
+            self.enter_turn();
+        }
+    }
+
+    fn take_turn_from(&mut self, leader: usize) {
+        let members = self.apps[self.threads[leader].app].process.threads();
+        let normal: Vec<(usize, i64)> = members
+            .map(|thread| (thread, self.threads[thread].entity.weight))
+            .filter(|&(thread, weight)| weight != IDLE_WEIGHT && !self.threads[thread].ended)
+            .collect();
+        for &(thread, _) in &normal {
+            self.set_weight(thread, IDLE_WEIGHT);
+        }
+        if let Some(idle) = self.gangs.members.get_mut(&leader) {
+            idle.extend(normal);
+        }
+    }
+
+    fn restore_weights(&mut self, idle: Vec<(usize, i64)>) {
+        for (thread, weight) in idle {
+            if !self.threads[thread].ended {
+                self.set_weight(thread, weight);
+            }
+        }
+    }
+
+    /// Returns how many processes take turns.
+    pub(crate) fn gangs(&self) -> usize {
+        self.gangs.len()
+    }
+
+    /// Returns a living thread whose process has other waits or turns than without corewise.
+    pub(crate) fn changed_thread(&self) -> Option<ThreadId> {
+        let is_changed = |thread: &&Thread| {
+            let process = &self.apps[thread.app].process;
+            let leads = self.threads[process.leader].id == thread.id;
+            thread.entity.weight == IDLE_WEIGHT || leads && process.is_changed()
+        };
+        self.threads.iter().filter(|thread| !thread.ended).find(is_changed).map(|thread| thread.id)
+    }
+
+    fn enter_turn(&mut self) {
+        let turn = TURN.as_nanos() as u64;
+        self.queue.push(Time((self.now.0 / turn + 1) * turn), Event::Turn);
+    }
+}

@@ -1,0 +1,443 @@
+//! Processes and their waits: how idle threads wait, what corewise sees of that, and what it can change.
+//!
+//! Problem: corewise gains most by changing how unmodified programs wait, so its rules must run here on what
+//! they would see on a real machine. Approach: each run of an application is a process of one team. A thread
+//! that waits for another one spins in turns until its count is used up ([`Waiting`]), as its runtime library
+//! lets it at the beginning of the wait; in a chain it spins in code of its own, which nothing can change.
+//! What the kernel's `schedstat` shows is kept: time on a PE, time in a queue (known when it is over), and
+//! how often a thread was given a PE. From these the delay of each process is reported at the times at which
+//! a real run looks (`corewise_binding::runtimes`), with the idle time of its PEs while its waits are changed.
+//! Clock samples of 199 Hz of a thread's CPU time tell what it did, as the counter source `sample` does.
+//! Sources: `libgomp/config/linux/wait.h` (`do_spin` reads the count once), `kernel/sched/stats.h`
+//! (`sched_info_arrive`), `kmp_wait_release.h` of LLVM's OpenMP. Limits: all spinning is recognised as such;
+//! one engine sees all applications, as if they were started under one `corewise run`, so that all are looked
+//! at in the same moments; looking and changing cost nothing.
+
+use super::Sim;
+use super::news::NewsItem;
+use crate::program::Waiting;
+use crate::queue::Event;
+use crate::random::Random;
+use crate::thread::{App, Thread};
+use corewise_core::cpuset::CpuSet;
+use corewise_core::observe::{EventKind, ProcessDelay, SampleReading};
+use corewise_core::plan::OutcomeKind;
+use corewise_core::teams;
+use corewise_core::time::Time;
+use corewise_core::waits::{CALM_MAX, DELAYED_FROM};
+use std::time::Duration;
+
+/// Clock samples per second of CPU time.
+const SAMPLES_PER_S: f64 = 199.0;
+
+/// The times of looks at processes, as in `corewise_binding::runtimes`: while one is delayed but nothing was
+/// changed; otherwise, growing with the time since the last delay; and where all teams yield.
+const LOOK_DELAYED: Duration = Duration::from_millis(5);
+const LOOK_MIN: Duration = Duration::from_millis(10);
+const LOOK_MAX: Duration = Duration::from_millis(50);
+const LOOK_CALM_PART: u32 = 20;
+const LOOK_IF_DISTURBING: Duration = Duration::from_millis(250);
+
+/// The share of waiting from which on a process is reported, and for how long it then is.
+const REPORTED_FROM: f64 = 0.02;
+const REPORTED_FOR: Duration = CALM_MAX.saturating_mul(2);
+
+/// Time between two reports of idle PEs.
+const IDLE_OVER: Duration = Duration::from_millis(100);
+
+/// The process of an application's current run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Process {
+    /// Its first thread; the others follow.
+    pub leader: usize,
+    /// The number of its threads.
+    pub team: usize,
+    /// The spin count that corewise has set.
+    spin_count: Option<u64>,
+    /// The last look, and until when it is reported.
+    looked: Look,
+    reported_until: Time,
+    /// The idle time of its PEs, the CPU time of its threads, and when both were reported last.
+    idle: Option<Idle>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    at: Time,
+    run_ns: u64,
+    wait_ns: u64,
+    timeslices: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Idle {
+    since: Time,
+    idle_ns: u64,
+    run_ns: u64,
+}
+
+impl Process {
+    /// Creates the process of threads that are about to start.
+    pub fn new(leader: usize, team: usize, now: Time) -> Self {
+        Self { leader, team, looked: Look { at: now, ..Look::default() }, ..Self::default() }
+    }
+
+    /// Returns its threads.
+    pub fn threads(&self) -> std::ops::Range<usize> {
+        self.leader..self.leader + self.team
+    }
+
+    /// Returns whether its spin count is changed.
+    pub fn is_changed(&self) -> bool {
+        self.spin_count.is_some()
+    }
+}
+
+/// How a thread's wait goes on, in nanoseconds of CPU time spent spinning.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    /// When it reports that it spins.
+    pub notify_ns: f64,
+    /// When it blocks.
+    pub block_ns: f64,
+    /// The time between two yields, and when the next one is due; infinite if it does not yield.
+    yield_every_ns: f64,
+    pub yield_ns: f64,
+}
+
+impl Default for Wait {
+    /// Spins to the end.
+    fn default() -> Self {
+        const NEVER: f64 = f64::INFINITY;
+        Self { notify_ns: NEVER, block_ns: NEVER, yield_every_ns: NEVER, yield_ns: NEVER }
+    }
+}
+
+impl Wait {
+    /// Begins a wait of a process, whose spin count corewise may have changed.
+    fn new(waiting: Waiting, process: &Process) -> Self {
+        let ns = |time: Duration| time.as_nanos() as f64;
+        let spins = Self::default();
+        match waiting {
+            Waiting::Spin => spins,
+            Waiting::Sleep => Self { block_ns: 0.0, ..spins },
+            Waiting::Adaptive { block_after } => Self { block_ns: ns(block_after), ..spins },
+            Waiting::SpinThenNotify { notify_after, block_after } => {
+                Self { notify_ns: ns(notify_after), block_ns: ns(block_after), ..spins }
+            }
+            Waiting::Library { spin_count, turn } => {
+                let count = process.spin_count.unwrap_or(spin_count);
+                Self { block_ns: count as f64 * ns(turn), ..spins }
+            }
+            Waiting::Yield { every, block_after } => {
+                let (every, block_ns) = (ns(every).max(1.0), ns(block_after));
+                Self { block_ns, yield_every_ns: every, yield_ns: every, ..spins }
+            }
+        }
+    }
+
+    /// Returns when something about the wait changes next, if others wait for its PE or not.
+    pub fn next_ns(&self, is_counted: bool, is_contended: bool) -> f64 {
+        let next = if is_counted { self.notify_ns.min(self.block_ns) } else { self.block_ns };
+        if is_contended { next.min(self.yield_ns) } else { next }
+    }
+
+    fn yields(&self) -> bool {
+        self.yield_every_ns.is_finite()
+    }
+}
+
+/// What a thread's time went to, as far as it is neither work nor given by its CPU time alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Times {
+    /// CPU time spent spinning, in nanoseconds, and that with yields.
+    spin_ns: f64,
+    yielding_ns: f64,
+    /// CPU time spent in the kernel, to switch and to wake others.
+    kernel_ns: f64,
+    /// Time for which its PE left an idle state for it, which counts neither as its CPU time nor as waiting.
+    waking_ns: f64,
+    /// What of its debt is of the last two kinds.
+    owed_kernel_ns: f64,
+    owed_waking_ns: f64,
+    /// Time in queues, and since when it is in one.
+    wait_ns: u64,
+    queued_since: Option<Time>,
+    /// How often it was given a PE.
+    timeslices: u64,
+    sampled: Sampled,
+}
+
+/// What clock samples have shown, and up to which times.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sampled {
+    reading: SampleReading,
+    until: [f64; 6],
+    /// The time since the last sample, in samples.
+    rest: f64,
+}
+
+impl Times {
+    /// Adds to its debt: time in the kernel, and time until its PE is awake.
+    pub fn owe(&mut self, kernel_ns: f64, waking_ns: f64) {
+        self.owed_kernel_ns += kernel_ns;
+        self.owed_waking_ns += waking_ns;
+    }
+
+    /// Pays debt; returns how much of it was waking.
+    pub fn pay(&mut self, ns: f64) -> f64 {
+        let waking = self.owed_waking_ns.min(ns);
+        let kernel = self.owed_kernel_ns.min(ns - waking);
+        self.owed_waking_ns -= waking;
+        self.owed_kernel_ns -= kernel;
+        self.waking_ns += waking;
+        self.kernel_ns += kernel;
+        waking
+    }
+
+    /// Counts spinning.
+    pub fn spin(&mut self, ns: f64, wait: &Wait) {
+        self.spin_ns += ns;
+        self.yielding_ns += if wait.yields() { ns } else { 0.0 };
+    }
+
+    /// Notes that it is in a queue, or no longer.
+    pub fn queue(&mut self, now: Time) {
+        self.dequeue(now);
+        self.queued_since = Some(now);
+    }
+
+    /// See [`Times::queue`].
+    pub fn dequeue(&mut self, now: Time) {
+        self.wait_ns += self.queued_since.take().map_or(0, |since| now.0 - since.0);
+    }
+
+    /// Notes that it was given a PE.
+    pub fn arrive(&mut self, now: Time) {
+        self.dequeue(now);
+        self.timeslices += 1;
+    }
+
+    /// Returns its CPU time without that in which its PE woke up.
+    fn run_ns(&self, cpu_ns: u64) -> u64 {
+        cpu_ns.saturating_sub(self.waking_ns as u64)
+    }
+
+    /// Returns what clock samples show of a thread with this CPU time and these cycles, in some of which the
+    /// FPU was busy.
+    pub fn samples(&mut self, cpu_ns: u64, (cycles, fpu): (f64, f64), random: &mut Random) -> SampleReading {
+        let run_ns = self.run_ns(cpu_ns) as f64;
+        let now = [run_ns, self.kernel_ns, self.spin_ns, self.yielding_ns, cycles, fpu];
+        let Sampled { reading, until, rest } = &mut self.sampled;
+        let mut since = [0.0; 6];
+        for (since, (now, until)) in since.iter_mut().zip(now.iter().zip(until.iter_mut())) {
+            *since = now - std::mem::replace(until, *now);
+        }
+        let [all, kernel, spinning, yielding, cycles, fpu] = since;
+        let working = (all - kernel - spinning).max(0.0) / all.max(1.0);
+        let fpu_busy = if working > 0.0 { (fpu / (cycles * working).max(1.0)).min(1.0) } else { 0.0 };
+        *rest += all * SAMPLES_PER_S / 1e9;
+        let count = rest.trunc().max(0.0);
+        *rest -= count;
+        for _ in 0..count as u64 {
+            let at = random.unit() * all;
+            if at < kernel {
+                reading.kernel += 1;
+            } else if at < kernel + spinning {
+                reading.spinning += 1;
+                reading.giving_way += u64::from(at < kernel + yielding);
+            } else {
+                reading.judged += 1;
+                reading.fp += fpu_busy;
+            }
+        }
+        *reading
+    }
+}
+
+impl Sim {
+    /// Returns the size of an application's team that is about to start.
+    pub(super) fn team(&self, app: usize, permitted: &CpuSet) -> usize {
+        let plan = &self.apps[app].plan;
+        if !plan.adapt_team {
+            return plan.threads;
+        }
+        let wants = |thread: &&Thread| !thread.ended && (thread.ready || thread.next_op == 0);
+        let wanting = |app: &App| self.threads[app.process.threads()].iter().filter(wants).count();
+        let others: Vec<usize> = self.apps.iter().map(wanting).filter(|&threads| threads > 0).collect();
+        plan.threads.min(teams::size(permitted.intersection(&self.online).len(), None, &others))
+    }
+
+    /// Returns the size of the team of an application's present or last run.
+    pub fn team_of(&self, name: &str) -> Option<usize> {
+        self.apps.iter().find(|app| &*app.plan.name == name).map(|app| app.process.team)
+    }
+
+    /// Begins a wait as the thread's runtime library lets it.
+    pub(super) fn begin_wait(&mut self, thread: usize) {
+        let app = &self.apps[self.threads[thread].app];
+        self.threads[thread].wait = Wait::new(app.plan.waiting, &app.process);
+    }
+
+    /// Continues a wait in which a thread has spun for so long: it yields, reports, or blocks.
+    pub(super) fn spun(&mut self, thread: usize, spun_ns: f64) {
+        let wait = &mut self.threads[thread].wait;
+        let (is_over, is_notice) = (spun_ns >= wait.block_ns, spun_ns >= wait.notify_ns);
+        let yields = spun_ns >= wait.yield_ns;
+        if yields {
+            wait.yield_ns = spun_ns + wait.yield_every_ns;
+        }
+        if is_over {
+            self.leave(thread);
+            return;
+        }
+        if is_notice {
+            self.count_while_ready(thread, false);
+        }
+        if yields {
+            self.give_way(thread);
+        }
+    }
+
+    /// Returns the application whose process a thread leads.
+    fn led_by(&self, leader: usize) -> Result<usize, OutcomeKind> {
+        let app = self.threads[leader].app;
+        let process = &self.apps[app].process;
+        let is_over = process.leader != leader || self.apps[app].alive == 0 || self.threads[leader].ended;
+        if is_over { Err(OutcomeKind::Gone) } else { Ok(app) }
+    }
+
+    /// Sets the spin count of the process that a thread leads, or restores its library's own.
+    pub(crate) fn set_spin_count(&mut self, leader: usize, count: Option<u64>) -> OutcomeKind {
+        let app = match self.led_by(leader) {
+            Ok(app) => app,
+            Err(gone) => return gone,
+        };
+        if !self.is_adaptable(app) {
+            return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
+        }
+        let (at, run_ns) = (self.now, self.run_of(app).run_ns);
+        let idle = Idle { since: at, idle_ns: self.idle_ns(app), run_ns };
+        let process = &mut self.apps[app].process;
+        process.spin_count = count;
+        process.idle = count.map(|_| idle);
+        OutcomeKind::Done
+    }
+
+    /// Lets the process that a thread leads take turns, or ends that.
+    pub(crate) fn set_turns(&mut self, leader: usize, takes_turns: bool) -> OutcomeKind {
+        match (self.led_by(leader), takes_turns) {
+            (Ok(_), true) => self.join_gang(leader),
+            (Err(gone), true) => return gone,
+            (_, false) if self.leave_gang(leader) => {}
+            (_, false) => return OutcomeKind::NotOurs,
+        }
+        self.catch_up();
+        OutcomeKind::Done
+    }
+
+    fn is_adaptable(&self, app: usize) -> bool {
+        matches!(self.apps[app].plan.waiting, Waiting::Library { .. })
+    }
+
+    fn gives_way(&self, app: usize) -> bool {
+        matches!(self.apps[app].plan.waiting, Waiting::Yield { .. })
+    }
+
+    /// Schedules the first look for delays, once they are subscribed to.
+    pub(crate) fn begin_looks(&mut self) {
+        if self.news.wants(EventKind::Delayed) && self.delayed_at.is_none() {
+            self.delayed_at = Some(self.now);
+            self.queue.push(self.now + LOOK_MIN, Event::Look);
+        }
+    }
+
+    /// Looks at all processes with several threads, reports those that are or were delayed, and schedules the
+    /// next look.
+    pub(super) fn look_for_delays(&mut self) {
+        let teams: Vec<usize> = (0..self.apps.len()).filter(|&app| self.has_team(app)).collect();
+        // A running thread's time up to now.
+        (0..self.cpus.len()).for_each(|pe| self.settle(pe));
+        let all_give_way = !teams.is_empty() && teams.iter().all(|&app| self.gives_way(app));
+        let mut is_pressing = false;
+        for app in teams {
+            let delay = self.delay(app);
+            let (share, now) = (delay.share(), self.now);
+            if share >= REPORTED_FROM {
+                self.apps[app].process.reported_until = now + REPORTED_FOR;
+            }
+            if share >= DELAYED_FROM && !delay.gives_way {
+                self.delayed_at = Some(now);
+                is_pressing |= delay.spin_count.is_none();
+            }
+            let process = &self.apps[app].process;
+            if process.is_changed() || now < process.reported_until {
+                self.news.add(EventKind::Delayed, NewsItem::Delayed(delay));
+            }
+        }
+        let calm = self.delayed_at.map_or(Duration::ZERO, |at| self.now.since(at)) / LOOK_CALM_PART;
+        let period = match (all_give_way, is_pressing) {
+            (true, _) => LOOK_IF_DISTURBING,
+            (false, true) => LOOK_DELAYED,
+            (false, false) => calm.clamp(LOOK_MIN, LOOK_MAX),
+        };
+        self.queue.push(self.now + period, Event::Look);
+    }
+
+    fn has_team(&self, app: usize) -> bool {
+        let app = &self.apps[app];
+        app.process.team > 1 && app.alive > 0 && !self.threads[app.process.leader].ended
+    }
+
+    /// Returns what the threads of a process have run and waited so far.
+    fn run_of(&self, app: usize) -> Look {
+        let mut look = Look { at: self.now, ..Look::default() };
+        for thread in &self.threads[self.apps[app].process.threads()] {
+            look.run_ns += thread.times.run_ns(thread.cpu_ns);
+            look.wait_ns += thread.times.wait_ns;
+            look.timeslices += thread.times.timeslices;
+        }
+        look
+    }
+
+    /// Returns the time for which the PEs that a process may use have been idle so far, summed over them.
+    fn idle_ns(&self, app: usize) -> u64 {
+        let permitted = &self.threads[self.apps[app].process.leader].permitted;
+        let idle = |pe: usize| {
+            let cpu = &self.cpus[pe];
+            let running = cpu.running().map_or(0, |_| self.now.0 - cpu.since.0);
+            self.now.0.saturating_sub(cpu.busy_ns + running) + cpu.waking_ns as u64
+        };
+        permitted.iter().map(|pe| idle(pe.0 as usize)).sum()
+    }
+
+    /// Returns the delay of a process since the last look.
+    fn delay(&mut self, app: usize) -> ProcessDelay {
+        let look = self.run_of(app);
+        let idle_percent = self.idle_percent(app, look.run_ns);
+        let (adaptable, gives_way) = (self.is_adaptable(app), self.gives_way(app));
+        let process = &mut self.apps[app].process;
+        let last = std::mem::replace(&mut process.looked, look);
+        ProcessDelay {
+            leader: self.threads[process.leader].id,
+            run_ns: look.run_ns - last.run_ns,
+            wait_ns: look.wait_ns - last.wait_ns,
+            throttled_ns: 0,
+            elapsed_ns: look.at.0 - last.at.0,
+            timeslices: Some(look.timeslices - last.timeslices),
+            idle_percent,
+            adaptable,
+            gives_way,
+            other_gangs: self.gangs.beside(process.leader, &self.threads),
+            spin_count: process.spin_count,
+        }
+    }
+
+    fn idle_percent(&mut self, app: usize, run_ns: u64) -> Option<u8> {
+        let last = self.apps[app].process.idle.filter(|idle| self.now.since(idle.since) >= IDLE_OVER)?;
+        let idle = Idle { since: self.now, idle_ns: self.idle_ns(app), run_ns };
+        self.apps[app].process.idle = Some(idle);
+        let (idle_ns, run_ns) = (idle.idle_ns - last.idle_ns, idle.run_ns - last.run_ns);
+        Some((100.0 * idle_ns as f64 / (idle_ns + run_ns).max(1) as f64) as u8)
+    }
+}
