@@ -28,5 +28,6 @@ pub mod sim;
 pub mod size;
 pub mod thread;
 pub mod timeline;
+mod variant;
 pub mod what_if;
 pub mod world;
