@@ -37,6 +37,18 @@ pub enum Event {
     Turn,
     /// The delays of processes are looked at.
     Look,
+    /// A group has spent its quota, unless this event is no longer its last.
+    Spent {
+        /// Its index.
+        group: u32,
+        /// The number of the event.
+        number: u32,
+    },
+    /// A group's quota is renewed.
+    Refill {
+        /// Its index.
+        group: u32,
+    },
     /// A thread is killed.
     Kill,
     /// A PE goes offline.

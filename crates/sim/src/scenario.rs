@@ -7,6 +7,7 @@ use crate::faults::Faults;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
 use crate::sim::sched::Os;
+use crate::sim::sched::groups::{GroupSpec, NICE_LEVELS, nice_weight};
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 pub use crate::variant::{Variant, WaitsSpec};
@@ -70,6 +71,9 @@ pub struct Scenario {
     /// The applications.
     #[serde(rename = "application")]
     pub applications: Vec<AppSpec>,
+    /// Groups of applications that share weights and quotas, by name.
+    #[serde(default, rename = "group")]
+    pub groups: BTreeMap<String, GroupSpec>,
     /// The compared variants; without any, the policy `spread`.
     #[serde(default, rename = "variant")]
     pub variants: Vec<Variant>,
@@ -119,6 +123,11 @@ pub struct AppSpec {
     /// The PEs that it is limited to, in any notation of `corewise topo --pes`; a variant's pin takes
     /// precedence.
     pub cpus: Option<String>,
+    /// The nice level of its threads, -20 to 19.
+    #[serde(default)]
+    pub nice: i32,
+    /// The group that it is in.
+    pub group: Option<String>,
     /// The program that it runs if it has no steps of its own; the one of its name if left out.
     pub program: Option<String>,
     /// How its threads wait for each other; as its program specifies if left out.
@@ -275,6 +284,8 @@ impl Scenario {
                 reports_master: variant.reports_master,
                 start: Time(0) + app.start,
                 pin: self.limit(app, &machine)?,
+                weight: nice_weight(app.nice),
+                group: self.group_of(app)?,
                 variation: app.variation.unwrap_or(spec.variation),
             };
             plans.extend((0..app.copies).map(|copy| AppPlan {
@@ -283,7 +294,8 @@ impl Scenario {
             }));
         }
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
-        let mut sim = Sim::new(machine, self.os, plans, stop, seed).with_faults(self.faults);
+        let mut sim =
+            Sim::new(machine, self.os, plans, stop, seed).with_groups(&self.groups).with_faults(self.faults);
         sim.tells_events = self.events;
         sim.samples = variant.waits.cures().any();
         sim.progress_noise = self.guard.map(|guard| guard.noise);
@@ -323,6 +335,17 @@ impl Scenario {
         })
     }
 
+    /// Returns the place of an application's group.
+    fn group_of(&self, app: &AppSpec) -> Result<Option<usize>, ScenarioError> {
+        let Some(name) = &app.group else { return Ok(None) };
+        let place = self.groups.keys().position(|group| group == name);
+        place.map(Some).ok_or_else(|| ScenarioError::Item {
+            item: "application",
+            name: app.name.clone(),
+            problem: format!("there is no [group.{name}]"),
+        })
+    }
+
     fn pins(
         &self,
         variant: &Variant,
@@ -348,9 +371,17 @@ impl Scenario {
             if app.copies == 0 || app.threads == 0 {
                 return fault("application", &app.name, "copies and threads must be 1 or more");
             }
+            if !NICE_LEVELS.contains(&app.nice) {
+                return fault("application", &app.name, "nice must be -20 to 19");
+            }
             let variation = app.variation.unwrap_or(self.program_of(app)?.variation);
             if !(0.0..=0.3).contains(&variation) {
                 return fault("application", &app.name, "variation must be 0 to 0.3");
+            }
+        }
+        for name in self.groups.keys() {
+            if let Some(problem) = GroupSpec::fault(name, &self.groups) {
+                return fault("group", name, problem);
             }
         }
         for (name, parameters) in &self.policies {

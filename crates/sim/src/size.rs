@@ -105,7 +105,8 @@ pub fn most(scenario: &Scenario, runs: usize) -> Result<Most, ScenarioError> {
     let shared = threads.saturating_sub(if is_pinned { 1 } else { pes }).min(pes) as f64;
     let periods = longest / scenario.os.balance.as_secs_f64()
         + longest / scenario.interval.as_secs_f64()
-        + shared * longest / scenario.os.turn_min().as_secs_f64();
+        + shared * longest / scenario.os.turn_min().as_secs_f64()
+        + scenario.groups.values().map(|group| 2.0 * longest / group.period.as_secs_f64()).sum::<f64>();
     let of_time = Most { item: "scenario", name: scenario.name.clone(), events: periods * runs as f64 };
     Ok(most.filter(|most| most.events > of_time.events).unwrap_or(of_time))
 }

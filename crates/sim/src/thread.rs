@@ -31,6 +31,10 @@ pub struct AppPlan {
     pub start: Time,
     /// The PEs that its user pinned it to.
     pub pin: Option<CpuSet>,
+    /// The weight of its threads ([`crate::sim::sched::groups::nice_weight`]).
+    pub weight: i64,
+    /// The group that it is in, by its place in the scenario's order.
+    pub group: Option<usize>,
     /// Relative standard deviation of its work from run to run.
     pub variation: f64,
 }

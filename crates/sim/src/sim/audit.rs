@@ -105,7 +105,8 @@ impl Sim {
             }
         }
         let idle = self.online.iter().filter(|pe| self.cpus[pe.0 as usize].queue.len() == 0).count();
-        if queued != self.queued || ready != busy + queued || idle != self.domains.idle() {
+        if queued != self.queued || ready != busy + queued + self.groups.held() || idle != self.domains.idle()
+        {
             let problem = format!("{busy} threads have a PE, {queued} wait, {idle} PEs are idle");
             let sums = format!("{} wait and {} are idle in the sums", self.queued, self.domains.idle());
             return Err((Rule::Places, format!("{problem}; {sums}; {ready} threads are ready")));

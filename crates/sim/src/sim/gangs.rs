@@ -101,7 +101,7 @@ impl Sim {
     fn take_turn_from(&mut self, leader: usize) {
         let members = self.apps[self.threads[leader].app].process.threads();
         let normal: Vec<(usize, i64)> = members
-            .map(|thread| (thread, self.threads[thread].entity.weight))
+            .map(|thread| (thread, self.threads[thread].entity.own))
             .filter(|&(thread, weight)| weight != IDLE_WEIGHT && !self.threads[thread].ended)
             .collect();
         for &(thread, _) in &normal {
@@ -130,7 +130,7 @@ impl Sim {
         let is_changed = |thread: &&Thread| {
             let process = &self.apps[thread.app].process;
             let leads = self.threads[process.leader].id == thread.id;
-            thread.entity.weight == IDLE_WEIGHT || leads && process.is_changed()
+            thread.entity.own == IDLE_WEIGHT || leads && process.is_changed()
         };
         self.threads.iter().filter(|thread| !thread.ended).find(is_changed).map(|thread| thread.id)
     }

@@ -7,7 +7,7 @@
 //! ([`corewise_core::machine_model::contention`]) and the pending events moved. Random numbers come from
 //! seeded streams only, and ties are broken by order, so a seed determines a run. Source: the textbook event
 //! list; the waiting modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own
-//! work costs only what [`crate::machine::Costs`] defines; there are no priorities.
+//! work costs only what [`crate::machine::Costs`] defines.
 
 use crate::faults::Faults;
 use crate::machine::Machine;
@@ -23,6 +23,7 @@ use gangs::Gangs;
 use news::News;
 use sched::Os;
 use sched::domains::Domains;
+use sched::groups::Groups;
 use sched::queue::{Discipline, RunQueue};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -122,6 +123,7 @@ pub struct Sim {
     rules: Box<dyn Discipline>,
     /// Frequently used sums over `cpus`: the threads of each group of PEs, and all that wait.
     domains: Domains,
+    groups: Groups,
     queued: usize,
     queue: Queue,
     solver: Solver,
@@ -185,6 +187,7 @@ impl Sim {
             cpus,
             rules: os.discipline(),
             domains: Domains::new(&machine.model),
+            groups: Groups::default(),
             queued: 0,
             queue,
             solver: Solver::default(),
@@ -285,6 +288,8 @@ impl Sim {
             }
             Event::Turn => self.begin_turn(),
             Event::Look => self.look_for_delays(),
+            Event::Spent { group, number } => self.exhaust(group as usize, number),
+            Event::Refill { group } => self.refill(group as usize),
             Event::Kill => self.kill_one(),
             Event::Unplug => self.unplug_one(),
             Event::Plug { pe } => self.plug(pe),

@@ -104,7 +104,7 @@ impl Sim {
                 home: None,
                 cpu_ns: 0,
                 times: Times::default(),
-                entity: Entity::new(index),
+                entity: Entity::new(index, plan.weight),
                 flips: Flips::default(),
                 runnable_ns: 0,
                 ready_since: self.now,

@@ -8,6 +8,7 @@ use super::waits::Waits;
 use crate::machine::{Machine, Pmu};
 use crate::program::{Op, Program, Waiting, Work};
 use crate::random::Random;
+use crate::sim::sched::groups::nice_weight;
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 use crate::world::SimWorld;
@@ -79,6 +80,8 @@ impl Setup<'_> {
             reports_master: false,
             start: Time(waits.start_ns as u64),
             pin,
+            weight: nice_weight(0),
+            group: None,
             variation: 0.0,
         }
     }

@@ -5,6 +5,7 @@ use corewise_core::time::Time;
 use corewise_sim::scenario::{Scenario, Variant};
 use corewise_sim::sim::Sim;
 
+mod groups;
 mod scheduler;
 
 /// A scenario: shape, applications, and what else there is to say. Work is in Mcycles at 1 GHz: ms.

@@ -5,8 +5,8 @@
 //! has one. Periodically, in each domain, an idle PE, and one of the others, compares its own group with the
 //! busiest one. An idle one takes a waiting thread, or after several attempts a running one, if that leaves
 //! the groups no less even. A busy one takes a waiting thread from a group that has more than its PEs can
-//! run. Where the groups differ by less than a whole thread the thread still moves after some attempts, the
-//! more the less they differ: so the surplus goes round. With [`Kind::Capacity`] an idle fast PE takes a
+//! run, so that weights become even. Where the groups differ by less than a whole thread the thread still
+//! moves after some attempts, the more the less they differ: so the surplus goes round. With [`Kind::Capacity`] an idle fast PE takes a
 //! thread from a slow one. Source: `kernel/sched/fair.c`: `sched_balance_newidle`, `sched_balance_domains`
 //! (formerly `rebalance_domains`), `should_we_balance`, `calculate_imbalance`, `detach_tasks` (a load is
 //! shifted right by `nr_balance_failed`), `need_active_balance`, `adjust_numa_imbalance`,
@@ -25,18 +25,19 @@ const ACTIVE_AFTER: u32 = 3;
 const NODE_IMBALANCE: usize = 2;
 
 /// What a PE finds in comparing its group with the busiest one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Found {
     /// Nothing is uneven.
     Even,
     /// What is uneven is no concern of this PE's.
     Elsewhere,
-    /// It may take a thread after more attempts.
-    TooEarly,
-    /// It may take this many waiting threads.
-    Waiting(usize),
+    /// It may take a waiting thread.
+    Waiting,
     /// It may take a waiting thread, else a running one.
     Any,
+    /// It may take waiting threads of this weight together, or one that is heavier by a factor of two to the
+    /// power of the failed attempts.
+    Weight(f64, u32),
 }
 
 impl Sim {
@@ -48,7 +49,7 @@ impl Sim {
         for level in 1..self.domains.levels().len() {
             let group = self.domains.group(level, pe);
             if group.load > 1
-                && let Some(thread) = self.surplus(&group.pes, pe)
+                && let Some(thread) = self.surplus(&group.pes, pe, f64::INFINITY)
             {
                 self.shift(thread, pe);
                 return;
@@ -56,8 +57,8 @@ impl Sim {
         }
     }
 
-    /// Returns a waiting thread that a PE may take: of the longest queue that has one.
-    fn surplus(&self, from: &[usize], to: usize) -> Option<usize> {
+    /// Returns a waiting thread of this weight at most that a PE may take: of the longest queue that has one.
+    fn surplus(&self, from: &[usize], to: usize, weight: f64) -> Option<usize> {
         let (mut longest, mut found) = (0, None);
         for &pe in from {
             let queue = &self.cpus[pe].queue;
@@ -65,7 +66,8 @@ impl Sim {
             let taken = usize::from(queue.running().is_none());
             if queue.waiting().len() > longest + taken {
                 let mut others = queue.waiting()[taken..].iter();
-                if let Some(entity) = others.find(|entity| self.may_use(entity.thread, to)) {
+                let fits = |weighs: i64| weighs as f64 <= weight;
+                if let Some(entity) = others.find(|e| fits(e.weight) && self.may_use(e.thread, to)) {
                     (longest, found) = (queue.waiting().len() - taken, Some(entity.thread));
                 }
             }
@@ -75,6 +77,9 @@ impl Sim {
 
     /// Runs one round of the periodic balancer.
     pub(in super::super) fn balance(&mut self) {
+        for pe in 0..self.cpus.len() {
+            self.reweigh(pe);
+        }
         for level in 1..self.domains.levels().len() {
             for group in 0..self.domains.levels()[level].groups.len() {
                 self.balance_domain(level, group);
@@ -107,18 +112,19 @@ impl Sim {
         let below = &self.domains.levels()[level - 1];
         let local = below.of[to];
         let others = domain.children.iter().filter(|&&child| child != local);
-        let busiest = others.max_by(|&&a, &&b| below.groups[a].compare(&below.groups[b]));
-        let Some(&busiest) = busiest else { return };
         let by_whom = usize::from(self.domains.load(to) == 0);
+        let busiest = others.max_by(|&&a, &&b| {
+            let (a, b) = (&below.groups[a], &below.groups[b]);
+            if by_whom == 1 { a.compare_load(b) } else { a.compare_weight(b) }
+        });
+        let Some(&busiest) = busiest else { return };
         let before = domain.failed[by_whom];
         let found = self.compare(level, domain, &below.groups[busiest], &below.groups[local], to);
         let failed = match found {
             Found::Even => 0,
             Found::Elsewhere => before,
-            Found::TooEarly => before.saturating_add(1),
-            Found::Waiting(count) if self.pull(level - 1, busiest, to, count, false) => 0,
-            Found::Any if self.pull(level - 1, busiest, to, 1, true) => 0,
-            Found::Waiting(_) | Found::Any => before.saturating_add(1),
+            found if self.pull(level - 1, busiest, to, found) => 0,
+            Found::Waiting | Found::Any | Found::Weight(..) => before.saturating_add(1),
         };
         self.domains.group_mut(level, index).failed[by_whom] = failed;
     }
@@ -133,43 +139,46 @@ impl Sim {
             let is_due = domain.failed[1] >= ACTIVE_AFTER;
             return match (is_more_even && !is_accepted, is_due) {
                 (false, _) => Found::Even,
-                (true, false) => Found::Waiting(1),
+                (true, false) => Found::Waiting,
                 (true, true) => Found::Any,
             };
         }
-        if domain.load <= domain.online {
+        if !domain.is_overloaded() {
             return Found::Even;
         }
-        if busiest.load <= busiest.online {
+        let mean = domain.weight as f64 / domain.online as f64;
+        let above = busiest.weight as f64 - mean * busiest.online as f64;
+        let below = mean * local.online as f64 - local.weight as f64;
+        let imbalance = above.min(below);
+        if !busiest.is_overloaded() || imbalance <= 0.0 {
             return Found::Elsewhere;
         }
-        let mean = domain.load as f64 / domain.online as f64;
-        let above = busiest.load as f64 - mean * busiest.online as f64;
-        let below = mean * local.online as f64 - local.load as f64;
-        let threads = above.min(below);
-        let is_due = 0.5f64.powi(domain.failed[0].min(60) as i32) <= threads;
-        match (threads > 0.0, is_due) {
-            (false, _) => Found::Elsewhere,
-            (true, false) => Found::TooEarly,
-            (true, true) => Found::Waiting((threads as usize).max(1)),
-        }
+        Found::Weight(imbalance, domain.failed[0])
     }
 
     /// Moves threads from a group to a PE, and returns whether there was one that may move.
-    fn pull(&mut self, level: usize, group: usize, to: usize, count: usize, may_run: bool) -> bool {
+    fn pull(&mut self, level: usize, group: usize, to: usize, found: Found) -> bool {
+        let (mut left, mut most) = match found {
+            Found::Weight(imbalance, failed) => (imbalance, imbalance * 2f64.powi(failed.min(60) as i32)),
+            _ => (0.0, f64::INFINITY),
+        };
         let mut moved = false;
-        for _ in 0..count {
+        loop {
             let from = &self.domains.levels()[level].groups[group].pes;
             let running = || {
                 let running = from.iter().filter_map(|&pe| Some((pe, self.cpus[pe].running()?)));
-                let movable = running.filter(|&(_, thread)| may_run && self.may_use(thread, to));
+                let movable = running.filter(|&(_, thread)| found == Found::Any && self.may_use(thread, to));
                 movable.max_by_key(|&(pe, _)| self.domains.core(pe).load).map(|(_, thread)| thread)
             };
-            let Some(thread) = self.surplus(from, to).or_else(running) else { break };
+            let Some(thread) = self.surplus(from, to, most).or_else(running) else { return moved };
             self.shift(thread, to);
             moved = true;
+            left -= self.threads[thread].entity.weight as f64;
+            most = left;
+            if left <= 0.0 {
+                return moved;
+            }
         }
-        moved
     }
 
     /// Moves running threads to faster PEs that are idle.

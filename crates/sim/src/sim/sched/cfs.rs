@@ -10,7 +10,7 @@
 //! `place_entity` with `GENTLE_FAIR_SLEEPERS` and `START_DEBIT`, `wakeup_preempt_entity`), and
 //! `Documentation/scheduler/sched-design-CFS.rst`. Limits: no buddies.
 
-use super::queue::{Arrival, Discipline, Entity, RunQueue};
+use super::queue::{Arrival, Discipline, Entity, RunQueue, scale};
 
 /// The latency period in granularities, and the number of threads that it is divided among at most
 /// (`sched_nr_latency`).
@@ -36,7 +36,7 @@ impl Cfs {
     /// Returns a thread's part of the period that it shares with these others (`sched_slice`).
     fn slice_ns(&self, entity: &Entity, threads: usize, weights: i64) -> i64 {
         let period = self.latency_ns().max(threads as i64 * self.granularity_ns);
-        (period * entity.weight / weights).max(self.granularity_ns)
+        scale(period, entity.weight, weights).max(self.granularity_ns)
     }
 }
 

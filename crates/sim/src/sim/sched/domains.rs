@@ -11,6 +11,7 @@
 //! they are.
 
 use corewise_core::machine_model::{MachineModel, Pe};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// A group of PEs.
@@ -22,8 +23,9 @@ pub(crate) struct Group {
     pub children: Vec<usize>,
     /// The PEs that are online.
     pub online: usize,
-    /// Threads on its PEs.
+    /// Threads on its PEs, and the sum of their weights.
     pub load: usize,
+    pub weight: i64,
     /// Attempts of busy PEs, and of idle ones, since the last that moved something or found nothing to do.
     pub failed: [u32; 2],
 }
@@ -98,7 +100,7 @@ impl Domains {
             let mut pes: Vec<usize> =
                 children.iter().flat_map(|&child| below.groups[child].pes.iter().copied()).collect();
             pes.sort_unstable();
-            Group { pes, children, online: 0, load: 0, failed: [0; 2] }
+            Group { pes, children, online: 0, load: 0, weight: 0, failed: [0; 2] }
         };
         let groups: Vec<Group> = children.into_values().map(group).collect();
         let mut of = vec![0; below.of.len()];
@@ -119,20 +121,31 @@ impl Domains {
         }
     }
 
-    /// Adds a thread to a PE.
-    pub fn add(&mut self, pe: usize) {
+    /// Adds a thread of a weight to a PE.
+    pub fn add(&mut self, pe: usize, weight: i64) {
         self.idle -= usize::from(self.load(pe) == 0 && self.is_online(pe));
         for level in &mut self.levels {
-            level.groups[level.of[pe]].load += 1;
+            let group = &mut level.groups[level.of[pe]];
+            group.load += 1;
+            group.weight += weight;
         }
     }
 
-    /// Removes a thread from a PE.
-    pub fn subtract(&mut self, pe: usize) {
+    /// Removes a thread of a weight from a PE.
+    pub fn subtract(&mut self, pe: usize, weight: i64) {
         for level in &mut self.levels {
-            level.groups[level.of[pe]].load -= 1;
+            let group = &mut level.groups[level.of[pe]];
+            group.load -= 1;
+            group.weight -= weight;
         }
         self.idle += usize::from(self.load(pe) == 0 && self.is_online(pe));
+    }
+
+    /// Adds to the weights of a PE's threads.
+    pub fn reweigh(&mut self, pe: usize, more: i64) {
+        for level in &mut self.levels {
+            level.groups[level.of[pe]].weight += more;
+        }
     }
 
     /// Returns the threads on a PE.
@@ -192,7 +205,7 @@ impl Domains {
 
 impl Group {
     fn single(pe: usize) -> Self {
-        Self { pes: vec![pe], children: Vec::new(), online: 0, load: 0, failed: [0; 2] }
+        Self { pes: vec![pe], children: Vec::new(), online: 0, load: 0, weight: 0, failed: [0; 2] }
     }
 
     /// Returns whether no thread is here.
@@ -200,9 +213,21 @@ impl Group {
         self.load == 0
     }
 
-    /// Compares the loads relative to the sizes.
-    pub fn compare(&self, other: &Self) -> std::cmp::Ordering {
+    /// Compares the threads relative to the PEs.
+    pub fn compare_load(&self, other: &Self) -> Ordering {
         (self.load * other.online.max(1)).cmp(&(other.load * self.online.max(1)))
+    }
+
+    /// Compares the weights relative to the PEs; groups with a thread for each PE at most are less.
+    pub fn compare_weight(&self, other: &Self) -> Ordering {
+        let by_weight =
+            (self.weight * other.online.max(1) as i64).cmp(&(other.weight * self.online.max(1) as i64));
+        self.is_overloaded().cmp(&other.is_overloaded()).then(by_weight)
+    }
+
+    /// Returns whether there are more threads than PEs.
+    pub fn is_overloaded(&self) -> bool {
+        self.load > self.online
     }
 }
 
@@ -230,12 +255,12 @@ mod tests {
     fn placed_threads_count_in_every_group() {
         let mut domains = domains("numa:2 pack:1 l3:2 core:2 pu:2");
         for pe in [0, 0, 1, 9] {
-            domains.add(pe);
+            domains.add(pe, 1);
         }
         let path: Vec<_> = domains.path(0).collect();
         assert_eq!(path, [(4, 16), (3, 8), (3, 4), (3, 2), (2, 1)]);
         assert_eq!((domains.idle(), domains.core(9).load, domains.last_cache(13).is_idle()), (13, 1, true));
-        domains.subtract(9);
+        domains.subtract(9, 1);
         domains.plug(9, false);
         assert_eq!((domains.idle(), domains.core(9).online), (13, 1));
     }

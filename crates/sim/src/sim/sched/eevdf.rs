@@ -11,7 +11,7 @@
 //! first", 1995. Limits: who sleeps with a negative lag keeps it, instead of staying in its queue until it
 //! is spent (`DELAY_DEQUEUE`); all requests are equally long.
 
-use super::queue::{Arrival, Discipline, Entity, RunQueue};
+use super::queue::{Arrival, Discipline, Entity, RunQueue, scale};
 
 /// The discipline.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Discipline for Eevdf {
     fn place(&self, queue: &RunQueue, entity: &mut Entity, owed: i64, arrival: Arrival) {
         let (mean, weights) = queue.mean();
         // The lag has the same value once the thread counts in the mean itself. Without others it is lost.
-        let lag = if weights > 0 { owed * (weights + entity.weight) / weights } else { 0 };
+        let lag = if weights > 0 { scale(owed, weights + entity.weight, weights) } else { 0 };
         let slice = entity.virtual_ns(self.slice_ns);
         let (lag, request) = match arrival {
             Arrival::New => (0, slice + owed),

@@ -3,7 +3,7 @@
 //! Problem: every policy is compared with it, so it must do what common systems do, no better and no worse.
 //! Approach: each part of Linux's fair scheduling class is a module. Each PE has a [`queue`], served by the
 //! rules of [`cfs`] or [`eevdf`]; threads are put on PEs by [`placement`] and moved by [`balance`], both by
-//! the loads of [`domains`]. Whoever has the PE is asked to give it up at ticks only, or when a thread wakes
+//! the loads of [`domains`]. Weights come from nice levels and [`groups`]. Whoever has the PE is asked to give it up at ticks only, or when a thread wakes
 //! up. Each PE's tick has its own phase: if all came at one instant, as Linux asks for unless `skew_tick` is
 //! set, teams of equal size would by accident run as gangs, which interrupts and late timers prevent on a
 //! real machine. Costs arise where Linux has them ([`crate::machine::Costs`]): who wakes another pays for
@@ -11,7 +11,7 @@
 //! end of the idle state before it; who moves pays for its caches. [`Kind::Fair`] treats all PEs as equally
 //! fast, like the baselines of the papers; [`Kind::Capacity`] prefers fast idle PEs, like Linux where it
 //! knows of the difference. Masks are always respected. Sources: the files named in each module;
-//! `kernel/time/tick-sched.c` for the tick. Limits: no groups and quotas, no other scheduling classes, no
+//! `kernel/time/tick-sched.c` for the tick. Limits: no other scheduling classes, no
 //! autonomous NUMA balancing; a PE's tick costs nothing.
 
 use super::Sim;
@@ -30,6 +30,7 @@ mod balance;
 mod cfs;
 pub(crate) mod domains;
 mod eevdf;
+pub mod groups;
 pub(crate) mod placement;
 pub(crate) mod queue;
 
@@ -56,6 +57,8 @@ pub struct Os {
     /// Time between two attempts to balance a domain.
     #[serde(deserialize_with = "duration")]
     pub balance: Duration,
+    /// Whether each copy of an application that is in no group is a group of its own.
+    pub autogroup: bool,
 }
 
 /// How the scheduler treats speeds.
@@ -84,7 +87,14 @@ impl Default for Os {
     fn default() -> Self {
         let ms = Duration::from_millis;
         // A PE tries every `busy_factor` = 16 ms times the PEs of the domain.
-        Self { scheduler: Kind::Fair, queue: QueueKind::Eevdf, slice: ms(3), tick: ms(4), balance: ms(16) }
+        Self {
+            scheduler: Kind::Fair,
+            queue: QueueKind::Eevdf,
+            slice: ms(3),
+            tick: ms(4),
+            balance: ms(16),
+            autogroup: false,
+        }
     }
 }
 
@@ -160,7 +170,12 @@ impl Sim {
     }
 
     fn enqueue(&mut self, thread: usize, pe: usize, arrival: Arrival) {
+        if self.hold_back(thread) {
+            return;
+        }
         self.settle(pe);
+        let weight = self.enter_group(thread);
+        self.threads[thread].entity.set_weight(weight);
         let entity = self.threads[thread].entity;
         let owed = match self.threads[thread].pe {
             Some(last) => self.rules.owed(&self.cpus[last].queue, &entity, arrival),
@@ -171,7 +186,7 @@ impl Sim {
         self.threads[thread].times.queue(self.now);
         let interrupts = self.cpus[pe].queue.enter(&*self.rules, entity, owed, arrival);
         self.queued += 1;
-        self.domains.add(pe);
+        self.domains.add(pe, weight);
         if interrupts {
             self.suspend(pe);
         } else if self.cpus[pe].running().is_none() {
@@ -196,10 +211,11 @@ impl Sim {
 
     /// Handles a tick of a PE if its thread's time is up.
     pub(super) fn tick(&mut self, pe: usize) {
-        if self.cpus[pe].queue.left_ns(&*self.rules) == Some(0)
-            && self.is_tick(pe)
-            && let Some(thread) = self.cpus[pe].queue.tick(&*self.rules)
-        {
+        if self.cpus[pe].queue.left_ns(&*self.rules) != Some(0) || !self.is_tick(pe) {
+            return;
+        }
+        self.reweigh(pe);
+        if let Some(thread) = self.cpus[pe].queue.tick(&*self.rules) {
             self.suspended(thread, pe);
         }
     }
@@ -234,12 +250,14 @@ impl Sim {
     }
 
     fn withdraw(&mut self, thread: usize) {
+        self.let_go(thread);
         let Some(pe) = self.threads[thread].pe else { return };
         self.settle(pe);
         let runs = self.cpus[pe].running() == Some(thread);
         let Some(entity) = self.cpus[pe].queue.leave(&*self.rules, thread) else { return };
         self.threads[thread].entity = entity;
-        self.domains.subtract(pe);
+        self.leave_group(thread);
+        self.domains.subtract(pe, entity.weight);
         if runs {
             self.vacated(thread, pe);
         } else {
@@ -257,13 +275,13 @@ impl Sim {
         }
     }
 
-    /// Changes the weight of a thread, which returns to its place in a queue.
+    /// Changes the own weight of a thread, which returns to its place in a queue.
     pub(super) fn set_weight(&mut self, thread: usize, weight: i64) {
         let pe = self.threads[thread].pe.filter(|_| self.threads[thread].ready);
         if pe.is_some() {
             self.withdraw(thread);
         }
-        self.threads[thread].entity.reweigh(weight);
+        self.threads[thread].entity.own = weight;
         if let Some(pe) = pe {
             self.enqueue(thread, pe, Arrival::Moved);
         }
@@ -297,6 +315,7 @@ impl Sim {
         let cpu = &mut self.cpus[pe];
         cpu.last = Some((thread, self.now));
         cpu.busy_ns += self.now.0 - cpu.since.0;
+        self.spend(thread, false);
         self.vacant.push_back(pe);
         self.moved.push(pe);
         self.touch(pe);
@@ -312,6 +331,7 @@ impl Sim {
         }
         let Some(index) = self.cpus[pe].queue.pick(&*self.rules) else { return };
         self.queued -= 1;
+        self.spend(index, true);
         let Costs { switch_us, migration_us, idle_exit_us, .. } = self.machine.spec.costs;
         let thread = &mut self.threads[index];
         let mut migration = 0.0;

@@ -5,21 +5,22 @@
 //! the threads; a [`Discipline`] decides. Virtual time is CPU time scaled by weight, so that equal virtual
 //! times are fair shares. It is comparable only within a queue: who changes queues takes along what it is
 //! owed. Sources: `struct cfs_rq` and `struct sched_entity` in the kernel's `include/linux/sched.h` and
-//! `kernel/sched/sched.h`; nice levels: `sched_prio_to_weight` in `kernel/sched/core.c`. Limits: one level,
-//! no groups.
+//! `kernel/sched/sched.h`. Limits: one level; [groups](super::groups) are part of the weights.
 
-/// The weight of a thread of nice level 0.
-pub(crate) const NICE_0_WEIGHT: i64 = 1024;
+/// The weight of a thread of nice level 0: 64 times Linux's, for parts of a group's weight.
+pub(crate) const NICE_0_WEIGHT: i64 = 64 * 1024;
 
 /// The weight of a thread of the class `SCHED_IDLE` (`WEIGHT_IDLEPRIO`).
-pub(crate) const IDLE_WEIGHT: i64 = 3;
+pub(crate) const IDLE_WEIGHT: i64 = 3 * NICE_0_WEIGHT / 1024;
 
 /// A thread as its run queue sees it. All times are in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entity {
     /// Its index.
     pub thread: usize,
-    /// Its weight: twice the weight gets twice the time.
+    /// Its own weight, by its nice level or class.
+    pub own: i64,
+    /// Its weight in its queue: twice the weight gets twice the time.
     pub weight: i64,
     /// Its virtual time.
     pub vtime: i64,
@@ -34,25 +35,18 @@ pub(crate) struct Entity {
 }
 
 impl Entity {
-    /// Creates a thread that has not run.
-    pub fn new(thread: usize) -> Self {
-        Self { thread, weight: NICE_0_WEIGHT, vtime: 0, deadline: 0, lag: 0, ran_ns: 0, protected: 0 }
-    }
-
-    /// Changes its weight outside of a queue. What it is owed, and its request, stay the same in CPU time.
-    pub fn reweigh(&mut self, weight: i64) {
-        self.lag = self.lag * self.weight / weight;
-        self.deadline = self.deadline * self.weight / weight;
-        self.weight = weight;
+    /// Creates a thread of its own weight that has not run.
+    pub fn new(thread: usize, own: i64) -> Self {
+        Self { thread, own, weight: own, vtime: 0, deadline: 0, lag: 0, ran_ns: 0, protected: 0 }
     }
 
     fn is_idle_class(&self) -> bool {
-        self.weight == IDLE_WEIGHT
+        self.own == IDLE_WEIGHT
     }
 
     /// Returns the virtual time of this much CPU time.
     pub fn virtual_ns(&self, ns: i64) -> i64 {
-        if self.weight == NICE_0_WEIGHT { ns } else { ns * NICE_0_WEIGHT / self.weight }
+        if self.weight == NICE_0_WEIGHT { ns } else { scale(ns, NICE_0_WEIGHT, self.weight) }
     }
 
     /// Returns the CPU time, rounded up, of this much virtual time.
@@ -60,8 +54,23 @@ impl Entity {
         if self.weight == NICE_0_WEIGHT {
             return virtual_ns;
         }
-        (virtual_ns * self.weight + NICE_0_WEIGHT - 1) / NICE_0_WEIGHT
+        scale(virtual_ns, self.weight, NICE_0_WEIGHT) + 1
     }
+
+    /// Changes the weight outside of a queue. What it is owed, and its request, stay the same in CPU time
+    /// (`reweight_entity`).
+    pub fn set_weight(&mut self, weight: i64) {
+        if weight != self.weight {
+            self.lag = scale(self.lag, self.weight, weight);
+            self.deadline = scale(self.deadline, self.weight, weight);
+            self.weight = weight;
+        }
+    }
+}
+
+/// Returns `a · b / c` of any size, rounded towards zero.
+pub(crate) fn scale(a: i64, b: i64, c: i64) -> i64 {
+    (i128::from(a) * i128::from(b) / i128::from(c)) as i64
 }
 
 /// How a thread comes to a queue.
@@ -139,11 +148,12 @@ impl RunQueue {
 
     /// Returns the mean virtual time by weight, and the sum of weights; the floor of a queue without threads.
     pub fn mean(&self) -> (i64, i64) {
-        let sum = |(sum, weight): (i64, i64), entity: &Entity| {
-            (sum + entity.weight * (entity.vtime - self.floor), weight + entity.weight)
+        let sum = |(sum, weight): (i128, i64), entity: &Entity| {
+            let above = i128::from(entity.vtime - self.floor);
+            (sum + i128::from(entity.weight) * above, weight + entity.weight)
         };
         let (sum, weight) = self.members().fold((0, 0), sum);
-        (self.floor + if weight > 0 { sum.div_euclid(weight) } else { 0 }, weight)
+        (self.floor + if weight > 0 { sum.div_euclid(i128::from(weight)) as i64 } else { 0 }, weight)
     }
 
     /// Charges the running thread for CPU time.
@@ -241,6 +251,16 @@ impl RunQueue {
         }
         self.running = Some(self.waiting.remove(place));
         None
+    }
+
+    /// Changes the weights of all threads, and returns by how much the sum grows.
+    pub fn reweigh(&mut self, weight: impl Fn(usize) -> i64) -> i64 {
+        let mut more = 0;
+        for entity in self.waiting.iter_mut().chain(&mut self.running) {
+            let new = weight(entity.thread);
+            more += new - std::mem::replace(&mut entity.weight, new);
+        }
+        more
     }
 
     fn insert(&mut self, entity: Entity) {

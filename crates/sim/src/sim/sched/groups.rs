@@ -1,0 +1,370 @@
+//! Groups of threads that share weights and quotas: control groups, and a group for each session.
+//!
+//! Problem: a program of many threads is not to take the machine from one of few, and some are to have no
+//! more than they pay for. Approach: groups form a tree. A group divides its weight among the threads that
+//! want a PE, on whichever PE, so that a thread in it counts as `w · Π s / W`: its own weight by its nice
+//! level, times the weight `s` of each group that it is in, divided by the sum `W` of the weights of what is
+//! active in that group. Queues thus stay flat. A group with a quota has so much CPU time in each period. Once
+//! it is spent, its threads leave their queues until the next period. With `os.autogroup` each copy of an
+//! application is a session, and has a group of its own, unless it is in a control group.
+//!
+//! Source: `calc_group_shares`, `update_cfs_group` and `task_h_load` in `kernel/sched/fair.c`, of which the
+//! product is the limit; `sched_prio_to_weight` in `kernel/sched/core.c`; CPU bandwidth control in
+//! `Documentation/scheduler/sched-bwc.rst`; `cpu.weight` and `cpu.max` in
+//! `Documentation/admin-guide/cgroup-v2.rst`; `kernel/sched/autogroup.c`. Limits: what is active counts as it
+//! is at a tick, where Linux takes a decaying mean; a PE of Linux takes a quota in parts of 5 ms, so that a
+//! group may have up to that much more on each PE in one period, and less in the next; no `cpu.max.burst`.
+
+use super::super::Sim;
+use super::queue::{Arrival, NICE_0_WEIGHT};
+use crate::program::duration;
+use crate::queue::Event;
+use crate::thread::Thread;
+use corewise_core::time::Time;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The weight of each nice level from -20 to 19 (`sched_prio_to_weight`); level 0 has 1024.
+const NICE_WEIGHTS: [i64; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121,
+    2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29,
+    23, 18, 15,
+];
+
+/// The weight of a group unless it has another one, as of `cpu.weight`: that of a thread of nice level 0.
+const WEIGHT: i64 = 100;
+
+/// The nice levels.
+pub const NICE_LEVELS: std::ops::RangeInclusive<i32> = -20..=19;
+
+/// Returns the weight of a nice level, which must be in [`NICE_LEVELS`].
+pub fn nice_weight(nice: i32) -> i64 {
+    NICE_WEIGHTS[(nice + 20) as usize] * (NICE_0_WEIGHT / 1024)
+}
+
+/// A group as written in a scenario.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GroupSpec {
+    /// Its weight among its siblings, as of `cpu.weight`: 1 to 10,000.
+    pub weight: u32,
+    /// The CPU time that it has in a period; as much as there is if left out.
+    pub quota: Option<Quota>,
+    /// The period of the quota.
+    #[serde(deserialize_with = "duration")]
+    pub period: Duration,
+    /// The group that it is in.
+    pub parent: Option<String>,
+}
+
+/// CPU time of all threads of a group together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Quota(#[serde(deserialize_with = "duration")] pub Duration);
+
+impl Default for GroupSpec {
+    fn default() -> Self {
+        let period = Duration::from_millis(100);
+        Self { weight: WEIGHT as u32, quota: None, period, parent: None }
+    }
+}
+
+impl GroupSpec {
+    /// Returns what is wrong with a group, if anything is. The ranges are Linux's.
+    pub fn fault(name: &str, all: &BTreeMap<String, GroupSpec>) -> Option<&'static str> {
+        let (least, most) = (Duration::from_millis(1), Duration::from_secs(1));
+        let spec = &all[name];
+        // A chain longer than the number of groups is a cycle.
+        let parent = |name: &&str| all.get(*name)?.parent.as_deref();
+        let depth = std::iter::successors(Some(name), parent).take(all.len() + 1).count();
+        [
+            (!(1..=10_000).contains(&spec.weight), "weight must be 1 to 10000"),
+            (!(least..=most).contains(&spec.period), "period must be 1ms to 1s"),
+            (spec.quota.is_some_and(|quota| quota.0 < least), "quota must be 1ms or more"),
+            (spec.parent.as_ref().is_some_and(|parent| !all.contains_key(parent)), "its parent is no group"),
+            (depth > all.len(), "it is in itself"),
+        ]
+        .into_iter()
+        .find_map(|(broken, problem)| broken.then_some(problem))
+    }
+}
+
+/// What a group has left of its quota.
+#[derive(Debug)]
+struct Budget {
+    quota_ns: i64,
+    period: Duration,
+    /// CPU time left, as of `since`.
+    left_ns: i64,
+    since: Time,
+    /// Threads that have a PE.
+    running: i64,
+    /// The number of the event that is valid.
+    number: u32,
+    is_spent: bool,
+}
+
+impl Budget {
+    /// Accounts for the time so far, and returns when it will be spent.
+    fn change(&mut self, now: Time, more: i64) -> Option<Time> {
+        self.left_ns -= self.running * (now.0 - self.since.0) as i64;
+        self.since = now;
+        self.running += more;
+        self.number = self.number.wrapping_add(1);
+        let until = self.left_ns.max(0) as u64;
+        (self.running > 0).then(|| Time(now.0 + until.div_ceil(self.running as u64)))
+    }
+}
+
+/// A group.
+#[derive(Debug)]
+struct Group {
+    weight: i64,
+    parent: Option<usize>,
+    /// The weights of the threads in queues, and of the groups with such threads, that are in it.
+    active: i64,
+    budget: Option<Budget>,
+}
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    all: Vec<Group>,
+    /// Threads that want a PE, but whose group has spent its quota.
+    held: Vec<usize>,
+}
+
+impl Groups {
+    fn new(specs: &BTreeMap<String, GroupSpec>) -> Self {
+        let place = |name: &String| specs.keys().position(|other| other == name);
+        let group = |spec: &GroupSpec| Group {
+            weight: i64::from(spec.weight) * NICE_0_WEIGHT / WEIGHT,
+            parent: spec.parent.as_ref().and_then(place),
+            active: 0,
+            budget: spec.quota.map(|quota| Budget {
+                quota_ns: quota.0.as_nanos() as i64,
+                period: spec.period,
+                left_ns: quota.0.as_nanos() as i64,
+                since: Time(0),
+                running: 0,
+                number: 0,
+                is_spent: false,
+            }),
+        };
+        Self { all: specs.values().map(group).collect(), held: Vec::new() }
+    }
+
+    /// Adds a group for a session.
+    fn add_session(&mut self) -> usize {
+        self.all.push(Group { weight: NICE_0_WEIGHT, parent: None, active: 0, budget: None });
+        self.all.len() - 1
+    }
+
+    /// Returns a group and all that it is in, innermost first.
+    fn path(&self, group: Option<usize>) -> impl Iterator<Item = usize> {
+        std::iter::successors(group, |&group| self.all[group].parent)
+    }
+
+    /// Adds a thread's weight to what is active, or subtracts it.
+    fn count(&mut self, group: Option<usize>, weight: i64, more: bool) {
+        let (mut group, mut weight) = (group, weight);
+        while let Some(index) = group {
+            let this = &mut self.all[index];
+            let was_idle = this.active == 0;
+            this.active += if more { weight } else { -weight };
+            if was_idle == (this.active == 0) {
+                return;
+            }
+            (group, weight) = (this.parent, this.weight);
+        }
+    }
+
+    /// Returns what a thread of this own weight counts as in its queue.
+    fn weight(&self, group: Option<usize>, own: i64) -> i64 {
+        let share = |weight: i64, group| {
+            let Group { weight: all, active, .. } = self.all[group];
+            (i128::from(weight) * i128::from(all) / i128::from(active.max(1))) as i64
+        };
+        self.path(group).fold(own, share).max(1)
+    }
+
+    /// Returns the number of threads that quotas keep from running.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn is_spent(&self, group: Option<usize>) -> bool {
+        self.path(group).any(|group| self.all[group].budget.as_ref().is_some_and(|budget| budget.is_spent))
+    }
+}
+
+impl Sim {
+    /// Adds groups, in which applications are by their place, and those of sessions.
+    pub fn with_groups(mut self, specs: &BTreeMap<String, GroupSpec>) -> Self {
+        self.groups = Groups::new(specs);
+        if self.os.autogroup {
+            for app in &mut self.apps {
+                app.plan.group = app.plan.group.or_else(|| Some(self.groups.add_session()));
+            }
+        }
+        for (group, period) in specs.values().map(|spec| spec.period).enumerate() {
+            if self.groups.all[group].budget.is_some() {
+                self.queue.push(Time(0) + period, Event::Refill { group: group as u32 });
+            }
+        }
+        self
+    }
+
+    fn group(&self, thread: usize) -> Option<usize> {
+        self.apps[self.threads[thread].app].plan.group
+    }
+
+    /// Counts a thread that enters a queue, and returns its weight there.
+    pub(super) fn enter_group(&mut self, thread: usize) -> i64 {
+        let (group, own) = (self.group(thread), self.threads[thread].entity.own);
+        self.groups.count(group, own, true);
+        self.groups.weight(group, own)
+    }
+
+    /// Counts a thread out that leaves its queue.
+    pub(super) fn leave_group(&mut self, thread: usize) {
+        self.groups.count(self.group(thread), self.threads[thread].entity.own, false);
+    }
+
+    /// Holds a thread back if its group has spent its quota, and returns whether it has.
+    pub(super) fn hold_back(&mut self, thread: usize) -> bool {
+        let held = self.groups.is_spent(self.group(thread));
+        if held {
+            self.groups.held.push(thread);
+        }
+        held
+    }
+
+    /// Forgets a thread that was held back.
+    pub(super) fn let_go(&mut self, thread: usize) {
+        self.groups.held.retain(|&held| held != thread);
+    }
+
+    /// Notes that a thread gets a PE, or no longer has it.
+    pub(super) fn spend(&mut self, thread: usize, runs: bool) {
+        let mut group = self.group(thread);
+        while let Some(index) = group {
+            self.change_budget(index, if runs { 1 } else { -1 });
+            group = self.groups.all[index].parent;
+        }
+    }
+
+    fn change_budget(&mut self, group: usize, more: i64) {
+        let Some(budget) = &mut self.groups.all[group].budget else { return };
+        if let Some(at) = budget.change(self.now, more) {
+            self.queue.push(at, Event::Spent { group: group as u32, number: budget.number });
+        }
+    }
+
+    /// Takes the threads of a group from their queues once its quota is spent.
+    pub(in super::super) fn exhaust(&mut self, group: usize, number: u32) {
+        let Some(budget) = self.groups.all[group].budget.as_mut() else { return };
+        if budget.number != number || budget.is_spent {
+            return;
+        }
+        budget.is_spent = true;
+        let is_in = |&thread: &usize| {
+            let in_queue = self.threads[thread].ready && !self.groups.held.contains(&thread);
+            in_queue && self.groups.path(self.group(thread)).any(|of| of == group)
+        };
+        let threads: Vec<usize> = self.present.iter().copied().filter(is_in).collect();
+        for thread in threads {
+            self.withdraw(thread);
+            self.groups.held.push(thread);
+        }
+    }
+
+    /// Begins a group's next period.
+    pub(in super::super) fn refill(&mut self, group: usize) {
+        self.change_budget(group, 0);
+        let Some(budget) = &mut self.groups.all[group].budget else { return };
+        budget.left_ns = budget.quota_ns + budget.left_ns.min(0);
+        budget.is_spent = false;
+        let period = budget.period;
+        self.change_budget(group, 0);
+        for thread in std::mem::take(&mut self.groups.held) {
+            let last = self.threads[thread].pe.filter(|&pe| self.may_use(thread, pe));
+            let pe = last.unwrap_or_else(|| self.choose(thread, None));
+            let arrival = if self.threads[thread].warm_pe.is_some() { Arrival::Moved } else { Arrival::New };
+            // Another group that it is in may still have none.
+            self.enqueue(thread, pe, arrival);
+        }
+        self.queue.push(self.now + period, Event::Refill { group: group as u32 });
+    }
+
+    /// Updates the weights of the threads of a PE, as groups have become more or less active elsewhere.
+    pub(super) fn reweigh(&mut self, pe: usize) {
+        if self.groups.all.is_empty() {
+            return;
+        }
+        self.settle(pe);
+        let Self { groups, apps, threads, .. } = self;
+        let weight = |thread: usize| {
+            let Thread { app, entity, .. } = &threads[thread];
+            groups.weight(apps[*app].plan.group, entity.own)
+        };
+        let more = self.cpus[pe].queue.reweigh(weight);
+        if more != 0 {
+            self.domains.reweigh(pe, more);
+            self.moved.push(pe);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(text: &str) -> BTreeMap<String, GroupSpec> {
+        toml::from_str(text).expect(text)
+    }
+
+    #[test]
+    fn a_group_divides_its_weight_among_what_is_active_in_it() {
+        let specs = groups("a = { weight = 300 }\nb = { parent = 'a' }\nc = { parent = 'a', weight = 200 }");
+        let mut groups = Groups::new(&specs);
+        let own = nice_weight(0);
+        for _ in 0..2 {
+            groups.count(Some(1), own, true);
+        }
+        assert_eq!(groups.weight(Some(1), own), 3 * own / 2);
+        groups.count(Some(2), own, true);
+        assert_eq!((groups.weight(Some(1), own), groups.weight(Some(2), own)), (own / 2, 2 * own));
+        groups.count(Some(2), own, false);
+        assert_eq!(groups.weight(Some(1), own), 3 * own / 2);
+        assert_eq!(groups.weight(None, nice_weight(5)), 335 * own / 1024);
+    }
+
+    #[test]
+    fn a_quota_lasts_as_long_as_its_threads_let_it() {
+        let specs = groups("a = { quota = '50ms' }");
+        let mut groups = Groups::new(&specs);
+        let budget = groups.all[0].budget.as_mut().expect("a quota");
+        assert_eq!(budget.change(Time(0), 1), Some(Time(50_000_000)));
+        assert_eq!(budget.change(Time(10_000_000), 1), Some(Time(30_000_000)));
+        assert_eq!(budget.change(Time(20_000_000), -2), None);
+        assert_eq!(budget.left_ns, 20_000_000);
+    }
+
+    #[test]
+    fn faults_are_found() {
+        for (text, words) in [
+            ("a.weight = 0", "weight must be"),
+            ("a.period = '2s'", "period must be"),
+            ("a.quota = '1us'", "quota must be"),
+            ("a.parent = 'x'", "no group"),
+            ("a.parent = 'b'\nb.parent = 'a'", "in itself"),
+        ] {
+            assert!(
+                GroupSpec::fault("a", &groups(text)).is_some_and(|fault| fault.contains(words)),
+                "{text}"
+            );
+        }
+        assert_eq!(GroupSpec::fault("a", &groups("a.parent = 'b'\nb.quota = '30ms'")), None);
+    }
+}
