@@ -10,6 +10,7 @@
 //! crate reads no file and no clock: a scenario and a seed determine every byte of a result.
 
 pub mod bench;
+mod chance;
 pub mod comparison;
 pub mod experiment;
 pub mod faults;

@@ -56,6 +56,8 @@ pub struct App {
     pub chains: Vec<Vec<u32>>,
     /// The parts taken from each pool since the last barrier.
     pub pools: Vec<u32>,
+    /// How many runs of it have begun.
+    pub runs: u64,
     /// When its current run began.
     pub started: Time,
     /// Factor on all work of this run.
@@ -157,6 +159,10 @@ impl Activity {
 pub struct Thread {
     /// Its identity.
     pub id: ThreadId,
+    /// What distinguishes it in every variant: its application, the run, its number in it.
+    pub key: u64,
+    /// How many works it has begun.
+    pub works: u64,
     /// Its process.
     pub pid: u32,
     /// Its application's index.

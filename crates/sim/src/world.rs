@@ -1,5 +1,6 @@
 //! The simulation as a [`World`]: the same engine and policies run on it as on a real machine.
 
+use crate::chance::Purpose;
 use crate::faults::Faults;
 use crate::machine::Pmu;
 use crate::random::Random;
@@ -26,12 +27,8 @@ pub struct SimWorld {
     outcomes: Vec<Outcome>,
     /// How many settings of each kind were changed.
     changed: BTreeMap<SettingKind, u64>,
-    /// A separate random stream, so that observing does not change what happens.
-    noise: Random,
     /// The random stream of faults at the interface.
     fault_random: Random,
-    /// The random stream of errors of progress.
-    progress_noise: Random,
     /// How far the clock is ahead of the simulation, in nanoseconds: the sum of its jumps.
     ahead_ns: u64,
 }
@@ -45,9 +42,7 @@ impl SimWorld {
             known: 0,
             outcomes: Vec::new(),
             changed: BTreeMap::new(),
-            noise: Random::new(seed, 1),
             fault_random: Random::new(seed, 3),
-            progress_noise: Random::new(seed, 4),
             ahead_ns: 0,
         }
     }
@@ -80,7 +75,10 @@ impl SimWorld {
         let lost = self.happens(self.sim.faults.lost_readings);
         let (now, hints) = (self.sim.now, self.hints(index));
         let pmu: Pmu = self.sim.machine.spec.pmu;
+        let (chance, progress_noise) = (self.sim.chance, self.sim.progress_noise);
         let thread = &mut self.sim.threads[index];
+        let errors_of = |purpose| chance.stream(purpose, &[thread.key, now.0]);
+        let (mut noise, mut error) = (errors_of(Purpose::CounterNoise), errors_of(Purpose::ProgressNoise));
         let app = &self.sim.apps[thread.app];
         let wanting = if thread.ready { now.0 - thread.ready_since.0 } else { 0 };
         let standing = match (thread.bound, thread.pinned) {
@@ -94,14 +92,14 @@ impl SimWorld {
             Arc::new(thread.permitted.intersection(&self.sim.online))
         };
         let counters = (!lost).then(|| match self.sim.samples {
-            false => CounterReading::Pmu(thread.counters.read(&pmu, thread.cpu_ns, &mut self.noise)),
+            false => CounterReading::Pmu(thread.counters.read(&pmu, thread.cpu_ns, &mut noise)),
             true => CounterReading::Sample(thread.times.samples(
                 thread.cpu_ns,
                 thread.counters.busy(),
-                &mut self.noise,
+                &mut noise,
             )),
         });
-        let told = self.sim.progress_noise.map(|noise| thread.progress.read(noise, &mut self.progress_noise));
+        let told = progress_noise.map(|noise| thread.progress.read(noise, &mut error));
         ThreadReading {
             thread: thread.id,
             pid: thread.pid,

@@ -26,9 +26,6 @@ const MODULES: &str = "name = 'modules'\n\
     steps = [{ repeat = { times = 25, steps = [{ each = { mcycles = 5, demand = 'int' } }, \
     { sleep = '95ms' }] } }]\n";
 
-/// A seed with which the default scheduler leaves both `fp` threads on one module.
-const UNLUCKY: u64 = 2;
-
 /// One fast and three slow PEs; a serial program beside a parallel one.
 const ASYMMETRIC: &str = "name = 'amp'\n\
     machine = { name = '1FC-3SC', topology = 'pack:1 l3:1(size=2MB) core:4 pu:1', \
@@ -84,6 +81,13 @@ fn ask(recording: &Recording, policy: &str, machine: Option<&str>) -> Prediction
     predict(&question).expect("a prediction")
 }
 
+/// Returns the first run of the default scheduler that chance made longer than a policy takes.
+fn unlucky(text: &str, policy: &str) -> Recorded {
+    let best = run(text, policy, 1).seconds;
+    let recorded = (1..30).map(|seed| run(text, "default", seed));
+    recorded.into_iter().find(|recorded| recorded.seconds > 1.3 * best).expect("chance is unkind at times")
+}
+
 /// The recorded time over the mean time that the same programs really take, simulated.
 fn real_speedup(recorded: &Recorded, text: &str, policy: &str) -> f64 {
     let seconds = (1..=5).map(|seed| run(text, policy, seed).seconds).sum::<f64>() / 5.0;
@@ -103,7 +107,7 @@ fn assert_within(prediction: &Prediction, real: f64) {
 
 #[test]
 fn a_placement_by_chance_is_reproduced_and_a_better_one_predicted() {
-    let recorded = run(MODULES, "default", UNLUCKY);
+    let recorded = unlucky(MODULES, "spread");
     let real = real_speedup(&recorded, MODULES, "spread");
     assert!(real > 1.3, "the recording was unlucky: {real}");
     let prediction = ask(&recorded.recording, "spread", None);
@@ -116,7 +120,7 @@ fn a_placement_by_chance_is_reproduced_and_a_better_one_predicted() {
 #[test]
 fn waits_for_others_follow_their_speed() {
     // By chance the serial program began on a slow PE.
-    let recorded = run(ASYMMETRIC, "default", 10);
+    let recorded = unlucky(ASYMMETRIC, "pa");
     let real = real_speedup(&recorded, ASYMMETRIC, "pa");
     assert!(real > 1.3, "the recording was unlucky: {real}");
     let prediction = ask(&recorded.recording, "pa", None);
@@ -132,7 +136,7 @@ fn waits_for_others_follow_their_speed() {
 
 #[test]
 fn another_machine_is_predicted() {
-    let recorded = run(MODULES, "default", UNLUCKY);
+    let recorded = unlucky(MODULES, "spread");
     let faster = MODULES.replace("core:2 pu:1'", "core:2 pu:1', ghz = 2.0, units = { fpu_conflict = 0.0 }");
     let real = real_speedup(&recorded, &faster, "default");
     let prediction = ask(&recorded.recording, "default", Some(&faster));
@@ -142,7 +146,7 @@ fn another_machine_is_predicted() {
 
 #[test]
 fn the_speedup_is_over_the_default_there_and_not_over_the_recorded_machine() {
-    let recorded = run(MODULES, "default", 1);
+    let recorded = unlucky(MODULES, "spread");
     let faster = MODULES.replace("core:2 pu:1'", "core:2 pu:1', ghz = 2.0");
     let default = ask(&recorded.recording, "default", Some(&faster));
     let same = default.speedup.expect("the recording is reproduced");
@@ -158,14 +162,14 @@ fn the_speedup_is_over_the_default_there_and_not_over_the_recorded_machine() {
 
 #[test]
 fn what_was_not_recorded_is_said_and_makes_the_range_wide() {
-    let mut recorded = run(MODULES, "default", UNLUCKY);
+    let mut recorded = unlucky(MODULES, "spread");
     let full = ask(&recorded.recording, "spread", None);
     for reading in observations(&mut recorded.recording).flat_map(|seen| &mut seen.threads) {
         (reading.counters, reading.runnable_ns) = (None, None);
     }
     let poor = ask(&recorded.recording, "spread", None);
-    let width = |prediction: &Prediction| gain(prediction).high - gain(prediction).low;
-    assert!(width(&poor) > 2.0 * width(&full), "{:?} {:?}", poor.over_recorded, full.over_recorded);
+    let width = |prediction: &Prediction| gain(prediction).high / gain(prediction).low - 1.0;
+    assert!(width(&poor) > 1.5 * width(&full), "{:?} {:?}", poor.over_recorded, full.over_recorded);
     let words = [poor.unknown.join("; "), poor.notes.join("; ")].join("; ");
     for part in ["FPU usage: not known for 100 %", "no usable counters", "waiting for a PE is not known"] {
         assert!(words.contains(part), "no `{part}` in {words}");
@@ -176,7 +180,7 @@ fn what_was_not_recorded_is_said_and_makes_the_range_wide() {
 #[test]
 fn nothing_is_predicted_from_a_recording_that_cannot_be_reproduced() {
     // Other load held the threads up: they got less than a third of the time that they wanted.
-    let mut recorded = run(MODULES, "default", UNLUCKY);
+    let mut recorded = unlucky(MODULES, "spread");
     for reading in observations(&mut recorded.recording).flat_map(|seen| &mut seen.threads) {
         (reading.cpu_ns, reading.counters) = (reading.cpu_ns * 29 / 100, None);
     }
@@ -188,7 +192,7 @@ fn nothing_is_predicted_from_a_recording_that_cannot_be_reproduced() {
 
 #[test]
 fn a_recording_of_nothing_is_refused() {
-    let Recorded { mut recording, .. } = run(MODULES, "default", UNLUCKY);
+    let Recorded { mut recording, .. } = unlucky(MODULES, "spread");
     let policy = || -> Box<dyn Policy> { policy::build("default").expect("a policy") };
     let failure = |recording: &Recording, recorded_on: Option<&str>| {
         let recorded_on = recorded_on.map(|text| Scenario::parse(text).expect("a scenario").machine);

@@ -9,6 +9,7 @@
 //! list; the waiting modes are those of parallelism-aware scheduling §2.2 and §3.2. Limits: the system's own
 //! work costs only what [`crate::machine::Costs`] defines.
 
+use crate::chance::{Chance, Purpose};
 use crate::faults::Faults;
 use crate::machine::Machine;
 use crate::queue::{Event, Queue};
@@ -40,13 +41,6 @@ const DONE_CYCLES: f64 = 1e-3;
 
 /// A run ends after this many events, however far it has come.
 pub const EVENTS_MAX: u64 = 1_000_000_000;
-
-/// The stream of random numbers that orders the starts of an instant. 0 is the simulation's own, 1 the noise
-/// of the counters.
-const START_ORDER: u64 = 2;
-
-/// The stream of random numbers for the operating system's times.
-const OS: u64 = 5;
 
 /// When a simulation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,8 +125,7 @@ pub struct Sim {
     /// The growth of each node's latency at present.
     growth: Vec<f64>,
     stop: Stop,
-    chance: Random,
-    os_random: Random,
+    pub(crate) chance: Chance,
     /// A separate random stream, so that faults change nothing but what they hit.
     fault_random: Random,
     audit: Option<audit::Audit>,
@@ -156,18 +149,20 @@ impl Sim {
         let count = machine.model.pes.len();
         let mut queue = Queue::new(count);
         // The order of several applications that start at one instant, and so of their thread IDs, is random.
-        let mut order: Vec<usize> = (0..plans.len()).collect();
-        let mut shuffle = Random::new(seed, START_ORDER);
-        for last in (1..order.len()).rev() {
-            order.swap(last, shuffle.below(last + 1));
-        }
-        for app in order {
+        let chance = Chance::new(seed);
+        let mut order: Vec<(f64, usize)> = (0..plans.len())
+            .map(|app| (chance.stratified(Purpose::StartOrder, &[app as u64]), app))
+            .collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (_, app) in order {
             queue.push(plans[app].start, Event::Start { app: app as u32 });
         }
         queue.push(Time(0) + os.balance, Event::Balance);
-        let mut os_random = Random::new(seed, OS);
-        let phase =
-            |_| Cpu { phase_ns: os_random.below(os.tick.as_nanos() as usize) as u64, ..Cpu::default() };
+        let tick_ns = os.tick.as_nanos() as usize;
+        let phase = |pe: usize| {
+            let phase_ns = chance.below(Purpose::TickPhase, &[pe as u64], tick_ns) as u64;
+            Cpu { phase_ns, ..Cpu::default() }
+        };
         let cpus = (0..count).map(phase).collect();
         Self {
             now: Time(0),
@@ -194,8 +189,7 @@ impl Sim {
             growth: vec![1.0; machine.model.nodes.len()],
             memory: machine.model.nodes.iter().map(|_| MemoryNode::default()).collect(),
             stop,
-            chance: Random::new(seed, 0),
-            os_random,
+            chance,
             fault_random: Random::new(seed, 2),
             audit: None,
             finished: false,
@@ -283,7 +277,8 @@ impl Sim {
                 if let Some(audit) = &mut self.audit {
                     audit.balanced = true;
                 }
-                let pause = self.os.balance.mul_f64(0.5 + self.os_random.unit());
+                let pause =
+                    self.os.balance.mul_f64(0.5 + self.chance.unit(Purpose::BalancePause, &[self.now.0]));
                 self.queue.push(self.now + pause, Event::Balance);
             }
             Event::Turn => self.begin_turn(),

@@ -5,6 +5,7 @@ use super::process::{Process, Times, Wait};
 use super::sched::placement::Flips;
 use super::sched::queue::Entity;
 use super::{Release, Sim};
+use crate::chance::{Purpose, mix};
 use crate::pmu::{Counters, Progress};
 use crate::program::{Op, Work};
 use crate::queue::Event;
@@ -40,6 +41,7 @@ impl App {
             alive: 0,
             arrived: Vec::new(),
             locks,
+            runs: 0,
             started: Time(0),
             work_factor: 1.0,
             broken: false,
@@ -70,7 +72,10 @@ impl Sim {
         let pid = FIRST_TID + self.threads.len() as u32;
         self.apps[app].started = self.now;
         self.apps[app].broken = false;
-        self.apps[app].work_factor = (1.0 + plan.variation * self.chance.normal()).max(0.1);
+        let run = self.apps[app].runs;
+        self.apps[app].runs += 1;
+        let variation = self.chance.stream(Purpose::Variation, &[app as u64, run]).normal();
+        self.apps[app].work_factor = (1.0 + plan.variation * variation).max(0.1);
         let all = &self.machine.model.topology.allowed;
         let permitted = Arc::new(plan.pin.as_ref().map_or_else(|| all.clone(), |pin| pin.intersection(all)));
         let team = self.team(app, &permitted);
@@ -83,6 +88,8 @@ impl Sim {
             let index = self.threads.len();
             self.threads.push(Thread {
                 id: ThreadId { tid: FIRST_TID + index as u32, generation: 0 },
+                key: mix(mix(app as u64, run), number as u64),
+                works: 0,
                 pid,
                 app,
                 master: number == 0,
@@ -222,9 +229,14 @@ impl Sim {
     }
 
     fn begin(&mut self, index: usize, work: Work, share: f64) -> Next {
-        let unequal =
-            if work.imbalance > 0.0 { 1.0 + work.imbalance * (2.0 * self.chance.unit() - 1.0) } else { 1.0 };
         let thread = &mut self.threads[index];
+        thread.works += 1;
+        let unequal = if work.imbalance > 0.0 {
+            let place = self.chance.unit(Purpose::Imbalance, &[thread.key, thread.works]);
+            1.0 + work.imbalance * (2.0 * place - 1.0)
+        } else {
+            1.0
+        };
         let factor = self.apps[thread.app].work_factor;
         thread.activity =
             Activity::Work { left: work.cycles * share * unequal * factor, demand: work.demand };

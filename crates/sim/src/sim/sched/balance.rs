@@ -16,6 +16,7 @@
 use super::super::Sim;
 use super::Kind;
 use super::domains::Group;
+use crate::chance::Purpose;
 use corewise_core::ids::PeId;
 
 /// Failed attempts after which an idle PE takes a running thread (`cache_nice_tries` + 2).
@@ -97,7 +98,9 @@ impl Sim {
         if domain.load < 2 {
             return;
         }
-        let (before, first) = domain.pes.split_at(self.os_random.below(domain.pes.len()));
+        let of = [self.now.0, level as u64, index as u64];
+        let (before, first) =
+            domain.pes.split_at(self.chance.below(Purpose::Balancer, &of, domain.pes.len()));
         let online = first.iter().chain(before).copied().filter(|&pe| self.online.contains(PeId(pe as u32)));
         let idle = online.clone().find(|&pe| self.domains.load(pe) == 0);
         let busy = online.clone().find(|&pe| self.domains.load(pe) > 0);

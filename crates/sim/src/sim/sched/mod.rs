@@ -15,6 +15,7 @@
 //! autonomous NUMA balancing; a PE's tick costs nothing.
 
 use super::Sim;
+use crate::chance::Purpose;
 use crate::machine::{Costs, Machine};
 use crate::program::duration;
 use corewise_core::cpuset::CpuSet;
@@ -180,7 +181,11 @@ impl Sim {
         let owed = match self.threads[thread].pe {
             Some(last) => self.rules.owed(&self.cpus[last].queue, &entity, arrival),
             // How far its parent is in its turn is chance.
-            None => -(self.os_random.below(self.rules.turn_max_ns() as usize) as i64),
+            None => {
+                let key = self.threads[thread].key;
+                let turn_ns = self.rules.turn_max_ns() as usize;
+                -(self.chance.below(Purpose::FirstTurn, &[key], turn_ns) as i64)
+            }
         };
         self.threads[thread].pe = Some(pe);
         self.threads[thread].times.queue(self.now);

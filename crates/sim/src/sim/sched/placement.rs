@@ -14,6 +14,8 @@
 
 use super::super::Sim;
 use super::Kind;
+use crate::chance::{Purpose, below};
+use crate::thread::Thread;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::time::Time;
 use std::cmp::Ordering;
@@ -60,7 +62,7 @@ impl Sim {
     /// Returns the PE for a new thread, or one whose last PE is forbidden.
     fn idlest(&mut self, thread: usize) -> usize {
         let count = self.cpus.len();
-        let first = self.chance.below(count);
+        let first = self.tie_break(thread);
         let domains = &self.domains;
         let order = |&a: &usize, &b: &usize| {
             let is_busy = |pe| domains.load(pe) > 0;
@@ -72,6 +74,16 @@ impl Sim {
         };
         // Every thread has a PE that it may use: `confine` ensures that.
         pes(&self.threads[thread].usable).min_by(order).unwrap_or(first)
+    }
+
+    /// Returns the PE that comes first of those that are alike, so that the starts of several seeds are spread.
+    fn tie_break(&self, thread: usize) -> usize {
+        let Thread { key, warm_pe, .. } = self.threads[thread];
+        let place = match warm_pe {
+            None => self.chance.stratified(Purpose::Placement, &[key]),
+            Some(_) => self.chance.unit(Purpose::Placement, &[key, self.now.0]),
+        };
+        below(place, self.cpus.len())
     }
 
     /// Returns the PE near which a woken thread shall run: its last one or its waker's.
@@ -129,7 +141,7 @@ impl Sim {
     /// Returns the PE with the fewest threads; of several the fastest, then the nearest.
     fn fastest_idle(&mut self, thread: usize, last: Option<usize>) -> usize {
         let count = self.cpus.len();
-        let first = self.chance.below(count);
+        let first = self.tie_break(thread);
         let key = |&pe: &usize| {
             let slowness = (1e6 / self.machine.reported[pe]) as u64;
             let distance = last.map(|last| self.machine.model.distance(last, pe));
