@@ -107,9 +107,10 @@ fn an_experiment_is_told_as_table_page_and_json() {
     assert_eq!(json["evidence"], "simulated");
     let result = &json["experiments"][0];
     assert_eq!((&result["evidence"], &result["name"]), (&"simulated".into(), &"small".into()));
-    assert_eq!(result["findings"][0]["agrees"], true);
+    assert_eq!(result["findings"][0]["verdict"], "agrees");
+    assert_eq!(result["findings"][1]["verdict"], "disagrees");
     assert_eq!(result["sensitivity"]["rows"][1]["name"], "a faster slow core");
-    assert!(result["scenarios"][0]["comparison"]["variants"][1]["speedup"].is_number());
+    assert!(result["scenarios"][0]["comparison"]["variants"][1]["speedup"]["low"].is_number());
 }
 
 #[test]

@@ -71,11 +71,11 @@ fn every_result_says_that_it_is_simulated() {
     let json: serde_json::Value = serde_json::from_str(&stdout(&["sim", &path, "--json"])).expect("JSON");
     assert_eq!(json["evidence"], "simulated");
     let baseline = &json["variants"][0];
-    assert_eq!((&baseline["name"], &baseline["speedup"]), (&"default".into(), &1.0.into()));
+    assert_eq!((&baseline["name"], &baseline["speedup"]["value"]), (&"default".into(), &1.0.into()));
     let serial = &baseline["applications"][0];
-    let seconds = serial["seconds"].as_f64().expect("it completes");
+    let seconds = serial["seconds"]["value"].as_f64().expect("it completes");
     assert!((0.3..=0.61).contains(&seconds), "300 million cycles at 0.5 to 1 GHz: {seconds}");
-    assert!(serial["fast_share"].is_number(), "{serial}");
+    assert!(serial["fast_share"]["value"].is_number(), "{serial}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn policies_and_values_can_be_others() {
     let args = ["sim", &path, "--policy", "default", "--set", "machine.ghz=2.0", "--json"];
     let json: serde_json::Value = serde_json::from_str(&stdout(&args)).expect("JSON");
     assert_eq!(json["variants"].as_array().map(Vec::len), Some(1), "the baseline is not run twice");
-    let seconds = json["variants"][0]["applications"][0]["seconds"].as_f64().expect("it completes");
+    let seconds = json["variants"][0]["applications"][0]["seconds"]["value"].as_f64().expect("it completes");
     assert!((0.15..=0.31).contains(&seconds), "at twice the clock: {seconds}");
 }
 
@@ -123,7 +123,7 @@ fn bulldovers_placement_beats_the_worst_one() {
     let speedup = |name: &str| {
         let variants = json["variants"].as_array().expect("variants");
         let variant = variants.iter().find(|variant| variant["name"] == name).expect(name);
-        variant["speedup"].as_f64().expect("all complete")
+        variant["speedup"]["value"].as_f64().expect("all complete")
     };
     assert!(speedup("BulldOver") / speedup("like with like") > 1.08);
     assert!((speedup("BulldOver") / speedup("unlike together") - 1.0).abs() < 0.01);
@@ -211,7 +211,7 @@ fn a_workload_of_rt_app_is_simulated() {
     let set = stdout(&[&arguments[..], &["--set", "demand.run.fpu=0.5", "--json"]].concat());
     let json: serde_json::Value = serde_json::from_str(&set).expect("JSON");
     assert_eq!(json["evidence"], "simulated");
-    let tick = json["variants"][0]["applications"][1]["seconds"].as_f64().expect("it completes");
+    let tick = json["variants"][0]["applications"][1]["seconds"]["value"].as_f64().expect("it completes");
     assert!((0.9..=1.3).contains(&tick), "fifty periods of 20 ms: {tick}");
 }
 
@@ -343,8 +343,9 @@ fn the_example_of_another_program_as_policy_does_as_well_as_spread() {
     let run = || stdout(&["sim", &path, "--policy", &policy, "--policy", "spread", "--json"]);
     let text = run();
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let speedup =
-        |variant: usize| json["variants"][variant]["applications"][0]["speedup"].as_f64().expect("one");
+    let speedup = |variant: usize| {
+        json["variants"][variant]["applications"][0]["speedup"]["value"].as_f64().expect("one")
+    };
     assert_eq!(json["variants"][1]["policy"], policy);
     assert!(speedup(1) > 1.05 && (speedup(1) / speedup(2) - 1.0).abs() < 0.02, "{text}");
     assert_eq!(text, run(), "the same scenario and seed give the same bytes");
@@ -390,7 +391,7 @@ fn the_example_that_asks_for_events_catches_phases_between_two_intervals() {
         let directory = tempfile::tempdir().expect("a directory");
         let text = stdout(&["sim", &file(&directory, scenario), "--policy", &policy, "--json"]);
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        json["variants"][1]["applications"][0]["speedup"].as_f64().expect("one")
+        json["variants"][1]["applications"][0]["speedup"]["value"].as_f64().expect("one")
     };
     let (told, blind) = (speedup(PHASES), speedup(&PHASES.replace("events = true", "")));
     assert!(told > 1.3 && blind < 1.05, "speedup {told} with events, {blind} without");

@@ -1,16 +1,20 @@
 //! One scenario with its variants and several seeds: completion times, and how they compare with the default.
 //!
-//! The baseline is the operating system's own scheduler without pins. Every variant runs with its seeds (or
-//! the first of them: [`Scenario::baseline_runs`]). An application's time in one run is the geometric mean of
-//! its completions, as in parallelism-aware scheduling §3; copies of one name count together. A speedup is
-//! the ratio of the means over all seeds; its spread is the standard deviation of the time over the seeds,
-//! relative to its mean. Fairness is the smallest progress of an application divided by the largest, where
-//! progress is its time alone on the machine over its time here: 1 is perfectly fair.
+//! The baseline is the operating system's own scheduler without pins. Every variant runs with the same seeds,
+//! and is compared with the baseline seed by seed ([`crate::estimate`]): both meet the same chance. An
+//! application's time in one run is the geometric mean of its completions, as in parallelism-aware scheduling
+//! §3; copies of one name count together. Its speedup is the geometric mean over the seeds of the baseline's
+//! time over its own; its spread is the standard deviation of the time over the seeds, relative to the mean.
+//! Progress is what an application gets done in a second relative to what it gets done alone on the machine.
+//! The weighted speedup is the sum of all applications' progress (A. Snavely, D. Tullsen, ASPLOS 2000); unlike
+//! the sum of their instructions it does not grow if more time is given to programs with many instructions a
+//! cycle. Fairness is the smallest progress divided by the largest, by completion times: 1 is perfectly fair.
 //!
 //! A comparison consists of [`Task`]s, one per run, that depend only on the scenario: [`tasks`] lists them,
 //! they can run anywhere, and [`combine`] merges the results in the order of the list. So the number of
 //! workers does not matter.
 
+use crate::estimate::Estimate;
 use crate::machine::Machine;
 use crate::scenario::{Scenario, ScenarioError, StopSpec, Variant};
 use crate::sim::EVENTS_MAX;
@@ -30,6 +34,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+mod figures;
+
+use figures::{Figures, geometric_mean};
+
 /// Columns of a timeline.
 const TIMELINE_COLUMNS: usize = 72;
 
@@ -46,8 +54,6 @@ pub struct Comparison {
     pub seed: u64,
     /// Number of seeds.
     pub runs: u32,
-    /// Number of seeds of the baseline.
-    pub baseline_runs: u32,
     /// The variants; the first is the baseline.
     pub variants: Vec<VariantResult>,
 }
@@ -62,21 +68,23 @@ pub struct VariantResult {
     /// Its applications by name.
     pub applications: Vec<AppResult>,
     /// Geometric mean of the applications' speedups over the baseline; `null` if one did not complete.
-    pub speedup: Option<f64>,
-    /// Mean time until every application has completed once, over the seeds.
-    pub all_done_seconds: Option<f64>,
-    /// The baseline's `all_done_seconds` divided by this one.
-    pub all_done_speedup: Option<f64>,
-    /// Instructions of all applications per second, mean over the seeds; includes busy-waits.
-    pub instructions_per_second: f64,
-    /// `instructions_per_second` divided by the baseline's; `null` if the baseline did nothing.
-    pub throughput_speedup: Option<f64>,
+    pub speedup: Option<Estimate>,
+    /// Time until every application has completed once.
+    pub all_done_seconds: Option<Estimate>,
+    /// The baseline's time until then divided by this one's.
+    pub all_done_speedup: Option<Estimate>,
+    /// The sum of the applications' progress; meant for runs in which applications restart until a fixed time.
+    pub weighted_speedup: Option<Estimate>,
+    /// This sum divided by the baseline's.
+    pub weighted_speedup_over_default: Option<Estimate>,
     /// Smallest progress divided by the largest, 0..1.
-    pub fairness: Option<f64>,
+    pub fairness: Option<Estimate>,
     /// Migrations per run, by the closest thing that both PEs share.
-    pub migrations: BTreeMap<&'static str, f64>,
+    pub migrations: BTreeMap<&'static str, Estimate>,
     /// Settings of waits that were changed per run, by their kind.
-    pub settings: BTreeMap<String, f64>,
+    pub settings: BTreeMap<String, Estimate>,
+    /// What some of these figures are in each seed.
+    pub by_seed: BySeed,
     /// The findings of the guard in the first run; `null` without a guard.
     pub guard: Option<Findings>,
     /// The timeline of the first run: which thread ran where.
@@ -85,23 +93,38 @@ pub struct VariantResult {
     pub timeline_seconds: f64,
 }
 
+/// Figures of a variant in each seed, in the order of the seeds; empty where one is not known in all.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct BySeed {
+    /// Geometric mean of the applications' speedups.
+    pub speedup: Vec<f64>,
+    /// The baseline's time until all are done divided by this one's.
+    pub all_done_speedup: Vec<f64>,
+    /// The weighted speedup divided by the baseline's.
+    pub weighted_speedup_over_default: Vec<f64>,
+    /// Mean share of the applications' active time in which one thread was seen to be runnable, 0..1.
+    pub sequential_fraction: Vec<f64>,
+}
+
 /// One application in one variant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AppResult {
     /// Its name.
     pub name: String,
-    /// Mean completion time over the seeds; `null` if it did not complete in each of them.
-    pub seconds: Option<f64>,
+    /// Completion time; `null` if it did not complete in each seed.
+    pub seconds: Option<Estimate>,
     /// Standard deviation of the time over the seeds, relative to the mean.
-    pub spread: Option<f64>,
-    /// Mean time of the baseline divided by the mean time here.
-    pub speedup: Option<f64>,
-    /// Mean share of its active time in which exactly one thread was seen to be runnable, 0..1.
-    pub sequential_fraction: Option<f64>,
-    /// Its instructions per second of the whole run, mean over the seeds.
-    pub instructions_per_second: f64,
+    pub spread: Option<Estimate>,
+    /// Time of the baseline divided by the time here.
+    pub speedup: Option<Estimate>,
+    /// What it gets done in a second, relative to alone on the machine; of all copies together.
+    pub progress: Option<Estimate>,
+    /// Share of its active time in which exactly one thread was seen to be runnable, 0..1.
+    pub sequential_fraction: Option<Estimate>,
+    /// Its instructions per second of the whole run.
+    pub instructions_per_second: Option<Estimate>,
     /// Share of its CPU time on the fastest PEs, 0..1; `null` if all PEs are equally fast.
-    pub fast_share: Option<f64>,
+    pub fast_share: Option<Estimate>,
 }
 
 /// One run that a comparison needs.
@@ -138,6 +161,8 @@ struct AppRun {
     times: Vec<Option<f64>>,
     cpu_ns: u64,
     instructions: f64,
+    /// The work done, without busy-waits.
+    work: f64,
     /// CPU time on the fastest PEs.
     fast_ns: u64,
     active_ns: u64,
@@ -165,37 +190,28 @@ pub fn last_seed(first: u64, runs: u32) -> u64 {
 /// Returns the runs that a comparison needs, in the order that [`combine`] expects.
 pub fn tasks(scenario: &Scenario) -> Vec<Task> {
     let alone = names(scenario).into_iter().map(|name| Task(Kind::Alone(name.to_owned())));
-    let together = variants(scenario).into_iter().flat_map(|(variant, runs)| {
-        seeds(scenario.seed, runs).map(move |seed| Task(Kind::Together(variant.clone(), seed)))
+    let together = variants(scenario).into_iter().flat_map(|variant| {
+        seeds(scenario.seed, scenario.runs).map(move |seed| Task(Kind::Together(variant.clone(), seed)))
     });
     alone.chain(together).collect()
 }
 
 /// Returns the comparison of a scenario from the results of all its [`tasks`].
 pub fn combine(scenario: &Scenario, runs: &[Run]) -> Comparison {
-    let names = names(scenario);
-    let (alone_runs, mut rest) = runs.split_at(names.len());
-    let mut alone = BTreeMap::new();
-    for (name, run) in names.iter().zip(alone_runs) {
-        if let Some(Some(time)) = run.apps.get(*name).and_then(|app| app.times.first()) {
-            alone.insert((*name).to_owned(), *time);
-        }
-    }
-    let mut results: Vec<VariantResult> = Vec::new();
-    for (variant, count) in variants(scenario) {
-        let (runs, others) = rest.split_at(count as usize);
-        rest = others;
-        let result = variant_result(scenario, &variant, runs, results.first(), &alone);
-        results.push(result);
-    }
+    let (alone, together) = runs.split_at(names(scenario).len());
+    let mut runs = together.chunks(scenario.runs as usize);
+    let baseline = runs.clone().next().unwrap_or_default();
+    let result = |variant: &Variant| {
+        let runs = runs.next().unwrap_or_default();
+        Figures { scenario, alone, runs, baseline }.result(variant)
+    };
     Comparison {
         scenario: scenario.name.clone(),
         evidence: "simulated",
         machine: format!("{}: {}", scenario.machine.name, scenario.machine.topology),
         seed: scenario.seed,
         runs: scenario.runs,
-        baseline_runs: scenario.baseline_runs.unwrap_or(scenario.runs),
-        variants: results,
+        variants: variants(scenario).iter().map(result).collect(),
     }
 }
 
@@ -215,13 +231,11 @@ fn baseline() -> Variant {
     Variant::policy(PolicySpec::from(&policy::DEFAULT))
 }
 
-/// Returns the variants with the numbers of their runs, the baseline first.
-fn variants(scenario: &Scenario) -> Vec<(Variant, u32)> {
+/// Returns the variants, the baseline first.
+fn variants(scenario: &Scenario) -> Vec<Variant> {
     let baseline = baseline();
-    let others = scenario.variants.iter().filter(|variant| **variant != baseline);
-    let others = others.map(|variant| (variant.clone(), scenario.runs));
-    let first = (baseline.clone(), scenario.baseline_runs.unwrap_or(scenario.runs));
-    std::iter::once(first).chain(others).collect()
+    let others = scenario.variants.iter().filter(|variant| **variant != baseline).cloned();
+    std::iter::once(baseline.clone()).chain(others).collect()
 }
 
 impl Task {
@@ -276,6 +290,7 @@ fn simulate(
         run.times.push(geometric_mean(app.completions.iter().copied()));
         run.cpu_ns += app.cpu_ns;
         run.instructions += app.instructions;
+        run.work += app.work;
         run.fast_ns += app.fast_ns;
         run.active_ns += app.parallelism.active_ns;
         run.sequential_ns += app.parallelism.sequential_ns;
@@ -341,95 +356,4 @@ fn ipc_ratios(scenario: &Scenario) -> Result<BTreeMap<String, f64>, ScenarioErro
         ratios.insert(name.to_owned(), ratio);
     }
     Ok(ratios)
-}
-
-fn variant_result(
-    scenario: &Scenario,
-    variant: &Variant,
-    runs: &[Run],
-    baseline: Option<&VariantResult>,
-    alone: &BTreeMap<String, f64>,
-) -> VariantResult {
-    let amp = !scenario.machine.speeds.is_empty();
-    let applications: Vec<AppResult> =
-        names(scenario).into_iter().map(|name| app_result(name, amp, runs, baseline)).collect();
-    let count = runs.len() as f64;
-    let migrations = Distance::MOVES
-        .into_iter()
-        .map(|distance| {
-            let all: u64 = runs.iter().filter_map(|run| run.migrations.get(&distance)).sum();
-            (distance.word(), all as f64 / count)
-        })
-        .filter(|(_, per_run)| *per_run > 0.0)
-        .collect();
-    let mut settings: BTreeMap<String, f64> = BTreeMap::new();
-    for (kind, changes) in runs.iter().flat_map(|run| &run.settings) {
-        *settings.entry(kind.to_string()).or_default() += *changes as f64 / count;
-    }
-    let progress: Option<Vec<f64>> =
-        applications.iter().map(|app| Some(alone.get(&app.name)? / app.seconds?)).collect();
-    let fairness = progress.map(|progress| {
-        let smallest = progress.iter().copied().fold(f64::INFINITY, f64::min);
-        smallest / progress.iter().copied().fold(0.0, f64::max)
-    });
-    let all_done: Option<Vec<f64>> = runs.iter().map(|run| run.all_done).collect();
-    let all_done = all_done.map(|times| times.iter().sum::<f64>() / count);
-    let all_done_baseline = baseline.map_or(all_done, |baseline| baseline.all_done_seconds);
-    let instructions_per_second = applications.iter().map(|app| app.instructions_per_second).sum();
-    let instructions_of_baseline = baseline.map_or(instructions_per_second, |b| b.instructions_per_second);
-    let speedups: Option<Vec<f64>> = applications.iter().map(|app| app.speedup).collect();
-    VariantResult {
-        name: variant.name.clone(),
-        policy: variant.policy.to_string(),
-        speedup: speedups.and_then(|speedups| geometric_mean(speedups.into_iter())),
-        all_done_seconds: all_done,
-        instructions_per_second,
-        throughput_speedup: (instructions_of_baseline > 0.0)
-            .then(|| instructions_per_second / instructions_of_baseline),
-        all_done_speedup: all_done_baseline.zip(all_done).map(|(base, time)| base / time),
-        fairness,
-        migrations,
-        settings,
-        guard: runs.first().and_then(|run| run.guard),
-        timeline: runs.first().map(|run| run.timeline.clone()).unwrap_or_default(),
-        timeline_seconds: runs.first().map_or(0.0, |run| run.seconds),
-        applications,
-    }
-}
-
-fn app_result(name: &str, amp: bool, runs: &[Run], baseline: Option<&VariantResult>) -> AppResult {
-    let entries = || runs.iter().filter_map(|run| run.apps.get(name));
-    let times: Option<Vec<f64>> = entries()
-        .map(|app| {
-            let copies: Option<Vec<f64>> = app.times.iter().copied().collect();
-            geometric_mean(copies?.into_iter())
-        })
-        .collect();
-    let mean = times.as_ref().map(|times| times.iter().sum::<f64>() / times.len() as f64);
-    let deviation = times.as_ref().zip(mean).map(|(times, mean)| {
-        let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
-        (squares / (times.len().max(2) - 1) as f64).sqrt() / mean
-    });
-    let base = match baseline {
-        Some(result) => result.applications.iter().find(|result| result.name == name).and_then(|r| r.seconds),
-        None => mean,
-    };
-    let (cpu, fast) = entries().fold((0, 0), |(cpu, fast), app| (cpu + app.cpu_ns, fast + app.fast_ns));
-    let rates = runs.iter().filter_map(|run| Some(run.apps.get(name)?.instructions / run.seconds));
-    let (active, sequential) =
-        entries().fold((0, 0), |(a, s), app| (a + app.active_ns, s + app.sequential_ns));
-    AppResult {
-        name: name.to_owned(),
-        seconds: mean,
-        spread: deviation,
-        speedup: base.zip(mean).map(|(base, mean)| base / mean),
-        sequential_fraction: (active > 0).then(|| sequential as f64 / active as f64),
-        instructions_per_second: rates.sum::<f64>() / runs.len() as f64,
-        fast_share: (amp && cpu > 0).then(|| fast as f64 / cpu as f64),
-    }
-}
-
-fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (count, logs) = values.fold((0, 0.0), |(count, logs), value: f64| (count + 1, logs + value.ln()));
-    (count > 0).then(|| (logs / f64::from(count)).exp())
 }

@@ -23,6 +23,10 @@ use std::time::Duration;
 /// The maximum number of threads of one scenario: a limit for typing errors.
 const THREADS_MAX: usize = 1 << 20;
 
+/// The answer to what files said before variants were compared seed by seed.
+pub(crate) const NO_BASELINE_RUNS: &str = "remove baseline_runs: the default runs with the seeds of all others, as it is compared with them seed by \
+     seed; `runs` sets their number";
+
 /// A scenario as written in its file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,7 +56,9 @@ pub struct Scenario {
     /// The number of consecutive seeds.
     #[serde(default = "default_runs")]
     pub runs: u32,
-    /// The number of seeds of the baseline, if different: where it places threads by chance it varies most.
+    /// Of former versions; see [`NO_BASELINE_RUNS`].
+    #[serde(default)]
+    #[doc(hidden)]
     pub baseline_runs: Option<u32>,
     /// When a run ends.
     #[serde(default)]
@@ -420,7 +426,8 @@ impl Scenario {
             (!factors_are_good, "the factors of scale must be above 0"),
             (self.applications.is_empty(), "it has no application"),
             (threads > THREADS_MAX, "it has more than 1048576 threads"),
-            (self.runs == 0 || self.baseline_runs == Some(0), "runs must be 1 or more"),
+            (self.runs == 0, "runs must be 1 or more"),
+            (self.baseline_runs.is_some(), NO_BASELINE_RUNS),
             (self.stop.completions == 0, "stop.completions must be 1 or more"),
             (self.stop.time.is_zero(), "stop.time must be above 0"),
             (self.interval < Duration::from_millis(1), "interval must be 1ms or more"),

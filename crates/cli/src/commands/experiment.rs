@@ -2,7 +2,7 @@
 
 use crate::{experiments, whole_file};
 use anyhow::{Context, Result, bail};
-use corewise_render::experiment::{page, table};
+use corewise_render::experiment::{index, page, table};
 use corewise_render::table::Table;
 use corewise_render::terminal;
 use corewise_sim::experiment::ExperimentResult;
@@ -33,7 +33,7 @@ struct Run {
     /// Its name, the path of a folder with an experiment.toml, or `all`
     #[arg(value_name = "NAME|all")]
     name: String,
-    /// Write a page; with `all` the directory for one page each
+    /// Write a page; with `all` the directory for one page each and an index.html with all claims
     #[arg(long, value_name = "FILE|DIR")]
     html: Option<PathBuf>,
     /// Write everything as JSON; `-` for standard output, without the tables
@@ -87,7 +87,7 @@ impl Run {
                 experiment = experiment.with_runs(runs);
             }
             let result = experiments::run(&experiment, workers)?;
-            if !to_stdout {
+            if !to_stdout && !all {
                 terminal::print(&table::render(&result))?;
             }
             if let Some(html) = &self.html {
@@ -95,6 +95,13 @@ impl Run {
                 write(&path, &page::render(&result))?;
             }
             results.push(result);
+            // After each, as all take long.
+            if let Some(directory) = self.html.as_ref().filter(|_| all) {
+                write(&directory.join("index.html"), &index::render(&results))?;
+            }
+        }
+        if all && !to_stdout {
+            terminal::print(&table::render_claims(&results))?;
         }
         if let Some(path) = &self.json {
             let results = Results { evidence: "simulated", experiments: &results };

@@ -5,10 +5,11 @@ use crate::{machine_file, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy::PolicySpec;
 use corewise_core::policy::exec::StartCommand;
-use corewise_render::sim::page;
+use corewise_render::sim::{estimate, page};
 use corewise_render::table::Table;
 use corewise_render::terminal::Name;
 use corewise_sim::comparison::{Comparison, VariantResult, compare, last_seed};
+use corewise_sim::estimate::Estimate;
 use corewise_sim::rt_app;
 use corewise_sim::scenario::{Scenario, Variant};
 use corewise_sys::input;
@@ -220,14 +221,15 @@ fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::f
         format!(" (policy {})", Name(&variant.policy))
     };
     writeln!(out, "\n{}{by}", Name(&variant.name))?;
-    let mut table = Table::new("<>>>>");
-    table.row(["application", "seconds", "spread", "speedup", "on fast"]);
+    let mut table = Table::new("<>>>>>");
+    table.row(["application", "seconds", "spread", "speedup", "95 % interval", "on fast"]);
     for app in &variant.applications {
         table.row([
             Name(&app.name).to_string(),
             known(app.seconds, |s| format!("{s:.3}")),
             known(app.spread, percent),
             known(app.speedup, |s| format!("{s:.3}")),
+            interval(app.speedup),
             known(app.fast_share, percent),
         ]);
     }
@@ -235,20 +237,20 @@ fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::f
         out,
         "{table}  all done after {} s, speedup {}",
         known(variant.all_done_seconds, |s| format!("{s:.3}")),
-        known(variant.all_done_speedup, |s| format!("{s:.3}"))
+        estimate::ratio(variant.all_done_speedup)
     )?;
     let moves: Vec<String> =
-        variant.migrations.iter().map(|(distance, count)| format!("{distance} {count:.1}")).collect();
+        variant.migrations.iter().map(|(distance, count)| format!("{distance} {:.1}", count.value)).collect();
     writeln!(
         out,
         "  speedup {} (geometric mean), fairness {}, migrations a run: {}",
-        known(variant.speedup, |s| format!("{s:.3}")),
+        estimate::ratio(variant.speedup),
         known(variant.fairness, |f| format!("{f:.2}")),
         if moves.is_empty() { "none".to_owned() } else { moves.join(", ") }
     )?;
     if !variant.settings.is_empty() {
         let settings: Vec<String> =
-            variant.settings.iter().map(|(kind, count)| format!("{kind} {count:.1}")).collect();
+            variant.settings.iter().map(|(kind, count)| format!("{kind} {:.1}", count.value)).collect();
         writeln!(out, "  settings changed a run: {}", settings.join(", "))?;
     }
     // Under `default` nothing is placed.
@@ -258,8 +260,13 @@ fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::f
     }
 }
 
-fn known(value: Option<f64>, words: impl Fn(f64) -> String) -> String {
-    value.map_or_else(|| "-".to_owned(), words)
+fn known(estimate: Option<Estimate>, words: impl Fn(f64) -> String) -> String {
+    estimate.map_or_else(|| "-".to_owned(), |estimate| words(estimate.value))
+}
+
+fn interval(estimate: Option<Estimate>) -> String {
+    let ends = estimate.and_then(|estimate| estimate.low.zip(estimate.high));
+    ends.map_or_else(|| "-".to_owned(), |(low, high)| format!("{low:.3} to {high:.3}"))
 }
 
 fn percent(share: f64) -> String {

@@ -278,7 +278,7 @@ fn scenario(text: &str) -> Result<()> {
 
 /// Also runs a scenario that is small by what it says.
 fn simulated(scenario: Scenario) -> Result<()> {
-    let scenario = Scenario { runs: 1, baseline_runs: None, ..scenario };
+    let scenario = Scenario { runs: 1, ..scenario };
     if size::most(&scenario, 1)?.events < SIMULATED_MAX {
         compare(&scenario, None)?;
     }

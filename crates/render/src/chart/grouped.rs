@@ -21,8 +21,8 @@ pub struct GroupedBar {
     pub name: String,
     /// Its length.
     pub value: Option<f64>,
-    /// Half the length of its whisker.
-    pub spread: f64,
+    /// From where to where its whisker goes.
+    pub whisker: Option<(f64, f64)>,
     /// Its value in words.
     pub figure: String,
     /// Its colour.
@@ -79,7 +79,10 @@ impl GroupedBars {
     /// Returns a scale that includes every bar, whisker and band.
     fn scale(&self) -> Scale {
         let bars = || self.groups.iter().flat_map(|group| &group.bars);
-        let own = bars().filter_map(|bar| Some([bar.value? - bar.spread, bar.value? + bar.spread]));
+        let own = bars().filter_map(|bar| {
+            let value = bar.value?;
+            Some(bar.whisker.map_or([value; 2], |(low, high)| [low, high]))
+        });
         let bands = bars().flat_map(|bar| bar.bands.iter().map(|(from, to, _)| [*from, *to]));
         let ends = own.chain(bands).flatten().chain([0.0, self.reference]);
         let (low, high) = ends.fold((0.0, 0.01), |(low, high): (f64, f64), x| (low.min(x), high.max(x)));
@@ -108,9 +111,8 @@ impl GroupedBar {
                 @let (from, to) = (scale.x(value.min(0.0)), scale.x(value.max(0.0)));
                 rect x=(from) y=(top + 2.0) width=(tenth(to - from)) height=(BAR_HEIGHT - 4.0)
                     fill=(self.colour) {}
-                @if self.spread > 0.0 {
-                    line.whisker x1=(scale.x(value - self.spread)) y1=(middle)
-                        x2=(scale.x(value + self.spread)) y2=(middle) {}
+                @if let Some((low, high)) = self.whisker {
+                    line.whisker x1=(scale.x(low)) y1=(middle) x2=(scale.x(high)) y2=(middle) {}
                 }
             }
             @for (from, to, words) in &self.bands {

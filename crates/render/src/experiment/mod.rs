@@ -1,4 +1,8 @@
 //! Results of experiments.
 
+pub mod index;
 pub mod page;
 pub mod table;
+
+#[cfg(test)]
+mod tests;

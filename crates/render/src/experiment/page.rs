@@ -1,13 +1,15 @@
 //! The result of an experiment as one HTML page. Each scenario is a group of bars, one a variant, with a
 //! whisker for the spread over the seeds and a band where the paper gives a number.
 
-use super::table::{agreement, figure, words};
+use super::table::{agreement, figure, tally, words};
 use crate::chart::grouped::{self, Group, GroupedBar, GroupedBars};
 use crate::chart::palette::colour;
-use crate::page::words::{Seconds, Share};
 use crate::page::{self, known, remark, text};
+use crate::sim::estimate::{ratio, seconds, share};
 use corewise_sim::comparison::{VariantResult, last_seed};
-use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, spread, variant_names};
+use corewise_sim::estimate::Estimate;
+use corewise_sim::experiment::finding::Verdict;
+use corewise_sim::experiment::{ExperimentResult, ScenarioResult, variant_names};
 use maud::{Markup, html};
 
 /// Renders the page.
@@ -27,42 +29,41 @@ pub fn render(result: &ExperimentResult) -> String {
 fn header(result: &ExperimentResult) -> Markup {
     let first = result.scenarios.first().map(|scenario| &scenario.comparison);
     let seeds = first.map(|first| format!("{} to {}", first.seed, last_seed(first.seed, first.runs)));
-    let agree = result.findings.iter().filter(|verdict| verdict.agrees == Some(true)).count();
     let facts = [
         ("Evidence", text(result.evidence)),
         ("Paper", text(&result.source)),
         ("Figure", text(&result.figure)),
         ("Seeds", known(seeds)),
-        ("Claims that agree", text(format_args!("{agree} of {}", result.findings.len()))),
+        ("Claims", text(tally(&result.findings))),
     ];
     let command = format!("experiment {}", result.name);
     page::header(&command, &text(&result.title), &facts, &remark(&result.about))
 }
 
 fn findings(result: &ExperimentResult) -> Markup {
-    let class = |agrees| match agrees {
-        Some(true) => "agrees",
-        Some(false) => "differs",
-        None => "quiet",
-    };
     let rows = html! {
-        @for verdict in &result.findings {
+        @for judgement in &result.findings {
             tr {
-                td { (verdict.claim) }
-                td { (verdict.paper) }
-                td { (verdict.ours) }
-                td class=(class(verdict.agrees)) { (agreement(verdict.agrees)) }
+                td { (judgement.claim) }
+                td { (judgement.paper) }
+                td { (judgement.ours) }
+                td class=(class(judgement.verdict)) { (agreement(judgement.verdict)) }
             }
         }
     };
-    page::section("What the paper found", &page::table(&["Claim", "Paper", "Ours (simulated)", ""], &rows))
+    let content = html! {
+        (page::table(&["Claim", "Paper", "Ours (simulated)", ""], &rows))
+        (remark("Ranges are 95 % intervals over the seeds. A claim agrees if the whole interval does."))
+    };
+    page::section("What the paper found", &content)
 }
 
-/// Returns half the length of a whisker: the spread of the time is that of the speed.
-fn whisker(measure: Measure, variant: &VariantResult) -> f64 {
-    match (measure, spread(variant), variant.speedup) {
-        (Measure::Speedup, Some(spread), Some(speedup)) => spread * speedup,
-        _ => 0.0,
+/// Returns how a verdict is shown.
+pub(super) fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Disagrees => "differs",
+        Verdict::Undecided | Verdict::NotChecked => "quiet",
     }
 }
 
@@ -79,8 +80,8 @@ fn chart(result: &ExperimentResult) -> Markup {
     let groups = result.scenarios.iter().map(group).collect();
     let content = html! {
         p.legend {
-            "A whisker is the spread over the seeds (standard deviation), a hatched band the paper's number, \
-             the line is the default."
+            "A whisker is the 95 % interval over the seeds, a hatched band the paper's number, the line is \
+             the default."
         }
         (GroupedBars { groups, reference: 0.0 }.draw("bars"))
     };
@@ -96,14 +97,15 @@ fn bar(
     let measure = result.measure;
     let value = measure.of(variant);
     let own = result.published.iter().filter(|n| n.scenario == scenario.name && n.variant == variant.name);
+    let exact = |value| figure(measure, Some(Estimate { value, low: None, high: None }));
     let band = |lowest, highest| {
-        let words = format!("paper: {} to {}", figure(measure, Some(lowest)), figure(measure, Some(highest)));
+        let words = format!("paper: {} to {}", exact(lowest), exact(highest));
         (lowest, highest, words)
     };
     GroupedBar {
         name: variant.name.clone(),
-        value,
-        spread: whisker(measure, variant),
+        value: value.map(|value| value.value),
+        whisker: value.and_then(|value| value.low.zip(value.high)),
         figure: figure(measure, value),
         colour,
         bands: own.map(|number| band(number.lowest, number.highest)).collect(),
@@ -114,13 +116,13 @@ fn sensitivity(result: &ExperimentResult) -> Markup {
     let Some(own) = &result.sensitivity else { return Markup::default() };
     let mut columns = vec!["Setting"];
     columns.extend(own.variants.iter().map(String::as_str));
-    columns.push("Claims that hold");
+    columns.push("Claims that agree");
     let rows = html! {
         @for row in &own.rows {
             tr {
                 th scope="row" title=(row.set.join(" ")) { (row.name) }
                 @for mean in &row.means { td.figure { (figure(result.measure, *mean)) } }
-                td.figure { (row.agree) " of " (row.checked) }
+                td.figure { (row.agree) " of " (row.checked) ", " (row.undecided) " undecided" }
             }
         }
     };
@@ -133,7 +135,8 @@ fn sensitivity(result: &ExperimentResult) -> Markup {
 }
 
 fn applications(result: &ExperimentResult) -> Markup {
-    let columns = ["Scenario", "Variant", "Application", "Time", "Spread", "Speedup", "On fast PEs"];
+    let columns =
+        ["Scenario", "Variant", "Application", "Time", "Spread", "Speedup", "Progress", "On fast PEs"];
     let rows = html! {
         @for scenario in &result.scenarios {
             @for variant in &scenario.comparison.variants {
@@ -142,10 +145,11 @@ fn applications(result: &ExperimentResult) -> Markup {
                         th scope="row" { (scenario.name) }
                         td { (variant.name) }
                         td { (app.name) }
-                        td.figure { (known(app.seconds.map(Seconds))) }
-                        td.figure { (known(app.spread.map(Share))) }
-                        td.figure { (known(app.speedup.map(|speedup| format!("{speedup:.3}")))) }
-                        td.figure { (known(app.fast_share.map(Share))) }
+                        td.figure { (seconds(app.seconds)) }
+                        td.figure { (share(app.spread)) }
+                        td.figure { (ratio(app.speedup)) }
+                        td.figure { (share(app.progress)) }
+                        td.figure { (share(app.fast_share)) }
                     }
                 }
             }

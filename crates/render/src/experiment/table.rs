@@ -1,8 +1,9 @@
 //! The result of an experiment as text for a terminal.
 
 use crate::table::Table;
-use corewise_sim::experiment::finding::signed_percent;
-use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, spread, variant_names};
+use corewise_sim::estimate::Estimate;
+use corewise_sim::experiment::finding::{Judgement, Verdict, percent, signed_percent};
+use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, count, variant_names};
 use std::fmt::{Result, Write};
 
 /// Renders the text.
@@ -13,12 +14,14 @@ pub fn render(result: &ExperimentResult) -> String {
     text
 }
 
-/// Formats a figure of an experiment's measure; effects have a sign.
-pub fn figure(measure: Measure, value: Option<f64>) -> String {
+/// Formats a figure of an experiment's measure with half its interval; effects have a sign.
+pub fn figure(measure: Measure, value: Option<Estimate>) -> String {
     let Some(value) = value else { return "-".to_owned() };
     match measure {
-        Measure::Spread | Measure::Sequential => format!("{:.1} %", 100.0 * value),
-        Measure::Speedup | Measure::AllDone | Measure::Throughput | Measure::Delta => signed_percent(value),
+        Measure::Spread | Measure::Sequential => percent(&value),
+        Measure::Speedup | Measure::AllDone | Measure::WeightedSpeedup | Measure::Delta => {
+            signed_percent(&value)
+        }
     }
 }
 
@@ -27,7 +30,9 @@ pub fn words(measure: Measure) -> &'static str {
     match measure {
         Measure::Speedup => "speedup over the default (geometric mean of the applications)",
         Measure::AllDone => "speedup over the default of the time until all have completed",
-        Measure::Throughput => "instructions of all applications a second, over the default",
+        Measure::WeightedSpeedup => {
+            "weighted speedup (what all get done, each relative to alone), over the default"
+        }
         Measure::Spread => "run-to-run spread of the application that varies most",
         Measure::Sequential => "share of the time with one runnable thread, as the system sees it",
         Measure::Delta => "benefit of close over distant placement (Δ)",
@@ -35,19 +40,54 @@ pub fn words(measure: Measure) -> &'static str {
 }
 
 /// Returns in words whether paper and simulation agree.
-pub fn agreement(agrees: Option<bool>) -> &'static str {
-    match agrees {
-        Some(true) => "agrees",
-        Some(false) => "does not agree",
-        None => "not checked",
+pub fn agreement(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Disagrees => "does not agree",
+        Verdict::Undecided => "undecided",
+        Verdict::NotChecked => "not checked",
     }
+}
+
+/// Renders the claims of all experiments as one table.
+pub fn render_claims(results: &[ExperimentResult]) -> String {
+    let mut table = Table::new("<<<");
+    for result in results {
+        table.row([result.name.as_str(), &tally(&result.findings), &result.title]);
+    }
+    let all: Vec<Judgement> = results.iter().flat_map(|result| result.findings.clone()).collect();
+    table.row(["all", &tally(&all), ""]);
+    let mut text = format!("simulated: the claims of {} experiments\n{table}", results.len());
+    for result in results {
+        text += &format!("\n{} ({}, {})\n{}", result.name, result.source, result.figure, claims(result));
+    }
+    text
+}
+
+/// Returns how many claims have which verdict.
+pub fn tally(judged: &[Judgement]) -> String {
+    let rest = [(Verdict::Undecided, "undecided"), (Verdict::NotChecked, "not checked")];
+    let rest = rest.map(|(verdict, words)| (count(judged, verdict), words));
+    let rest = rest.iter().filter(|(count, _)| *count > 0).map(|(count, words)| format!(", {count} {words}"));
+    let agree = count(judged, Verdict::Agrees);
+    format!("{agree} of {} agree{}", judged.len(), rest.collect::<String>())
+}
+
+fn claims(result: &ExperimentResult) -> Table {
+    let mut table = Table::new("<<");
+    for judgement in &result.findings {
+        table.row([agreement(judgement.verdict), &judgement.claim]);
+        if !judgement.paper.is_empty() {
+            table.row(["", &format!("paper: {}", judgement.paper)]);
+        }
+        table.row(["", &format!("ours:  {}", judgement.ours)]);
+    }
+    table
 }
 
 fn write_result(out: &mut String, result: &ExperimentResult) -> Result {
     writeln!(out, "{}: {} ({}, {})", result.evidence, result.title, result.source, result.figure)?;
-    let brackets =
-        if result.measure == Measure::Speedup { "; in brackets its spread over the seeds, in %" } else { "" };
-    writeln!(out, "\n{}{brackets}", words(result.measure))?;
+    writeln!(out, "\n{}, with 95 % intervals over the seeds", words(result.measure))?;
     let variants = variant_names(result.scenarios.iter());
     let mut table = Table::new(&format!("<{}", ">".repeat(variants.len())));
     table.row(std::iter::once("").chain(variants.iter().map(|name| &**name)));
@@ -59,33 +99,21 @@ fn write_result(out: &mut String, result: &ExperimentResult) -> Result {
     if !result.findings.is_empty() {
         writeln!(out, "\nwhat the paper found")?;
     }
-    let mut table = Table::new("<<");
-    for verdict in &result.findings {
-        table.row([agreement(verdict.agrees), &verdict.claim]);
-        if !verdict.paper.is_empty() {
-            table.row(["", &format!("paper: {}", verdict.paper)]);
-        }
-        table.row(["", &format!("ours:  {}", verdict.ours)]);
-    }
-    write!(out, "{table}")?;
+    write!(out, "{}", claims(result))?;
     write_sensitivity(out, result)?;
     writeln!(out)
 }
 
 fn cell(scenario: &ScenarioResult, variant: &str, measure: Measure) -> String {
     let Some(variant) = scenario.variant(variant) else { return String::new() };
-    let value = figure(measure, measure.of(variant));
-    match spread(variant) {
-        Some(spread) if measure == Measure::Speedup => format!("{value} ({:.1})", 100.0 * spread),
-        _ => value,
-    }
+    figure(measure, measure.of(variant))
 }
 
 fn write_sensitivity(out: &mut String, result: &ExperimentResult) -> Result {
     let Some(table) = &result.sensitivity else { return Ok(()) };
     writeln!(
         out,
-        "\nwhat it depends on: means over {} ({} seeds), claims that hold",
+        "\nwhat it depends on: means over {} ({} seeds), claims that agree",
         table.scenarios.join(", "),
         table.runs
     )?;
@@ -93,7 +121,7 @@ fn write_sensitivity(out: &mut String, result: &ExperimentResult) -> Result {
     text.row(std::iter::once("").chain(table.variants.iter().map(|name| &**name)));
     for row in &table.rows {
         let means = row.means.iter().map(|mean| figure(result.measure, *mean));
-        let claims = format!("{} of {}", row.agree, row.checked);
+        let claims = format!("{} of {}, {} undecided", row.agree, row.checked, row.undecided);
         text.row(std::iter::once(row.name.clone()).chain(means).chain([claims]));
     }
     write!(out, "{text}")

@@ -1,3 +1,4 @@
 //! Comparisons of simulated variants.
 
+pub mod estimate;
 pub mod page;

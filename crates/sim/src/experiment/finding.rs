@@ -1,6 +1,8 @@
 //! Claims of a paper, and whether the simulation agrees with them.
 
-use super::{Measure, ScenarioResult};
+use super::ScenarioResult;
+use super::measure::{Figure, Measure, mean};
+use crate::estimate::Estimate;
 use serde::{Deserialize, Serialize};
 
 /// A claim of a paper about some scenarios.
@@ -102,7 +104,7 @@ pub enum Take {
     Most,
     /// The smallest.
     Least,
-    /// The median; the upper one for an even number.
+    /// The one in the middle; the upper one for an even number.
     Median,
     /// The mean.
     Mean,
@@ -117,8 +119,22 @@ pub struct Judgement {
     pub paper: String,
     /// Our result, in words.
     pub ours: String,
-    /// Whether they agree; `null` if the claim could not be checked.
-    pub agrees: Option<bool>,
+    /// Whether they agree.
+    pub verdict: Verdict,
+}
+
+/// Whether the simulation agrees with a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The whole 95 % interval of each figure does.
+    Agrees,
+    /// The whole interval of a figure does not.
+    Disagrees,
+    /// An interval contains both: more seeds would tell.
+    Undecided,
+    /// There is no result to check.
+    NotChecked,
 }
 
 fn default_variant() -> String {
@@ -144,9 +160,18 @@ pub fn names(patterns: &[String], name: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(fits)
 }
 
-/// Formats an effect in percent with its sign.
-pub fn signed_percent(effect: f64) -> String {
-    format!("{:+.1} %", 100.0 * effect)
+/// Formats an effect in percent with its sign and the half width of its interval.
+pub fn signed_percent(effect: &Estimate) -> String {
+    format!("{:+.1}{} %", 100.0 * effect.value, plus_minus(effect))
+}
+
+/// Formats a share in percent with the half width of its interval.
+pub fn percent(share: &Estimate) -> String {
+    format!("{:.1}{} %", 100.0 * share.value, plus_minus(share))
+}
+
+fn plus_minus(estimate: &Estimate) -> String {
+    estimate.half_width().map_or_else(String::new, |half| format!(" ±{:.1}", 100.0 * half))
 }
 
 impl Finding {
@@ -154,12 +179,90 @@ impl Finding {
     pub fn judge(&self, results: &[ScenarioResult]) -> Judgement {
         let chosen: Vec<&ScenarioResult> =
             results.iter().filter(|result| names(&self.scenarios, &result.name)).collect();
-        let (ours, agrees) = match self.check.judge(&chosen) {
-            Some((ours, agrees)) => (ours, Some(agrees)),
-            None => ("not to be told".to_owned(), None),
+        let found = self.check.parts(&chosen).filter(|parts| !parts.is_empty());
+        let (ours, verdict) = match found {
+            Some(parts) => (words(&parts), Verdict::of_all(parts.iter().map(|part| part.verdict))),
+            None => ("cannot be checked".to_owned(), Verdict::NotChecked),
         };
-        Judgement { claim: self.claim.clone(), paper: self.paper.clone(), ours, agrees }
+        Judgement { claim: self.claim.clone(), paper: self.paper.clone(), ours, verdict }
     }
+}
+
+impl Verdict {
+    /// Returns the verdict of a claim that consists of several.
+    fn of_all(mut parts: impl Iterator<Item = Verdict> + Clone) -> Verdict {
+        if parts.clone().any(|verdict| verdict == Verdict::Disagrees) {
+            Verdict::Disagrees
+        } else if parts.all(|verdict| verdict == Verdict::Agrees) {
+            Verdict::Agrees
+        } else {
+            Verdict::Undecided
+        }
+    }
+
+    /// Returns whether a figure lies in a range. Without an interval that is undecided.
+    fn within(figure: &Estimate, lowest: f64, highest: f64) -> Verdict {
+        let Some((low, high)) = figure.low.zip(figure.high) else { return Verdict::Undecided };
+        if lowest <= low && high <= highest {
+            Verdict::Agrees
+        } else if high < lowest || highest < low {
+            Verdict::Disagrees
+        } else {
+            Verdict::Undecided
+        }
+    }
+
+    /// Returns whether a figure is greater than a bound.
+    fn above(figure: &Estimate, bound: f64) -> Verdict {
+        match Verdict::within(figure, bound, f64::INFINITY) {
+            Verdict::Agrees if figure.low == Some(bound) => {
+                if figure.high == Some(bound) {
+                    Verdict::Disagrees
+                } else {
+                    Verdict::Undecided
+                }
+            }
+            verdict => verdict,
+        }
+    }
+}
+
+/// One figure of a claim.
+struct Part {
+    /// What it is the figure of.
+    name: String,
+    figure: Estimate,
+    /// The figure in words.
+    shown: String,
+    verdict: Verdict,
+}
+
+impl Part {
+    fn new(name: &str, figure: Estimate, verdict: Verdict) -> Self {
+        Self { name: name.to_owned(), figure, shown: signed_percent(&figure), verdict }
+    }
+}
+
+/// Returns the range of the figures, and where they do not agree.
+fn words(parts: &[Part]) -> String {
+    let named = |part: &Part| match part.name.as_str() {
+        "" => part.shown.clone(),
+        name => format!("{} ({name})", part.shown),
+    };
+    let order = |a: &&Part, b: &&Part| a.figure.value.total_cmp(&b.figure.value);
+    let (Some(least), Some(most)) = (parts.iter().min_by(order), parts.iter().max_by(order)) else {
+        return String::new();
+    };
+    if let [part] = parts {
+        return named(part);
+    }
+    let agree = parts.iter().filter(|part| part.verdict == Verdict::Agrees).count();
+    let list = |verdict: Verdict, words: &str| {
+        let those: Vec<String> = parts.iter().filter(|part| part.verdict == verdict).map(named).collect();
+        if those.is_empty() { String::new() } else { format!("; {words} {}", those.join(", ")) }
+    };
+    let (not, open) = (list(Verdict::Disagrees, "not"), list(Verdict::Undecided, "undecided"));
+    format!("{agree} of {}: {} to {}{not}{open}", parts.len(), least.shown, most.shown)
 }
 
 impl Check {
@@ -183,148 +286,127 @@ impl Check {
         }
     }
 
-    /// Returns the result in words and whether it agrees; `None` if there is no result to check.
-    fn judge(&self, results: &[&ScenarioResult]) -> Option<(String, bool)> {
-        if results.is_empty() {
-            return None;
-        }
+    /// Returns the figures that are checked; `None` if one is not known.
+    fn parts(&self, results: &[&ScenarioResult]) -> Option<Vec<Part>> {
         match self {
             Check::Ahead { variants, of, by } => {
-                let lead = |result: &ScenarioResult| {
-                    let slowest = extreme(result, variants, Measure::Speedup, f64::min)?;
-                    let rival = extreme(result, of, Measure::Speedup, f64::max)?;
-                    Some((1.0 + slowest) / (1.0 + rival) - 1.0)
-                };
-                of_each(results, lead, |lead| lead > *by)
+                results.iter().map(|result| ahead(result, variants, of, *by)).collect()
             }
             Check::Within { variants, over, measure, take, lowest, highest } => {
-                let figures = |result: &ScenarioResult| -> Option<Vec<(String, f64)>> {
+                let mut figures = Vec::new();
+                for result in results {
                     let base = result.variant(over)?;
-                    let figure = |name: &String| {
-                        let value = measure.over(result.variant(name)?, base)?;
-                        Some((format!("{}, {name}", result.name), value))
-                    };
-                    variants.iter().map(figure).collect()
-                };
-                let all: Option<Vec<Vec<(String, f64)>>> = results.iter().map(|r| figures(r)).collect();
-                within(&all?.concat(), *measure, *take, *lowest..=*highest)
+                    for name in variants {
+                        let figure = measure.figure_over(result.variant(name)?, base)?;
+                        figures.push((format!("{}, {name}", result.name), figure));
+                    }
+                }
+                within(&figures, *measure, *take, (*lowest, *highest))
             }
             Check::Falling { variants, measure, slack } => {
-                // The change along the list, or the rise that contradicts it.
-                let change = |result: &ScenarioResult| -> Option<f64> {
-                    let figures = figures(result, variants, *measure)?;
-                    let rises = figures.windows(2).map(|pair| pair[1] - pair[0]);
-                    let rise = rises.fold(f64::NEG_INFINITY, f64::max);
-                    Some(if rise > *slack { rise } else { figures.last()? - figures.first()? })
-                };
-                of_each(results, change, |change| change < -slack.abs())
+                results.iter().map(|result| falling(result, variants, *measure, *slack)).collect()
             }
             Check::Drop { variants, from, to, measure, by } => {
-                let figures = |name: &String| {
-                    figures(results.iter().find(|result| result.name == *name)?, variants, *measure)
+                let figure = |scenario: &String, name: &String| {
+                    measure.figure(results.iter().find(|result| result.name == *scenario)?.variant(name)?)
                 };
-                let drops = figures(from)?.into_iter().zip(figures(to)?).map(|(from, to)| from - to);
-                let drops: Vec<(String, f64)> = variants.iter().cloned().zip(drops).collect();
-                of_each_value(&drops, |drop| drop > *by)
-            }
-            Check::Steadier { variants, than } => {
-                let widest = |names: &[String]| -> Option<f64> {
-                    let range = |result: &&ScenarioResult| {
-                        let best = extreme(result, names, Measure::Speedup, f64::max)?;
-                        let worst = extreme(result, names, Measure::Speedup, f64::min)?;
-                        Some((1.0 + best) / (1.0 + worst) - 1.0)
-                    };
-                    let ranges: Option<Vec<f64>> = results.iter().map(range).collect();
-                    ranges.map(|ranges| ranges.into_iter().fold(0.0, f64::max))
+                let part = |name: &String| {
+                    let drop = figure(from, name)?.minus(&figure(to, name)?)?;
+                    Some(Part::new(name, drop, Verdict::above(&drop, *by)))
                 };
-                let (own, other) = (widest(variants)?, widest(than)?);
-                let words =
-                    format!("at most {:.1} % apart, the others up to {:.1} %", 100.0 * own, 100.0 * other);
-                Some((words, own < other))
+                variants.iter().map(part).collect()
             }
+            Check::Steadier { variants, than } => steadier(results, variants, than).map(|part| vec![part]),
         }
     }
 }
 
-fn figures(result: &ScenarioResult, names: &[String], measure: Measure) -> Option<Vec<f64>> {
-    names.iter().map(|name| measure.of(result.variant(name)?)).collect()
-}
-
-fn extreme(
-    result: &ScenarioResult,
-    names: &[String],
-    measure: Measure,
-    pick: fn(f64, f64) -> f64,
-) -> Option<f64> {
-    figures(result, names, measure)?.into_iter().reduce(pick)
-}
-
-/// Checks a claim about each scenario; reports the range of the figures, and where it does not hold.
-fn of_each(
-    results: &[&ScenarioResult],
-    figure: impl Fn(&ScenarioResult) -> Option<f64>,
-    holds: impl Fn(f64) -> bool,
-) -> Option<(String, bool)> {
-    let values: Option<Vec<(String, f64)>> =
-        results.iter().map(|result| Some((result.name.clone(), figure(result)?))).collect();
-    of_each_value(&values?, holds)
-}
-
-/// Checks a claim about each of the named values.
-fn of_each_value(values: &[(String, f64)], holds: impl Fn(f64) -> bool) -> Option<(String, bool)> {
-    let failing: Vec<String> = values
-        .iter()
-        .filter(|(_, value)| !holds(*value))
-        .map(|(name, value)| format!("{name} ({})", signed_percent(*value)))
-        .collect();
-    let held = values.len() - failing.len();
-    let but = if failing.is_empty() { String::new() } else { format!("; not {}", failing.join(", ")) };
-    Some((format!("{held} of {}: {}{but}", values.len(), range(values)), failing.is_empty()))
+/// Returns the smallest lead of one of the variants over one of the others.
+fn ahead(result: &ScenarioResult, variants: &[String], of: &[String], by: f64) -> Option<Part> {
+    let mut leads = Vec::new();
+    for name in variants {
+        for rival in of {
+            leads.push(Measure::Speedup.over(result.variant(name)?, result.variant(rival)?)?);
+        }
+    }
+    let verdict = Verdict::of_all(leads.iter().map(|lead| Verdict::above(lead, by)));
+    let least = leads.into_iter().min_by(|a, b| a.value.total_cmp(&b.value))?;
+    Some(Part::new(&result.name, least, verdict))
 }
 
 fn within(
-    values: &[(String, f64)],
+    figures: &[(String, Figure)],
     measure: Measure,
     take: Take,
-    wanted: std::ops::RangeInclusive<f64>,
-) -> Option<(String, bool)> {
-    let numbers = || values.iter().map(|(_, value)| *value);
-    let shown = |value: f64| match measure {
-        Measure::Speedup | Measure::AllDone | Measure::Throughput | Measure::Delta => signed_percent(value),
-        Measure::Spread | Measure::Sequential => format!("{:.1} %", 100.0 * value),
+    (lowest, highest): (f64, f64),
+) -> Option<Vec<Part>> {
+    let shown = |figure: &Estimate| match measure {
+        Measure::Speedup | Measure::AllDone | Measure::WeightedSpeedup | Measure::Delta => {
+            signed_percent(figure)
+        }
+        Measure::Spread | Measure::Sequential => percent(figure),
     };
-    let one = |(name, value): &(String, f64)| (format!("{} ({name})", shown(*value)), wanted.contains(value));
-    let by_value = |a: &&(String, f64), b: &&(String, f64)| a.1.total_cmp(&b.1);
-    match take {
-        Take::Each => {
-            let outside: Vec<String> =
-                values.iter().map(one).filter(|(_, inside)| !inside).map(|(words, _)| words).collect();
-            let but =
-                if outside.is_empty() { String::new() } else { format!("; not {}", outside.join(", ")) };
-            let least = numbers().reduce(f64::min)?;
-            let most = numbers().reduce(f64::max)?;
-            Some((format!("{} to {}{but}", shown(least), shown(most)), outside.is_empty()))
-        }
-        Take::Most => values.iter().max_by(by_value).map(one),
-        Take::Least => values.iter().min_by(by_value).map(one),
-        Take::Median => {
-            let mut sorted: Vec<&(String, f64)> = values.iter().collect();
-            sorted.sort_by(by_value);
-            sorted.get(sorted.len() / 2).copied().map(one)
-        }
-        Take::Mean => {
-            let mean = numbers().sum::<f64>() / values.len().max(1) as f64;
-            Some((format!("{} on average", shown(mean)), wanted.contains(&mean)))
-        }
+    let part = |name: &str, figure: Estimate| Part {
+        name: name.to_owned(),
+        shown: shown(&figure),
+        verdict: Verdict::within(&figure, lowest, highest),
+        figure,
+    };
+    if take == Take::Mean {
+        let all: Vec<Figure> = figures.iter().map(|(_, figure)| figure.clone()).collect();
+        return Some(vec![part("on average", mean(&all)?)]);
     }
+    let mut parts: Vec<Part> =
+        figures.iter().map(|(name, figure)| Some(part(name, figure.effect()?))).collect::<Option<_>>()?;
+    if take == Take::Each {
+        return Some(parts);
+    }
+    parts.sort_by(|a, b| a.figure.value.total_cmp(&b.figure.value));
+    let place = match take {
+        Take::Least => 0,
+        Take::Most => parts.len().checked_sub(1)?,
+        Take::Median | Take::Each | Take::Mean => parts.len() / 2,
+    };
+    (place < parts.len()).then(|| vec![parts.swap_remove(place)])
 }
 
-fn range(values: &[(String, f64)]) -> String {
-    let least = values.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
-    let most = values.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
-    if values.len() == 1 {
-        signed_percent(least)
-    } else {
-        format!("{} to {}", signed_percent(least), signed_percent(most))
-    }
+/// Returns the change along the list, or the largest rise if that contradicts the claim.
+fn falling(result: &ScenarioResult, variants: &[String], measure: Measure, slack: f64) -> Option<Part> {
+    let figures: Vec<Figure> =
+        variants.iter().map(|name| measure.figure(result.variant(name)?)).collect::<Option<_>>()?;
+    let change = figures.last()?.minus(figures.first()?)?;
+    let falls = Verdict::above(&change.negated(), slack.abs());
+    let rises = figures.windows(2).map(|pair| pair[1].minus(&pair[0]));
+    let rises: Vec<Estimate> = rises.collect::<Option<_>>()?;
+    let no_rise = |rise: &Estimate| Verdict::within(rise, f64::NEG_INFINITY, slack);
+    let verdict = Verdict::of_all(rises.iter().map(no_rise).chain([falls]));
+    let worst = rises.into_iter().max_by(|a, b| a.value.total_cmp(&b.value));
+    let shown = worst.filter(|rise| rise.value > slack).unwrap_or(change);
+    Some(Part::new(&result.name, shown, verdict))
+}
+
+/// Compares the greatest differences between the best and the worst of two lists, each in the scenario where
+/// it is greatest.
+fn steadier(results: &[&ScenarioResult], variants: &[String], than: &[String]) -> Option<Part> {
+    let range = |names: &[String]| -> Option<(Figure, Estimate)> {
+        let of = |result: &&ScenarioResult| {
+            let mut all = Vec::new();
+            for name in names {
+                let variant = result.variant(name)?;
+                all.push((Measure::Speedup.of(variant)?.value, variant));
+            }
+            let best = all.iter().max_by(|a, b| a.0.total_cmp(&b.0))?.1;
+            let worst = all.iter().min_by(|a, b| a.0.total_cmp(&b.0))?.1;
+            let range = Measure::Speedup.figure_over(best, worst)?;
+            let effect = range.effect()?;
+            Some((range, effect))
+        };
+        let ranges: Vec<(Figure, Estimate)> = results.iter().map(of).collect::<Option<_>>()?;
+        ranges.into_iter().max_by(|a, b| a.1.value.total_cmp(&b.1.value))
+    };
+    let ((own, own_effect), (other, other_effect)) = (range(variants)?, range(than)?);
+    let difference = other.minus(&own)?;
+    let shown =
+        format!("at most {} apart, the others up to {}", percent(&own_effect), percent(&other_effect));
+    Some(Part { name: String::new(), figure: difference, shown, verdict: Verdict::above(&difference, 0.0) })
 }

@@ -5,19 +5,24 @@
 //! scenarios (files merged over each other, then values of its own), the claims in a checkable form
 //! ([`finding`]), the paper's numbers, and settings that show how much the outcome depends on assumptions.
 //! Scenarios and their parameters are fixed first; claims cannot change them. Source: the format is ours,
-//! described in docs/experiments.md. Limits: a claim is checked on means over the seeds without a test of
-//! significance, so a lead that is smaller than the spread must be read with the spread.
+//! described in docs/experiments.md. All variants run with the same seeds, and a claim agrees only if the 95 %
+//! interval of its figure does. Limits: each claim is judged by itself; of twenty that are true by a hair one
+//! may be missed by chance.
 
 use crate::comparison::{self, Comparison, Run, Task, VariantResult};
-use crate::scenario::{Scenario, ScenarioError, merge};
-use finding::{Finding, Judgement};
+use crate::estimate::Estimate;
+use crate::scenario::{NO_BASELINE_RUNS, Scenario, ScenarioError, merge};
+use finding::{Finding, Judgement, Verdict};
 use placements::PlacementsSpec;
 use serde::{Deserialize, Serialize};
 use sets::SetsSpec;
 
 pub mod finding;
+mod measure;
 pub mod placements;
 pub mod sets;
+
+pub use measure::Measure;
 
 /// An experiment as written in its file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -33,8 +38,8 @@ pub struct ExperimentSpec {
     pub about: String,
     /// The number of seeds per scenario.
     pub runs: u32,
-    /// The number of seeds of the baseline, if larger.
-    pub baseline_runs: Option<u32>,
+    /// Of former versions.
+    baseline_runs: Option<u32>,
     /// The figure that is shown for each variant.
     #[serde(default)]
     pub measure: Measure,
@@ -98,8 +103,8 @@ pub struct SensitivitySpec {
     pub scenarios: Vec<String>,
     /// The number of seeds.
     pub runs: u32,
-    /// The number of seeds of the baseline, if larger.
-    pub baseline_runs: Option<u32>,
+    /// Of former versions.
+    baseline_runs: Option<u32>,
     /// The settings.
     #[serde(rename = "setting")]
     pub settings: Vec<Setting>,
@@ -113,25 +118,6 @@ pub struct Setting {
     pub name: String,
     /// The values, as for `corewise sim --set`.
     pub set: Vec<String>,
-}
-
-/// A figure of a variant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Measure {
-    /// Geometric mean of the applications' speedups over the default, less one.
-    #[default]
-    Speedup,
-    /// The same for the time until all have completed once.
-    AllDone,
-    /// Instructions of all applications per second over the default's, less one.
-    Throughput,
-    /// Largest run-to-run spread of an application's time.
-    Spread,
-    /// Mean share of the applications' active time with one runnable thread, as the system sees it.
-    Sequential,
-    /// Benefit of close over distant placement, of `[placements]`: Δ.
-    Delta,
 }
 
 /// An experiment that is ready to run.
@@ -207,10 +193,12 @@ pub struct SensitivityRow {
     /// The values set.
     pub set: Vec<String>,
     /// Mean of the experiment's measure over the scenarios, by variant; `null` where one did not complete.
-    pub means: Vec<Option<f64>>,
-    /// The claims that hold, and how many could be checked on these scenarios.
+    pub means: Vec<Option<Estimate>>,
+    /// The number of claims that agree on these scenarios.
     pub agree: usize,
-    /// Number of claims that could be checked.
+    /// How many are undecided.
+    pub undecided: usize,
+    /// How many could be checked.
     pub checked: usize,
 }
 
@@ -286,6 +274,10 @@ impl Experiment {
             problem: error.to_string(),
         };
         let mut spec: ExperimentSpec = toml::from_str(&text(&file)?).map_err(|error| syntax(&file, error))?;
+        let asked = spec.sensitivity.iter().map(|asked| asked.baseline_runs);
+        if asked.chain([spec.baseline_runs]).flatten().next().is_some() {
+            return Err(ExperimentError::Syntax { file, problem: NO_BASELINE_RUNS.to_owned() });
+        }
         let table = |file: &str| toml::from_str::<toml::Table>(&text(file)?).map_err(|e| syntax(file, e));
         let mut common = toml::Table::new();
         for file in &spec.files {
@@ -315,16 +307,16 @@ impl Experiment {
     }
 
     fn new(name: &str, spec: ExperimentSpec, tables: &[toml::Table]) -> Result<Self, ExperimentError> {
-        let scenario = |index: usize, runs: u32, baseline_runs: Option<u32>, set: &[String]| {
+        let scenario = |index: usize, runs: u32, set: &[String]| {
             let read = Scenario::from_table(tables[index].clone(), set);
             let name = spec.scenarios[index].name.clone();
-            let scenario = read.map_err(|source| ExperimentError::Scenario { scenario: name, source })?;
-            Ok(Scenario { runs, baseline_runs, ..scenario })
+            let mut scenario = read.map_err(|source| ExperimentError::Scenario { scenario: name, source })?;
+            scenario.runs = runs;
+            Ok(scenario)
         };
         let all = || 0..spec.scenarios.len();
-        let scenarios: Vec<Scenario> = all()
-            .map(|index| scenario(index, spec.runs, spec.baseline_runs, &[]))
-            .collect::<Result<_, _>>()?;
+        let scenarios: Vec<Scenario> =
+            all().map(|index| scenario(index, spec.runs, &[])).collect::<Result<_, _>>()?;
         let as_fixed: &[String] = &[];
         let sets = |asked: &SensitivitySpec| -> Vec<Vec<String>> {
             let settings = asked.settings.iter().map(|setting| setting.set.as_slice());
@@ -332,9 +324,8 @@ impl Experiment {
         };
         let row = |asked: &SensitivitySpec, set: &[String]| {
             let chosen = all().filter(|&index| finding::names(&asked.scenarios, &spec.scenarios[index].name));
-            let (runs, baseline_runs) = (asked.runs, asked.baseline_runs);
             chosen
-                .map(|index| Ok((index, scenario(index, runs, baseline_runs, set)?)))
+                .map(|index| Ok((index, scenario(index, asked.runs, set)?)))
                 .collect::<Result<Vec<_>, ExperimentError>>()
         };
         let placed = |patterns: &[String], set: &[String]| match &spec.placements {
@@ -361,7 +352,6 @@ impl Experiment {
         let rows = self.rows.iter_mut().flatten().map(|(_, scenario)| scenario);
         for scenario in self.scenarios.iter_mut().chain(rows) {
             scenario.runs = runs;
-            scenario.baseline_runs = None;
         }
         self.spec.sensitivity.iter_mut().for_each(|asked| asked.runs = runs);
         self
@@ -414,22 +404,15 @@ impl Experiment {
         let words = std::iter::once(("as fixed", Vec::new()))
             .chain(asked.settings.iter().map(|s| (s.name.as_str(), s.set.clone())));
         let row = |((name, set), results): ((&str, Vec<String>), &Vec<ScenarioResult>)| {
-            let mean = |variant: &String| {
-                let values: Vec<Option<f64>> = results
-                    .iter()
-                    .filter_map(|result| result.variant(variant))
-                    .map(|variant| spec.measure.of(variant))
-                    .collect();
-                let known: Option<Vec<f64>> = values.into_iter().collect();
-                known.map(|known| known.iter().sum::<f64>() / known.len().max(1) as f64)
-            };
+            let mean = |variant: &String| measure::mean_over(spec.measure, results.iter(), variant);
             let judged: Vec<Judgement> = spec.findings.iter().map(|finding| finding.judge(results)).collect();
             SensitivityRow {
                 name: name.to_owned(),
                 set,
                 means: variants.iter().map(mean).collect(),
-                agree: judged.iter().filter(|verdict| verdict.agrees == Some(true)).count(),
-                checked: judged.iter().filter(|verdict| verdict.agrees.is_some()).count(),
+                agree: count(&judged, Verdict::Agrees),
+                undecided: count(&judged, Verdict::Undecided),
+                checked: judged.len() - count(&judged, Verdict::NotChecked),
             }
         };
         Sensitivity {
@@ -479,6 +462,11 @@ impl Experiment {
     }
 }
 
+/// Returns how many claims have a verdict.
+pub fn count(judged: &[Judgement], verdict: Verdict) -> usize {
+    judged.iter().filter(|judgement| judgement.verdict == verdict).count()
+}
+
 /// Returns the names of the variants of several scenarios, each once, in order, without the baseline.
 pub fn variant_names<'a>(results: impl Iterator<Item = &'a ScenarioResult>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
@@ -495,48 +483,6 @@ impl ScenarioResult {
     pub fn variant(&self, name: &str) -> Option<&VariantResult> {
         self.comparison.variants.iter().find(|variant| variant.name == name)
     }
-}
-
-impl Measure {
-    /// Returns the figure of a variant; `None` if an application did not complete.
-    pub fn of(self, variant: &VariantResult) -> Option<f64> {
-        let apps = &variant.applications;
-        match self {
-            Measure::Speedup => Some(variant.speedup? - 1.0),
-            Measure::AllDone => Some(variant.all_done_speedup? - 1.0),
-            Measure::Throughput => Some(variant.throughput_speedup? - 1.0),
-            Measure::Spread => {
-                let spreads: Option<Vec<f64>> = apps.iter().map(|app| app.spread).collect();
-                spreads.map(|spreads| spreads.into_iter().fold(0.0, f64::max))
-            }
-            Measure::Sequential => {
-                let shares: Option<Vec<f64>> = apps.iter().map(|app| app.sequential_fraction).collect();
-                shares.map(|shares| shares.iter().sum::<f64>() / shares.len() as f64)
-            }
-            Measure::Delta => {
-                let ratio = variant.speedup?;
-                Some(if ratio >= 1.0 { ratio - 1.0 } else { 1.0 - 1.0 / ratio })
-            }
-        }
-    }
-
-    /// Returns the figure of one variant over that of another: a ratio for speeds, else the figure itself.
-    pub fn over(self, variant: &VariantResult, base: &VariantResult) -> Option<f64> {
-        match self {
-            Measure::Speedup | Measure::AllDone | Measure::Throughput => {
-                Some((1.0 + self.of(variant)?) / (1.0 + self.of(base)?) - 1.0)
-            }
-            Measure::Spread | Measure::Sequential | Measure::Delta => self.of(variant),
-        }
-    }
-}
-
-/// Returns the standard deviation over the seeds of the geometric mean of the applications' times, relative
-/// to it, assuming that the applications vary independently.
-pub fn spread(variant: &VariantResult) -> Option<f64> {
-    let spreads: Option<Vec<f64>> = variant.applications.iter().map(|app| app.spread).collect();
-    let spreads = spreads?;
-    Some(spreads.iter().map(|spread| spread * spread).sum::<f64>().sqrt() / spreads.len() as f64)
 }
 
 #[cfg(test)]

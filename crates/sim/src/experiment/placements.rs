@@ -11,7 +11,8 @@
 
 use super::{ScenarioResult, finding};
 use crate::bench::{Conditions, ModelMachine};
-use crate::comparison::{Comparison, VariantResult};
+use crate::comparison::{BySeed, Comparison, VariantResult};
+use crate::estimate::Estimate;
 use crate::machine::{Machine, MachineSpec};
 use crate::scenario::{ScenarioError, set};
 use corewise_core::calibrate::{Executor, ExecutorError, Kernel, Nas, ProblemClass, Task};
@@ -88,27 +89,28 @@ impl RowSpec {
         if self.kernels.is_some() == self.nas.is_some() {
             return Err(fault("give either `kernels` or `nas`".to_owned()));
         }
-        let variant = |name: &str, speedup: Option<f64>| VariantResult {
+        let variant = |name: &str, speedup: f64| VariantResult {
             name: name.to_owned(),
             policy: "default".to_owned(),
             applications: Vec::new(),
-            speedup,
+            speedup: Some(Estimate::exact(speedup)),
             all_done_seconds: None,
             all_done_speedup: None,
-            instructions_per_second: 0.0,
-            throughput_speedup: None,
+            weighted_speedup: None,
+            weighted_speedup_over_default: None,
             fairness: None,
             migrations: BTreeMap::new(),
             settings: BTreeMap::new(),
+            by_seed: BySeed::default(),
             guard: None,
             timeline: String::new(),
             timeline_seconds: 0.0,
         };
         // The baseline of all: the distant placement of the same machine.
-        let mut variants = vec![variant("default", Some(1.0))];
+        let mut variants = vec![variant("default", 1.0)];
         for machine in machines {
             let speedup = self.speedup(machine).map_err(|error| fault(error.to_string()))?;
-            variants.push(variant(&machine.spec.name, Some(speedup)));
+            variants.push(variant(&machine.spec.name, speedup));
         }
         let comparison = Comparison {
             scenario: self.name.clone(),
@@ -116,7 +118,6 @@ impl RowSpec {
             machine: machines.iter().map(|m| m.spec.name.as_str()).collect::<Vec<_>>().join(", "),
             seed: 1,
             runs: 1,
-            baseline_runs: 1,
             variants,
         };
         Ok(ScenarioResult { name: self.name.clone(), comparison })

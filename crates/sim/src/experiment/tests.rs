@@ -1,4 +1,5 @@
 use super::*;
+use crate::comparison::BySeed;
 
 const BASE: &str = "
 stop = { completions = 2 }
@@ -16,8 +17,7 @@ title = 't'
 source = 's'
 figure = 'f'
 about = 'a'
-runs = 2
-baseline_runs = 3
+runs = 3
 files = ['base.toml']
 common = { interval = '100ms' }
 [[scenario]]
@@ -35,7 +35,7 @@ claim = 'nobody doubles'
 check = { ahead = { variants = ['pa'], of = ['rr'], by = 1.0 } }
 [sensitivity]
 scenarios = ['two']
-runs = 1
+runs = 2
 setting = [{ name = 'equal', set = ['machine.speeds=[]'] }]
 ";
 
@@ -52,25 +52,28 @@ fn load(experiment: &str) -> Result<Experiment, String> {
 fn claims_are_judged_by_their_scenarios_and_settings_change_them() {
     let experiment = load(EXPERIMENT).unwrap();
     let jobs = experiment.jobs();
-    // One or two alone, 3 of the baseline, 3 variants of 2 seeds; two rows of the table: 2 + 4 each.
-    assert_eq!(jobs.len(), (1 + 3 + 6) + (2 + 3 + 6) + 2 * (2 + 4));
+    // One or two alone, the baseline and 3 variants with 3 seeds; two rows of the table with 2 seeds.
+    assert_eq!(jobs.len(), (1 + 12) + (2 + 12) + 2 * (2 + 8));
     let runs: Vec<Run> = jobs.iter().map(|job| job.run().unwrap()).collect();
     let result = experiment.result(&runs);
     assert_eq!(result.evidence, "simulated");
-    let agrees: Vec<Option<bool>> = result.findings.iter().map(|verdict| verdict.agrees).collect();
-    assert_eq!(agrees, [Some(true), Some(false)], "{:?}", result.findings);
+    let verdicts: Vec<Verdict> = result.findings.iter().map(|judgement| judgement.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Undecided, Verdict::Disagrees], "{:?}", result.findings);
     assert!(result.findings[1].ours.starts_with("0 of 2: "), "{}", result.findings[1].ours);
     let alone = &result.scenarios[0].comparison.variants[0];
-    assert_eq!(Measure::Throughput.of(alone), Some(0.0));
-    let rate = 900e6 / alone.applications[0].seconds.unwrap();
-    // The mean of rates is not the rate of the mean time.
-    assert!((alone.instructions_per_second / rate - 1.0).abs() < 0.05, "one instruction a cycle: {alone:?}");
+    assert_eq!(Measure::Speedup.of(alone), Some(Estimate::exact(0.0)));
+    let progress = alone.applications[0].progress.unwrap();
+    assert_eq!(progress, alone.weighted_speedup.unwrap(), "there is one application");
     let table = result.sensitivity.as_ref().unwrap();
     assert_eq!((table.scenarios.join(" "), table.variants.join(" ")), ("two".into(), "rr pa static".into()));
     assert_eq!(table.rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["as fixed", "equal"]);
-    assert_eq!((table.rows[0].agree, table.rows[0].checked), (0, 1), "the first is about another scenario");
+    assert_eq!(
+        (table.rows[0].agree, table.rows[0].undecided, table.rows[0].checked),
+        (0, 0, 1),
+        "the first is about another scenario"
+    );
     let on_equal_pes = table.rows[1].means[1].unwrap();
-    assert!(on_equal_pes.abs() < 1e-3, "there is nothing to gain: {on_equal_pes}");
+    assert!(on_equal_pes.value.abs() < 1e-3, "there is nothing to gain: {on_equal_pes:?}");
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn neither_claims_nor_settings_are_needed() {
     let text = EXPERIMENT.split("[[finding]]").next().unwrap();
     let experiment = load(text).unwrap();
     let runs: Vec<Run> = experiment.jobs().iter().map(|job| job.run().unwrap()).collect();
-    assert_eq!(runs.len(), (1 + 3 + 6) + (2 + 3 + 6));
+    assert_eq!(runs.len(), (1 + 12) + (2 + 12));
     let result = experiment.result(&runs);
     assert_eq!((result.findings.len(), result.scenarios.len()), (0, 2));
     assert_eq!(result.sensitivity, None);
@@ -94,7 +97,8 @@ fn errors_say_which_name_is_wrong() {
             "['no.toml']",
             "no.toml, which experiment `e` names, cannot be read: there is none",
         ),
-        ("runs = 2", "run = 2", "e/experiment.toml: "),
+        ("runs = 3\nfiles", "runs = 3\nbaseline_runs = 9\nfiles", "remove baseline_runs: the default runs"),
+        ("runs = 3", "run = 3", "e/experiment.toml: "),
         ("program = 'a'", "program = 'c'", "scenario `two`: application `b`: it has no steps"),
         ("machine.speeds=[]", "machine.x=1", "scenario `two`: "),
     ] {
@@ -105,20 +109,27 @@ fn errors_say_which_name_is_wrong() {
     }
 }
 
-/// A result whose variants have those speedups over the default.
-fn scenario(name: &str, speedups: &[(&str, f64)]) -> ScenarioResult {
+/// A result whose variants have those speedups over the default, in three seeds off by this much.
+fn scenario(name: &str, off: f64, speedups: &[(&str, f64)]) -> ScenarioResult {
     let variant = |&(name, speedup): &(&str, f64)| VariantResult {
         name: name.to_owned(),
         policy: "default".to_owned(),
         applications: Vec::new(),
-        speedup: Some(speedup),
+        speedup: Some(Estimate::exact(speedup)),
         all_done_seconds: None,
         all_done_speedup: None,
-        instructions_per_second: 1.0,
-        throughput_speedup: Some(speedup),
+        weighted_speedup: None,
+        weighted_speedup_over_default: None,
         fairness: None,
         migrations: std::collections::BTreeMap::new(),
         settings: std::collections::BTreeMap::new(),
+        by_seed: BySeed {
+            speedup: [-off, 0.0, off]
+                .map(|off| if name == "default" { 1.0 } else { speedup * off.exp() })
+                .to_vec(),
+            weighted_speedup_over_default: vec![speedup; 3],
+            ..BySeed::default()
+        },
         guard: None,
         timeline: String::new(),
         timeline_seconds: 0.0,
@@ -128,52 +139,110 @@ fn scenario(name: &str, speedups: &[(&str, f64)]) -> ScenarioResult {
         evidence: "simulated",
         machine: String::new(),
         seed: 1,
-        runs: 1,
-        baseline_runs: 1,
+        runs: 3,
         variants: speedups.iter().map(variant).collect(),
     };
     ScenarioResult { name: name.to_owned(), comparison }
 }
 
+/// Returns the verdict and our words.
+fn judge(check: &str, results: &[ScenarioResult]) -> (Verdict, String) {
+    let finding: Finding = toml::from_str(&format!("claim = 'c'\n[check]\n{check}")).expect(check);
+    let judgement = finding.judge(results);
+    (judgement.verdict, judgement.ours)
+}
+
 #[test]
 fn every_kind_of_claim_can_hold_and_fail() {
     let results = [
-        scenario("x", &[("default", 1.0), ("a", 1.1), ("b", 1.2), ("c", 1.4)]),
-        scenario("y", &[("default", 1.0), ("a", 1.0), ("b", 1.1), ("c", 0.8)]),
+        scenario("x", 0.0, &[("default", 1.0), ("a", 1.1), ("b", 1.2), ("c", 1.4)]),
+        scenario("y", 0.0, &[("default", 1.0), ("a", 1.0), ("b", 1.1), ("c", 0.8)]),
     ];
     for (check, expected, ours) in [
-        ("ahead = { variants = ['b'], of = ['a'] }", true, "2 of 2: +9.1 % to +10.0 %"),
+        ("ahead = { variants = ['b'], of = ['a'] }", true, "2 of 2: +9.1 ±0.0 % to +10.0 ±0.0 %"),
         (
             "ahead = { variants = ['b'], of = ['a', 'c'] }",
             false,
-            "1 of 2: -14.3 % to +10.0 %; not x (-14.3 %)",
+            "1 of 2: -14.3 ±0.0 % to +10.0 ±0.0 %; not -14.3 ±0.0 % (x)",
         ),
         ("ahead = { variants = ['b'], of = ['a'], by = 0.095 }", false, "1 of 2: "),
-        ("within = { variants = ['a', 'b'], lowest = 0.0, highest = 0.2 }", true, "+0.0 % to +20.0 %"),
-        ("within = { variants = ['a'], lowest = 0.05 }", false, "+0.0 % to +10.0 %; not +0.0 % (y, a)"),
-        ("within = { variants = ['b'], over = 'a', lowest = 0.09 }", true, "+9.1 % to +10.0 %"),
-        ("within = { variants = ['c'], take = 'most', lowest = 0.3 }", true, "+40.0 % (x, c)"),
-        ("within = { variants = ['c'], take = 'least', lowest = 0.0 }", false, "-20.0 % (y, c)"),
-        ("within = { variants = ['a', 'b', 'c'], take = 'median', lowest = 0.1 }", true, "+10.0 % ("),
-        ("within = { variants = ['b'], measure = 'throughput', lowest = 0.09 }", true, "+10.0 % to +20.0 %"),
-        ("within = { variants = ['c'], take = 'mean', lowest = 0.09, highest = 0.11 }", true, "+10.0 % on"),
-        ("falling = { variants = ['c', 'b', 'a'] }", false, "1 of 2: -30.0 % to +30.0 %; not y (+30.0 %)"),
-        ("falling = { variants = ['b', 'a'] }", true, "2 of 2: -10.0 % to -10.0 %"),
-        ("falling = { variants = ['a', 'a'] }", false, "0 of 2: +0.0 % to +0.0 %; not x (+0.0 %), y"),
-        ("falling = { variants = ['b', 'a'], slack = 0.15 }", false, "0 of 2: -10.0 % to -10.0 %"),
+        (
+            "within = { variants = ['a', 'b'], lowest = -0.01, highest = 0.21 }",
+            true,
+            "4 of 4: +0.0 ±0.0 % to",
+        ),
+        ("within = { variants = ['a'], lowest = 0.05 }", false, "; not +0.0 ±0.0 % (y, a)"),
+        ("within = { variants = ['b'], over = 'a', lowest = 0.09 }", true, "+9.1 ±0.0 % to +10.0 ±0.0 %"),
+        ("within = { variants = ['c'], take = 'most', lowest = 0.3 }", true, "+40.0 ±0.0 % (x, c)"),
+        ("within = { variants = ['c'], take = 'least', lowest = 0.0 }", false, "-20.0 ±0.0 % (y, c)"),
+        ("within = { variants = ['a', 'b', 'c'], take = 'median', lowest = 0.09 }", true, "+10.0 ±0.0 % ("),
+        (
+            "within = { variants = ['b'], measure = 'weighted-speedup', lowest = 0.09 }",
+            true,
+            "+10.0 ±0.0 % to +20.0",
+        ),
+        ("within = { variants = ['c'], take = 'mean', lowest = 0.09, highest = 0.11 }", true, "(on average)"),
+        (
+            "falling = { variants = ['c', 'b', 'a'] }",
+            false,
+            "1 of 2: -30.0 ±0.0 % to +30.0 ±0.0 %; not +30.0",
+        ),
+        ("falling = { variants = ['b', 'a'] }", true, "2 of 2: -10.0 ±0.0 % to -10.0"),
+        (
+            "falling = { variants = ['a', 'a'] }",
+            false,
+            "0 of 2: +0.0 ±0.0 % to +0.0 ±0.0 %; not +0.0 ±0.0 % (x)",
+        ),
+        ("falling = { variants = ['b', 'a'], slack = 0.15 }", false, "0 of 2: -10.0 ±0.0 %"),
         ("falling = { variants = ['b', 'a'], slack = -0.05 }", true, "2 of 2: "),
         ("falling = { variants = ['c', 'b', 'a'], slack = -0.15 }", false, "0 of 2: "),
-        ("steadier = { variants = ['a', 'b'], than = ['b', 'c'] }", true, "at most 10.0 % apart, the others"),
-        ("drop = { variants = ['a', 'b'], from = 'x', to = 'y', by = 0.05 }", true, "2 of 2: +10.0 % to"),
-        ("drop = { variants = ['a', 'c'], from = 'x', to = 'y', by = 0.2 }", false, "; not a (+10.0 %)"),
-        ("within = { variants = ['c'], measure = 'delta', lowest = -0.2 }", false, "not -25.0 % (y, c)"),
-        ("steadier = { variants = ['b', 'c'], than = ['a', 'b'] }", false, "at most 37.5 % apart"),
+        (
+            "steadier = { variants = ['a', 'b'], than = ['b', 'c'] }",
+            true,
+            "at most 10.0 ±0.0 % apart, the others",
+        ),
+        (
+            "drop = { variants = ['a', 'b'], from = 'x', to = 'y', by = 0.05 }",
+            true,
+            "2 of 2: +10.0 ±0.0 % to",
+        ),
+        ("drop = { variants = ['a', 'c'], from = 'x', to = 'y', by = 0.2 }", false, "; not +10.0 ±0.0 % (a)"),
+        ("within = { variants = ['c'], measure = 'delta', lowest = -0.2 }", false, "not -25.0 ±0.0 % (y, c)"),
+        ("steadier = { variants = ['b', 'c'], than = ['a', 'b'] }", false, "at most 37.5 ±0.0 % apart"),
     ] {
-        let finding: Finding = toml::from_str(&format!("claim = 'c'\n[check]\n{check}")).expect(check);
-        let verdict = finding.judge(&results);
-        assert_eq!(verdict.agrees, Some(expected), "{check}: {}", verdict.ours);
-        assert!(verdict.ours.contains(ours), "{check}: {}", verdict.ours);
+        let (verdict, found) = judge(check, &results);
+        assert_eq!(verdict, if expected { Verdict::Agrees } else { Verdict::Disagrees }, "{check}: {found}");
+        assert!(found.contains(ours), "{check}: {found}");
     }
+}
+
+#[test]
+fn a_claim_agrees_only_if_its_interval_does() {
+    // Three seeds that vary by 1 %: an interval of ±2.5 % of 1.1. Both variants vary alike, so that their
+    // ratio does not vary.
+    let results = [scenario("x", 0.01, &[("default", 1.0), ("a", 1.1), ("b", 1.11)])];
+    for (check, expected, ours) in [
+        (
+            "within = { variants = ['a'], lowest = 0.05, highest = 0.15 }",
+            Verdict::Agrees,
+            "+10.0 ±2.8 % (x, a)",
+        ),
+        ("within = { variants = ['a'], lowest = 0.09 }", Verdict::Undecided, "+10.0 ±2.8 %"),
+        ("within = { variants = ['a'], lowest = 0.2 }", Verdict::Disagrees, "+10.0 ±2.8 %"),
+        ("ahead = { variants = ['b'], of = ['a'] }", Verdict::Agrees, "+0.9 ±0.0 % (x)"),
+        ("ahead = { variants = ['a'], of = ['default'], by = 0.09 }", Verdict::Undecided, "+10.0 ±"),
+        ("within = { variants = ['a'], measure = 'all-done' }", Verdict::NotChecked, "cannot be checked"),
+    ] {
+        let (verdict, found) = judge(check, &results);
+        assert_eq!(verdict, expected, "{check}: {found}");
+        assert!(found.contains(ours), "{check}: {found}");
+    }
+    let one_seed = [scenario("x", 0.0, &[("default", 1.0), ("a", 1.1)])].map(|mut result| {
+        result.comparison.variants.iter_mut().for_each(|variant| variant.by_seed.speedup.truncate(1));
+        result
+    });
+    let (verdict, ours) = judge("within = { variants = ['a'], lowest = 0.0 }", &one_seed);
+    assert_eq!((verdict, ours.as_str()), (Verdict::Undecided, "+10.0 % (x, a)"));
 }
 
 #[test]
@@ -232,16 +301,15 @@ fn placements_are_rows_by_kernel_and_columns_by_machine() {
     let experiment = load(PLACEMENTS).unwrap();
     assert!(experiment.jobs().is_empty());
     let result = experiment.result(&[]);
-    let agrees: Vec<Option<bool>> = result.findings.iter().map(|verdict| verdict.agrees).collect();
-    assert_eq!(agrees, [Some(true); 2], "{:?}", result.findings);
+    assert_eq!(count(&result.findings, Verdict::Agrees), 2, "{:?}", result.findings);
     let delta = |row: usize, name: &str| Measure::Delta.of(result.scenarios[row].variant(name).unwrap());
-    assert!(delta(0, "plain").unwrap().abs() < 1e-9, "nothing is shared");
+    assert!(delta(0, "plain").unwrap().value.abs() < 1e-9, "nothing is shared");
     let table = result.sensitivity.as_ref().unwrap();
     assert_eq!(
         (table.variants.join(" "), table.scenarios.join(" ")),
         ("module plain".into(), "divisions".into())
     );
-    assert!((table.rows[1].means[0].unwrap() + 0.5).abs() < 0.01, "{:?}", table.rows);
+    assert!((table.rows[1].means[0].unwrap().value + 0.5).abs() < 0.01, "{:?}", table.rows);
     for (from, to, words) in [
         ("['divisions']\ncheck", "['division']\ncheck", "names `division`, which is not a scenario"),
         ("from = 'EP'", "from = 'FT'", "names `FT`, which is not a scenario"),

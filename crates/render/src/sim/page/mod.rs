@@ -8,9 +8,10 @@ mod tests;
 
 use crate::chart::grouped::{self, Group, GroupedBar, GroupedBars};
 use crate::chart::palette::colour;
-use crate::page::words::{Seconds, Share};
-use crate::page::{self, known, remark, text};
+use crate::page::{self, remark, text};
+use crate::sim::estimate::{moved_times, ratio, seconds, share};
 use corewise_sim::comparison::{Comparison, VariantResult, last_seed};
+use corewise_sim::estimate::Estimate;
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
@@ -38,11 +39,11 @@ fn header(comparison: &Comparison) -> Markup {
         ("Evidence", text(comparison.evidence)),
         ("Machine", text(&comparison.machine)),
         ("Seeds", text(format_args!("{} to {last}", comparison.seed))),
-        ("Seeds of the default", text(comparison.baseline_runs)),
     ];
     let about = remark(
         "Every figure on this page is simulated: it follows from the parameters at the end. A speedup is the \
-         time under the operating system's own scheduler divided by this one.",
+         time under the operating system's own scheduler divided by this one, with the same seed. The ranges \
+         are 95 % intervals over the seeds.",
     );
     page::header("sim", &text(&comparison.scenario), &facts, &about)
 }
@@ -53,7 +54,7 @@ fn chart(comparison: &Comparison) -> Markup {
     let label = "Speedups; the tables below say the same";
     let content = html! {
         p.legend {
-            "A whisker is the spread over the seeds (standard deviation), the line is the default."
+            "A whisker is the 95 % interval, the line is the default."
         }
         (GroupedBars { groups, reference: 1.0 }.draw(label))
     };
@@ -62,39 +63,45 @@ fn chart(comparison: &Comparison) -> Markup {
 
 /// Returns the speedups of a variant: each application, then the geometric mean.
 fn bars(variant: &VariantResult) -> Vec<GroupedBar> {
-    let bar = |name: &str, value: Option<f64>, spread: f64, of: usize| GroupedBar {
+    let bar = |name: &str, speedup: Option<Estimate>, of: usize| GroupedBar {
         name: name.to_owned(),
-        value,
-        spread,
-        figure: value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}")),
+        value: speedup.map(|speedup| speedup.value),
+        whisker: speedup.and_then(|speedup| speedup.low.zip(speedup.high)),
+        figure: speedup.map_or_else(|| "–".to_owned(), |speedup| format!("{:.3}", speedup.value)),
         colour: colour(of),
         bands: Vec::new(),
     };
-    let apps = variant.applications.iter().take(APPLICATIONS_SHOWN_MAX).map(|app| {
-        let spread = app.speedup.zip(app.spread).map_or(0.0, |(speedup, spread)| speedup * spread);
-        bar(&app.name, app.speedup, spread, 0)
-    });
-    apps.chain([bar("geometric mean", variant.speedup, 0.0, 1)]).collect()
+    let apps = variant.applications.iter().take(APPLICATIONS_SHOWN_MAX);
+    let apps = apps.map(|app| bar(&app.name, app.speedup, 0));
+    apps.chain([bar("geometric mean", variant.speedup, 1)]).collect()
 }
 
 fn variants(comparison: &Comparison) -> Markup {
     let moves: BTreeSet<&str> =
         comparison.variants.iter().flat_map(|variant| variant.migrations.keys().copied()).collect();
     let moved: Vec<String> = moves.iter().map(|distance| format!("Moves within {distance}")).collect();
-    let mut columns =
-        vec!["Variant", "Policy", "Speedup (geometric mean)", "All done", "Speedup of all done", "Fairness"];
+    let mut columns = vec![
+        "Variant",
+        "Policy",
+        "Speedup (geometric mean)",
+        "All done",
+        "Speedup of all done",
+        "Weighted speedup",
+        "Fairness",
+    ];
     columns.extend(moved.iter().map(String::as_str));
     let rows = html! {
         @for variant in &comparison.variants {
             tr {
                 th scope="row" { (variant.name) }
                 td { (variant.policy) }
-                td.figure { (known(variant.speedup.map(|x| format!("{x:.3}")))) }
-                td.figure { (known(variant.all_done_seconds.map(Seconds))) }
-                td.figure { (known(variant.all_done_speedup.map(|x| format!("{x:.3}")))) }
-                td.figure { (known(variant.fairness.map(|x| format!("{x:.2}")))) }
+                td.figure { (ratio(variant.speedup)) }
+                td.figure { (seconds(variant.all_done_seconds)) }
+                td.figure { (ratio(variant.all_done_speedup)) }
+                td.figure { (ratio(variant.weighted_speedup)) }
+                td.figure { (ratio(variant.fairness)) }
                 @for distance in &moves {
-                    td.figure { (format!("{:.1}", variant.migrations.get(distance).copied().unwrap_or(0.0))) }
+                    td.figure { (moved_times(variant.migrations.get(distance))) }
                 }
             }
         }
@@ -109,17 +116,19 @@ fn variants(comparison: &Comparison) -> Markup {
 fn applications(comparison: &Comparison) -> Markup {
     let left_out = comparison.variants.last().map_or(0, |variant| variant.applications.len());
     let left_out = left_out.saturating_sub(APPLICATIONS_SHOWN_MAX);
-    let columns = ["Variant", "Application", "Time", "Spread", "Speedup", "Time on the fastest PEs"];
+    let columns =
+        ["Variant", "Application", "Time", "Spread", "Speedup", "Progress", "Time on the fastest PEs"];
     let rows = html! {
         @for variant in &comparison.variants {
             @for app in variant.applications.iter().take(APPLICATIONS_SHOWN_MAX) {
                 tr {
                     th scope="row" { (variant.name) }
                     td { (app.name) }
-                    td.figure { (known(app.seconds.map(Seconds))) }
-                    td.figure { (known(app.spread.map(Share))) }
-                    td.figure { (known(app.speedup.map(|x| format!("{x:.3}")))) }
-                    td.figure { (known(app.fast_share.map(Share))) }
+                    td.figure { (seconds(app.seconds)) }
+                    td.figure { (share(app.spread)) }
+                    td.figure { (ratio(app.speedup)) }
+                    td.figure { (share(app.progress)) }
+                    td.figure { (share(app.fast_share)) }
                 }
             }
         }
